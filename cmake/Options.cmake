@@ -1,0 +1,46 @@
+# One interface target that every target of ours links privately: warnings, sanitizers, linker, ccache.
+add_library(millrace_build_options INTERFACE)
+target_compile_options(millrace_build_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
+  -Wimplicit-fallthrough -Wno-missing-designated-field-initializers -Werror)
+
+if(MILLRACE_SANITIZE STREQUAL "address")
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(MILLRACE_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=thread)
+elseif(NOT MILLRACE_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "MILLRACE_SANITIZE is '${MILLRACE_SANITIZE}'; it may be empty, 'address' or 'thread'")
+endif()
+
+find_program(MILLRACE_LLD NAMES ld.lld-19 ld.lld)
+if(MILLRACE_LLD AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  add_link_options(--ld-path=${MILLRACE_LLD})
+endif()
+
+find_program(MILLRACE_CCACHE ccache)
+if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${MILLRACE_CCACHE})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endif()
+
+# What every folder's library has in common: name, warnings, include paths, installation.
+function(millrace_library folder)
+  set(target millrace_${folder})
+  add_library(millrace::${folder} ALIAS ${target})
+  set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:millrace_build_options>)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/millrace>)
+  install(TARGETS ${target} EXPORT millrace ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/
+    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace/${folder}
+    FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE)
+endfunction()

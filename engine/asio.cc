@@ -1,0 +1,2 @@
+// The one translation unit that holds Asio's code (BOOST_ASIO_SEPARATE_COMPILATION).
+#include <boost/asio/impl/src.hpp>

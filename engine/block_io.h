@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "engine/async.h"
+#include "engine/bytes.h"
+#include "engine/result.h"
+
+namespace millrace {
+
+class io_thread;
+
+enum class io_backend { automatic, uring, pread };
+
+// A regular file, open for reading. Its size is taken once, here: a file that ends before it has
+// shrunk, and reads past it are never asked for.
+class open_file {
+ public:
+  static result<std::shared_ptr<const open_file>> open(const std::string& path);
+  open_file(int fd, std::string path, std::uint64_t size, bool is_fuse)
+      : fd_(fd), is_fuse_(is_fuse), size_(size), path_(std::move(path)) {}
+  ~open_file();
+  open_file(const open_file&) = delete;
+  open_file& operator=(const open_file&) = delete;
+
+  int fd() const { return fd_; }
+  // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by
+  // pread (docs/decisions.md, 3).
+  bool is_fuse() const { return is_fuse_; }
+  std::uint64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  int fd_;
+  bool is_fuse_;
+  std::uint64_t size_;
+  std::string path_;
+};
+
+// One read on its way. Kept alive by whoever works on it, so that an abandoned read (a deadline, a
+// stop) never writes into memory that has another owner by then.
+struct read_op {
+  read_op(const asio::any_io_executor& executor, std::shared_ptr<const open_file> of, buffer to)
+      : file(std::move(of)), into(std::move(to)), timer(executor) {}
+
+  std::shared_ptr<const open_file> file;
+  buffer into;
+  std::uint64_t file_offset = 0;
+  std::size_t buffer_offset = 0;
+  std::size_t size = 0;
+  int outcome = 0;  // bytes read, or -errno
+  bool finished = false;
+  asio::steady_timer timer;  // the deadline; cancelled when finished
+
+  void finish(int how) {
+    outcome = how;
+    finished = true;
+    timer.cancel();
+  }
+};
+
+// Reads of files on one I/O thread. All calls on that thread.
+class block_io {
+ public:
+  virtual ~block_io() = default;
+
+  // Reads `size` bytes at `offset` of `file` into the front of `into`. Short reads, EINTR and
+  // EAGAIN are gone on with; fewer bytes than asked for means that the file ended. Fails with
+  // io_failed (EIO), or timed_out when nothing at all moved for `patience`.
+  awaitable<result<std::size_t>> read_at(std::shared_ptr<const open_file> file,
+                                         std::uint64_t offset, std::size_t size, buffer into,
+                                         steady_clock::duration patience);
+
+  // "uring" or "pread".
+  virtual std::string_view name() const = 0;
+  virtual void stop() {}
+
+ protected:
+  // Starts `op`; calls op->finish() on this thread later, never before submit() has returned.
+  virtual void submit(std::shared_ptr<read_op> op) = 0;
+  // Asks for an early end of `op`, which still must finish().
+  virtual void cancel(read_op& op) = 0;
+};
+
+// `automatic` takes io_uring where the kernel allows it and says so once where not. `uring` throws
+// `failure` (unsupported) where it is refused.
+std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend);
+
+// nullopt when io_uring works here, else the reason and what to do.
+std::optional<std::string> uring_refused();
+
+}  // namespace millrace

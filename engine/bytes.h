@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+
+namespace millrace {
+
+class memory_share;
+
+// A piece of payload memory, charged to a share of the budget while it lives (engine/memory.h).
+struct block {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+// An immutable slice of payload memory that keeps its block alive. Copying and slicing copy no
+// bytes. The slice may be read, copied and destroyed on any thread.
+class bytes {
+ public:
+  bytes() = default;
+  bytes(std::shared_ptr<const block> owner, std::size_t offset, std::size_t size)
+      : view_(owner->data + offset, size), owner_(std::move(owner)) {}
+  // Bytes that live for ever (literals) or as long as the caller sees to it.
+  static bytes unowned(std::span<const std::byte> view) {
+    bytes b;
+    b.view_ = view;
+    return b;
+  }
+  static bytes unowned(std::string_view text) {
+    return unowned(std::as_bytes(std::span(text.data(), text.size())));
+  }
+
+  const std::byte* data() const { return view_.data(); }
+  std::size_t size() const { return view_.size(); }
+  bool empty() const { return view_.empty(); }
+  std::span<const std::byte> span() const { return view_; }
+  std::string_view text() const {
+    return {reinterpret_cast<const char*>(view_.data()), view_.size()};
+  }
+
+  // The bytes [offset, offset + size) of this slice; the range must lie within it.
+  bytes slice(std::size_t offset, std::size_t size) const {
+    bytes b;
+    b.view_ = view_.subspan(offset, size);
+    b.owner_ = owner_;
+    return b;
+  }
+  bytes slice(std::size_t offset) const { return slice(offset, size() - offset); }
+
+ private:
+  std::span<const std::byte> view_;
+  std::shared_ptr<const block> owner_;
+};
+
+// Payload memory that is still being written. One writer; freeze() ends the writing.
+class buffer {
+ public:
+  buffer() = default;
+  explicit buffer(std::shared_ptr<block> owner) : owner_(std::move(owner)) {}
+
+  std::byte* data() const { return owner_->data; }
+  std::size_t size() const { return owner_ ? owner_->size : 0; }
+  std::span<std::byte> span() const { return {owner_->data, owner_->size}; }
+  explicit operator bool() const { return owner_ != nullptr; }
+  const std::shared_ptr<block>& owner() const { return owner_; }
+
+  // The first `size` bytes, from now on immutable.
+  bytes freeze(std::size_t size) && { return {std::move(owner_), 0, size}; }
+
+ private:
+  std::shared_ptr<block> owner_;
+};
+
+}  // namespace millrace

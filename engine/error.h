@@ -1,0 +1,113 @@
+#pragma once
+
+#include <boost/assert/source_location.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// What went wrong, coarse enough to choose a policy and an exit code by, and stable enough to be a
+// metric label. kind_name() gives the label.
+enum class errc : std::uint8_t {
+  usage,            // the command line or an option is wrong
+  bad_setting,      // a MILLRACE_ variable is unknown or out of range
+  not_found,        // no such file or object (ENOENT, 404, 410)
+  not_allowed,      // EACCES, 401, 403
+  connect_failed,   // refused, unreachable, no such host
+  timed_out,        // a deadline of ours passed
+  cut,              // the peer ended the transfer before its announced end
+  http_status,      // any other status than those above
+  protocol,         // the peer broke its protocol
+  io_failed,        // EIO and its kin
+  changed,          // the object is not the one that the transfer began with
+  truncated,        // an archive ends too early
+  bad_archive,      // a tar header that is wrong
+  duplicate_field,  // two members with one extension in one sample
+  too_large,        // above a stated limit
+  bad_image,        // not decodable
+  bad_label,        // a label that is not a number
+  missing_field,    // a sample without the field asked for
+  no_samples,       // an epoch without a single sample
+  no_memory,        // the budget is too small for the plan
+  bad_state,        // a saved state that does not fit the plan
+  integrity,        // counts or digests that do not add up
+  peer_lost,        // another rank of the job is gone
+  too_many_skipped, // more failed samples than the policy allows
+  unsupported,      // known but not built
+  stopped,          // by the user
+  internal,         // a fault of millrace
+};
+
+std::string_view kind_name(errc kind);
+
+// The exit code of a program that ends because of `kind` (the list is in the README).
+int exit_code(errc kind);
+
+// `url` without what must not be logged: userinfo, query and fragment.
+std::string redacted(std::string_view url);
+
+// An expected failure: what, where, and what to do about it. A cheap-to-move value; made once,
+// refined on its way up with the setters, then only read. Not thread-safe while being refined.
+class error {
+ public:
+  error(errc kind, std::string what);
+  // What result::error() gives where there is none (boost::system::result asks for it).
+  error() : error(errc::internal, "no error") {}
+
+  // `url` is redacted here, so an error never holds a secret.
+  error& at(std::string_view url);
+  error& offset(std::uint64_t byte);
+  error& key(std::string_view sample_key);
+  error& cause(int os_errno);
+  error& hint(std::string_view what_to_do);
+  error& retryable(bool yes = true);
+  // A skippable error concerns one sample or one shard: the stream goes on behind it.
+  error& skippable(bool yes = true);
+
+  errc kind() const { return fields_->kind; }
+  bool is_retryable() const { return fields_->retryable; }
+  bool is_skippable() const { return fields_->skippable; }
+  const std::string& what() const { return fields_->what; }
+  const std::string& where() const { return fields_->where; }
+  const std::string& sample_key() const { return fields_->key; }
+  std::optional<std::uint64_t> byte_offset() const { return fields_->offset; }
+
+  // One line: "kind: what, at URL byte N, key K (cause); hint".
+  std::string message() const;
+
+ private:
+  struct fields {
+    errc kind;
+    bool retryable = false;
+    bool skippable = false;
+    int os_errno = 0;
+    std::string what;
+    std::string where;
+    std::string key;
+    std::string hint;
+    std::optional<std::uint64_t> offset;
+  };
+  fields& own();
+
+  std::shared_ptr<fields> fields_;
+};
+
+// How an error leaves the library: thrown to the caller's own thread.
+class failure : public std::runtime_error {
+ public:
+  explicit failure(error why) : std::runtime_error(why.message()), why_(std::move(why)) {}
+  const error& why() const { return why_; }
+  errc kind() const { return why_.kind(); }
+
+ private:
+  error why_;
+};
+
+// Called by boost::system::result when value() is asked of a failed result.
+[[noreturn]] void throw_exception_from_error(const error& why, const boost::source_location& where);
+
+}  // namespace millrace

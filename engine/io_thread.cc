@@ -1,0 +1,60 @@
+#include "engine/io_thread.h"
+
+#include <concurrentqueue/concurrentqueue.h>
+#include <pthread.h>
+
+#include <boost/asio/post.hpp>
+#include <cassert>
+
+#include "engine/block_io.h"
+
+namespace millrace {
+
+struct io_thread::completions {
+  moodycamel::ConcurrentQueue<pool_task*> done;
+};
+
+io_thread::io_thread(const std::string& name, io_backend backend)
+    : completions_(std::make_unique<completions>()), files_(make_block_io(*this, backend)) {
+  thread_ = std::thread([this] { context_.run(); });
+  pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+}
+
+io_thread::~io_thread() {
+  // block_io's own watch ends on its thread; then nothing is left to run.
+  asio::post(context_, [this] { files_->stop(); });
+  guard_.reset();
+  thread_.join();
+  // A read that was abandoned may come back only now.
+  files_.reset();
+  drain();
+  assert(away_ == 0);
+}
+
+bool io_thread::submit(worker_pool& pool, pool_task* task) {
+  if (away_ == max_tasks) return false;
+  ++away_;
+  pool.push(task, this);
+  return true;
+}
+
+void io_thread::complete(pool_task* task) {
+  completions_->done.enqueue(task);
+  // One post wakes the thread for all completions that arrive before it drains.
+  if (!drain_posted_.exchange(true, std::memory_order_acq_rel)) {
+    asio::post(context_, [this] { drain(); });
+  }
+}
+
+void io_thread::drain() {
+  // Lowered before the queue is read: whoever enqueues after the read posts again.
+  drain_posted_.exchange(false, std::memory_order_acq_rel);
+  pool_task* task = nullptr;
+  while (completions_->done.try_dequeue(task)) {
+    --away_;
+    task->finish();
+  }
+  came_back_.notify_all();
+}
+
+}  // namespace millrace

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/async.h"
+#include "engine/bytes.h"
+#include "engine/result.h"
+
+namespace millrace {
+
+// Where payload memory comes from. The default maps pages; a program with a GPU passes one that
+// gives pinned memory. Called from any thread.
+class host_allocator {
+ public:
+  virtual ~host_allocator() = default;
+  virtual std::byte* allocate(std::size_t size) = 0;  // 4096-aligned; throws std::bad_alloc
+  virtual void release(std::byte* data, std::size_t size) noexcept = 0;
+};
+host_allocator& default_host_allocator();
+
+// A part of the budget that belongs to one use, so that no use can starve another (that is what
+// makes a deadlock impossible: each use can finish with its own share).
+//
+// Thread-safe. Freed blocks of 1 MiB and more are kept for the next request of the same size,
+// the most recently freed one first, because its lines may still be in the cache.
+class memory_share : public std::enable_shared_from_this<memory_share> {
+ public:
+  memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator);
+  ~memory_share();
+  memory_share(const memory_share&) = delete;
+  memory_share& operator=(const memory_share&) = delete;
+
+  // Waits, first come first served, until `size` bytes are free. Fails at once with no_memory when
+  // `size` is above the limit: such a request could never be met.
+  awaitable<result<buffer>> acquire(std::size_t size);
+  // The same without waiting: an empty buffer when the memory is not there or others wait.
+  buffer try_acquire(std::size_t size);
+
+  // Set before the first acquire.
+  void set_limit(std::size_t bytes) { limit_ = bytes; }
+  std::size_t limit() const { return limit_; }
+  std::size_t in_use() const;
+  const std::string& name() const { return name_; }
+
+ private:
+  struct state;
+  buffer take(std::size_t size);
+
+  std::string name_;
+  std::size_t limit_;
+  std::unique_ptr<state> state_;
+};
+
+// Collects what the stages of a plan need, then divides the budget among them.
+class memory_plan {
+ public:
+  explicit memory_plan(std::size_t budget_bytes) : budget_(budget_bytes) {}
+
+  // A share that gets at least `least` bytes and, where there is room, up to `most`.
+  std::shared_ptr<memory_share> share(std::string name, std::size_t least, std::size_t most,
+                                      host_allocator& allocator = default_host_allocator());
+
+  // Sets every share's limit. Fails with no_memory, naming the figure that would do, when the
+  // budget is below the sum of the least figures.
+  result<void> divide();
+
+  std::size_t budget() const { return budget_; }
+
+ private:
+  struct claim {
+    std::shared_ptr<memory_share> share;
+    std::size_t least;
+    std::size_t most;
+  };
+  std::size_t budget_;
+  std::vector<claim> claims_;
+};
+
+// A quarter of the memory that the cgroup allows, at most 4 GiB.
+std::size_t default_memory_bytes();
+// CPUs that affinity and cgroup quota allow, at least 1.
+int allowed_cpus();
+// "512M", "4G", "1048576" (K, M, G, T are powers of 1024; an i and a B may follow).
+result<std::size_t> parse_bytes(std::string_view text);
+// "256.0 MiB".
+std::string format_bytes(std::size_t bytes);
+
+inline namespace literals {
+constexpr std::size_t operator""_KiB(unsigned long long n) { return n << 10; }
+constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
+constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
+}  // namespace literals
+
+}  // namespace millrace

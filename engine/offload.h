@@ -1,0 +1,73 @@
+#pragma once
+
+#include <boost/asio/this_coro.hpp>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "engine/async.h"
+#include "engine/io_thread.h"
+
+namespace millrace {
+
+namespace detail {
+
+template <class F>
+class offloaded final : public pool_task {
+ public:
+  using value_type = std::invoke_result_t<F&>;
+
+  offloaded(const asio::any_io_executor& home, F f) : f_(std::move(f)), done_(home) {}
+
+  void run() noexcept override {
+    try {
+      if constexpr (std::is_void_v<value_type>) {
+        f_();
+      } else {
+        value_.emplace(f_());
+      }
+    } catch (...) {
+      thrown_ = std::current_exception();
+    }
+  }
+  void finish() noexcept override {
+    finished_ = true;
+    done_.notify_all();
+  }
+
+  bool finished() const { return finished_; }
+  condition& done() { return done_; }
+  value_type take() {
+    if (thrown_) std::rethrow_exception(thrown_);
+    if constexpr (!std::is_void_v<value_type>) return std::move(*value_);
+  }
+
+ private:
+  using stored = std::conditional_t<std::is_void_v<value_type>, bool, value_type>;
+  F f_;
+  condition done_;
+  bool finished_ = false;
+  std::optional<stored> value_;
+  std::exception_ptr thrown_;
+};
+
+}  // namespace detail
+
+// Runs `f` on a thread of `pool` and comes back to `home` with what it returned or threw: the one
+// crossing between the spine and a pool. Call on `home`'s thread.
+//
+// Not cancellable once `f` is handed over: what `f` refers to stays in use until it has returned,
+// so the wait for it always runs to its end.
+template <class F>
+awaitable<std::invoke_result_t<F&>> offload(io_thread& home, worker_pool& pool, F f) {
+  detail::offloaded<F> task(home.executor(), std::move(f));
+  while (!home.submit(pool, &task)) co_await home.tasks_came_back().wait();
+  const bool threw_if_cancelled = co_await asio::this_coro::throw_if_cancelled();
+  co_await asio::this_coro::throw_if_cancelled(false);
+  while (!task.finished()) co_await task.done().wait();
+  co_await asio::this_coro::throw_if_cancelled(threw_if_cancelled);
+  co_return task.take();
+}
+
+}  // namespace millrace

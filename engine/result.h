@@ -1,0 +1,13 @@
+#pragma once
+
+#include <boost/system/result.hpp>
+
+#include "engine/error.h"
+
+namespace millrace {
+
+// A T or an error: for everything that is expected to fail now and then. value() throws `failure`.
+template <class T>
+using result = boost::system::result<T, error>;
+
+}  // namespace millrace

@@ -1,0 +1,162 @@
+#include "engine/settings.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <vector>
+
+#include "engine/memory.h"
+
+namespace millrace {
+namespace {
+
+using enum setting_type;
+
+constexpr std::string_view prefix = "MILLRACE_";
+
+constexpr double KiB = 0x1p10;
+constexpr double MiB = 0x1p20;
+constexpr double TiB = 0x1p40;
+
+constexpr std::array table = {
+    setting{"MILLRACE_MEMORY", bytes, "auto", 16 * MiB, TiB, "",
+            "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"},
+    setting{"MILLRACE_CPU_THREADS", integer, "auto", 1, 1024, "",
+            "threads that decode (auto: the CPUs that the cgroup allows)"},
+    setting{"MILLRACE_IO_THREADS", integer, "1", 1, 64, "",
+            "threads that run the coroutines, each with its own ring"},
+    setting{"MILLRACE_IO", choice, "auto", 0, 0, "auto|uring|pread",
+            "how files are read (auto: io_uring where the kernel allows it)"},
+    setting{"MILLRACE_READ_EXTENT", bytes, "4M", 64 * KiB, 1024 * MiB, "",
+            "bytes of one read of a file, and of one buffer of an HTTP body"},
+    setting{"MILLRACE_READ_AHEAD", integer, "2", 1, 64, "",
+            "extents per open shard that are read ahead of the one in use"},
+    setting{"MILLRACE_READ_TIMEOUT", seconds, "60", 0.001, 86400, "",
+            "seconds that a disk may give nothing before its read fails"},
+    setting{"MILLRACE_HTTP_CONNECT_TIMEOUT", seconds, "5", 0.001, 3600, "",
+            "seconds for a name look-up and a connection"},
+    setting{"MILLRACE_HTTP_FIRST_BYTE_TIMEOUT", seconds, "10", 0.001, 3600, "",
+            "seconds from a request to the first byte of its answer"},
+    setting{"MILLRACE_HTTP_PROGRESS_TIMEOUT", seconds, "10", 0.001, 3600, "",
+            "seconds in which a transfer must bring 64 KiB"},
+    setting{"MILLRACE_HTTP_ATTEMPTS", integer, "6", 1, 1000, "",
+            "attempts in a row without a byte gained before a transfer fails"},
+    setting{"MILLRACE_HTTP_BACKOFF", seconds, "0.5", 0, 3600, "",
+            "seconds of the first pause between attempts; doubles, with full jitter, to 30 s"},
+    setting{"MILLRACE_LOG", choice, "notice", 0, 0, "quiet|notice|debug",
+            "what goes to stderr besides errors"},
+    setting{"MILLRACE_TORCH", choice, "on", 0, 0, "on|off",
+            "read by ./setup, ./run and ./test only: off builds everything but train/"},
+};
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = row[j];
+      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  return std::ranges::min_element(table, {},
+                                  [&](const setting& s) { return edit_distance(s.name, name); })
+      ->name;
+}
+
+std::string written(setting_type type, double number) {
+  if (type == bytes) return format_bytes(static_cast<std::size_t>(number));
+  return fmt::format("{:g}", number);
+}
+
+std::string range_of(const setting& s) {
+  if (s.type == choice) return "one of " + std::string(s.choices);
+  return fmt::format("{}from {} to {}", s.initial == "auto" ? "auto, or " : "",
+                     written(s.type, s.least), written(s.type, s.most));
+}
+
+bool is_choice(const setting& s, std::string_view text) {
+  return !text.empty() && text.find('|') == std::string_view::npos &&
+         fmt::format("|{}|", s.choices).find(fmt::format("|{}|", text)) != std::string::npos;
+}
+
+// The number that `text` stands for; nullopt when it is none of the setting's values.
+std::optional<double> parse(const setting& s, const std::string& text) {
+  if (s.type == choice) return is_choice(s, text) ? std::optional(0.0) : std::nullopt;
+  if (text == "auto") return s.initial == "auto" ? std::optional(0.0) : std::nullopt;
+  double number = 0;
+  if (s.type == bytes) {
+    const auto size = parse_bytes(text);
+    if (!size) return std::nullopt;
+    number = static_cast<double>(*size);
+  } else {
+    char* end = nullptr;
+    number = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return std::nullopt;
+    if (s.type == integer && number != static_cast<double>(static_cast<long long>(number))) {
+      return std::nullopt;
+    }
+  }
+  return number >= s.least && number <= s.most ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace
+
+std::span<const setting> all_settings() { return table; }
+
+settings::settings() {
+  for (const setting& s : table) {
+    const std::string initial(s.initial);
+    values_[std::string(s.name)] = {initial, parse(s, initial).value(), false};
+  }
+}
+
+result<settings> settings::from_environment(const char* const* environment) {
+  settings made;
+  for (; *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (!entry.starts_with(prefix)) continue;
+    const auto equals = entry.find('=');
+    const auto name = entry.substr(0, equals);
+    const std::string text(entry.substr(equals + 1));
+    const auto* const known = std::ranges::find(table, name, &setting::name);
+    if (known == table.end()) {
+      return error(errc::bad_setting, fmt::format("{} is not a variable of millrace", name))
+          .hint(fmt::format("did you mean {}? `millrace env` lists them all", nearest_name(name)));
+    }
+    const auto number = parse(*known, text);
+    if (!number) {
+      return error(errc::bad_setting, fmt::format("{}='{}' is out of range", name, text))
+          .hint("set it to " + range_of(*known) + ", or unset it");
+    }
+    made.values_[std::string(name)] = {text, *number, true};
+  }
+  return made;
+}
+
+const settings::value& settings::find(std::string_view name) const {
+  const auto it = values_.find(name);
+  if (it == values_.end()) {
+    throw failure(error(errc::internal, fmt::format("{} is not in the table of settings", name)));
+  }
+  return it->second;
+}
+
+const std::string& settings::text(std::string_view name) const { return find(name).text; }
+bool settings::is_set(std::string_view name) const { return find(name).set; }
+std::size_t settings::bytes(std::string_view name) const {
+  return static_cast<std::size_t>(find(name).number);
+}
+int settings::integer(std::string_view name) const { return static_cast<int>(find(name).number); }
+std::chrono::milliseconds settings::seconds(std::string_view name) const {
+  return std::chrono::milliseconds(static_cast<long long>(find(name).number * 1000));
+}
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+#include "engine/uring_io.h"
+
+#include <fmt/format.h>
+#include <liburing.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include "engine/io_thread.h"
+
+namespace millrace {
+namespace {
+
+constexpr unsigned ring_entries = 256;
+
+}  // namespace
+
+struct uring_io::ring {
+  explicit ring(asio::io_context& context) : readable(context) {
+    const int code = io_uring_queue_init(ring_entries, &uring, 0);
+    if (code < 0) {
+      throw failure(error(errc::unsupported, "cannot make an io_uring").cause(-code));
+    }
+    readable.assign(dup(uring.ring_fd));
+  }
+  ~ring() {
+    readable.close();
+    io_uring_queue_exit(&uring);
+  }
+  ring(const ring&) = delete;
+  ring& operator=(const ring&) = delete;
+
+  io_uring uring{};
+  asio::posix::stream_descriptor readable;
+};
+
+std::optional<std::string> uring_refused() {
+  io_uring probe{};
+  const int code = io_uring_queue_init(2, &probe, 0);
+  if (code == 0) {
+    io_uring_queue_exit(&probe);
+    return std::nullopt;
+  }
+  switch (-code) {
+    case EPERM:
+      return "io_uring is refused (EPERM): allow it in the container's seccomp profile, or `sysctl "
+             "-w kernel.io_uring_disabled=0`";
+    case ENOSYS: return "this kernel has no io_uring (ENOSYS; Linux 5.6 or newer has)";
+    case ENOMEM: return "io_uring has no locked memory (ENOMEM): raise `ulimit -l`";
+    default: return fmt::format("io_uring is refused ({})", std::strerror(-code));
+  }
+}
+
+uring_io::uring_io(io_thread& home)
+    : home_(home), ring_(std::make_unique<ring>(home.context())) {}
+
+uring_io::~uring_io() {
+  // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into
+  // their buffers until their completions are in.
+  while (!in_kernel_.empty()) {
+    io_uring_cqe* cqe = nullptr;
+    const int code = io_uring_wait_cqe(&ring_->uring, &cqe);
+    if (code == -EINTR) continue;
+    if (code < 0) break;
+    in_kernel_.erase(static_cast<read_op*>(io_uring_cqe_get_data(cqe)));
+    io_uring_cqe_seen(&ring_->uring, cqe);
+  }
+}
+
+void uring_io::stop() {
+  stopped_ = true;
+  ring_->readable.cancel();
+}
+
+void uring_io::submit(std::shared_ptr<read_op> op) {
+  if (op->file->is_fuse()) {
+    if (!for_fuse_) for_fuse_ = std::make_unique<pread_io>(home_);
+    for_fuse_->submit(std::move(op));
+    return;
+  }
+  // A completion's result is an int: larger reads are gone on with by read_at.
+  op->size = std::min<std::size_t>(op->size, std::size_t{1} << 30);
+  if (!waiting_.empty() || !prepare(op)) waiting_.push_back(std::move(op));
+  flush_later();
+}
+
+bool uring_io::prepare(const std::shared_ptr<read_op>& op) {
+  // The completion queue is twice the submission queue: with this bound it cannot overflow.
+  if (in_kernel_.size() >= ring_entries) return false;
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring);
+  if (sqe == nullptr) return false;
+  io_uring_prep_read(sqe, op->file->fd(), op->into.data() + op->buffer_offset,
+                     static_cast<unsigned>(op->size), op->file_offset);
+  io_uring_sqe_set_data(sqe, op.get());
+  in_kernel_.emplace(op.get(), op);
+  return true;
+}
+
+void uring_io::cancel(read_op& op) {
+  const auto mine = [&op](const auto& other) { return other.get() == &op; };
+  if (std::erase_if(waiting_, mine) > 0 || !in_kernel_.contains(&op)) return;
+  if (io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring)) {
+    io_uring_prep_cancel(sqe, &op, 0);
+    io_uring_sqe_set_data(sqe, nullptr);
+    flush_later();
+  }
+}
+
+void uring_io::flush_later() {
+  if (flush_posted_) return;
+  flush_posted_ = true;
+  asio::post(home_.context(), [this] { flush(); });
+}
+
+void uring_io::flush() {
+  flush_posted_ = false;
+  const int code = io_uring_submit(&ring_->uring);
+  // EAGAIN, EBUSY: the kernel is short of memory or of room for completions; EINTR: a signal. What
+  // was prepared stays prepared and goes with the next call, after completions are drained.
+  if (code < 0) flush_later();
+  watch();
+}
+
+void uring_io::watch() {
+  if (watching_ || stopped_ || in_kernel_.empty()) return;
+  watching_ = true;
+  ring_->readable.async_wait(asio::posix::stream_descriptor::wait_read,
+                             [this](boost::system::error_code ended) {
+                               watching_ = false;
+                               if (!ended) drain();
+                             });
+}
+
+void uring_io::drain() {
+  struct completion {
+    read_op* op;
+    int outcome;
+  };
+  std::vector<completion> arrived;
+  std::array<io_uring_cqe*, 64> cqes{};
+  while (const unsigned n = io_uring_peek_batch_cqe(&ring_->uring, cqes.data(), cqes.size())) {
+    for (unsigned i = 0; i < n; ++i) {
+      arrived.push_back({static_cast<read_op*>(io_uring_cqe_get_data(cqes[i])), cqes[i]->res});
+    }
+    io_uring_cq_advance(&ring_->uring, n);
+  }
+  for (const completion& c : arrived) {
+    if (c.op == nullptr) continue;  // the answer to a cancellation
+    auto done = in_kernel_.extract(c.op);
+    done.mapped()->finish(c.outcome);
+  }
+  while (!waiting_.empty() && prepare(waiting_.front())) waiting_.pop_front();
+  flush_later();
+}
+
+}  // namespace millrace

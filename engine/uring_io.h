@@ -1,0 +1,47 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/block_io.h"
+#include "engine/pread_io.h"
+
+namespace millrace {
+
+// File reads through a ring of this I/O thread. Submissions of one turn of the event loop go to the
+// kernel in one call; a full submission queue makes reads wait in order. Completions are announced
+// by the ring's own (pollable) fd, copied out, and only then acted on, so that no completion runs
+// inside another.
+class uring_io final : public block_io {
+ public:
+  explicit uring_io(io_thread& home);
+  ~uring_io() override;
+  uring_io(const uring_io&) = delete;
+  uring_io& operator=(const uring_io&) = delete;
+
+  std::string_view name() const override { return "uring"; }
+  void stop() override;
+  void submit(std::shared_ptr<read_op> op) override;
+  void cancel(read_op& op) override;
+
+ private:
+  struct ring;
+  void flush_later();
+  void flush();
+  void watch();
+  void drain();
+  bool prepare(const std::shared_ptr<read_op>& op);
+
+  io_thread& home_;
+  std::unique_ptr<ring> ring_;
+  std::unique_ptr<pread_io> for_fuse_;  // made at the first file on FUSE
+  std::deque<std::shared_ptr<read_op>> waiting_;  // for room in the submission queue
+  std::unordered_map<read_op*, std::shared_ptr<read_op>> in_kernel_;
+  bool flush_posted_ = false;
+  bool watching_ = false;
+  bool stopped_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,153 @@
+#include "io/url.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace millrace {
+namespace {
+
+char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+
+std::string lowered(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), lower);
+  return out;
+}
+
+// The length of "scheme:" at the front of `text`, 0 where there is none (RFC 3986, 3.1; two
+// characters at least, so that "c:\x" stays a path).
+std::size_t scheme_length(std::string_view text) {
+  std::size_t n = 0;
+  while (n < text.size() && (std::isalnum(static_cast<unsigned char>(text[n])) != 0 ||
+                             (n > 0 && std::string_view("+-.").find(text[n]) != text.npos))) {
+    ++n;
+  }
+  const bool is_scheme = n >= 2 && n < text.size() && text[n] == ':' &&
+                         std::isalpha(static_cast<unsigned char>(text[0])) != 0;
+  return is_scheme ? n + 1 : 0;
+}
+
+result<void> parse_authority(std::string_view authority, url& out) {
+  if (const auto at = authority.rfind('@'); at != authority.npos) {
+    out.userinfo = authority.substr(0, at);
+    authority.remove_prefix(at + 1);
+  }
+  std::string_view port;
+  if (authority.starts_with('[')) {
+    const auto close = authority.find(']');
+    if (close == authority.npos) return error(errc::usage, "an IPv6 address without ']'");
+    out.host = lowered(authority.substr(1, close - 1));
+    port = authority.substr(close + 1);
+  } else {
+    const auto colon = authority.find(':');
+    out.host = lowered(authority.substr(0, colon));
+    port = colon == authority.npos ? std::string_view() : authority.substr(colon);
+  }
+  if (!port.empty()) {
+    port.remove_prefix(1);
+    if (port.size() > 5 || !std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; })) {
+      return error(errc::usage, fmt::format("'{}' is not a port", port));
+    }
+    out.port = port;
+  }
+  if (out.host.empty()) return error(errc::usage, "a URL without a host");
+  return {};
+}
+
+// Control bytes and spaces in a request line would split it.
+std::string encoded_target(std::string_view target) {
+  std::string out;
+  for (const char c : target) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte <= 0x20 || byte >= 0x7f) {
+      out += fmt::format("%{:02X}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string url::port_or_default() const {
+  if (!port.empty()) return port;
+  return scheme == "https" ? "443" : "80";
+}
+
+std::string url::origin() const {
+  const bool ipv6 = host.find(':') != std::string::npos;
+  std::string out = fmt::format("{}://{}{}{}", scheme, ipv6 ? "[" : "", host, ipv6 ? "]" : "");
+  if (!port.empty()) out += ":" + port;
+  return out;
+}
+
+std::string to_string(const url& u) {
+  return u.scheme == "http" || u.scheme == "https" ? u.origin() + u.path : u.path;
+}
+
+std::string percent_decoded(std::string_view text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto is_hex = [&](std::size_t at) {
+      return at < text.size() && std::isxdigit(static_cast<unsigned char>(text[at])) != 0;
+    };
+    if (text[i] == '%' && is_hex(i + 1) && is_hex(i + 2)) {
+      out += static_cast<char>(std::stoi(std::string(text.substr(i + 1, 2)), nullptr, 16));
+      i += 2;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+result<url> parse_url(std::string_view text) {
+  url out;
+  if (text.empty()) return error(errc::usage, "an empty URL");
+  const std::size_t n = scheme_length(text);
+  if (text == "-" || n == 0) {
+    out.scheme = text == "-" ? "-" : "file";
+    out.path = text;
+    return out;
+  }
+  out.scheme = lowered(text.substr(0, n - 1));
+  std::string_view rest = text.substr(n);
+  if (out.scheme == "file") {
+    // file:path, file:/path, file:///path, file://localhost/path
+    if (rest.starts_with("//")) rest.remove_prefix(std::min(rest.find('/', 2), rest.size()));
+    out.path = percent_decoded(rest);
+    if (out.path.empty()) return error(errc::usage, "a file URL without a path").at(text);
+    return out;
+  }
+  if (!rest.starts_with("//")) {
+    out.path = rest;
+    return out;
+  }
+  rest.remove_prefix(2);
+  const auto end = std::min(rest.find_first_of("/?#"), rest.size());
+  if (auto parsed = parse_authority(rest.substr(0, end), out); !parsed) {
+    return parsed.error().at(text).hint("write http://host[:port]/path");
+  }
+  const auto fragment = std::min(rest.find('#'), rest.size());
+  out.path = encoded_target(rest.substr(end, fragment - end));
+  if (!out.path.starts_with('/')) out.path.insert(0, "/");
+  return out;
+}
+
+result<url> resolve_url(const url& base, std::string_view reference) {
+  if (scheme_length(reference) > 0) return parse_url(reference);
+  if (reference.starts_with("//")) return parse_url(base.scheme + ":" + std::string(reference));
+  url out = base;
+  if (reference.starts_with('/')) {
+    out.path = encoded_target(reference);
+  } else {
+    const auto path = base.path.substr(0, base.path.find('?'));
+    out.path = path.substr(0, path.rfind('/') + 1) + encoded_target(reference);
+  }
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+// A URL's parts. What has no scheme is a file path, also when it contains a colon later on.
+struct url {
+  std::string scheme;    // lower case; "file" for paths, "-" for stdin
+  std::string userinfo;  // as written, without '@'
+  std::string host;      // lower case, IPv6 without brackets
+  std::string port;      // empty: the scheme's own
+  std::string path;      // http: target with query, starts with '/'; file: the path, decoded
+
+  // "http://host:port", what a connection is made to.
+  std::string origin() const;
+  std::string port_or_default() const;
+};
+
+// Fails with `usage` where the text is no URL and cannot be a path.
+result<url> parse_url(std::string_view text);
+
+// The URL that `reference` (a Location header) means, seen from `base`.
+result<url> resolve_url(const url& base, std::string_view reference);
+
+std::string to_string(const url& u);
+
+// Decodes %XX. Invalid escapes stay as they are.
+std::string percent_decoded(std::string_view text);
+
+}  // namespace millrace

@@ -1,0 +1,113 @@
+#include "pipeline/engine.h"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+namespace millrace {
+
+engine_options engine_options::from(const settings& s) {
+  engine_options o;
+  o.cpu_threads = s.integer("MILLRACE_CPU_THREADS");
+  o.io_threads = s.integer("MILLRACE_IO_THREADS");
+  o.memory_bytes = s.bytes("MILLRACE_MEMORY");
+  const std::string& io = s.text("MILLRACE_IO");
+  o.io = io == "uring"   ? io_backend::uring
+         : io == "pread" ? io_backend::pread
+                         : io_backend::automatic;
+  o.source = source_options::from(s);
+  return o;
+}
+
+engine::engine(const engine_options& options) : options_(options) {
+  if (options_.memory_bytes == 0) options_.memory_bytes = default_memory_bytes();
+  threads_ = std::make_unique<runtime>(runtime_options{
+      .io_threads = options.io_threads, .cpu_threads = options.cpu_threads, .io = options.io});
+  for (int i = 0; i < options.io_threads; ++i) {
+    registries_.push_back(standard_sources());
+    if (options.add_sources) options.add_sources(registries_.back());
+  }
+}
+
+// Kept-alive connections belong to their I/O thread's event loop: they go first.
+engine::~engine() { registries_.clear(); }
+
+io_thread& engine::next_io() {
+  turn_ = (turn_ + 1) % threads_->io_threads();
+  return threads_->io(turn_);
+}
+
+const source_registry& engine::next_sources() const { return sources(std::max(turn_, 0)); }
+
+namespace detail {
+
+run_base::run_base(runtime& threads, io_thread& io, const source_registry& sources,
+                   const engine_options& options)
+    : io_(io),
+      tasks_(io.executor()),
+      context_{.threads = threads,
+               .io = io,
+               .tasks = tasks_,
+               .sources = sources,
+               .source = options.source,
+               .allocator = options.allocator != nullptr ? *options.allocator
+                                                         : default_host_allocator(),
+               .memory = memory_plan(options.memory_bytes)} {}
+
+void run_base::on_spine(const std::function<void()>& f) {
+  std::promise<void> done;
+  auto waiting = done.get_future();
+  asio::post(io_.context(), [&] {
+    try {
+      f();
+      done.set_value();
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
+  });
+  waiting.get();
+}
+
+run_stats run_base::stats() {
+  run_stats out;
+  on_spine([&] {
+    out.seconds = std::chrono::duration<double>(steady_clock::now() - start_).count();
+    out.bytes_read = context_.counters.bytes;
+    out.requests = context_.counters.requests;
+    out.retries = context_.counters.retries;
+    double before = 0;
+    // Figures are made from the last stage to the first.
+    for (auto f = context_.stages.begin(); f != context_.stages.end(); ++f) {
+      out.stages.push_back({.name = f->name,
+                            .items = f->items,
+                            .bytes = f->bytes,
+                            .busy = std::max(0.0, f->served - before),
+                            .waiting_input = std::min(before, f->served),
+                            .waiting_output = std::max(0.0, out.seconds - f->served)});
+      before = f->served;
+    }
+  });
+  return out;
+}
+
+ledger run_base::counts() {
+  ledger out;
+  on_spine([&] { out = context_.counts; });
+  return out;
+}
+
+void run_base::stop() {
+  asio::post(io_.context(), [this] { tasks_.stop(); });
+}
+
+void run_base::close() {
+  on_spine([this] { tasks_.stop(); });
+  std::promise<void> joined;
+  auto waiting = joined.get_future();
+  asio::co_spawn(io_.context(), tasks_.join(),
+                 [&joined](const std::exception_ptr&) { joined.set_value(); });
+  waiting.get();
+  on_spine([this] { destroy_streams(); });
+}
+
+}  // namespace detail
+}  // namespace millrace

@@ -1,0 +1,96 @@
+#include "pipeline/fetch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "pipeline/group.h"
+
+namespace millrace {
+namespace {
+
+// A gap that costs more to read through than to open the shard again.
+constexpr std::int64_t wide_gap = 4 << 20;
+
+// The members of one shard from an offset on, as a stream that ends with the shard.
+class one_shard final : public stream<tar_member> {
+ public:
+  one_shard(lane_context& lane, shard_ref which, std::int64_t offset)
+      : reader_(lane, which, static_cast<std::uint64_t>(offset)) {}
+  awaitable<outcome> next() override { co_return co_await reader_.next(); }
+  void save(state& /*to*/) const override {}
+  void restore(const state& /*from*/) override {}
+
+ private:
+  shard_reader reader_;
+};
+
+}  // namespace
+
+awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample s) {
+  const std::size_t size = s.payload_bytes();
+  auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
+  if (!whole) co_return whole.error();
+  std::size_t at = 0;
+  for (const field& f : s.fields) {
+    std::memcpy(whole->data() + at, f.data.data(), f.data.size());
+    at += f.data.size();
+  }
+  const bytes copy = std::move(*whole).freeze(size);
+  at = 0;
+  for (field& f : s.fields) {
+    f.data = copy.slice(at, f.data.size());
+    at += f.data.size();
+  }
+  co_return s;
+}
+
+awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
+                                                     std::shared_ptr<memory_share> memory,
+                                                     std::vector<origin> where) {
+  std::vector<std::size_t> by_place(where.size());
+  std::iota(by_place.begin(), by_place.end(), std::size_t{0});
+  std::ranges::sort(by_place, {}, [&](std::size_t i) {
+    return std::pair(where[i].shard, where[i].offset);
+  });
+  std::vector<sample> out(where.size());
+  std::unique_ptr<stream<sample>> samples;
+  std::int64_t shard = -1;
+  std::int64_t reached = 0;  // the offset of the last sample read
+  std::optional<sample> last;
+  for (const std::size_t i : by_place) {
+    const origin& wanted = where[i];
+    if (wanted.shard < 0 || static_cast<std::size_t>(wanted.shard) >= lane.shards->size()) {
+      co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
+    }
+    if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
+      auto members = std::make_unique<one_shard>(lane, shard_ref{.shard = wanted.shard},
+                                                 wanted.offset);
+      samples = group_by_key().wrap(lane, std::move(members));
+      shard = wanted.shard;
+      last.reset();
+    }
+    while (!last || last->where.offset < wanted.offset) {
+      auto next = co_await samples->next();
+      if (!next) co_return next.error();
+      if (!*next) break;
+      last = std::move(**next);
+      reached = last->where.offset;
+    }
+    if (!last || last->where.offset != wanted.offset) {
+      co_return error(errc::bad_state, "the shard has no sample where the saved state says")
+          .at((*lane.shards)[static_cast<std::size_t>(wanted.shard)])
+          .offset(static_cast<std::uint64_t>(wanted.offset))
+          .hint("the shard was replaced since the state was saved");
+    }
+    auto own = co_await compacted(memory, *last);
+    if (!own) co_return own.error();
+    out[i] = std::move(*own);
+    out[i].where = wanted;
+  }
+  co_return out;
+}
+
+}  // namespace millrace

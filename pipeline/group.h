@@ -1,0 +1,28 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "pipeline/plan.h"
+#include "pipeline/untar.h"
+
+namespace millrace {
+
+struct key_and_extension {
+  std::string key;
+  std::string extension;  // lower case
+};
+
+// Splits a member name as WebDataset does: at the first dot of the last path component that has one
+// character at least before it; the folder belongs to the key. nullopt: the name has no extension,
+// and the member is left out.
+std::optional<key_and_extension> split_name(std::string_view name);
+
+// Consecutive members of one shard with equal keys form a sample. Two members with one extension
+// (case ignored) are an error (duplicate_field, skippable): the sample is left out. A sample that a
+// broken shard cuts is left out with the shard's error: never half a sample.
+lane_stage<tar_member, sample> group_by_key();
+
+}  // namespace millrace

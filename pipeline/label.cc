@@ -1,0 +1,94 @@
+#include "pipeline/label.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+namespace millrace {
+namespace {
+
+constexpr std::array<std::string_view, 5> usual{"cls", "cls2", "index", "inx", "id"};
+constexpr std::string_view blanks = " \t\r\n\v\f";
+constexpr std::size_t longest_shown = 32;
+
+error in_sample(errc kind, const sample& s, std::string what) {
+  return error(kind, std::move(what))
+      .at(s.url ? *s.url : "")
+      .offset(static_cast<std::uint64_t>(s.where.offset))
+      .key(s.key)
+      .skippable();
+}
+
+std::string extensions_of(const sample& s) {
+  std::string out;
+  for (const field& f : s.fields) out += (out.empty() ? "" : ", ") + f.extension;
+  return out;
+}
+
+result<std::int64_t> integer_in(const sample& s, const field& f) {
+  auto text = f.data.text();
+  const auto first = std::min(text.find_first_not_of(blanks), text.size());
+  text = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size()) {
+    return in_sample(errc::bad_label, s,
+                     fmt::format("the field '{}' holds '{}', which is no integer", f.extension,
+                                 f.data.text().substr(0, longest_shown)))
+        .hint("--label names the field that holds the class");
+  }
+  return value;
+}
+
+result<std::int64_t> number_in_json(const sample& s, std::string_view path) {
+  const field* f = s.find("json");
+  if (f == nullptr) {
+    return in_sample(errc::missing_field, s,
+                     fmt::format("no field 'json' among {}", extensions_of(s)));
+  }
+  const auto text = f->data.text();
+  const auto parsed = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
+  const nlohmann::json* at = &parsed;
+  for (std::size_t from = 0; from <= path.size();) {
+    const auto end = std::min(path.find('.', from), path.size());
+    const std::string name(path.substr(from, end - from));
+    from = end + 1;
+    if (!at->is_object() || !at->contains(name)) {
+      return in_sample(errc::bad_label, s,
+                       parsed.is_discarded() ? std::string("the field 'json' is not JSON")
+                                             : fmt::format("the JSON has no '{}'", path));
+    }
+    at = &(*at)[name];
+  }
+  if (!at->is_number_integer()) {
+    return in_sample(errc::bad_label, s, fmt::format("'{}' in the JSON is no integer", path));
+  }
+  return at->get<std::int64_t>();
+}
+
+}  // namespace
+
+result<std::int64_t> label_of(const sample& s, std::string_view which) {
+  constexpr std::string_view json = "json:";
+  if (which == "none") return -1;
+  if (which.starts_with(json)) return number_in_json(s, which.substr(json.size()));
+  if (which == "auto") {
+    for (const auto name : usual) {
+      if (const field* f = s.find(name)) return integer_in(s, *f);
+    }
+    return in_sample(errc::missing_field, s,
+                     fmt::format("no label among the fields {}", extensions_of(s)))
+        .hint("--label names the field, or json:FIELD");
+  }
+  const field* f = s.find(which);
+  if (f == nullptr) {
+    return in_sample(errc::missing_field, s,
+                     fmt::format("no field '{}' among {}", which, extensions_of(s)));
+  }
+  return integer_in(s, *f);
+}
+
+}  // namespace millrace

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string_view>
+
+#include "pipeline/sample.h"
+#include "engine/result.h"
+
+namespace millrace {
+
+// The class of a sample. `which` is one of
+//   "auto"        the first of the fields cls, cls2, index, inx, id
+//   EXTENSION     that field: an integer in ASCII, blanks around it allowed (as Python's int())
+//   json:A.B      the number at A.B in the field json
+//   "none"        no label: -1
+// Fails with missing_field or bad_label (skippable).
+result<std::int64_t> label_of(const sample& s, std::string_view which);
+
+}  // namespace millrace

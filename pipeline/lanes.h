@@ -1,0 +1,19 @@
+#pragma once
+
+#include "pipeline/plan.h"
+#include "pipeline/shards.h"
+
+namespace millrace {
+
+// The lanes of this rank as one stream, sample by sample: always the lane whose next sample has the
+// lowest position; a lane that is through with the epoch is passed over. Each sample gets its
+// position here. An epoch without a single sample is an error (no_samples).
+//
+// What stages behind this one hold when the state is saved is given back to its lane and comes out
+// again first; that is what makes a state independent of the number of ranks and threads.
+plan<sample> interleaved(lane_plan<sample> lanes);
+
+// The record that stages behind the lanes append the origins of held samples to.
+inline constexpr const char* pending_record = "pending";
+
+}  // namespace millrace

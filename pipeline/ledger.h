@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/error.h"
+
+namespace millrace {
+
+// Every sample ends in exactly one of: delivered, skipped (with the kind of its error), or dropped
+// (whole, but in a batch that the end of an epoch cut short). Written on the spine; a snapshot is a
+// copy.
+struct ledger {
+  std::uint64_t delivered = 0;
+  std::uint64_t dropped = 0;
+  std::map<errc, std::uint64_t> skipped;
+  std::vector<std::string> first_skipped;  // messages, the first max_listed of them
+
+  static constexpr std::size_t max_listed = 100;
+
+  std::uint64_t skipped_in_all() const {
+    std::uint64_t sum = 0;
+    for (const auto& [kind, count] : skipped) sum += count;
+    return sum;
+  }
+  // "delivered 4912, skipped 3 (bad_image 2, truncated 1), dropped 8".
+  std::string summary() const;
+};
+
+}  // namespace millrace

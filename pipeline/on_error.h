@@ -1,0 +1,91 @@
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/plan.h"
+
+namespace millrace {
+
+// What to do about skippable errors of the stages in front. Every skipped one is counted by kind in
+// the ledger, and the first hundred are listed there.
+struct error_policy {
+  std::uint64_t most_skipped = 0;  // over the whole run
+};
+
+inline error_policy fail_on_error() { return {0}; }
+inline error_policy skip_up_to(std::uint64_t n) { return {n}; }
+// All of them; a thousand in a row without a single good sample still end the run.
+inline error_policy skip_errors() { return {~std::uint64_t{0}}; }
+
+namespace detail {
+
+// The part that does not depend on what the items are.
+class error_counter {
+ public:
+  error_counter(run_context& run, error_policy policy) : run_(run), policy_(policy) {}
+  // nullopt: skipped. Else the error to pass on.
+  std::optional<error> on_failure(const error& why);
+  void on_item() { in_a_row_ = 0; }
+  void save(state& to) const;
+  void restore(const state& from);
+
+ private:
+  run_context& run_;
+  error_policy policy_;
+  std::uint64_t skipped_ = 0;
+  std::uint64_t in_a_row_ = 0;
+};
+
+template <class T>
+class on_error_stream final : public stream<T> {
+ public:
+  on_error_stream(run_context& run, std::unique_ptr<stream<T>> items, error_policy policy)
+      : items_(std::move(items)), counter_(run, policy) {}
+
+  awaitable<typename stream<T>::outcome> next() override {
+    for (;;) {
+      auto item = co_await items_->next();
+      if (item) {
+        if (*item) counter_.on_item();
+        co_return item;
+      }
+      if (auto passed_on = counter_.on_failure(item.error())) co_return *passed_on;
+    }
+  }
+  void save(state& to) const override {
+    items_->save(to);
+    counter_.save(to);
+  }
+  void restore(const state& from) override {
+    items_->restore(from);
+    counter_.restore(from);
+  }
+
+ private:
+  std::unique_ptr<stream<T>> items_;
+  error_counter counter_;
+};
+
+}  // namespace detail
+
+// A stage for items of any kind, made for the plan that it is appended to.
+struct on_error {
+  error_policy policy;
+  explicit on_error(error_policy p) : policy(p) {}
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"on_error", [policy = policy](run_context& run, std::unique_ptr<stream<T>> items)
+                            -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::on_error_stream<T>>(run, std::move(items), policy);
+            }};
+  }
+};
+
+template <detail::any_plan P, class G>
+  requires requires(G g) { g.template for_items<typename P::value_type>(); }
+auto operator|(P front, G generic) {
+  return std::move(front) | generic.template for_items<typename P::value_type>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "engine/memory.h"
+#include "engine/runtime.h"
+#include "engine/scope.h"
+#include "engine/stats.h"
+#include "io/source.h"
+#include "pipeline/ledger.h"
+
+namespace millrace {
+
+// What the stages of one run share. Made by engine::run, outlives its streams; spine only.
+struct run_context {
+  runtime& threads;
+  io_thread& io;
+  scope& tasks;
+  const source_registry& sources;
+  const source_options& source;
+  host_allocator& allocator;
+  memory_plan memory;
+  source_counters counters;
+  ledger counts;
+
+  // Told by the stages behind, before those in front are made.
+  int batch_size = 1;      // images that share one block
+  int batches_queued = 0;  // by prefetch stages
+
+  // The figures of a stage, made at its first mention. Addresses are stable.
+  struct stage_figures {
+    std::string name;
+    std::uint64_t items = 0;
+    std::uint64_t bytes = 0;
+    double served = 0;  // seconds that the stage behind waited for this one
+  };
+  std::deque<stage_figures> stages;
+  stage_figures& figures(const std::string& name) {
+    for (auto& s : stages) {
+      if (s.name == name) return s;
+    }
+    return stages.emplace_back(stage_figures{.name = name});
+  }
+};
+
+// One lane of a run: a sequence of shards read one after the other, and the memory for it.
+struct lane_context {
+  run_context& run;
+  std::int64_t lane = 0;
+  std::size_t lanes = 1;       // of all ranks
+  std::size_t lanes_here = 1;  // of this rank
+  std::shared_ptr<const std::vector<std::string>> shards;
+  std::shared_ptr<memory_share> reads;    // read buffers
+  std::shared_ptr<memory_share> members;  // members that straddle two read buffers
+  // Of `members`, what the sample being put together holds: more cannot be waited for.
+  std::size_t held_by_group = 0;
+
+  std::string id(std::string_view stage) const {
+    return "lane" + std::to_string(lane) + "/" + std::string(stage);
+  }
+  source_context source() const {
+    return {run.threads, run.io, run.tasks, reads, run.source, run.counters};
+  }
+};
+
+// Adds an item of `size` payload bytes and the time of one next() to a stage's figures.
+template <class T>
+std::size_t payload_of(const T& item) {
+  if constexpr (requires { item.payload_bytes(); }) return item.payload_bytes();
+  if constexpr (requires { item.bytes_per_image(); }) return item.bytes_per_image();
+  if constexpr (requires { item.data.size(); }) return item.data.size();
+  return 0;
+}
+
+}  // namespace millrace

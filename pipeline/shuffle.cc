@@ -1,0 +1,165 @@
+#include "pipeline/shuffle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/log.h"
+#include "engine/random.h"
+#include "pipeline/fetch.h"
+#include "pipeline/shards.h"
+
+namespace millrace {
+namespace {
+
+class shuffle_stream final : public stream<sample> {
+ public:
+  shuffle_stream(lane_context& lane, std::unique_ptr<stream<sample>> samples,
+                 const shuffle_options& options, std::size_t capacity,
+                 std::shared_ptr<memory_share> memory)
+      : lane_(lane),
+        id_(lane.id("shuffle")),
+        samples_(std::move(samples)),
+        seed_(options.seed),
+        capacity_(capacity),
+        memory_(std::move(memory)),
+        random_(seed_, purpose::shuffle, 0, static_cast<std::uint64_t>(lane.lane)) {}
+
+  awaitable<outcome> next() override {
+    if (!to_fetch_.empty()) {
+      auto fetched = co_await fetch_samples(lane_, memory_, to_fetch_);
+      if (!fetched) co_return fetched.error();
+      to_fetch_.clear();
+      held_ = std::move(*fetched);
+      if (std::exchange(fetch_aside_, false)) {
+        aside_ = std::move(held_.back());
+        held_.pop_back();
+      }
+      for (const sample& s : held_) held_bytes_ += s.payload_bytes();
+    }
+    while (!draining_ && held_.size() < capacity_) {
+      if (!aside_) {
+        auto more = co_await samples_->next();
+        if (!more) co_return more.error();
+        if (!*more) {
+          draining_ = true;
+          break;
+        }
+        if (held_.empty()) begin_epoch((*more)->where.epoch);
+        aside_ = std::move(**more);
+      }
+      if (!fits(*aside_)) break;
+      auto own = co_await compacted(memory_, *aside_);
+      aside_.reset();  // only now: a state saved meanwhile must know of it
+      if (!own) co_return own.error();
+      held_bytes_ += own->payload_bytes();
+      held_.push_back(std::move(*own));
+    }
+    if (held_.empty()) {
+      draining_ = false;
+      begun_ = false;
+      co_return std::optional<sample>();
+    }
+    co_return take_one();
+  }
+
+  void save(state& to) const override {
+    samples_->save(to);
+    state::record r{static_cast<std::int64_t>(random_.position()), epoch_, draining_ ? 1 : 0,
+                    begun_ ? 1 : 0, aside_ || fetch_aside_ ? 1 : 0};
+    for (const sample& s : held_) append_origin(r, s.where);
+    for (const origin& o : to_fetch_) append_origin(r, o);
+    if (aside_) append_origin(r, aside_->where);
+    to.put(id_, std::move(r));
+  }
+
+  void restore(const state& from) override {
+    samples_->restore(from);
+    const auto* r = from.find(id_);
+    constexpr std::size_t head = 5;
+    if (r == nullptr || r->size() < head) {
+      throw failure(error(errc::bad_state, "the saved state has no record " + id_)
+                        .hint("it was saved by a plan without this shuffle"));
+    }
+    begun_ = (*r)[3] != 0;
+    epoch_ = (*r)[1];
+    random_ = stream_of(epoch_);
+    random_.seek(static_cast<std::uint64_t>((*r)[0]));
+    draining_ = (*r)[2] != 0;
+    fetch_aside_ = (*r)[4] != 0;
+    to_fetch_ = origins_in(std::span(*r).subspan(head)).value();
+  }
+
+ private:
+  random_stream stream_of(std::int64_t epoch) const {
+    return {seed_, purpose::shuffle, static_cast<std::uint64_t>(epoch),
+            static_cast<std::uint64_t>(lane_.lane)};
+  }
+
+  void begin_epoch(std::int64_t epoch) {
+    if (begun_ && epoch == epoch_) return;
+    begun_ = true;
+    epoch_ = epoch;
+    random_ = stream_of(epoch);
+  }
+
+  // Whether the samples held leave room for this one: a function of the samples alone, so that the
+  // order does not depend on how fast the stages behind give memory back.
+  bool fits(const sample& s) {
+    if (held_.empty() || held_bytes_ + s.payload_bytes() <= memory_->limit()) return true;
+    if (!told_) {
+      told_ = true;
+      log_notice(fmt::format(
+          "lane {}: the shuffle holds {} samples instead of {}, which is what {} allow; raise "
+          "MILLRACE_MEMORY for a better shuffle",
+          lane_.lane, held_.size(), capacity_, format_bytes(memory_->limit())));
+    }
+    return false;
+  }
+
+  std::optional<sample> take_one() {
+    const auto i = random_.below(static_cast<std::uint32_t>(held_.size()));
+    std::swap(held_[i], held_.back());
+    std::optional<sample> out(std::move(held_.back()));
+    held_.pop_back();
+    held_bytes_ -= out->payload_bytes();
+    return out;
+  }
+
+  lane_context& lane_;
+  std::string id_;
+  std::unique_ptr<stream<sample>> samples_;
+  std::uint64_t seed_;
+  std::size_t capacity_;
+  std::shared_ptr<memory_share> memory_;
+  random_stream random_;
+  std::int64_t epoch_ = 0;
+  bool begun_ = false;
+  bool draining_ = false;
+  std::vector<sample> held_;
+  std::optional<sample> aside_;   // does not fit at present
+  std::vector<origin> to_fetch_;  // what was held when the state was saved
+  bool fetch_aside_ = false;      // the last of them is the one set aside
+  std::size_t held_bytes_ = 0;
+  bool told_ = false;
+};
+
+}  // namespace
+
+lane_stage<sample, sample> shuffle(const shuffle_options& options) {
+  if (options.samples == 0) {
+    throw failure(error(errc::usage, "a shuffle of 0 samples").hint("leave the stage out"));
+  }
+  return {"shuffle", [options](lane_context& lane, std::unique_ptr<stream<sample>> samples)
+                         -> std::unique_ptr<stream<sample>> {
+            // A lane's part is the same for every world size.
+            const std::size_t capacity = (options.samples + lane.lanes - 1) / lane.lanes;
+            const std::size_t bytes =
+                options.bytes > 0 ? options.bytes : lane.run.memory.budget() / 2;
+            auto memory = lane.run.memory.share("shuffle", 1_MiB, bytes / lane.lanes_here);
+            return std::make_unique<shuffle_stream>(lane, std::move(samples), options, capacity,
+                                                    std::move(memory));
+          }};
+}
+
+}  // namespace millrace

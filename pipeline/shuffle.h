@@ -1,0 +1,22 @@
+#pragma once
+
+#include "pipeline/plan.h"
+
+namespace millrace {
+
+struct shuffle_options {
+  // Samples held, over the lanes of all ranks; more mixes better and starts later.
+  std::size_t samples = 1000;
+  std::uint64_t seed = 0;
+  // Payload bytes held, over all lanes; 0: half of the memory budget. Part of the order: where it
+  // is reached, fewer samples are held (and a notice says so).
+  std::size_t bytes = 0;
+};
+
+// Shuffles each lane through a buffer: a random one of the samples held is given out and another
+// taken in. Drains at the end of an epoch, so each epoch yields all of its samples. The order is a
+// function of (seed, epoch, lane) and the samples, whatever the timing. Held samples are copied, so
+// that they keep no read buffer alive.
+lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
+
+}  // namespace millrace

@@ -1,0 +1,319 @@
+#include "pipeline/tar_parser.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t block = tar_parser::block_size;
+constexpr std::uint64_t max_member_size = std::uint64_t{1} << 50;
+
+struct extent {
+  std::size_t at;
+  std::size_t size;
+};
+constexpr extent name_field{0, 100};
+constexpr extent size_field{124, 12};
+constexpr extent checksum_field{148, 8};
+constexpr std::size_t type_at = 156;
+constexpr extent magic_field{257, 6};
+constexpr extent prefix_field{345, 155};
+
+std::string_view in(std::string_view header, extent e) { return header.substr(e.at, e.size); }
+
+// Up to the first NUL.
+std::string_view text(std::string_view header, extent e) {
+  const auto field = in(header, e);
+  return field.substr(0, field.find('\0'));
+}
+
+// An octal number with leading blanks and a blank or NUL behind it, or a base-256 one (GNU, first
+// bit set). nullopt for anything else, negative numbers among them.
+std::optional<std::uint64_t> number(std::string_view field) {
+  const auto first = static_cast<unsigned char>(field[0]);
+  if ((first & 0x80) != 0) {
+    if ((first & 0x40) != 0) return std::nullopt;
+    std::uint64_t value = first & 0x3f;
+    for (const char c : field.substr(1)) {
+      if (value >> 56 != 0) return std::nullopt;
+      value = value << 8 | static_cast<unsigned char>(c);
+    }
+    return value;
+  }
+  while (!field.empty() && field.front() == ' ') field.remove_prefix(1);
+  std::uint64_t value = 0;
+  std::size_t digits = 0;
+  while (digits < field.size() && field[digits] >= '0' && field[digits] <= '7') {
+    value = value * 8 + static_cast<std::uint64_t>(field[digits++] - '0');
+  }
+  const auto rest = field.substr(digits);
+  const bool ends_well = rest.find_first_not_of(std::string_view(" \0", 2)) == rest.npos;
+  return ends_well ? std::optional(value) : std::nullopt;
+}
+
+// The sum of all bytes with the checksum field taken as blanks; old tars summed signed bytes.
+bool checksum_matches(std::string_view header) {
+  const auto stored = number(in(header, checksum_field));
+  std::int64_t as_unsigned = 0;
+  std::int64_t as_signed = 0;
+  for (std::size_t i = 0; i < block; ++i) {
+    const bool in_field =
+        i >= checksum_field.at && i < checksum_field.at + checksum_field.size;
+    const char c = in_field ? ' ' : header[i];
+    as_unsigned += static_cast<unsigned char>(c);
+    as_signed += static_cast<signed char>(c);
+  }
+  return stored && (static_cast<std::int64_t>(*stored) == as_unsigned ||
+                    static_cast<std::int64_t>(*stored) == as_signed);
+}
+
+std::uint64_t padding_of(std::uint64_t size) { return (block - size % block) % block; }
+
+std::string hex_of(std::string_view bytes) {
+  std::string out;
+  for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  return out;
+}
+
+}  // namespace
+
+error tar_parser::bad(errc kind, std::string what) const {
+  return error(kind, std::move(what)).offset(first_header_).skippable();
+}
+
+// Consumes up to `left` bytes; true when none is left.
+bool tar_parser::take(std::span<const std::byte>& input, std::uint64_t& left) {
+  const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(left, input.size()));
+  data_ = input.first(n);
+  input = input.subspan(n);
+  left -= n;
+  offset_ += n;
+  return left == 0;
+}
+
+result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
+  for (;;) {
+    switch (place_) {
+      case place::header: {
+        auto found = read_header(input);
+        if (!found || *found != event::need_input) return found;
+        if (input.empty() && place_ == place::header) return event::need_input;
+        break;
+      }
+      case place::extension: {
+        const bool whole = take(input, left_);
+        extension_.append(reinterpret_cast<const char*>(data_.data()), data_.size());
+        if (!whole) return event::need_input;
+        left_ = padding_;
+        place_ = place::extension_padding;
+        break;
+      }
+      case place::extension_padding: {
+        if (!take(input, left_)) return event::need_input;
+        if (auto ended = end_extension(); !ended) return ended.error();
+        place_ = place::header;
+        break;
+      }
+      case place::data: {
+        if (left_ > 0) {
+          if (input.empty()) return event::need_input;
+          take(input, left_);
+          return event::data;
+        }
+        left_ = padding_;
+        place_ = place::padding;
+        return event::member_end;
+      }
+      case place::padding: {
+        if (!take(input, left_)) return event::need_input;
+        place_ = place::header;
+        break;
+      }
+      case place::after_end: {
+        // Archives are padded with zeros to their record size; another archive may follow.
+        while (!input.empty() && block_.empty() && input.front() == std::byte{0}) {
+          const auto zeros = std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
+          offset_ += static_cast<std::uint64_t>(zeros - input.begin());
+          input = input.subspan(static_cast<std::size_t>(zeros - input.begin()));
+        }
+        if (input.empty()) return event::need_input;
+        if (offset_ % block != 0) {
+          first_header_ = offset_;
+          return bad(errc::bad_archive, "bytes behind the end of the archive");
+        }
+        zero_blocks_ = 0;
+        place_ = place::header;
+        break;
+      }
+    }
+  }
+}
+
+result<tar_parser::event> tar_parser::read_header(std::span<const std::byte>& input) {
+  std::uint64_t missing = block - block_.size();
+  const bool whole = take(input, missing);
+  block_.append(reinterpret_cast<const char*>(data_.data()), data_.size());
+  if (!whole) return event::need_input;
+  auto found = on_block();
+  block_.clear();
+  return found;
+}
+
+result<tar_parser::event> tar_parser::on_block() {
+  const bool is_zero = block_.find_first_not_of('\0') == std::string::npos;
+  if (!in_extensions_) first_header_ = offset_ - block;
+  if (is_zero) {
+    if (in_extensions_) return bad(errc::truncated, "an extension header without its member");
+    if (++zero_blocks_ < 2) return event::need_input;
+    place_ = place::after_end;
+    return event::archive_end;
+  }
+  if (zero_blocks_ == 1) {
+    first_header_ -= block;
+    return bad(errc::bad_archive, "a single zero block between members")
+        .hint("the shard was written over or patched together; write it anew");
+  }
+  return on_header_block();
+}
+
+result<tar_parser::event> tar_parser::on_header_block() {
+  const std::string_view header = block_;
+  if (!checksum_matches(header)) {
+    const bool first = first_header_ == 0;
+    return bad(errc::bad_archive, first ? "not a tar archive: the first header's checksum is wrong"
+                                        : "the header's checksum is wrong")
+        .hint(first ? fmt::format("the file begins with {}", hex_of(header.substr(0, 8)))
+                    : "the shard is damaged from here on; fetch or write it anew");
+  }
+  const auto size = number(in(header, size_field));
+  if (!size || *size > max_member_size) {
+    return bad(errc::bad_archive, fmt::format("the size field is no size ({})",
+                                              hex_of(in(header, size_field))));
+  }
+  const char type = header[type_at];
+  if (type == 'x' || type == 'g' || type == 'L' || type == 'K') {
+    return begin_extension(type, *size);
+  }
+  return begin_member(header, *size);
+}
+
+result<tar_parser::event> tar_parser::begin_extension(char type, std::uint64_t size) {
+  if (size > max_extension_size) {
+    return bad(errc::too_large, fmt::format("an extension header of {} bytes (at most {})", size,
+                                            max_extension_size));
+  }
+  in_extensions_ = true;
+  extension_type_ = type;
+  extension_.clear();
+  left_ = size;
+  padding_ = padding_of(size);
+  place_ = place::extension;
+  return event::need_input;
+}
+
+result<tar_parser::event> tar_parser::begin_member(std::string_view header, std::uint64_t size) {
+  member_.type = header[type_at];
+  member_.offset = first_header_;
+  member_.name = text(header, name_field);
+  const bool is_posix = in(header, magic_field) == std::string_view("ustar\0", 6);
+  if (is_posix && !text(header, prefix_field).empty()) {
+    member_.name = fmt::format("{}/{}", text(header, prefix_field), member_.name);
+  }
+  if (member_.type == 'S' || member_.type == 'M' || member_.type == 'V') {
+    return bad(errc::unsupported,
+               fmt::format("a member of type '{}' (sparse, multi-volume or label)", member_.type))
+        .key(member_.name)
+        .hint("write the shard with plain files");
+  }
+  // A folder in the v7 format has no type of its own.
+  if (member_.type == '\0' && member_.name.ends_with('/')) member_.type = '5';
+  if (!next_name_.empty()) member_.name = std::move(next_name_);
+  if (has_next_size_) size = next_size_;
+  next_name_.clear();
+  has_next_size_ = false;
+  in_extensions_ = false;
+  // Links, folders and devices have no data, whatever their size field says.
+  const bool has_data = member_.is_file() || member_.type < '1' || member_.type > '6';
+  member_.size = has_data ? size : 0;
+  left_ = member_.size;
+  padding_ = padding_of(member_.size);
+  place_ = place::data;
+  return event::header;
+}
+
+result<void> tar_parser::end_extension() {
+  const std::string_view whole = extension_;
+  if (extension_type_ == 'K') return {};  // a long link name
+  if (extension_type_ == 'L') {
+    next_name_ = whole.substr(0, whole.find('\0'));
+    return {};
+  }
+  // pax: records "LENGTH KEY=VALUE\n", LENGTH being that of the whole record.
+  for (std::string_view rest = whole; !rest.empty();) {
+    std::size_t length = 0;
+    const auto [end, failed] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
+    const auto digits = static_cast<std::size_t>(end - rest.data());
+    const bool fits = failed == std::errc{} && length > digits + 2 && length <= rest.size() &&
+                      rest[digits] == ' ' && rest[length - 1] == '\n';
+    if (!fits) return bad(errc::bad_archive, "a pax record that is not well formed");
+    const auto record = rest.substr(digits + 1, length - digits - 2);
+    rest.remove_prefix(length);
+    const auto equals = record.find('=');
+    if (equals == record.npos) return bad(errc::bad_archive, "a pax record without '='");
+    // Global records (type g) hold defaults for times and owners; names and sizes are per member.
+    if (extension_type_ == 'g') continue;
+    if (auto ok = apply_pax_record(record.substr(0, equals), record.substr(equals + 1)); !ok) {
+      return ok;
+    }
+  }
+  return {};
+}
+
+result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view value) {
+  if (key == "path") {
+    next_name_ = value;
+    if (next_name_.find('\0') != std::string::npos) {
+      return bad(errc::bad_archive, "a pax path with a zero byte");
+    }
+  } else if (key == "size") {
+    const auto [end, failed] =
+        std::from_chars(value.data(), value.data() + value.size(), next_size_);
+    if (failed != std::errc{} || end != value.data() + value.size() ||
+        next_size_ > max_member_size) {
+      return bad(errc::bad_archive, fmt::format("a pax size that is no size ('{}')", value));
+    }
+    has_next_size_ = true;
+  } else if (key.starts_with("GNU.sparse.")) {
+    return bad(errc::unsupported, "a sparse member").hint("write the shard with plain files");
+  }
+  return {};
+}
+
+result<void> tar_parser::finish() const {
+  const auto cut = [this](std::string what) {
+    return error(errc::truncated, std::move(what))
+        .offset(offset_)
+        .skippable()
+        .hint("the shard was cut; fetch or write it anew");
+  };
+  if (place_ == place::data && left_ > 0) {
+    return cut(fmt::format("the archive ends within a member, {} of {} bytes are missing", left_,
+                           member_.size))
+        .key(member_.name);
+  }
+  if (place_ == place::padding && left_ > 0) {
+    return cut("the archive ends within the padding of a member").key(member_.name);
+  }
+  if (in_extensions_ || place_ == place::extension || place_ == place::extension_padding) {
+    return cut("the archive ends within an extension header");
+  }
+  if (!block_.empty()) return cut("the archive ends within a header");
+  if (offset_ == 0) return cut("the archive is empty");
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+// Splits a tar archive that is fed to it in pieces of any size. Sans-io: it neither reads nor keeps
+// payload bytes, it says where they are. Formats: v7, ustar (prefix field), GNU (long names,
+// base-256 numbers), pax (path and size). Everything that is
+// wrong is an error with the archive offset; nothing is skipped in silence, and no
+// archive ends early without one.
+//
+// Source of the formats: POSIX.1-2001 pax, and the GNU tar manual, "Basic Tar Format".
+//
+//   tar_parser parser;
+//   for (;;) {
+//     auto step = parser.step(input);        // consumes from the front of `input`
+//     if (!step) ...                         // step.error()
+//     switch (*step) ...
+//   }
+//
+// Single-threaded.
+class tar_parser {
+ public:
+  enum class event {
+    need_input,  // all of the input is consumed; call finish() at the archive's end
+    header,      // a member begins: member() describes it
+    data,        // data() are the next bytes of the current member, in the caller's input
+    member_end,  // the current member is whole
+    archive_end, // two zero blocks; what follows is not looked at unless another archive begins
+  };
+
+  struct member {
+    std::string name;
+    char type = '0';             // as in the header; '0' and NUL are regular files
+    std::uint64_t size = 0;      // of the data
+    std::uint64_t offset = 0;    // of the first header block, extension headers included
+    bool is_file() const { return type == '0' || type == '\0' || type == '7'; }
+  };
+
+  // `offset`: of the first byte fed, in the archive. It must be a multiple of 512.
+  explicit tar_parser(std::uint64_t offset = 0) : offset_(offset) {}
+
+  // Goes as far as the next event. Advances `input` past what it consumed.
+  result<event> step(std::span<const std::byte>& input);
+  // The archive ends here: fails with truncated in the middle of a header or a member. An archive
+  // without its two zero blocks is accepted when it ends between members.
+  result<void> finish() const;
+
+  const member& current() const { return member_; }
+  std::span<const std::byte> data() const { return data_; }
+  // Of the next byte to be fed.
+  std::uint64_t offset() const { return offset_; }
+
+  static constexpr std::size_t block_size = 512;
+  // Names and pax records are kept in memory, so what a header may announce is bounded.
+  static constexpr std::uint64_t max_extension_size = 1 << 20;
+
+ private:
+  enum class place { header, extension, extension_padding, data, padding, after_end };
+
+  result<event> read_header(std::span<const std::byte>& input);
+  result<event> on_block();
+  result<event> on_header_block();
+  result<event> begin_member(std::string_view block, std::uint64_t size);
+  result<event> begin_extension(char type, std::uint64_t size);
+  result<void> end_extension();
+  result<void> apply_pax_record(std::string_view key, std::string_view value);
+  bool take(std::span<const std::byte>& input, std::uint64_t& left);
+  error bad(errc kind, std::string what) const;
+
+  std::uint64_t offset_;
+  place place_ = place::header;
+  std::string block_;           // a header block that came in pieces
+  std::uint64_t left_ = 0;      // of data, an extension, or padding
+  std::uint64_t padding_ = 0;   // behind it
+  char extension_type_ = 0;
+  std::string extension_;
+  std::string next_name_;       // from extension headers, for the next member
+  bool has_next_size_ = false;
+  std::uint64_t next_size_ = 0;
+  std::uint64_t first_header_ = 0;
+  bool in_extensions_ = false;
+  int zero_blocks_ = 0;
+  member member_;
+  std::span<const std::byte> data_;
+};
+
+}  // namespace millrace
