@@ -7,6 +7,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
+pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)
 find_path(MILLRACE_CONCURRENTQUEUE_DIR concurrentqueue/blockingconcurrentqueue.h REQUIRED)
 

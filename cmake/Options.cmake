@@ -44,3 +44,6 @@ function(millrace_library folder)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace/${folder}
     FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE)
 endfunction()
+
+# Executables compile as the libraries do, so that they can share one precompiled header.
+set(CMAKE_CXX_COMPILE_OPTIONS_PIE -fPIC)

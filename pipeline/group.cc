@@ -31,17 +31,24 @@ namespace {
 class group_stream final : public stream<sample> {
  public:
   group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members)
-      : lane_(lane), cursor_(lane.id("cursor")), members_(std::move(members)) {}
+      : lane_(lane),
+        cursor_(lane.id("cursor")),
+        id_(lane.id("group")),
+        members_(std::move(members)) {}
 
   awaitable<outcome> next() override {
     for (;;) {
+      if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
       if (carried_) {
         auto failed = begin_with(*std::exchange(carried_, std::nullopt));
         if (failed) co_return *failed;
       }
       auto member = co_await members_->next();
       if (!member) co_return broken_by(member.error());
-      if (!*member) co_return finished();  // the sample, or the end of the epoch
+      if (!*member) {
+        owes_end_ = building_.has_value();  // the epoch ends behind its last sample
+        co_return finished();
+      }
       auto name = split_name((*member)->name);
       if (!name) continue;
       const bool same = building_ && name->key == building_->key &&
@@ -67,8 +74,13 @@ class group_stream final : public stream<sample> {
     } else if (carried_) {
       to.put(cursor_, {carried_->first.epoch, carried_->first.draw, carried_->first.offset});
     }
+    to.put(id_, {owes_end_ ? 1 : 0});
   }
-  void restore(const state& from) override { members_->restore(from); }
+  void restore(const state& from) override {
+    members_->restore(from);
+    const auto* r = from.find(id_);
+    owes_end_ = r != nullptr && r->size() == 1 && r->front() != 0;
+  }
 
  private:
   std::optional<error> begin_with(std::pair<tar_member, key_and_extension> first) {
@@ -127,7 +139,9 @@ class group_stream final : public stream<sample> {
 
   lane_context& lane_;
   std::string cursor_;
+  std::string id_;
   std::unique_ptr<stream<tar_member>> members_;
+  bool owes_end_ = false;
   std::optional<sample> building_;
   std::int64_t draw_ = 0;
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample

@@ -65,12 +65,13 @@ struct lane_context {
   }
 };
 
-// Adds an item of `size` payload bytes and the time of one next() to a stage's figures.
+// The payload bytes of an item, for a stage's figures.
 template <class T>
 std::size_t payload_of(const T& item) {
   if constexpr (requires { item.payload_bytes(); }) return item.payload_bytes();
   if constexpr (requires { item.bytes_per_image(); }) return item.bytes_per_image();
   if constexpr (requires { item.data.size(); }) return item.data.size();
+  if constexpr (requires { item.span().size(); }) return item.span().size();
   return 0;
 }
 

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/settings.h"
+#include "pipeline/engine.h"
+
+namespace millrace::cli {
+
+// What every command works with.
+struct environment {
+  settings variables;
+};
+
+// Adds a command to `app`: its flags, and what to run when it is chosen. The action returns the exit
+// code; a `failure` that it throws is printed and turned into one.
+using action = std::function<int(const environment&)>;
+using add_command = action (*)(CLI::App& app);
+
+action add_cat(CLI::App& app);
+action add_digest(CLI::App& app);
+action add_doctor(CLI::App& app);
+action add_env(CLI::App& app);
+action add_fake(CLI::App& app);
+action add_ls(CLI::App& app);
+
+// Shards as a command's positional arguments, and --json.
+struct shard_arguments {
+  std::vector<std::string> specs;
+  bool json = false;
+  void add_to(CLI::App& app);
+};
+
+// The samples of shards in the list's own order: key by key as they stand in the archives.
+plan<sample> samples_in_order(const std::vector<std::string>& specs);
+
+}  // namespace millrace::cli

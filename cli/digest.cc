@@ -1,0 +1,37 @@
+#include "pipeline/digest.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace millrace::cli {
+
+action add_digest(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("digest", "number of samples and a sha256 over them");
+  auto arguments = std::make_shared<shard_arguments>();
+  arguments->add_to(*command);
+  return [arguments](const environment& e) {
+    engine eng(engine_options::from(e.variables));
+    auto data = eng.run(samples_in_order(arguments->specs));
+    sample_digest digest;
+    std::uint64_t samples = 0;
+    std::uint64_t payload = 0;
+    for (const sample& s : data) {
+      digest.add(s);
+      ++samples;
+      payload += s.payload_bytes();
+    }
+    const std::string hash = digest.finish();
+    if (arguments->json) {
+      const nlohmann::json all{{"samples", samples}, {"bytes", payload}, {"sha256", hash}};
+      fmt::print("{}\n", all.dump());
+    } else {
+      fmt::print("{} samples\n{}\n", samples, hash);
+    }
+    return 0;
+  };
+}
+
+}  // namespace millrace::cli

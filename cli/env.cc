@@ -1,0 +1,50 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/command.h"
+
+namespace millrace::cli {
+namespace {
+
+std::string_view type_name(setting_type type) {
+  switch (type) {
+    case setting_type::bytes: return "bytes";
+    case setting_type::integer: return "integer";
+    case setting_type::seconds: return "seconds";
+    case setting_type::choice: return "choice";
+  }
+  return "";
+}
+
+}  // namespace
+
+action add_env(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("env", "every variable: type, default, value, meaning");
+  auto json = std::make_shared<bool>(false);
+  command->add_flag("--json", *json, "print one JSON object on the last line");
+  return [json](const environment& e) {
+    auto list = nlohmann::json::array();
+    for (const setting& s : all_settings()) {
+      const std::string& value = e.variables.text(s.name);
+      const std::string range =
+          s.type == setting_type::choice
+              ? std::string(s.choices)
+              : fmt::format("{:g}..{:g}", s.least, s.most);
+      list.push_back({{"name", s.name},
+                      {"type", type_name(s.type)},
+                      {"default", s.initial},
+                      {"value", value},
+                      {"set", e.variables.is_set(s.name)},
+                      {"range", range},
+                      {"meaning", s.meaning}});
+      if (*json) continue;
+      fmt::print("{:34} {:8} default {:7} now {:10} {}\n", s.name, type_name(s.type), s.initial,
+                 value, s.meaning);
+    }
+    if (*json) fmt::print("{}\n", nlohmann::json{{"variables", list}}.dump());
+    return 0;
+  };
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,53 @@
+#include "pipeline/raw_bytes.h"
+
+namespace millrace {
+namespace {
+
+class raw_stream final : public stream<bytes> {
+ public:
+  raw_stream(run_context& run, std::vector<std::string> urls)
+      : run_(run),
+        urls_(std::move(urls)),
+        memory_(run.memory.share("reads", run.source.least_memory(), run.source.most_memory())) {}
+
+  awaitable<outcome> next() override {
+    while (source_ || at_ < urls_.size()) {
+      if (!source_) {
+        source_context context{run_.threads, run_.io,     run_.tasks,
+                               memory_,      run_.source, run_.counters};
+        auto opened = co_await run_.sources.open(std::move(context), urls_[at_], 0);
+        if (!opened) co_return opened.error().skippable(false);
+        source_ = std::move(*opened);
+      }
+      auto piece = co_await source_->read();
+      if (!piece) co_return piece.error().skippable(false);
+      if (!piece->empty()) co_return std::optional<bytes>(std::move(*piece));
+      source_.reset();
+      ++at_;
+    }
+    co_return std::optional<bytes>();
+  }
+  void save(state& /*to*/) const override {
+    throw failure(error(errc::unsupported, "a copy of raw bytes has no state to save"));
+  }
+  void restore(const state& /*from*/) override {
+    throw failure(error(errc::unsupported, "a copy of raw bytes has no state to restore"));
+  }
+
+ private:
+  run_context& run_;
+  std::vector<std::string> urls_;
+  std::shared_ptr<memory_share> memory_;
+  std::size_t at_ = 0;
+  std::unique_ptr<byte_source> source_;
+};
+
+}  // namespace
+
+plan<bytes> raw_bytes(std::vector<std::string> urls) {
+  return {[urls = std::move(urls)](run_context& run) {
+    return detail::measured<bytes>(run, "read", std::make_unique<raw_stream>(run, urls));
+  }};
+}
+
+}  // namespace millrace

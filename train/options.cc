@@ -1,0 +1,162 @@
+#include "train/options.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+namespace millrace {
+namespace {
+
+void add_data(CLI::App& app, train_options& o) {
+  app.add_option("--shards", o.shards,
+                 "training shards: paths, URLs, brace ranges, '::' lists, @FILE")
+      ->required();
+  app.add_option("--val-shards", o.val_shards, "validation shards");
+  app.add_option("--label", o.label, "field with the class: auto, an extension, or json:FIELD")
+      ->capture_default_str();
+  app.add_option("--batch-size", o.batch_size, "images per rank and step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--val-batch-size", o.val_batch_size, "images per rank and validation step")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  app.add_option("--size", o.size, "image size in pixels")
+      ->check(CLI::Range(8, 4096))
+      ->capture_default_str();
+  app.add_option("--shuffle", o.shuffle, "samples held for shuffling, over all ranks; 0: none")
+      ->capture_default_str();
+  app.add_option("--lanes", o.lanes,
+                 "sequences that the shards are dealt to; a multiple of the world size "
+                 "(0: the smallest one that is at least 8)")
+      ->capture_default_str();
+  app.add_option("--seed", o.seed, "seed of order, augmentation and initial weights")
+      ->capture_default_str();
+  const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
+                                                  {"equal", train_epochs::equal}};
+  app.add_option("--mode", o.mode, "epochs: equal, or resample (needs --epoch-batches)")
+      ->transform(CLI::CheckedTransformer(modes));
+  app.add_option("--epoch-batches", o.epoch_batches, "batches per rank and epoch, for resample")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--epochs", o.epochs, "epochs to train")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  app.add_option("--max-steps", o.max_steps, "stop after so many steps; 0: by epochs alone")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option_function<std::string>(
+      "--on-error",
+      [&o](const std::string& text) {
+        if (text == "fail") {
+          o.bad_samples = fail_on_error();
+        } else if (text == "skip") {
+          o.bad_samples = skip_errors();
+        } else {
+          o.bad_samples = skip_up_to(std::stoull(text));
+        }
+      },
+      "bad samples: fail, skip, or the number to skip at most");
+  app.add_option("--prefetch", o.prefetch, "batches ready beyond the one in use")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+}
+
+void add_model(CLI::App& app, train_options& o) {
+  app.add_option("--model", o.model, "resnet18, resnet34, resnet50, or trivial (one linear layer)")
+      ->check(CLI::IsMember({"resnet18", "resnet34", "resnet50", "trivial"}))
+      ->capture_default_str();
+  app.add_option("--classes", o.classes, "classes")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--init-weights", o.init_weights, "state dict (torch.save) to start from");
+  app.add_option("--label-smoothing", o.label_smoothing, "label smoothing")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--device", o.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
+}
+
+void add_optimizer(CLI::App& app, optimizer_options& o) {
+  app.add_option("--lr", o.lr, "learning rate, for the whole batch of all ranks")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--momentum", o.momentum, "momentum")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--weight-decay", o.weight_decay, "weight decay")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
+  app.add_option("--clip-norm", o.clip_norm, "largest norm of the gradient; 0: not clipped")
+      ->check(CLI::NonNegativeNumber);
+  const std::map<std::string, lr_schedule> schedules{{"constant", lr_schedule::constant},
+                                                     {"step", lr_schedule::step},
+                                                     {"cosine", lr_schedule::cosine}};
+  app.add_option("--schedule", o.schedule, "step, cosine or constant")
+      ->transform(CLI::CheckedTransformer(schedules));
+  app.add_option("--step-epochs", o.step_epochs, "epochs at which step lowers the rate")
+      ->delimiter(',');
+  app.add_option("--step-factor", o.step_factor, "what step multiplies the rate by")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  app.add_option("--warmup-epochs", o.warmup_epochs, "epochs of linear warm-up")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void add_run(CLI::App& app, train_options& o) {
+  app.add_option("--checkpoint-dir", o.checkpoint_dir, "folder for checkpoints");
+  app.add_option("--checkpoint-every", o.checkpoint_every,
+                 "steps between checkpoints; 0: at the ends of epochs alone")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--resume", o.resume,
+                 "'auto' (the newest checkpoint, if there is one) or a checkpoint's folder");
+  app.add_option("--metrics", o.metrics, "file for JSON lines, one a step (rank R: FILE.rankR)");
+  app.add_option("--log-every", o.log_every_s, "seconds between log lines")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_option("--timeout", o.timeout_s, "seconds after which a silent peer counts as lost")
+      ->check(CLI::Range(1, 86400))
+      ->capture_default_str();
+  app.add_option("--record-batches", o.record_batches,
+                 "folder to write every batch to (torch.save), for comparisons");
+}
+
+void check(const train_options& o) {
+  if (o.mode == train_epochs::resample && o.epoch_batches == 0) {
+    throw failure(error(errc::usage, "--mode resample has endless epochs")
+                      .hint("say how long one is: --epoch-batches N"));
+  }
+  if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
+    throw failure(error(errc::usage, "--resume auto without --checkpoint-dir"));
+  }
+}
+
+}  // namespace
+
+parsed_options parse_train_options(int argc, char** argv) {
+  parsed_options parsed;
+  CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
+  app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
+  add_data(app, parsed.options);
+  add_model(app, parsed.options);
+  add_optimizer(app, parsed.options.optimizer);
+  add_run(app, parsed.options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    parsed.exit_code = app.exit(asked);
+    return parsed;
+  } catch (const CLI::ParseError& wrong) {
+    std::string what = wrong.what();
+    for (char& c : what) c = c == '\n' ? ' ' : c;
+    throw failure(error(errc::usage, what).hint("see millrace-train --help"));
+  } catch (const std::logic_error&) {  // std::stoull of --on-error
+    throw failure(error(errc::usage, "--on-error takes fail, skip or a number"));
+  }
+  check(parsed.options);
+  return parsed;
+}
+
+}  // namespace millrace

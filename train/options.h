@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "pipeline/on_error.h"
+#include "pipeline/shards.h"
+
+namespace millrace {
+
+enum class lr_schedule { constant, step, cosine };
+
+struct optimizer_options {
+  double lr = 0.1;
+  double momentum = 0.9;
+  double weight_decay = 1e-4;
+  bool nesterov = false;
+  double clip_norm = 0;  // of the gradient, over all parameters; 0: not clipped
+  lr_schedule schedule = lr_schedule::step;
+  std::vector<double> step_epochs{30, 60, 80};  // where `step` multiplies by `step_factor`
+  double step_factor = 0.1;
+  double warmup_epochs = 0;  // linear, from a hundredth of lr
+};
+
+// How batches of all ranks are made equal in number.
+enum class train_epochs {
+  resample,  // shards drawn with replacement; an epoch is a number of batches
+  equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
+};
+
+struct train_options {
+  std::vector<std::string> shards;
+  std::vector<std::string> val_shards;
+  std::string label = "auto";
+  int batch_size = 32;      // per rank
+  int val_batch_size = 64;
+  int size = 224;
+  std::size_t shuffle = 5000;  // samples held; 0: none
+  int lanes = 0;
+  std::uint64_t seed = 0;
+  train_epochs mode = train_epochs::equal;
+  std::int64_t epoch_batches = 0;  // per rank; for resample, and for schedules
+  std::int64_t epochs = 90;
+  std::int64_t max_steps = 0;  // stop after so many; 0: by epochs alone
+  error_policy bad_samples;
+  int prefetch = 2;  // batches ready beyond the one in use
+
+  std::string model = "resnet50";  // resnet18|resnet34|resnet50|trivial
+  int classes = 1000;
+  std::string init_weights;  // a state dict to start from
+  optimizer_options optimizer;
+  double label_smoothing = 0;
+
+  std::string device = "auto";  // auto|cpu|cuda
+  bool amp = true;              // bf16 autocast, on a GPU
+  int timeout_s = 300;          // of a collective operation, after which a peer counts as lost
+
+  std::string checkpoint_dir;
+  std::int64_t checkpoint_every = 0;  // steps; 0: at the ends of epochs alone
+  std::string resume;                 // "auto", or a checkpoint folder; empty: from the start
+  std::string metrics;                // JSON lines
+  double log_every_s = 10;
+  std::string record_batches;  // writes every batch there, for comparisons with other programs
+};
+
+// Parses the command line. Exits by throwing `failure` (usage), or returns the code to end with for
+// --help and --version.
+struct parsed_options {
+  train_options options;
+  std::optional<int> exit_code;
+};
+parsed_options parse_train_options(int argc, char** argv);
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <deque>
+#include <memory>
+
+#include "engine/memory.h"
+#include "pipeline/sample.h"
+
+namespace millrace {
+
+// A batch as the model takes it: N x 3 x H x W float32, channels_last, normalised with ImageNet's
+// mean and deviation; labels int64. On the device.
+struct device_batch {
+  at::Tensor images;
+  at::Tensor labels;
+  std::int64_t epoch = 0;
+  std::int64_t size() const;
+};
+
+// Hands batches to a device: uint8 is copied, and normalised there. On a GPU the copy is
+// asynchronous, so the host memory is kept until it is done. One thread.
+class to_device {
+ public:
+  explicit to_device(c10::Device device);
+  ~to_device();
+  device_batch operator()(host_batch b);
+
+ private:
+  struct in_flight;
+  c10::Device device_;
+  at::Tensor scale_;
+  at::Tensor shift_;
+  std::deque<std::unique_ptr<in_flight>> copying_;
+};
+
+// Pinned host memory where there is a GPU; null where there is none.
+std::unique_ptr<host_allocator> make_pinned_allocator(c10::Device device);
+
+}  // namespace millrace
