@@ -1,22 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
-#include <ATen/core/Tensor.h>
-
 #include "pipeline/state.h"
 #include "train/distributed.h"
+#include "train/safetensors.h"
 
 namespace millrace {
 
-using tensor_dict = std::map<std::string, at::Tensor>;
-
-// What a run goes on from. A checkpoint is a folder DIR/step-NNNNNNNNNN with model.pt and
-// optimizer.pt (dicts of tensors: torch.load reads them), train.json, and data-rankR.json for each
-// rank. It appears whole or not at all.
+// What a run goes on from. A checkpoint is a folder DIR/step-NNNNNNNNNN with model.safetensors,
+// optimizer.safetensors, train.json, and data-rankR.json for each rank. It appears whole or not at all.
 struct checkpoint {
   tensor_dict model;
   tensor_dict momentum;
@@ -38,9 +33,5 @@ std::optional<std::string> newest_checkpoint(const std::string& folder);
 
 // Reads rank `rank`'s view of it. Throws `failure`: not_found, bad_state.
 checkpoint load_checkpoint(const std::string& path, const job_place& place);
-
-// A dict of tensors as torch.save writes it. Throws `failure`.
-tensor_dict load_tensors(const std::string& file);
-void save_tensors(const std::string& file, const tensor_dict& tensors);
 
 }  // namespace millrace

@@ -24,6 +24,9 @@ void add_data(CLI::App& app, train_options& o) {
   app.add_option("--size", o.size, "image size in pixels")
       ->check(CLI::Range(8, 4096))
       ->capture_default_str();
+  app.add_option("--min-crop", o.min_crop, "smallest area of a training crop, of the image's")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str();
   app.add_option("--shuffle", o.shuffle, "samples held for shuffling, over all ranks; 0: none")
       ->capture_default_str();
   app.add_option("--lanes", o.lanes,
@@ -36,7 +39,9 @@ void add_data(CLI::App& app, train_options& o) {
                                                   {"equal", train_epochs::equal}};
   app.add_option("--mode", o.mode, "epochs: equal, or resample (needs --epoch-batches)")
       ->transform(CLI::CheckedTransformer(modes));
-  app.add_option("--epoch-batches", o.epoch_batches, "batches per rank and epoch, for resample")
+  app.add_option("--epoch-batches", o.epoch_batches,
+                 "batches per rank and epoch: with resample its length, with equal what schedules "
+                 "go by in the first epoch")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--epochs", o.epochs, "epochs to train")
       ->check(CLI::PositiveNumber)
@@ -67,7 +72,7 @@ void add_model(CLI::App& app, train_options& o) {
   app.add_option("--classes", o.classes, "classes")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  app.add_option("--init-weights", o.init_weights, "state dict (torch.save) to start from");
+  app.add_option("--init-weights", o.init_weights, "state dict (safetensors) to start from");
   app.add_option("--label-smoothing", o.label_smoothing, "label smoothing")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
@@ -120,7 +125,7 @@ void add_run(CLI::App& app, train_options& o) {
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
   app.add_option("--record-batches", o.record_batches,
-                 "folder to write every batch to (torch.save), for comparisons");
+                 "folder to write every batch to (safetensors), for comparisons");
 }
 
 void check(const train_options& o) {

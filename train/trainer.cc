@@ -48,9 +48,12 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                                 .epochs = o.epochs};
   auto samples = shards(expand_shards(o.shards).value(), list) | untar() | group_by_key();
   if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
-  return samples | decode_jpeg({.size = o.size, .seed = o.seed, .label = o.label}) |
-         on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true}) |
-         prefetch(o.prefetch);
+  const decode_options decode{.size = o.size,
+                              .seed = o.seed,
+                              .crop = {.least_area = o.min_crop},
+                              .label = o.label};
+  return samples | decode_jpeg(decode) | on_error(o.bad_samples) |
+         batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
 }
 
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
@@ -290,7 +293,7 @@ void trainer::record(const host_batch& b) const {
   fs::create_directories(options_.record_batches);
   const auto n = static_cast<std::int64_t>(b.size());
   auto pixels = torch::from_blob(b.pixels->data, {n, b.height, b.width, 3}, torch::kUInt8);
-  save_tensors(fmt::format("{}/rank{}-{:06}.pt", options_.record_batches, place_.rank, step_),
+  save_tensors(fmt::format("{}/rank{}-{:06}.safetensors", options_.record_batches, place_.rank, step_),
                {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
 }
 

@@ -1,0 +1,88 @@
+#include "train/safetensors.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/error.h"
+#include "train/files.h"
+
+namespace millrace {
+namespace {
+
+struct named_type {
+  const char* name;
+  at::ScalarType type;
+};
+constexpr std::array types{
+    named_type{"F64", at::kDouble}, named_type{"F32", at::kFloat}, named_type{"F16", at::kHalf},
+    named_type{"BF16", at::kBFloat16}, named_type{"I64", at::kLong}, named_type{"I32", at::kInt},
+    named_type{"U8", at::kByte}, named_type{"BOOL", at::kBool}};
+
+constexpr std::size_t length_bytes = 8;
+
+[[noreturn]] void bad(const std::string& file, const std::string& what) {
+  throw failure(error(errc::bad_state, "not a safetensors file: " + what)
+                    .at(file)
+                    .hint("write it with safetensors.torch.save_file(model.state_dict(), FILE)"));
+}
+
+at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
+                       std::string_view payload) {
+  const auto name = entry.value("dtype", "");
+  const auto* known = std::ranges::find_if(types, [&](const named_type& t) { return t.name == name; });
+  if (known == types.end()) bad(file, "type '" + name + "'");
+  const auto shape = entry.value("shape", std::vector<std::int64_t>());
+  const auto range = entry.value("data_offsets", std::vector<std::size_t>());
+  auto tensor = torch::empty(shape, known->type);
+  const bool fits = range.size() == 2 && range[0] <= range[1] && range[1] <= payload.size() &&
+                    range[1] - range[0] == tensor.nbytes();
+  if (!fits) bad(file, "a tensor whose bytes do not match its shape");
+  std::memcpy(tensor.data_ptr(), payload.data() + range[0], tensor.nbytes());
+  return tensor;
+}
+
+}  // namespace
+
+tensor_dict load_tensors(const std::string& file) {
+  const std::string whole = read_file(file);
+  std::uint64_t length = 0;
+  if (whole.size() < length_bytes) bad(file, "too short");
+  std::memcpy(&length, whole.data(), length_bytes);
+  if (length > whole.size() - length_bytes) bad(file, "its header is cut");
+  const auto header_size = static_cast<std::size_t>(length);
+  const auto header = nlohmann::json::parse(whole.substr(length_bytes, header_size), nullptr, false);
+  if (!header.is_object()) bad(file, "its header is no JSON object");
+  const auto payload = std::string_view(whole).substr(length_bytes + header_size);
+  tensor_dict out;
+  for (const auto& [name, entry] : header.items()) {
+    if (name != "__metadata__") out.emplace(name, tensor_from(file, entry, payload));
+  }
+  return out;
+}
+
+void save_tensors(const std::string& file, const tensor_dict& tensors) {
+  auto header = nlohmann::json::object();
+  std::string payload;
+  for (const auto& [name, tensor] : tensors) {
+    const at::Tensor plain = tensor.detach().cpu().contiguous();
+    const auto* known = std::ranges::find(types, plain.scalar_type(), &named_type::type);
+    if (known == types.end()) throw failure(error(errc::internal, name + " has an unknown type"));
+    const std::size_t begin = payload.size();
+    payload.append(static_cast<const char*>(plain.data_ptr()), plain.nbytes());
+    header[name] = {{"dtype", known->name},
+                    {"shape", plain.sizes().vec()},
+                    {"data_offsets", {begin, payload.size()}}};
+  }
+  std::string text = header.dump();
+  text.resize((text.size() + length_bytes - 1) / length_bytes * length_bytes, ' ');
+  const std::uint64_t length = text.size();
+  std::string whole(reinterpret_cast<const char*>(&length), length_bytes);
+  write_file(file, whole + text + payload);
+}
+
+}  // namespace millrace
