@@ -39,6 +39,7 @@ class group_stream final : public stream<sample> {
   awaitable<outcome> next() override {
     for (;;) {
       if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
+      if (owed_error_) co_return *std::exchange(owed_error_, std::nullopt);
       if (carried_) {
         auto failed = begin_with(*std::exchange(carried_, std::nullopt));
         if (failed) co_return *failed;
@@ -126,7 +127,14 @@ class group_stream final : public stream<sample> {
     return whole;
   }
 
-  error broken_by(error why) {
+  // The shard is broken. The sample being put together is whole when the member that broke has
+  // another key, and comes out before the error; else it is left out.
+  outcome broken_by(error why) {
+    const auto broken = split_name(why.sample_key());
+    if (building_ && broken && broken->key != building_->key) {
+      owed_error_ = std::move(why);
+      return finished();
+    }
     if (building_ && why.sample_key().empty()) why.key(building_->key);
     drop();
     return why;
@@ -142,6 +150,7 @@ class group_stream final : public stream<sample> {
   std::string id_;
   std::unique_ptr<stream<tar_member>> members_;
   bool owes_end_ = false;
+  std::optional<error> owed_error_;
   std::optional<sample> building_;
   std::int64_t draw_ = 0;
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample

@@ -15,13 +15,14 @@ namespace {
 class shuffle_stream final : public stream<sample> {
  public:
   shuffle_stream(lane_context& lane, std::unique_ptr<stream<sample>> samples,
-                 const shuffle_options& options, std::size_t capacity,
+                 const shuffle_options& options, std::size_t capacity, std::size_t most_bytes,
                  std::shared_ptr<memory_share> memory)
       : lane_(lane),
         id_(lane.id("shuffle")),
         samples_(std::move(samples)),
         seed_(options.seed),
         capacity_(capacity),
+        most_bytes_(most_bytes),
         memory_(std::move(memory)),
         random_(seed_, purpose::shuffle, 0, static_cast<std::uint64_t>(lane.lane)) {}
 
@@ -106,13 +107,14 @@ class shuffle_stream final : public stream<sample> {
   // Whether the samples held leave room for this one: a function of the samples alone, so that the
   // order does not depend on how fast the stages behind give memory back.
   bool fits(const sample& s) {
-    if (held_.empty() || held_bytes_ + s.payload_bytes() <= memory_->limit()) return true;
+    const std::size_t room = std::min(most_bytes_, memory_->limit());
+    if (held_.empty() || held_bytes_ + s.payload_bytes() <= room) return true;
     if (!told_) {
       told_ = true;
       log_notice(fmt::format(
           "lane {}: the shuffle holds {} samples instead of {}, which is what {} allow; raise "
           "MILLRACE_MEMORY for a better shuffle",
-          lane_.lane, held_.size(), capacity_, format_bytes(memory_->limit())));
+          lane_.lane, held_.size(), capacity_, format_bytes(room)));
     }
     return false;
   }
@@ -131,6 +133,7 @@ class shuffle_stream final : public stream<sample> {
   std::unique_ptr<stream<sample>> samples_;
   std::uint64_t seed_;
   std::size_t capacity_;
+  std::size_t most_bytes_;
   std::shared_ptr<memory_share> memory_;
   random_stream random_;
   std::int64_t epoch_ = 0;
@@ -154,11 +157,12 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
                          -> std::unique_ptr<stream<sample>> {
             // A lane's part is the same for every world size.
             const std::size_t capacity = (options.samples + lane.lanes - 1) / lane.lanes;
-            const std::size_t bytes =
-                options.bytes > 0 ? options.bytes : lane.run.memory.budget() / 2;
-            auto memory = lane.run.memory.share("shuffle", 1_MiB, bytes / lane.lanes_here);
+            const std::size_t budget = lane.run.memory.budget();
+            const std::size_t most =
+                options.bytes > 0 ? options.bytes / lane.lanes : budget / 2 / lane.lanes_here;
+            auto memory = lane.run.memory.share("shuffle", 1_MiB, most);
             return std::make_unique<shuffle_stream>(lane, std::move(samples), options, capacity,
-                                                    std::move(memory));
+                                                    most, std::move(memory));
           }};
 }
 

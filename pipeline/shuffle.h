@@ -8,8 +8,8 @@ struct shuffle_options {
   // Samples held, over the lanes of all ranks; more mixes better and starts later.
   std::size_t samples = 1000;
   std::uint64_t seed = 0;
-  // Payload bytes held, over all lanes; 0: half of the memory budget. Part of the order: where it
-  // is reached, fewer samples are held (and a notice says so).
+  // Payload bytes held, over the lanes of all ranks; 0: half of this rank's memory budget. Part of
+  // the order: where it is reached, fewer samples are held (and a notice says so).
   std::size_t bytes = 0;
 };
 

@@ -1,0 +1,159 @@
+#include "engine/block_io.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/memory.h"
+#include "engine/runtime.h"
+#include "engine/scope.h"
+#include "tests/support/spine.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::run_on;
+
+std::string numbered(std::size_t size) {
+  std::string out;
+  for (std::size_t i = 0; out.size() < size; ++i) out += std::to_string(i) + ",";
+  out.resize(size);
+  return out;
+}
+
+class BlockIo : public ::testing::TestWithParam<io_backend> {
+ protected:
+  void SetUp() override {
+    if (GetParam() == io_backend::uring) {
+      if (const auto refused = uring_refused()) GTEST_SKIP() << *refused;
+    }
+    threads_ = std::make_unique<runtime>(runtime_options{.cpu_threads = 1, .io = GetParam()});
+  }
+  std::string read(const std::string& path, std::uint64_t offset, std::size_t size) {
+    buffer into = share_->try_acquire(std::max<std::size_t>(size, 1));
+    const auto file = open_file::open(path).value();
+    const auto got =
+        run_on(threads_->io(0), threads_->io(0).files().read_at(file, offset, size, into, 10s));
+    return {reinterpret_cast<const char*>(into.data()), got.value()};
+  }
+
+  std::unique_ptr<runtime> threads_;
+  std::shared_ptr<memory_share> share_ =
+      std::make_shared<memory_share>("test", 64_MiB, default_host_allocator());
+  testing::temporary_folder folder_;
+};
+
+TEST_P(BlockIo, ReadsAnyRange) {
+  const std::string content = numbered(3'000'000);
+  const std::string path = folder_.write("file", content);
+  for (const auto& [offset, size] : {std::pair<std::size_t, std::size_t>{0, 3'000'000},
+                                     {1, 1},
+                                     {12'345, 1'000'000},
+                                     {2'999'999, 1}}) {
+    EXPECT_EQ(read(path, offset, size), content.substr(offset, size));
+  }
+}
+
+TEST_P(BlockIo, StopsAtTheEndOfTheFile) {
+  const std::string path = folder_.write("file", numbered(1000));
+  EXPECT_EQ(read(path, 900, 1000).size(), 100U);
+  EXPECT_EQ(read(path, 1000, 10).size(), 0U);
+}
+
+awaitable<void> read_piece(block_io* files, std::shared_ptr<const open_file> file,
+                           std::uint64_t offset, buffer into, std::size_t* sum) {
+  const auto got = co_await files->read_at(file, offset, into.size(), into, 10s);
+  *sum += got.value();
+}
+
+// More reads than the submission queue holds.
+TEST_P(BlockIo, ManyReadsAtOnceAllComeBack) {
+  const std::string path = folder_.write("file", numbered(2'000'000));
+  const auto file = open_file::open(path).value();
+  scope tasks(threads_->io(0).executor());
+  std::size_t sum = 0;
+  std::promise<void> spawned;
+  asio::post(threads_->io(0).context(), [&] {
+    for (std::uint64_t i = 0; i < 2000; ++i) {
+      tasks.spawn(read_piece(&threads_->io(0).files(), file, i * 1000, share_->try_acquire(1000),
+                             &sum));
+    }
+    spawned.set_value();
+  });
+  spawned.get_future().get();
+  run_on(threads_->io(0), tasks.join());
+  EXPECT_EQ(sum, 2'000'000U);
+}
+
+INSTANTIATE_TEST_SUITE_P(Both, BlockIo, ::testing::Values(io_backend::uring, io_backend::pread),
+                         [](const auto& p) {
+                           return p.param == io_backend::uring ? "uring" : "pread";
+                         });
+
+TEST(OpenFile, SaysWhatIsWrong) {
+  EXPECT_EQ(open_file::open("/no/such/file").error().kind(), errc::not_found);
+  EXPECT_EQ(open_file::open("/tmp").error().kind(), errc::usage);
+}
+
+// A device that answers with what the test says, one piece at a time.
+class scripted_io final : public block_io {
+ public:
+  explicit scripted_io(std::vector<int> outcomes) : outcomes_(std::move(outcomes)) {}
+  std::string_view name() const override { return "scripted"; }
+  std::vector<std::pair<std::uint64_t, std::size_t>> asked;
+  int cancelled = 0;
+
+ protected:
+  void submit(std::shared_ptr<read_op> op) override {
+    asked.emplace_back(op->file_offset, op->size);
+    if (asked.size() > outcomes_.size()) return;  // silent from here on
+    const int outcome = outcomes_[asked.size() - 1];
+    asio::post(op->timer.get_executor(), [op, outcome] { op->finish(outcome); });
+  }
+  void cancel(read_op& op) override {
+    ++cancelled;
+    op.finish(-ECANCELED);
+  }
+
+ private:
+  std::vector<int> outcomes_;
+};
+
+class ScriptedRead : public ::testing::Test {
+ protected:
+  result<std::size_t> read(scripted_io& device, steady_clock::duration patience = 10s) {
+    const auto file = std::make_shared<const open_file>(dup(0), "/disk/file", 100, false);
+    return run_on(threads_.io(0), device.read_at(file, 0, 100, share_->try_acquire(100), patience));
+  }
+  runtime threads_{{.cpu_threads = 1}};
+  std::shared_ptr<memory_share> share_ =
+      std::make_shared<memory_share>("test", 1_MiB, default_host_allocator());
+};
+
+TEST_F(ScriptedRead, GoesOnAfterShortReadsEintrAndEagain) {
+  scripted_io device({30, -EINTR, 20, -EAGAIN, 50});
+  EXPECT_EQ(read(device).value(), 100U);
+  const std::vector<std::pair<std::uint64_t, std::size_t>> expected{
+      {0, 100}, {30, 70}, {30, 70}, {50, 50}, {50, 50}};
+  EXPECT_EQ(device.asked, expected);
+}
+
+TEST_F(ScriptedRead, AnIoErrorNamesPathAndOffset) {
+  scripted_io device({30, -EIO});
+  const auto got = read(device);
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().kind(), errc::io_failed);
+  EXPECT_EQ(got.error().where(), "/disk/file");
+  EXPECT_EQ(got.error().byte_offset(), 30U);
+}
+
+TEST_F(ScriptedRead, ASilentDeviceIsATimeoutAndItsReadIsCancelled) {
+  scripted_io device({});
+  const auto got = read(device, 5ms);
+  ASSERT_FALSE(got);
+  EXPECT_EQ(got.error().kind(), errc::timed_out);
+  EXPECT_EQ(device.cancelled, 1);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,260 @@
+#include "io/source.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "io/gzip_source.h"
+#include "io/memory_source.h"
+#include "tests/support/shard_server.h"
+#include "tests/support/spine.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::fault;
+using testing::run_on;
+
+std::string numbered(std::size_t size) {
+  std::string out;
+  for (std::size_t i = 0; out.size() < size; ++i) out += std::to_string(i) + ",";
+  out.resize(size);
+  return out;
+}
+
+struct read_result {
+  std::string content;
+  std::optional<error> failed;
+};
+
+class Source : public ::testing::Test {
+ protected:
+  Source() { sources_.add("memory", memory_source_factory(store_)); }
+
+  read_result read(const std::string& url, std::uint64_t offset = 0) {
+    auto memory = std::make_shared<memory_share>("test", options_.most_memory(),
+                                                 default_host_allocator());
+    scope tasks(threads_.io(0).executor());
+    read_result out;
+    std::promise<void> done;
+    run_on(threads_.io(0), read_all(&tasks, memory, url, offset, &out));
+    asio::post(threads_.io(0).context(), [&] { tasks.stop(); });
+    run_on(threads_.io(0), tasks.join());
+    EXPECT_EQ(memory->in_use(), 0U);
+    return out;
+  }
+
+  awaitable<void> read_all(scope* tasks, std::shared_ptr<memory_share> memory, std::string url,
+                           std::uint64_t offset, read_result* out) {
+    source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
+    auto source = co_await sources_.open(std::move(context), url, offset);
+    if (!source) {
+      out->failed = source.error();
+      co_return;
+    }
+    for (;;) {
+      const auto piece = co_await (*source)->read();
+      if (!piece) {
+        out->failed = piece.error();
+        co_return;
+      }
+      if (piece->empty()) co_return;
+      out->content += piece->text();
+    }
+  }
+
+  // Three extents of 64 KiB can be ahead; the rest of the file goes away meanwhile.
+  awaitable<result<bytes>> read_while_it_shrinks(scope* tasks, std::shared_ptr<memory_share> memory,
+                                                 std::string path) {
+    source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
+    auto source = co_await sources_.open(std::move(context), path, 0);
+    if (truncate(path.c_str(), 500'000) != 0) co_return bytes();
+    for (;;) {
+      auto piece = co_await (*source)->read();
+      if (!piece || piece->empty()) co_return piece;
+    }
+  }
+
+  awaitable<result<std::string>> inflate(std::string url, std::uint64_t offset) {
+    auto memory = std::make_shared<memory_share>("test", 1_MiB, default_host_allocator());
+    scope tasks(threads_.io(0).executor());
+    source_context context{threads_, threads_.io(0), tasks, memory, options_, counters_};
+    auto compressed = co_await sources_.open(context, url, 0);
+    auto plain = gunzip(context, memory, std::move(*compressed), url, offset);
+    std::string out;
+    for (;;) {
+      auto piece = co_await plain->read();
+      if (!piece) co_return piece.error();
+      if (piece->empty()) co_return out;
+      out += piece->text();
+    }
+  }
+
+  runtime threads_{{.cpu_threads = 2}};
+  source_options options_{.extent_bytes = 64_KiB,
+                          .http_progress_timeout = 200ms,
+                          .http_attempts = 3,
+                          .http_backoff = 1ms};
+  source_counters counters_;
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(1000);
+  source_registry sources_ = standard_sources();
+  testing::shard_server server_;
+  testing::temporary_folder folder_;
+};
+
+TEST_F(Source, Files) {
+  const std::string content = numbered(1'000'001);
+  const auto path = folder_.write("a.tar", content);
+  EXPECT_EQ(read(path).content, content);
+  EXPECT_EQ(read("file:" + path, 777'777).content, content.substr(777'777));
+  EXPECT_EQ(read(path, content.size()).content, "");
+  EXPECT_EQ(read(folder_ / "none.tar").failed->kind(), errc::not_found);
+  EXPECT_EQ(read(path, content.size() + 1).failed->kind(), errc::changed);
+}
+
+TEST_F(Source, AFileThatShrinksIsAnError) {
+  const auto path = folder_.write("a.tar", numbered(1'000'000));
+  auto memory =
+      std::make_shared<memory_share>("test", options_.most_memory(), default_host_allocator());
+  scope tasks(threads_.io(0).executor());
+  const auto last = run_on(threads_.io(0), read_while_it_shrinks(&tasks, memory, path));
+  ASSERT_FALSE(last);
+  EXPECT_EQ(last.error().kind(), errc::changed);
+  EXPECT_EQ(last.error().byte_offset(), 500'000U);
+  run_on(threads_.io(0), tasks.join());
+}
+
+TEST_F(Source, Memory) {
+  store_->put("a", numbered(12'345));
+  EXPECT_EQ(read("memory:a").content, numbered(12'345));
+  EXPECT_EQ(read("memory:a", 12'000).content, numbered(12'345).substr(12'000));
+  EXPECT_EQ(read("memory:b").failed->kind(), errc::not_found);
+}
+
+TEST_F(Source, UnknownSchemesAreRefusedWithTheKnownOnes) {
+  const auto out = read("gopher://h/x");
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::unsupported);
+  EXPECT_NE(out.failed->message().find("file, http, memory"), std::string::npos);
+}
+
+TEST_F(Source, Gzip) {
+  // "hello\n" and "world\n" as two gzip members.
+  const std::string hello("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06\x00\x00\x00", 26);
+  store_->put("a.gz", hello + hello);
+  EXPECT_EQ(run_on(threads_.io(0), inflate("memory:a.gz", 0)).value(), "hello\nhello\n");
+  EXPECT_EQ(run_on(threads_.io(0), inflate("memory:a.gz", 8)).value(), "llo\n");
+  store_->put("cut.gz", hello.substr(0, 20));
+  EXPECT_EQ(run_on(threads_.io(0), inflate("memory:cut.gz", 0)).error().kind(), errc::truncated);
+  store_->put("bad.gz", "this is not gzip");
+  EXPECT_EQ(run_on(threads_.io(0), inflate("memory:bad.gz", 0)).error().kind(), errc::bad_archive);
+}
+
+TEST_F(Source, HttpReadsAndKeepsTheConnection) {
+  server_.put("/a.tar", numbered(300'000));
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+  EXPECT_EQ(read(server_.url("/a.tar"), 200'000).content, numbered(300'000).substr(200'000));
+  const auto log = server_.requests();
+  ASSERT_EQ(log.size(), 2U);
+  EXPECT_EQ(log[1].range, "bytes=200000-");
+  EXPECT_EQ(log[0].connection, log[1].connection);
+}
+
+TEST_F(Source, HttpBodiesOfEveryKind) {
+  server_.put("/a.tar", numbered(300'000));
+  for (const fault& how : {fault{.chunked = true}, fault{.no_length = true}}) {
+    server_.fail_next("/a.tar", how);
+    EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+  }
+  server_.put("/empty.tar", "");
+  const auto empty = read(server_.url("/empty.tar"));
+  EXPECT_FALSE(empty.failed);
+  EXPECT_EQ(empty.content, "");
+}
+
+TEST_F(Source, HttpResumesACutTransferAtTheByte) {
+  const std::string content = numbered(300'000);
+  server_.put("/a.tar", content);
+  server_.fail_next("/a.tar", {.cut_after = 70'000});
+  server_.fail_next("/a.tar", {.cut_after = 70'000});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, content);
+  const auto log = server_.requests();
+  ASSERT_EQ(log.size(), 3U);
+  EXPECT_EQ(log[1].range, "bytes=70000-");
+  EXPECT_EQ(log[1].if_range, "\"v1\"");
+  EXPECT_EQ(log[2].range, "bytes=140000-");
+  EXPECT_EQ(counters_.retries, 2U);
+}
+
+TEST_F(Source, HttpResumesAChunkedTransferToo) {
+  server_.put("/a.tar", numbered(300'000));
+  server_.fail_next("/a.tar", {.cut_after = 70'000, .chunked = true});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+}
+
+TEST_F(Source, HttpResumesWhereTheServerDoesNotDoRanges) {
+  server_.put("/a.tar", numbered(300'000));
+  server_.fail_next("/a.tar", {.cut_after = 70'000});
+  server_.fail_next("/a.tar", {.ignore_range = true});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+}
+
+TEST_F(Source, HttpNeverMixesTwoVersions) {
+  server_.put("/a.tar", numbered(300'000));
+  server_.fail_next("/a.tar", {.cut_after = 70'000});
+  server_.fail_next("/a.tar", {.etag = "\"v2\""});
+  const auto out = read(server_.url("/a.tar"));
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::changed);
+  EXPECT_LE(out.content.size(), 70'000U);
+}
+
+TEST_F(Source, HttpAsksAStalledServerAgain) {
+  server_.put("/a.tar", numbered(300'000));
+  server_.fail_next("/a.tar", {.stall_after = 100});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+  EXPECT_EQ(server_.requests().back().range, "bytes=100-");
+}
+
+TEST_F(Source, HttpTriesAgainAfter503AndGivesUpInTheEnd) {
+  server_.put("/a.tar", numbered(1000));
+  server_.fail_next("/a.tar", {.status = 503});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(1000));
+  for (int i = 0; i < 3; ++i) server_.fail_next("/a.tar", {.status = 503});
+  const auto out = read(server_.url("/a.tar"));
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::http_status);
+}
+
+TEST_F(Source, HttpDeadKeptAliveConnectionIsNoAttempt) {
+  server_.put("/a.tar", numbered(1000));
+  read(server_.url("/a.tar"));
+  for (int i = 0; i < 2; ++i) server_.fail_next("/a.tar", {.close_unanswered = true});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(1000));
+  EXPECT_EQ(counters_.retries, 1U);  // the second one was a fresh connection
+}
+
+TEST_F(Source, HttpMissingObjectFailsAtOnce) {
+  const auto out = read(server_.url("/none.tar"));
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::not_found);
+  EXPECT_EQ(server_.requests().size(), 1U);
+}
+
+TEST_F(Source, HttpRefusedConnectionNamesTheHost) {
+  const auto out = read("http://127.0.0.1:1/a.tar");
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::connect_failed);
+  EXPECT_NE(out.failed->message().find("127.0.0.1:1"), std::string::npos);
+}
+
+TEST_F(Source, HttpFollowsRedirects) {
+  server_.put("/b.tar", numbered(1000));
+  server_.put("/a.tar", "");
+  server_.fail_next("/a.tar", {.status = 302, .headers = "Location: /b.tar\r\n"});
+  EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(1000));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,442 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "engine/log.h"
+#include "millrace/millrace.h"
+#include "pipeline/fake.h"
+#include "tests/support/loaders.h"
+#include "tests/support/shard_server.h"
+#include "tests/support/tar_builder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+using testing::keys_of_epoch;
+using testing::tar_builder;
+using testing::text_shard;
+using testing::with_memory_store;
+
+class Loader : public ::testing::Test {
+ protected:
+  Loader() {
+    for (int i = 0; i < 6; ++i) {
+      // Shards of different lengths: 40, 45, ... samples.
+      store_->put("t" + std::to_string(i), text_shard(i * 1000, 40 + 5 * i, 3000));
+    }
+  }
+  static std::vector<std::string> urls(int n = 6) {
+    std::vector<std::string> out;
+    for (int i = 0; i < n; ++i) out.push_back("memory:t" + std::to_string(i));
+    return out;
+  }
+  static lane_plan<sample> text_plan(shard_list_options o = {}, std::size_t held = 50) {
+    o.seed = 42;
+    return shards(urls(), o) | untar() | group_by_key() | shuffle({.samples = held, .seed = 42});
+  }
+  std::vector<std::string> all_keys() {
+    std::vector<std::string> out;
+    for (int i = 0; i < 6; ++i) {
+      for (int k = 0; k < 40 + 5 * i; ++k) out.push_back(fmt::format("s{:06}", i * 1000 + k));
+    }
+    return out;
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(10'000);
+};
+
+TEST_F(Loader, AnEpochHasEverySampleOnceInAnotherOrderEachTime) {
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(text_plan({.epochs = 3}));
+  std::set<std::vector<std::string>> orders;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    auto keys = keys_of_epoch(data);
+    orders.insert(keys);
+    std::ranges::sort(keys);
+    EXPECT_EQ(keys, all_keys());
+  }
+  EXPECT_EQ(orders.size(), 3U);
+  EXPECT_FALSE(data.next());
+  EXPECT_EQ(data.counts().delivered, 3 * all_keys().size());
+}
+
+TEST_F(Loader, TheOrderDoesNotDependOnThreadsPiecesOrMemory) {
+  std::set<std::vector<std::string>> orders;
+  for (const std::size_t piece : {1000U, 10'000U, 1'000'000U}) {
+    for (const int threads : {1, 4}) {
+      auto store = std::make_shared<memory_store>(piece);
+      for (int i = 0; i < 6; ++i) {
+        store->put("t" + std::to_string(i), text_shard(i * 1000, 40 + 5 * i, 3000));
+      }
+      engine eng(with_memory_store(store, threads, 64_MiB * static_cast<std::size_t>(threads)));
+      auto data = eng.run(text_plan());
+      orders.insert(keys_of_epoch(data));
+    }
+  }
+  EXPECT_EQ(orders.size(), 1U);
+}
+
+TEST_F(Loader, RanksTogetherReadEverySampleOnce) {
+  engine eng(with_memory_store(store_));
+  std::vector<std::string> all;
+  for (int rank = 0; rank < 4; ++rank) {
+    auto data = eng.run(text_plan({.rank = rank, .world_size = 4}));
+    const auto keys = keys_of_epoch(data);
+    all.insert(all.end(), keys.begin(), keys.end());
+  }
+  std::ranges::sort(all);
+  EXPECT_EQ(all, all_keys());
+}
+
+// While no lane has ended, the samples at positions [n, n + k) are the same for every world size.
+TEST_F(Loader, GlobalBatchesAreTheSameForEveryWorldSizeThatDividesTheLanes) {
+  engine eng(with_memory_store(store_));
+  const auto first = [&](int world) {
+    std::map<std::int64_t, std::string> by_position;
+    for (int rank = 0; rank < world; ++rank) {
+      auto data = eng.run(text_plan({.rank = rank, .world_size = world, .lanes = 6}));
+      for (int i = 0; i < 120 / world; ++i) {
+        const auto s = data.next();
+        by_position[s->where.position] = s->key;
+      }
+    }
+    return by_position;
+  };
+  const auto one = first(1);
+  EXPECT_EQ(one.size(), 120U);
+  EXPECT_EQ(one.rbegin()->first, 119);
+  EXPECT_EQ(first(2), one);
+  EXPECT_EQ(first(3), one);
+  EXPECT_EQ(first(6), one);
+}
+
+TEST_F(Loader, RestoredItGoesOnWithExactlyTheNextSample) {
+  engine eng(with_memory_store(store_));
+  auto reference = eng.run(text_plan({.epochs = 2}));
+  auto expected = keys_of_epoch(reference);
+  expected.emplace_back("end");
+  for (const auto& key : keys_of_epoch(reference)) expected.push_back(key);
+  // At the start, within epochs, and at and around their ends.
+  const std::size_t epoch = all_keys().size();
+  for (const std::size_t stop_at :
+       {std::size_t{0}, std::size_t{1}, std::size_t{57}, epoch - 1, epoch, epoch + 1, 2 * epoch - 3}) {
+    auto first = eng.run(text_plan({.epochs = 2}));
+    for (std::size_t i = 0; i < stop_at; ++i) first.next();
+    const auto text = first.save().to_json();
+    auto second = eng.run(text_plan({.epochs = 2}));
+    second.restore(state::from_json(text).value());
+    for (std::size_t i = stop_at; i < expected.size(); ++i) {
+      const auto s = second.next();
+      ASSERT_EQ(s ? s->key : "end", expected[i]) << "stopped at " << stop_at << ", item " << i;
+    }
+    EXPECT_FALSE(second.next());
+  }
+}
+
+TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
+  engine eng(with_memory_store(store_));
+  auto first = eng.run(text_plan());
+  first.next();
+  const state saved = first.save();
+  const auto refused = [&](const lane_plan<sample>& other) {
+    auto data = eng.run(other);
+    try {
+      data.restore(saved);
+    } catch (const failure& f) {
+      return f.why().message();
+    }
+    return std::string("taken");
+  };
+  EXPECT_NE(refused(text_plan({.lanes = 4})).find("number of lanes differs"), std::string::npos);
+  EXPECT_NE(refused(shards(urls(5), {.seed = 42}) | untar() | group_by_key()).find("list of shards"),
+            std::string::npos);
+  EXPECT_EQ(refused(text_plan()), "taken");
+  std::string damaged = saved.to_json();
+  damaged[damaged.find("lane0") + 12] ^= 1;
+  EXPECT_EQ(state::from_json(damaged).error().kind(), errc::bad_state);
+  EXPECT_EQ(state::from_json("{}").error().kind(), errc::bad_state);
+}
+
+TEST_F(Loader, ResamplingNeverEnds) {
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(text_plan({.mode = epoch_mode::resample}));
+  for (int i = 0; i < 1000; ++i) ASSERT_TRUE(data.next());
+  const state saved = data.save();
+  auto again = eng.run(text_plan({.mode = epoch_mode::resample}));
+  again.restore(saved);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(data.next()->key, again.next()->key);
+}
+
+TEST_F(Loader, ABrokenShardGivesItsWholeSamplesThenOneErrorThenTheOthers) {
+  store_->put("t2", store_->find("t2")->substr(0, 100'000));
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(shards(urls(), {.lanes = 1, .shuffle = false}) | untar() | group_by_key());
+  std::size_t samples = 0;
+  std::optional<error> failed;
+  for (bool more = true; more;) {
+    try {
+      const auto s = data.next();
+      more = s.has_value();
+      if (!s) continue;
+      ++samples;
+      EXPECT_EQ(s->fields.size(), 2U) << s->key;
+    } catch (const failure& f) {
+      EXPECT_FALSE(failed);
+      failed = f.why();
+    }
+  }
+  ASSERT_TRUE(failed);
+  EXPECT_EQ(failed->kind(), errc::truncated);
+  EXPECT_EQ(failed->where(), "memory:t2");
+  EXPECT_GT(failed->byte_offset(), 99'000U);
+  EXPECT_FALSE(failed->sample_key().empty());
+  // A sample of text and class takes 4,608 bytes: 21 are whole.
+  EXPECT_EQ(samples, all_keys().size() - 50 + 21);
+}
+
+TEST_F(Loader, SkipsUpToALimitAndCounts) {
+  store_->put("t2", "this is no archive, by far no archive");
+  engine eng(with_memory_store(store_));
+  auto skipping = eng.run(text_plan() | on_error(skip_up_to(1)));
+  keys_of_epoch(skipping);
+  const ledger counts = skipping.counts();
+  EXPECT_EQ(counts.skipped.at(errc::truncated), 1U);
+  EXPECT_EQ(counts.delivered, all_keys().size() - 50);
+  ASSERT_EQ(counts.first_skipped.size(), 1U);
+  EXPECT_NE(counts.first_skipped[0].find("memory:t2"), std::string::npos);
+
+  auto failing = eng.run(text_plan() | on_error(fail_on_error()));
+  EXPECT_THROW(keys_of_epoch(failing), failure);
+
+  store_->put("t3", "nor is this");
+  auto limited = eng.run(text_plan() | on_error(skip_up_to(1)));
+  try {
+    keys_of_epoch(limited);
+    FAIL() << "two errors were skipped";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::too_many_skipped);
+  }
+}
+
+TEST_F(Loader, EndlesslyBadDataEndsTheRunEvenWhenAllMayBeSkipped) {
+  for (int i = 0; i < 6; ++i) store_->put("t" + std::to_string(i), "no archive");
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(text_plan({.mode = epoch_mode::resample}) | on_error(skip_errors()));
+  try {
+    data.next();
+    FAIL() << "there was a sample";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::too_many_skipped);
+  }
+}
+
+TEST_F(Loader, DuplicateExtensionsLeaveTheSampleOut) {
+  store_->put("t0", tar_builder()
+                        .file("a.txt", "1")
+                        .file("a.TXT", "2")
+                        .file("a.cls", "3")
+                        .file("b.txt", "4")
+                        .end()
+                        .str());
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(shards(urls(1)) | untar() | group_by_key() | on_error(skip_up_to(5)));
+  EXPECT_EQ(keys_of_epoch(data), (std::vector<std::string>{"b"}));
+  EXPECT_EQ(data.counts().skipped.at(errc::duplicate_field), 1U);
+}
+
+TEST_F(Loader, AnEmptyEpochIsAnError) {
+  store_->put("t0", tar_builder().file("noextension", "x").end().str());
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(shards(urls(1)) | untar() | group_by_key());
+  try {
+    data.next();
+    FAIL() << "no error";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::no_samples);
+  }
+}
+
+TEST_F(Loader, ABudgetTooSmallForThePlanIsRefusedWithTheFigureThatWouldDo) {
+  engine eng(with_memory_store(store_, 1, 16_MiB));
+  try {
+    eng.run(text_plan() | decode_jpeg() | batch({.size = 256}));
+    FAIL() << "it was taken";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::no_memory);
+    EXPECT_NE(f.why().message().find("set MILLRACE_MEMORY="), std::string::npos);
+  }
+}
+
+TEST_F(Loader, AShuffleThatMemoryCutsShortKeepsItsOrderAndSaysSo) {
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  std::set<std::vector<std::string>> orders;
+  for (int i = 0; i < 2; ++i) {
+    engine eng(with_memory_store(store_, 1 + i));
+    auto data = eng.run(shards(urls()) | untar() | group_by_key() |
+                        shuffle({.samples = 1000, .bytes = 80'000}));
+    auto keys = keys_of_epoch(data);
+    orders.insert(keys);
+    std::ranges::sort(keys);
+    EXPECT_EQ(keys, all_keys());
+  }
+  set_log_sink(nullptr);
+  EXPECT_EQ(orders.size(), 1U);
+  EXPECT_FALSE(lines.empty());
+}
+
+TEST_F(Loader, StopEndsARunThatWaits) {
+  testing::shard_server server;
+  server.put("/a.tar", *store_->find("t0"));
+  server.fail_next("/a.tar", {.stall_after = 1000});
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(shards({server.url("/a.tar")}) | untar() | group_by_key());
+  std::thread stopper([&] {
+    while (server.requests().empty()) std::this_thread::yield();
+    data.stop();
+  });
+  try {
+    keys_of_epoch(data);
+    FAIL() << "it came to its end";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::stopped);
+  }
+  stopper.join();
+}
+
+TEST_F(Loader, AMemberLargerThanItsLanesMemoryIsAnErrorNotAHang) {
+  store_->put("t0", tar_builder()
+                        .file("a.bin", std::string(8_MiB, 'x'))
+                        .file("b.bin", "small")
+                        .end()
+                        .str());
+  engine eng(with_memory_store(store_, 1, 16_MiB));
+  auto data = eng.run(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key());
+  const auto whole = data.next();  // one lane may have what is left of the budget
+  EXPECT_EQ(whole->fields[0].data.size(), 8_MiB);
+  engine small(with_memory_store(store_, 1, 6_MiB));
+  auto refused = small.run(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key());
+  try {
+    refused.next();
+    FAIL() << "it was read";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::too_large);
+    EXPECT_EQ(f.why().sample_key(), "a.bin");
+  }
+}
+
+class ImageLoader : public ::testing::Test {
+ protected:
+  ImageLoader() {
+    for (int i = 0; i < 4; ++i) paths_.push_back(folder_ / ("f" + std::to_string(i) + ".tar"));
+    write_fake_shards(paths_, {.samples = 101, .classes = 4, .size = 40});
+  }
+  plan<host_batch> image_plan(int batch_size, bool train = true, std::int64_t epochs = 2) {
+    return shards(paths_, {.seed = 5, .epochs = epochs}) | untar() | group_by_key() |
+           shuffle({.samples = 30, .seed = 5}) |
+           decode_jpeg({.size = 32, .train = train, .seed = 5}) | on_error(skip_up_to(10)) |
+           batch({.size = batch_size}) | prefetch(2);
+  }
+  // Keys, labels and pixels of a batch in one string.
+  static std::string content(const host_batch& b) {
+    std::string out;
+    for (std::size_t i = 0; i < b.size(); ++i) out += fmt::format("{}={},", b.keys[i], b.labels[i]);
+    out.append(reinterpret_cast<const char*>(b.data()), b.payload_bytes());
+    return out;
+  }
+
+  testing::temporary_folder folder_;
+  std::vector<std::string> paths_;
+  std::shared_ptr<memory_store> none_ = std::make_shared<memory_store>();
+};
+
+TEST_F(ImageLoader, BatchesAreTheSameWhateverTheThreadsAndTheBackend) {
+  std::set<std::string> contents;
+  for (const int threads : {1, 2, 4}) {
+    for (const io_backend io : {io_backend::automatic, io_backend::pread}) {
+      auto o = with_memory_store(none_, threads);
+      o.io = io;
+      engine eng(o);
+      auto data = eng.run(image_plan(16));
+      std::string all;
+      std::size_t batches = 0;
+      for (const auto& b : data) {
+        all += content(b);
+        ++batches;
+        EXPECT_EQ(b.size(), batches < 7 ? 16U : 5U);
+      }
+      EXPECT_EQ(batches, 7U);
+      contents.insert(all);
+    }
+  }
+  EXPECT_EQ(contents.size(), 1U);
+}
+
+TEST_F(ImageLoader, RestoredItGivesExactlyTheNextBatches) {
+  engine eng(with_memory_store(none_));
+  std::vector<std::string> expected;
+  auto reference = eng.run(image_plan(16));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const auto& b : reference) expected.push_back(content(b));
+    expected.emplace_back("end");
+  }
+  for (const std::size_t stop_at : {0U, 1U, 3U, 6U, 7U, 8U, 9U, 14U}) {
+    auto first = eng.run(image_plan(16));
+    for (std::size_t i = 0; i < stop_at; ++i) first.next();
+    const state saved = first.save();
+    auto second = eng.run(image_plan(16));
+    second.restore(saved);
+    for (std::size_t i = stop_at; i < expected.size(); ++i) {
+      const auto b = second.next();
+      ASSERT_EQ(b ? content(*b) : "end", expected[i]) << "stopped at " << stop_at << ", item " << i;
+    }
+  }
+}
+
+TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
+  const auto store = std::make_shared<memory_store>();
+  const auto pixels = fake_image({.size = 40}, 1, 7);
+  const auto file = encode_jpeg(pixels, 40, 40, 90);
+  const std::string good(reinterpret_cast<const char*>(file.data()), file.size());
+  tar_builder t;
+  for (int i = 0; i < 40; ++i) {
+    const bool is_bad = i % 7 == 3;
+    t.file(fmt::format("{:02}.jpg", i), is_bad ? good.substr(0, 200 + 20 * static_cast<std::size_t>(i)) : good);
+    t.file(fmt::format("{:02}.cls", i), i == 20 ? "cat" : std::to_string(i));
+  }
+  store->put("s", t.end().str());
+  engine eng(with_memory_store(store));
+  auto data = eng.run(shards({"memory:s"}) | untar() | group_by_key() |
+                      decode_jpeg({.size = 32, .train = false}) | on_error(skip_up_to(10)) |
+                      batch({.size = 8}));
+  std::vector<std::int64_t> labels;
+  std::set<std::string> images;
+  for (const auto& b : data) {
+    for (std::size_t i = 0; i < b.size(); ++i) {
+      labels.push_back(b.labels[i]);
+      images.insert(std::string(reinterpret_cast<const char*>(b.data()) + i * 32 * 32 * 3, 32 * 32 * 3));
+    }
+  }
+  std::vector<std::int64_t> expected;
+  for (int i = 0; i < 40; ++i) {
+    if (i % 7 != 3 && i != 20) expected.push_back(i);
+  }
+  EXPECT_EQ(labels, expected);
+  EXPECT_EQ(images.size(), 1U);  // all good images are the same one, wherever they were moved
+  EXPECT_EQ(data.counts().skipped.at(errc::bad_image), 6U);
+  EXPECT_EQ(data.counts().skipped.at(errc::bad_label), 1U);
+}
+
+TEST_F(ImageLoader, DroppedSamplesAreCounted) {
+  engine eng(with_memory_store(none_));
+  auto data = eng.run(shards(paths_) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
+                      batch({.size = 16, .drop_last = true}));
+  EXPECT_EQ(keys_of_epoch(data).size(), 96U);
+  EXPECT_EQ(data.counts().dropped, 5U);
+  EXPECT_EQ(data.counts().summary(), "delivered 96, skipped 0, dropped 5");
+}
+
+}  // namespace
+}  // namespace millrace

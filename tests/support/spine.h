@@ -1,0 +1,28 @@
+#pragma once
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_future.hpp>
+#include <future>
+
+#include "engine/async.h"
+#include "engine/io_thread.h"
+
+namespace millrace::testing {
+
+// Runs a coroutine on `io` and waits for what it returns or throws.
+template <class T>
+T run_on(io_thread& io, awaitable<T> work) {
+  return asio::co_spawn(io.executor(), std::move(work), asio::use_future).get();
+}
+
+// Lets everything that is ready on `io` run, `rounds` times over.
+inline void settle(io_thread& io, int rounds = 5) {
+  for (int i = 0; i < rounds; ++i) {
+    std::promise<void> done;
+    asio::post(io.context(), [&] { done.set_value(); });
+    done.get_future().get();
+  }
+}
+
+}  // namespace millrace::testing
