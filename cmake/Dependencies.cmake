@@ -9,7 +9,6 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)
-find_path(MILLRACE_CONCURRENTQUEUE_DIR concurrentqueue/blockingconcurrentqueue.h REQUIRED)
 
 if(MILLRACE_TORCH)
   include(LibTorch)

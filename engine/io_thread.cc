@@ -1,6 +1,5 @@
 #include "engine/io_thread.h"
 
-#include <concurrentqueue/concurrentqueue.h>
 #include <pthread.h>
 
 #include <boost/asio/post.hpp>
@@ -10,12 +9,8 @@
 
 namespace millrace {
 
-struct io_thread::completions {
-  moodycamel::ConcurrentQueue<pool_task*> done;
-};
-
 io_thread::io_thread(const std::string& name, io_backend backend)
-    : completions_(std::make_unique<completions>()), files_(make_block_io(*this, backend)) {
+    : files_(make_block_io(*this, backend)) {
   thread_ = std::thread([this] { context_.run(); });
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }
@@ -34,12 +29,13 @@ io_thread::~io_thread() {
 bool io_thread::submit(worker_pool& pool, pool_task* task) {
   if (away_ == max_tasks) return false;
   ++away_;
-  pool.push(task, this);
+  pool.push({task, this});
   return true;
 }
 
 void io_thread::complete(pool_task* task) {
-  completions_->done.enqueue(task);
+  // There is room: no more than max_tasks are away.
+  done_.try_push(task);
   // One post wakes the thread for all completions that arrive before it drains.
   if (!drain_posted_.exchange(true, std::memory_order_acq_rel)) {
     asio::post(context_, [this] { drain(); });
@@ -47,10 +43,11 @@ void io_thread::complete(pool_task* task) {
 }
 
 void io_thread::drain() {
-  // Lowered before the queue is read: whoever enqueues after the read posts again.
+  // Lowered before the queue is read: whoever pushes after the read posts again, and so does
+  // whoever is pushing while it is read.
   drain_posted_.exchange(false, std::memory_order_acq_rel);
   pool_task* task = nullptr;
-  while (completions_->done.try_dequeue(task)) {
+  while (done_.try_pop(task)) {
     --away_;
     task->finish();
   }

@@ -40,7 +40,6 @@ class io_thread {
 
  private:
   friend class worker_pool;
-  struct completions;
   void complete(pool_task* task);  // any thread
   void drain();
 
@@ -48,7 +47,7 @@ class io_thread {
   asio::executor_work_guard<asio::io_context::executor_type> guard_{context_.get_executor()};
   condition came_back_{context_.get_executor()};
   int away_ = 0;
-  std::unique_ptr<completions> completions_;
+  bounded_queue<pool_task*> done_{max_tasks};
   std::atomic<bool> drain_posted_ = false;
   std::unique_ptr<block_io> files_;
   std::thread thread_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "engine/block_io.h"
+#include "engine/io_thread.h"
 #include "engine/worker_pool.h"
 
 namespace millrace {
@@ -8,7 +9,7 @@ namespace millrace {
 // Blocking pread calls on a few threads of their own: for hosts without io_uring, and for FUSE.
 class pread_io final : public block_io {
  public:
-  explicit pread_io(io_thread& home) : home_(home), pool_("mr-pread", threads) {}
+  explicit pread_io(io_thread& home) : home_(home), pool_("mr-pread", threads, io_thread::max_tasks) {}
   std::string_view name() const override { return "pread"; }
 
   void submit(std::shared_ptr<read_op> op) override;

@@ -9,7 +9,8 @@ runtime::runtime(const runtime_options& options) {
     io_.push_back(std::make_unique<io_thread>("mr-io-" + std::to_string(i), options.io));
   }
   cpu_ = std::make_unique<worker_pool>(
-      "mr-cpu", options.cpu_threads > 0 ? options.cpu_threads : allowed_cpus());
+      "mr-cpu", options.cpu_threads > 0 ? options.cpu_threads : allowed_cpus(),
+      io_.size() * io_thread::max_tasks);
 }
 
 runtime::~runtime() {

@@ -1,30 +1,18 @@
 #include "engine/worker_pool.h"
 
-#include <concurrentqueue/blockingconcurrentqueue.h>
 #include <pthread.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 
 #include "engine/io_thread.h"
 
 namespace millrace {
-namespace {
 
-struct job {
-  pool_task* task = nullptr;  // null: the worker ends
-  io_thread* home = nullptr;
-};
-
-struct no_spinning : moodycamel::ConcurrentQueueDefaultTraits {
-  static const int MAX_SEMA_SPINS = 0;
-};
-
-}  // namespace
-
-struct worker_pool::queue {
-  moodycamel::BlockingConcurrentQueue<job, no_spinning> jobs;
-};
-
-worker_pool::worker_pool(const std::string& name, int threads)
-    : queue_(std::make_unique<queue>()) {
+worker_pool::worker_pool(const std::string& name, int threads, std::size_t capacity)
+    : jobs_(capacity + static_cast<std::size_t>(threads)) {
+  sem_init(&queued_, 0, 0);
   for (int i = 0; i < threads; ++i) {
     threads_.emplace_back([this] { work(); });
     const std::string thread_name = (name + "-" + std::to_string(i)).substr(0, 15);
@@ -33,16 +21,27 @@ worker_pool::worker_pool(const std::string& name, int threads)
 }
 
 worker_pool::~worker_pool() {
-  for (std::size_t i = 0; i < threads_.size(); ++i) queue_->jobs.enqueue(job{});
+  for (std::size_t i = 0; i < threads_.size(); ++i) push({});
   for (std::thread& t : threads_) t.join();
+  sem_destroy(&queued_);
 }
 
-void worker_pool::push(pool_task* task, io_thread* home) { queue_->jobs.enqueue({task, home}); }
+void worker_pool::push(job j) {
+  if (!jobs_.try_push(j)) {
+    std::fputs("millrace: a worker pool was given more tasks than it has room for\n", stderr);
+    std::abort();
+  }
+  sem_post(&queued_);
+}
 
 void worker_pool::work() {
   for (;;) {
+    while (sem_wait(&queued_) != 0 && errno == EINTR) {
+    }
     job next;
-    queue_->jobs.wait_dequeue(next);
+    // A task is there for this wake-up. It can be behind one that another I/O thread is putting into
+    // the queue at this moment, for the few instructions that this takes.
+    while (!jobs_.try_pop(next)) std::this_thread::yield();
     if (next.task == nullptr) return;
     next.task->run();
     next.home->complete(next.task);

@@ -1,9 +1,13 @@
 #pragma once
 
+#include <semaphore.h>
+
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "engine/bounded_queue.h"
 
 namespace millrace {
 
@@ -17,12 +21,13 @@ class pool_task {
   virtual void finish() noexcept = 0;  // afterwards, on the I/O thread that submitted it
 };
 
-// Named threads fed by a lock-free queue. A sleeping worker waits on a semaphore: it does not spin,
-// and no wake-up is missed. Queues are bounded by the I/O threads, each of which admits a limited
-// number of tasks (io_thread::max_tasks).
+// Named threads fed by a lock-free bounded queue. An idle worker sleeps on a semaphore that counts
+// the tasks queued: it does not spin, and no wake-up is missed.
 class worker_pool {
  public:
-  worker_pool(const std::string& name, int threads);
+  // Takes up to `capacity` tasks at once; the I/O threads see to it that there are never more
+  // (io_thread::max_tasks each).
+  worker_pool(const std::string& name, int threads, std::size_t capacity);
   // Runs what is queued, then joins the threads.
   ~worker_pool();
   worker_pool(const worker_pool&) = delete;
@@ -32,11 +37,15 @@ class worker_pool {
 
  private:
   friend class io_thread;
-  struct queue;
-  void push(pool_task* task, io_thread* home);
+  struct job {
+    pool_task* task = nullptr;  // null: the worker ends
+    io_thread* home = nullptr;
+  };
+  void push(job j);
   void work();
 
-  std::unique_ptr<queue> queue_;
+  bounded_queue<job> jobs_;
+  sem_t queued_{};
   std::vector<std::thread> threads_;
 };
 

@@ -116,8 +116,11 @@ class fetcher {
     auto next = transfer_.on_failure(why);
     if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
       ++context_.counters.retries;
-      log_debug(fmt::format("{} at byte {}; asking again in {} ms", why.message(),
-                            transfer_.offset(), again->pause.count()));
+      const std::string line = fmt::format("{} (byte {}); asking again in {} ms", why.message(),
+                                           transfer_.offset(), again->pause.count());
+      // The first time the user is told why it takes so long; later times only on request.
+      told_ ? log_debug(line) : log_notice(line);
+      told_ = true;
     }
     return next;
   }
@@ -128,6 +131,7 @@ class fetcher {
   std::shared_ptr<queue> ahead_;
   bool fresh_connection_ = false;
   bool abandoned_ = false;
+  bool told_ = false;
 };
 
 awaitable<void> fetch(std::shared_ptr<fetcher> whole) { co_await whole->run(); }

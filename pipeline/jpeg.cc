@@ -29,11 +29,7 @@ struct error_handler {
 void fail(j_common_ptr c) {
   auto* handler = reinterpret_cast<error_handler*>(c->err);
   handler->base.format_message(c, handler->message);
-  const int code = handler->base.msg_code;
-  const bool not_built = code == JERR_ARITH_NOTIMPL || code == JERR_SOF_UNSUPPORTED ||
-                         code == JERR_BAD_PRECISION || code == JERR_NOT_COMPILED ||
-                         code == JERR_CONVERSION_NOTIMPL;
-  handler->kind = not_built ? errc::unsupported : errc::bad_image;
+  handler->kind = errc::bad_image;
   std::longjmp(handler->escape, 1);
 }
 

@@ -29,8 +29,8 @@ class jpeg_decoder {
   jpeg_decoder& operator=(const jpeg_decoder&) = delete;
 
   // Decodes `file` into `out`: view.window.height x view.window.width x 3 bytes, for the view that
-  // `choose` gives for the image's width and height. Fails with bad_image, too_large or unsupported;
-  // `out` is then undefined.
+  // `choose` gives for the image's width and height. Fails with bad_image or too_large (both
+  // skippable); `out` is then undefined.
   result<void> decode(std::span<const std::byte> file, const jpeg_limits& limits,
                       const std::function<view_of_image(int width, int height)>& choose,
                       const std::function<std::span<std::uint8_t>(const view_of_image&)>& out);

@@ -224,8 +224,9 @@ result<tar_parser::event> tar_parser::begin_member(std::string_view header, std:
     member_.name = fmt::format("{}/{}", text(header, prefix_field), member_.name);
   }
   if (member_.type == 'S' || member_.type == 'M' || member_.type == 'V') {
-    return bad(errc::unsupported,
-               fmt::format("a member of type '{}' (sparse, multi-volume or label)", member_.type))
+    return bad(errc::bad_archive,
+               fmt::format("a member of type '{}' (sparse, multi-volume or label) is not supported",
+                           member_.type))
         .key(member_.name)
         .hint("write the shard with plain files");
   }
@@ -288,7 +289,7 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
     }
     has_next_size_ = true;
   } else if (key.starts_with("GNU.sparse.")) {
-    return bad(errc::unsupported, "a sparse member").hint("write the shard with plain files");
+    return bad(errc::bad_archive, "a sparse member is not supported").hint("write the shard with plain files");
   }
   return {};
 }

@@ -37,20 +37,30 @@ int integer_from_environment(const char* name, int otherwise) {
   return value;
 }
 
-// Collective operations throw what their backend throws when a peer goes away.
+error lost(const std::string& doing, std::string_view what) {
+  return error(errc::peer_lost, fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
+      .hint("see the other ranks' messages; resume with --resume auto");
+}
+
+// A backend throws one of these when a peer goes away: NCCL's is a c10::DistError, Gloo's a plain
+// exception. Torch's other errors are faults of the program.
 template <class F>
-auto or_peer_lost(const job_place& place, const char* doing, F&& f) {
+auto or_peer_lost(const std::string& doing, F&& f) {
   try {
     return f();
   } catch (const failure&) {
     throw;
+  } catch (const c10::DistError& e) {
+    throw failure(lost(doing, e.what_without_backtrace()));
+  } catch (const c10::Error&) {
+    throw;
   } catch (const std::exception& e) {
-    std::string_view what = e.what();
-    what = what.substr(0, what.find('\n'));
-    throw failure(error(errc::peer_lost, fmt::format("rank {} of {}: {} failed ({})", place.rank,
-                                                     place.world_size, doing, what))
-                      .hint("see the other ranks' messages; resume with --resume auto"));
+    throw failure(lost(doing, e.what()));
   }
+}
+
+std::string named(const job_place& place, const char* doing) {
+  return fmt::format("rank {} of {}: {}", place.rank, place.world_size, doing);
 }
 
 }  // namespace
@@ -125,7 +135,7 @@ process_group::process_group(const job_place& place, c10::Device device,
                              std::chrono::seconds timeout)
     : place_(place), impl_(std::make_unique<impl>()) {
   if (alone()) return;
-  or_peer_lost(place_, "joining the job", [&] {
+  or_peer_lost(named(place_, "joining the job"), [&] {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(place.master_port);
     options.isServer = place.rank == 0 && !place.agent_serves_store;
@@ -143,7 +153,7 @@ process_group::~process_group() = default;
 
 void process_group::broadcast(at::Tensor& t) {
   if (alone()) return;
-  or_peer_lost(place_, "a broadcast", [&] {
+  or_peer_lost(named(place_, "a broadcast"), [&] {
     std::vector<at::Tensor> all{t};
     (t.is_cuda() ? impl_->data : impl_->control)->broadcast(all)->wait();
   });
@@ -151,7 +161,7 @@ void process_group::broadcast(at::Tensor& t) {
 
 void process_group::sum(at::Tensor& t) {
   if (alone()) return;
-  or_peer_lost(place_, "a sum", [&] {
+  or_peer_lost(named(place_, "a sum"), [&] {
     std::vector<at::Tensor> all{t};
     (t.is_cuda() ? impl_->data : impl_->control)->allreduce(all)->wait();
   });
@@ -165,7 +175,7 @@ process_group::agreement process_group::smallest(std::vector<std::int64_t> value
   begun.impl_->place = place_;
   begun.impl_->values.push_back(torch::tensor(values));
   if (alone()) return begun;
-  or_peer_lost(place_, "an agreement", [&] {
+  or_peer_lost(named(place_, "an agreement"), [&] {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MIN;
     begun.impl_->work = impl_->control->allreduce(begun.impl_->values, options);
@@ -175,7 +185,7 @@ process_group::agreement process_group::smallest(std::vector<std::int64_t> value
 
 std::vector<std::int64_t> process_group::agreement::wait() {
   if (impl_->work) {
-    or_peer_lost(impl_->place, "an agreement", [&] { impl_->work->wait(); });
+    or_peer_lost(named(impl_->place, "an agreement"), [&] { impl_->work->wait(); });
   }
   const at::Tensor& t = impl_->values.front();
   const auto* begin = t.data_ptr<std::int64_t>();
@@ -209,14 +219,10 @@ void prepare_forward(c10d::Reducer* reducer) {
 
 void backward(c10d::Reducer* reducer, const at::Tensor& loss) {
   if (reducer == nullptr) return loss.backward();
-  try {
+  or_peer_lost("averaging the gradients", [&] {
     reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
     loss.backward();
-  } catch (const c10::Error& e) {
-    throw failure(error(errc::peer_lost, fmt::format("averaging the gradients failed ({})",
-                                                     e.what_without_backtrace()))
-                      .hint("see the other ranks' messages; resume with --resume auto"));
-  }
+  });
 }
 
 }  // namespace millrace

@@ -24,6 +24,8 @@ void add_data(CLI::App& app, train_options& o) {
   app.add_option("--size", o.size, "image size in pixels")
       ->check(CLI::Range(8, 4096))
       ->capture_default_str();
+  app.add_flag("--augment,!--no-augment", o.augment,
+               "random crops and flips (on); off: resize and centre crop, as in validation");
   app.add_option("--min-crop", o.min_crop, "smallest area of a training crop, of the image's")
       ->check(CLI::Range(0.001, 1.0))
       ->capture_default_str();

@@ -37,6 +37,7 @@ struct train_options {
   int batch_size = 32;      // per rank
   int val_batch_size = 64;
   int size = 224;
+  bool augment = true;         // random crops and flips; else as in validation
   double min_crop = 0.08;      // smallest area of a training crop, as a part of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
   int lanes = 0;

@@ -49,6 +49,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   auto samples = shards(expand_shards(o.shards).value(), list) | untar() | group_by_key();
   if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   const decode_options decode{.size = o.size,
+                              .train = o.augment,
                               .seed = o.seed,
                               .crop = {.least_area = o.min_crop},
                               .label = o.label};
@@ -124,7 +125,10 @@ class trainer {
   void save(const state& data);
 
   std::optional<host_batch> next_batch();
+  process_group::agreement begin_agreement(bool has_batch);
+  bool agreed(process_group::agreement begun);
   void train_epoch();
+  void drop_rest(std::optional<host_batch> batch);
   void train_step(host_batch b);
   void end_of_epoch();
   void validate();
@@ -273,9 +277,16 @@ void trainer::restore(const checkpoint& c) {
   data_->restore(c.data);
 }
 
+// nullopt at the end of an epoch, and when a stop request ends the wait.
 std::optional<host_batch> trainer::next_batch() {
+  if (stop_.stop_requested()) return std::nullopt;
   const auto start = steady_clock::now();
-  auto b = data_->next();
+  std::optional<host_batch> b;
+  try {
+    b = data_->next();
+  } catch (const failure& f) {
+    if (f.kind() != errc::stopped || !stop_.stop_requested()) throw;
+  }
   waited_ += seconds_since(start);
   return b;
 }
@@ -355,38 +366,51 @@ bool trainer::checkpoint_is_due() const {
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
+// Whether all ranks have a batch in hand, and whether one of them is asked to stop; begun here,
+// answered by agreed() while something else goes on.
+process_group::agreement trainer::begin_agreement(bool has_batch) {
+  return group_.smallest({has_batch ? 1 : 0, stop_.stop_requested() ? 0 : 1});
+}
+
+bool trainer::agreed(process_group::agreement begun) {
+  const auto all = begun.wait();
+  stopped_ = all[1] == 0;
+  return all[0] != 0;
+}
+
 // Steps through one epoch. While a step runs, the ranks agree on whether all of them have another
 // batch and none is asked to stop, so that they all take the same number of steps.
 void trainer::train_epoch() {
   const bool resample = options_.mode == train_epochs::resample;
   model_->train();
   auto batch = next_batch();
-  bool go_on = group_.smallest({batch ? 1 : 0}).wait()[0] != 0;
+  bool go_on = agreed(begin_agreement(batch.has_value())) && !stopped_;
+  epoch_is_over_ = !go_on && !stopped_;
   while (go_on) {
     // The position behind the batch in hand, taken before the next one is asked for.
     const state behind = data_->save();
     const bool last_of_epoch = resample && batch_in_epoch_ + 1 >= options_.epoch_batches;
     const bool last_of_run = options_.max_steps > 0 && step_ + 1 >= options_.max_steps;
-    const bool stop = stop_.stop_requested();
     std::optional<host_batch> next;
-    if (!last_of_epoch && !last_of_run && !stop) next = next_batch();
-    auto agreed = group_.smallest({next ? 1 : 0, stop ? 0 : 1});
+    if (!last_of_epoch && !last_of_run) next = next_batch();
+    auto begun = begin_agreement(next.has_value());
     train_step(std::move(*batch));
-    const auto all = agreed.wait();
-    go_on = all[0] != 0;
-    stopped_ = all[1] == 0;
+    go_on = agreed(std::move(begun)) && !stopped_;
     epoch_is_over_ = !go_on && !stopped_ && !last_of_run;
     if (!epoch_is_over_ && checkpoint_is_due()) save(behind);
     batch = std::move(next);
   }
-  // Another rank came to the end of its epoch first: what is left here is dropped, and counted.
+  if (epoch_is_over_ && !resample) drop_rest(std::move(batch));
+}
+
+// Another rank came to the end of its epoch first: what is left here is dropped, and counted.
+void trainer::drop_rest(std::optional<host_batch> batch) {
   std::uint64_t left = 0;
-  for (; batch && epoch_is_over_ && !resample; batch = data_->next()) left += batch->size();
-  if (left > 0) {
-    report_->note("", fmt::format("rank {} epoch {}: {} samples dropped, because another rank had "
-                                  "none left",
-                                  place_.rank, epoch_, left));
-  }
+  for (; batch; batch = next_batch()) left += batch->size();
+  if (left == 0) return;
+  report_->note("", fmt::format("rank {} epoch {}: {} samples dropped, because another rank had "
+                                "none left",
+                                place_.rank, epoch_, left));
 }
 
 void trainer::end_of_epoch() {
@@ -478,15 +502,15 @@ void trainer::report_end(double seconds, std::int64_t samples) {
 bool trainer::run() {
   report_.emplace(place_.rank, options_.log_every_s, options_.metrics, !options_.resume.empty());
   data_.emplace(engine_.run(training_plan(options_, place_)));
+  // A stop request also ends a wait for data.
+  const std::stop_callback wake(stop_, [this] { data_->stop(); });
   resume_if_asked();
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
   while (epoch_ < options_.epochs && !stopped_ && !past_last_step()) {
     epoch_is_over_ = false;
     train_epoch();
-    if (stopped_ || past_last_step()) break;
-    end_of_epoch();
-    stopped_ = group_.smallest({stop_.stop_requested() ? 0 : 1}).wait()[0] == 0;
+    if (!stopped_ && !past_last_step()) end_of_epoch();
   }
   if (past_last_step() && !options_.val_shards.empty() && !stopped_) validate();
   report_end(seconds_since(start), samples_ - samples_before);

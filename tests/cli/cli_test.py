@@ -1,0 +1,273 @@
+"""millrace as a user meets it: what it prints, and its exit codes."""
+
+import gzip
+import hashlib
+import io
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.harness import run  # noqa: E402
+
+
+def digest_of(samples):
+    """The digest of (key, {extension: bytes}), as the manual defines it."""
+    h = hashlib.sha256()
+    for key, fields in samples:
+        h.update(key.encode() + b"\0")
+        for extension in sorted(fields):
+            content = fields[extension]
+            h.update(extension.encode() + b"\0" + len(content).to_bytes(8, "little") + content)
+    return h.hexdigest()
+
+
+def write_tar(path, members, **options):
+    with tarfile.open(path, "w", **options) as out:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            out.addfile(info, io.BytesIO(content))
+
+
+class Messages(unittest.TestCase):
+    """Each is one line with kind, where, and what to do; and the exit code of the contract."""
+
+    def check(self, code, parts, *arguments, program="millrace", **options):
+        done = run(program, *arguments, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        last = done.stderr.strip().splitlines()[-1]
+        self.assertTrue(last.startswith("millrace: "), last)
+        for part in parts:
+            self.assertIn(part, last)
+        return done
+
+    def test_usage(self):
+        self.check(2, ["usage", "--bogus", "--help"], "ls", "--bogus", "x")
+        self.check(2, ["usage", "subcommand"])
+        self.check(2, ["usage", "SHARD is required"], "digest")
+        self.check(2, ["usage", "braces do not balance", "a{0..3"], "ls", "a{0..3")
+        self.check(2, ["usage", "no pattern", "%06d"], "fake", "x-%s.tar")
+
+    def test_variables(self):
+        self.check(2, ["bad_setting", "MILLRACE_MEMROY", "did you mean MILLRACE_MEMORY"],
+                   "env", env={"MILLRACE_MEMROY": "1G"})
+        self.check(2, ["bad_setting", "MILLRACE_IO", "auto|uring|pread"],
+                   "env", env={"MILLRACE_IO": "fast"})
+
+    def test_missing_file(self):
+        for command in "ls", "digest", "cat":
+            self.check(4, ["not_found", "/no/such.tar", "check the path"], command, "/no/such.tar")
+
+    def test_refused_connection(self):
+        port = harness.free_port()
+        self.check(4, ["connect_failed", f"127.0.0.1:{port}", "attempt 3 of 3"], "ls",
+                   f"http://127.0.0.1:{port}/a.tar",
+                   env={"MILLRACE_HTTP_ATTEMPTS": "3", "MILLRACE_HTTP_BACKOFF": "0.01"})
+
+    def test_404(self):
+        with harness.Folder() as folder, harness.PlainServer(folder) as server:
+            self.check(4, ["not_found", "404", server.url + "/a.tar"], "ls", server.url + "/a.tar")
+
+    def test_secrets_stay_out(self):
+        url = f"http://user:canary@127.0.0.1:{harness.free_port()}/a.tar?token=canary"
+        done = run("millrace", "ls", url, env={"MILLRACE_HTTP_ATTEMPTS": "2", "MILLRACE_LOG": "debug",
+                                               "MILLRACE_HTTP_BACKOFF": "0.01"})
+        self.assertEqual(done.returncode, 4)
+        self.assertNotIn("canary", done.stdout + done.stderr)
+
+    def test_truncated_archive(self):
+        with harness.Folder() as folder:
+            write_tar(folder / "a.tar", [("a.txt", b"x" * 5000), ("b.txt", b"y" * 5000)])
+            content = (folder / "a.tar").read_bytes()
+            (folder / "a.tar").write_bytes(content[:8000])
+            done = self.check(5, ["truncated", "a.tar byte 8000", "key b.txt"], "ls", folder / "a.tar")
+            self.assertEqual(done.stdout, "a\t0\ttxt:5000\n")  # the whole sample before it
+
+    def test_not_an_archive(self):
+        with harness.Folder() as folder:
+            (folder / "a.tar").write_text("<html>" + "no tar" * 200)
+            self.check(5, ["bad_archive", "not a tar archive", "byte 0"], "digest", folder / "a.tar")
+
+    def test_unknown_scheme(self):
+        self.check(2, ["unsupported", "s3:", "reads"], "ls", "s3://bucket/a.tar")
+
+    def test_full_output(self):
+        with open("/dev/full", "w") as full, harness.Folder() as folder:
+            spec = harness.fake(folder, "a", 1, 20)
+            for command in "cat", "ls":
+                done = subprocess.run([harness.BIN / "millrace", command, spec], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, env=harness.CLEAN)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn("stdout", done.stderr)
+
+
+class Reading(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(harness.Folder())
+        self.members = [(f"d/{i:04}.{e}", f"{i}.{e}".encode() * (i % 50)) for i in range(300)
+                        for e in ("txt", "cls")]
+        write_tar(self.folder / "a.tar", self.members)
+        samples = [(f"d/{i:04}", {e: f"{i}.{e}".encode() * (i % 50) for e in ("txt", "cls")})
+                   for i in range(300)]
+        self.expected = f"300 samples\n{digest_of(samples)}\n"
+
+    def digest(self, *arguments, **options):
+        done = run("millrace", "digest", *arguments, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_digest_from_everywhere(self):
+        path = self.folder / "a.tar"
+        self.assertEqual(self.digest(path), self.expected)
+        self.assertEqual(self.digest(f"file:{path}"), self.expected)
+        self.assertEqual(self.digest(path, env={"MILLRACE_IO": "pread"}), self.expected)
+        self.assertEqual(self.digest(path, env={"MILLRACE_READ_EXTENT": "64K"}), self.expected)
+        (self.folder / "list").write_text(f"# shards\n{path}\n")
+        self.assertEqual(self.digest(f"@{self.folder}/list"), self.expected)
+        (self.folder / "a.tgz").write_bytes(gzip.compress(path.read_bytes()))
+        self.assertEqual(self.digest(self.folder / "a.tgz"), self.expected)
+        with harness.PlainServer(self.folder) as server:
+            self.assertEqual(self.digest(server.url + "/a.tar"), self.expected)
+            self.assertEqual(self.digest(server.url + "/a.tgz"), self.expected)
+
+    def test_stdin_as_pipe_and_as_file(self):
+        content = (self.folder / "a.tar").read_bytes()
+        piped = run("millrace", "digest", "-", stdin=content)
+        self.assertEqual(piped.stdout.decode(), self.expected)
+        with open(self.folder / "a.tar") as file:
+            redirected = subprocess.run([harness.BIN / "millrace", "digest", "-"], stdin=file,
+                                        capture_output=True, text=True, env=harness.CLEAN)
+        self.assertEqual(redirected.stdout, self.expected)
+
+    def test_every_tar_format(self):
+        names = [("n" * 90 + "/" + "m" * 90 + f"{i}.txt", b"x" * i) for i in range(1, 20)]
+        for name, form in ("ustar", tarfile.USTAR_FORMAT), ("gnu", tarfile.GNU_FORMAT), \
+                ("pax", tarfile.PAX_FORMAT):
+            write_tar(self.folder / f"{name}.tar", names, format=form)
+            samples = [(n[:-4], {"txt": c}) for n, c in names]
+            self.assertEqual(self.digest(self.folder / f"{name}.tar"),
+                             f"{len(names)} samples\n{digest_of(samples)}\n", name)
+
+    def test_ls_json_has_offsets_that_lead_to_the_samples(self):
+        done = run("millrace", "ls", "--json", self.folder / "a.tar")
+        listed = json.loads(done.stdout.splitlines()[-1])
+        self.assertEqual(listed["samples"], 300)
+        with tarfile.open(self.folder / "a.tar") as archive:
+            offsets = [m.offset for m in archive if m.name.endswith(".txt")]
+        self.assertEqual([s["offset"] for s in listed["list"]], offsets)
+        self.assertEqual(listed["list"][7]["fields"], {"txt": 5 * 7, "cls": 5 * 7})
+
+    def test_cat(self):
+        content = (self.folder / "a.tar").read_bytes()
+        done = subprocess.run([harness.BIN / "millrace", "cat", self.folder / "a.tar",
+                               self.folder / "a.tar"], capture_output=True, env=harness.CLEAN)
+        self.assertEqual(done.stdout, content * 2)
+
+    def test_a_closed_pipe_ends_quietly(self):
+        big = self.folder / "big"
+        with open(big, "wb") as out:
+            out.truncate(50_000_000)
+        process = harness.start("millrace", "cat", big, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+        process.stdout.read(10)
+        process.stdout.close()
+        self.assertEqual(process.stderr.read(), b"")
+        process.stderr.close()
+        self.assertEqual(process.wait(20), -signal.SIGPIPE)
+
+    def test_ctrl_c_ends_at_once(self):
+        process = harness.start("millrace", "digest", "-", stdin=subprocess.PIPE,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdin.write((self.folder / "a.tar").read_bytes()[:5000])
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        self.assertIn(process.wait(5), (-signal.SIGINT, 130))
+        for pipe in process.stdin, process.stdout, process.stderr:
+            pipe.close()
+
+    def test_a_killed_server_is_waited_for_and_gone_on_with_at_the_byte(self):
+        big = self.folder / "big.tar"
+        write_tar(big, [(f"{i:03}.bin", bytes([i]) * 400_000) for i in range(100)])
+        (self.folder / "nginx").mkdir()
+        with harness.Nginx(self.folder / "nginx", self.folder, "limit_rate 20m;") as server:
+            process = harness.start("millrace", "digest", server.url + "/big.tar",
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                    env={"MILLRACE_HTTP_BACKOFF": "0.05", "MILLRACE_LOG": "debug"})
+            # The line about the first retry says that the crash was noticed in mid-body.
+            server.kill()
+            line = process.stderr.readline().decode()
+            server.start()
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 0)
+            self.assertIn("asking again", line)
+            self.assertEqual(out.decode(), self.digest(big))
+
+
+class Fake(unittest.TestCase):
+    def test_is_the_same_every_time_and_differs_by_seed(self):
+        with harness.Folder() as folder:
+            digests = [run("millrace", "digest", harness.fake(folder, name, 3, 50, seed=seed)).stdout
+                       for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+            self.assertEqual(digests[0], digests[1])
+            self.assertNotEqual(digests[0], digests[2])
+
+    def test_takes_a_brace_range_and_leaves_no_half_shard(self):
+        with harness.Folder() as folder:
+            done = run("millrace", "fake", f"{folder}/x-{{00..02}}.tar", "--samples", 10)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(sorted(p.name for p in folder.iterdir()),
+                             ["x-00.tar", "x-01.tar", "x-02.tar"])
+            done = run("millrace", "fake", f"{folder}/none/x-%d.tar")
+            self.assertEqual(done.returncode, 4)
+
+
+class Environment(unittest.TestCase):
+    def test_env_lists_every_variable(self):
+        listed = json.loads(run("millrace", "env", "--json", env={"MILLRACE_MEMORY": "1G"}).stdout)
+        by_name = {v["name"]: v for v in listed["variables"]}
+        self.assertEqual(by_name["MILLRACE_MEMORY"]["value"], "1G")
+        self.assertTrue(by_name["MILLRACE_MEMORY"]["set"])
+        text = run("millrace", "env").stdout
+        for name in by_name:
+            self.assertIn(name, text)
+
+    def test_doctor(self):
+        found = json.loads(run("millrace", "doctor", "--json").stdout)
+        self.assertGreaterEqual(found["cpus"], 1)
+        self.assertIn("io_uring", run("millrace", "doctor").stdout)
+
+
+class RealShards(unittest.TestCase):
+    GOLDEN = {  # reference digests of WebDataset's own test data
+        "compressed": "3bed62e1eeda8d23322129ae41706d64c64b7554344900676c36196c02b581cd",
+        "mpdata": "8ace9fc1e4410af5d3486567f572d09c1474d1077b4c52859d3297bcec6dfc93",
+        "testgz": "5ee258af608b7a1fabf9f46f61e28b8154c07e6623cd6e10d82b04f18b3f26f6",
+    }
+
+    @harness.needs_shared("webdataset-real")
+    def test_digests(self):
+        for name, expected in self.GOLDEN.items():
+            shard = harness.SHARED / "webdataset-real" / f"webdataset--{name}.tar"
+            done = run("millrace", "digest", shard)
+            self.assertEqual(done.stdout.split()[-1], expected, name)
+
+    @harness.needs_shared("hostile-tar")
+    def test_hostile_archives_neither_crash_nor_hang(self):
+        for shard in sorted((harness.SHARED / "hostile-tar").iterdir()):
+            with self.subTest(shard=shard.name):
+                done = subprocess.run([harness.BIN / "millrace", "ls", shard], timeout=20,
+                                      capture_output=True, env=harness.CLEAN)
+                self.assertIn(done.returncode, (0, 1, 5), done.stderr)
+                if done.returncode:
+                    self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

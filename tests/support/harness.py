@@ -1,0 +1,132 @@
+"""What the integration tests share: where things are, running programs, a web server."""
+
+import http.server
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("MILLRACE_TEST_BIN", ROOT / "build/release/bin"))
+SHARED = ROOT.parent / "shared" / "data"
+VENV_PYTHON = ROOT / "build/venv/bin/python"
+
+# A test's own variables, and none of the developer's.
+CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
+
+
+def needs_shared(folder):
+    """Skips a test where the real data is not there."""
+    return unittest.skipUnless((SHARED / folder).is_dir(), f"no {folder} beside the repository")
+
+
+def run(program, *arguments, env=None, stdin=None, timeout=120, cwd=None):
+    """Runs a program of ours to its end. The result has returncode, stdout and stderr as text."""
+    return subprocess.run(
+        [str(BIN / program), *map(str, arguments)],
+        env=CLEAN | (env or {}), input=stdin, timeout=timeout, cwd=cwd, capture_output=True,
+        **({} if isinstance(stdin, bytes) else {"text": True}))
+
+
+def start(program, *arguments, env=None, **popen):
+    return subprocess.Popen([str(BIN / program), *map(str, arguments)], env=CLEAN | (env or {}),
+                            **popen)
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Folder:
+    """A temporary folder as a context."""
+
+    def __enter__(self):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="millrace-test-"))
+        return self.path
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+class Nginx:
+    """nginx as this user on a free port; kill() and start() at will."""
+
+    def __init__(self, folder, root, extra=""):
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        user = "user root;" if os.getuid() == 0 else ""
+        temporary = "".join(f"{name}_temp_path {folder}/{name};\n"
+                            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        (folder / "nginx.conf").write_text(
+            f"{user} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/error.log;\n"
+            f"events {{ worker_connections 256; }}\n"
+            f"http {{ access_log off; {temporary}\n"
+            f"  server {{ listen 127.0.0.1:{self.port}; root {root}; {extra} }} }}\n")
+        self.start()
+
+    def start(self):
+        nginx = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
+        self.process = subprocess.Popen([nginx, "-p", self.folder, "-c", self.folder / "nginx.conf",
+                                         "-e", self.folder / "error.log"], start_new_session=True)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 1).close()
+                return
+            except OSError:
+                if time.monotonic() > deadline or self.process.poll() is not None:
+                    raise RuntimeError((self.folder / "error.log").read_text())
+
+    def kill(self):
+        """As a crash would: master and worker at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill()
+
+
+class PlainServer:
+    """Python's own web server: HTTP/1.0 bodies, no ranges."""
+
+    def __init__(self, root):
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, directory=str(root), **kwargs)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+def fake(folder, name, shards, samples, size=32, seed=0, classes=10):
+    """A made dataset; the shard spec of it."""
+    done = run("millrace", "fake", folder / f"{name}-%06d.tar", "--shards", shards, "--samples", samples,
+               "--size", size, "--seed", seed, "--classes", classes)
+    assert done.returncode == 0, done.stderr
+    return f"{folder}/{name}-{{000000..{shards - 1:06}}}.tar"

@@ -1,0 +1,188 @@
+"""The rules of CONTRIBUTING.md that a program can check. Prints every breach; exits with 1 if any.
+
+    tidy.py             text rules, quick
+    tidy.py --headers   every header compiles by itself
+    tidy.py --format    clang-format has nothing to change
+    tidy.py --clang-tidy BUILD_FOLDER    clang-tidy has nothing to say
+"""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+FOLDERS = ["engine", "io", "pipeline", "train", "cli", "tests", "examples", "include"]
+# What a folder may include besides itself.
+MAY_INCLUDE = {
+    "engine": [],
+    "io": ["engine"],
+    "pipeline": ["engine", "io"],
+    "train": ["engine", "io", "pipeline"],
+    "cli": ["engine", "io", "pipeline"],
+    "include": ["engine", "io", "pipeline", "train"],
+    "tests": FOLDERS + ["millrace"],
+    "examples": ["millrace"],
+}
+# Heavy or leaky headers, and the only files that may include them.
+WALLS = {
+    r"boost/beast": {"io/http_client.cc"},
+    r"liburing\.h": {"engine/uring_io.cc"},
+    r"jpeglib\.h|jerror\.h": {"pipeline/jpeg.cc"},
+    r"archive\.h|archive_entry\.h": {"pipeline/tar_writer.cc"},
+    r"openssl/": {"pipeline/digest.cc"},
+    r"zlib\.h": {"io/gzip_source.cc"},
+    r"ProcessGroup|TCPStore": {"train/distributed.cc"},
+    r"boost/asio\.hpp": set(),
+}
+LONGEST_FILE, LONGEST_FUNCTION, LONGEST_LINE = 500, 70, 100
+BANNED = {
+    r"\bTODO\b|\bFIXME\b|\bXXX\b": "finish it or leave it out",
+    r"\bsleep_for\(std|\busleep\(|\bnanosleep\(|std::this_thread::sleep": "wait for the event itself",
+    r"asio::detached|, detached\b": "spawn in a scope: detached work is nobody's",
+    r"\bDISABLED_|\bSUCCEED\(\)": "a test that cannot fail is none",
+    r"\busing namespace std;": "name what is used",
+    r"std::endl(?!;\s*// whole lines)": "'\\n' is enough",
+    r"co_spawn\([^;]*\[[^\]]+\]\s*\(": "a capturing lambda must not be a coroutine",
+}
+
+
+def sources(*suffixes):
+    out = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True,
+                         capture_output=True)
+    if out.returncode != 0:  # an unpacked archive
+        files = [p.relative_to(ROOT) for f in FOLDERS for p in (ROOT / f).rglob("*")]
+    else:
+        files = [pathlib.Path(line) for line in out.stdout.splitlines()]
+    return sorted(f for f in files if f.suffix in suffixes and (ROOT / f).is_file())
+
+
+def functions(lines):
+    """(line number, length) of every function body: a brace at the end of a line that closes at the
+    same indentation."""
+    for start, line in enumerate(lines):
+        opens = re.match(r"^( *)\S.*\{$", line)
+        if not opens or re.match(r"^ *(namespace|class|struct|enum|union|extern|TEST|\}|const .*=)", line):
+            continue
+        if not re.search(r"\)( const| noexcept| override| final|->.*)*( :.*)? \{$|^ *: .*\{$|\) \{$", line):
+            continue
+        for end in range(start + 1, len(lines)):
+            if lines[end].startswith(opens[1] + "}"):
+                yield start + 1, end - start + 1
+                break
+
+
+def text_rules():
+    breaches = []
+    code = sources(".h", ".cc")
+    listed = "\n".join((ROOT / p).read_text() for p in sources(".txt") if p.name == "CMakeLists.txt")
+    for path in code:
+        text = (ROOT / path).read_text()
+        lines = text.splitlines()
+        folder = path.parts[0]
+
+        def breach(line, what, path=path):
+            breaches.append(f"{path}:{line}: {what}")
+
+        if len(lines) > LONGEST_FILE:
+            breach(len(lines), f"{len(lines)} lines, {LONGEST_FILE} at most: one concept a file")
+        for number, line in enumerate(lines, 1):
+            if len(line) > LONGEST_LINE and "http" not in line:
+                breach(number, f"{len(line)} characters, {LONGEST_LINE} at most")
+            for pattern, why in BANNED.items():
+                if re.search(pattern, line):
+                    breach(number, f"'{re.search(pattern, line)[0]}': {why}")
+            include = re.match(r'#include [<"]([^>"]+)[>"]', line)
+            if include:
+                target = include[1].split("/")[0]
+                if target in MAY_INCLUDE and target != folder and target not in MAY_INCLUDE[folder]:
+                    breach(number, f"{folder}/ may not include {target}/")
+                for wall, inside in WALLS.items():
+                    if re.match(f"({wall})", include[1]) and str(path) not in inside:
+                        breach(number, f"<{include[1]}> is walled in {', '.join(inside) or 'nowhere'}")
+                if include[1].startswith("torch/") and folder not in ("train", "tests"):
+                    breach(number, "torch is for train/ alone")
+            if folder != "train" and folder != "tests" and re.search(r"\bgetenv\(", line) and \
+                    str(path) != "io/shard_spec.cc":
+                breach(number, "the environment is read in main() alone")
+        if path.suffix == ".h" and "#pragma once" not in text:
+            breach(1, "no #pragma once")
+        if path.suffix == ".cc" and not path.match("tests/toolchain/*"):
+            for line, length in functions(lines):
+                if length > LONGEST_FUNCTION:
+                    breach(line, f"a function of {length} lines, {LONGEST_FUNCTION} at most")
+        if path.name not in listed and folder not in ("include",) and "consumer" not in str(path):
+            breach(1, "in no CMakeLists.txt: a file that nothing builds")
+    for script in sources(".py"):
+        for number, line in enumerate((ROOT / script).read_text().splitlines(), 1):
+            if re.search(r"time\.sleep\(", line) and script.name != "tidy.py":
+                breaches.append(f"{script}:{number}: wait for the event itself")
+    return breaches
+
+
+def compile_commands():
+    build = ROOT / "build/release/compile_commands.json"
+    if not build.exists():
+        sys.exit(f"{build} is missing: configure the release preset first")
+    return {c["file"]: c for c in json.loads(build.read_text())}
+
+
+def in_parallel(jobs):
+    """Runs (name, command) pairs; what the failing ones said."""
+    def one(job):
+        name, command = job
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        return None if done.returncode == 0 else f"{name}:\n{done.stdout}{done.stderr}"
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return [said for said in pool.map(one, jobs) if said]
+
+
+def header_rules():
+    compiler = shutil.which("clang++-19") or "clang++"
+    jobs = []
+    for path in sources(".h"):
+        if path.name == "precompiled.h" or path.parts[0] in ("train", "include"):
+            continue  # torch takes 20 s a header; include/ is compiled by the consumer test
+        jobs.append((path, [compiler, "-std=c++20", "-fsyntax-only", "-Wall", "-Wno-pragma-once-outside-header",
+                            "-DBOOST_ASIO_SEPARATE_COMPILATION", "-DBOOST_BEAST_SEPARATE_COMPILATION",
+                            f"-I{ROOT}", f"-I{ROOT}/include", "-x", "c++", str(ROOT / path)]))
+    return in_parallel(jobs)
+
+
+def format_rules():
+    tool = shutil.which("clang-format-19") or "clang-format"
+    return in_parallel([(p, [tool, "--dry-run", "-Werror", str(ROOT / p)]) for p in sources(".h", ".cc")])
+
+
+def clang_tidy_rules(build):
+    tool = shutil.which("clang-tidy-19") or "clang-tidy"
+    jobs = []
+    for file in compile_commands():
+        path = pathlib.Path(file)
+        if ROOT in path.parents and path.suffix == ".cc" and "tests" not in path.parts and \
+                "train" not in path.parts and path.name != "asio.cc":
+            jobs.append((path.relative_to(ROOT), [tool, "--quiet", "-p", str(build), file]))
+    return in_parallel(jobs)
+
+
+def main(arguments):
+    if not arguments:
+        breaches = text_rules()
+    elif arguments[0] == "--headers":
+        breaches = header_rules()
+    elif arguments[0] == "--format":
+        breaches = format_rules()
+    elif arguments[0] == "--clang-tidy" and len(arguments) == 2:
+        breaches = clang_tidy_rules(pathlib.Path(arguments[1]))
+    else:
+        sys.exit(__doc__)
+    print("\n".join(map(str, breaches)) or "nothing to say")
+    sys.exit(1 if breaches else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,261 @@
+"""millrace-train as a user meets it: same losses from everywhere, resuming, signals, ranks, messages."""
+
+import io
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import tarfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.harness import run  # noqa: E402
+
+MODEL = ["--model", "resnet18", "--classes", "10", "--size", "32", "--device", "cpu", "--lr", "0.01"]
+TRIVIAL = ["--model", "trivial", "--classes", "10", "--size", "32", "--device", "cpu", "--lr", "0.01"]
+
+
+def steps(path):
+    """(step, loss) pairs of a metrics file; the last one counts where a step was taken twice."""
+    return {l["step"]: l["loss"] for l in notes(path, "batch")}
+
+
+def notes(path, key):
+    lines = pathlib.Path(path).read_text().splitlines()
+    return [l for l in map(json.loads, lines) if key in l]
+
+
+class TrainTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.data = cls.enterClassContext(harness.Folder())
+        cls.shards = harness.fake(cls.data, "train", 6, 400)
+        cls.val = harness.fake(cls.data, "val", 2, 100, seed=1)
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.Folder())
+
+    def train(self, name, *arguments, code=0, env=None, model=MODEL, shards=None):
+        metrics = self.folder / f"{name}.jsonl"
+        done = run("millrace-train", "--shards", shards or self.shards, "--metrics", metrics, *model,
+                   "--shuffle", 100, "--batch-size", 16, *arguments, env=env, timeout=300)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.stderr = done.stderr
+        return metrics
+
+
+class Determinism(TrainTest):
+    def test_same_losses_from_disk_and_http_with_any_threads_and_backend(self):
+        (self.folder / "nginx").mkdir()
+        with harness.Nginx(self.folder / "nginx", self.data) as server:
+            remote = server.url + "/train-{000000..000005}.tar"
+            cells = [("disk", None, {"MILLRACE_CPU_THREADS": "1"}),
+                     ("disk", None, {"MILLRACE_CPU_THREADS": "4", "MILLRACE_READ_EXTENT": "64K"}),
+                     ("disk", None, {"MILLRACE_IO": "pread", "MILLRACE_CPU_THREADS": "2"}),
+                     ("http", remote, {"MILLRACE_CPU_THREADS": "2"})]
+            losses = [steps(self.train(f"{i}", "--max-steps", 12, "--epochs", 1, shards=s, env=env))
+                      for i, (_, s, env) in enumerate(cells)]
+        self.assertEqual(len(losses[0]), 12)
+        for other in losses[1:]:
+            self.assertEqual(other, losses[0])
+
+    def test_validation_counts_every_image(self):
+        metrics = self.train("v", "--max-steps", 3, "--val-shards", self.val)
+        result = notes(metrics, "validation")[-1]
+        self.assertEqual(result["images"], 100)
+        self.assertLessEqual(result["top1"], result["top5"])
+
+    def test_resample_needs_and_has_a_length(self):
+        done = run("millrace-train", "--shards", self.shards, "--mode", "resample")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--epoch-batches", done.stderr)
+        metrics = self.train("r", "--mode", "resample", "--epoch-batches", 5, "--epochs", 2,
+                             model=TRIVIAL)
+        epochs = [l["epoch"] for l in notes(metrics, "batch")]
+        self.assertEqual(epochs, [0] * 5 + [1] * 5)
+
+
+class Resuming(TrainTest):
+    def test_killed_in_mid_epoch_it_goes_on_with_the_same_losses(self):
+        common = ["--epochs", 2, "--schedule", "cosine"]
+        whole = steps(self.train("whole", *common))
+        self.assertEqual(len(whole), 50)
+        killed = self.folder / "killed.jsonl"
+        arguments = ["--shards", self.shards, "--metrics", killed, *MODEL, "--shuffle", 100,
+                     "--batch-size", 16, *common, "--checkpoint-dir", self.folder / "c",
+                     "--checkpoint-every", 7, "--resume", "auto"]
+        for kill_at in 10, 30:
+            process = harness.start("millrace-train", *arguments, stderr=subprocess.DEVNULL)
+            while not killed.exists() or max(steps(killed), default=0) < kill_at:
+                self.assertIsNone(process.poll(), "it ended before it was killed")
+            process.kill()
+            process.wait()
+        done = run("millrace-train", *arguments, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("resumed", done.stderr)
+        self.assertEqual(steps(killed), whole)
+
+    def test_signals_end_it_after_the_step_with_its_report_and_state(self):
+        for sent, code in (signal.SIGINT, 130), (signal.SIGTERM, 143):
+            with self.subTest(signal=sent):
+                metrics = self.folder / f"{code}.jsonl"
+                folder = self.folder / f"c{code}"
+                arguments = ["--shards", self.shards, "--metrics", metrics, *MODEL, "--shuffle", 100,
+                             "--batch-size", 16, "--epochs", 2, "--checkpoint-dir", folder,
+                             "--resume", "auto"]
+                process = harness.start("millrace-train", *arguments, stderr=subprocess.PIPE,
+                                        text=True)
+                while not metrics.exists() or not steps(metrics):
+                    self.assertIsNone(process.poll())
+                process.send_signal(sent)
+                _, text = process.communicate(timeout=30)
+                self.assertEqual(process.returncode, code, text)
+                self.assertIn("stopped after", text)
+                self.assertEqual(len(list(folder.iterdir())), 1)
+                done = run("millrace-train", *arguments, timeout=300)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                whole = steps(self.train(f"whole{code}", "--epochs", 2))
+                self.assertEqual(steps(metrics), whole)
+
+    def test_a_stop_also_ends_a_wait_for_data(self):
+        (self.folder / "fifo").mkdir()
+        with harness.Folder() as folder:
+            (folder / "nginx").mkdir()
+            with harness.Nginx(folder / "nginx", self.data, "limit_rate 1;") as server:
+                process = harness.start("millrace-train", "--shards", server.url + "/train-000000.tar",
+                                        *TRIVIAL, stderr=subprocess.PIPE, text=True,
+                                        env={"MILLRACE_LOG": "debug",
+                                             "MILLRACE_HTTP_PROGRESS_TIMEOUT": "0.2"})
+                process.stderr.readline()  # it waits, and has said so
+                process.send_signal(signal.SIGINT)
+                _, text = process.communicate(timeout=20)
+                self.assertEqual(process.returncode, 130, text)
+
+    def test_a_checkpoint_of_another_plan_is_refused(self):
+        self.train("a", "--max-steps", 3, "--checkpoint-dir", self.folder / "c", model=TRIVIAL)
+        self.train("b", "--max-steps", 5, "--resume", "auto", "--checkpoint-dir", self.folder / "c",
+                   "--seed", 9, model=TRIVIAL, code=1)
+        self.assertIn("the seed differs", self.stderr)
+
+
+class Ranks(TrainTest):
+    def ranks(self, name, world, *arguments, model=TRIVIAL, shards=None, batch=8):
+        """Runs a job by plain environment variables; the metrics files by rank."""
+        port = str(harness.free_port())
+        processes = []
+        for rank in range(world):
+            processes.append(harness.start(
+                "millrace-train", "--shards", shards or self.shards, *model, "--shuffle", 100,
+                "--batch-size", batch, "--metrics", self.folder / f"{name}.jsonl", *arguments,
+                env={"RANK": str(rank), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
+                     "MASTER_PORT": port, "OMP_NUM_THREADS": "1"},
+                stderr=subprocess.PIPE, text=True))
+        texts = [p.communicate(timeout=300)[1] for p in processes]
+        for process, text in zip(processes, texts):
+            self.assertEqual(process.returncode, 0, text)
+        self.stderr = "".join(texts)
+        return [self.folder / (f"{name}.jsonl" + (f".rank{r}" if r else "")) for r in range(world)]
+
+    def test_two_ranks_with_half_the_batch_are_one_with_all_of_it(self):
+        alone = steps(self.ranks("one", 1, "--max-steps", 20, batch=16)[0])
+        halves = [steps(f) for f in self.ranks("two", 2, "--max-steps", 20, batch=8)]
+        self.assertEqual(len(alone), 20)
+        for step, loss in alone.items():
+            mean = (halves[0][step] + halves[1][step]) / 2
+            self.assertAlmostEqual(mean, loss, delta=1e-4 * max(1, loss), msg=f"step {step}")
+
+    def test_ranks_with_unequal_data_take_equally_many_steps(self):
+        uneven = harness.fake(self.folder, "uneven", 3, 100)  # three shards for two ranks
+        files = self.ranks("u", 2, "--epochs", 2, shards=uneven, batch=4)
+        self.assertEqual(len(steps(files[0])), len(steps(files[1])))
+        self.assertIn("samples dropped, because another rank had none left", self.stderr)
+
+    def test_a_resnet_trains_under_torchrun(self):
+        torchrun = harness.ROOT / "build/venv/bin/torchrun"
+        done = subprocess.run(
+            [torchrun, "--no-python", "--nproc-per-node", "2", "--master-port",
+             str(harness.free_port()), harness.BIN / "millrace-train", "--shards", self.shards, *MODEL,
+             "--batch-size", "8", "--max-steps", "4", "--shuffle", "50", "--metrics",
+             self.folder / "t.jsonl", "--val-shards", self.val],
+            env=harness.CLEAN, capture_output=True, text=True, timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(steps(self.folder / "t.jsonl.rank1")), 4)
+        self.assertEqual(notes(self.folder / "t.jsonl", "validation")[-1]["images"], 100)
+
+    def test_a_killed_rank_ends_the_other_with_code_6(self):
+        port = str(harness.free_port())
+        processes = [harness.start(
+            "millrace-train", "--shards", self.shards, *TRIVIAL, "--batch-size", 8, "--epochs", 1000,
+            "--metrics", self.folder / "k.jsonl",
+            env={"RANK": str(r), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                 "MASTER_PORT": port}, stderr=subprocess.PIPE, text=True) for r in range(2)]
+        metrics = self.folder / "k.jsonl"
+        while not metrics.exists() or len(steps(metrics)) < 5:
+            self.assertIsNone(processes[0].poll())
+        processes[1].kill()
+        _, text = processes[0].communicate(timeout=60)
+        processes[1].communicate()
+        self.assertEqual(processes[0].returncode, 6, text)
+        self.assertIn("peer_lost", text)
+
+
+class Messages(TrainTest):
+    def check(self, code, parts, *arguments, **options):
+        done = run("millrace-train", *arguments, **options)
+        self.assertEqual(done.returncode, code, done.stderr)
+        last = done.stderr.strip().splitlines()[-1]
+        for part in parts:
+            self.assertIn(part, last)
+
+    def damaged(self, name, change):
+        """The first shard with one member changed."""
+        source = str(self.data / "train-000000.tar")
+        target = self.folder / "bad.tar"
+        with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+            for info in old:
+                content = old.extractfile(info).read()
+                if info.name == name:
+                    content = change(content)
+                    info.size = len(content)
+
+                new.addfile(info, io.BytesIO(content))
+        return target
+
+    def test_usage(self):
+        self.check(2, ["usage", "--shards is required"])
+        self.check(2, ["usage", "--bogus"], "--shards", "x", "--bogus")
+        self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
+        self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
+        self.check(2, ["usage", "RANK=3 of WORLD_SIZE=2"], "--shards", "x",
+                   env={"RANK": "3", "WORLD_SIZE": "2"})
+
+    def test_missing_shard(self):
+        self.check(4, ["not_found", "/no.tar"], "--shards", "/no.tar", *TRIVIAL)
+
+    def test_bad_jpeg_and_bad_label(self):
+        bad = self.damaged("00000005.jpg", lambda c: c[:200])
+        self.check(1, ["bad_image", "bad.tar", "key 00000005"], "--shards", bad, *TRIVIAL)
+        bad = self.damaged("00000005.cls", lambda c: b"cat")
+        self.check(1, ["bad_label", "'cat'", "key 00000005"], "--shards", bad, *TRIVIAL)
+        done = run("millrace-train", "--shards", bad, *TRIVIAL, "--on-error", "1", "--epochs", "1",
+                   "--batch-size", "8")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("skipped 1 (bad_label 1)", done.stderr)
+        self.assertIn("key 00000005", done.stderr)
+        self.check(3, ["too_many_skipped", "bad_label"], "--shards", bad, *TRIVIAL, "--on-error", "1",
+                   "--epochs", "2", "--batch-size", "8")
+
+    def test_too_little_memory(self):
+        self.check(2, ["no_memory", "MILLRACE_MEMORY="], "--shards", self.shards, *TRIVIAL,
+                   "--batch-size", "4096", env={"MILLRACE_MEMORY": "32M"})
+
+    def test_no_gpu(self):
+        if pathlib.Path("/proc/driver/nvidia").exists():
+            self.skipTest("there is a GPU")
+        self.check(2, ["unsupported", "no GPU"], "--shards", self.shards, "--device", "cuda")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
