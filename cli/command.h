@@ -16,8 +16,8 @@ struct environment {
   settings variables;
 };
 
-// Adds a command to `app`: its flags, and what to run when it is chosen. The action returns the exit
-// code; a `failure` that it throws is printed and turned into one.
+// Adds a command to `app`: its flags, and what to run when it is chosen. The action returns the
+// exit code; a `failure` that it throws is printed and turned into one.
 using action = std::function<int(const environment&)>;
 using add_command = action (*)(CLI::App& app);
 

@@ -44,7 +44,8 @@ nlohmann::json block_devices() {
 }
 
 std::string ca_certificates() {
-  constexpr std::array usual{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"};
+  constexpr std::array usual{"/etc/ssl/certs/ca-certificates.crt",
+                             "/etc/pki/tls/certs/ca-bundle.crt"};
   for (const char* file : usual) {
     if (access(file, R_OK) == 0) return file;
   }
@@ -56,8 +57,8 @@ nlohmann::json gpus() {
   std::error_code ignored;
   for (const auto& gpu : fs::directory_iterator("/proc/driver/nvidia/gpus", ignored)) {
     const std::string model = first_line(gpu.path() / "information");
-    out.push_back(model.substr(std::min(model.find_first_not_of(" \t", model.find(':') + 1),
-                                        model.size())));
+    out.push_back(
+        model.substr(std::min(model.find_first_not_of(" \t", model.find(':') + 1), model.size())));
   }
   return out;
 }
@@ -93,7 +94,8 @@ void print(const nlohmann::json& found) {
   for (const auto& gpu : found["gpus"]) fmt::print("GPU              {}\n", gpu.get<std::string>());
   for (const auto& d : found["block_devices"]) {
     fmt::print("device           {}: {}, scheduler {}, read-ahead {} KiB\n",
-               d["name"].get<std::string>(), d["rotational"].get<bool>() ? "rotational" : "not rotational",
+               d["name"].get<std::string>(),
+               d["rotational"].get<bool>() ? "rotational" : "not rotational",
                d["scheduler"].get<std::string>(), d["read_ahead_kib"].get<std::string>());
   }
 }

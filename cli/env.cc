@@ -9,10 +9,14 @@ namespace {
 
 std::string_view type_name(setting_type type) {
   switch (type) {
-    case setting_type::bytes: return "bytes";
-    case setting_type::integer: return "integer";
-    case setting_type::seconds: return "seconds";
-    case setting_type::choice: return "choice";
+    case setting_type::bytes:
+      return "bytes";
+    case setting_type::integer:
+      return "integer";
+    case setting_type::seconds:
+      return "seconds";
+    case setting_type::choice:
+      return "choice";
   }
   return "";
 }
@@ -27,10 +31,9 @@ action add_env(CLI::App& app) {
     auto list = nlohmann::json::array();
     for (const setting& s : all_settings()) {
       const std::string& value = e.variables.text(s.name);
-      const std::string range =
-          s.type == setting_type::choice
-              ? std::string(s.choices)
-              : fmt::format("{:g}..{:g}", s.least, s.most);
+      const std::string range = s.type == setting_type::choice
+                                    ? std::string(s.choices)
+                                    : fmt::format("{:g}..{:g}", s.least, s.most);
       list.push_back({{"name", s.name},
                       {"type", type_name(s.type)},
                       {"default", s.initial},

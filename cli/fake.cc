@@ -15,9 +15,8 @@ std::vector<std::string> shard_paths(const std::string& pattern, int shards) {
   const auto percent = pattern.find('%');
   if (percent == std::string::npos) return expand(pattern);
   const auto letter = pattern.find('d', percent);
-  const std::string digits = letter == std::string::npos
-                                 ? "x"
-                                 : pattern.substr(percent + 1, letter - percent - 1);
+  const std::string digits =
+      letter == std::string::npos ? "x" : pattern.substr(percent + 1, letter - percent - 1);
   const bool is_width = digits.size() <= 2 && digits.find_first_not_of("0123456789") == digits.npos;
   if (!is_width || pattern.find('%', percent + 1) != std::string::npos) {
     throw failure(error(errc::usage, fmt::format("'{}' is no pattern for names", pattern))
@@ -36,8 +35,7 @@ std::vector<std::string> shard_paths(const std::string& pattern, int shards) {
 }  // namespace
 
 action add_fake(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("fake", "a learnable synthetic image dataset, as shards");
+  CLI::App* command = app.add_subcommand("fake", "a learnable synthetic image dataset, as shards");
   struct arguments {
     std::string pattern;
     int shards = 8;

@@ -25,13 +25,14 @@ int report(const error& why) {
 }
 
 int run(int argc, char** argv, char** environment) {
-  CLI::App app("Streams WebDataset shards from disks and servers, and looks after them.", "millrace");
+  CLI::App app("Streams WebDataset shards from disks and servers, and looks after them.",
+               "millrace");
   app.require_subcommand(1);
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   std::map<std::string, cli::action> actions{
-      {"cat", cli::add_cat(app)}, {"digest", cli::add_digest(app)},
+      {"cat", cli::add_cat(app)},       {"digest", cli::add_digest(app)},
       {"doctor", cli::add_doctor(app)}, {"env", cli::add_env(app)},
-      {"fake", cli::add_fake(app)}, {"ls", cli::add_ls(app)}};
+      {"fake", cli::add_fake(app)},     {"ls", cli::add_ls(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {

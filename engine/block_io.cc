@@ -26,12 +26,18 @@ error open_error(const std::string& path, int why) {
   switch (why) {
     case ENOENT:
     case ENOTDIR:
-      return error(errc::not_found, "no such file").at(path).cause(why).skippable().hint(
-          "check the path and the brace range");
+      return error(errc::not_found, "no such file")
+          .at(path)
+          .cause(why)
+          .skippable()
+          .hint("check the path and the brace range");
     case EACCES:
     case EPERM:
-      return error(errc::not_allowed, "may not read the file").at(path).cause(why).skippable().hint(
-          "check the permissions");
+      return error(errc::not_allowed, "may not read the file")
+          .at(path)
+          .cause(why)
+          .skippable()
+          .hint("check the permissions");
     default:
       return error(errc::io_failed, "cannot open the file").at(path).cause(why).skippable();
   }
@@ -42,8 +48,8 @@ error open_error(const std::string& path, int why) {
 result<std::shared_ptr<const open_file>> open_file::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return open_error(path, errno);
-  struct stat info {};
-  struct statfs fs {};
+  struct stat info{};
+  struct statfs fs{};
   if (fstat(fd, &info) != 0 || fstatfs(fd, &fs) != 0) {
     const int why = errno;
     ::close(fd);
@@ -59,7 +65,9 @@ result<std::shared_ptr<const open_file>> open_file::open(const std::string& path
                                            fs.f_type == FUSE_SUPER_MAGIC);
 }
 
-open_file::~open_file() { ::close(fd_); }
+open_file::~open_file() {
+  ::close(fd_);
+}
 
 awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<const open_file> file,
                                                  std::uint64_t offset, std::size_t size,

@@ -8,33 +8,60 @@ namespace millrace {
 
 std::string_view kind_name(errc kind) {
   switch (kind) {
-    case errc::usage: return "usage";
-    case errc::bad_setting: return "bad_setting";
-    case errc::not_found: return "not_found";
-    case errc::not_allowed: return "not_allowed";
-    case errc::connect_failed: return "connect_failed";
-    case errc::timed_out: return "timed_out";
-    case errc::cut: return "cut";
-    case errc::http_status: return "http_status";
-    case errc::protocol: return "protocol";
-    case errc::io_failed: return "io_failed";
-    case errc::changed: return "changed";
-    case errc::truncated: return "truncated";
-    case errc::bad_archive: return "bad_archive";
-    case errc::duplicate_field: return "duplicate_field";
-    case errc::too_large: return "too_large";
-    case errc::bad_image: return "bad_image";
-    case errc::bad_label: return "bad_label";
-    case errc::missing_field: return "missing_field";
-    case errc::no_samples: return "no_samples";
-    case errc::no_memory: return "no_memory";
-    case errc::bad_state: return "bad_state";
-    case errc::integrity: return "integrity";
-    case errc::peer_lost: return "peer_lost";
-    case errc::too_many_skipped: return "too_many_skipped";
-    case errc::unsupported: return "unsupported";
-    case errc::stopped: return "stopped";
-    case errc::internal: return "internal";
+    case errc::usage:
+      return "usage";
+    case errc::bad_setting:
+      return "bad_setting";
+    case errc::not_found:
+      return "not_found";
+    case errc::not_allowed:
+      return "not_allowed";
+    case errc::connect_failed:
+      return "connect_failed";
+    case errc::timed_out:
+      return "timed_out";
+    case errc::cut:
+      return "cut";
+    case errc::http_status:
+      return "http_status";
+    case errc::protocol:
+      return "protocol";
+    case errc::io_failed:
+      return "io_failed";
+    case errc::changed:
+      return "changed";
+    case errc::truncated:
+      return "truncated";
+    case errc::bad_archive:
+      return "bad_archive";
+    case errc::duplicate_field:
+      return "duplicate_field";
+    case errc::too_large:
+      return "too_large";
+    case errc::bad_image:
+      return "bad_image";
+    case errc::bad_label:
+      return "bad_label";
+    case errc::missing_field:
+      return "missing_field";
+    case errc::no_samples:
+      return "no_samples";
+    case errc::no_memory:
+      return "no_memory";
+    case errc::bad_state:
+      return "bad_state";
+    case errc::integrity:
+      return "integrity";
+    case errc::peer_lost:
+      return "peer_lost";
+    case errc::too_many_skipped:
+      return "too_many_skipped";
+    case errc::unsupported:
+      return "unsupported";
+    case errc::stopped:
+      return "stopped";
+    case errc::internal:
+      return "internal";
   }
   return "internal";
 }
@@ -44,8 +71,10 @@ int exit_code(errc kind) {
     case errc::usage:
     case errc::bad_setting:
     case errc::no_memory:
-    case errc::unsupported: return 2;
-    case errc::too_many_skipped: return 3;
+    case errc::unsupported:
+      return 2;
+    case errc::too_many_skipped:
+      return 3;
     case errc::not_found:
     case errc::not_allowed:
     case errc::connect_failed:
@@ -53,15 +82,20 @@ int exit_code(errc kind) {
     case errc::cut:
     case errc::http_status:
     case errc::protocol:
-    case errc::io_failed: return 4;
+    case errc::io_failed:
+      return 4;
     case errc::changed:
     case errc::truncated:
     case errc::bad_archive:
     case errc::duplicate_field:
-    case errc::integrity: return 5;
-    case errc::peer_lost: return 6;
-    case errc::stopped: return 130;
-    default: return 1;
+    case errc::integrity:
+      return 5;
+    case errc::peer_lost:
+      return 6;
+    case errc::stopped:
+      return 130;
+    default:
+      return 1;
   }
 }
 
@@ -89,13 +123,27 @@ error::fields& error::own() {
   return *fields_;
 }
 
-error& error::at(std::string_view url) { return own().where = redacted(url), *this; }
-error& error::offset(std::uint64_t byte) { return own().offset = byte, *this; }
-error& error::key(std::string_view sample_key) { return own().key = sample_key, *this; }
-error& error::cause(int os_errno) { return own().os_errno = os_errno, *this; }
-error& error::hint(std::string_view what_to_do) { return own().hint = what_to_do, *this; }
-error& error::retryable(bool yes) { return own().retryable = yes, *this; }
-error& error::skippable(bool yes) { return own().skippable = yes, *this; }
+error& error::at(std::string_view url) {
+  return own().where = redacted(url), *this;
+}
+error& error::offset(std::uint64_t byte) {
+  return own().offset = byte, *this;
+}
+error& error::key(std::string_view sample_key) {
+  return own().key = sample_key, *this;
+}
+error& error::cause(int os_errno) {
+  return own().os_errno = os_errno, *this;
+}
+error& error::hint(std::string_view what_to_do) {
+  return own().hint = what_to_do, *this;
+}
+error& error::retryable(bool yes) {
+  return own().retryable = yes, *this;
+}
+error& error::skippable(bool yes) {
+  return own().skippable = yes, *this;
+}
 
 namespace {
 

@@ -13,33 +13,33 @@ namespace millrace {
 // What went wrong, coarse enough to choose a policy and an exit code by, and stable enough to be a
 // metric label. kind_name() gives the label.
 enum class errc : std::uint8_t {
-  usage,            // the command line or an option is wrong
-  bad_setting,      // a MILLRACE_ variable is unknown or out of range
-  not_found,        // no such file or object (ENOENT, 404, 410)
-  not_allowed,      // EACCES, 401, 403
-  connect_failed,   // refused, unreachable, no such host
-  timed_out,        // a deadline of ours passed
-  cut,              // the peer ended the transfer before its announced end
-  http_status,      // any other status than those above
-  protocol,         // the peer broke its protocol
-  io_failed,        // EIO and its kin
-  changed,          // the object is not the one that the transfer began with
-  truncated,        // an archive ends too early
-  bad_archive,      // a tar header that is wrong
-  duplicate_field,  // two members with one extension in one sample
-  too_large,        // above a stated limit
-  bad_image,        // not decodable
-  bad_label,        // a label that is not a number
-  missing_field,    // a sample without the field asked for
-  no_samples,       // an epoch without a single sample
-  no_memory,        // the budget is too small for the plan
-  bad_state,        // a saved state that does not fit the plan
-  integrity,        // counts or digests that do not add up
-  peer_lost,        // another rank of the job is gone
-  too_many_skipped, // more failed samples than the policy allows
-  unsupported,      // known but not built
-  stopped,          // by the user
-  internal,         // a fault of millrace
+  usage,             // the command line or an option is wrong
+  bad_setting,       // a MILLRACE_ variable is unknown or out of range
+  not_found,         // no such file or object (ENOENT, 404, 410)
+  not_allowed,       // EACCES, 401, 403
+  connect_failed,    // refused, unreachable, no such host
+  timed_out,         // a deadline of ours passed
+  cut,               // the peer ended the transfer before its announced end
+  http_status,       // any other status than those above
+  protocol,          // the peer broke its protocol
+  io_failed,         // EIO and its kin
+  changed,           // the object is not the one that the transfer began with
+  truncated,         // an archive ends too early
+  bad_archive,       // a tar header that is wrong
+  duplicate_field,   // two members with one extension in one sample
+  too_large,         // above a stated limit
+  bad_image,         // not decodable
+  bad_label,         // a label that is not a number
+  missing_field,     // a sample without the field asked for
+  no_samples,        // an epoch without a single sample
+  no_memory,         // the budget is too small for the plan
+  bad_state,         // a saved state that does not fit the plan
+  integrity,         // counts or digests that do not add up
+  peer_lost,         // another rank of the job is gone
+  too_many_skipped,  // more failed samples than the policy allows
+  unsupported,       // known but not built
+  stopped,           // by the user
+  internal,          // a fault of millrace
 };
 
 std::string_view kind_name(errc kind);

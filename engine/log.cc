@@ -32,14 +32,20 @@ void write(log_level at, std::string_view line) {
 
 }  // namespace
 
-void set_log_level(log_level level) { state().level = level; }
+void set_log_level(log_level level) {
+  state().level = level;
+}
 
 void set_log_sink(std::function<void(std::string_view)> sink) {
   const std::scoped_lock lock(state().mutex);
   state().sink = std::move(sink);
 }
 
-void log_notice(std::string_view line) { write(log_level::notice, line); }
-void log_debug(std::string_view line) { write(log_level::debug, line); }
+void log_notice(std::string_view line) {
+  write(log_level::notice, line);
+}
+void log_debug(std::string_view line) {
+  write(log_level::debug, line);
+}
 
 }  // namespace millrace

@@ -23,7 +23,9 @@ namespace {
 constexpr std::size_t page = 4096;
 constexpr std::size_t mapped_from = 1_MiB;
 
-std::size_t round_up(std::size_t size, std::size_t unit) { return (size + unit - 1) / unit * unit; }
+std::size_t round_up(std::size_t size, std::size_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
 
 // Large blocks come from their own mapping: they go back to the system whole, and never fragment.
 class page_allocator final : public host_allocator {
@@ -86,7 +88,9 @@ struct memory_share::state {
 memory_share::memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator)
     : name_(std::move(name)), limit_(limit_bytes), state_(std::make_unique<state>(allocator)) {}
 
-memory_share::~memory_share() { state_->drop_idle(0); }
+memory_share::~memory_share() {
+  state_->drop_idle(0);
+}
 
 std::size_t memory_share::in_use() const {
   const std::scoped_lock lock(state_->mutex);
@@ -147,9 +151,8 @@ buffer memory_share::try_acquire(std::size_t size) {
 awaitable<result<buffer>> memory_share::acquire(std::size_t size) {
   const std::size_t needed = size >= mapped_from ? round_up(size, page) : size;
   if (needed > limit_) {
-    co_return error(errc::no_memory,
-                    fmt::format("{} asked for {}, the share for '{}' is {}", name_,
-                                format_bytes(needed), name_, format_bytes(limit_)))
+    co_return error(errc::no_memory, fmt::format("{} asked for {}, the share for '{}' is {}", name_,
+                                                 format_bytes(needed), name_, format_bytes(limit_)))
         .hint("raise MILLRACE_MEMORY")
         .skippable();
   }
@@ -222,7 +225,7 @@ std::optional<double> first_number(const char* path, int index = 0) {
 }  // namespace
 
 std::size_t default_memory_bytes() {
-  struct sysinfo info {};
+  struct sysinfo info{};
   sysinfo(&info);
   auto total = static_cast<double>(info.totalram) * info.mem_unit;
   for (const char* path :

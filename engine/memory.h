@@ -89,9 +89,15 @@ result<std::size_t> parse_bytes(std::string_view text);
 std::string format_bytes(std::size_t bytes);
 
 inline namespace literals {
-constexpr std::size_t operator""_KiB(unsigned long long n) { return n << 10; }
-constexpr std::size_t operator""_MiB(unsigned long long n) { return n << 20; }
-constexpr std::size_t operator""_GiB(unsigned long long n) { return n << 30; }
+constexpr std::size_t operator""_KiB(unsigned long long n) {
+  return n << 10;
+}
+constexpr std::size_t operator""_MiB(unsigned long long n) {
+  return n << 20;
+}
+constexpr std::size_t operator""_GiB(unsigned long long n) {
+  return n << 30;
+}
 }  // namespace literals
 
 }  // namespace millrace

@@ -9,7 +9,8 @@ namespace millrace {
 // Blocking pread calls on a few threads of their own: for hosts without io_uring, and for FUSE.
 class pread_io final : public block_io {
  public:
-  explicit pread_io(io_thread& home) : home_(home), pool_("mr-pread", threads, io_thread::max_tasks) {}
+  explicit pread_io(io_thread& home)
+      : home_(home), pool_("mr-pread", threads, io_thread::max_tasks) {}
   std::string_view name() const override { return "pread"; }
 
   void submit(std::shared_ptr<read_op> op) override;

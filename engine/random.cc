@@ -8,8 +8,12 @@ constexpr std::uint32_t multiplier_1 = 0xCD9E8D57;
 constexpr std::uint32_t weyl_0 = 0x9E3779B9;
 constexpr std::uint32_t weyl_1 = 0xBB67AE85;
 
-std::uint32_t high_half(std::uint64_t product) { return static_cast<std::uint32_t>(product >> 32); }
-std::uint32_t low_half(std::uint64_t product) { return static_cast<std::uint32_t>(product); }
+std::uint32_t high_half(std::uint64_t product) {
+  return static_cast<std::uint32_t>(product >> 32);
+}
+std::uint32_t low_half(std::uint64_t product) {
+  return static_cast<std::uint32_t>(product);
+}
 
 }  // namespace
 

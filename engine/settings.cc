@@ -109,7 +109,9 @@ std::optional<double> parse(const setting& s, const std::string& text) {
 
 }  // namespace
 
-std::span<const setting> all_settings() { return table; }
+std::span<const setting> all_settings() {
+  return table;
+}
 
 settings::settings() {
   for (const setting& s : table) {
@@ -149,12 +151,18 @@ const settings::value& settings::find(std::string_view name) const {
   return it->second;
 }
 
-const std::string& settings::text(std::string_view name) const { return find(name).text; }
-bool settings::is_set(std::string_view name) const { return find(name).set; }
+const std::string& settings::text(std::string_view name) const {
+  return find(name).text;
+}
+bool settings::is_set(std::string_view name) const {
+  return find(name).set;
+}
 std::size_t settings::bytes(std::string_view name) const {
   return static_cast<std::size_t>(find(name).number);
 }
-int settings::integer(std::string_view name) const { return static_cast<int>(find(name).number); }
+int settings::integer(std::string_view name) const {
+  return static_cast<int>(find(name).number);
+}
 std::chrono::milliseconds settings::seconds(std::string_view name) const {
   return std::chrono::milliseconds(static_cast<long long>(find(name).number * 1000));
 }

@@ -13,9 +13,9 @@ struct stage_stats {
   std::string name;
   std::uint64_t items = 0;
   std::uint64_t bytes = 0;
-  double busy = 0;             // working, or waiting for what it asked of the pool
-  double waiting_input = 0;    // for the stage before it
-  double waiting_output = 0;   // for the stage behind it to ask
+  double busy = 0;            // working, or waiting for what it asked of the pool
+  double waiting_input = 0;   // for the stage before it
+  double waiting_output = 0;  // for the stage behind it to ask
 };
 
 // Totals of one run. A snapshot: copy it freely.

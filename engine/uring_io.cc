@@ -50,14 +50,16 @@ std::optional<std::string> uring_refused() {
     case EPERM:
       return "io_uring is refused (EPERM): allow it in the container's seccomp profile, or `sysctl "
              "-w kernel.io_uring_disabled=0`";
-    case ENOSYS: return "this kernel has no io_uring (ENOSYS; Linux 5.6 or newer has)";
-    case ENOMEM: return "io_uring has no locked memory (ENOMEM): raise `ulimit -l`";
-    default: return fmt::format("io_uring is refused ({})", std::strerror(-code));
+    case ENOSYS:
+      return "this kernel has no io_uring (ENOSYS; Linux 5.6 or newer has)";
+    case ENOMEM:
+      return "io_uring has no locked memory (ENOMEM): raise `ulimit -l`";
+    default:
+      return fmt::format("io_uring is refused ({})", std::strerror(-code));
   }
 }
 
-uring_io::uring_io(io_thread& home)
-    : home_(home), ring_(std::make_unique<ring>(home.context())) {}
+uring_io::uring_io(io_thread& home) : home_(home), ring_(std::make_unique<ring>(home.context())) {}
 
 uring_io::~uring_io() {
   // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into

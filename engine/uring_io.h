@@ -36,7 +36,7 @@ class uring_io final : public block_io {
 
   io_thread& home_;
   std::unique_ptr<ring> ring_;
-  std::unique_ptr<pread_io> for_fuse_;  // made at the first file on FUSE
+  std::unique_ptr<pread_io> for_fuse_;            // made at the first file on FUSE
   std::deque<std::shared_ptr<read_op>> waiting_;  // for room in the submission queue
   std::unordered_map<read_op*, std::shared_ptr<read_op>> in_kernel_;
   bool flush_posted_ = false;

@@ -39,8 +39,8 @@ void worker_pool::work() {
     while (sem_wait(&queued_) != 0 && errno == EINTR) {
     }
     job next;
-    // A task is there for this wake-up. It can be behind one that another I/O thread is putting into
-    // the queue at this moment, for the few instructions that this takes.
+    // A task is there for this wake-up. It can be behind one that another I/O thread is putting
+    // into the queue at this moment, for the few instructions that this takes.
     while (!jobs_.try_pop(next)) std::this_thread::yield();
     if (next.task == nullptr) return;
     next.task->run();

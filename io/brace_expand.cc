@@ -15,7 +15,9 @@ using strings = std::vector<std::string>;
 constexpr std::size_t max_items = 50'000'000;
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-error unbalanced() { return error(errc::usage, "braces do not balance"); }
+error unbalanced() {
+  return error(errc::usage, "braces do not balance");
+}
 error too_many() {
   return error(errc::too_large, fmt::format("braces that expand to over {} items", max_items));
 }
@@ -50,7 +52,8 @@ result<std::optional<strings>> parse_range(const std::string& expression) {
     const auto padded = [](const std::string& s) {
       return (s.starts_with('0') || s.starts_with("-0")) && s != "0" && s != "-0";
     };
-    const std::size_t width = padded(left) || padded(right) ? std::max(left.size(), right.size()) : 0;
+    const std::size_t width =
+        padded(left) || padded(right) ? std::max(left.size(), right.size()) : 0;
     items = range(std::stoll(left), std::stoll(right), step(),
                   [width](long long n) { return fmt::format("{:0{}}", n, width); });
   } else if (std::regex_match(expression, match, letters)) {

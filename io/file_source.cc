@@ -26,14 +26,14 @@ awaitable<void> read_extents(source_context context, std::shared_ptr<const open_
                                                          context.options.read_timeout);
     if (!got) co_return ahead->fail(got.error());
     if (*got < size) {
-      co_return ahead->fail(error(errc::changed,
-                                  fmt::format("the file shrank while it was read: it had {} bytes "
-                                              "when it was opened",
-                                              file->size()))
-                                .at(file->path())
-                                .offset(offset + *got)
-                                .skippable()
-                                .hint("do not rewrite shards in use; write a new name and rename"));
+      co_return ahead->fail(
+          error(errc::changed, fmt::format("the file shrank while it was read: it had {} bytes "
+                                           "when it was opened",
+                                           file->size()))
+              .at(file->path())
+              .offset(offset + *got)
+              .skippable()
+              .hint("do not rewrite shards in use; write a new name and rename"));
     }
     context.counters.bytes += size;
     const auto taken = co_await ahead->push(std::move(*extent).freeze(size));
@@ -62,8 +62,8 @@ awaitable<void> read_pipe(source_context context,
   for (;;) {
     auto extent = co_await context.memory->acquire(context.options.extent_bytes);
     if (!extent) co_return ahead->fail(extent.error());
-    const auto [failed, got] = co_await pipe->async_read_some(
-        asio::buffer(extent->data(), extent->size()), no_throw);
+    const auto [failed, got] =
+        co_await pipe->async_read_some(asio::buffer(extent->data(), extent->size()), no_throw);
     if (failed == asio::error::eof) break;
     if (failed) {
       co_return ahead->fail(
@@ -99,7 +99,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_file_source(source_context 
 awaitable<result<std::unique_ptr<byte_source>>> open_stdin_source(source_context context,
                                                                   std::string text, url where,
                                                                   std::uint64_t offset) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) {
     where.path = "/dev/stdin";
     co_return co_await open_file_source(std::move(context), std::move(text), std::move(where),

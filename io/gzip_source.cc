@@ -40,8 +40,8 @@ class inflater {
       if (code == Z_STREAM_END) {
         between_ = true;
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
-        return error(errc::bad_archive,
-                     std::string("the gzip stream is damaged: ") + (z_.msg ? z_.msg : "no message"));
+        return error(errc::bad_archive, std::string("the gzip stream is damaged: ") +
+                                            (z_.msg ? z_.msg : "no message"));
       }
     }
     return into.size() - z_.avail_out;

@@ -174,8 +174,8 @@ class beast_exchange final : public http_exchange {
       std::memcpy(into.data(), buffered.data().data(), got);
       buffered.consume(got);
     } else {
-      const auto [failed, n] = co_await connection_->stream.async_read_some(
-          asio::buffer(into.data(), wanted), no_throw);
+      const auto [failed, n] =
+          co_await connection_->stream.async_read_some(asio::buffer(into.data(), wanted), no_throw);
       if (failed) co_return translated(failed, "reading the body");
       got = n;
     }

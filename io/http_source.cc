@@ -134,7 +134,9 @@ class fetcher {
   bool told_ = false;
 };
 
-awaitable<void> fetch(std::shared_ptr<fetcher> whole) { co_await whole->run(); }
+awaitable<void> fetch(std::shared_ptr<fetcher> whole) {
+  co_await whole->run();
+}
 
 awaitable<result<std::unique_ptr<byte_source>>> open_http(std::shared_ptr<http_client> client,
                                                           source_context context,

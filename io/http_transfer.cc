@@ -47,7 +47,9 @@ std::optional<content_range> parse_content_range(std::string_view text) {
   return r;
 }
 
-bool is_strong(const std::optional<std::string>& etag) { return etag && !etag->starts_with("W/"); }
+bool is_strong(const std::optional<std::string>& etag) {
+  return etag && !etag->starts_with("W/");
+}
 
 bool is_transient(int status) {
   return status == 408 || status == 425 || status == 429 || status == 500 || status == 502 ||
@@ -58,10 +60,13 @@ error status_error(int status) {
   const std::string what = fmt::format("the server answered {}", status);
   switch (status) {
     case 404:
-    case 410: return error(errc::not_found, what).skippable().hint("check the URL");
+    case 410:
+      return error(errc::not_found, what).skippable().hint("check the URL");
     case 401:
-    case 403: return error(errc::not_allowed, what).skippable().hint("check the credentials");
-    default: return error(errc::http_status, what).skippable();
+    case 403:
+      return error(errc::not_allowed, what).skippable().hint("check the credentials");
+    default:
+      return error(errc::http_status, what).skippable();
   }
 }
 
@@ -122,14 +127,16 @@ http_transfer::action http_transfer::retry(error why, std::optional<std::string>
     error last = error(why.kind(), fmt::format("{} (attempt {} of {})", why.what(), attempts_,
                                                options_.attempts))
                      .skippable()
-                     .hint("check the server and the network; MILLRACE_HTTP_ATTEMPTS sets how "
-                           "often it is asked");
+                     .hint(
+                         "check the server and the network; MILLRACE_HTTP_ATTEMPTS sets how "
+                         "often it is asked");
     return described(std::move(last));
   }
   // Full jitter: uniform between nothing and the exponential bound.
   const auto doubled = options_.first_pause * (1 << std::min(attempts_ - 1, 16));
   const auto bound = std::min<milliseconds>(doubled, longest_pause);
-  milliseconds pause(static_cast<long long>(static_cast<double>(bound.count()) * jitter_.uniform()));
+  milliseconds pause(
+      static_cast<long long>(static_cast<double>(bound.count()) * jitter_.uniform()));
   if (retry_after) {
     if (const auto asked = parse_retry_after(*retry_after, std::time(nullptr))) {
       pause = std::max<milliseconds>(pause, std::min(*asked, longest_retry_after));
@@ -138,7 +145,9 @@ http_transfer::action http_transfer::retry(error why, std::optional<std::string>
   return ask_again{pause};
 }
 
-http_transfer::action http_transfer::on_failure(const error& why) { return retry(why); }
+http_transfer::action http_transfer::on_failure(const error& why) {
+  return retry(why);
+}
 
 http_transfer::action http_transfer::on_redirect(const response_head& head) {
   if (!head.location) {
@@ -167,14 +176,15 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
 http_transfer::action http_transfer::on_partial(const response_head& head) {
   const auto got = head.content_range ? parse_content_range(*head.content_range) : std::nullopt;
   if (!got || got->first != offset_) {
-    return described(error(errc::protocol,
-                           fmt::format("asked for bytes from {}, the server sent '{}'", offset_,
-                                       head.content_range.value_or("no Content-Range")))
-                         .skippable());
+    return described(
+        error(errc::protocol, fmt::format("asked for bytes from {}, the server sent '{}'", offset_,
+                                          head.content_range.value_or("no Content-Range")))
+            .skippable());
   }
   if (!same_version(head) || (total_ && got->total && *total_ != *got->total)) {
-    return described(error(errc::changed, "the object changed while it was read").skippable().hint(
-        "do not overwrite shards in use"));
+    return described(error(errc::changed, "the object changed while it was read")
+                         .skippable()
+                         .hint("do not overwrite shards in use"));
   }
   if (got->total) total_ = got->total;
   remember_version(head);
@@ -183,10 +193,11 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
 
 http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool has_bytes = etag_ || last_modified_ || total_;
-  if (has_bytes && offset_ > 0 && (!same_version(head) || (total_ && head.content_length &&
-                                                           *total_ != *head.content_length))) {
-    return described(error(errc::changed, "the object changed while it was read").skippable().hint(
-        "do not overwrite shards in use"));
+  if (has_bytes && offset_ > 0 &&
+      (!same_version(head) || (total_ && head.content_length && *total_ != *head.content_length))) {
+    return described(error(errc::changed, "the object changed while it was read")
+                         .skippable()
+                         .hint("do not overwrite shards in use"));
   }
   if (head.content_length) total_ = head.content_length;
   if (total_ && *total_ < offset_) {
@@ -210,15 +221,18 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
     case 302:
     case 303:
     case 307:
-    case 308: return on_redirect(head);
+    case 308:
+      return on_redirect(head);
     case 200:
-    case 206: break;
+    case 206:
+      break;
     case 416:
       // Nothing behind `offset`: the end, where the total is known to be there.
       if (head.content_range == fmt::format("bytes */{}", offset_)) return finished{};
       return described(
           error(errc::changed, "the object is shorter than when it was first read").skippable());
-    default: return described(status_error(head.status));
+    default:
+      return described(status_error(head.status));
   }
   if (head.content_encoding && *head.content_encoding != "identity") {
     return described(error(errc::protocol, fmt::format("the server sent Content-Encoding '{}' "

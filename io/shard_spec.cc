@@ -112,6 +112,8 @@ result<std::vector<std::string>> expand_shards(std::span<const std::string> spec
   return out;
 }
 
-std::vector<std::string> expand(std::string_view spec) { return expand_shards(spec).value(); }
+std::vector<std::string> expand(std::string_view spec) {
+  return expand_shards(spec).value();
+}
 
 }  // namespace millrace

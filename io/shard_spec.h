@@ -19,10 +19,10 @@ variable_lookup wds_variables();
 // substituted (up to 10 rounds) and braces expanded. A part "@FILE" stands for the specs in FILE,
 // one a line, blank lines and lines that begin with '#' left out ("@-": on stdin); "-" is stdin
 // itself. Fails with `usage` or, for an unreadable list, not_found.
-result<std::vector<std::string>> expand_shards(
-    std::string_view spec, const variable_lookup& variables = wds_variables());
-result<std::vector<std::string>> expand_shards(
-    std::span<const std::string> specs, const variable_lookup& variables = wds_variables());
+result<std::vector<std::string>> expand_shards(std::string_view spec,
+                                               const variable_lookup& variables = wds_variables());
+result<std::vector<std::string>> expand_shards(std::span<const std::string> specs,
+                                               const variable_lookup& variables = wds_variables());
 
 // The same, throwing `failure`: for the head of a plan.
 std::vector<std::string> expand(std::string_view spec);

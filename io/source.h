@@ -79,7 +79,8 @@ class source_registry {
   std::map<std::string, source_factory, std::less<>> factories_;
 };
 
-// file:, "-" and http: for sources on one I/O thread, with a pool of kept-alive connections of its own.
+// file:, "-" and http: for sources on one I/O thread, with a pool of kept-alive connections of its
+// own.
 source_registry standard_sources();
 
 }  // namespace millrace

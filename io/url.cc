@@ -8,7 +8,9 @@
 namespace millrace {
 namespace {
 
-char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
+char lower(char c) {
+  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+}
 
 std::string lowered(std::string_view text) {
   std::string out(text);
@@ -47,7 +49,8 @@ result<void> parse_authority(std::string_view authority, url& out) {
   }
   if (!port.empty()) {
     port.remove_prefix(1);
-    if (port.size() > 5 || !std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; })) {
+    if (port.size() > 5 ||
+        !std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; })) {
       return error(errc::usage, fmt::format("'{}' is not a port", port));
     }
     out.port = port;

@@ -11,7 +11,9 @@ view_of_image whole_output(pixel_box crop, int size, bool flip) {
 }
 
 // Python's round(): halves to even. torchvision uses it throughout.
-int rounded(double x) { return static_cast<int>(std::nearbyint(x)); }
+int rounded(double x) {
+  return static_cast<int>(std::nearbyint(x));
+}
 
 pixel_box largest_center_crop(int width, int height, const crop_options& o) {
   const double aspect = static_cast<double>(width) / height;
@@ -50,8 +52,8 @@ view_of_image random_resized_crop(int width, int height, int size, const crop_op
 
 view_of_image resize_center_crop(int width, int height, int resize, int size) {
   const bool landscape = width >= height;
-  const auto longer = static_cast<int>(static_cast<double>(resize) *
-                                       std::max(width, height) / std::min(width, height));
+  const auto longer = static_cast<int>(static_cast<double>(resize) * std::max(width, height) /
+                                       std::min(width, height));
   const int w = landscape ? longer : resize;
   const int h = landscape ? resize : longer;
   const pixel_box window{rounded((w - size) / 2.0), rounded((h - size) / 2.0), size, size};

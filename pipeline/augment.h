@@ -34,7 +34,8 @@ struct crop_options {
 };
 
 // torchvision's RandomResizedCrop (ten tries, then the largest centre crop within the aspect range)
-// and RandomHorizontalFlip: the same distribution, drawn from `random`. A function of its arguments.
+// and RandomHorizontalFlip: the same distribution, drawn from `random`. A function of its
+// arguments.
 view_of_image random_resized_crop(int width, int height, int size, const crop_options& options,
                                   random_stream random);
 

@@ -85,8 +85,8 @@ stage<image, host_batch> batch(const batch_options& options) {
     throw failure(error(errc::usage, fmt::format("a batch of {} images", options.size)));
   }
   return {"batch",
-          [options](run_context& run, std::unique_ptr<stream<image>> images)
-              -> std::unique_ptr<stream<host_batch>> {
+          [options](run_context& run,
+                    std::unique_ptr<stream<image>> images) -> std::unique_ptr<stream<host_batch>> {
             return std::make_unique<batch_stream>(run, std::move(images), options);
           },
           [options](run_context& run) { run.batch_size = options.size; }};

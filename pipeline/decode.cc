@@ -42,10 +42,10 @@ result<std::int64_t> decode_one(const sample& s, const decode_options& o, std::u
   if (!label) return label;
   const auto choose = [&](int width, int height) {
     if (!o.train) return resize_center_crop(width, height, o.resize, o.size);
-    return random_resized_crop(width, height, o.size, o.crop,
-                               random_stream(o.seed, purpose::augment,
-                                             static_cast<std::uint64_t>(s.where.epoch),
-                                             static_cast<std::uint64_t>(s.where.position)));
+    return random_resized_crop(
+        width, height, o.size, o.crop,
+        random_stream(o.seed, purpose::augment, static_cast<std::uint64_t>(s.where.epoch),
+                      static_cast<std::uint64_t>(s.where.position)));
   };
   const auto bytes = static_cast<std::size_t>(o.size) * static_cast<std::size_t>(o.size) * 3;
   const auto slot = [&](const view_of_image&) { return std::span(out, bytes); };
@@ -183,8 +183,8 @@ class decode_stream final : public stream<image> {
     const std::size_t block = shared_->image_bytes() * static_cast<std::size_t>(run.batch_size);
     const std::size_t page_rounded = (block + 4095) / 4096 * 4096;
     const auto queued = static_cast<std::size_t>(run.batches_queued);
-    shared_->blocks = run.memory.share("batches", 4 * page_rounded, (5 + queued) * page_rounded,
-                                       run.allocator);
+    shared_->blocks =
+        run.memory.share("batches", 4 * page_rounded, (5 + queued) * page_rounded, run.allocator);
   }
 
   awaitable<outcome> next() override {
@@ -229,11 +229,12 @@ stage<sample, image> decode_jpeg(const decode_options& options) {
   decode_options o = options;
   if (o.resize == 0) o.resize = (o.size * 256 + 112) / 224;
   if (o.resize < o.size) {
-    throw failure(error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize,
-                                                 o.size)));
+    throw failure(
+        error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
   }
-  return {"decode_jpeg", [o](run_context& run, std::unique_ptr<stream<sample>> samples)
-                             -> std::unique_ptr<stream<image>> {
+  return {"decode_jpeg",
+          [o](run_context& run,
+              std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {
             return std::make_unique<decode_stream>(run, std::move(samples), o);
           }};
 }

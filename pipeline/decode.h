@@ -20,9 +20,9 @@ struct decode_options {
   int in_flight = 0;  // samples in the pool at once; 0: three for each thread
 };
 
-// Decodes each sample's JPEG in the CPU pool, straight into its slot of the batch's block, and reads
-// its label. Order is kept. Crops and flips are a function of (seed, epoch, position). Errors are
-// per sample: bad_image, too_large, bad_label, missing_field, all skippable.
+// Decodes each sample's JPEG in the CPU pool, straight into its slot of the batch's block, and
+// reads its label. Order is kept. Crops and flips are a function of (seed, epoch, position). Errors
+// are per sample: bad_image, too_large, bad_label, missing_field, all skippable.
 stage<sample, image> decode_jpeg(const decode_options& options = {});
 
 }  // namespace millrace

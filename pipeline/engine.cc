@@ -29,14 +29,18 @@ engine::engine(const engine_options& options) : options_(options) {
 }
 
 // Kept-alive connections belong to their I/O thread's event loop: they go first.
-engine::~engine() { registries_.clear(); }
+engine::~engine() {
+  registries_.clear();
+}
 
 io_thread& engine::next_io() {
   turn_ = (turn_ + 1) % threads_->io_threads();
   return threads_->io(turn_);
 }
 
-const source_registry& engine::next_sources() const { return sources(std::max(turn_, 0)); }
+const source_registry& engine::next_sources() const {
+  return sources(std::max(turn_, 0));
+}
 
 namespace detail {
 
@@ -44,14 +48,14 @@ run_base::run_base(runtime& threads, io_thread& io, const source_registry& sourc
                    const engine_options& options)
     : io_(io),
       tasks_(io.executor()),
-      context_{.threads = threads,
-               .io = io,
-               .tasks = tasks_,
-               .sources = sources,
-               .source = options.source,
-               .allocator = options.allocator != nullptr ? *options.allocator
-                                                         : default_host_allocator(),
-               .memory = memory_plan(options.memory_bytes)} {}
+      context_{
+          .threads = threads,
+          .io = io,
+          .tasks = tasks_,
+          .sources = sources,
+          .source = options.source,
+          .allocator = options.allocator != nullptr ? *options.allocator : default_host_allocator(),
+          .memory = memory_plan(options.memory_bytes)} {}
 
 void run_base::on_spine(const std::function<void()>& f) {
   std::promise<void> done;

@@ -106,8 +106,8 @@ class run final : public run_base {
 //   for (auto& batch : loader) ...     one epoch; again for the next one
 //
 // One consumer thread; stop() from any. What goes wrong is thrown as `failure`. Items hold memory
-// of the budget: let go of them, or the stages in front wait. The destructor stops the run and waits
-// for it, on the consumer's thread.
+// of the budget: let go of them, or the stages in front wait. The destructor stops the run and
+// waits for it, on the consumer's thread.
 template <class T>
 class loader {
  public:
@@ -118,8 +118,8 @@ class loader {
     if (run_) run_->close();
   }
 
-  // The next item; nullopt at the end of an epoch. Called again, it goes on with the next epoch; the
-  // end comes twice in a row when there is none.
+  // The next item; nullopt at the end of an epoch. Called again, it goes on with the next epoch;
+  // the end comes twice in a row when there is none.
   std::optional<T> next() {
     auto item = run_->next();
     if (item) {

@@ -14,9 +14,10 @@ struct fake_options {
   std::uint64_t seed = 0;
 };
 
-// One RGB image, size x size x 3 bytes, of class `label`: stripes whose hue and direction (upright or
-// lying) tell the class; width, ground, noise and a gray disc in the way are random. A network learns
-// it in a minute, and neither crops nor mirroring change the class. A function of its arguments.
+// One RGB image, size x size x 3 bytes, of class `label`: stripes whose hue and direction (upright
+// or lying) tell the class; width, ground, noise and a gray disc in the way are random. A network
+// learns it in a minute, and neither crops nor mirroring change the class. A function of its
+// arguments.
 std::vector<std::uint8_t> fake_image(const fake_options& options, int label, std::uint64_t sample);
 
 // Writes the dataset to `paths` (evenly, classes in random order): KEY.jpg and KEY.cls. The same

@@ -52,9 +52,8 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::vector<origin> where) {
   std::vector<std::size_t> by_place(where.size());
   std::iota(by_place.begin(), by_place.end(), std::size_t{0});
-  std::ranges::sort(by_place, {}, [&](std::size_t i) {
-    return std::pair(where[i].shard, where[i].offset);
-  });
+  std::ranges::sort(by_place, {},
+                    [&](std::size_t i) { return std::pair(where[i].shard, where[i].offset); });
   std::vector<sample> out(where.size());
   std::unique_ptr<stream<sample>> samples;
   std::int64_t shard = -1;
@@ -66,8 +65,8 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
       co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
     }
     if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
-      auto members = std::make_unique<one_shard>(lane, shard_ref{.shard = wanted.shard},
-                                                 wanted.offset);
+      auto members =
+          std::make_unique<one_shard>(lane, shard_ref{.shard = wanted.shard}, wanted.offset);
       samples = group_by_key().wrap(lane, std::move(members));
       shard = wanted.shard;
       last.reset();

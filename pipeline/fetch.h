@@ -9,8 +9,8 @@ namespace millrace {
 
 // Reads the samples at `where` again, in that order: what a restored stage held. Each shard is read
 // forward once, from the first sample wanted of it; a wide gap is jumped over. The samples have
-// memory of their own, from `memory`. Fails with bad_state where a shard no longer holds a sample at
-// its offset.
+// memory of their own, from `memory`. Fails with bad_state where a shard no longer holds a sample
+// at its offset.
 awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::shared_ptr<memory_share> memory,
                                                      std::vector<origin> where);

@@ -52,8 +52,8 @@ class group_stream final : public stream<sample> {
       }
       auto name = split_name((*member)->name);
       if (!name) continue;
-      const bool same = building_ && name->key == building_->key &&
-                        (*member)->draw == draw_ && (*member)->epoch == building_->where.epoch;
+      const bool same = building_ && name->key == building_->key && (*member)->draw == draw_ &&
+                        (*member)->epoch == building_->where.epoch;
       if (!same && building_) {
         carried_.emplace(std::move(**member), std::move(*name));
         co_return finished();
@@ -89,10 +89,8 @@ class group_stream final : public stream<sample> {
     building_.emplace();
     building_->key = std::move(name.key);
     building_->url = member.url;
-    building_->where = {.lane = lane_.lane,
-                        .shard = member.shard,
-                        .offset = member.offset,
-                        .epoch = member.epoch};
+    building_->where = {
+        .lane = lane_.lane, .shard = member.shard, .offset = member.offset, .epoch = member.epoch};
     draw_ = member.draw;
     left_out_key_.reset();
     return add(std::move(member), std::move(name.extension));
@@ -161,8 +159,9 @@ class group_stream final : public stream<sample> {
 }  // namespace
 
 lane_stage<tar_member, sample> group_by_key() {
-  return {"group_by_key", [](lane_context& lane, std::unique_ptr<stream<tar_member>> members)
-                              -> std::unique_ptr<stream<sample>> {
+  return {"group_by_key",
+          [](lane_context& lane,
+             std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
             return std::make_unique<group_stream>(lane, std::move(members));
           }};
 }

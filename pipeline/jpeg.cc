@@ -71,7 +71,8 @@ std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   for (int i = 0; i < c.num_components; ++i) {
     const auto& component = c.comp_info[i];
     const auto across = [](JDIMENSION size, int factor, int most) {
-      return (std::uint64_t{size} * static_cast<unsigned>(factor) + 8U * static_cast<unsigned>(most) - 1) /
+      return (std::uint64_t{size} * static_cast<unsigned>(factor) +
+              8U * static_cast<unsigned>(most) - 1) /
              (8U * static_cast<unsigned>(most));
     };
     blocks += across(c.image_width, component.h_samp_factor, c.max_h_samp_factor) *
@@ -156,8 +157,7 @@ result<void> jpeg_decoder::impl::read_pixels(const view_of_image& view, std::uin
   const int bottom = view.crop.y + resample.end_row();
   // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
   const int left = std::max(view.crop.x - 1, 0);
-  const int right =
-      std::min(view.crop.x + view.crop.width + 1, static_cast<int>(c.image_width));
+  const int right = std::min(view.crop.x + view.crop.width + 1, static_cast<int>(c.image_width));
   auto x = static_cast<JDIMENSION>(left);
   auto width = static_cast<JDIMENSION>(right - left);
   const bool started = guarded(handler, [&] {

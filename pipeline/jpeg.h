@@ -14,7 +14,7 @@ namespace millrace {
 // What a file may make the decoder do. Hostile files announce gigapixels and thousands of scans.
 struct jpeg_limits {
   std::uint64_t max_pixels = 100'000'000;
-  int max_scans = 100;                            // of a progressive file
+  int max_scans = 100;                              // of a progressive file
   std::uint64_t max_coefficient_bytes = 512 << 20;  // which a progressive file is decoded from
 };
 

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "pipeline/sample.h"
 #include "engine/result.h"
+#include "pipeline/sample.h"
 
 namespace millrace {
 

@@ -82,13 +82,14 @@ class lanes_stream final : public stream<sample> {
   void restore(const state& from) override {
     const auto* identity = from.find("plan");
     if (identity == nullptr || *identity != identity_) {
-      throw failure(error(errc::bad_state, "the saved state belongs to another plan: " +
-                                               difference(identity))
-                        .hint("resume with the same shards, seed and lanes"));
+      throw failure(
+          error(errc::bad_state, "the saved state belongs to another plan: " + difference(identity))
+              .hint("resume with the same shards, seed and lanes"));
     }
     const auto* saved = from.find("lanes");
     const auto* held = from.find(pending_record);
-    const auto pending = origins_in(held != nullptr ? std::span(*held) : std::span<const std::int64_t>());
+    const auto pending =
+        origins_in(held != nullptr ? std::span(*held) : std::span<const std::int64_t>());
     for (lane& l : lanes_) {
       restore_lane(l, saved, pending.value());
       l.samples->restore(from);
@@ -117,9 +118,9 @@ class lanes_stream final : public stream<sample> {
       found = true;
     }
     if (!found) {
-      throw failure(error(errc::bad_state,
-                          fmt::format("the saved state has no lane {}", l.context->lane))
-                        .hint("a job of several ranks is resumed from the states of all of them"));
+      throw failure(
+          error(errc::bad_state, fmt::format("the saved state has no lane {}", l.context->lane))
+              .hint("a job of several ranks is resumed from the states of all of them"));
     }
     for (const origin& o : pending) {
       if (o.lane == l.context->lane) l.to_fetch.push_back(o);
@@ -153,8 +154,9 @@ class lanes_stream final : public stream<sample> {
     }
     if (empty && !any_ever_) {
       return error(errc::no_samples, "the shards of this rank hold no sample")
-          .hint("check that members are named KEY.EXTENSION, and that there are shards for every "
-                "rank");
+          .hint(
+              "check that members are named KEY.EXTENSION, and that there are shards for every "
+              "rank");
     }
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
@@ -171,7 +173,8 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   const shard_list_options& o = *plan.options;
   const auto count = static_cast<std::size_t>(o.lane_count());
   // A lane without shards of its own has nothing to read and needs no memory.
-  const std::size_t used = o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
+  const std::size_t used =
+      o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
   std::vector<lane> lanes;
   const auto world = static_cast<std::size_t>(o.world_size);
   const std::size_t here = count / world;

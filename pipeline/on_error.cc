@@ -34,8 +34,7 @@ std::optional<error> error_counter::on_failure(const error& why) {
 }
 
 void error_counter::save(state& to) const {
-  to.put(record_name,
-         {static_cast<std::int64_t>(skipped_), static_cast<std::int64_t>(in_a_row_)});
+  to.put(record_name, {static_cast<std::int64_t>(skipped_), static_cast<std::int64_t>(in_a_row_)});
 }
 
 void error_counter::restore(const state& from) {

@@ -12,10 +12,16 @@ struct error_policy {
   std::uint64_t most_skipped = 0;  // over the whole run
 };
 
-inline error_policy fail_on_error() { return {0}; }
-inline error_policy skip_up_to(std::uint64_t n) { return {n}; }
+inline error_policy fail_on_error() {
+  return {0};
+}
+inline error_policy skip_up_to(std::uint64_t n) {
+  return {n};
+}
 // All of them; a thousand in a row without a single good sample still end the run.
-inline error_policy skip_errors() { return {~std::uint64_t{0}}; }
+inline error_policy skip_errors() {
+  return {~std::uint64_t{0}};
+}
 
 namespace detail {
 
@@ -75,8 +81,9 @@ struct on_error {
 
   template <class T>
   stage<T, T> for_items() const {
-    return {"on_error", [policy = policy](run_context& run, std::unique_ptr<stream<T>> items)
-                            -> std::unique_ptr<stream<T>> {
+    return {"on_error",
+            [policy = policy](run_context& run,
+                              std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::on_error_stream<T>>(run, std::move(items), policy);
             }};
   }

@@ -17,7 +17,8 @@ namespace millrace {
 //   lane_plan<T>  the stages that run once per lane (shards ... shuffle)
 //   plan<T>       the stages behind, where the lanes are one stream
 //
-// `plan | stage` appends a stage. A lane_plan becomes a plan at the first stage that is not per lane.
+// `plan | stage` appends a stage. A lane_plan becomes a plan at the first stage that is not per
+// lane.
 
 struct shard_list_options;
 

@@ -14,7 +14,9 @@ std::uint8_t to_byte(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> bits, 0, 255));
 }
 
-double triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
+double triangle(double x) {
+  return std::max(0.0, 1.0 - std::abs(x));
+}
 
 // Four 32-bit lanes: one RGBX pixel.
 using int4 = std::int32_t __attribute__((ext_vector_type(4)));

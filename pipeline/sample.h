@@ -87,9 +87,7 @@ struct host_batch {
   std::vector<origin> origins;
 
   std::size_t size() const { return labels.size(); }
-  const std::uint8_t* data() const {
-    return reinterpret_cast<const std::uint8_t*>(pixels->data);
-  }
+  const std::uint8_t* data() const { return reinterpret_cast<const std::uint8_t*>(pixels->data); }
   std::size_t payload_bytes() const {
     return size() * static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;
   }

@@ -53,8 +53,7 @@ std::optional<shard_ref> shard_order::next() {
     return std::nullopt;
   }
   const std::int64_t draw = draw_++;
-  return shard_ref{
-      .shard = order_[static_cast<std::size_t>(draw)], .draw = draw, .epoch = epoch_};
+  return shard_ref{.shard = order_[static_cast<std::size_t>(draw)], .draw = draw, .epoch = epoch_};
 }
 
 void shard_order::seek(std::int64_t epoch, std::int64_t draw) {
@@ -92,9 +91,8 @@ void check(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (urls.empty()) throw failure(error(errc::usage, "a plan without shards"));
   if (urls.size() > ~std::uint32_t{0}) throw failure(error(errc::usage, "more than 2^32 shards"));
   if (o.world_size < 1 || o.rank < 0 || o.rank >= o.world_size) {
-    throw failure(
-        error(errc::usage, fmt::format("rank {} of world size {}", o.rank, o.world_size))
-            .hint("ranks count from 0 to the world size less one"));
+    throw failure(error(errc::usage, fmt::format("rank {} of world size {}", o.rank, o.world_size))
+                      .hint("ranks count from 0 to the world size less one"));
   }
   if (o.lane_count() % o.world_size != 0) {
     throw failure(error(errc::usage, fmt::format("{} lanes cannot be dealt to {} ranks evenly",

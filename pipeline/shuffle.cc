@@ -153,8 +153,9 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
   if (options.samples == 0) {
     throw failure(error(errc::usage, "a shuffle of 0 samples").hint("leave the stage out"));
   }
-  return {"shuffle", [options](lane_context& lane, std::unique_ptr<stream<sample>> samples)
-                         -> std::unique_ptr<stream<sample>> {
+  return {"shuffle",
+          [options](lane_context& lane,
+                    std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
             // A lane's part is the same for every world size.
             const std::size_t capacity = (options.samples + lane.lanes - 1) / lane.lanes;
             const std::size_t budget = lane.run.memory.budget();

@@ -17,9 +17,9 @@ class stream {
 
   virtual ~stream() = default;
 
-  // The next item. nullopt ends an epoch; asked again, the next epoch begins, or nullopt comes again
-  // when there is none. After a skippable error the stream goes on behind what failed; after any
-  // other it is of no more use.
+  // The next item. nullopt ends an epoch; asked again, the next epoch begins, or nullopt comes
+  // again when there is none. After a skippable error the stream goes on behind what failed; after
+  // any other it is of no more use.
   virtual awaitable<outcome> next() = 0;
 
   // Adds what this stage and those before it need to go on with exactly the next item. Called

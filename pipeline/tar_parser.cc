@@ -23,7 +23,9 @@ constexpr std::size_t type_at = 156;
 constexpr extent magic_field{257, 6};
 constexpr extent prefix_field{345, 155};
 
-std::string_view in(std::string_view header, extent e) { return header.substr(e.at, e.size); }
+std::string_view in(std::string_view header, extent e) {
+  return header.substr(e.at, e.size);
+}
 
 // Up to the first NUL.
 std::string_view text(std::string_view header, extent e) {
@@ -61,8 +63,7 @@ bool checksum_matches(std::string_view header) {
   std::int64_t as_unsigned = 0;
   std::int64_t as_signed = 0;
   for (std::size_t i = 0; i < block; ++i) {
-    const bool in_field =
-        i >= checksum_field.at && i < checksum_field.at + checksum_field.size;
+    const bool in_field = i >= checksum_field.at && i < checksum_field.at + checksum_field.size;
     const char c = in_field ? ' ' : header[i];
     as_unsigned += static_cast<unsigned char>(c);
     as_signed += static_cast<signed char>(c);
@@ -71,7 +72,9 @@ bool checksum_matches(std::string_view header) {
                     static_cast<std::int64_t>(*stored) == as_signed);
 }
 
-std::uint64_t padding_of(std::uint64_t size) { return (block - size % block) % block; }
+std::uint64_t padding_of(std::uint64_t size) {
+  return (block - size % block) % block;
+}
 
 std::string hex_of(std::string_view bytes) {
   std::string out;
@@ -136,7 +139,8 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
       case place::after_end: {
         // Archives are padded with zeros to their record size; another archive may follow.
         while (!input.empty() && block_.empty() && input.front() == std::byte{0}) {
-          const auto zeros = std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
+          const auto zeros =
+              std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
           offset_ += static_cast<std::uint64_t>(zeros - input.begin());
           input = input.subspan(static_cast<std::size_t>(zeros - input.begin()));
         }
@@ -191,8 +195,8 @@ result<tar_parser::event> tar_parser::on_header_block() {
   }
   const auto size = number(in(header, size_field));
   if (!size || *size > max_member_size) {
-    return bad(errc::bad_archive, fmt::format("the size field is no size ({})",
-                                              hex_of(in(header, size_field))));
+    return bad(errc::bad_archive,
+               fmt::format("the size field is no size ({})", hex_of(in(header, size_field))));
   }
   const char type = header[type_at];
   if (type == 'x' || type == 'g' || type == 'L' || type == 'K') {
@@ -289,7 +293,8 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
     }
     has_next_size_ = true;
   } else if (key.starts_with("GNU.sparse.")) {
-    return bad(errc::bad_archive, "a sparse member is not supported").hint("write the shard with plain files");
+    return bad(errc::bad_archive, "a sparse member is not supported")
+        .hint("write the shard with plain files");
   }
   return {};
 }

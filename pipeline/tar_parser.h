@@ -29,18 +29,18 @@ namespace millrace {
 class tar_parser {
  public:
   enum class event {
-    need_input,  // all of the input is consumed; call finish() at the archive's end
-    header,      // a member begins: member() describes it
-    data,        // data() are the next bytes of the current member, in the caller's input
-    member_end,  // the current member is whole
-    archive_end, // two zero blocks; what follows is not looked at unless another archive begins
+    need_input,   // all of the input is consumed; call finish() at the archive's end
+    header,       // a member begins: member() describes it
+    data,         // data() are the next bytes of the current member, in the caller's input
+    member_end,   // the current member is whole
+    archive_end,  // two zero blocks; what follows is not looked at unless another archive begins
   };
 
   struct member {
     std::string name;
-    char type = '0';             // as in the header; '0' and NUL are regular files
-    std::uint64_t size = 0;      // of the data
-    std::uint64_t offset = 0;    // of the first header block, extension headers included
+    char type = '0';           // as in the header; '0' and NUL are regular files
+    std::uint64_t size = 0;    // of the data
+    std::uint64_t offset = 0;  // of the first header block, extension headers included
     bool is_file() const { return type == '0' || type == '\0' || type == '7'; }
   };
 
@@ -77,12 +77,12 @@ class tar_parser {
 
   std::uint64_t offset_;
   place place_ = place::header;
-  std::string block_;           // a header block that came in pieces
-  std::uint64_t left_ = 0;      // of data, an extension, or padding
-  std::uint64_t padding_ = 0;   // behind it
+  std::string block_;          // a header block that came in pieces
+  std::uint64_t left_ = 0;     // of data, an extension, or padding
+  std::uint64_t padding_ = 0;  // behind it
   char extension_type_ = 0;
   std::string extension_;
-  std::string next_name_;       // from extension headers, for the next member
+  std::string next_name_;  // from extension headers, for the next member
   bool has_next_size_ = false;
   std::uint64_t next_size_ = 0;
   std::uint64_t first_header_ = 0;

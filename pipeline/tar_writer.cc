@@ -20,10 +20,12 @@ struct tar_writer::impl {
 
   [[noreturn]] void fail(const std::string& what, int why) const {
     const errc kind = why == EACCES || why == EPERM || why == EROFS ? errc::not_allowed
-                      : why == ENOENT                                ? errc::not_found
-                                                                     : errc::io_failed;
-    throw failure(error(kind, what).at(path).cause(why).hint(
-        "check that the folder exists, may be written to, and has room"));
+                      : why == ENOENT                               ? errc::not_found
+                                                                    : errc::io_failed;
+    throw failure(error(kind, what)
+                      .at(path)
+                      .cause(why)
+                      .hint("check that the folder exists, may be written to, and has room"));
   }
   void check(int code) const {
     if (code < ARCHIVE_WARN) fail("cannot write the shard", archive_errno(out));

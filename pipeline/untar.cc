@@ -67,14 +67,14 @@ awaitable<result<bool>> shard_reader::impl::refill() {
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
   const auto size = static_cast<std::size_t>(parser.current().size);
   if (lane.held_by_group + size > lane.members->limit()) {
-    co_return described(error(errc::too_large,
-                              fmt::format("a sample of more than {}, which is what the budget "
-                                          "leaves for one lane's samples",
-                                          format_bytes(lane.members->limit())))
-                            .offset(parser.current().offset)
-                            .key(parser.current().name)
-                            .hint("raise MILLRACE_MEMORY or lower the number of lanes")
-                            .skippable());
+    co_return described(
+        error(errc::too_large, fmt::format("a sample of more than {}, which is what the budget "
+                                           "leaves for one lane's samples",
+                                           format_bytes(lane.members->limit())))
+            .offset(parser.current().offset)
+            .key(parser.current().name)
+            .hint("raise MILLRACE_MEMORY or lower the number of lanes")
+            .skippable());
   }
   co_return co_await lane.members->acquire(size);
 }
@@ -117,7 +117,9 @@ shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t of
     : impl_(std::make_unique<impl>(lane, which, offset)) {}
 shard_reader::~shard_reader() = default;
 
-std::int64_t shard_reader::offset() const { return impl_->next_header; }
+std::int64_t shard_reader::offset() const {
+  return impl_->next_header;
+}
 
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
@@ -199,8 +201,9 @@ class untar_stream final : public stream<tar_member> {
 }  // namespace
 
 lane_stage<shard_ref, tar_member> untar() {
-  return {"untar", [](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
-                       -> std::unique_ptr<stream<tar_member>> {
+  return {"untar",
+          [](lane_context& lane,
+             std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
             return std::make_unique<untar_stream>(lane, std::move(shards));
           }};
 }

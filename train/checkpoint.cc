@@ -19,7 +19,9 @@ constexpr const char* partial = ".partial-";
 constexpr const char* step_prefix = "step-";
 constexpr std::size_t kept = 2;
 
-std::string data_name(int rank) { return fmt::format("data-rank{}.json", rank); }
+std::string data_name(int rank) {
+  return fmt::format("data-rank{}.json", rank);
+}
 
 // Step folders, oldest first.
 std::vector<fs::path> checkpoints_in(const fs::path& folder) {
@@ -48,13 +50,14 @@ void save_checkpoint(const std::string& folder, const checkpoint& c, process_gro
   if (first) {
     save_tensors(draft / "model.safetensors", c.model);
     save_tensors(draft / "optimizer.safetensors", c.momentum);
-    const std::string meta = nlohmann::json{{"step", c.step},
-                                            {"epoch", c.epoch},
-                                            {"batch_in_epoch", c.batch_in_epoch},
-                                            {"epoch_batches", c.epoch_batches},
-                                            {"samples", c.samples},
-                                            {"world_size", c.world_size}}
-                                 .dump(2);
+    const std::string meta = nlohmann::json{
+        {"step", c.step},
+        {"epoch", c.epoch},
+        {"batch_in_epoch", c.batch_in_epoch},
+        {"epoch_batches", c.epoch_batches},
+        {"samples", c.samples},
+        {"world_size",
+         c.world_size}}.dump(2);
     write_file(draft / "train.json", meta);
   }
   group.barrier();  // all parts are written
@@ -80,8 +83,9 @@ checkpoint load_checkpoint(const std::string& path, const job_place& place) {
   const fs::path folder(path);
   const auto meta = nlohmann::json::parse(read_file(folder / "train.json"), nullptr, false);
   if (!meta.is_object()) {
-    throw failure(error(errc::bad_state, "the checkpoint is damaged").at(path).hint(
-        "resume from an older one"));
+    throw failure(error(errc::bad_state, "the checkpoint is damaged")
+                      .at(path)
+                      .hint("resume from an older one"));
   }
   checkpoint c;
   c.step = meta.value("step", std::int64_t{0});

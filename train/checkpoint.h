@@ -11,7 +11,8 @@
 namespace millrace {
 
 // What a run goes on from. A checkpoint is a folder DIR/step-NNNNNNNNNN with model.safetensors,
-// optimizer.safetensors, train.json, and data-rankR.json for each rank. It appears whole or not at all.
+// optimizer.safetensors, train.json, and data-rankR.json for each rank. It appears whole or not at
+// all.
 struct checkpoint {
   tensor_dict model;
   tensor_dict momentum;

@@ -38,7 +38,8 @@ int integer_from_environment(const char* name, int otherwise) {
 }
 
 error lost(const std::string& doing, std::string_view what) {
-  return error(errc::peer_lost, fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
+  return error(errc::peer_lost,
+               fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
       .hint("see the other ranks' messages; resume with --resume auto");
 }
 
@@ -75,9 +76,8 @@ job_place job_place::from_environment() {
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   p.agent_serves_store = agent != nullptr && std::string_view(agent) == "True";
   if (p.world_size < 1 || p.rank < 0 || p.rank >= p.world_size) {
-    throw failure(
-        error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
-            .hint("ranks count from 0 to the world size less one"));
+    throw failure(error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
+                      .hint("ranks count from 0 to the world size less one"));
   }
   if (p.world_size > 1 && std::getenv("MASTER_ADDR") == nullptr) {
     throw failure(error(errc::usage, "WORLD_SIZE is above 1 and MASTER_ADDR is not set")
@@ -167,7 +167,9 @@ void process_group::sum(at::Tensor& t) {
   });
 }
 
-void process_group::barrier() { smallest({0}).wait(); }
+void process_group::barrier() {
+  smallest({0}).wait();
+}
 
 process_group::agreement process_group::smallest(std::vector<std::int64_t> values) {
   agreement begun;

@@ -16,8 +16,8 @@ class Reducer;
 
 namespace millrace {
 
-// Who we are in the job: from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as torchrun
-// and others set them; without them, rank 0 of 1.
+// Who we are in the job: from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as
+// torchrun and others set them; without them, rank 0 of 1.
 struct job_place {
   int rank = 0;
   int world_size = 1;

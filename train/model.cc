@@ -1,5 +1,6 @@
 #include "train/model.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <array>
@@ -17,7 +18,9 @@ nn::Conv2d convolution(int in, int out, int kernel, int stride) {
 }
 
 // ReLU in place.
-torch::Tensor activated(torch::Tensor x) { return x.relu_(); }
+torch::Tensor activated(torch::Tensor x) {
+  return x.relu_();
+}
 
 // The shortcut of a block whose output has another shape than its input.
 nn::Sequential projection(int in, int out, int stride) {
@@ -85,8 +88,7 @@ template <class Block>
 struct resnet final : model {
   resnet(std::array<int, 4> depths, int classes)
       : conv1(register_module(
-            "conv1",
-            nn::Conv2d(nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)))),
+            "conv1", nn::Conv2d(nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)))),
         bn1(register_module("bn1", nn::BatchNorm2d(64))) {
     int in = 64;
     for (std::size_t i = 0; i < layers.size(); ++i) {
@@ -147,6 +149,31 @@ std::shared_ptr<model> make_model(const std::string& name, int classes, int imag
   if (name == "trivial") return std::make_shared<trivial>(classes, image_size);
   throw failure(error(errc::usage, "no model is named " + name)
                     .hint("resnet18, resnet34, resnet50 or trivial"));
+}
+
+tensor_dict weights_of(const model& m) {
+  tensor_dict out;
+  for (const auto& p : m.named_parameters()) out[p.key()] = p.value().detach();
+  for (const auto& b : m.named_buffers()) out[b.key()] = b.value();
+  return out;
+}
+
+void load_weights(model& m, const tensor_dict& weights, const std::string& where) {
+  const torch::NoGradGuard no_grad;
+  const auto load = [&](const auto& named) {
+    for (const auto& entry : named) {
+      const auto found = weights.find(entry.key());
+      if (found == weights.end() || found->second.sizes() != entry.value().sizes()) {
+        throw failure(
+            error(errc::bad_state, fmt::format("'{}' is missing or has another shape", entry.key()))
+                .at(where)
+                .hint("check --model and --classes"));
+      }
+      entry.value().copy_(found->second);
+    }
+  };
+  load(m.named_parameters());
+  load(m.named_buffers());
 }
 
 }  // namespace millrace

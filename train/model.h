@@ -1,10 +1,11 @@
 #pragma once
 
 #include <torch/nn/module.h>
-#include <torch/nn/modules/container/any.h>
 
 #include <memory>
 #include <string>
+
+#include "train/safetensors.h"
 
 namespace millrace {
 
@@ -18,5 +19,11 @@ class model : public torch::nn::Module {
 // convolution), parameter names and initialisation (draws from torch's global generator), or
 // "trivial": one linear layer on the pixels. Throws `failure` (usage) for another name.
 std::shared_ptr<model> make_model(const std::string& name, int classes, int image_size);
+
+// Parameters and buffers by name: torchvision's state dict.
+tensor_dict weights_of(const model& m);
+// The reverse. Throws `failure` (bad_state) for a tensor that is missing or has another shape;
+// `where` names the file in its message.
+void load_weights(model& m, const tensor_dict& weights, const std::string& where);
 
 }  // namespace millrace

@@ -34,7 +34,7 @@ struct train_options {
   std::vector<std::string> shards;
   std::vector<std::string> val_shards;
   std::string label = "auto";
-  int batch_size = 32;      // per rank
+  int batch_size = 32;  // per rank
   int val_batch_size = 64;
   int size = 224;
   bool augment = true;         // random crops and flips; else as in validation

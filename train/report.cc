@@ -59,13 +59,14 @@ void reporter::step(const step_report& s) {
   waiting_ += s.waiting;
   images_ += s.batch_size;
   if (metrics_.is_open()) {
-    metrics_ << nlohmann::json{{"step", s.step},       {"epoch", s.epoch},
-                               {"batch", s.batch},     {"samples", s.samples},
-                               {"loss", s.loss},       {"accuracy", s.accuracy},
-                               {"lr", s.lr},           {"seconds", s.seconds},
+    metrics_ << nlohmann::json{{"step", s.step},      {"epoch", s.epoch},
+                               {"batch", s.batch},    {"samples", s.samples},
+                               {"loss", s.loss},      {"accuracy", s.accuracy},
+                               {"lr", s.lr},          {"seconds", s.seconds},
                                {"waiting", s.waiting}}
                     .dump()
-             << std::endl;  // whole lines, also when killed
+             << '\n'
+             << std::flush;  // whole lines, also when killed
   }
   const auto now = steady_clock::now();
   if (std::chrono::duration<double>(now - last_log_).count() >= log_every_s_) {
@@ -88,7 +89,7 @@ void reporter::clear_progress() {
 void reporter::note(const std::string& json_line, const std::string& text) {
   clear_progress();
   fmt::print(stderr, "{}\n", text);
-  if (metrics_.is_open() && !json_line.empty()) metrics_ << json_line << std::endl;
+  if (metrics_.is_open() && !json_line.empty()) metrics_ << json_line << '\n' << std::flush;
 }
 
 }  // namespace millrace

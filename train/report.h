@@ -14,7 +14,7 @@ namespace millrace {
 struct step_report {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  std::int64_t batch = 0;  // in the epoch
+  std::int64_t batch = 0;    // in the epoch
   std::int64_t samples = 0;  // of this rank, so far
   std::int64_t batch_size = 0;
   double loss = 0;
@@ -43,7 +43,7 @@ class reporter {
   double log_every_s_;
   bool terminal_;
   std::ofstream metrics_;
-  std::deque<double> losses_;      // the last hundred
+  std::deque<double> losses_;  // the last hundred
   std::deque<double> accuracies_;
   steady_clock::time_point last_log_{};
   double seconds_ = 0;  // since the last line

@@ -18,10 +18,10 @@ struct named_type {
   const char* name;
   at::ScalarType type;
 };
-constexpr std::array types{
-    named_type{"F64", at::kDouble}, named_type{"F32", at::kFloat}, named_type{"F16", at::kHalf},
-    named_type{"BF16", at::kBFloat16}, named_type{"I64", at::kLong}, named_type{"I32", at::kInt},
-    named_type{"U8", at::kByte}, named_type{"BOOL", at::kBool}};
+constexpr std::array types{named_type{"F64", at::kDouble}, named_type{"F32", at::kFloat},
+                           named_type{"F16", at::kHalf},   named_type{"BF16", at::kBFloat16},
+                           named_type{"I64", at::kLong},   named_type{"I32", at::kInt},
+                           named_type{"U8", at::kByte},    named_type{"BOOL", at::kBool}};
 
 constexpr std::size_t length_bytes = 8;
 
@@ -34,7 +34,8 @@ constexpr std::size_t length_bytes = 8;
 at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
                        std::string_view payload) {
   const auto name = entry.value("dtype", "");
-  const auto* known = std::ranges::find_if(types, [&](const named_type& t) { return t.name == name; });
+  const auto* known =
+      std::ranges::find_if(types, [&](const named_type& t) { return t.name == name; });
   if (known == types.end()) bad(file, "type '" + name + "'");
   const auto shape = entry.value("shape", std::vector<std::int64_t>());
   const auto range = entry.value("data_offsets", std::vector<std::size_t>());
@@ -55,7 +56,8 @@ tensor_dict load_tensors(const std::string& file) {
   std::memcpy(&length, whole.data(), length_bytes);
   if (length > whole.size() - length_bytes) bad(file, "its header is cut");
   const auto header_size = static_cast<std::size_t>(length);
-  const auto header = nlohmann::json::parse(whole.substr(length_bytes, header_size), nullptr, false);
+  const auto header =
+      nlohmann::json::parse(whole.substr(length_bytes, header_size), nullptr, false);
   if (!header.is_object()) bad(file, "its header is no JSON object");
   const auto payload = std::string_view(whole).substr(length_bytes + header_size);
   tensor_dict out;

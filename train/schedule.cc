@@ -11,7 +11,8 @@ double learning_rate(const optimizer_options& o, double epoch, double epochs) {
     return o.lr * (warmup_start + (1 - warmup_start) * epoch / o.warmup_epochs);
   }
   switch (o.schedule) {
-    case lr_schedule::constant: return o.lr;
+    case lr_schedule::constant:
+      return o.lr;
     case lr_schedule::step: {
       double rate = o.lr;
       for (const double at : o.step_epochs) {

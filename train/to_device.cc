@@ -37,7 +37,9 @@ class pinned_allocator final : public host_allocator {
 
 }  // namespace
 
-std::int64_t device_batch::size() const { return images.size(0); }
+std::int64_t device_batch::size() const {
+  return images.size(0);
+}
 
 struct to_device::in_flight {
   host_batch host;

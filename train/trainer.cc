@@ -2,22 +2,15 @@
 
 #include <ATen/autocast_mode.h>
 #include <fmt/format.h>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 #include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
 
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "io/shard_spec.h"
-#include "pipeline/batch.h"
-#include "pipeline/decode.h"
-#include "pipeline/group.h"
-#include "pipeline/on_error.h"
-#include "pipeline/prefetch.h"
-#include "pipeline/shuffle.h"
-#include "pipeline/untar.h"
 #include "train/checkpoint.h"
+#include "train/data.h"
 #include "train/distributed.h"
 #include "train/model.h"
 #include "train/report.h"
@@ -36,35 +29,6 @@ c10::Device pick_device(const std::string& name, int local_rank) {
   if (name == "cpu" || !has_gpu) return {c10::kCPU};
   const auto gpus = static_cast<int>(torch::cuda::device_count());
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus)};
-}
-
-plan<host_batch> training_plan(const train_options& o, const job_place& place) {
-  const bool resample = o.mode == train_epochs::resample;
-  const shard_list_options list{.seed = o.seed,
-                                .rank = place.rank,
-                                .world_size = place.world_size,
-                                .lanes = o.lanes,
-                                .mode = resample ? epoch_mode::resample : epoch_mode::exact,
-                                .epochs = o.epochs};
-  auto samples = shards(expand_shards(o.shards).value(), list) | untar() | group_by_key();
-  if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
-  const decode_options decode{.size = o.size,
-                              .train = o.augment,
-                              .seed = o.seed,
-                              .crop = {.least_area = o.min_crop},
-                              .label = o.label};
-  return samples | decode_jpeg(decode) | on_error(o.bad_samples) |
-         batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
-}
-
-plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
-  const shard_list_options list{.rank = place.rank,
-                                .world_size = place.world_size,
-                                .lanes = o.lanes,
-                                .shuffle = false};
-  return shards(expand_shards(o.val_shards).value(), list) | untar() | group_by_key() |
-         decode_jpeg({.size = o.size, .train = false, .label = o.label}) |
-         on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
 }
 
 double seconds_since(steady_clock::time_point start) {
@@ -134,9 +98,7 @@ class trainer {
   void validate();
   void record(const host_batch& b) const;
   bool checkpoint_is_due() const;
-  bool past_last_step() const {
-    return options_.max_steps > 0 && step_ >= options_.max_steps;
-  }
+  bool past_last_step() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
   double fraction_of_epoch() const;
   void report_end(double seconds, std::int64_t samples);
 
@@ -171,22 +133,7 @@ std::shared_ptr<model> trainer::make_seeded_model() {
   torch::manual_seed(options_.seed);
   auto made = make_model(options_.model, options_.classes, options_.size);
   if (!options_.init_weights.empty()) {
-    const tensor_dict weights = load_tensors(options_.init_weights);
-    const torch::NoGradGuard no_grad;
-    auto load = [&](const auto& named) {
-      for (const auto& entry : named) {
-        const auto found = weights.find(entry.key());
-        if (found == weights.end() || found->second.sizes() != entry.value().sizes()) {
-          throw failure(error(errc::bad_state, fmt::format("'{}' is missing or has another shape",
-                                                           entry.key()))
-                            .at(options_.init_weights)
-                            .hint("check --model and --classes"));
-        }
-        entry.value().copy_(found->second);
-      }
-    };
-    load(made->named_parameters());
-    load(made->named_buffers());
+    load_weights(*made, load_tensors(options_.init_weights), options_.init_weights);
   }
   made->to(device_);
   for (auto& p : made->parameters()) {
@@ -215,8 +162,7 @@ torch::optim::SGDOptions trainer::sgd_options() const {
 
 checkpoint trainer::current(const state& data) {
   checkpoint c;
-  for (const auto& p : model_->named_parameters()) c.model[p.key()] = p.value().detach();
-  for (const auto& b : model_->named_buffers()) c.model[b.key()] = b.value();
+  c.model = weights_of(*model_);
   for (const auto& p : model_->named_parameters()) {
     const auto found = optimizer_.state().find(p.value().unsafeGetTensorImpl());
     if (found == optimizer_.state().end()) continue;
@@ -248,20 +194,7 @@ void trainer::resume_if_asked() {
 }
 
 void trainer::restore(const checkpoint& c) {
-  const torch::NoGradGuard no_grad;
-  const auto load = [&](const auto& named) {
-    for (const auto& entry : named) {
-      const auto found = c.model.find(entry.key());
-      if (found == c.model.end() || found->second.sizes() != entry.value().sizes()) {
-        throw failure(error(errc::bad_state, fmt::format("the checkpoint's '{}' does not fit",
-                                                         entry.key()))
-                          .hint("check --model and --classes"));
-      }
-      entry.value().copy_(found->second);
-    }
-  };
-  load(model_->named_parameters());
-  load(model_->named_buffers());
+  load_weights(*model_, c.model, options_.resume);
   for (const auto& p : model_->named_parameters()) {
     const auto found = c.momentum.find(p.key());
     if (found == c.momentum.end()) continue;
@@ -292,8 +225,7 @@ std::optional<host_batch> trainer::next_batch() {
 }
 
 double trainer::fraction_of_epoch() const {
-  const std::int64_t length =
-      options_.epoch_batches > 0 ? options_.epoch_batches : epoch_batches_;
+  const std::int64_t length = options_.epoch_batches > 0 ? options_.epoch_batches : epoch_batches_;
   const double within =
       length > 0 ? static_cast<double>(batch_in_epoch_) / static_cast<double>(length) : 0;
   return static_cast<double>(epoch_) + std::min(within, 1.0);
@@ -304,14 +236,15 @@ void trainer::record(const host_batch& b) const {
   fs::create_directories(options_.record_batches);
   const auto n = static_cast<std::int64_t>(b.size());
   auto pixels = torch::from_blob(b.pixels->data, {n, b.height, b.width, 3}, torch::kUInt8);
-  save_tensors(fmt::format("{}/rank{}-{:06}.safetensors", options_.record_batches, place_.rank, step_),
-               {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
+  save_tensors(
+      fmt::format("{}/rank{}-{:06}.safetensors", options_.record_batches, place_.rank, step_),
+      {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
 }
 
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
-  const double rate = learning_rate(options_.optimizer, fraction_of_epoch(),
-                                    static_cast<double>(options_.epochs));
+  const double rate =
+      learning_rate(options_.optimizer, fraction_of_epoch(), static_cast<double>(options_.epochs));
   for (auto& g : optimizer_.param_groups()) {
     static_cast<torch::optim::SGDOptions&>(g.options()).lr(rate);
   }
@@ -327,8 +260,7 @@ void trainer::train_step(host_batch b) {
     scores = model_->forward(input.images);
     loss = torch::nn::functional::cross_entropy(
         scores, input.labels,
-        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(
-            options_.label_smoothing));
+        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
   }
   backward(reducer_.get(), loss);
   if (options_.optimizer.clip_norm > 0) {

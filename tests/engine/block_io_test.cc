@@ -75,8 +75,8 @@ TEST_P(BlockIo, ManyReadsAtOnceAllComeBack) {
   std::promise<void> spawned;
   asio::post(threads_->io(0).context(), [&] {
     for (std::uint64_t i = 0; i < 2000; ++i) {
-      tasks.spawn(read_piece(&threads_->io(0).files(), file, i * 1000, share_->try_acquire(1000),
-                             &sum));
+      tasks.spawn(
+          read_piece(&threads_->io(0).files(), file, i * 1000, share_->try_acquire(1000), &sum));
     }
     spawned.set_value();
   });

@@ -10,9 +10,10 @@ namespace {
 TEST(Error, SaysKindWhatWhereAndWhatToDoInOneLine) {
   error e(errc::truncated, "the archive ends within a member");
   e.at("http://host/a.tar").offset(1536).key("img/7").hint("fetch it again");
-  EXPECT_EQ(e.message(),
-            "truncated: the archive ends within a member, at http://host/a.tar byte 1536, key img/7; "
-            "fetch it again");
+  EXPECT_EQ(
+      e.message(),
+      "truncated: the archive ends within a member, at http://host/a.tar byte 1536, key img/7; "
+      "fetch it again");
 }
 
 TEST(Error, LeavesSecretsOut) {

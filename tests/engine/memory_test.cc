@@ -79,7 +79,9 @@ TEST_F(MemoryShare, GivesTheMostRecentlyFreedBlockFirst) {
 }
 
 TEST_F(MemoryShare, IdleBlocksOfAnotherSizeMakeRoom) {
-  { const buffer a = share_->try_acquire(6_MiB); }
+  {
+    const buffer a = share_->try_acquire(6_MiB);
+  }
   EXPECT_EQ(share_->in_use(), 0U);
   EXPECT_TRUE(share_->try_acquire(7_MiB));
 }

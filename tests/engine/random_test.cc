@@ -32,7 +32,8 @@ TEST(RandomStream, DiffersByEverythingThatNamesIt) {
   for (const std::uint64_t seed : {0U, 1U}) {
     for (const purpose what : {purpose::shuffle, purpose::augment}) {
       for (const std::uint64_t a : {0U, 1U}) {
-        for (const std::uint64_t b : {0U, 1U}) firsts.insert(random_stream(seed, what, a, b).next_u32());
+        for (const std::uint64_t b : {0U, 1U})
+          firsts.insert(random_stream(seed, what, a, b).next_u32());
       }
     }
   }

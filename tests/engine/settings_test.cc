@@ -33,10 +33,10 @@ TEST(Settings, AValueOutOfRangeIsRefusedWithTheRange) {
   const auto s = parse({"MILLRACE_IO=fast"});
   ASSERT_FALSE(s);
   EXPECT_NE(s.error().message().find("one of auto|uring|pread"), std::string::npos);
-  for (const char* wrong :
-       {"MILLRACE_IO_THREADS=0", "MILLRACE_IO_THREADS=1.5", "MILLRACE_IO_THREADS=",
-        "MILLRACE_IO_THREADS=auto", "MILLRACE_MEMORY=1K", "MILLRACE_MEMORY=-1",
-        "MILLRACE_READ_TIMEOUT=nan", "MILLRACE_IO=auto|uring", "MILLRACE_IO=", "MILLRACE_LOG"}) {
+  for (const char* wrong : {"MILLRACE_IO_THREADS=0", "MILLRACE_IO_THREADS=1.5",
+                            "MILLRACE_IO_THREADS=", "MILLRACE_IO_THREADS=auto",
+                            "MILLRACE_MEMORY=1K", "MILLRACE_MEMORY=-1", "MILLRACE_READ_TIMEOUT=nan",
+                            "MILLRACE_IO=auto|uring", "MILLRACE_IO=", "MILLRACE_LOG"}) {
     EXPECT_FALSE(parse({wrong})) << wrong;
   }
 }

@@ -7,7 +7,9 @@ namespace {
 
 using strings = std::vector<std::string>;
 
-strings expanded(std::string_view pattern) { return brace_expand(pattern).value(); }
+strings expanded(std::string_view pattern) {
+  return brace_expand(pattern).value();
+}
 
 // The facts of braceexpand 0.1.7 that WebDataset's users rely on.
 TEST(BraceExpand, Ranges) {

@@ -19,7 +19,9 @@ response_head part(std::string range, std::uint64_t length, std::string etag = "
           .content_range = std::move(range),
           .etag = std::move(etag)};
 }
-response_head status(int code) { return {.status = code}; }
+response_head status(int code) {
+  return {.status = code};
+}
 
 errc kind_of(const http_transfer::action& a) {
   const auto* e = std::get_if<error>(&a);

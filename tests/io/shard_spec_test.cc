@@ -17,8 +17,8 @@ variable_lookup given(std::map<std::string, std::string> values) {
 }
 
 TEST(ShardSpec, PartsVariablesAndBraces) {
-  const auto out = expand_shards("p-${B}.tar::q-{a,b}.tar::r${C}",
-                                 given({{"B", "x{0..1}"}, {"C", "${B}y"}}));
+  const auto out =
+      expand_shards("p-${B}.tar::q-{a,b}.tar::r${C}", given({{"B", "x{0..1}"}, {"C", "${B}y"}}));
   EXPECT_EQ(out.value(), (strings{"p-x0.tar", "p-x1.tar", "q-a.tar", "q-b.tar", "rx0y", "rx1y"}));
 }
 
@@ -36,7 +36,8 @@ TEST(ShardSpec, AVariableThatMeansItselfEnds) {
 TEST(ShardSpec, ListsInFiles) {
   const testing::temporary_folder folder;
   const auto inner = folder.write("inner", "c.tar\n");
-  const auto list = folder.write("list", "a-{0..1}.tar\n\n# a comment\n  b.tar  \n@" + inner + "\n");
+  const auto list =
+      folder.write("list", "a-{0..1}.tar\n\n# a comment\n  b.tar  \n@" + inner + "\n");
   EXPECT_EQ(expand_shards("@" + list + "::d.tar").value(),
             (strings{"a-0.tar", "a-1.tar", "b.tar", "c.tar", "d.tar"}));
   EXPECT_EQ(expand_shards("@" + (folder / "none")).error().kind(), errc::not_found);

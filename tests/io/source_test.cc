@@ -33,8 +33,8 @@ class Source : public ::testing::Test {
   Source() { sources_.add("memory", memory_source_factory(store_)); }
 
   read_result read(const std::string& url, std::uint64_t offset = 0) {
-    auto memory = std::make_shared<memory_share>("test", options_.most_memory(),
-                                                 default_host_allocator());
+    auto memory =
+        std::make_shared<memory_share>("test", options_.most_memory(), default_host_allocator());
     scope tasks(threads_.io(0).executor());
     read_result out;
     std::promise<void> done;
@@ -141,7 +141,10 @@ TEST_F(Source, UnknownSchemesAreRefusedWithTheKnownOnes) {
 
 TEST_F(Source, Gzip) {
   // "hello\n" and "world\n" as two gzip members.
-  const std::string hello("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06\x00\x00\x00", 26);
+  const std::string hello(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06"
+      "\x00\x00\x00",
+      26);
   store_->put("a.gz", hello + hello);
   EXPECT_EQ(run_on(threads_.io(0), inflate("memory:a.gz", 0)).value(), "hello\nhello\n");
   EXPECT_EQ(run_on(threads_.io(0), inflate("memory:a.gz", 8)).value(), "llo\n");

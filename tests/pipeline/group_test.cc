@@ -43,7 +43,8 @@ TEST(SplitName, AsWebDatasetDoes) {
 }
 
 TEST(MetaName, AsWebDatasetDoes) {
-  for (const char* left_out : {"__info__", "__x__/a.jpg", "____"}) EXPECT_TRUE(is_meta_name(left_out));
+  for (const char* left_out : {"__info__", "__x__/a.jpg", "____"})
+    EXPECT_TRUE(is_meta_name(left_out));
   for (const char* kept : {"__meta__.json", "a/__x__", "__x", "__x_/a.jpg"}) {
     EXPECT_FALSE(is_meta_name(kept)) << kept;
   }

@@ -11,7 +11,9 @@
 namespace millrace {
 namespace {
 
-random_stream numbers(std::uint64_t i) { return {9, purpose::augment, 0, i}; }
+random_stream numbers(std::uint64_t i) {
+  return {9, purpose::augment, 0, i};
+}
 
 TEST(RandomResizedCrop, StaysWithinTheImageAndItsRanges) {
   double area = 0;
@@ -97,9 +99,12 @@ TEST_F(Jpeg, ARegionIsThatPartOfTheWholeImage) {
     const auto part = decode(file_, [&](int, int) { return plain(box); }).value();
     for (int y = 0; y < box.height; ++y) {
       const auto row = static_cast<std::size_t>(box.width) * 3;
-      const auto* from = full.data() + (static_cast<std::size_t>(box.y + y) * 101 + static_cast<std::size_t>(box.x)) * 3;
+      const auto* from =
+          full.data() +
+          (static_cast<std::size_t>(box.y + y) * 101 + static_cast<std::size_t>(box.x)) * 3;
       ASSERT_TRUE(std::equal(from, from + row, part.data() + static_cast<std::size_t>(y) * row))
-          << "box " << box.x << "," << box.y << " " << box.width << "x" << box.height << " row " << y;
+          << "box " << box.x << "," << box.y << " " << box.width << "x" << box.height << " row "
+          << y;
     }
   }
 }
@@ -107,10 +112,10 @@ TEST_F(Jpeg, ARegionIsThatPartOfTheWholeImage) {
 TEST_F(Jpeg, FlipMirrors) {
   const auto plain_one = decode(file_, whole).value();
   const auto mirrored = decode(file_, [](int w, int h) {
-    auto v = whole(w, h);
-    v.flip = true;
-    return v;
-  }).value();
+                          auto v = whole(w, h);
+                          v.flip = true;
+                          return v;
+                        }).value();
   for (std::size_t y = 0; y < 101; ++y) {
     for (std::size_t x = 0; x < 101; ++x) {
       ASSERT_EQ(plain_one[(y * 101 + x) * 3], mirrored[(y * 101 + 100 - x) * 3]);

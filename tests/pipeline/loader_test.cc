@@ -120,8 +120,8 @@ TEST_F(Loader, RestoredItGoesOnWithExactlyTheNextSample) {
   for (const auto& key : keys_of_epoch(reference)) expected.push_back(key);
   // At the start, within epochs, and at and around their ends.
   const std::size_t epoch = all_keys().size();
-  for (const std::size_t stop_at :
-       {std::size_t{0}, std::size_t{1}, std::size_t{57}, epoch - 1, epoch, epoch + 1, 2 * epoch - 3}) {
+  for (const std::size_t stop_at : {std::size_t{0}, std::size_t{1}, std::size_t{57}, epoch - 1,
+                                    epoch, epoch + 1, 2 * epoch - 3}) {
     auto first = eng.run(text_plan({.epochs = 2}));
     for (std::size_t i = 0; i < stop_at; ++i) first.next();
     const auto text = first.save().to_json();
@@ -150,8 +150,9 @@ TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
     return std::string("taken");
   };
   EXPECT_NE(refused(text_plan({.lanes = 4})).find("number of lanes differs"), std::string::npos);
-  EXPECT_NE(refused(shards(urls(5), {.seed = 42}) | untar() | group_by_key()).find("list of shards"),
-            std::string::npos);
+  EXPECT_NE(
+      refused(shards(urls(5), {.seed = 42}) | untar() | group_by_key()).find("list of shards"),
+      std::string::npos);
   EXPECT_EQ(refused(text_plan()), "taken");
   std::string damaged = saved.to_json();
   damaged[damaged.find("lane0") + 12] ^= 1;
@@ -307,11 +308,9 @@ TEST_F(Loader, StopEndsARunThatWaits) {
 }
 
 TEST_F(Loader, AMemberLargerThanItsLanesMemoryIsAnErrorNotAHang) {
-  store_->put("t0", tar_builder()
-                        .file("a.bin", std::string(8_MiB, 'x'))
-                        .file("b.bin", "small")
-                        .end()
-                        .str());
+  store_->put(
+      "t0",
+      tar_builder().file("a.bin", std::string(8_MiB, 'x')).file("b.bin", "small").end().str());
   engine eng(with_memory_store(store_, 1, 16_MiB));
   auto data = eng.run(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key());
   const auto whole = data.next();  // one lane may have what is left of the budget
@@ -403,7 +402,8 @@ TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
   tar_builder t;
   for (int i = 0; i < 40; ++i) {
     const bool is_bad = i % 7 == 3;
-    t.file(fmt::format("{:02}.jpg", i), is_bad ? good.substr(0, 200 + 20 * static_cast<std::size_t>(i)) : good);
+    t.file(fmt::format("{:02}.jpg", i),
+           is_bad ? good.substr(0, 200 + 20 * static_cast<std::size_t>(i)) : good);
     t.file(fmt::format("{:02}.cls", i), i == 20 ? "cat" : std::to_string(i));
   }
   store->put("s", t.end().str());
@@ -416,7 +416,8 @@ TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
   for (const auto& b : data) {
     for (std::size_t i = 0; i < b.size(); ++i) {
       labels.push_back(b.labels[i]);
-      images.insert(std::string(reinterpret_cast<const char*>(b.data()) + i * 32 * 32 * 3, 32 * 32 * 3));
+      images.insert(
+          std::string(reinterpret_cast<const char*>(b.data()) + i * 32 * 32 * 3, 32 * 32 * 3));
     }
   }
   std::vector<std::int64_t> expected;

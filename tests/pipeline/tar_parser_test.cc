@@ -108,7 +108,9 @@ TEST(TarParser, SizesInBase256AndInPax) {
   const std::string base256("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
   tar_builder t;
   t.raw(tar_builder::header("a", 0, '0', "", base256)).padded("abc");
-  t.extension('x', tar_builder::pax_record("size", "4")).raw(tar_builder::header("b", 0)).padded("defg");
+  t.extension('x', tar_builder::pax_record("size", "4"))
+      .raw(tar_builder::header("b", 0))
+      .padded("defg");
   const auto out = parse_all_ways(t.end().str());
   ASSERT_FALSE(out.failed) << out.failed->message();
   EXPECT_EQ(out.members.at(0).data, "abc");
@@ -162,7 +164,8 @@ std::vector<wrong_archive> wrong_archives() {
       {"in_data", two.substr(0, 1024 + 514), errc::truncated, 1538, 1},
       {"in_padding", two.substr(0, 1024 + 600), errc::truncated, 1624, 2},
       {"bad_checksum", bad_checksum, errc::bad_archive, 1024, 1},
-      {"one_zero_block", tar_builder().file("a", "x").raw(std::string(512, '\0')).file("b", "y").end().str(),
+      {"one_zero_block",
+       tar_builder().file("a", "x").raw(std::string(512, '\0')).file("b", "y").end().str(),
        errc::bad_archive, 1024, 1},
       {"non_octal_size", with_size("abcdefghijk"), errc::bad_archive, 1024, 1},
       {"negative_size", with_size(negative), errc::bad_archive, 1024, 1},
@@ -172,7 +175,8 @@ std::vector<wrong_archive> wrong_archives() {
       {"pax_length", pax("99 path=a\n"), errc::bad_archive, 0, 0},
       {"pax_no_equals", pax("8 patha\n"), errc::bad_archive, 0, 0},
       {"pax_size", pax(tar_builder::pax_record("size", "-1")), errc::bad_archive, 0, 0},
-      {"sparse", tar_builder().raw(tar_builder::header("s", 10, 'S')).str(), errc::bad_archive, 0, 0},
+      {"sparse", tar_builder().raw(tar_builder::header("s", 10, 'S')).str(), errc::bad_archive, 0,
+       0},
       {"extension_alone", tar_builder().extension('L', "name").end().str(), errc::truncated, 0, 0},
       {"garbage_behind_end", tar_builder().file("a", "x").end().raw(std::string(600, 'g')).str(),
        errc::bad_archive, 2048, 1},
@@ -195,8 +199,12 @@ TEST(TarParser, ConcatenatedArchivesAreReadToTheEnd) {
 }
 
 TEST(TarParser, GoesOnFromTheOffsetOfAMember) {
-  const std::string archive =
-      tar_builder().file("a", "x").extension('x', tar_builder::pax_record("path", "long")).file("b", "y").end().str();
+  const std::string archive = tar_builder()
+                                  .file("a", "x")
+                                  .extension('x', tar_builder::pax_record("path", "long"))
+                                  .file("b", "y")
+                                  .end()
+                                  .str();
   const auto whole = parse(archive, 4096);
   const auto at = whole.members.at(1).offset;
   const auto rest = parse(archive.substr(at), 4096, at);

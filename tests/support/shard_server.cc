@@ -38,7 +38,9 @@ shard_server::shard_server()
           std::getline(in, line);
           request.path = line.substr(4, line.find(' ', 4) - 4);
           while (std::getline(in, line) && line != "\r") {
-            const auto value = [&] { return line.substr(line.find(' ') + 1, line.size() - line.find(' ') - 2); };
+            const auto value = [&] {
+              return line.substr(line.find(' ') + 1, line.size() - line.find(' ') - 2);
+            };
             if (line.starts_with("Range:")) request.range = value();
             if (line.starts_with("If-Range:")) request.if_range = value();
           }

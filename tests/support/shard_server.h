@@ -23,7 +23,7 @@ struct fault {
   bool ignore_range = false;
   bool wrong_range = false;  // a Content-Range that is off by one
   bool chunked = false;
-  bool no_length = false;    // the body ends with the connection
+  bool no_length = false;  // the body ends with the connection
   bool close_unanswered = false;
 };
 
@@ -56,11 +56,11 @@ class shard_server {
   boost::asio::io_context context_;
   tcp::acceptor acceptor_;
   mutable std::mutex mutex_;
-  std::map<std::string, std::string> objects_;           // guarded by mutex_
-  std::map<std::string, std::vector<fault>> faults_;     // guarded by mutex_
-  std::vector<logged> requests_;                         // guarded by mutex_
-  std::vector<std::thread> connections_;                 // accepting thread only
-  std::vector<std::shared_ptr<tcp::socket>> sockets_;    // guarded by mutex_
+  std::map<std::string, std::string> objects_;         // guarded by mutex_
+  std::map<std::string, std::vector<fault>> faults_;   // guarded by mutex_
+  std::vector<logged> requests_;                       // guarded by mutex_
+  std::vector<std::thread> connections_;               // accepting thread only
+  std::vector<std::shared_ptr<tcp::socket>> sockets_;  // guarded by mutex_
   std::atomic<bool> stopping_ = false;
   std::thread accepting_;
 };

@@ -57,9 +57,11 @@ std::string text_shard(int first, int samples, std::size_t payload) {
   tar_builder t;
   for (int i = first; i < first + samples; ++i) {
     std::string text = fmt::format("sample {} ", i);
-    while (text.size() < payload) text += static_cast<char>('a' + (text.size() + static_cast<std::size_t>(i)) % 26);
+    while (text.size() < payload)
+      text += static_cast<char>('a' + (text.size() + static_cast<std::size_t>(i)) % 26);
     text.resize(payload);
-    t.file(fmt::format("s{:06}.txt", i), text).file(fmt::format("s{:06}.cls", i), std::to_string(i));
+    t.file(fmt::format("s{:06}.txt", i), text)
+        .file(fmt::format("s{:06}.cls", i), std::to_string(i));
   }
   return t.end().str();
 }

@@ -1,5 +1,5 @@
-// Exits with 0 when temporaries in co_await expressions are constructed and destroyed equally often.
-// Run at configure time (cmake/CheckCompiler.cmake) and as a test.
+// Exits with 0 when temporaries in co_await expressions are constructed and destroyed equally
+// often. Run at configure time (cmake/CheckCompiler.cmake) and as a test.
 #include <coroutine>
 #include <cstdio>
 #include <string>
@@ -35,7 +35,9 @@ struct task {
   void await_resume() const noexcept {}
 };
 
-task take_options(options) { co_return; }
+task take_options(options) {
+  co_return;
+}
 
 template <class F>
 task take_callable(F f) {

@@ -1,0 +1,42 @@
+#include "train/data.h"
+
+#include "io/shard_spec.h"
+#include "pipeline/batch.h"
+#include "pipeline/decode.h"
+#include "pipeline/group.h"
+#include "pipeline/on_error.h"
+#include "pipeline/prefetch.h"
+#include "pipeline/shards.h"
+#include "pipeline/shuffle.h"
+#include "pipeline/untar.h"
+
+namespace millrace {
+
+plan<host_batch> training_plan(const train_options& o, const job_place& place) {
+  const bool resample = o.mode == train_epochs::resample;
+  const shard_list_options list{.seed = o.seed,
+                                .rank = place.rank,
+                                .world_size = place.world_size,
+                                .lanes = o.lanes,
+                                .mode = resample ? epoch_mode::resample : epoch_mode::exact,
+                                .epochs = o.epochs};
+  auto samples = shards(expand_shards(o.shards).value(), list) | untar() | group_by_key();
+  if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
+  const decode_options decode{.size = o.size,
+                              .train = o.augment,
+                              .seed = o.seed,
+                              .crop = {.least_area = o.min_crop},
+                              .label = o.label};
+  return samples | decode_jpeg(decode) | on_error(o.bad_samples) |
+         batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
+}
+
+plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
+  const shard_list_options list{
+      .rank = place.rank, .world_size = place.world_size, .lanes = o.lanes, .shuffle = false};
+  return shards(expand_shards(o.val_shards).value(), list) | untar() | group_by_key() |
+         decode_jpeg({.size = o.size, .train = false, .label = o.label}) | on_error(o.bad_samples) |
+         batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
+}
+
+}  // namespace millrace
