@@ -34,7 +34,7 @@ scope::~scope() {
 std::shared_ptr<scope::child> scope::start(awaitable<void> work) {
   children_.push_back(std::make_shared<child>());
   const auto self = std::prev(children_.end());
-  const auto started = *self;
+  auto started = *self;
   asio::co_spawn(
       executor_, std::move(work),
       asio::bind_cancellation_slot(started->cancel.slot(), [this, self](std::exception_ptr thrown) {

@@ -109,7 +109,7 @@ result<strings> parse_braces(std::string_view expression) {
   if (*found) return std::move(**found);
   auto literal = parse_pattern(expression);
   if (!literal) return literal.error();
-  for (std::string& s : *literal) s = "{" + s + "}";
+  for (std::string& s : *literal) s = fmt::format("{{{}}}", s);
   return literal;
 }
 

@@ -17,9 +17,10 @@ using queue = read_ahead_source::queue;
 
 awaitable<void> read_extents(source_context context, std::shared_ptr<const open_file> file,
                              std::uint64_t offset, std::shared_ptr<queue> ahead) {
+  extent_ramp extents(context.options.extent_bytes);
   while (offset < file->size()) {
-    const auto size = static_cast<std::size_t>(
-        std::min<std::uint64_t>(context.options.extent_bytes, file->size() - offset));
+    const auto size =
+        static_cast<std::size_t>(std::min<std::uint64_t>(extents.next(), file->size() - offset));
     auto extent = co_await context.memory->acquire(size);
     if (!extent) co_return ahead->fail(extent.error());
     const auto got = co_await context.io.files().read_at(file, offset, size, *extent,

@@ -21,7 +21,7 @@ struct http_timeouts {
 };
 
 // A server that brings fewer bytes than this in http_timeouts::progress has stalled.
-inline constexpr std::uint64_t progress_bytes = 64 * 1024;
+inline constexpr std::uint64_t progress_bytes = 65'536;
 
 // One response being read. One I/O thread, one call at a time.
 class http_exchange {

@@ -25,7 +25,8 @@ class fetcher {
                    .first_pause = context_.options.http_backoff,
                    .redirects = 5},
                   reinterpret_cast<std::uintptr_t>(ahead.get())),
-        ahead_(std::move(ahead)) {}
+        ahead_(std::move(ahead)),
+        extents_(context_.options.extent_bytes) {}
 
   awaitable<void> run() {
     for (;;) {
@@ -69,8 +70,8 @@ class fetcher {
   awaitable<http_transfer::action> take_body(http_exchange& exchange) {
     for (;;) {
       const std::uint64_t left = transfer_.total().value_or(~std::uint64_t{0}) - transfer_.offset();
-      const auto size = static_cast<std::size_t>(
-          std::clamp<std::uint64_t>(left, 1, context_.options.extent_bytes));
+      const auto size =
+          static_cast<std::size_t>(std::clamp<std::uint64_t>(left, 1, extents_.next()));
       auto extent = co_await context_.memory->acquire(size);
       if (!extent) co_return extent.error();
       // Fill the extent: many small slices would cost more than they gain, and hold more memory.
@@ -129,6 +130,7 @@ class fetcher {
   std::shared_ptr<http_client> client_;
   http_transfer transfer_;
   std::shared_ptr<queue> ahead_;
+  extent_ramp extents_;
   bool fresh_connection_ = false;
   bool abandoned_ = false;
   bool told_ = false;

@@ -121,7 +121,8 @@ error http_transfer::described(error why) const {
   return why;
 }
 
-http_transfer::action http_transfer::retry(error why, std::optional<std::string> retry_after) {
+http_transfer::action http_transfer::retry(const error& why,
+                                           const std::optional<std::string>& retry_after) {
   ++attempts_;
   if (attempts_ >= options_.attempts) {
     error last = error(why.kind(), fmt::format("{} (attempt {} of {})", why.what(), attempts_,

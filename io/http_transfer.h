@@ -78,7 +78,7 @@ class http_transfer {
   action on_partial(const response_head& head);
   action on_whole(const response_head& head);
   action on_redirect(const response_head& head);
-  action retry(error why, std::optional<std::string> retry_after = std::nullopt);
+  action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   error described(error why) const;
   bool same_version(const response_head& head) const;
   void remember_version(const response_head& head);

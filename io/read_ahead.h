@@ -1,11 +1,26 @@
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "engine/channel.h"
 #include "io/source.h"
 
 namespace millrace {
+
+// The sizes of a source's extents: small ones first, so that the first samples are there soon, then
+// each twice the one before, up to the size that is best for the rate.
+class extent_ramp {
+ public:
+  explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first, most)) {}
+  std::size_t next() { return std::exchange(next_, std::min(2 * next_, most_)); }
+
+ private:
+  static constexpr std::size_t first = 256_KiB;
+  std::size_t most_;
+  std::size_t next_;
+};
 
 // A source whose bytes are produced by a coroutine that runs ahead of the reader: the producer
 // pushes slices into `ahead`, and closes it after the last or fails it.

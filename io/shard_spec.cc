@@ -29,10 +29,10 @@ result<std::string> substituted(std::string text, const variable_lookup& variabl
             .at(text)
             .hint(fmt::format("set WDS_{}", name));
       }
-      out += text.substr(from, at - from) + *value;
+      out.append(text, from, at - from).append(*value);
       from = close + 1;
     }
-    text = out + text.substr(from);
+    text = out.append(text, from);
   }
   return text;
 }

@@ -31,6 +31,7 @@ sample_digest::~sample_digest() = default;
 
 void sample_digest::add(const sample& s) {
   std::vector<const field*> fields;
+  fields.reserve(s.fields.size());
   for (const field& f : s.fields) fields.push_back(&f);
   std::ranges::sort(fields, {}, [](const field* f) -> const std::string& { return f->extension; });
   impl_->update(s.key);

@@ -35,7 +35,8 @@ std::vector<std::uint8_t> fake_image(const fake_options& options, int label, std
   random_stream random(options.seed, purpose::fake_data, 0, sample);
   const int hues = (options.classes + 1) / 2;
   const double size = options.size;
-  const double hue = (label / 2 + random.uniform(-0.15, 0.15)) / hues;
+  const int which_hue = label / 2;
+  const double hue = (which_hue + random.uniform(-0.15, 0.15)) / hues;
   const double upright = label % 2 == 0 ? 0.0 : std::numbers::pi / 2;
   const double angle = upright + random.uniform(-0.2, 0.2);
   const double stripe = size * random.uniform(0.04, 0.12);

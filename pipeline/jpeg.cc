@@ -71,9 +71,8 @@ std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   for (int i = 0; i < c.num_components; ++i) {
     const auto& component = c.comp_info[i];
     const auto across = [](JDIMENSION size, int factor, int most) {
-      return (std::uint64_t{size} * static_cast<unsigned>(factor) +
-              8U * static_cast<unsigned>(most) - 1) /
-             (8U * static_cast<unsigned>(most));
+      const std::uint64_t unit = std::uint64_t{8} * static_cast<unsigned>(most);
+      return (std::uint64_t{size} * static_cast<unsigned>(factor) + unit - 1) / unit;
     };
     blocks += across(c.image_width, component.h_samp_factor, c.max_h_samp_factor) *
               across(c.image_height, component.v_samp_factor, c.max_v_samp_factor);

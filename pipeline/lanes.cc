@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t least_member_memory = 4_MiB;
-constexpr std::size_t most_member_memory = 64_MiB;
+constexpr std::size_t most_member_memory = 16_MiB;
 
 struct lane {
   std::unique_ptr<lane_context> context;

@@ -93,11 +93,11 @@ std::unique_ptr<stream<T>> measured(run_context& run, const std::string& name,
 
 template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
-  auto make = [front = front.make, back](lane_context& lane) {
+  auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
     auto input = front(lane);
     return measured(lane.run, back.name, back.wrap(lane, std::move(input)));
   };
-  return {std::move(make), front.shards, front.options};
+  return {std::move(make), std::move(front.shards), std::move(front.options)};
 }
 
 template <class T, class Out>

@@ -28,6 +28,41 @@ int4 load_pixel(const std::uint8_t* rgbx) {
   return __builtin_convertvector(pixel, int4);
 }
 
+// Compiled for AVX2 as well, and chosen at run time: the results are integers, so equal.
+#if defined(__x86_64__) && !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
+#define MILLRACE_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define MILLRACE_VECTOR_CLONES
+#endif
+
+// One row of a crop (RGBX) scaled in width (RGB).
+MILLRACE_VECTOR_CLONES
+void narrow_row(const filter_axis& columns, bool flip, const std::uint8_t* rgbx,
+                std::uint8_t* row) {
+  const std::size_t width = columns.first.size();
+  for (std::size_t i = 0; i < width; ++i) {
+    const std::uint8_t* from = rgbx + static_cast<std::size_t>(columns.first[i]) * 4;
+    const std::int32_t* w = columns.weight.data() + i * static_cast<std::size_t>(columns.taps);
+    const auto taps = static_cast<std::size_t>(columns.count[i]);
+    int4 sum = {half, half, half, half};
+    for (std::size_t k = 0; k < taps; ++k) sum += load_pixel(from + k * 4) * w[k];
+    std::uint8_t* to = row + (flip ? width - 1 - i : i) * 3;
+    for (int c = 0; c < 3; ++c) to[c] = to_byte(sum[c]);
+  }
+}
+
+// `taps` rows of `size` bytes, one behind the other, weighted and summed.
+MILLRACE_VECTOR_CLONES
+void blend_rows(const std::uint8_t* rows, std::size_t size, const std::int32_t* weights,
+                std::size_t taps, std::int32_t* sums, std::uint8_t* out) {
+  for (std::size_t i = 0; i < size; ++i) sums[i] = half;
+  for (std::size_t k = 0; k < taps; ++k) {
+    const std::uint8_t* from = rows + k * size;
+    for (std::size_t i = 0; i < size; ++i) sums[i] += from[i] * weights[k];
+  }
+  for (std::size_t i = 0; i < size; ++i) out[i] = to_byte(sums[i]);
+}
+
 }  // namespace
 
 void filter_axis::assign(int in_size, int out_size, int out_first, int out_count) {
@@ -73,30 +108,18 @@ void resampler::begin(const view_of_image& view) {
 }
 
 void resampler::add_row(const std::uint8_t* rgbx) {
-  const auto width = static_cast<std::size_t>(view_.window.width);
-  std::uint8_t* row = narrowed_.data() + static_cast<std::size_t>(added_++) * width * 3;
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::uint8_t* from = rgbx + static_cast<std::size_t>(columns_.first[i]) * 4;
-    const std::int32_t* w = columns_.weight.data() + i * static_cast<std::size_t>(columns_.taps);
-    int4 sum = {half, half, half, half};
-    for (int k = 0; k < columns_.count[i]; ++k) sum += load_pixel(from + k * 4) * w[k];
-    std::uint8_t* to = row + (view_.flip ? width - 1 - i : i) * 3;
-    for (int c = 0; c < 3; ++c) to[c] = to_byte(sum[c]);
-  }
+  const auto row_bytes = static_cast<std::size_t>(view_.window.width) * 3;
+  narrow_row(columns_, view_.flip, rgbx,
+             narrowed_.data() + static_cast<std::size_t>(added_++) * row_bytes);
 }
 
 void resampler::finish(std::uint8_t* out) {
   const auto row_bytes = static_cast<std::size_t>(view_.window.width) * 3;
-  for (int y = 0; y < view_.window.height; ++y) {
-    const auto at = static_cast<std::size_t>(y);
-    const std::int32_t* w = rows_.weight.data() + at * static_cast<std::size_t>(rows_.taps);
-    std::ranges::fill(sums_, half);
-    for (int k = 0; k < rows_.count[at]; ++k) {
-      const auto row = static_cast<std::size_t>(rows_.first[at] + k - first_row_);
-      const std::uint8_t* from = narrowed_.data() + row * row_bytes;
-      for (std::size_t i = 0; i < row_bytes; ++i) sums_[i] += from[i] * w[k];
-    }
-    for (std::size_t i = 0; i < row_bytes; ++i) out[at * row_bytes + i] = to_byte(sums_[i]);
+  for (std::size_t y = 0; y < rows_.first.size(); ++y) {
+    const auto first = static_cast<std::size_t>(rows_.first[y] - first_row_);
+    blend_rows(narrowed_.data() + first * row_bytes, row_bytes,
+               rows_.weight.data() + y * static_cast<std::size_t>(rows_.taps),
+               static_cast<std::size_t>(rows_.count[y]), sums_.data(), out + y * row_bytes);
   }
 }
 

@@ -29,6 +29,8 @@ struct run_context {
   int batch_size = 1;      // images that share one block
   int batches_queued = 0;  // by prefetch stages
 
+  bool told_of_short_shuffle = false;  // a notice is given once, not for every lane
+
   // The figures of a stage, made at its first mention. Addresses are stable.
   struct stage_figures {
     std::string name;

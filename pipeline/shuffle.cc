@@ -109,12 +109,11 @@ class shuffle_stream final : public stream<sample> {
   bool fits(const sample& s) {
     const std::size_t room = std::min(most_bytes_, memory_->limit());
     if (held_.empty() || held_bytes_ + s.payload_bytes() <= room) return true;
-    if (!told_) {
-      told_ = true;
-      log_notice(fmt::format(
-          "lane {}: the shuffle holds {} samples instead of {}, which is what {} allow; raise "
-          "MILLRACE_MEMORY for a better shuffle",
-          lane_.lane, held_.size(), capacity_, format_bytes(room)));
+    if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
+      log_notice(
+          fmt::format("a lane's shuffle holds {} samples instead of {}, which is what {} allow; "
+                      "raise MILLRACE_MEMORY for a better shuffle",
+                      held_.size(), capacity_, format_bytes(room)));
     }
     return false;
   }
@@ -144,7 +143,6 @@ class shuffle_stream final : public stream<sample> {
   std::vector<origin> to_fetch_;  // what was held when the state was saved
   bool fetch_aside_ = false;      // the last of them is the one set aside
   std::size_t held_bytes_ = 0;
-  bool told_ = false;
 };
 
 }  // namespace
