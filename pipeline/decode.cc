@@ -80,6 +80,7 @@ struct shared {
   std::size_t next_slot = 0;
   std::deque<std::shared_ptr<job>> jobs;  // in order
   bool ended = false;                     // nothing more is asked of the stage in front
+  std::optional<error> broken;            // why: given again to whoever asks again
   bool epoch_held = false;                // an end of epoch waits to be taken
   condition head_finished;
   condition has_room;
@@ -160,7 +161,7 @@ awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
     j->has_sample = true;
     s->jobs.push_back(j);
     if (auto given = co_await give_slot(*s, *j); !given) {
-      j->failed = given.error();
+      j->failed = given.error().skippable(false);
       j->finished = s->ended = true;
       s->head_finished.notify_all();
       continue;
@@ -193,12 +194,18 @@ class decode_stream final : public stream<image> {
       pump_started_ = true;
       pump_ = s.run.tasks.spawn_stoppable(pump(shared_, samples_.get()));
     }
-    while (s.jobs.empty() || !s.jobs.front()->finished) co_await s.head_finished.wait();
+    while (s.jobs.empty() || !s.jobs.front()->finished) {
+      if (s.jobs.empty() && s.broken) co_return *s.broken;
+      co_await s.head_finished.wait();
+    }
     const auto j = std::move(s.jobs.front());
     s.jobs.pop_front();
     if (j->ends_epoch) s.epoch_held = false;
     s.has_room.notify_one();
-    if (j->failed) co_return *j->failed;
+    if (j->failed) {
+      if (!j->failed->is_skippable()) s.broken = j->failed;
+      co_return *j->failed;
+    }
     if (j->ends_epoch) co_return std::optional<image>();
     co_return std::optional<image>(std::move(j->out));
   }

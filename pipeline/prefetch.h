@@ -49,11 +49,13 @@ class prefetch_stream final : public stream<T> {
       pump_ = run_.tasks.spawn_stoppable(pump(shared_));
     }
     while (s.ready.empty() && !s.ended) co_await s.has_item.wait();
+    if (s.ready.empty() && broken_) co_return *broken_;  // again, to whoever asks again
     if (s.ready.empty()) co_return std::optional<T>();
     entry front = std::move(s.ready.front());
     s.ready.pop_front();
     s.has_room.notify_one();
     if (front.behind) delivered_ = std::move(front.behind);
+    if (!front.item && !front.item.error().is_skippable()) broken_ = front.item.error();
     co_return std::move(front.item);
   }
 
@@ -82,6 +84,7 @@ class prefetch_stream final : public stream<T> {
   run_context& run_;
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
+  std::optional<error> broken_;
   scope::task pump_;
   bool started_ = false;
 };

@@ -430,6 +430,24 @@ TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
   EXPECT_EQ(data.counts().skipped.at(errc::bad_label), 1U);
 }
 
+TEST_F(ImageLoader, AFatalErrorIsGivenAgainAndNeverWaitedFor) {
+  engine eng(with_memory_store(none_));
+  const auto images =
+      shards({"gopher://nowhere/a.tar"}) | untar() | group_by_key() | decode_jpeg({.size = 32});
+  auto plain = eng.run(images | batch({.size = 16}));
+  auto ahead = eng.run(images | batch({.size = 16}) | prefetch(2));
+  for (auto* data : {&plain, &ahead}) {
+    for (int i = 0; i < 3; ++i) {
+      try {
+        data->next();
+        FAIL() << "no error";
+      } catch (const failure& f) {
+        EXPECT_EQ(f.kind(), errc::unsupported);
+      }
+    }
+  }
+}
+
 TEST_F(ImageLoader, DroppedSamplesAreCounted) {
   engine eng(with_memory_store(none_));
   auto data = eng.run(shards(paths_) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
