@@ -217,6 +217,7 @@ class decode_stream final : public stream<image> {
       if (j->has_sample) append_origin(held, j->in.where);
     }
     to.append(pending_record, held);
+    if (shared_->epoch_held) to.put(end_owed_record, {1});
   }
   void restore(const state& from) override { samples_->restore(from); }
 

@@ -47,8 +47,10 @@ class lanes_stream final : public stream<sample> {
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
-        if (!l.done() && (turn == nullptr || l.next_position() < turn->next_position())) turn = &l;
+        const bool has_next = owes_end_ ? l.has_pending() : !l.done();
+        if (has_next && (turn == nullptr || l.next_position() < turn->next_position())) turn = &l;
       }
+      if (turn == nullptr && std::exchange(owes_end_, false)) co_return std::optional<sample>();
       if (turn == nullptr) co_return end_of_epoch();
       if (turn->has_pending()) co_return co_await take_pending(*turn);
       auto next = co_await turn->samples->next();
@@ -77,6 +79,7 @@ class lanes_stream final : public stream<sample> {
       to.append(pending_record, held);
     }
     to.append("lanes", r);
+    if (owes_end_) to.put(end_owed_record, {1});
   }
 
   void restore(const state& from) override {
@@ -86,6 +89,7 @@ class lanes_stream final : public stream<sample> {
           error(errc::bad_state, "the saved state belongs to another plan: " + difference(identity))
               .hint("resume with the same shards, seed and lanes"));
     }
+    owes_end_ = from.find(end_owed_record) != nullptr;
     const auto* saved = from.find("lanes");
     const auto* held = from.find(pending_record);
     const auto pending =
@@ -165,6 +169,7 @@ class lanes_stream final : public stream<sample> {
   std::vector<lane> lanes_;
   shard_list_options options_;
   state::record identity_;
+  bool owes_end_ = false;  // what is pending belongs to the epoch before
   bool any_this_epoch_ = false;
   bool any_ever_ = false;
 };

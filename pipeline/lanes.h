@@ -15,5 +15,8 @@ plan<sample> interleaved(lane_plan<sample> lanes);
 
 // The record that stages behind the lanes append the origins of held samples to.
 inline constexpr const char* pending_record = "pending";
+// The record that such a stage writes when it also holds an end of epoch: the lanes have begun the
+// next one, and what they were given back belongs to the one before.
+inline constexpr const char* end_owed_record = "end_owed";
 
 }  // namespace millrace

@@ -183,6 +183,11 @@ class untar_stream final : public stream<tar_member> {
   void save(state& to) const override {
     shards_->save(to);
     if (reader_) to.put(cursor_, {current_.epoch, current_.draw, reader_->offset()});
+    if (start_offset_ > 0) {  // restored, and not asked for anything yet
+      state::record cursor = *to.find(cursor_);
+      cursor[2] = static_cast<std::int64_t>(start_offset_);
+      to.put(cursor_, std::move(cursor));
+    }
   }
   void restore(const state& from) override {
     shards_->restore(from);

@@ -1,5 +1,6 @@
 """millrace as a user meets it: what it prints, and its exit codes."""
 
+import ctypes
 import gzip
 import hashlib
 import io
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tarfile
-import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -208,6 +208,45 @@ class Reading(unittest.TestCase):
             self.assertEqual(process.returncode, 0)
             self.assertIn("asking again", line)
             self.assertEqual(out.decode(), self.digest(big))
+
+
+def refuse_io_uring():
+    """In a child before exec: io_uring_setup fails with EPERM, as in a container with seccomp."""
+    class Filter(ctypes.Structure):
+        _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte),
+                    ("k", ctypes.c_uint)]
+
+    class Program(ctypes.Structure):
+        _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.POINTER(Filter))]
+
+    load_number, jump_if_equal, answer = 0x20, 0x15, 0x06
+    io_uring_setup, allow, eperm = 425, 0x7FFF0000, 0x00050000 | 1
+    filters = (Filter * 4)(Filter(load_number, 0, 0, 0), Filter(jump_if_equal, 0, 1, io_uring_setup),
+                           Filter(answer, 0, 0, eperm), Filter(answer, 0, 0, allow))
+    program = Program(4, filters)
+    libc = ctypes.CDLL(None, use_errno=True)
+    set_no_new_privileges, set_seccomp, filter_mode = 38, 22, 2
+    if libc.prctl(set_no_new_privileges, 1, 0, 0, 0) or \
+            libc.prctl(set_seccomp, filter_mode, ctypes.byref(program), 0, 0):
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+class WithoutIoUring(unittest.TestCase):
+    def digest(self, shards, **env):
+        return subprocess.run([harness.BIN / "millrace", "digest", shards], text=True,
+                              capture_output=True, env=harness.CLEAN | env, preexec_fn=refuse_io_uring)
+
+    def test_the_same_bytes_with_one_notice_or_a_refusal_where_it_was_demanded(self):
+        with harness.Folder() as folder:
+            shards = harness.fake(folder, "a", 3, 100)
+            refused = self.digest(shards)
+            self.assertEqual(refused.returncode, 0, refused.stderr)
+            self.assertEqual(refused.stdout, run("millrace", "digest", shards).stdout)
+            self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
+            self.assertIn("io_uring is refused (EPERM)", refused.stderr)
+            demanded = self.digest(shards, MILLRACE_IO="uring")
+            self.assertEqual(demanded.returncode, 2, demanded.stderr)
+            self.assertIn("MILLRACE_IO=auto", demanded.stderr)
 
 
 class Fake(unittest.TestCase):

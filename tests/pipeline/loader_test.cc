@@ -332,11 +332,12 @@ class ImageLoader : public ::testing::Test {
     for (int i = 0; i < 4; ++i) paths_.push_back(folder_ / ("f" + std::to_string(i) + ".tar"));
     write_fake_shards(paths_, {.samples = 101, .classes = 4, .size = 40});
   }
-  plan<host_batch> image_plan(int batch_size, bool train = true, std::int64_t epochs = 2) {
+  plan<host_batch> image_plan(int batch_size, bool train = true, std::int64_t epochs = 2,
+                              int in_flight = 0) {
     return shards(paths_, {.seed = 5, .epochs = epochs}) | untar() | group_by_key() |
            shuffle({.samples = 30, .seed = 5}) |
-           decode_jpeg({.size = 32, .train = train, .seed = 5}) | on_error(skip_up_to(10)) |
-           batch({.size = batch_size}) | prefetch(2);
+           decode_jpeg({.size = 32, .train = train, .seed = 5, .in_flight = in_flight}) |
+           on_error(skip_up_to(10)) | batch({.size = batch_size}) | prefetch(2);
   }
   // Keys, labels and pixels of a batch in one string.
   static std::string content(const host_batch& b) {
@@ -373,23 +374,31 @@ TEST_F(ImageLoader, BatchesAreTheSameWhateverTheThreadsAndTheBackend) {
   EXPECT_EQ(contents.size(), 1U);
 }
 
+// With few samples in flight, and with more than an epoch has left: then the end of the epoch is in
+// flight as well when the state is saved.
 TEST_F(ImageLoader, RestoredItGivesExactlyTheNextBatches) {
   engine eng(with_memory_store(none_));
-  std::vector<std::string> expected;
-  auto reference = eng.run(image_plan(16));
-  for (int epoch = 0; epoch < 2; ++epoch) {
-    for (const auto& b : reference) expected.push_back(content(b));
-    expected.emplace_back("end");
-  }
-  for (const std::size_t stop_at : {0U, 1U, 3U, 6U, 7U, 8U, 9U, 14U}) {
-    auto first = eng.run(image_plan(16));
-    for (std::size_t i = 0; i < stop_at; ++i) first.next();
-    const state saved = first.save();
-    auto second = eng.run(image_plan(16));
-    second.restore(saved);
-    for (std::size_t i = stop_at; i < expected.size(); ++i) {
-      const auto b = second.next();
-      ASSERT_EQ(b ? content(*b) : "end", expected[i]) << "stopped at " << stop_at << ", item " << i;
+  for (const int in_flight : {2, 64, 500}) {
+    const auto images = image_plan(16, true, 2, in_flight);
+    std::vector<std::string> expected;
+    auto reference = eng.run(images);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      for (const auto& b : reference) expected.push_back(content(b));
+      expected.emplace_back("end");
+    }
+    for (const std::size_t stop_at : {0U, 1U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 14U, 15U}) {
+      auto first = eng.run(images);
+      for (std::size_t i = 0; i < stop_at; ++i) first.next();
+      // Saved, restored, and at once saved again: the second state is as good as the first.
+      auto second = eng.run(images);
+      second.restore(first.save());
+      auto third = eng.run(images);
+      third.restore(second.save());
+      for (std::size_t i = stop_at; i < expected.size(); ++i) {
+        const auto b = third.next();
+        ASSERT_EQ(b ? content(*b) : "end", expected[i])
+            << "in flight " << in_flight << ", stopped at " << stop_at << ", item " << i;
+      }
     }
   }
 }
