@@ -42,9 +42,7 @@ int run(int argc, char** argv, char** environment) {
   }
   auto variables = settings::from_environment(environment);
   if (!variables) return report(variables.error());
-  set_log_level(variables->text("MILLRACE_LOG") == "quiet"   ? log_level::quiet
-                : variables->text("MILLRACE_LOG") == "debug" ? log_level::debug
-                                                             : log_level::notice);
+  set_log_level(variables->text("MILLRACE_LOG"));
   const cli::environment e{std::move(*variables)};
   const int code = actions.at(app.get_subcommands().front()->get_name())(e);
   if (std::fflush(stdout) != 0) {

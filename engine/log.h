@@ -11,6 +11,7 @@ enum class log_level { quiet, notice, debug };
 // Where lines go; the default writes "millrace: LINE" to stderr. Set both before the first engine
 // is made; the sink is called from any thread, one call at a time.
 void set_log_level(log_level level);
+void set_log_level(std::string_view name);  // as MILLRACE_LOG says it; anything else: notice
 void set_log_sink(std::function<void(std::string_view line)> sink);
 
 // Something the user should know and need not act on: a fallback taken, samples skipped.

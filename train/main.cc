@@ -67,10 +67,7 @@ int run(int argc, char** argv, char** environment) {
   if (parsed.exit_code) return *parsed.exit_code;
   auto variables = settings::from_environment(environment);
   if (!variables) return report(variables.error());
-  const std::string& level = variables->text("MILLRACE_LOG");
-  set_log_level(level == "quiet"   ? log_level::quiet
-                : level == "debug" ? log_level::debug
-                                   : log_level::notice);
+  set_log_level(variables->text("MILLRACE_LOG"));
   const signal_watch signals;
   return train(parsed.options, engine_options::from(*variables), signals.token(),
                [&] { return signals.exit_code(); });

@@ -5,6 +5,7 @@
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "tests/support/numbered.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"
 
@@ -12,14 +13,8 @@ namespace millrace {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::numbered;
 using testing::run_on;
-
-std::string numbered(std::size_t size) {
-  std::string out;
-  for (std::size_t i = 0; out.size() < size; ++i) out += std::to_string(i) + ",";
-  out.resize(size);
-  return out;
-}
 
 class BlockIo : public ::testing::TestWithParam<io_backend> {
  protected:

@@ -5,6 +5,7 @@
 
 #include "io/gzip_source.h"
 #include "io/memory_source.h"
+#include "tests/support/numbered.h"
 #include "tests/support/shard_server.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"
@@ -14,14 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::fault;
+using testing::numbered;
 using testing::run_on;
-
-std::string numbered(std::size_t size) {
-  std::string out;
-  for (std::size_t i = 0; out.size() < size; ++i) out += std::to_string(i) + ",";
-  out.resize(size);
-  return out;
-}
 
 struct read_result {
   std::string content;
