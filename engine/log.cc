@@ -36,6 +36,12 @@ void set_log_level(log_level level) {
   state().level = level;
 }
 
+void set_log_level(std::string_view name) {
+  set_log_level(name == "quiet"   ? log_level::quiet
+                : name == "debug" ? log_level::debug
+                                  : log_level::notice);
+}
+
 void set_log_sink(std::function<void(std::string_view)> sink) {
   const std::scoped_lock lock(state().mutex);
   state().sink = std::move(sink);
