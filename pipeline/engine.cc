@@ -79,7 +79,7 @@ run_stats run_base::stats() {
     out.requests = context_.counters.requests;
     out.retries = context_.counters.retries;
     double before = 0;
-    // Figures are made from the last stage to the first.
+    // Figures are made in the order in which data passes.
     for (auto f = context_.stages.begin(); f != context_.stages.end(); ++f) {
       out.stages.push_back({.name = f->name,
                             .items = f->items,

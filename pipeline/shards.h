@@ -14,7 +14,7 @@ enum class epoch_mode {
   resample,  // shards drawn with replacement, for ever
 };
 
-// In which order shards are read, and by whom. See DESIGN in docs/order.md.
+// In which order shards are read, and by whom: docs/order.md.
 struct shard_list_options {
   std::uint64_t seed = 0;
   int rank = 0;        // of this process, in [0, world_size)
