@@ -21,12 +21,14 @@ struct environment {
 using action = std::function<int(const environment&)>;
 using add_command = action (*)(CLI::App& app);
 
+action add_bench(CLI::App& app);
 action add_cat(CLI::App& app);
 action add_digest(CLI::App& app);
 action add_doctor(CLI::App& app);
 action add_env(CLI::App& app);
 action add_fake(CLI::App& app);
 action add_ls(CLI::App& app);
+action add_tune(CLI::App& app);
 
 // Shards as a command's positional arguments, and --json.
 struct shard_arguments {

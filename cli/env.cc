@@ -17,6 +17,10 @@ std::string_view type_name(setting_type type) {
       return "seconds";
     case setting_type::choice:
       return "choice";
+    case setting_type::choice_or_integer:
+      return "choice or integer";
+    case setting_type::text:
+      return "text";
   }
   return "";
 }

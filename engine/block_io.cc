@@ -1,11 +1,6 @@
 #include "engine/block_io.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <linux/magic.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/this_coro.hpp>
@@ -18,68 +13,36 @@
 namespace millrace {
 namespace {
 
-#ifndef FUSE_SUPER_MAGIC
-constexpr long FUSE_SUPER_MAGIC = 0x65735546;
-#endif
-
-error open_error(const std::string& path, int why) {
-  switch (why) {
-    case ENOENT:
-    case ENOTDIR:
-      return error(errc::not_found, "no such file")
-          .at(path)
-          .cause(why)
-          .skippable()
-          .hint("check the path and the brace range");
-    case EACCES:
-    case EPERM:
-      return error(errc::not_allowed, "may not read the file")
-          .at(path)
-          .cause(why)
-          .skippable()
-          .hint("check the permissions");
-    default:
-      return error(errc::io_failed, "cannot open the file").at(path).cause(why).skippable();
-  }
+// How many of the bytes that a read gave are kept. After a short direct read the next one must
+// begin at a multiple of the alignment again: the rest of the last piece is read twice. Where there
+// is not even one whole piece, and the file goes on, the page cache takes over.
+std::size_t accept(open_file& file, const read_op& op, std::size_t wanted) {
+  const std::size_t align = file.alignment();
+  const std::size_t got = std::min(static_cast<std::size_t>(op.outcome), wanted);
+  if (got == wanted || align == 1) return got;
+  if (op.file_offset + got >= file.size()) return got;
+  const std::size_t whole = got / align * align;
+  if (whole > 0) return whole;
+  file.read_through_cache();
+  return got;
 }
 
 }  // namespace
 
-result<std::shared_ptr<const open_file>> open_file::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return open_error(path, errno);
-  struct stat info{};
-  struct statfs fs{};
-  if (fstat(fd, &info) != 0 || fstatfs(fd, &fs) != 0) {
-    const int why = errno;
-    ::close(fd);
-    return open_error(path, why);
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return error(errc::usage, S_ISDIR(info.st_mode) ? "is a folder" : "is not a regular file")
-        .at(path)
-        .hint("name the shards themselves, for instance with a brace range");
-  }
-  return std::make_shared<const open_file>(fd, path, static_cast<std::uint64_t>(info.st_size),
-                                           fs.f_type == FUSE_SUPER_MAGIC);
-}
-
-open_file::~open_file() {
-  ::close(fd_);
-}
-
-awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<const open_file> file,
+awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file,
                                                  std::uint64_t offset, std::size_t size,
-                                                 buffer into, steady_clock::duration patience) {
+                                                 buffer into, steady_clock::duration patience,
+                                                 bool apart) {
   const auto executor = co_await asio::this_coro::executor;
   std::size_t done = 0;
   while (done < size) {
     const auto give_up_at = steady_clock::now() + patience;
+    const std::size_t align = file->alignment();
     auto op = std::make_shared<read_op>(executor, file, into);
     op->file_offset = offset + done;
     op->buffer_offset = done;
-    op->size = size - done;
+    op->size = (size - done + align - 1) / align * align;
+    op->apart = apart;
     op->timer.expires_after(patience);
     submit(op);
     bool expired = false;
@@ -99,14 +62,18 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<const open_file
     }
     if (op->outcome == 0) break;
     if (op->outcome > 0) {
-      done += static_cast<std::size_t>(op->outcome);
+      done += accept(*file, *op, size - done);
+    } else if (op->outcome == -EINVAL && align > 1) {
+      file->read_through_cache();  // this file system, or this part of it, does not do direct reads
     } else if (op->outcome == -EINTR || op->outcome == -EAGAIN) {
       // The kernel is short of something for a moment. It may say so any number of times.
       if (steady_clock::now() >= give_up_at) op->outcome = -EIO;
       op->timer.expires_after(std::chrono::milliseconds(1));
       co_await op->timer.async_wait(no_throw);
     }
-    if (op->outcome < 0 && op->outcome != -EINTR && op->outcome != -EAGAIN) {
+    const bool again =
+        op->outcome == -EINTR || op->outcome == -EAGAIN || (op->outcome == -EINVAL && align > 1);
+    if (op->outcome < 0 && !again) {
       co_return error(errc::io_failed, "cannot read the file")
           .at(file->path())
           .offset(offset + done)

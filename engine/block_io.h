@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "engine/async.h"
 #include "engine/bytes.h"
+#include "engine/open_file.h"
 #include "engine/result.h"
 
 namespace millrace {
@@ -15,44 +17,20 @@ class io_thread;
 
 enum class io_backend { automatic, uring, pread };
 
-// A regular file, open for reading. Its size is taken once, here: a file that ends before it has
-// shrunk, and reads past it are never asked for.
-class open_file {
- public:
-  static result<std::shared_ptr<const open_file>> open(const std::string& path);
-  open_file(int fd, std::string path, std::uint64_t size, bool is_fuse)
-      : fd_(fd), is_fuse_(is_fuse), size_(size), path_(std::move(path)) {}
-  ~open_file();
-  open_file(const open_file&) = delete;
-  open_file& operator=(const open_file&) = delete;
-
-  int fd() const { return fd_; }
-  // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by
-  // pread (docs/decisions.md, 3).
-  bool is_fuse() const { return is_fuse_; }
-  std::uint64_t size() const { return size_; }
-  const std::string& path() const { return path_; }
-
- private:
-  int fd_;
-  bool is_fuse_;
-  std::uint64_t size_;
-  std::string path_;
-};
-
 // One read on its way. Kept alive by whoever works on it, so that an abandoned read (a deadline, a
 // stop) never writes into memory that has another owner by then.
 struct read_op {
-  read_op(const asio::any_io_executor& executor, std::shared_ptr<const open_file> of, buffer to)
+  read_op(const asio::any_io_executor& executor, std::shared_ptr<open_file> of, buffer to)
       : file(std::move(of)), into(std::move(to)), timer(executor) {}
 
-  std::shared_ptr<const open_file> file;
+  std::shared_ptr<open_file> file;
   buffer into;
   std::uint64_t file_offset = 0;
   std::size_t buffer_offset = 0;
   std::size_t size = 0;
   int outcome = 0;  // bytes read, or -errno
   bool finished = false;
+  bool apart = false;        // not to be joined with the reads before it into one call
   asio::steady_timer timer;  // the deadline; cancelled when finished
 
   void finish(int how) {
@@ -67,12 +45,14 @@ class block_io {
  public:
   virtual ~block_io() = default;
 
-  // Reads `size` bytes at `offset` of `file` into the front of `into`. Short reads, EINTR and
-  // EAGAIN are gone on with; fewer bytes than asked for means that the file ended. Fails with
-  // io_failed (EIO), or timed_out when nothing at all moved for `patience`.
-  awaitable<result<std::size_t>> read_at(std::shared_ptr<const open_file> file,
-                                         std::uint64_t offset, std::size_t size, buffer into,
-                                         steady_clock::duration patience);
+  // Reads `size` bytes at `offset` of `file`, which has its descriptor, into the front of `into`.
+  // Short reads, EINTR and EAGAIN are gone on with; fewer bytes than asked for means that the file
+  // ended. Fails with io_failed (EIO), or timed_out when nothing at all moved for `patience`.
+  //
+  // Adjacent reads that are asked for together may reach the device as one, unless `apart`.
+  awaitable<result<std::size_t>> read_at(std::shared_ptr<open_file> file, std::uint64_t offset,
+                                         std::size_t size, buffer into,
+                                         steady_clock::duration patience, bool apart = false);
 
   // "uring" or "pread".
   virtual std::string_view name() const = 0;

@@ -48,6 +48,8 @@ std::string_view kind_name(errc kind) {
       return "no_samples";
     case errc::no_memory:
       return "no_memory";
+    case errc::no_descriptors:
+      return "no_descriptors";
     case errc::bad_state:
       return "bad_state";
     case errc::integrity:
@@ -83,6 +85,7 @@ int exit_code(errc kind) {
     case errc::http_status:
     case errc::protocol:
     case errc::io_failed:
+    case errc::no_descriptors:
       return 4;
     case errc::changed:
     case errc::truncated:

@@ -33,6 +33,7 @@ enum class errc : std::uint8_t {
   missing_field,     // a sample without the field asked for
   no_samples,        // an epoch without a single sample
   no_memory,         // the budget is too small for the plan
+  no_descriptors,    // the process may not open more files
   bad_state,         // a saved state that does not fit the plan
   integrity,         // counts or digests that do not add up
   peer_lost,         // another rank of the job is gone

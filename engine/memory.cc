@@ -21,7 +21,8 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr std::size_t mapped_from = 1_MiB;
+constexpr std::size_t mapped_from = 64_KiB;
+constexpr std::size_t huge_page = 2_MiB;
 
 std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
@@ -31,12 +32,9 @@ std::size_t round_up(std::size_t size, std::size_t unit) {
 class page_allocator final : public host_allocator {
  public:
   std::byte* allocate(std::size_t size) override {
-    if (size >= mapped_from) {
-      void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (p == MAP_FAILED) throw std::bad_alloc();
-      return static_cast<std::byte*>(p);
-    }
-    void* p = std::aligned_alloc(64, round_up(size, 64));
+    if (size >= mapped_from) return size % huge_page == 0 ? map_huge(size) : map(size);
+    const std::size_t alignment = size >= page ? page : 64;  // whole pages: for direct reads
+    void* p = std::aligned_alloc(alignment, round_up(size, alignment));
     if (p == nullptr) throw std::bad_alloc();
     return static_cast<std::byte*>(p);
   }
@@ -47,13 +45,34 @@ class page_allocator final : public host_allocator {
       std::free(data);
     }
   }
+
+ private:
+  static std::byte* map(std::size_t size) {
+    void* p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) throw std::bad_alloc();
+    return static_cast<std::byte*>(p);
+  }
+  // One fault and one pinned page in place of 512 of each (docs/decisions.md, 15).
+  static std::byte* map_huge(std::size_t size) {
+    std::byte* p = map(size + huge_page);
+    const auto address = reinterpret_cast<std::uintptr_t>(p);
+    const std::size_t before = (huge_page - address % huge_page) % huge_page;
+    if (before > 0) munmap(p, before);
+    munmap(p + before + size, huge_page - before);
+    madvise(p + before, size, MADV_HUGEPAGE);
+    return p + before;
+  }
 };
 
 struct waiter {
   std::size_t size;
   asio::steady_timer timer;  // expires never; cancelled when it is this waiter's turn
-  buffer given;
+  bool given = false;
 };
+
+std::size_t charge_of(std::size_t size) {
+  return size >= mapped_from ? round_up(size, page) : std::max<std::size_t>(size, 1);
+}
 
 }  // namespace
 
@@ -67,8 +86,9 @@ struct memory_share::state {
 
   std::mutex mutex;
   host_allocator& allocator;
-  std::size_t in_use = 0;  // guarded by mutex, like everything below
-  std::size_t idle = 0;
+  std::size_t charged = 0;  // guarded by mutex, like everything below
+  std::size_t taken = 0;    // of it: memory that is in use
+  std::size_t idle = 0;     // memory kept for the next
   std::map<std::size_t, std::vector<std::byte*>> idle_by_size;
   std::deque<std::shared_ptr<waiter>> waiting;
 
@@ -94,76 +114,97 @@ memory_share::~memory_share() {
 
 std::size_t memory_share::in_use() const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->in_use;
+  return state_->charged;
 }
 
-// Mutex held. `size` has been found to fit.
+// Mutex held; `size` is charged already.
 buffer memory_share::take(std::size_t size) {
   state& s = *state_;
-  const std::size_t charged =
-      size >= mapped_from ? round_up(size, page) : std::max<std::size_t>(size, 1);
+  const std::size_t needed = charge_of(size);
   std::byte* data = nullptr;
-  if (auto it = s.idle_by_size.find(charged); it != s.idle_by_size.end() && !it->second.empty()) {
+  if (auto it = s.idle_by_size.find(needed); it != s.idle_by_size.end() && !it->second.empty()) {
     data = it->second.back();
     it->second.pop_back();
-    s.idle -= charged;
+    s.idle -= needed;
   } else {
-    if (s.in_use + s.idle + charged > limit_) {
-      s.drop_idle(limit_ - std::min(limit_, s.in_use + charged));
+    if (s.taken + s.idle + needed > limit_) {
+      s.drop_idle(limit_ - std::min(limit_, s.taken + needed));
     }
-    data = s.allocator.allocate(charged);
+    data = s.allocator.allocate(needed);
   }
-  s.in_use += charged;
-  auto give_back = [self = shared_from_this(), charged](block* b) {
-    std::deque<std::shared_ptr<waiter>> ready;
+  s.taken += needed;
+  auto give_back = [self = shared_from_this(), needed](block* b) {
     {
       state& st = *self->state_;
       const std::scoped_lock lock(st.mutex);
-      if (charged >= mapped_from) {
-        st.idle_by_size[charged].push_back(b->data);
-        st.idle += charged;
+      if (needed >= mapped_from) {
+        st.idle_by_size[needed].push_back(b->data);
+        st.idle += needed;
       } else {
-        st.allocator.release(b->data, charged);
+        st.allocator.release(b->data, needed);
       }
-      st.in_use -= charged;
-      while (!st.waiting.empty() && st.in_use + st.waiting.front()->size <= self->limit_) {
-        st.waiting.front()->given = self->take(st.waiting.front()->size);
-        ready.push_back(std::move(st.waiting.front()));
-        st.waiting.pop_front();
-      }
+      st.taken -= needed;
     }
     delete b;
-    // A timer belongs to its I/O thread, and a block may be dropped on any thread.
-    for (auto& w : ready) {
-      auto executor = w->timer.get_executor();
-      asio::post(executor, [w = std::move(w)] { w->timer.cancel(); });
-    }
+    self->uncharge(needed);
   };
   return buffer(std::shared_ptr<block>(new block{data, size}, std::move(give_back)));
 }
 
+void memory_share::uncharge(std::size_t size) {
+  std::deque<std::shared_ptr<waiter>> ready;
+  {
+    state& s = *state_;
+    const std::scoped_lock lock(s.mutex);
+    s.charged -= size;
+    while (!s.waiting.empty() && s.charged + s.waiting.front()->size <= limit_) {
+      s.waiting.front()->given = true;
+      s.charged += s.waiting.front()->size;
+      ready.push_back(std::move(s.waiting.front()));
+      s.waiting.pop_front();
+    }
+  }
+  // A timer belongs to its I/O thread, and memory may be given back on any thread.
+  for (auto& w : ready) {
+    auto executor = w->timer.get_executor();
+    asio::post(executor, [w = std::move(w)] { w->timer.cancel(); });
+  }
+}
+
 buffer memory_share::try_acquire(std::size_t size) {
-  const std::scoped_lock lock(state_->mutex);
-  if (!state_->waiting.empty() || state_->in_use + round_up(size, page) > limit_) return {};
+  state& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  const std::size_t needed = charge_of(size);
+  if (!s.waiting.empty() || s.charged + needed > limit_) return {};
+  s.charged += needed;
   return take(size);
 }
 
 awaitable<result<buffer>> memory_share::acquire(std::size_t size) {
-  const std::size_t needed = size >= mapped_from ? round_up(size, page) : size;
-  if (needed > limit_) {
+  auto reserved = co_await reserve(charge_of(size));
+  if (!reserved) co_return reserved.error();
+  co_return reserved->take(size);
+}
+
+awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size) {
+  if (size > limit_) {
     co_return error(errc::no_memory, fmt::format("{} asked for {}, the share for '{}' is {}", name_,
-                                                 format_bytes(needed), name_, format_bytes(limit_)))
+                                                 format_bytes(size), name_, format_bytes(limit_)))
         .hint("raise MILLRACE_MEMORY")
         .skippable();
   }
   auto executor = co_await asio::this_coro::executor;
   std::shared_ptr<waiter> mine;
   {
-    const std::scoped_lock lock(state_->mutex);
-    if (state_->waiting.empty() && state_->in_use + needed <= limit_) co_return take(size);
-    mine = std::make_shared<waiter>(
-        needed, asio::steady_timer(executor, steady_clock::time_point::max()), buffer{});
-    state_->waiting.push_back(mine);
+    state& s = *state_;
+    const std::scoped_lock lock(s.mutex);
+    if (s.waiting.empty() && s.charged + size <= limit_) {
+      s.charged += size;
+      co_return memory_reservation(shared_from_this(), size);
+    }
+    mine = std::make_shared<waiter>(size,
+                                    asio::steady_timer(executor, steady_clock::time_point::max()));
+    s.waiting.push_back(mine);
   }
   co_await mine->timer.async_wait(no_throw);
   {
@@ -171,7 +212,24 @@ awaitable<result<buffer>> memory_share::acquire(std::size_t size) {
     if (!mine->given) std::erase(state_->waiting, mine);
   }
   if (!mine->given) co_return error(errc::stopped, "stopped while waiting for memory");
-  co_return std::move(mine->given);
+  co_return memory_reservation(shared_from_this(), size);
+}
+
+memory_reservation& memory_reservation::operator=(memory_reservation&& other) noexcept {
+  std::swap(share_, other.share_);
+  std::swap(left_, other.left_);
+  return *this;
+}
+
+memory_reservation::~memory_reservation() {
+  if (left_ > 0) share_->uncharge(left_);
+}
+
+buffer memory_reservation::take(std::size_t size) {
+  const std::scoped_lock lock(share_->state_->mutex);
+  buffer taken = share_->take(size);
+  left_ -= charge_of(size);
+  return taken;
 }
 
 std::shared_ptr<memory_share> memory_plan::share(std::string name, std::size_t least,

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/async.h"
@@ -21,10 +22,34 @@ class host_allocator {
 };
 host_allocator& default_host_allocator();
 
+class memory_share;
+
+// Memory that is charged to a share and not yet taken. Gives back what is left of it. Movable; one
+// thread at a time.
+class memory_reservation {
+ public:
+  memory_reservation() = default;
+  memory_reservation(std::shared_ptr<memory_share> of, std::size_t size)
+      : share_(std::move(of)), left_(size) {}
+  memory_reservation(memory_reservation&& other) noexcept
+      : share_(std::move(other.share_)), left_(std::exchange(other.left_, 0)) {}
+  memory_reservation& operator=(memory_reservation&& other) noexcept;
+  ~memory_reservation();
+
+  // `size` bytes of it: at most what is left, rounded as the share rounds (whole pages from 64 KiB
+  // on).
+  buffer take(std::size_t size);
+  std::size_t left() const { return left_; }
+
+ private:
+  std::shared_ptr<memory_share> share_;
+  std::size_t left_ = 0;
+};
+
 // A part of the budget that belongs to one use, so that no use can starve another (that is what
 // makes a deadlock impossible: each use can finish with its own share).
 //
-// Thread-safe. Freed blocks of 1 MiB and more are kept for the next request of the same size,
+// Thread-safe. Freed blocks of 64 KiB and more are kept for the next request of the same size,
 // the most recently freed one first, because its lines may still be in the cache.
 class memory_share : public std::enable_shared_from_this<memory_share> {
  public:
@@ -36,6 +61,9 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   // Waits, first come first served, until `size` bytes are free. Fails at once with no_memory when
   // `size` is above the limit: such a request could never be met.
   awaitable<result<buffer>> acquire(std::size_t size);
+  // The same for the right to as much, without the memory itself: for those who wait for something
+  // else next. What is taken later is then the memory that was freed last.
+  awaitable<result<memory_reservation>> reserve(std::size_t size);
   // The same without waiting: an empty buffer when the memory is not there or others wait.
   buffer try_acquire(std::size_t size);
 
@@ -46,8 +74,10 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   const std::string& name() const { return name_; }
 
  private:
+  friend class memory_reservation;
   struct state;
   buffer take(std::size_t size);
+  void uncharge(std::size_t size);
 
   std::string name_;
   std::size_t limit_;

@@ -1,25 +1,51 @@
 #pragma once
 
+#include <deque>
+#include <list>
+#include <memory>
+#include <vector>
+
 #include "engine/block_io.h"
 #include "engine/io_thread.h"
 #include "engine/worker_pool.h"
 
 namespace millrace {
 
-// Blocking pread calls on a few threads of their own: for hosts without io_uring, and for FUSE.
+// Blocking preadv calls on a few threads of their own: for hosts without io_uring, and for FUSE.
+//
+// Adjacent reads of a file form a run, which one thread at a time serves with as few calls as
+// possible: pieces of one large read reach the device in order and together.
 class pread_io final : public block_io {
  public:
   explicit pread_io(io_thread& home)
-      : home_(home), pool_("mr-pread", threads, io_thread::max_tasks) {}
+      : home_(home),
+        here_(std::make_shared<pread_io*>(this)),
+        pool_("mr-pread", threads, io_thread::max_tasks) {}
   std::string_view name() const override { return "pread"; }
 
   void submit(std::shared_ptr<read_op> op) override;
   // A pread under way cannot be called back; its buffer stays alive until it returns.
-  void cancel(read_op&) override {}
+  void cancel(read_op& op) override;
 
  private:
+  class call;
+  struct run {
+    std::shared_ptr<open_file> file;
+    std::uint64_t end = 0;
+    std::deque<std::shared_ptr<read_op>> waiting;
+    bool under_way = false;
+  };
+  using run_list = std::list<run>;
+
+  void start_runs();
+  void start(run_list::iterator which);
+  void ended(run_list::iterator which);
+
   static constexpr int threads = 4;
   io_thread& home_;
+  std::shared_ptr<pread_io*> here_;  // calls may come back after this object has gone
+  run_list runs_;
+  bool start_posted_ = false;
   worker_pool pool_;
 };
 

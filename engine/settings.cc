@@ -29,10 +29,28 @@ constexpr std::array table = {
             "threads that run the coroutines, each with its own ring"},
     setting{"MILLRACE_IO", choice, "auto", 0, 0, "auto|uring|pread",
             "how files are read (auto: io_uring where the kernel allows it)"},
-    setting{"MILLRACE_READ_EXTENT", bytes, "4M", 64 * KiB, 1024 * MiB, "",
+    setting{"MILLRACE_READ_CHUNK", bytes, "2M", 4 * KiB, 64 * MiB, "",
             "bytes of one read of a file, and of one buffer of an HTTP body"},
-    setting{"MILLRACE_READ_AHEAD", integer, "2", 1, 64, "",
-            "extents per open shard that are read ahead of the one in use"},
+    setting{"MILLRACE_READ_AHEAD", integer, "8", 1, 1024, "",
+            "chunks per open shard that are under way or ready beyond the one in use"},
+    setting{"MILLRACE_READ_DEPTH", integer, "auto", 1, 4096, "",
+            "chunks under way at once on a device that has no gate (auto: by measurement)"},
+    setting{"MILLRACE_DIRECT", choice, "auto", 0, 0, "auto|on|off",
+            "read past the page cache (auto: what will not stay in it)"},
+    setting{"MILLRACE_DROP_CACHE", choice, "off", 0, 0, "on|off",
+            "give back the page cache of what was read through it"},
+    setting{"MILLRACE_SPINDLES", integer, "auto", 1, 1024, "",
+            "disks that one large read keeps busy; set: the files are on rotational disks"},
+    setting{"MILLRACE_SERIALIZE", choice_or_integer, "auto", 1, 1024, "auto|off",
+            "large reads at once on a rotational device (auto: 1 on rotational disks, else any)"},
+    setting{"MILLRACE_READ_EXTENT", bytes, "auto", 64 * KiB, 1024 * MiB, "",
+            "bytes of one turn at a rotational device (auto: 16M or more, by its measured seeks)"},
+    setting{"MILLRACE_GATE_DIR", text, "auto", 0, 0, "",
+            "where processes take turns (auto: /run/lock, /dev/shm or /tmp)"},
+    setting{"MILLRACE_GATE_PATIENCE", seconds, "5", 0.01, 3600, "",
+            "seconds without motion at a gate before a stopped process is passed by"},
+    setting{"MILLRACE_REGISTERED_BUFFERS", choice, "auto", 0, 0, "auto|off",
+            "pin read buffers for io_uring once (auto: as many as `ulimit -l` allows)"},
     setting{"MILLRACE_READ_TIMEOUT", seconds, "60", 0.001, 86400, "",
             "seconds that a disk may give nothing before its read fails"},
     setting{"MILLRACE_HTTP_CONNECT_TIMEOUT", seconds, "5", 0.001, 3600, "",
@@ -78,10 +96,15 @@ std::string written(setting_type type, double number) {
 
 std::string range_of(const setting& s) {
   if (s.type == choice) return "one of " + std::string(s.choices);
+  if (s.type == setting_type::text) return "a path";
+  if (s.type == choice_or_integer) {
+    return fmt::format("one of {}, or from {} to {}", s.choices, s.least, s.most);
+  }
   return fmt::format("{}from {} to {}", s.initial == "auto" ? "auto, or " : "",
                      written(s.type, s.least), written(s.type, s.most));
 }
 
+// Zero stands for "auto", or for whatever a choice or a text means.
 bool is_choice(const setting& s, std::string_view text) {
   return !text.empty() && text.find('|') == std::string_view::npos &&
          fmt::format("|{}|", s.choices).find(fmt::format("|{}|", text)) != std::string::npos;
@@ -90,6 +113,8 @@ bool is_choice(const setting& s, std::string_view text) {
 // The number that `text` stands for; nullopt when it is none of the setting's values.
 std::optional<double> parse(const setting& s, const std::string& text) {
   if (s.type == choice) return is_choice(s, text) ? std::optional(0.0) : std::nullopt;
+  if (s.type == setting_type::text) return text.empty() ? std::nullopt : std::optional(0.0);
+  if (s.type == choice_or_integer && is_choice(s, text)) return 0.0;
   if (text == "auto") return s.initial == "auto" ? std::optional(0.0) : std::nullopt;
   double number = 0;
   if (s.type == bytes) {
@@ -100,7 +125,7 @@ std::optional<double> parse(const setting& s, const std::string& text) {
     char* end = nullptr;
     number = std::strtod(text.c_str(), &end);
     if (text.empty() || *end != '\0') return std::nullopt;
-    if (s.type == integer && number != static_cast<double>(static_cast<long long>(number))) {
+    if (s.type != seconds && number != static_cast<double>(static_cast<long long>(number))) {
       return std::nullopt;
     }
   }

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-enum class setting_type { bytes, integer, seconds, choice };
+enum class setting_type { bytes, integer, seconds, choice, choice_or_integer, text };
 
 // One MILLRACE_ variable.
 struct setting {
@@ -37,7 +37,7 @@ class settings {
   // As set or, where it is not set, its initial value. `name` must be in the table.
   const std::string& text(std::string_view name) const;
   bool is_set(std::string_view name) const;
-  // 0 for "auto".
+  // 0 for "auto", and for a choice where there could be a number.
   std::size_t bytes(std::string_view name) const;
   int integer(std::string_view name) const;
   std::chrono::milliseconds seconds(std::string_view name) const;

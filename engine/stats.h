@@ -1,5 +1,8 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,6 +19,37 @@ struct stage_stats {
   double busy = 0;            // working, or waiting for what it asked of the pool
   double waiting_input = 0;   // for the stage before it
   double waiting_output = 0;  // for the stage behind it to ask
+};
+
+// How long single operations took: counts in classes an eighth of a power of two wide, so a
+// percentile is right within 9 %.
+class latency_histogram {
+ public:
+  void add(double seconds) {
+    const double microseconds = std::max(1.0, seconds * 1e6);
+    const auto at = static_cast<std::size_t>(std::log2(microseconds) * 8);
+    ++counts_[std::min(at, counts_.size() - 1)];
+    ++count_;
+    most_ = std::max(most_, seconds);
+  }
+  // In seconds; 0 when nothing was counted. `share` in [0, 1].
+  double percentile(double share) const {
+    double left = share * static_cast<double>(count_);
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      left -= static_cast<double>(counts_[i]);
+      if (counts_[i] > 0 && left <= 0) {
+        return std::min(most_, std::exp2(static_cast<double>(i + 1) / 8) * 1e-6);
+      }
+    }
+    return most_;
+  }
+  double most() const { return most_; }
+  std::uint64_t count() const { return count_; }
+
+ private:
+  std::array<std::uint64_t, 256> counts_{};
+  std::uint64_t count_ = 0;
+  double most_ = 0;
 };
 
 // Totals of one run. A snapshot: copy it freely.

@@ -6,105 +6,99 @@
 
 #include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <fstream>
 
 #include "engine/offload.h"
+#include "io/file_reader.h"
 #include "io/read_ahead.h"
 
 namespace millrace {
 namespace {
 
-using queue = read_ahead_source::queue;
+using opened = result<std::unique_ptr<byte_source>>;
 
-awaitable<void> read_extents(source_context context, std::shared_ptr<const open_file> file,
-                             std::uint64_t offset, std::shared_ptr<queue> ahead) {
-  extent_ramp extents(context.options.extent_bytes);
-  while (offset < file->size()) {
-    const auto size =
-        static_cast<std::size_t>(std::min<std::uint64_t>(extents.next(), file->size() - offset));
-    auto extent = co_await context.memory->acquire(size);
-    if (!extent) co_return ahead->fail(extent.error());
-    const auto got = co_await context.io.files().read_at(file, offset, size, *extent,
-                                                         context.options.read_timeout);
-    if (!got) co_return ahead->fail(got.error());
-    if (*got < size) {
-      co_return ahead->fail(
-          error(errc::changed, fmt::format("the file shrank while it was read: it had {} bytes "
-                                           "when it was opened",
-                                           file->size()))
-              .at(file->path())
-              .offset(offset + *got)
-              .skippable()
-              .hint("do not rewrite shards in use; write a new name and rename"));
-    }
-    context.counters.bytes += size;
-    const auto taken = co_await ahead->push(std::move(*extent).freeze(size));
-    if (!taken || !*taken) co_return;
-    offset += size;
+class file_source final : public byte_source {
+ public:
+  file_source(std::shared_ptr<read_window> window, scope::task reader)
+      : window_(std::move(window)), reader_(std::move(reader)) {}
+  ~file_source() override { window_->stop(); }
+  file_source(const file_source&) = delete;
+  file_source& operator=(const file_source&) = delete;
+
+  awaitable<result<bytes>> read() override { return window_->take(); }
+
+ private:
+  std::shared_ptr<read_window> window_;
+  scope::task reader_;
+};
+
+// What the page cache can come to hold: the memory that nobody needs, with room for the rest of
+// the process.
+std::uint64_t page_cache_room() {
+  std::ifstream in("/proc/meminfo");
+  std::uint64_t kib = 0;
+  for (std::string word; in >> word;) {
+    if (word == "MemAvailable:") in >> kib;
   }
-  ahead->close();
+  const std::uint64_t allowed = 4 * static_cast<std::uint64_t>(default_memory_bytes());
+  return std::min<std::uint64_t>(kib * 1024, std::max<std::uint64_t>(allowed, 1)) / 4 * 3;
 }
 
-std::unique_ptr<byte_source> start_reading(source_context context,
-                                           std::shared_ptr<const open_file> file,
-                                           std::uint64_t offset) {
-  // One extent is under way while the queue is full: read_ahead extents in all.
-  const auto capacity = static_cast<std::size_t>(std::max(1, context.options.read_ahead - 1));
-  auto ahead = std::make_shared<queue>(context.io.executor(), capacity);
-  auto source = std::make_unique<read_ahead_source>(ahead);
-  scope& tasks = context.tasks;
-  source->produced_by(tasks.spawn_stoppable(
-      read_extents(std::move(context), std::move(file), offset, std::move(ahead))));
-  return source;
+// Direct reads leave out a copy and keep the page cache for others; but what is in the cache comes
+// from there faster than from any disk, and so does, from the second epoch on, what will stay.
+bool reads_directly(const open_file& file, const source_options& options) {
+  if (options.direct != direct_reads::automatic) return options.direct == direct_reads::always;
+  constexpr double mostly = 0.5;
+  if (file.cached_share().value_or(0) > mostly) return false;
+  return options.working_set_bytes == 0 || options.working_set_bytes > page_cache_room();
 }
+
+awaitable<void> run_reader(std::shared_ptr<file_reader> reader) {
+  co_await reader->run();
+}
+
+awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context context,
+                            std::string path, std::uint64_t offset) {
+  auto file = co_await open_readable(std::move(disks), context, path);
+  if (!file) co_return file.error();
+  const std::uint64_t size = (*file)->file->size();
+  if (offset > size) {
+    co_return error(errc::changed, fmt::format("the file has only {} bytes", size))
+        .at(path)
+        .offset(offset)
+        .skippable()
+        .hint("the shard was replaced since the state was saved");
+  }
+  co_return read_range(std::move(context), std::move(*file), offset, size);
+}
+
+using queue = read_ahead_source::queue;
 
 awaitable<void> read_pipe(source_context context,
                           std::shared_ptr<asio::posix::stream_descriptor> pipe,
                           std::shared_ptr<queue> ahead) {
   for (;;) {
-    auto extent = co_await context.memory->acquire(context.options.extent_bytes);
-    if (!extent) co_return ahead->fail(extent.error());
+    auto chunk = co_await context.memory->acquire(context.options.chunk_bytes);
+    if (!chunk) co_return ahead->fail(chunk.error());
     const auto [failed, got] =
-        co_await pipe->async_read_some(asio::buffer(extent->data(), extent->size()), no_throw);
+        co_await pipe->async_read_some(asio::buffer(chunk->data(), chunk->size()), no_throw);
     if (failed == asio::error::eof) break;
     if (failed) {
       co_return ahead->fail(
           error(errc::io_failed, "cannot read standard input").at("-").cause(failed.value()));
     }
     context.counters.bytes += got;
-    const auto taken = co_await ahead->push(std::move(*extent).freeze(got));
+    const auto taken = co_await ahead->push(std::move(*chunk).freeze(got));
     if (!taken || !*taken) co_return;
   }
   ahead->close();
 }
 
-}  // namespace
-
-awaitable<result<std::unique_ptr<byte_source>>> open_file_source(source_context context,
-                                                                 std::string /*text*/, url where,
-                                                                 std::uint64_t offset) {
-  ++context.counters.requests;
-  // Opening looks names up on the device, which may take its time: not on the spine.
-  const auto open = [path = where.path] { return open_file::open(path); };
-  auto file = co_await offload(context.io, context.threads.cpu(), open);
-  if (!file) co_return file.error();
-  if (offset > (*file)->size()) {
-    co_return error(errc::changed, fmt::format("the file has only {} bytes", (*file)->size()))
-        .at(where.path)
-        .offset(offset)
-        .skippable()
-        .hint("the shard was replaced since the state was saved");
-  }
-  co_return start_reading(std::move(context), std::move(*file), offset);
-}
-
-awaitable<result<std::unique_ptr<byte_source>>> open_stdin_source(source_context context,
-                                                                  std::string text, url where,
-                                                                  std::uint64_t offset) {
+awaitable<opened> open_stdin(std::shared_ptr<disk_table> disks, source_context context,
+                             std::uint64_t offset) {
   struct stat info{};
   if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) {
-    where.path = "/dev/stdin";
-    co_return co_await open_file_source(std::move(context), std::move(text), std::move(where),
-                                        offset);
+    co_return co_await open_path(std::move(disks), std::move(context), "/dev/stdin", offset);
   }
   if (offset > 0) {
     co_return error(errc::unsupported, "standard input cannot be resumed")
@@ -125,6 +119,53 @@ awaitable<result<std::unique_ptr<byte_source>>> open_stdin_source(source_context
   source->produced_by(
       tasks.spawn_stoppable(read_pipe(std::move(context), std::move(pipe), std::move(ahead))));
   co_return std::unique_ptr<byte_source>(std::move(source));
+}
+
+}  // namespace
+
+awaitable<result<std::shared_ptr<readable_file>>> open_readable(std::shared_ptr<disk_table> disks,
+                                                                const source_context& context,
+                                                                std::string path) {
+  ++context.counters.requests;
+  auto file = co_await disks->files.open(context.threads, context.io, std::move(path));
+  if (!file) co_return file.error();
+  auto made = std::make_shared<readable_file>(disks, std::move(*file));
+  made->device = co_await disks->of(context.threads, context.io, *made->file);
+  if (reads_directly(*made->file, context.options)) made->file->read_directly();
+  co_return made;
+}
+
+std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<readable_file> from,
+                                        std::uint64_t offset, std::uint64_t end) {
+  const auto window = std::make_shared<read_window>(context.io.executor());
+  scope& tasks = context.tasks;
+  auto reader =
+      std::make_shared<file_reader>(std::move(context), std::move(from), offset, end, window);
+  auto task = tasks.spawn_stoppable(run_reader(std::move(reader)));
+  return std::make_unique<file_source>(window, std::move(task));
+}
+
+source_factory file_source_factory(std::shared_ptr<disk_table> disks) {
+  return [disks](source_context context, std::string /*text*/, url where, std::uint64_t offset) {
+    return open_path(disks, std::move(context), std::move(where.path), offset);
+  };
+}
+
+source_factory stdin_source_factory(std::shared_ptr<disk_table> disks) {
+  return [disks](source_context context, std::string /*text*/, url /*where*/,
+                 std::uint64_t offset) { return open_stdin(disks, std::move(context), offset); };
+}
+
+source_memory file_memory(const source_options& options, const std::string& path) {
+  const std::size_t chunk = options.chunk_bytes;
+  source_memory need{2 * chunk, (1 + static_cast<std::size_t>(options.read_ahead)) * chunk};
+  const auto found = storage_of(path);
+  if (!found) return need;  // opening it will say so
+  const storage on = with_overrides(*found, options);
+  if (gate_permits(on, options) == 0) return need;
+  const std::size_t extent = extent_controller(on, options.extent_bytes).wanted();
+  need.most = std::max(need.most, 2 * extent + 2 * chunk);
+  return need;
 }
 
 }  // namespace millrace

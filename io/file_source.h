@@ -1,18 +1,28 @@
 #pragma once
 
+#include <memory>
+
+#include "io/disk.h"
 #include "io/source.h"
 
 namespace millrace {
 
-// A regular file, read ahead in extents (options.extent_bytes) through the I/O thread's block_io.
-// Its size is taken at open: a file that shrinks afterwards is an error (`changed`).
-awaitable<result<std::unique_ptr<byte_source>>> open_file_source(source_context context,
-                                                                 std::string text, url where,
-                                                                 std::uint64_t offset);
+// Opens a file, finds its device, and decides whether it is read past the page cache.
+awaitable<result<std::shared_ptr<readable_file>>> open_readable(std::shared_ptr<disk_table> disks,
+                                                                const source_context& context,
+                                                                std::string path);
+// Its bytes [offset, end), read ahead; `end` is at most the file's size.
+std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<readable_file> from,
+                                        std::uint64_t offset, std::uint64_t end);
+
+// Regular files, read ahead through the I/O thread's block_io (io/file_reader.h). A file's size is
+// taken at open: one that shrinks afterwards is an error (`changed`).
+source_factory file_source_factory(std::shared_ptr<disk_table> disks);
 
 // Standard input: as a file where it is one, else as a pipe read to its end.
-awaitable<result<std::unique_ptr<byte_source>>> open_stdin_source(source_context context,
-                                                                  std::string text, url where,
-                                                                  std::uint64_t offset);
+source_factory stdin_source_factory(std::shared_ptr<disk_table> disks);
+
+// What one open file needs: two chunks, and two extents where its device has a gate.
+source_memory file_memory(const source_options& options, const std::string& path);
 
 }  // namespace millrace

@@ -26,7 +26,7 @@ class fetcher {
                    .redirects = 5},
                   reinterpret_cast<std::uintptr_t>(ahead.get())),
         ahead_(std::move(ahead)),
-        extents_(context_.options.extent_bytes) {}
+        extents_(context_.options.chunk_bytes) {}
 
   awaitable<void> run() {
     for (;;) {

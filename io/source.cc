@@ -2,15 +2,31 @@
 
 #include <fmt/format.h>
 
+#include "io/disk.h"
 #include "io/file_source.h"
 #include "io/http_source.h"
 
 namespace millrace {
 
 source_options source_options::from(const settings& s) {
+  const auto text = [&](const char* name) { return s.text(name); };
+  const std::string serialize = text("MILLRACE_SERIALIZE");
+  const std::string direct = text("MILLRACE_DIRECT");
+  const std::string folder = text("MILLRACE_GATE_DIR");
   return {
-      .extent_bytes = s.bytes("MILLRACE_READ_EXTENT"),
+      .chunk_bytes = s.bytes("MILLRACE_READ_CHUNK"),
       .read_ahead = s.integer("MILLRACE_READ_AHEAD"),
+      .read_depth = s.integer("MILLRACE_READ_DEPTH"),
+      .direct = direct == "on"    ? direct_reads::always
+                : direct == "off" ? direct_reads::never
+                                  : direct_reads::automatic,
+      .drop_cache = text("MILLRACE_DROP_CACHE") == "on",
+      .spindles = s.integer("MILLRACE_SPINDLES"),
+      .serialize =
+          serialize == "auto" ? std::nullopt : std::optional(s.integer("MILLRACE_SERIALIZE")),
+      .extent_bytes = s.bytes("MILLRACE_READ_EXTENT"),
+      .gate_folder = folder == "auto" ? "" : folder,
+      .gate_patience = s.seconds("MILLRACE_GATE_PATIENCE"),
       .read_timeout = s.seconds("MILLRACE_READ_TIMEOUT"),
       .http_connect_timeout = s.seconds("MILLRACE_HTTP_CONNECT_TIMEOUT"),
       .http_first_byte_timeout = s.seconds("MILLRACE_HTTP_FIRST_BYTE_TIMEOUT"),
@@ -18,6 +34,13 @@ source_options source_options::from(const settings& s) {
       .http_attempts = s.integer("MILLRACE_HTTP_ATTEMPTS"),
       .http_backoff = s.seconds("MILLRACE_HTTP_BACKOFF"),
   };
+}
+
+source_memory memory_for(const source_options& options, const std::string& url) {
+  const auto where = parse_url(url);
+  if (where && where->scheme == "file") return file_memory(options, where->path);
+  const auto ahead = static_cast<std::size_t>(options.read_ahead);
+  return {2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
 }
 
 void source_registry::add(std::string scheme, source_factory factory) {
@@ -42,10 +65,11 @@ awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_con
   co_return co_await found->second(std::move(context), std::move(text), std::move(*where), offset);
 }
 
-source_registry standard_sources() {
+source_registry standard_sources(io_thread& io, const source_options& options) {
   source_registry made;
-  made.add("file", open_file_source);
-  made.add("-", open_stdin_source);
+  const auto disks = std::make_shared<disk_table>(io.executor(), options);
+  made.add("file", file_source_factory(disks));
+  made.add("-", stdin_source_factory(disks));
   made.add("http", http_source_factory(make_http_client()));
   return made;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/async.h"
@@ -13,6 +14,7 @@
 #include "engine/runtime.h"
 #include "engine/scope.h"
 #include "engine/settings.h"
+#include "engine/stats.h"
 #include "io/url.h"
 
 namespace millrace {
@@ -27,30 +29,57 @@ class byte_source {
   virtual awaitable<result<bytes>> read() = 0;
 };
 
-// How bytes are fetched. Every field is also a MILLRACE_ variable.
+// Whether files are read past the page cache (docs/decisions.md, 14).
+enum class direct_reads {
+  automatic,  // what neither is in the page cache nor will stay there
+  always,     // where the file system can
+  never,
+};
+
+// How bytes are fetched. Every field is also a MILLRACE_ variable, but for working_set_bytes.
 struct source_options {
-  std::size_t extent_bytes = 4_MiB;  // one read; larger: fewer seeks, more memory per open shard
-  int read_ahead = 2;                // extents ready or under way beyond the one in use
+  std::size_t chunk_bytes = 2_MiB;  // one read, one buffer
+  int read_ahead = 8;               // chunks ready or under way beyond the one in use
+  int read_depth = 0;               // chunks under way on one device; 0: by measurement
+  direct_reads direct = direct_reads::automatic;
+  bool drop_cache = false;
+  int spindles = 0;              // 0: as found; else the files are on rotational disks
+  std::optional<int> serialize;  // extents at once through a gate; 0: no gate; unset: as found
+  std::size_t extent_bytes = 0;  // of one turn at a gate; 0: by measurement
+  std::string gate_folder;       // empty: /run/lock, /dev/shm or /tmp
+  std::chrono::milliseconds gate_patience{5'000};
   std::chrono::milliseconds read_timeout{60'000};
   std::chrono::milliseconds http_connect_timeout{5'000};
   std::chrono::milliseconds http_first_byte_timeout{10'000};
   std::chrono::milliseconds http_progress_timeout{10'000};  // for 64 KiB
   int http_attempts = 6;                                    // in a row without a byte gained
   std::chrono::milliseconds http_backoff{500};
+  // What the run reads, perhaps many times over. 0: unknown, or read once.
+  std::uint64_t working_set_bytes = 0;
 
   static source_options from(const settings& s);
-  // Memory one open source needs: at least two extents, and what its read-ahead can use.
-  std::size_t least_memory() const { return 2 * extent_bytes; }
-  std::size_t most_memory() const {
-    return (1 + static_cast<std::size_t>(read_ahead)) * extent_bytes;
-  }
 };
+
+// The memory that one open source needs, and the most that it can use.
+struct source_memory {
+  std::size_t least = 0;
+  std::size_t most = 0;
+};
+// Looks at the device that a file is on; other sources need the same wherever they are. Blocks
+// for as long as a stat() of the file takes.
+source_memory memory_for(const source_options& options, const std::string& url);
 
 // Counted by sources; one I/O thread only.
 struct source_counters {
   std::uint64_t bytes = 0;
   std::uint64_t requests = 0;
   std::uint64_t retries = 0;
+  std::uint64_t direct_bytes = 0;   // of bytes: past the page cache
+  std::uint64_t seeks_avoided = 0;  // at gates; see docs/decisions.md, 13
+  double gate_wait_s = 0;           // of all readers, added up
+  double memory_wait_s = 0;         // likewise
+  int most_depth = 0;               // chunks under way at once on one device
+  latency_histogram reads;          // of chunks
 };
 
 // What a source lives in. The referents outlive the source and its tasks.
@@ -79,8 +108,8 @@ class source_registry {
   std::map<std::string, source_factory, std::less<>> factories_;
 };
 
-// file:, "-" and http: for sources on one I/O thread, with a pool of kept-alive connections of its
-// own.
-source_registry standard_sources();
+// file:, "-" and http: for sources on the I/O thread `io`, with its own devices, open files and
+// kept-alive connections.
+source_registry standard_sources(io_thread& io, const source_options& options);
 
 }  // namespace millrace

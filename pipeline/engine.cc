@@ -23,7 +23,7 @@ engine::engine(const engine_options& options) : options_(options) {
   threads_ = std::make_unique<runtime>(runtime_options{
       .io_threads = options.io_threads, .cpu_threads = options.cpu_threads, .io = options.io});
   for (int i = 0; i < options.io_threads; ++i) {
-    registries_.push_back(standard_sources());
+    registries_.push_back(standard_sources(threads_->io(i), options_.source));
     if (options.add_sources) options.add_sources(registries_.back());
   }
 }

@@ -180,6 +180,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   // A lane without shards of its own has nothing to read and needs no memory.
   const std::size_t used =
       o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
+  const source_memory need = memory_for(run.source, plan.shards->front());
   std::vector<lane> lanes;
   const auto world = static_cast<std::size_t>(o.world_size);
   const std::size_t here = count / world;
@@ -193,8 +194,8 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
         .lanes = count,
         .lanes_here = here,
         .shards = plan.shards,
-        .reads = run.memory.share(name + " reads", has_shards ? run.source.least_memory() : 0,
-                                  has_shards ? run.source.most_memory() : 0),
+        .reads = run.memory.share(name + " reads", has_shards ? need.least : 0,
+                                  has_shards ? need.most : 0),
         .members = run.memory.share(name + " members", has_shards ? least_member_memory : 0,
                                     has_shards ? most_member_memory : 0)});
     made.epoch = o.first_epoch;

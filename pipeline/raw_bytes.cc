@@ -8,7 +8,8 @@ class raw_stream final : public stream<bytes> {
   raw_stream(run_context& run, std::vector<std::string> urls)
       : run_(run),
         urls_(std::move(urls)),
-        memory_(run.memory.share("reads", run.source.least_memory(), run.source.most_memory())) {}
+        need_(memory_for(run.source, urls_.empty() ? "-" : urls_.front())),
+        memory_(run.memory.share("reads", need_.least, need_.most)) {}
 
   awaitable<outcome> next() override {
     while (source_ || at_ < urls_.size()) {
@@ -37,6 +38,7 @@ class raw_stream final : public stream<bytes> {
  private:
   run_context& run_;
   std::vector<std::string> urls_;
+  source_memory need_;
   std::shared_ptr<memory_share> memory_;
   std::size_t at_ = 0;
   std::unique_ptr<byte_source> source_;

@@ -128,7 +128,7 @@ class Reading(unittest.TestCase):
         self.assertEqual(self.digest(path), self.expected)
         self.assertEqual(self.digest(f"file:{path}"), self.expected)
         self.assertEqual(self.digest(path, env={"MILLRACE_IO": "pread"}), self.expected)
-        self.assertEqual(self.digest(path, env={"MILLRACE_READ_EXTENT": "64K"}), self.expected)
+        self.assertEqual(self.digest(path, env={"MILLRACE_READ_CHUNK": "64K"}), self.expected)
         (self.folder / "list").write_text(f"# shards\n{path}\n")
         self.assertEqual(self.digest(f"@{self.folder}/list"), self.expected)
         (self.folder / "a.tgz").write_bytes(gzip.compress(path.read_bytes()))

@@ -55,7 +55,7 @@ TEST_P(BlockIo, StopsAtTheEndOfTheFile) {
   EXPECT_EQ(read(path, 1000, 10).size(), 0U);
 }
 
-awaitable<void> read_piece(block_io* files, std::shared_ptr<const open_file> file,
+awaitable<void> read_piece(block_io* files, std::shared_ptr<open_file> file,
                            std::uint64_t offset, buffer into, std::size_t* sum) {
   const auto got = co_await files->read_at(file, offset, into.size(), into, 10s);
   *sum += got.value();
@@ -117,7 +117,7 @@ class scripted_io final : public block_io {
 class ScriptedRead : public ::testing::Test {
  protected:
   result<std::size_t> read(scripted_io& device, steady_clock::duration patience = 10s) {
-    const auto file = std::make_shared<const open_file>(dup(0), "/disk/file", 100, false);
+    const auto file = std::make_shared<open_file>(dup(0), "/disk/file", 100, false);
     return run_on(threads_.io(0), device.read_at(file, 0, 100, share_->try_acquire(100), patience));
   }
   runtime threads_{{.cpu_threads = 1}};

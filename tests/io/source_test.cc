@@ -23,13 +23,14 @@ struct read_result {
   std::optional<error> failed;
 };
 
+constexpr std::size_t most_memory = 9 * 64_KiB;
+
 class Source : public ::testing::Test {
  protected:
   Source() { sources_.add("memory", memory_source_factory(store_)); }
 
   read_result read(const std::string& url, std::uint64_t offset = 0) {
-    auto memory =
-        std::make_shared<memory_share>("test", options_.most_memory(), default_host_allocator());
+    auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
     scope tasks(threads_.io(0).executor());
     read_result out;
     std::promise<void> done;
@@ -59,7 +60,7 @@ class Source : public ::testing::Test {
     }
   }
 
-  // Three extents of 64 KiB can be ahead; the rest of the file goes away meanwhile.
+  // Eight chunks of 64 KiB can be ahead; the rest of the file goes away meanwhile.
   awaitable<result<bytes>> read_while_it_shrinks(scope* tasks, std::shared_ptr<memory_share> memory,
                                                  std::string path) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
@@ -87,13 +88,13 @@ class Source : public ::testing::Test {
   }
 
   runtime threads_{{.cpu_threads = 2}};
-  source_options options_{.extent_bytes = 64_KiB,
+  source_options options_{.chunk_bytes = 64_KiB,
                           .http_progress_timeout = 200ms,
                           .http_attempts = 3,
                           .http_backoff = 1ms};
   source_counters counters_;
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(1000);
-  source_registry sources_ = standard_sources();
+  source_registry sources_ = standard_sources(threads_.io(0), options_);
   testing::shard_server server_;
   testing::temporary_folder folder_;
 };
@@ -110,8 +111,7 @@ TEST_F(Source, Files) {
 
 TEST_F(Source, AFileThatShrinksIsAnError) {
   const auto path = folder_.write("a.tar", numbered(1'000'000));
-  auto memory =
-      std::make_shared<memory_share>("test", options_.most_memory(), default_host_allocator());
+  auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
   scope tasks(threads_.io(0).executor());
   const auto last = run_on(threads_.io(0), read_while_it_shrinks(&tasks, memory, path));
   ASSERT_FALSE(last);

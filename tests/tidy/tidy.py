@@ -16,14 +16,15 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["engine", "io", "pipeline", "train", "cli", "tests", "examples", "include"]
+FOLDERS = ["engine", "io", "pipeline", "train", "bench", "cli", "tests", "examples", "include"]
 # What a folder may include besides itself.
 MAY_INCLUDE = {
+    "bench": ["engine", "io", "pipeline"],
     "engine": [],
     "io": ["engine"],
     "pipeline": ["engine", "io"],
     "train": ["engine", "io", "pipeline"],
-    "cli": ["engine", "io", "pipeline"],
+    "cli": ["engine", "io", "pipeline", "bench"],
     "include": ["engine", "io", "pipeline", "train"],
     "tests": FOLDERS + ["millrace"],
     "examples": ["millrace"],

@@ -52,7 +52,7 @@ class Determinism(TrainTest):
         with harness.Nginx(self.folder / "nginx", self.data) as server:
             remote = server.url + "/train-{000000..000005}.tar"
             cells = [("disk", None, {"MILLRACE_CPU_THREADS": "1"}),
-                     ("disk", None, {"MILLRACE_CPU_THREADS": "4", "MILLRACE_READ_EXTENT": "64K"}),
+                     ("disk", None, {"MILLRACE_CPU_THREADS": "4", "MILLRACE_READ_CHUNK": "64K"}),
                      ("disk", None, {"MILLRACE_IO": "pread", "MILLRACE_CPU_THREADS": "2"}),
                      ("http", remote, {"MILLRACE_CPU_THREADS": "2"})]
             losses = [steps(self.train(f"{i}", "--max-steps", 12, "--epochs", 1, shards=s, env=env))

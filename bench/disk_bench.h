@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "io/topology.h"
+#include "pipeline/engine.h"
+
+namespace millrace {
+
+struct disk_bench_options {
+  std::vector<std::string> paths;  // files, and folders for all the files in them
+  int streams = 0;                 // files read at once; 0: one for each file, 8 at most
+  double seconds = 10;
+  std::size_t random_bytes = 0;  // 0: files from their beginning to their end; else reads of so
+                                 // many bytes, at random multiples of it
+};
+
+// What the readers got. Rates in 10^6 bytes per second.
+struct disk_bench_report {
+  std::uint64_t files = 0;
+  std::uint64_t file_bytes = 0;
+  int streams = 0;
+  std::uint64_t bytes = 0;
+  double seconds = 0;
+  double cpu_seconds = 0;
+  std::vector<double> rate_over_time;  // one for each `interval_s`
+  double interval_s = 0.1;
+  latency_histogram reads;
+  std::uint64_t seeks_avoided = 0;
+  int depth = 0;              // chunks under way at most
+  double gate_wait_s = 0;     // of all streams
+  double memory_wait_s = 0;   // likewise: for the budget
+  double direct_share = 0;    // of the bytes: past the page cache
+  double cached_before = -1;  // share of the files' pages that was cached; -1: not known
+  std::vector<storage> devices;
+  std::string io;  // "uring" or "pread"
+  bool interrupted = false;
+
+  enum class kind { disk, page_cache, mixed, memory };
+  // Which of them the rate is one of: a figure from the page cache says nothing about a disk.
+  kind figure() const;
+  // The rate's limit, in words.
+  std::string limit(int cpus) const;
+  double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }
+};
+
+// Reads with the code that training reads with. Blocks for options.seconds; ends early when
+// `interrupted` becomes true. Throws `failure`.
+disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_options& what,
+                                 const std::atomic<bool>& interrupted);
+
+// All regular files below the folders of `paths`, and the files among them, sorted.
+std::vector<std::string> files_below(const std::vector<std::string>& paths);
+
+}  // namespace millrace

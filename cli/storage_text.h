@@ -1,0 +1,16 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "io/topology.h"
+
+namespace millrace::cli {
+
+// "md0 on /data (ext4): rotational, 4 spindles, chunk 512.0 KiB"
+std::string storage_line(const storage& s);
+// What it is made of, a line for each device, each below the one that it carries.
+std::string storage_tree(const storage& s);
+nlohmann::json storage_json(const storage& s);
+
+}  // namespace millrace::cli

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+// A regular file, open for reading. Its size is taken once, at open(): a file that ends before it
+// has shrunk, and reads past it are never asked for.
+//
+// Its descriptor may be closed while nobody reads and opened again, so that more files can be open
+// than descriptors are allowed. One I/O thread, except for open(), reopen() and cached_share().
+class open_file {
+ public:
+  // Fails with not_found, not_allowed, usage (not a regular file), no_descriptors, io_failed.
+  static result<std::shared_ptr<open_file>> open(const std::string& path);
+  open_file(int fd, std::string path, std::uint64_t size, bool is_fuse)
+      : fd_(fd), is_fuse_(is_fuse), size_(size), path_(std::move(path)) {}
+  ~open_file();
+  open_file(const open_file&) = delete;
+  open_file& operator=(const open_file&) = delete;
+
+  int fd() const { return fd_; }
+  bool has_descriptor() const { return fd_ >= 0; }
+  void close_descriptor();
+  // Fails like open(), and with `changed` when another file has the name by now.
+  result<void> reopen();
+
+  // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by
+  // pread (docs/decisions.md, 3).
+  bool is_fuse() const { return is_fuse_; }
+  std::uint64_t size() const { return size_; }
+  dev_t device() const { return identity_.device; }
+  const std::string& path() const { return path_; }
+
+  // Reads bypass the page cache (O_DIRECT) from now on, where the file system can. Offsets of reads
+  // must then be multiples of alignment(), and buffers aligned and as large as the size rounded up.
+  void read_directly();
+  void read_through_cache();
+  std::size_t alignment() const { return alignment_; }  // 1: through the page cache
+
+  // Of the file's pages, how many are in the page cache: 0 to 1; nullopt where the kernel does not
+  // tell.
+  std::optional<double> cached_share() const;
+
+ private:
+  struct identity {
+    dev_t device = 0;
+    ino_t inode = 0;
+    std::int64_t changed_s = 0;
+    std::int64_t changed_ns = 0;
+    bool operator==(const identity&) const = default;
+  };
+  int fd_;
+  bool is_fuse_;
+  std::size_t alignment_ = 1;
+  std::uint64_t size_;
+  identity identity_;
+  std::string path_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,59 @@
+#include "io/disk.h"
+
+#include "engine/offload.h"
+
+namespace millrace {
+namespace {
+
+constexpr int most_depth = 128;
+
+}  // namespace
+
+storage with_overrides(storage found, const source_options& options) {
+  if (options.spindles > 0) {
+    found.rotational = true;
+    found.spindles = options.spindles;
+  }
+  constexpr std::size_t usual_chunk = 512_KiB;
+  if (found.spindles > 1 && found.chunk_bytes == 0) found.chunk_bytes = usual_chunk;
+  return found;
+}
+
+int gate_permits(const storage& on, const source_options& options) {
+  if (options.serialize) return *options.serialize;
+  return on.rotational ? 1 : 0;
+}
+
+disk::disk(const asio::any_io_executor& executor, storage on, const source_options& options)
+    : what(with_overrides(std::move(on), options)),
+      extents(what, options.extent_bytes),
+      depth(options.read_depth, most_depth),
+      chunk_ended(executor) {
+  const int permits = gate_permits(what, options);
+  if (permits == 0) return;
+  gate = std::make_shared<read_gate>(
+      executor, gate_options{.folder = options.gate_folder.empty() ? default_gate_folder()
+                                                                   : options.gate_folder,
+                             .identity = what.identity,
+                             .permits = permits,
+                             .patience = options.gate_patience});
+}
+
+awaitable<std::shared_ptr<disk>> disk_table::of(runtime& threads, io_thread& io,
+                                                const open_file& file) {
+  if (const auto known = by_device_.find(file.device()); known != by_device_.end()) {
+    co_return known->second;
+  }
+  const dev_t device = file.device();
+  const auto found = co_await offload(io, threads.cpu(), [device, path = file.path()] {
+    std::error_code none;
+    const auto real = std::filesystem::canonical(path, none);
+    return find_storage("/", device, none ? path : real.string());
+  });
+  auto& same = by_identity_[found.identity];
+  if (!same) same = std::make_shared<disk>(executor_, found, options_);
+  by_device_[device] = same;
+  co_return same;
+}
+
+}  // namespace millrace

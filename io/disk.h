@@ -1,0 +1,65 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "io/depth_controller.h"
+#include "io/extent_policy.h"
+#include "io/open_files.h"
+#include "io/read_gate.h"
+#include "io/source.h"
+#include "io/topology.h"
+
+namespace millrace {
+
+// What reads of one device have in common, on one I/O thread.
+struct disk {
+  disk(const asio::any_io_executor& executor, storage on, const source_options& options);
+
+  storage what;
+  std::shared_ptr<read_gate> gate;  // null: the device takes reads as they come
+  extent_controller extents;        // of a gated device
+  depth_controller depth;           // of the others
+  int under_way = 0;                // chunks
+  int waiting = 0;                  // readers, for the depth
+  condition chunk_ended;
+};
+
+// The storage as the user says it is: MILLRACE_SPINDLES makes it rotational.
+storage with_overrides(storage found, const source_options& options);
+// Extents at once through the device's gate; 0: no gate.
+int gate_permits(const storage& on, const source_options& options);
+
+// The devices and open files of one I/O thread.
+class disk_table {
+ public:
+  disk_table(asio::any_io_executor executor, const source_options& options)
+      : files(executor), executor_(std::move(executor)), options_(options) {}
+
+  // The device of an open file; looked up once for each file system, in the pool.
+  awaitable<std::shared_ptr<disk>> of(runtime& threads, io_thread& io, const open_file& file);
+
+  open_files files;
+
+ private:
+  asio::any_io_executor executor_;
+  source_options options_;
+  std::map<dev_t, std::shared_ptr<disk>> by_device_;
+  std::map<std::string, std::shared_ptr<disk>> by_identity_;
+};
+
+// An open file and the device it is on.
+struct readable_file {
+  std::shared_ptr<disk_table> disks;
+  std::shared_ptr<open_file> file;
+  std::shared_ptr<disk> device;
+
+  readable_file(std::shared_ptr<disk_table> table, std::shared_ptr<open_file> f)
+      : disks(std::move(table)), file(std::move(f)) {}
+  ~readable_file() { disks->files.forget(file); }
+  readable_file(const readable_file&) = delete;
+  readable_file& operator=(const readable_file&) = delete;
+};
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+#include "io/extent_policy.h"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+constexpr double memory = 0.95;  // of what came before, at each extent
+constexpr double mega = 1e6;
+constexpr double least_move = 0.0002;
+constexpr double most_move = 0.050;
+constexpr std::size_t unit = 1_MiB;
+
+}  // namespace
+
+double disk_speed::share_at(std::size_t extent_bytes) const {
+  const auto e = static_cast<double>(extent_bytes);
+  return e / (e + bytes_per_s * move_s);
+}
+
+std::size_t disk_speed::extent_for(double share) const {
+  return static_cast<std::size_t>(share / (1 - share) * bytes_per_s * move_s);
+}
+
+disk_speed usual_speed(int spindles) {
+  return {.bytes_per_s = 200e6 * spindles, .move_s = 0.007};
+}
+
+extent_controller::extent_controller(const storage& on, std::size_t fixed_bytes)
+    : usual_(usual_speed(on.spindles)),
+      speed_(usual_),
+      fixed_(fixed_bytes),
+      stripe_(stripe_bytes(on)) {}
+
+void extent_controller::sums::add(double x, double y) {
+  n += 1;
+  sx += x;
+  sy += y;
+  sxx += x * x;
+  sxy += x * y;
+}
+
+void extent_controller::observed(std::size_t size, double seconds) {
+  for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
+  seen_.add(static_cast<double>(size) / mega, seconds);
+  // Two extents of the usual speed never grow old: they hold the line where all are of one size.
+  sums all = seen_;
+  for (const double x : {1.0, static_cast<double>(usual_.extent_for(wanted_share)) / mega}) {
+    all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s);
+  }
+  const double slope = (all.n * all.sxy - all.sx * all.sy) / (all.n * all.sxx - all.sx * all.sx);
+  speed_.bytes_per_s = mega / std::max(slope, 1e-6);
+  speed_.move_s = std::clamp((all.sy - slope * all.sx) / all.n, least_move, most_move);
+}
+
+std::size_t extent_controller::wanted() const {
+  if (fixed_ > 0) return fixed_;
+  const std::size_t best = std::max({speed_.extent_for(wanted_share), least_extent, stripe_});
+  return std::min((best + unit - 1) / unit * unit, most_extent);
+}
+
+}  // namespace millrace

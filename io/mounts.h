@@ -1,0 +1,26 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// One line of /proc/self/mountinfo (proc(5)).
+struct mount {
+  dev_t device = 0;
+  std::string point;
+  std::string type;
+  std::string source;
+  std::string options;  // of the file system
+};
+
+std::vector<mount> read_mounts(const std::filesystem::path& mountinfo);
+// The mount that `path` is on: of those of `device`, or of any when it is 0, the last with the
+// longest mount point that `path` begins with.
+std::optional<mount> mount_of(const std::vector<mount>& all, dev_t device, const std::string& path);
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "engine/async.h"
+#include "engine/open_file.h"
+#include "engine/runtime.h"
+
+namespace millrace {
+
+// The open files of one I/O thread, within the descriptors that the process may have: when those
+// run short, the file that was read least recently gives up its own and opens again when it is
+// read next. So the number of open shards is not bounded by `ulimit -n`.
+//
+// One I/O thread; opening itself happens in the pool, because a device may take its time over it.
+class open_files {
+ public:
+  explicit open_files(const asio::any_io_executor& executor);
+
+  awaitable<result<std::shared_ptr<open_file>>> open(runtime& threads, io_thread& io,
+                                                     std::string path);
+  // Sees to it that `file` has its descriptor, and keeps it until let_go().
+  awaitable<result<void>> hold(runtime& threads, io_thread& io, std::shared_ptr<open_file> file);
+  void let_go(const std::shared_ptr<open_file>& file);
+  // The file is read no more.
+  void forget(const std::shared_ptr<open_file>& file);
+
+ private:
+  struct entry {
+    std::shared_ptr<open_file> file;
+    int holders = 0;
+  };
+  using entry_list = std::list<entry>;
+  bool close_least_recent();
+  awaitable<void> make_room();
+
+  std::size_t limit_;
+  std::size_t descriptors_ = 0;  // open, or being opened
+  int held_ = 0;                 // files with holders
+  entry_list entries_;           // the most recently read last
+  std::unordered_map<const open_file*, entry_list::iterator> places_;
+  condition let_go_;
+};
+
+}  // namespace millrace
