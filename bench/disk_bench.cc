@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <boost/asio/use_future.hpp>
 #include <filesystem>
+#include <future>
 #include <map>
 
 #include "engine/random.h"
+#include "engine/read_blocks.h"
 #include "io/file_source.h"
 
 namespace millrace {
@@ -28,27 +31,32 @@ struct target {
   std::uint64_t size = 0;
 };
 
-// What the coroutines of one run share; I/O thread only.
+// What the streams of one I/O thread share; that thread only, but for the atomics.
 struct bench_state {
   runtime& threads;
   io_thread& io;
   std::shared_ptr<disk_table> disks;
   const disk_bench_options& what;
-  const std::atomic<bool>& interrupted;
-  std::vector<target> files;
+  const std::vector<target>& files;
   const source_options& source;
   source_counters counters;
   std::shared_ptr<memory_share> memory;
   scope tasks;
   scope streams;
-  std::uint64_t given = 0;  // bytes that came to a consumer
-  bool over = false;
+  std::atomic<std::uint64_t> given = 0;  // bytes that came to a consumer
+  std::atomic<bool> over = false;
   std::optional<error> failed;
-  std::vector<double> rates;
 };
 
 source_context context_of(bench_state& b) {
   return {b.threads, b.io, b.tasks, b.memory, b.source, b.counters};
+}
+
+// The first error ends the run.
+void fail(bench_state& b, error why) {
+  if (!b.failed) b.failed = std::move(why);
+  b.over = true;
+  b.streams.stop();
 }
 
 // Throws away the range's bytes. False when it could not be read.
@@ -58,11 +66,11 @@ awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, st
   while (!b->over) {
     const auto piece = co_await source->read();
     if (!piece) {
-      if (!b->failed) b->failed = piece.error();
+      fail(*b, piece.error());
       co_return false;
     }
     if (piece->empty()) break;
-    b->given += piece->size();
+    b->given.fetch_add(piece->size(), std::memory_order_relaxed);
   }
   co_return true;
 }
@@ -78,7 +86,7 @@ awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t str
     const std::uint64_t offset = round * (file.size / rounds) / 4096 * 4096;
     auto opened = co_await open_readable(b->disks, context_of(*b), file.path);
     if (!opened) {
-      if (!b->failed) b->failed = opened.error();
+      fail(*b, opened.error());
       co_return;
     }
     if (!co_await read_all(b, std::move(*opened), offset, file.size)) co_return;
@@ -96,7 +104,7 @@ awaitable<void> read_at_random(bench_state* b, std::size_t index) {
     if (!opened[at]) {
       auto now = co_await open_readable(b->disks, context_of(*b), file.path);
       if (!now) {
-        if (!b->failed) b->failed = now.error();
+        fail(*b, now.error());
         co_return;
       }
       opened[at] = std::move(*now);
@@ -108,24 +116,16 @@ awaitable<void> read_at_random(bench_state* b, std::size_t index) {
   }
 }
 
-awaitable<void> keep_time(bench_state* b, double interval_s) {
-  const auto begin = steady_clock::now();
-  const auto step =
-      std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(interval_s));
-  const auto end = begin + std::chrono::duration_cast<steady_clock::duration>(
-                               std::chrono::duration<double>(b->what.seconds));
-  asio::steady_timer timer(b->io.executor());
-  std::uint64_t before = 0;
-  for (auto next = begin + step; !b->over; next += step) {
-    timer.expires_at(std::min(next, end));
-    co_await timer.async_wait(no_throw);
-    const double rate = static_cast<double>(b->given - before) / 1e6 / interval_s;
-    if (next <= end) b->rates.push_back(rate);
-    before = b->given;
-    const bool done = steady_clock::now() >= end || b->failed || b->interrupted;
-    if (done) b->over = true;
+// The streams whose index is `first` and every `step`-th after it.
+awaitable<void> run_streams(bench_state* b, std::size_t first, std::size_t step,
+                            std::size_t streams) {
+  for (std::size_t i = first; i < streams; i += step) {
+    b->streams.spawn(b->what.random_bytes > 0 ? read_at_random(b, i)
+                                              : read_in_order(b, i, streams));
   }
-  b->streams.stop();
+  co_await b->streams.join();
+  b->tasks.stop();
+  co_await b->tasks.join();
 }
 
 std::vector<target> targets(const std::vector<std::string>& paths) {
@@ -159,6 +159,48 @@ void look_at_files(const std::vector<target>& files, disk_bench_report& report) 
   for (auto& [name, on] : devices) report.devices.push_back(std::move(on));
 }
 
+// Rates until `seconds` have passed, or a part has ended by itself: it failed.
+std::vector<double> watch(const std::vector<std::unique_ptr<bench_state>>& parts,
+                          const std::vector<std::future<void>>& running, double seconds,
+                          double interval_s, const std::atomic<bool>& interrupted) {
+  const auto duration = [](double s) {
+    return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(s));
+  };
+  std::vector<double> rates;
+  std::uint64_t before = 0;
+  const auto begin = steady_clock::now();
+  const auto intervals = static_cast<int>(seconds / interval_s + 0.5);
+  for (int i = 1; i <= intervals && !interrupted; ++i) {
+    const auto next = begin + duration(std::min(i * interval_s, seconds));
+    const bool any_ended = std::ranges::any_of(
+        running, [&](const auto& r) { return r.wait_until(next) == std::future_status::ready; });
+    if (any_ended) break;
+    std::uint64_t given = 0;
+    for (const auto& part : parts) given += part->given.load(std::memory_order_relaxed);
+    rates.push_back(static_cast<double>(given - before) / 1e6 / interval_s);
+    before = given;
+  }
+  return rates;
+}
+
+void add_up(const std::vector<std::unique_ptr<bench_state>>& parts, disk_bench_report& report) {
+  std::uint64_t read = 0;
+  std::uint64_t direct = 0;
+  for (const auto& part : parts) {
+    if (part->failed) throw failure(*part->failed);
+    const source_counters& c = part->counters;
+    report.bytes += part->given;
+    report.reads.add(c.reads);
+    report.seeks_avoided += c.seeks_avoided;
+    report.depth += c.most_depth;
+    report.gate_wait_s += c.gate_wait_s;
+    report.memory_wait_s += c.memory_wait_s;
+    read += c.bytes;
+    direct += c.direct_bytes;
+  }
+  report.direct_share = static_cast<double>(direct) / std::max(1.0, static_cast<double>(read));
+}
+
 }  // namespace
 
 std::vector<std::string> files_below(const std::vector<std::string>& paths) {
@@ -187,51 +229,46 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
                        ? what.streams
                        : static_cast<int>(std::min<std::size_t>(files.size(), usual_streams));
   const std::size_t budget = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
-  runtime threads({.cpu_threads = how.cpu_threads, .io = how.io});
-  io_thread& io = threads.io(0);
-  bench_state b{.threads = threads,
-                .io = io,
-                .disks = std::make_shared<disk_table>(io.executor(), how.source),
-                .what = what,
-                .interrupted = interrupted,
-                .files = std::move(files),
-                .source = how.source,
-                .memory = std::make_shared<memory_share>("reads", budget, default_host_allocator()),
-                .tasks = scope(io.executor()),
-                .streams = scope(io.executor())};
-  report.io = io.files().name();
+  runtime threads({.io_threads = how.io_threads,
+                   .cpu_threads = how.cpu_threads,
+                   .io = how.io,
+                   .register_buffers = how.register_buffers});
+  const auto memory =
+      std::make_shared<memory_share>("reads", budget, read_block_allocator::instance());
+  std::vector<std::unique_ptr<bench_state>> parts;
+  for (int i = 0; i < threads.io_threads(); ++i) {
+    io_thread& io = threads.io(i);
+    parts.push_back(std::unique_ptr<bench_state>(
+        new bench_state{.threads = threads,
+                        .io = io,
+                        .disks = std::make_shared<disk_table>(io.executor(), how.source),
+                        .what = what,
+                        .files = files,
+                        .source = how.source,
+                        .memory = memory,
+                        .tasks = scope(io.executor()),
+                        .streams = scope(io.executor())}));
+  }
+  report.io = threads.io(0).files().name();
   const double cpu_before = cpu_seconds();
   const auto begin = steady_clock::now();
-  std::promise<void> ended;
-  asio::co_spawn(
-      io.context(),
-      [](bench_state* s, int streams, double interval_s) -> awaitable<void> {
-        for (int i = 0; i < streams; ++i) {
-          const auto index = static_cast<std::size_t>(i);
-          s->streams.spawn(s->what.random_bytes > 0
-                               ? read_at_random(s, index)
-                               : read_in_order(s, index, static_cast<std::size_t>(streams)));
-        }
-        co_await keep_time(s, interval_s);
-        co_await s->streams.join();
-        s->tasks.stop();
-        co_await s->tasks.join();
-      }(&b, report.streams, report.interval_s),
-      [&](const std::exception_ptr& /*thrown*/) { ended.set_value(); });
-  ended.get_future().get();
+  std::vector<std::future<void>> running;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    running.push_back(asio::co_spawn(
+        parts[i]->io.context(),
+        run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams)),
+        asio::use_future));
+  }
+  report.rate_over_time = watch(parts, running, what.seconds, report.interval_s, interrupted);
+  for (const auto& part : parts) {
+    part->over = true;
+    asio::post(part->io.context(), [b = part.get()] { b->streams.stop(); });
+  }
+  for (auto& r : running) r.get();
   report.seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
   report.cpu_seconds = cpu_seconds() - cpu_before;
-  if (b.failed) throw failure(*b.failed);
   report.interrupted = interrupted;
-  report.bytes = b.given;
-  report.rate_over_time = std::move(b.rates);
-  report.reads = b.counters.reads;
-  report.seeks_avoided = b.counters.seeks_avoided;
-  report.depth = b.counters.most_depth;
-  report.gate_wait_s = b.counters.gate_wait_s;
-  report.memory_wait_s = b.counters.memory_wait_s;
-  report.direct_share = static_cast<double>(b.counters.direct_bytes) /
-                        std::max(1.0, static_cast<double>(b.counters.bytes));
+  add_up(parts, report);
   return report;
 }
 

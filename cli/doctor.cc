@@ -1,16 +1,18 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "cli/command.h"
+#include "cli/storage_text.h"
 #include "engine/block_io.h"
+#include "io/file_source.h"
+#include "io/mounts.h"
 
 namespace millrace::cli {
 namespace {
@@ -28,19 +30,107 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : format_bytes(limit);
 }
 
-nlohmann::json block_devices() {
-  auto out = nlohmann::json::array();
-  std::error_code ignored;
-  for (const auto& device : fs::directory_iterator("/sys/block", ignored)) {
-    const std::string name = device.path().filename();
-    if (name.starts_with("loop") || name.starts_with("ram") || name.starts_with("zram")) continue;
-    const fs::path queue = device.path() / "queue";
-    out.push_back({{"name", name},
-                   {"rotational", first_line(queue / "rotational") == "1"},
-                   {"scheduler", first_line(queue / "scheduler")},
-                   {"read_ahead_kib", first_line(queue / "read_ahead_kb")}});
+// Of the paths; of all that is mounted from a block device where none is given.
+std::vector<storage> storage_to_show(const std::vector<std::string>& paths) {
+  std::vector<storage> found;
+  for (const auto& path : paths) {
+    auto on = storage_of(path);
+    if (!on) throw failure(error(errc::not_found, "no such file").at(path).hint("check the path"));
+    found.push_back(std::move(*on));
   }
-  return out;
+  if (!paths.empty()) return found;
+  std::set<dev_t> seen;
+  for (const mount& m : read_mounts("/proc/self/mountinfo")) {
+    const bool from_device = m.source.starts_with("/dev/") && !m.type.starts_with("squashfs");
+    if (!from_device || !seen.insert(m.device).second) continue;
+    found.push_back(find_storage("/", m.device, m.point));
+  }
+  return found;
+}
+
+void look_at_devices(const block_device& d, std::vector<std::string>& in_the_way) {
+  if (d.below.empty() && d.rotational && !d.virtual_disk) {
+    if (d.scheduler.empty() || d.scheduler == "kyber") {
+      in_the_way.push_back(
+          fmt::format("{} turns and has no scheduler that sorts its requests: echo mq-deadline > "
+                      "/sys/block/{}/queue/scheduler",
+                      d.name, d.name));
+    }
+    if (d.read_ahead_bytes < 128_KiB) {
+      in_the_way.push_back(
+          fmt::format("{} reads only {} ahead for other programs: blockdev --setra 8192 /dev/{}",
+                      d.name, format_bytes(d.read_ahead_bytes), d.name));
+    }
+  }
+  for (const block_device& b : d.below) look_at_devices(b, in_the_way);
+}
+
+// What keeps reads from their limit, and what to do about it.
+std::vector<std::string> obstacles(const environment& e, const std::vector<storage>& shown) {
+  std::vector<std::string> found;
+  if (const auto refused = uring_refused()) found.push_back(*refused);
+  rlimit memlock{};
+  rlimit files{};
+  getrlimit(RLIMIT_MEMLOCK, &memlock);
+  getrlimit(RLIMIT_NOFILE, &files);
+  const bool pins = e.variables.text("MILLRACE_REGISTERED_BUFFERS") == "on";
+  if (pins && geteuid() != 0 && memlock.rlim_cur < 64_MiB) {
+    found.push_back(
+        fmt::format("locked memory is limited to {}: raise `ulimit -l`, or unset "
+                    "MILLRACE_REGISTERED_BUFFERS",
+                    format_bytes(memlock.rlim_cur)));
+  }
+  if (files.rlim_cur < 256) {
+    found.push_back(
+        fmt::format("{} files may be open: shards beyond that are closed and opened "
+                    "again and again; raise `ulimit -n`",
+                    files.rlim_cur));
+  }
+  const source_options options = source_options::from(e.variables);
+  const std::string folder =
+      options.gate_folder.empty() ? default_gate_folder() : options.gate_folder;
+  if (access(folder.c_str(), W_OK) != 0 && errno != ENOENT) {
+    found.push_back("the gates' folder " + folder +
+                    " may not be written to: processes do not see each other's turns");
+  }
+  for (const storage& s : shown) {
+    for (const block_device& d : s.devices) look_at_devices(d, found);
+  }
+  return found;
+}
+
+// How files there are read, and why.
+std::string reading_text(const storage& found, const environment& e) {
+  const source_options options = source_options::from(e.variables);
+  const storage on = with_overrides(found, options);
+  const int permits = gate_permits(on, options);
+  if (permits == 0) return "no gate: reads as they come, as many at once as gain";
+  const extent_controller extents(on, options.extent_bytes);
+  const auto budget = e.variables.bytes("MILLRACE_MEMORY");
+  constexpr std::size_t shards = 8;
+  const std::size_t affordable = (budget > 0 ? budget : default_memory_bytes()) / 2 / shards;
+  const std::size_t extent = std::min(extents.wanted(), affordable);
+  std::string text = fmt::format(
+      "gate {}: {} extent of {} at a time reaches {:.2f} of the rate (expected: {:.0f} MB/s, "
+      "{:.0f} "
+      "ms a move)",
+      on.identity, permits, format_bytes(extent), extents.speed().share_at(extent),
+      extents.speed().bytes_per_s / 1e6, 1e3 * extents.speed().move_s);
+  if (extents.speed().share_at(extent) < expected_share) {
+    text += fmt::format("; the budget costs rate: {} for {} open shards would give {:.2f}",
+                        format_bytes(2 * shards * extents.speed().extent_for(expected_share)),
+                        shards, expected_share);
+  }
+  return text;
+}
+
+std::string direct_text(const environment& e) {
+  const std::string& set = e.variables.text("MILLRACE_DIRECT");
+  if (set != "auto") return set;
+  return fmt::format(
+      "auto: past the page cache, unless the file is in it already or all shards "
+      "together fit ({} are free for it)",
+      format_bytes(page_cache_room()));
 }
 
 std::string ca_certificates() {
@@ -63,13 +153,19 @@ nlohmann::json gpus() {
   return out;
 }
 
-nlohmann::json examine(const environment& e) {
+nlohmann::json examine(const environment& e, const std::vector<storage>& shown) {
   rlimit memlock{};
   rlimit files{};
   getrlimit(RLIMIT_MEMLOCK, &memlock);
   getrlimit(RLIMIT_NOFILE, &files);
   const std::size_t memory = e.variables.bytes("MILLRACE_MEMORY");
   const int threads = e.variables.integer("MILLRACE_CPU_THREADS");
+  auto devices = nlohmann::json::array();
+  for (const storage& s : shown) {
+    auto one = storage_json(s);
+    one["reading"] = reading_text(s, e);
+    devices.push_back(std::move(one));
+  }
   return {{"io_uring", uring_refused().value_or("works")},
           {"memlock", limit_text(memlock.rlim_cur)},
           {"open_files", files.rlim_cur},
@@ -78,10 +174,12 @@ nlohmann::json examine(const environment& e) {
           {"memory_budget_bytes", memory > 0 ? memory : default_memory_bytes()},
           {"ca_certificates", ca_certificates()},
           {"gpus", gpus()},
-          {"block_devices", block_devices()}};
+          {"direct", direct_text(e)},
+          {"storage", std::move(devices)},
+          {"in_the_way", obstacles(e, shown)}};
 }
 
-void print(const nlohmann::json& found) {
+void print(const nlohmann::json& found, const std::vector<storage>& shown, const environment& e) {
   fmt::print("io_uring         {}\n", found["io_uring"].get<std::string>());
   fmt::print("memlock          {}\n", found["memlock"].get<std::string>());
   fmt::print("open files       {}\n", found["open_files"].get<std::uint64_t>());
@@ -92,12 +190,15 @@ void print(const nlohmann::json& found) {
   fmt::print("CA certificates  {}\n", found["ca_certificates"].get<std::string>());
   if (found["gpus"].empty()) fmt::print("GPU              none\n");
   for (const auto& gpu : found["gpus"]) fmt::print("GPU              {}\n", gpu.get<std::string>());
-  for (const auto& d : found["block_devices"]) {
-    fmt::print("device           {}: {}, scheduler {}, read-ahead {} KiB\n",
-               d["name"].get<std::string>(),
-               d["rotational"].get<bool>() ? "rotational" : "not rotational",
-               d["scheduler"].get<std::string>(), d["read_ahead_kib"].get<std::string>());
+  fmt::print("direct reads     {}\n", found["direct"].get<std::string>());
+  for (const storage& on : shown) {
+    fmt::print("\n{}{}\n", storage_tree(on), reading_text(on, e));
   }
+  fmt::print("\n");
+  for (const auto& what : found["in_the_way"]) {
+    fmt::print("in the way       {}\n", what.get<std::string>());
+  }
+  if (found["in_the_way"].empty()) fmt::print("in the way       nothing\n");
 }
 
 }  // namespace
@@ -106,13 +207,17 @@ action add_doctor(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "doctor", "what this host allows: io_uring, memlock, devices, CPUs, certificates, GPU");
   auto json = std::make_shared<bool>(false);
+  auto paths = std::make_shared<std::vector<std::string>>();
+  command->add_option("PATH", *paths,
+                      "files or folders whose disks to show (all that are mounted)");
   command->add_flag("--json", *json, "print one JSON object on the last line");
-  return [json](const environment& e) {
-    const auto found = examine(e);
+  return [json, paths](const environment& e) {
+    const auto shown = storage_to_show(*paths);
+    const auto found = examine(e, shown);
     if (*json) {
       fmt::print("{}\n", found.dump());
     } else {
-      print(found);
+      print(found, shown, e);
     }
     return 0;
   };

@@ -85,7 +85,8 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
   co_return done;
 }
 
-std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend) {
+std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend,
+                                        bool register_buffers) {
   if (backend == io_backend::pread) return std::make_unique<pread_io>(home);
   if (const auto refused = uring_refused()) {
     if (backend == io_backend::uring) {
@@ -95,7 +96,7 @@ std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend) {
     log_notice(*refused + "; files are read by a pread pool");
     return std::make_unique<pread_io>(home);
   }
-  return std::make_unique<uring_io>(home);
+  return std::make_unique<uring_io>(home, register_buffers);
 }
 
 }  // namespace millrace

@@ -67,7 +67,7 @@ class block_io {
 
 // `automatic` takes io_uring where the kernel allows it and says so once where not. `uring` throws
 // `failure` (unsupported) where it is refused.
-std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend);
+std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend, bool register_buffers);
 
 // nullopt when io_uring works here, else the reason and what to do.
 std::optional<std::string> uring_refused();

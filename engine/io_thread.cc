@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-io_thread::io_thread(const std::string& name, io_backend backend)
-    : files_(make_block_io(*this, backend)) {
+io_thread::io_thread(const std::string& name, io_backend backend, bool register_buffers)
+    : files_(make_block_io(*this, backend, register_buffers)) {
   thread_ = std::thread([this] { context_.run(); });
   pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
 }

@@ -19,7 +19,7 @@ enum class io_backend;
 // pools. Everything that runs here runs one at a time, so code on one I/O thread needs no locks.
 class io_thread {
  public:
-  io_thread(const std::string& name, io_backend backend);
+  io_thread(const std::string& name, io_backend backend, bool register_buffers);
   // Joins the thread. All coroutines must have ended (their scopes are joined by their owners).
   ~io_thread();
   io_thread(const io_thread&) = delete;

@@ -13,6 +13,7 @@ struct runtime_options {
   int io_threads = 1;   // 1 feeds several GB/s; more only for many fast sources
   int cpu_threads = 0;  // 0: the CPUs that affinity and cgroup allow
   io_backend io = io_backend::automatic;
+  bool register_buffers = false;  // with io_uring, as far as locked memory goes
 };
 
 // The threads: I/O threads that run coroutines, and one pool for work that computes. Started by the

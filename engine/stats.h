@@ -32,6 +32,11 @@ class latency_histogram {
     ++count_;
     most_ = std::max(most_, seconds);
   }
+  void add(const latency_histogram& other) {
+    for (std::size_t i = 0; i < counts_.size(); ++i) counts_[i] += other.counts_[i];
+    count_ += other.count_;
+    most_ = std::max(most_, other.most_);
+  }
   // In seconds; 0 when nothing was counted. `share` in [0, 1].
   double percentile(double share) const {
     double left = share * static_cast<double>(count_);

@@ -10,13 +10,30 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 
 #include "engine/io_thread.h"
+#include "engine/log.h"
+#include "engine/read_blocks.h"
 
 namespace millrace {
 namespace {
 
 constexpr unsigned ring_entries = 256;
+constexpr unsigned most_arenas = 1024;
+constexpr std::size_t least_registered = 1_MiB;
+
+void say_once_how_much_is_pinned(const std::vector<std::span<std::byte>>& parts) {
+  static std::once_flag said;
+  std::call_once(said, [&] {
+    std::size_t pinned = 0;
+    for (const auto& p : parts) pinned += p.size();
+    log_notice(fmt::format(
+        "{} of read buffers are registered with io_uring, then locked memory ran out; all would "
+        "need a `ulimit -l` of the read budget",
+        format_bytes(pinned)));
+  });
+}
 
 }  // namespace
 
@@ -59,7 +76,48 @@ std::optional<std::string> uring_refused() {
   }
 }
 
-uring_io::uring_io(io_thread& home) : home_(home), ring_(std::make_unique<ring>(home.context())) {}
+uring_io::uring_io(io_thread& home, bool register_buffers)
+    : home_(home), ring_(std::make_unique<ring>(home.context())), registering_(register_buffers) {
+  if (registering_) {
+    registering_ = io_uring_register_buffers_sparse(&ring_->uring, most_arenas) == 0;
+  }
+}
+
+// Pins what has been mapped since. Short of locked memory (RLIMIT_MEMLOCK): half of the arena, and
+// half of that; then no more of them.
+void uring_io::register_new_arenas() {
+  for (const auto& arena : read_block_allocator::instance().arenas(registered_.size())) {
+    std::span<std::byte> part = arena;
+    int code = -ENOMEM;
+    while (registering_ && registered_.size() < most_arenas && part.size() >= least_registered) {
+      iovec where{part.data(), part.size()};
+      __u64 no_tag = 0;
+      code = io_uring_register_buffers_update_tag(
+          &ring_->uring, static_cast<unsigned>(registered_.size()), &where, &no_tag, 1);
+      if (code >= 0) break;
+      part = part.first(part.size() / 2);
+    }
+    if (code < 0) part = {};
+    registered_.push_back(part);
+    if (part.size() < arena.size() && registering_) {
+      registering_ = false;
+      say_once_how_much_is_pinned(registered_);
+    }
+  }
+}
+
+std::optional<int> uring_io::registered(const std::byte* data, std::size_t size) {
+  const auto holds = [&](const std::span<std::byte>& r) {
+    return data >= r.data() && data + size <= r.data() + r.size();
+  };
+  auto found = std::ranges::find_if(registered_, holds);
+  if (found == registered_.end() && registering_) {
+    register_new_arenas();
+    found = std::ranges::find_if(registered_, holds);
+  }
+  if (found == registered_.end()) return std::nullopt;
+  return static_cast<int>(found - registered_.begin());
+}
 
 uring_io::~uring_io() {
   // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into
@@ -96,8 +154,13 @@ bool uring_io::prepare(const std::shared_ptr<read_op>& op) {
   if (in_kernel_.size() >= ring_entries) return false;
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring);
   if (sqe == nullptr) return false;
-  io_uring_prep_read(sqe, op->file->fd(), op->into.data() + op->buffer_offset,
-                     static_cast<unsigned>(op->size), op->file_offset);
+  std::byte* const to = op->into.data() + op->buffer_offset;
+  const auto size = static_cast<unsigned>(op->size);
+  if (const auto index = registered(to, size)) {
+    io_uring_prep_read_fixed(sqe, op->file->fd(), to, size, op->file_offset, *index);
+  } else {
+    io_uring_prep_read(sqe, op->file->fd(), to, size, op->file_offset);
+  }
   io_uring_sqe_set_data(sqe, op.get());
   in_kernel_.emplace(op.get(), op);
   return true;

@@ -2,6 +2,8 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -14,9 +16,13 @@ namespace millrace {
 // kernel in one call; a full submission queue makes reads wait in order. Completions are announced
 // by the ring's own (pollable) fd, copied out, and only then acted on, so that no completion runs
 // inside another.
+//
+// With `register_buffers`, buffers from read_block_allocator are pinned once for all reads, as far
+// as the limit of locked memory goes. In huge pages this was seen to gain nothing
+// (docs/decisions.md, 15).
 class uring_io final : public block_io {
  public:
-  explicit uring_io(io_thread& home);
+  uring_io(io_thread& home, bool register_buffers);
   ~uring_io() override;
   uring_io(const uring_io&) = delete;
   uring_io& operator=(const uring_io&) = delete;
@@ -33,12 +39,17 @@ class uring_io final : public block_io {
   void watch();
   void drain();
   bool prepare(const std::shared_ptr<read_op>& op);
+  void register_new_arenas();
+  std::optional<int> registered(const std::byte* data, std::size_t size);
 
   io_thread& home_;
   std::unique_ptr<ring> ring_;
   std::unique_ptr<pread_io> for_fuse_;            // made at the first file on FUSE
   std::deque<std::shared_ptr<read_op>> waiting_;  // for room in the submission queue
   std::unordered_map<read_op*, std::shared_ptr<read_op>> in_kernel_;
+  bool registering_;
+  std::vector<std::span<std::byte>>
+      registered_;  // of the arena with this index: as much as is pinned
   bool flush_posted_ = false;
   bool watching_ = false;
   bool stopped_ = false;

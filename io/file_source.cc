@@ -32,18 +32,6 @@ class file_source final : public byte_source {
   scope::task reader_;
 };
 
-// What the page cache can come to hold: the memory that nobody needs, with room for the rest of
-// the process.
-std::uint64_t page_cache_room() {
-  std::ifstream in("/proc/meminfo");
-  std::uint64_t kib = 0;
-  for (std::string word; in >> word;) {
-    if (word == "MemAvailable:") in >> kib;
-  }
-  const std::uint64_t allowed = 4 * static_cast<std::uint64_t>(default_memory_bytes());
-  return std::min<std::uint64_t>(kib * 1024, std::max<std::uint64_t>(allowed, 1)) / 4 * 3;
-}
-
 // Direct reads leave out a copy and keep the page cache for others; but what is in the cache comes
 // from there faster than from any disk, and so does, from the second epoch on, what will stay.
 bool reads_directly(const open_file& file, const source_options& options) {
@@ -154,6 +142,16 @@ source_factory file_source_factory(std::shared_ptr<disk_table> disks) {
 source_factory stdin_source_factory(std::shared_ptr<disk_table> disks) {
   return [disks](source_context context, std::string /*text*/, url /*where*/,
                  std::uint64_t offset) { return open_stdin(disks, std::move(context), offset); };
+}
+
+std::uint64_t page_cache_room() {
+  std::ifstream in("/proc/meminfo");
+  std::uint64_t kib = 0;
+  for (std::string word; in >> word;) {
+    if (word == "MemAvailable:") in >> kib;
+  }
+  const std::uint64_t allowed = 4 * static_cast<std::uint64_t>(default_memory_bytes());
+  return std::min<std::uint64_t>(kib * 1024, std::max<std::uint64_t>(allowed, 1)) / 4 * 3;
 }
 
 source_memory file_memory(const source_options& options, const std::string& path) {

@@ -22,6 +22,9 @@ source_factory file_source_factory(std::shared_ptr<disk_table> disks);
 // Standard input: as a file where it is one, else as a pipe read to its end.
 source_factory stdin_source_factory(std::shared_ptr<disk_table> disks);
 
+// Bytes that the page cache can come to hold: three quarters of the memory that nobody needs.
+std::uint64_t page_cache_room();
+
 // What one open file needs: two chunks, and two extents where its device has a gate.
 source_memory file_memory(const source_options& options, const std::string& path);
 

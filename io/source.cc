@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "io/disk.h"
 #include "io/file_source.h"
 #include "io/http_source.h"
@@ -41,6 +43,15 @@ source_memory memory_for(const source_options& options, const std::string& url) 
   if (where && where->scheme == "file") return file_memory(options, where->path);
   const auto ahead = static_cast<std::size_t>(options.read_ahead);
   return {2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
+}
+
+std::uint64_t working_set_of(const std::vector<std::string>& urls) {
+  if (urls.empty()) return 0;
+  const auto first = parse_url(urls.front());
+  if (!first || first->scheme != "file") return 0;
+  std::error_code none;
+  const auto size = std::filesystem::file_size(first->path, none);
+  return none ? 0 : size * urls.size();
 }
 
 void source_registry::add(std::string scheme, source_factory factory) {

@@ -68,6 +68,8 @@ struct source_memory {
 // Looks at the device that a file is on; other sources need the same wherever they are. Blocks
 // for as long as a stat() of the file takes.
 source_memory memory_for(const source_options& options, const std::string& url);
+// About how many bytes of files these are, by the size of the first: what a run reads in an epoch.
+std::uint64_t working_set_of(const std::vector<std::string>& urls);
 
 // Counted by sources; one I/O thread only.
 struct source_counters {

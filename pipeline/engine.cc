@@ -14,14 +14,18 @@ engine_options engine_options::from(const settings& s) {
   o.io = io == "uring"   ? io_backend::uring
          : io == "pread" ? io_backend::pread
                          : io_backend::automatic;
+  o.register_buffers = s.text("MILLRACE_REGISTERED_BUFFERS") == "on";
   o.source = source_options::from(s);
   return o;
 }
 
 engine::engine(const engine_options& options) : options_(options) {
   if (options_.memory_bytes == 0) options_.memory_bytes = default_memory_bytes();
-  threads_ = std::make_unique<runtime>(runtime_options{
-      .io_threads = options.io_threads, .cpu_threads = options.cpu_threads, .io = options.io});
+  threads_ =
+      std::make_unique<runtime>(runtime_options{.io_threads = options.io_threads,
+                                                .cpu_threads = options.cpu_threads,
+                                                .io = options.io,
+                                                .register_buffers = options.register_buffers});
   for (int i = 0; i < options.io_threads; ++i) {
     registries_.push_back(standard_sources(threads_->io(i), options_.source));
     if (options.add_sources) options.add_sources(registries_.back());

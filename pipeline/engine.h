@@ -22,6 +22,7 @@ struct engine_options {
   int io_threads = 1;            // that run the coroutines
   std::size_t memory_bytes = 0;  // budget of each run; 0: a quarter of the memory, at most 4 GiB
   io_backend io = io_backend::automatic;
+  bool register_buffers = false;  // with io_uring, as far as locked memory goes
   source_options source;
   host_allocator* allocator = nullptr;  // of batches; null: pages. Must outlive the engine
   // Adds sources of one's own: called once for every I/O thread's registry.

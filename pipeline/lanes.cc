@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "engine/read_blocks.h"
 #include "pipeline/fetch.h"
 
 namespace millrace {
@@ -180,6 +181,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   // A lane without shards of its own has nothing to read and needs no memory.
   const std::size_t used =
       o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
+  run.source.working_set_bytes = working_set_of(*plan.shards);
   const source_memory need = memory_for(run.source, plan.shards->front());
   std::vector<lane> lanes;
   const auto world = static_cast<std::size_t>(o.world_size);
@@ -195,7 +197,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
         .lanes_here = here,
         .shards = plan.shards,
         .reads = run.memory.share(name + " reads", has_shards ? need.least : 0,
-                                  has_shards ? need.most : 0),
+                                  has_shards ? need.most : 0, read_block_allocator::instance()),
         .members = run.memory.share(name + " members", has_shards ? least_member_memory : 0,
                                     has_shards ? most_member_memory : 0)});
     made.epoch = o.first_epoch;

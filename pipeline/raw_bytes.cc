@@ -1,5 +1,7 @@
 #include "pipeline/raw_bytes.h"
 
+#include "engine/read_blocks.h"
+
 namespace millrace {
 namespace {
 
@@ -9,7 +11,10 @@ class raw_stream final : public stream<bytes> {
       : run_(run),
         urls_(std::move(urls)),
         need_(memory_for(run.source, urls_.empty() ? "-" : urls_.front())),
-        memory_(run.memory.share("reads", need_.least, need_.most)) {}
+        memory_(
+            run.memory.share("reads", need_.least, need_.most, read_block_allocator::instance())) {
+    run.source.working_set_bytes = working_set_of(urls_);
+  }
 
   awaitable<outcome> next() override {
     while (source_ || at_ < urls_.size()) {

@@ -19,7 +19,7 @@ struct run_context {
   io_thread& io;
   scope& tasks;
   const source_registry& sources;
-  const source_options& source;
+  source_options source;
   host_allocator& allocator;
   memory_plan memory;
   source_counters counters;

@@ -1,6 +1,7 @@
 #include "engine/block_io.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "engine/memory.h"
 #include "engine/runtime.h"
@@ -55,8 +56,8 @@ TEST_P(BlockIo, StopsAtTheEndOfTheFile) {
   EXPECT_EQ(read(path, 1000, 10).size(), 0U);
 }
 
-awaitable<void> read_piece(block_io* files, std::shared_ptr<open_file> file,
-                           std::uint64_t offset, buffer into, std::size_t* sum) {
+awaitable<void> read_piece(block_io* files, std::shared_ptr<open_file> file, std::uint64_t offset,
+                           buffer into, std::size_t* sum) {
   const auto got = co_await files->read_at(file, offset, into.size(), into, 10s);
   *sum += got.value();
 }
@@ -148,6 +149,84 @@ TEST_F(ScriptedRead, ASilentDeviceIsATimeoutAndItsReadIsCancelled) {
   ASSERT_FALSE(got);
   EXPECT_EQ(got.error().kind(), errc::timed_out);
   EXPECT_EQ(device.cancelled, 1);
+}
+
+// Reads the real file, but the first answer is no longer than the test says.
+class splitting_io final : public block_io {
+ public:
+  explicit splitting_io(std::size_t first) : first_(first) {}
+  std::string_view name() const override { return "splitting"; }
+  bool all_aligned = true;
+
+ protected:
+  void submit(std::shared_ptr<read_op> op) override {
+    const std::size_t align = op->file->alignment();
+    all_aligned &= op->file_offset % align == 0 && op->size % align == 0;
+    const std::size_t size = std::min(op->size, std::exchange(first_, op->size));
+    const std::size_t asked = (size + align - 1) / align * align;
+    const ssize_t n = pread(op->file->fd(), op->into.data() + op->buffer_offset, asked,
+                            static_cast<off_t>(op->file_offset));
+    const int outcome =
+        n < 0 ? -errno : static_cast<int>(std::min<std::size_t>(size, static_cast<std::size_t>(n)));
+    asio::post(op->timer.get_executor(), [op, outcome] { op->finish(outcome); });
+  }
+  void cancel(read_op&) override {}
+
+ private:
+  std::size_t first_;
+};
+
+class SplitRead : public ::testing::TestWithParam<bool> {
+ protected:
+  runtime threads_{{.cpu_threads = 1}};
+  std::shared_ptr<memory_share> share_ =
+      std::make_shared<memory_share>("test", 1_MiB, default_host_allocator());
+  testing::temporary_folder folder_;
+};
+
+TEST_P(SplitRead, EveryShortFirstAnswerGivesTheSameBytes) {
+  constexpr std::size_t size = 3 * 4096 + 700;
+  const std::string content = numbered(size);
+  const auto path = folder_.write("file", content);
+  // Every length around the pieces' ends, and many between them.
+  for (std::size_t first = 1; first <= size;
+       first += first % 512 > 508 || first % 512 < 3 ? 1 : 37) {
+    const auto file = open_file::open(path).value();
+    if (GetParam()) file->read_directly();
+    if (GetParam() && file->alignment() == 1) GTEST_SKIP() << "no direct reads in " << path;
+    splitting_io device(first);
+    buffer into = share_->try_acquire(size + 4096);
+    const auto got = run_on(threads_.io(0), device.read_at(file, 0, size, into, 10s));
+    ASSERT_EQ(got.value(), size) << first;
+    ASSERT_EQ(std::string(reinterpret_cast<const char*>(into.data()), size), content) << first;
+    ASSERT_TRUE(device.all_aligned) << first;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cache, SplitRead, ::testing::Bool(),
+                         [](const auto& p) { return p.param ? "direct" : "buffered"; });
+
+TEST(OpenFile, OpensAgainAfterGivingUpItsDescriptor) {
+  const testing::temporary_folder folder;
+  const auto path = folder.write("file", "content");
+  const auto file = open_file::open(path).value();
+  file->close_descriptor();
+  EXPECT_FALSE(file->has_descriptor());
+  EXPECT_TRUE(file->reopen());
+  EXPECT_TRUE(file->has_descriptor());
+  file->close_descriptor();
+  std::filesystem::remove(path);
+  EXPECT_EQ(file->reopen().error().kind(), errc::not_found);
+  folder.write("file", "something else");
+  EXPECT_EQ(file->reopen().error().kind(), errc::changed);
+}
+
+TEST(OpenFile, TellsWhatIsInThePageCache) {
+  const testing::temporary_folder folder;
+  const auto file = open_file::open(folder.write("file", numbered(100'000))).value();
+  const auto share = file->cached_share();
+  if (!share) GTEST_SKIP() << "this kernel does not tell";
+  EXPECT_NEAR(*share, 1.0, 0.05);
 }
 
 }  // namespace

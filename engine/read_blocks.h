@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/memory.h"
+
+namespace millrace {
+
+// Where the buffers of file reads come from: arenas that are mapped once and stay where they are
+// for the life of the process, so that a ring can pin them (io_uring's registered buffers) without
+// ever meeting another mapping at an old address. An arena is a row of blocks of one size; blocks
+// are whole huge pages where the size allows. What no arena can serve is mapped by itself.
+//
+// Thread-safe.
+class read_block_allocator final : public host_allocator {
+ public:
+  static read_block_allocator& instance();
+
+  std::byte* allocate(std::size_t size) override;
+  void release(std::byte* data, std::size_t size) noexcept override;
+
+  // All arenas from the `first`-th on, in the order in which they were made.
+  std::vector<std::span<std::byte>> arenas(std::size_t first) const;
+
+  static constexpr std::size_t arena_bytes = 32_MiB;
+
+ private:
+  struct row {
+    std::size_t block_bytes;
+    std::vector<std::byte*> free;  // the most recently freed last
+  };
+  row& row_of(std::size_t size);
+
+  mutable std::mutex mutex_;
+  std::vector<std::span<std::byte>> arenas_;
+  std::vector<row> rows_;
+};
+
+}  // namespace millrace
