@@ -46,6 +46,7 @@ struct bench_state {
   std::atomic<std::uint64_t> given = 0;  // bytes that came to a consumer
   std::atomic<bool> over = false;
   std::optional<error> failed;
+  std::unique_ptr<bool[]> served;  // for each stream of all threads
 };
 
 source_context context_of(bench_state& b) {
@@ -61,7 +62,7 @@ void fail(bench_state& b, error why) {
 
 // Throws away the range's bytes. False when it could not be read.
 awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, std::uint64_t offset,
-                         std::uint64_t end) {
+                         std::uint64_t end, bool* served) {
   const auto source = read_range(context_of(*b), std::move(file), offset, end);
   while (!b->over) {
     const auto piece = co_await source->read();
@@ -70,13 +71,15 @@ awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, st
       co_return false;
     }
     if (piece->empty()) break;
+    *served = true;
     b->given.fetch_add(piece->size(), std::memory_order_relaxed);
   }
   co_return true;
 }
 
 // One file after the other, from stream `index`'s first on, in turn with the other streams.
-awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t streams) {
+awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t streams,
+                              bool* served) {
   const std::size_t count = b->files.size();
   // More streams than files: the later ones begin further inside.
   const std::size_t round = index / count;
@@ -89,12 +92,12 @@ awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t str
       fail(*b, opened.error());
       co_return;
     }
-    if (!co_await read_all(b, std::move(*opened), offset, file.size)) co_return;
+    if (!co_await read_all(b, std::move(*opened), offset, file.size, served)) co_return;
     if (streams < count) at = (at + streams) % count;
   }
 }
 
-awaitable<void> read_at_random(bench_state* b, std::size_t index) {
+awaitable<void> read_at_random(bench_state* b, std::size_t index, bool* served) {
   random_stream random(7, purpose::shard_draw, index);
   const std::size_t size = b->what.random_bytes;
   std::vector<std::shared_ptr<readable_file>> opened(b->files.size());
@@ -112,16 +115,17 @@ awaitable<void> read_at_random(bench_state* b, std::size_t index) {
     const std::uint64_t places = std::max<std::uint64_t>(1, file.size / size);
     const std::uint64_t offset = random.below(static_cast<std::uint32_t>(places)) * size;
     const std::uint64_t end = std::min<std::uint64_t>(offset + size, file.size);
-    if (!co_await read_all(b, opened[at], offset, end)) co_return;
+    if (!co_await read_all(b, opened[at], offset, end, served)) co_return;
   }
 }
 
 // The streams whose index is `first` and every `step`-th after it.
 awaitable<void> run_streams(bench_state* b, std::size_t first, std::size_t step,
                             std::size_t streams) {
+  b->served = std::make_unique<bool[]>(streams);
   for (std::size_t i = first; i < streams; i += step) {
-    b->streams.spawn(b->what.random_bytes > 0 ? read_at_random(b, i)
-                                              : read_in_order(b, i, streams));
+    b->streams.spawn(b->what.random_bytes > 0 ? read_at_random(b, i, &b->served[i])
+                                              : read_in_order(b, i, streams, &b->served[i]));
   }
   co_await b->streams.join();
   b->tasks.stop();
@@ -190,6 +194,8 @@ void add_up(const std::vector<std::unique_ptr<bench_state>>& parts, disk_bench_r
     if (part->failed) throw failure(*part->failed);
     const source_counters& c = part->counters;
     report.bytes += part->given;
+    report.streams_served +=
+        static_cast<int>(std::count(&part->served[0], &part->served[0] + report.streams, true));
     report.reads.add(c.reads);
     report.seeks_avoided += c.seeks_avoided;
     report.depth += c.most_depth;
@@ -229,10 +235,11 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
                        ? what.streams
                        : static_cast<int>(std::min<std::size_t>(files.size(), usual_streams));
   const std::size_t budget = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
-  runtime threads({.io_threads = how.io_threads,
-                   .cpu_threads = how.cpu_threads,
-                   .io = how.io,
-                   .register_buffers = how.register_buffers});
+  auto owned = std::make_unique<runtime>(runtime_options{.io_threads = how.io_threads,
+                                                         .cpu_threads = how.cpu_threads,
+                                                         .io = how.io,
+                                                         .register_buffers = how.register_buffers});
+  runtime& threads = *owned;
   const auto memory =
       std::make_shared<memory_share>("reads", budget, read_block_allocator::instance());
   std::vector<std::unique_ptr<bench_state>> parts;
@@ -269,6 +276,11 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
   report.cpu_seconds = cpu_seconds() - cpu_before;
   report.interrupted = interrupted;
   add_up(parts, report);
+  if (report.interrupted) {
+    // A thread that waits for a hung device cannot be joined, and the process is about to end.
+    static_cast<void>(owned.release());
+    for (auto& part : parts) static_cast<void>(part.release());
+  }
   return report;
 }
 

@@ -22,6 +22,7 @@ struct disk_bench_report {
   std::uint64_t files = 0;
   std::uint64_t file_bytes = 0;
   int streams = 0;
+  int streams_served = 0;  // that got any bytes
   std::uint64_t bytes = 0;
   double seconds = 0;
   double cpu_seconds = 0;

@@ -71,6 +71,7 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"cpu_seconds", r.cpu_seconds},
       {"cpu_s_per_gb", r.cpu_seconds / gb},
       {"streams", r.streams},
+      {"streams_served", r.streams_served},
       {"files", r.files},
       {"file_bytes", r.file_bytes},
       {"reads",
@@ -109,6 +110,10 @@ void print(const disk_bench_report& r) {
   fmt::print("reads     p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms; {} at once at most\n",
              1e3 * r.reads.percentile(0.5), 1e3 * r.reads.percentile(0.99), 1e3 * r.reads.most(),
              r.depth);
+  if (r.streams_served < r.streams) {
+    fmt::print("streams   {} of {} got nothing in this time\n", r.streams - r.streams_served,
+               r.streams);
+  }
   fmt::print("CPU       {:.3f} s/GB\n", r.cpu_seconds / gb);
   if (r.gate_wait_s > 0 || r.seeks_avoided > 0) {
     fmt::print("gate      {:.1f} s waited for turns by all streams; about {} seeks avoided\n",

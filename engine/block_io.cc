@@ -54,11 +54,14 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
       cancel(*op);
       if (!expired) co_return error(errc::stopped, "stopped while reading").at(file->path());
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
-      co_return error(errc::timed_out, fmt::format("the device gave nothing for {} s", seconds))
-          .at(file->path())
-          .offset(offset + done)
-          .skippable()
-          .hint("check the disk or the mount; MILLRACE_READ_TIMEOUT sets the limit");
+      auto why = error(errc::timed_out, fmt::format("the device gave nothing for {} s", seconds))
+                     .at(file->path())
+                     .offset(offset + done)
+                     .skippable()
+                     .hint("check the disk or the mount; MILLRACE_READ_TIMEOUT sets the limit");
+      // Said now: a thread that waits for a hung device holds up an orderly end.
+      log_notice(why.message());
+      co_return why;
     }
     if (op->outcome == 0) break;
     if (op->outcome > 0) {

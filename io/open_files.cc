@@ -30,8 +30,9 @@ open_files::open_files(const asio::any_io_executor& executor)
     : limit_(descriptors_to_use()), let_go_(executor) {}
 
 bool open_files::close_least_recent() {
-  const auto idle = std::ranges::find_if(
-      entries_, [](const entry& e) { return e.holders == 0 && e.file->has_descriptor(); });
+  const auto idle = std::ranges::find_if(entries_, [](const entry& e) {
+    return e.holders == 0 && !e.opening && e.file->has_descriptor();
+  });
   if (idle == entries_.end()) return false;
   idle->file->close_descriptor();
   --descriptors_;
@@ -70,7 +71,9 @@ awaitable<result<void>> open_files::hold(runtime& threads, io_thread& io,
   while (!file->has_descriptor()) {
     co_await make_room();
     ++descriptors_;
+    mine->opening = true;
     const auto opened = co_await offload(io, threads.cpu(), [file] { return file->reopen(); });
+    mine->opening = false;
     if (opened) break;
     --descriptors_;
     if (opened.error().kind() != errc::no_descriptors) co_return opened;

@@ -32,6 +32,7 @@ class open_files {
   struct entry {
     std::shared_ptr<open_file> file;
     int holders = 0;
+    bool opening = false;
   };
   using entry_list = std::list<entry>;
   bool close_least_recent();

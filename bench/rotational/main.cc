@@ -157,6 +157,7 @@ void obey_signals(const sigset_t& signals, array& disks, fuse_session* session,
       fmt::print("{}\n", which == SIGUSR1 ? "hung" : "going on");
       std::fflush(stdout);
     } else {
+      disks.set_hung(false);  // those who wait in it could not end
       fuse_session_exit(session);
       fuse_session_unmount(session);  // ends its read
     }

@@ -39,6 +39,14 @@ def start(program, *arguments, env=None, **popen):
                             **popen)
 
 
+def wait_until(condition, timeout=60):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout} s")
+        threading.Event().wait(0.01)
+
+
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

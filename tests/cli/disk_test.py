@@ -1,0 +1,296 @@
+"""Reading disks as a user does: every way to read gives the same bytes; bad days end with a message."""
+
+import contextlib
+import json
+import os
+import pathlib
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.harness import run  # noqa: E402
+
+NOBODY = 65534
+ROOT_ONLY = unittest.skipUnless(os.getuid() == 0, "needs root, to become somebody else")
+CAN_MOUNT = unittest.skipUnless(
+    os.getuid() == 0 and os.path.exists("/dev/fuse") and (harness.BIN / "millrace-rotational").exists(),
+    "needs root, /dev/fuse and libfuse3")
+
+
+def limited(limits=(), user=None):
+    """For preexec_fn: (resource, value) limits, and another user."""
+    def apply():
+        for what, value in limits:
+            resource.setrlimit(what, (value, value))
+        if user is not None:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+    return apply
+
+
+def run_as(*arguments, env=None, limits=(), user=None):
+    return subprocess.run([harness.BIN / "millrace", *map(str, arguments)], text=True, errors="replace",
+                          capture_output=True, timeout=120,
+                          env=harness.CLEAN | (env or {}), preexec_fn=limited(limits, user))
+
+
+def bench(*arguments, **how):
+    seconds = () if "--seconds" in arguments else ("--seconds", "0.3")
+    done = run_as("bench", "disk", "--json", *seconds, *arguments, **how)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+@contextlib.contextmanager
+def model(folder, *arguments):
+    mount = tempfile.mkdtemp(prefix="millrace-mount-")
+    process = harness.start("millrace-rotational", folder, mount, "--rate-mb", "2000", *arguments,
+                            stdout=subprocess.PIPE, text=True)
+    try:
+        if "spindles" not in process.stdout.readline():
+            raise unittest.SkipTest("FUSE cannot be mounted here")
+        yield pathlib.Path(mount), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        finally:
+            process.kill()
+        process.stdout.close()
+        os.rmdir(mount)
+
+
+@contextlib.contextmanager
+def files(count, size):
+    with harness.Folder() as folder:
+        os.chmod(folder, 0o755)
+        paths = [folder / f"file-{i:03}" for i in range(count)]
+        for path in paths:
+            path.write_bytes(os.urandom(size))
+        yield folder, paths
+
+
+class Cells(unittest.TestCase):
+    def test_the_same_digest_however_it_is_read(self):
+        with harness.Folder() as folder:
+            os.chmod(folder, 0o755)
+            shards = harness.fake(folder, "a", 3, 200)
+            expected = run("millrace", "digest", shards).stdout
+            user = NOBODY if os.getuid() == 0 else None  # root may lock any memory
+            for io in ("auto", "pread"):
+                for direct in ("on", "off"):
+                    for gate in ({"MILLRACE_SPINDLES": "2"}, {"MILLRACE_SERIALIZE": "off"}):
+                        for memlock in (0, resource.RLIM_INFINITY):
+                            env = {"MILLRACE_IO": io, "MILLRACE_DIRECT": direct, "MILLRACE_READ_CHUNK": "64K",
+                                   "MILLRACE_REGISTERED_BUFFERS": "on", **gate}
+                            with self.subTest(memlock=memlock, **env):
+                                limits = [(resource.RLIMIT_MEMLOCK, memlock)] if memlock == 0 else []
+                                done = run_as("digest", shards, env=env, limits=limits, user=user)
+                                self.assertEqual(done.stdout, expected, done.stderr)
+
+
+class BenchDisk(unittest.TestCase):
+    def test_json(self):
+        with files(3, 1 << 20) as (folder, _):
+            figures, _ = bench(folder, "--streams", 2)
+            for key in ("bytes", "seconds", "mb_per_s", "cpu_seconds", "cpu_s_per_gb", "reads", "depth", "seeks_avoided",
+                        "figure", "limit", "cached_before", "mb_per_s_over_time", "devices"):
+                self.assertIn(key, figures)
+            self.assertGreater(figures["bytes"], 0)
+            self.assertEqual((figures["files"], figures["file_bytes"], figures["streams_served"]), (3, 3 << 20, 2))
+
+    def test_a_cached_figure_is_not_called_a_disks(self):
+        with files(1, 1 << 20) as (folder, _):
+            figures, _ = bench(folder, env={"MILLRACE_DIRECT": "off"})
+            self.assertIn(figures["figure"], ("page cache", "memory"))
+            said = run("millrace", "bench", "disk", folder, "--seconds", "0.2", env={"MILLRACE_DIRECT": "off"}).stdout
+            self.assertIn("NOT ", said)
+
+    def test_random_reads(self):
+        with files(2, 1 << 20) as (folder, _):
+            figures, _ = bench(folder, "--random", "64K", "--streams", 4)
+            self.assertGreater(figures["reads"]["count"], 0)
+
+    def test_ten_thousand_streams_are_all_served(self):
+        with files(10, 1 << 16) as (folder, _):
+            figures, _ = bench(folder, "--streams", 10_000, "--seconds", 20 if "asan" in str(harness.BIN) else 5,
+                               env={"MILLRACE_MEMORY": "64M", "MILLRACE_READ_CHUNK": "64K"},
+                               limits=[(resource.RLIMIT_NOFILE, 12_000)])
+            self.assertEqual(figures["streams_served"], 10_000)
+
+    def test_ctrl_c_ends_with_the_report(self):
+        with files(1, 1 << 20) as (folder, _):
+            for which in (signal.SIGINT, signal.SIGTERM):
+                p = harness.start("millrace", "bench", "disk", folder, "--seconds", "1000", "--json",
+                                  stdout=subprocess.PIPE, text=True)
+                harness.wait_until(lambda: cpu_ticks(p.pid) > 5)
+                p.send_signal(which)
+                out, _ = p.communicate(timeout=30)
+                self.assertEqual(p.returncode, 130)
+                self.assertTrue(json.loads(out.splitlines()[-1])["interrupted"])
+
+    def test_tune_says_what_it_tried(self):
+        with files(2, 1 << 20) as (folder, _):
+            done = run("millrace", "tune", folder, "--seconds", "2")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("MILLRACE_READ_DEPTH=8", done.stdout)
+            self.assertRegex(done.stdout, r"export MILLRACE_|nothing is gained")
+            found = json.loads(run("millrace", "tune", folder, "--seconds", "2", "--json").stdout.splitlines()[-1])
+            self.assertGreater(len(found["trials"]), 8)
+
+    def test_doctor_shows_what_a_path_lies_on(self):
+        with files(1, 10) as (folder, _):
+            found = json.loads(run("millrace", "doctor", folder, "--json").stdout)
+            self.assertEqual(len(found["storage"]), 1)
+            self.assertIn("in_the_way", found)
+            shown = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4"}).stdout
+            self.assertIn("gate ", shown)
+            little = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4", "MILLRACE_MEMORY": "64M"}).stdout
+            self.assertIn("the budget costs rate", little)
+
+
+def cpu_ticks(pid):
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+class BadDays(unittest.TestCase):
+    def assert_message(self, done, code, *parts):
+        self.assertEqual(done.returncode, code, done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_what_is_no_file(self):
+        with files(1, 10) as (folder, _):
+            self.assert_message(run("millrace", "cat", folder), 2, "is a folder", str(folder))
+            self.assert_message(run("millrace", "cat", folder / "none"), 4, "no such file", str(folder / "none"))
+            self.assert_message(run("millrace", "bench", "disk", folder / "none"), 2, str(folder / "none"))
+            self.assert_message(run("millrace", "bench", "disk", folder, "--random", "5"), 2, "multiple of 4K")
+            self.assert_message(run("millrace", "bench", "disk", "/dev/null"), 2, "/dev/null")
+
+    @ROOT_ONLY
+    def test_no_permission(self):
+        with files(1, 10) as (_, paths):
+            paths[0].chmod(0o600)
+            self.assert_message(run_as("cat", paths[0], user=NOBODY), 4, "may not read", str(paths[0]))
+
+    def test_few_descriptors_mean_fewer_streams_and_no_error(self):
+        with files(100, 1 << 16) as (folder, _):
+            figures, said = bench(folder, "--streams", 100, limits=[(resource.RLIMIT_NOFILE, 40)])
+            self.assertEqual(figures["streams_served"], 100)
+            self.assertEqual(said, "")
+
+    @ROOT_ONLY
+    def test_little_locked_memory(self):
+        with files(1, 8 << 20) as (folder, paths):
+            done = run_as("cat", paths[0], env={"MILLRACE_REGISTERED_BUFFERS": "on"}, user=NOBODY,
+                          limits=[(resource.RLIMIT_MEMLOCK, 64 << 10)])
+            self.assertEqual(done.returncode, 0, done.stderr)
+            if "io_uring is refused" not in done.stderr:
+                self.assertEqual(done.stderr.count("locked memory ran out"), 1, done.stderr)
+
+    def cat_through_gate(self, path, gate_dir, **how):
+        env = {"MILLRACE_SPINDLES": "1", "MILLRACE_GATE_DIR": str(gate_dir)}
+        done = subprocess.run([harness.BIN / "millrace", "cat", path], capture_output=True, timeout=120,
+                              env=harness.CLEAN | env, preexec_fn=limited(**how))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, path.read_bytes())
+        return done.stderr.decode()
+
+    def test_gate_folders(self):
+        with files(1, 1 << 20) as (folder, paths):
+            self.assertEqual(self.cat_through_gate(paths[0], folder / "new"), "")
+            self.assertTrue(list((folder / "new").glob("millrace-gate-*")))
+            self.assertIn("within this process alone", self.cat_through_gate(paths[0], paths[0]))
+
+    @ROOT_ONLY
+    def test_gate_folders_of_others(self):
+        with files(1, 1 << 20) as (folder, paths):
+            closed = folder / "closed"
+            closed.mkdir(mode=0o755)  # root's
+            self.assertIn("MILLRACE_GATE_DIR", self.cat_through_gate(paths[0], closed, user=NOBODY))
+            shared = folder / "shared"
+            self.assertEqual(self.cat_through_gate(paths[0], shared), "")  # made by root
+            self.assertEqual(self.cat_through_gate(paths[0], shared, user=NOBODY), "")
+
+    def test_a_closed_pipe_ends_cat_quietly(self):
+        with files(1, 32 << 20) as (_, paths):
+            done = subprocess.run(["bash", "-c", 'trap "" PIPE; "$0" cat "$1" | head -c 10 | wc -c; echo ${PIPESTATUS[0]}',
+                                   harness.BIN / "millrace", paths[0]], text=True, capture_output=True, env=harness.CLEAN)
+            self.assertEqual(done.stderr, "")
+            self.assertEqual(done.stdout.split(), ["10", "141"])
+
+
+@CAN_MOUNT
+class Model(unittest.TestCase):
+    """On the model of rotational disks, a FUSE file system."""
+
+    def test_the_same_digest_through_the_gate(self):
+        with harness.Folder() as folder:
+            shards = harness.fake(folder, "a", 3, 200)
+            expected = run("millrace", "digest", shards).stdout
+            for order in ("fifo", "elevator"):
+                with model(folder, "--order", order, "--spindles", "3") as (mount, _):
+                    shown = shards.replace(str(folder), str(mount))
+                    for direct in ("on", "off"):
+                        done = run("millrace", "digest", shown, env={"MILLRACE_SPINDLES": "3", "MILLRACE_DIRECT": direct})
+                        self.assertEqual(done.stdout, expected, done.stderr)
+
+    def test_eio_in_the_middle_names_path_and_offset(self):
+        with files(1, 8 << 20) as (folder, paths):
+            with model(folder, "--fail", f"{paths[0].name}:{5 << 20}") as (mount, _):
+                path = mount / paths[0].name
+                for spindles in ({}, {"MILLRACE_SPINDLES": "1"}):
+                    done = subprocess.run([harness.BIN / "millrace", "cat", path], capture_output=True, timeout=60,
+                                          env=harness.CLEAN | spindles)
+                    self.assertEqual(done.returncode, 4)
+                    self.assertEqual(done.stdout, paths[0].read_bytes()[:4 << 20])
+                    said = done.stderr.decode()
+                    self.assertIn(f"{path} byte {5 << 20}", said)
+                    self.assertIn("Input/output error", said)
+
+    def test_a_hung_device_is_named_and_the_other_goes_on(self):
+        with files(2, 32 << 20) as (folder, paths), model(folder) as (hung, process), model(folder) as (well, _):
+            process.send_signal(signal.SIGUSR1)
+            self.assertIn("hung", process.stdout.readline())
+            env = {"MILLRACE_READ_TIMEOUT": "1", "MILLRACE_SPINDLES": "1"}
+            stuck = harness.start("millrace", "cat", hung / paths[0].name, env=env, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.PIPE, text=True)
+            done = subprocess.run([harness.BIN / "millrace", "cat", well / paths[1].name], capture_output=True, timeout=60,
+                                  env=harness.CLEAN | env)
+            self.assertEqual(done.stdout, paths[1].read_bytes(), done.stderr)
+            said = stuck.stderr.readline()
+            self.assertIn("gave nothing for 1 s", said)
+            self.assertIn(str(hung / paths[0].name), said)
+            stuck.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGUSR2)  # the kernel lets nobody go before
+            stuck.communicate(timeout=60)
+            self.assertEqual(stuck.returncode, -signal.SIGINT)
+
+    def test_ctrl_c_while_a_device_hangs(self):
+        with files(1, 32 << 20) as (folder, _), model(folder) as (mount, process):
+            process.send_signal(signal.SIGUSR1)
+            self.assertIn("hung", process.stdout.readline())
+            p = harness.start("millrace", "bench", "disk", mount, "--seconds", "1000", stdout=subprocess.PIPE, text=True)
+            harness.wait_until(lambda: "mr-pread" in thread_names(p.pid))
+            p.send_signal(signal.SIGINT)
+            # The report is there; a thread is still in the kernel, which lets nobody go before.
+            self.assertTrue(any(line.startswith("limit") for line in iter(p.stdout.readline, "")))
+            process.send_signal(signal.SIGUSR2)
+            p.communicate(timeout=30)
+            self.assertEqual(p.returncode, 130)
+
+
+def thread_names(pid):
+    return " ".join(t.read_text() for t in pathlib.Path(f"/proc/{pid}/task").glob("*/comm"))
+
+
+if __name__ == "__main__":
+    unittest.main()
