@@ -1,18 +1,23 @@
 #include "engine/io_thread.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
 
 #include <boost/asio/post.hpp>
 #include <cassert>
 
 #include "engine/block_io.h"
+#include "engine/numa.h"
 
 namespace millrace {
 
-io_thread::io_thread(const std::string& name, io_backend backend, bool register_buffers)
+io_thread::io_thread(int index, io_backend backend, bool register_buffers)
     : files_(make_block_io(*this, backend, register_buffers)) {
-  thread_ = std::thread([this] { context_.run(); });
-  pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+  thread_ = std::thread([this, index] {
+    stay_on_a_node(index);
+    context_.run();
+  });
+  pthread_setname_np(thread_.native_handle(), fmt::format("mr-io-{}", index).c_str());
 }
 
 io_thread::~io_thread() {

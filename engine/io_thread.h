@@ -19,7 +19,8 @@ enum class io_backend;
 // pools. Everything that runs here runs one at a time, so code on one I/O thread needs no locks.
 class io_thread {
  public:
-  io_thread(const std::string& name, io_backend backend, bool register_buffers);
+  // The `index`-th of its runtime: on hosts of several NUMA nodes they take turns over the nodes.
+  io_thread(int index, io_backend backend, bool register_buffers);
   // Joins the thread. All coroutines must have ended (their scopes are joined by their owners).
   ~io_thread();
   io_thread(const io_thread&) = delete;

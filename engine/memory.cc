@@ -265,6 +265,7 @@ result<void> memory_plan::divide() {
                                         static_cast<double>(spare) / static_cast<double>(wanted);
     c.share->set_limit(c.least + static_cast<std::size_t>(part));
   }
+  for (const auto& what : when_divided_) what();
   return {};
 }
 

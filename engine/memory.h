@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -93,6 +94,9 @@ class memory_plan {
   std::shared_ptr<memory_share> share(std::string name, std::size_t least, std::size_t most,
                                       host_allocator& allocator = default_host_allocator());
 
+  // Called at the end of divide(), when the shares have their limits.
+  void when_divided(std::function<void()> what) { when_divided_.push_back(std::move(what)); }
+
   // Sets every share's limit. Fails with no_memory, naming the figure that would do, when the
   // budget is below the sum of the least figures.
   result<void> divide();
@@ -107,6 +111,7 @@ class memory_plan {
   };
   std::size_t budget_;
   std::vector<claim> claims_;
+  std::vector<std::function<void()>> when_divided_;
 };
 
 // A quarter of the memory that the cgroup allows, at most 4 GiB.

@@ -45,6 +45,27 @@ source_memory memory_for(const source_options& options, const std::string& url) 
   return {2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
 }
 
+std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
+                                     std::size_t share_bytes, std::size_t shards,
+                                     std::size_t budget_bytes) {
+  const auto where = parse_url(url);
+  const auto found = where && where->scheme == "file" ? storage_of(where->path) : std::nullopt;
+  if (!found) return std::nullopt;
+  const storage on = with_overrides(*found, options);
+  if (gate_permits(on, options) == 0 || options.extent_bytes > 0) return std::nullopt;
+  const disk_speed speed = usual_speed(on.spindles);
+  const std::size_t chunks = 2 * options.chunk_bytes;
+  const std::size_t extent = (share_bytes - std::min(share_bytes, chunks)) / 2;
+  if (speed.share_at(extent) >= expected_share) return std::nullopt;
+  const std::size_t wanted = 2 * speed.extent_for(expected_share) + chunks;
+  const std::size_t enough = budget_bytes + shards * (wanted - share_bytes);
+  return fmt::format(
+      "the memory budget costs rate: turns of {} at {} for each of {} open shards reach {:.2f} of "
+      "its rate; MILLRACE_MEMORY={}M, or fewer lanes, would reach {:.2f}",
+      format_bytes(extent), on.identity, shards, speed.share_at(extent),
+      (enough + 1_MiB - 1) / 1_MiB, expected_share);
+}
+
 std::uint64_t working_set_of(const std::vector<std::string>& urls) {
   if (urls.empty()) return 0;
   const auto first = parse_url(urls.front());

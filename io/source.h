@@ -68,6 +68,11 @@ struct source_memory {
 // Looks at the device that a file is on; other sources need the same wherever they are. Blocks
 // for as long as a stat() of the file takes.
 source_memory memory_for(const source_options& options, const std::string& url);
+// What a budget costs, as a user would want to read it: nullopt where `share_bytes` for each of
+// `shards` open shards reach the usual part of the device's rate.
+std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
+                                     std::size_t share_bytes, std::size_t shards,
+                                     std::size_t budget_bytes);
 // About how many bytes of files these are, by the size of the first: what a run reads in an epoch.
 std::uint64_t working_set_of(const std::vector<std::string>& urls);
 

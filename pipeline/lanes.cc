@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "engine/log.h"
 #include "engine/read_blocks.h"
 #include "pipeline/fetch.h"
 
@@ -204,6 +205,11 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     made.samples = plan.make(*made.context);
     lanes.push_back(std::move(made));
   }
+  run.memory.when_divided([&run, first = plan.shards->front(), reads = lanes.front().context->reads,
+                           open = std::min(here, used)] {
+    const auto lost = rate_lost(run.source, first, reads->limit(), open, run.memory.budget());
+    if (lost) log_notice(*lost);
+  });
   return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards);
 }
 

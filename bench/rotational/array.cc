@@ -22,12 +22,18 @@ array::array(int spindles, const disk_parameters& disk, scheduling order, std::F
 }
 
 array::~array() {
+  stop();
+}
+
+void array::stop() {
   {
     const std::scoped_lock lock(mutex_);
     ending_ = true;
   }
   changed_.notify_all();
-  for (const auto& a : arms_) a->thread.join();
+  for (const auto& a : arms_) {
+    if (a->thread.joinable()) a->thread.join();
+  }
 }
 
 double array::now() const {

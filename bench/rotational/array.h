@@ -21,6 +21,8 @@ class array {
   // `timeline`, where it is not null, gets a line per part: begin, end, spindle, position, size.
   array(int spindles, const disk_parameters& disk, scheduling order, std::FILE* timeline);
   ~array();
+  // Ends the threads; what is asked from now on is never served. Idempotent.
+  void stop();
   array(const array&) = delete;
   array& operator=(const array&) = delete;
 

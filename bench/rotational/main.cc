@@ -203,6 +203,7 @@ int serve(const options& o) {
   pthread_kill(obeying.native_handle(), SIGTERM);
   obeying.join();
   fuse_session_unmount(session);
+  m.disks.stop();  // it answers through the session
   fuse_session_destroy(session);
   if (timeline != nullptr) std::fclose(timeline);
   return code < 0 ? 1 : 0;

@@ -1,0 +1,53 @@
+#include "engine/numa.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+namespace millrace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::vector<int>> numa_nodes(const fs::path& root) {
+  std::vector<std::vector<int>> nodes;
+  std::vector<fs::path> folders;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", none)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("node") && name.size() > 4) folders.push_back(entry.path());
+  }
+  std::ranges::sort(folders);
+  for (const fs::path& folder : folders) {
+    std::ifstream list(folder / "cpulist");  // "0-3,8-11"
+    std::vector<int> cpus;
+    for (std::string range; std::getline(list, range, ',');) {
+      int first = -1;
+      int last = -1;
+      char dash = 0;
+      std::istringstream numbers(range);
+      if (!(numbers >> first)) continue;
+      if (!(numbers >> dash >> last)) last = first;
+      for (int cpu = first; cpu <= last; ++cpu) cpus.push_back(cpu);
+    }
+    if (!cpus.empty()) nodes.push_back(std::move(cpus));  // a node may have memory alone
+  }
+  return nodes;
+}
+
+void stay_on_a_node(int index) {
+  const auto nodes = numa_nodes("/");
+  if (nodes.size() < 2) return;
+  cpu_set_t allowed;
+  cpu_set_t wanted;
+  CPU_ZERO(&wanted);
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  for (const int cpu : nodes[static_cast<std::size_t>(index) % nodes.size()]) {
+    if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &wanted);
+  }
+  if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof wanted, &wanted);
+}
+
+}  // namespace millrace
