@@ -14,7 +14,7 @@ namespace {
 
 // More in the pipe: fewer switches between this process and its reader. Of what was tried this
 // gains most; vmsplice would gain as much again, but hands out pages that are written to again
-// while a reader that splices them on still shows them (docs/decisions.md, 16).
+// while a reader that splices them on still shows them (docs/decisions.md, 18).
 void widen_pipe() {
   constexpr int pipe_bytes = 1 << 18;  // no more than a core's cache holds
   fcntl(STDOUT_FILENO, F_SETPIPE_SZ, pipe_bytes);

@@ -52,7 +52,7 @@ class page_allocator final : public host_allocator {
     if (p == MAP_FAILED) throw std::bad_alloc();
     return static_cast<std::byte*>(p);
   }
-  // One fault and one pinned page in place of 512 of each (docs/decisions.md, 15).
+  // One fault and one pinned page in place of 512 of each (docs/decisions.md, 17).
   static std::byte* map_huge(std::size_t size) {
     std::byte* p = map(size + huge_page);
     const auto address = reinterpret_cast<std::uintptr_t>(p);

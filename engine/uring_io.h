@@ -19,7 +19,7 @@ namespace millrace {
 //
 // With `register_buffers`, buffers from read_block_allocator are pinned once for all reads, as far
 // as the limit of locked memory goes. In huge pages this was seen to gain nothing
-// (docs/decisions.md, 15).
+// (docs/decisions.md, 17).
 class uring_io final : public block_io {
  public:
   uring_io(io_thread& home, bool register_buffers);

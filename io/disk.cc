@@ -39,6 +39,13 @@ disk::disk(const asio::any_io_executor& executor, storage on, const source_optio
                              .patience = options.gate_patience});
 }
 
+worker_pool& disk_table::cache_thread() {
+  if (!cache_thread_) {
+    cache_thread_ = std::make_unique<worker_pool>("mr-cache", 1, io_thread::max_tasks);
+  }
+  return *cache_thread_;
+}
+
 awaitable<std::shared_ptr<disk>> disk_table::of(runtime& threads, io_thread& io,
                                                 const open_file& file) {
   if (const auto known = by_device_.find(file.device()); known != by_device_.end()) {

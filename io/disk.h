@@ -40,6 +40,10 @@ class disk_table {
   // The device of an open file; looked up once for each file system, in the pool.
   awaitable<std::shared_ptr<disk>> of(runtime& threads, io_thread& io, const open_file& file);
 
+  // A thread for asking the kernel to fill its cache: the pool's may be busy for long, and a turn
+  // at a gate is running.
+  worker_pool& cache_thread();
+
   open_files files;
 
  private:
@@ -47,6 +51,7 @@ class disk_table {
   source_options options_;
   std::map<dev_t, std::shared_ptr<disk>> by_device_;
   std::map<std::string, std::shared_ptr<disk>> by_identity_;
+  std::unique_ptr<worker_pool> cache_thread_;  // made when it is first used
 };
 
 // An open file and the device it is on.

@@ -144,6 +144,11 @@ awaitable<result<void>> file_reader::read_extent() {
   auto memory = co_await memory_for_extent();
   if (!memory) co_return memory.error();
   context_.counters.memory_wait_s += seconds_since(asked);
+  // One hold before the turn, so that no turn waits for a descriptor.
+  open_files& files = from_->disks->files;
+  if (auto held = co_await files.hold(context_.threads, context_.io, file_); !held) {
+    co_return held.error();
+  }
   asked = steady_clock::now();
   auto permit = co_await device_->gate->enter([w = window_] { return w->bytes_ahead(); });
   context_.counters.gate_wait_s += seconds_since(asked);
@@ -160,14 +165,9 @@ awaitable<result<void>> file_reader::read_extent() {
         device_->what.devices.empty() ? 0 : device_->what.devices.front().read_ahead_bytes);
     context_.counters.seeks_avoided += size / window;
   }
-  const auto handover = static_cast<std::size_t>(handover_s * device_->extents.speed().bytes_per_s);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (auto held = co_await from_->disks->files.hold(context_.threads, context_.io, file_);
-        !held) {
-      for (; i > 0; --i) from_->disks->files.let_go(file_);
-      co_return held.error();
-    }
-  }
+  const auto handover = std::max(
+      buffer_size(), static_cast<std::size_t>(handover_s * device_->extents.speed().bytes_per_s));
+  for (std::size_t i = 1; i < pieces.size(); ++i) files.hold_again(file_);
   const auto in = std::make_shared<turn>(device_, std::move(permit), size, handover);
   if (file_->alignment() == 1) co_await prepare_cache(pieces.front().offset, size);
   std::size_t left = size;
@@ -183,7 +183,7 @@ awaitable<result<void>> file_reader::read_extent() {
 // takes whole, it queues the whole extent at once.
 awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size) {
   constexpr std::size_t step = 128_KiB;
-  co_await offload(context_.io, context_.threads.cpu(), [file = file_, from, size] {
+  co_await offload(context_.io, from_->disks->cache_thread(), [file = file_, from, size] {
     for (std::size_t at = 0; at < size; at += step) {
       posix_fadvise(file->fd(), static_cast<off_t>(from + at), step, POSIX_FADV_WILLNEED);
     }

@@ -85,6 +85,10 @@ awaitable<result<void>> open_files::hold(runtime& threads, io_thread& io,
   co_return result<void>();
 }
 
+void open_files::hold_again(const std::shared_ptr<open_file>& file) {
+  ++places_.at(file.get())->holders;
+}
+
 void open_files::let_go(const std::shared_ptr<open_file>& file) {
   const auto place = places_.find(file.get());
   if (place == places_.end()) return;

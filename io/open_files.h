@@ -24,6 +24,8 @@ class open_files {
                                                      std::string path);
   // Sees to it that `file` has its descriptor, and keeps it until let_go().
   awaitable<result<void>> hold(runtime& threads, io_thread& io, std::shared_ptr<open_file> file);
+  // Once more, while it is held.
+  void hold_again(const std::shared_ptr<open_file>& file);
   void let_go(const std::shared_ptr<open_file>& file);
   // The file is read no more.
   void forget(const std::shared_ptr<open_file>& file);

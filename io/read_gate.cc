@@ -38,10 +38,9 @@ void gate_permit::release() {
 
 void gate_permit::keep_alive() {
   const auto gate = gate_.lock();
-  if (!gate || !meeting_ ||
-      steady_clock::now() - gate->last_motion_ < gate->options_.patience / 4) {
-    return;
-  }
+  if (!gate || !meeting_) return;
+  const auto still = steady_clock::now() - gate->last_motion_;
+  if (still < gate->options_.patience / 4) return;
   meeting_->announce();
   gate->last_motion_ = steady_clock::now();
 }

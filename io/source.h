@@ -29,7 +29,7 @@ class byte_source {
   virtual awaitable<result<bytes>> read() = 0;
 };
 
-// Whether files are read past the page cache (docs/decisions.md, 14).
+// Whether files are read past the page cache (docs/decisions.md, 16).
 enum class direct_reads {
   automatic,  // what neither is in the page cache nor will stay there
   always,     // where the file system can
@@ -82,7 +82,7 @@ struct source_counters {
   std::uint64_t requests = 0;
   std::uint64_t retries = 0;
   std::uint64_t direct_bytes = 0;   // of bytes: past the page cache
-  std::uint64_t seeks_avoided = 0;  // at gates; see docs/decisions.md, 13
+  std::uint64_t seeks_avoided = 0;  // at gates; see docs/decisions.md, 15
   double gate_wait_s = 0;           // of all readers, added up
   double memory_wait_s = 0;         // likewise
   int most_depth = 0;               // chunks under way at once on one device

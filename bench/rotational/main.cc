@@ -50,14 +50,13 @@ void get_attributes(fuse_req_t request, fuse_ino_t inode, fuse_file_info* /*info
   fuse_reply_attr(request, &files.at(inode).info, for_ever);
 }
 
-void read_folder(fuse_req_t request, fuse_ino_t inode, std::size_t size, off_t offset,
-                 fuse_file_info* /*info*/) {
+void read_folder(fuse_req_t request, fuse_ino_t inode, size_t size, off_t from, fuse_file_info*) {
   const mirror& files = of(request).files;
   std::vector<char> out(size);
   std::size_t used = 0;
   off_t at = 0;
   for (const auto& [name, child] : files.at(inode).children) {
-    if (at++ < offset) continue;
+    if (at++ < from) continue;
     const std::size_t n = fuse_add_direntry(request, out.data() + used, size - used, name.c_str(),
                                             &files.at(child).info, at);
     if (n > size - used) break;
@@ -74,8 +73,7 @@ void open_file(fuse_req_t request, fuse_ino_t inode, fuse_file_info* info) {
   fuse_reply_open(request, info);
 }
 
-void read_file(fuse_req_t request, fuse_ino_t inode, std::size_t size, off_t offset,
-               fuse_file_info* /*info*/) {
+void read_file(fuse_req_t request, fuse_ino_t inode, size_t size, off_t offset, fuse_file_info*) {
   model& m = of(request);
   const mirror::entry& file = m.files.at(inode);
   const auto from = static_cast<std::uint64_t>(offset);
