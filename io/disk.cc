@@ -24,19 +24,51 @@ int gate_permits(const storage& on, const source_options& options) {
   return on.rotational ? 1 : 0;
 }
 
-disk::disk(const asio::any_io_executor& executor, storage on, const source_options& options)
+disk::disk(asio::any_io_executor executor, storage on, const source_options& options)
     : what(with_overrides(std::move(on), options)),
       extents(what, options.extent_bytes),
       depth(options.read_depth, most_depth),
-      chunk_ended(executor) {
+      executor_(std::move(executor)) {
   const int permits = gate_permits(what, options);
   if (permits == 0) return;
   gate = std::make_shared<read_gate>(
-      executor, gate_options{.folder = options.gate_folder.empty() ? default_gate_folder()
-                                                                   : options.gate_folder,
-                             .identity = what.identity,
-                             .permits = permits,
-                             .patience = options.gate_patience});
+      executor_, gate_options{.folder = options.gate_folder.empty() ? default_gate_folder()
+                                                                    : options.gate_folder,
+                              .identity = what.identity,
+                              .permits = permits,
+                              .patience = options.gate_patience});
+}
+
+awaitable<void> disk::begin_chunk() {
+  if (waiting_.empty() && under_way_ < depth.depth()) {
+    ++under_way_;
+    co_return;
+  }
+  waiter mine(executor_);
+  // However the wait ends: not in the queue, and without a place that nobody uses.
+  struct guard {
+    disk& d;
+    waiter& w;
+    bool taken = false;
+    ~guard() {
+      std::erase(d.waiting_, &w);
+      if (w.given && !taken) d.end_chunk();
+    }
+  } g{*this, mine};
+  waiting_.push_back(&mine);
+  while (!mine.given) co_await mine.woken.wait();
+  g.taken = true;
+}
+
+void disk::end_chunk() {
+  --under_way_;
+  while (!waiting_.empty() && under_way_ < depth.depth()) {
+    waiter* next = waiting_.front();
+    waiting_.pop_front();
+    next->given = true;
+    ++under_way_;
+    next->woken.notify_all();
+  }
 }
 
 worker_pool& disk_table::cache_thread() {

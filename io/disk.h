@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,16 +15,33 @@
 namespace millrace {
 
 // What reads of one device have in common, on one I/O thread.
-struct disk {
-  disk(const asio::any_io_executor& executor, storage on, const source_options& options);
+class disk {
+ public:
+  disk(asio::any_io_executor executor, storage on, const source_options& options);
 
   storage what;
   std::shared_ptr<read_gate> gate;  // null: the device takes reads as they come
   extent_controller extents;        // of a gated device
   depth_controller depth;           // of the others
-  int under_way = 0;                // chunks
-  int waiting = 0;                  // readers, for the depth
-  condition chunk_ended;
+
+  // Waits, first come first served, until one more chunk may be under way.
+  awaitable<void> begin_chunk();
+  // Without waiting: for the chunks of a turn.
+  void begin_chunk_now() { ++under_way_; }
+  void end_chunk();
+  int under_way() const { return under_way_; }
+  // Somebody waits in begin_chunk().
+  bool crowded() const { return !waiting_.empty(); }
+
+ private:
+  struct waiter {
+    explicit waiter(const asio::any_io_executor& executor) : woken(executor) {}
+    condition woken;
+    bool given = false;
+  };
+  asio::any_io_executor executor_;
+  int under_way_ = 0;
+  std::deque<waiter*> waiting_;
 };
 
 // The storage as the user says it is: MILLRACE_SPINDLES makes it rotational.

@@ -6,6 +6,7 @@ namespace millrace {
 namespace {
 
 constexpr double memory = 0.95;  // of what came before, at each extent
+constexpr double usual_weight = 0.2;
 constexpr double mega = 1e6;
 constexpr double least_move = 0.0002;
 constexpr double most_move = 0.050;
@@ -32,21 +33,21 @@ extent_controller::extent_controller(const storage& on, std::size_t fixed_bytes)
       fixed_(fixed_bytes),
       stripe_(stripe_bytes(on)) {}
 
-void extent_controller::sums::add(double x, double y) {
-  n += 1;
-  sx += x;
-  sy += y;
-  sxx += x * x;
-  sxy += x * y;
+void extent_controller::sums::add(double x, double y, double weight) {
+  n += weight;
+  sx += weight * x;
+  sy += weight * y;
+  sxx += weight * x * x;
+  sxy += weight * x * y;
 }
 
 void extent_controller::observed(std::size_t size, double seconds) {
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
-  seen_.add(static_cast<double>(size) / mega, seconds);
+  seen_.add(static_cast<double>(size) / mega, seconds, 1);
   // Two extents of the usual speed never grow old: they hold the line where all are of one size.
   sums all = seen_;
   for (const double x : {1.0, static_cast<double>(usual_.extent_for(wanted_share)) / mega}) {
-    all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s);
+    all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s, usual_weight);
   }
   const double slope = (all.n * all.sxy - all.sx * all.sy) / (all.n * all.sxx - all.sx * all.sx);
   speed_.bytes_per_s = mega / std::max(slope, 1e-6);

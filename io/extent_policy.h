@@ -25,7 +25,7 @@ struct disk_speed {
 inline constexpr std::size_t least_extent = 16_MiB;
 inline constexpr std::size_t most_extent = 512_MiB;
 // What extents are made for, and below which a budget is said to cost rate.
-inline constexpr double wanted_share = 0.965;
+inline constexpr double wanted_share = 0.975;
 inline constexpr double expected_share = 0.95;
 
 // A 7200-rpm disk, times the spindles, before anything is measured.
@@ -49,7 +49,7 @@ class extent_controller {
  private:
   struct sums {  // of weights, x (MB), y (s), x x and x y
     double n = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
-    void add(double x, double y);
+    void add(double x, double y, double weight);
   };
   disk_speed usual_;
   disk_speed speed_;

@@ -19,17 +19,6 @@ double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
 
-class waiting_count {
- public:
-  explicit waiting_count(int& count) : count_(++count) {}
-  ~waiting_count() { --count_; }
-  waiting_count(const waiting_count&) = delete;
-  waiting_count& operator=(const waiting_count&) = delete;
-
- private:
-  int& count_;
-};
-
 }  // namespace
 
 // One extent under way. The gate's permit goes when all but its last bytes have arrived; what is
@@ -103,14 +92,10 @@ awaitable<result<void>> file_reader::read_one() {
   auto into = co_await context_.memory->acquire(buffer_size());
   if (!into) co_return into.error();
   context_.counters.memory_wait_s += seconds_since(asked);
-  disk& d = *device_;
-  while (d.under_way >= d.depth.depth()) {
-    const waiting_count counted(d.waiting);
-    co_await d.chunk_ended.wait();
-  }
   if (auto held = co_await from_->disks->files.hold(context_.threads, context_.io, file_); !held) {
     co_return held.error();
   }
+  co_await device_->begin_chunk();
   start(next_piece(), std::move(*into), nullptr, false);
   co_return result<void>();
 }
@@ -174,6 +159,7 @@ awaitable<result<void>> file_reader::read_extent() {
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const bool first_of_last = left <= handover && left + pieces[i].size > handover && i > 0;
     left -= pieces[i].size - pieces[i].skipped;
+    device_->begin_chunk_now();
     start(pieces[i], memory->take(buffer_size()), in, first_of_last);
   }
   co_return result<void>();
@@ -192,9 +178,7 @@ awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size)
 
 void file_reader::start(const piece& what, buffer into, std::shared_ptr<turn> in, bool apart) {
   const auto chunk = window_->add(what.size - what.skipped);
-  disk& d = *device_;
-  ++d.under_way;
-  context_.counters.most_depth = std::max(context_.counters.most_depth, d.under_way);
+  context_.counters.most_depth = std::max(context_.counters.most_depth, device_->under_way());
   chunk->task = context_.tasks.spawn_stoppable(
       read_chunk(shared_from_this(), chunk, what, std::move(into), std::move(in), apart));
 }
@@ -210,9 +194,7 @@ awaitable<void> file_reader::read_chunk(std::shared_ptr<file_reader> self,
     std::size_t size;
     bool whole = false;
     ~guard() {
-      disk& d = *r.device_;
-      --d.under_way;
-      d.chunk_ended.notify_one();
+      r.device_->end_chunk();
       r.from_->disks->files.let_go(r.file_);
       if (in != nullptr) in->arrived(size, whole);
     }
@@ -236,7 +218,7 @@ awaitable<void> file_reader::read_chunk(std::shared_ptr<file_reader> self,
   if (direct) counters.direct_bytes += chunk->size;
   counters.reads.add(took);
   const double now = std::chrono::duration<double>(steady_clock::now().time_since_epoch()).count();
-  r.device_->depth.completed(chunk->size, now, took, r.device_->waiting > 0);
+  r.device_->depth.completed(chunk->size, now, took, r.device_->crowded());
   r.window_->fill(*chunk, std::move(into).freeze(what.size).slice(what.skipped));
   if (!direct && r.context_.options.drop_cache) r.drop_cache(what.offset);
 }
