@@ -145,7 +145,8 @@ std::vector<target> targets(const std::vector<std::string>& paths) {
   return found;
 }
 
-void look_at_files(const std::vector<target>& files, disk_bench_report& report) {
+void look_at_files(const std::vector<target>& files, const source_options& options,
+                   disk_bench_report& report) {
   double cached = 0;
   std::map<std::string, storage> devices;
   bool known = true;
@@ -156,7 +157,7 @@ void look_at_files(const std::vector<target>& files, disk_bench_report& report) 
     const auto share = (*opened)->cached_share();
     known &= share.has_value();
     cached += share.value_or(0) * static_cast<double>(f.size);
-    if (auto on = storage_of(f.path)) devices.emplace(on->identity, std::move(*on));
+    if (auto on = storage_of(f.path)) devices.emplace(on->identity, with_overrides(*on, options));
   }
   report.files = files.size();
   if (known) report.cached_before = cached / static_cast<double>(report.file_bytes);
@@ -229,7 +230,7 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
                                  const std::atomic<bool>& interrupted) {
   disk_bench_report report;
   auto files = targets(what.paths);
-  look_at_files(files, report);
+  look_at_files(files, how.source, report);
   constexpr int usual_streams = 8;
   report.streams = what.streams > 0
                        ? what.streams

@@ -145,6 +145,8 @@ awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
   const auto self = shared_from_this();
   guard g{*this, std::make_shared<waiter>(executor_)};
   g.mine->ready = std::move(ready);
+  // While nobody waited here, nobody looked.
+  if (waiters_.empty()) last_motion_ = steady_clock::now();
   waiters_.push_back(g.mine);
   serve_waiters();
   g.mine->waited = !g.mine->given;

@@ -101,8 +101,8 @@ class read_gate : public std::enable_shared_from_this<read_gate> {
   bool watched_ = false;
   asio::posix::stream_descriptor events_;  // inotify; closed where it is refused
   int watch_ = -1;
-  steady_clock::time_point last_motion_;
-  int soon_ = 0;  // looks at short intervals that are left
+  steady_clock::time_point last_motion_;  // that was seen, or from when on it was looked for
+  int soon_ = 0;                          // looks at short intervals that are left
 };
 
 }  // namespace millrace

@@ -284,6 +284,20 @@ TEST_F(Gate, AParticipantThatDoesNotMoveIsPassedByAndSo) {
   run_on(threads_.io(0), join_all(&tasks));
 }
 
+TEST_F(Gate, PatienceIsMeasuredFromWhenSomebodyWaits) {
+  constexpr auto patience = 100ms;
+  visit_log log;
+  const auto mine = gate(1, patience);
+  run_on(threads_.io(0), visit(mine, 'a', 0, &log));
+  run_on(threads_.io(0), sleep_for(patience));
+  auto holder = gate_file::open(folder_ / "gates", "disk", 1).value();
+  holder->queue();
+  ASSERT_TRUE(holder->try_enter());
+  const auto begin = steady_clock::now();
+  run_on(threads_.io(0), visit(mine, 'b', 0, &log));
+  EXPECT_GE(steady_clock::now() - begin, patience);
+}
+
 TEST_F(Gate, ADeletedFolderIsMadeAgain) {
   visit_log log;
   const auto mine = gate();
