@@ -61,7 +61,9 @@ result<std::unique_ptr<gate_file>> gate_file::open(const std::string& folder,
   if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1) {
     return gate_error(path, "the read gate is not a plain file with one name", 0);
   }
-  if (!made->lock(first_ticket - 1)) return gate_error(path, "no locks on the read gate", errno);
+  // Held by another who tries at this moment: then there are locks.
+  const bool locks = made->lock(first_ticket - 1) || errno == EAGAIN || errno == EACCES;
+  if (!locks) return gate_error(path, "no locks on the read gate", errno);
   made->unlock(first_ticket - 1);
   return made;
 }
