@@ -261,6 +261,7 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
   const double cpu_before = cpu_seconds();
   const auto begin = steady_clock::now();
   std::vector<std::future<void>> running;
+  running.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
     running.push_back(asio::co_spawn(
         parts[i]->io.context(),
@@ -279,8 +280,8 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
   add_up(parts, report);
   if (report.interrupted) {
     // A thread that waits for a hung device cannot be joined, and the process is about to end.
-    static_cast<void>(owned.release());
-    for (auto& part : parts) static_cast<void>(part.release());
+    static auto* const left_behind = new std::pair(std::move(owned), std::move(parts));
+    static_cast<void>(left_behind);
   }
   return report;
 }

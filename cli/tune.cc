@@ -33,7 +33,7 @@ void print_row(const trial& t) {
 // The equation of a rotational device, for the shards that training keeps open.
 void print_equation(const storage& on, const engine_options& how) {
   const disk_speed speed = usual_speed(on.spindles);
-  constexpr int open_shards = 8;
+  constexpr std::size_t open_shards = 8;
   const std::size_t budget = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
   fmt::print(
       "\nturns of E bytes give E / (E + r t) of the rate; with r {:.0f} MB/s and a move of t "
@@ -41,8 +41,7 @@ void print_equation(const storage& on, const engine_options& how) {
       speed.bytes_per_s / 1e6, 1e3 * speed.move_s);
   for (const std::size_t mib : {4U, 16U, 40U, 160U}) {
     fmt::print("  {:>4} MiB: {:.2f} of the rate, {} for {} open shards\n", mib,
-               speed.share_at(mib * 1_MiB), format_bytes(2 * open_shards * mib * 1_MiB),
-               open_shards);
+               speed.share_at(mib * 1_MiB), format_bytes(mib * 2_MiB * open_shards), open_shards);
   }
   fmt::print("  within the budget of {}: {:.2f}\n", format_bytes(budget),
              std::min(wanted_share, speed.share_at(budget / 2 / open_shards)));

@@ -137,11 +137,11 @@ void open_file::read_through_cache() {
 
 std::optional<double> open_file::cached_share() const {
   if (size_ == 0) return std::nullopt;
-  const double pages = static_cast<double>((size_ + page_size - 1) / page_size);
+  const std::uint64_t pages = (size_ + page_size - 1) / page_size;
   cache_range all{0, 0};  // a size of 0: to the end
   cache_counts counts{};
   if (syscall(cachestat_number, fd_, &all, &counts, 0U) == 0) {
-    return static_cast<double>(counts.cached) / pages;
+    return static_cast<double>(counts.cached) / static_cast<double>(pages);
   }
   const bool no_such_call = errno == ENOSYS;
   // Who could not write the file gets the answer "all of it" from mincore(2).
@@ -151,12 +151,12 @@ std::optional<double> open_file::cached_share() const {
   // The mapping is never touched, so a file that shrinks cannot hurt.
   void* mapped = mmap(nullptr, size_, PROT_NONE, MAP_SHARED, fd_, 0);
   if (mapped == MAP_FAILED) return std::nullopt;
-  std::vector<unsigned char> present(static_cast<std::size_t>(pages));
+  std::vector<unsigned char> present(pages);
   const bool told = mincore(mapped, size_, present.data()) == 0;
   munmap(mapped, size_);
   if (!told) return std::nullopt;
   const auto cached = std::ranges::count_if(present, [](unsigned char p) { return (p & 1) != 0; });
-  return static_cast<double>(cached) / pages;
+  return static_cast<double>(cached) / static_cast<double>(pages);
 }
 
 open_file::~open_file() {

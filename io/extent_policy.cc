@@ -42,6 +42,7 @@ void extent_controller::sums::add(double x, double y, double weight) {
 }
 
 void extent_controller::observed(std::size_t size, double seconds) {
+  ++turns_;
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
   seen_.add(static_cast<double>(size) / mega, seconds, 1);
   // Two extents of the usual speed never grow old: they hold the line where all are of one size.
@@ -58,6 +59,12 @@ std::size_t extent_controller::wanted() const {
   if (fixed_ > 0) return fixed_;
   const std::size_t best = std::max({speed_.extent_for(wanted_share), least_extent, stripe_});
   return std::min((best + unit - 1) / unit * unit, most_extent);
+}
+
+std::size_t extent_controller::next() const {
+  constexpr int first_turns = 8;  // a lane's each, usually
+  if (fixed_ > 0 || turns_ >= first_turns) return wanted();
+  return std::max(wanted() / 3, least_extent);
 }
 
 }  // namespace millrace

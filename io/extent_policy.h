@@ -45,6 +45,9 @@ class extent_controller {
 
   const disk_speed& speed() const { return speed_; }
   std::size_t wanted() const;
+  // The next extent: a third of that for the first few, so that all open shards have their first
+  // samples soon.
+  std::size_t next() const;
 
  private:
   struct sums {  // of weights, x (MB), y (s), x x and x y
@@ -56,6 +59,7 @@ class extent_controller {
   std::size_t fixed_;
   std::size_t stripe_;
   sums seen_;
+  int turns_ = 0;
 };
 
 }  // namespace millrace

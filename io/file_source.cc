@@ -133,14 +133,15 @@ std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<
   return std::make_unique<file_source>(window, std::move(task));
 }
 
-source_factory file_source_factory(std::shared_ptr<disk_table> disks) {
-  return [disks](source_context context, std::string /*text*/, url where, std::uint64_t offset) {
-    return open_path(disks, std::move(context), std::move(where.path), offset);
+source_factory file_source_factory(const std::shared_ptr<disk_table>& disks) {
+  return [disks](source_context context, const std::string& /*text*/, const url& where,
+                 std::uint64_t offset) {
+    return open_path(disks, std::move(context), where.path, offset);
   };
 }
 
-source_factory stdin_source_factory(std::shared_ptr<disk_table> disks) {
-  return [disks](source_context context, std::string /*text*/, url /*where*/,
+source_factory stdin_source_factory(const std::shared_ptr<disk_table>& disks) {
+  return [disks](source_context context, const std::string& /*text*/, const url& /*where*/,
                  std::uint64_t offset) { return open_stdin(disks, std::move(context), offset); };
 }
 

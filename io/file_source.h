@@ -17,10 +17,10 @@ std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<
 
 // Regular files, read ahead through the I/O thread's block_io (io/file_reader.h). A file's size is
 // taken at open: one that shrinks afterwards is an error (`changed`).
-source_factory file_source_factory(std::shared_ptr<disk_table> disks);
+source_factory file_source_factory(const std::shared_ptr<disk_table>& disks);
 
 // Standard input: as a file where it is one, else as a pipe read to its end.
-source_factory stdin_source_factory(std::shared_ptr<disk_table> disks);
+source_factory stdin_source_factory(const std::shared_ptr<disk_table>& disks);
 
 // Bytes that the page cache can come to hold: three quarters of the memory that nobody needs.
 std::uint64_t page_cache_room();

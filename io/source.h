@@ -36,7 +36,7 @@ enum class direct_reads {
   never,
 };
 
-// How bytes are fetched. Every field is also a MILLRACE_ variable, but for working_set_bytes.
+// How bytes are fetched. Every field is also a MILLRACE_ variable, but for the last two.
 struct source_options {
   std::size_t chunk_bytes = 2_MiB;  // one read, one buffer
   int read_ahead = 8;               // chunks ready or under way beyond the one in use
@@ -56,6 +56,8 @@ struct source_options {
   std::chrono::milliseconds http_backoff{500};
   // What the run reads, perhaps many times over. 0: unknown, or read once.
   std::uint64_t working_set_bytes = 0;
+  // Many shards are wanted at once, and something of each soon: the first turns are short.
+  bool quick_start = false;
 
   static source_options from(const settings& s);
 };

@@ -158,10 +158,10 @@ std::optional<fs::path> explorer::by_source(const std::string& source) const {
   const std::string name = fs::path(source).filename();
   const fs::path all = root_ / "sys/class/block";
   std::error_code none;
-  if (const auto folder = fs::canonical(all / name, none); !none) return folder;
+  if (auto folder = fs::canonical(all / name, none); !none) return folder;
   for (const auto& candidate : fs::directory_iterator(all, none)) {
     if (first_line(candidate.path() / "dm/name") != name) continue;
-    if (const auto folder = fs::canonical(candidate.path(), none); !none) return folder;
+    if (auto folder = fs::canonical(candidate.path(), none); !none) return folder;
   }
   return std::nullopt;
 }

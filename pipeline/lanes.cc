@@ -183,6 +183,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   const std::size_t used =
       o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
   run.source.working_set_bytes = working_set_of(*plan.shards);
+  run.source.quick_start = true;
   const source_memory need = memory_for(run.source, plan.shards->front());
   std::vector<lane> lanes;
   const auto world = static_cast<std::size_t>(o.world_size);

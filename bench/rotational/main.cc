@@ -198,7 +198,7 @@ int serve(const options& o) {
   std::thread obeying([&] { obey_signals(signals, m.disks, session, ended); });
   const int code = fuse_session_loop(session);
   ended = true;
-  pthread_kill(obeying.native_handle(), SIGTERM);
+  kill(getpid(), SIGTERM);  // blocked in all threads: sigwait takes it
   obeying.join();
   fuse_session_unmount(session);
   m.disks.stop();  // it answers through the session

@@ -112,7 +112,9 @@ def millrace(paths, processes, spindles, seconds, **extra):
         figures = json.loads(r.communicate()[0].splitlines()[-1])
         skipped = int(WARM_UP / figures["interval_seconds"])
         steady = figures["mb_per_s_over_time"][skipped:]
-        rates.append(sum(steady) / len(steady))
+        # Bytes come an extent at a time: from the end of the first one to the end of the last one.
+        come = [i for i, rate in enumerate(steady) if rate > 0]
+        rates.append(sum(steady[come[0] + 1:come[-1] + 1]) / (come[-1] - come[0]))
     return sum(rates), min(rates) / max(rates)
 
 

@@ -62,6 +62,13 @@ TEST(ExtentController, NeverBelowSixteenMiBNorAChunkOnEachSpindle) {
   EXPECT_GE(c.wanted(), 64_MiB);
 }
 
+TEST(ExtentController, TheFirstTurnsAreShort) {
+  extent_controller c(rotational(1), 0);
+  EXPECT_LT(c.next(), c.wanted() / 2);
+  teach(c, 200e6, 0.007, {38_MiB});
+  EXPECT_EQ(c.next(), c.wanted());
+}
+
 TEST(ExtentController, KeepsWhatTheUserHasSet) {
   extent_controller c(rotational(1), 5_MiB);
   teach(c, 200e6, 0.020, {16_MiB, 32_MiB});
