@@ -15,6 +15,10 @@ namespace {
 constexpr double handover_s = 0.004;
 constexpr std::size_t page = 4096;
 
+std::size_t round_up(std::size_t size, std::size_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
+
 double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
 }
@@ -57,6 +61,7 @@ file_reader::file_reader(source_context context, std::shared_ptr<readable_file> 
       from_(std::move(from)),
       device_(from_->device),
       file_(from_->file),
+      chunk_(round_up(context_.options.chunk_bytes, std::max(page, file_->alignment()))),
       offset_(offset),
       end_(end),
       dropped_to_(offset),
@@ -72,24 +77,19 @@ awaitable<void> file_reader::run() {
 
 // Up to the next multiple of a chunk, so that all but the first are whole and aligned.
 file_reader::piece file_reader::next_piece() {
-  const std::size_t chunk = context_.options.chunk_bytes;
   const auto size =
-      static_cast<std::size_t>(std::min<std::uint64_t>(chunk - offset_ % chunk, end_ - offset_));
+      static_cast<std::size_t>(std::min<std::uint64_t>(chunk_ - offset_ % chunk_, end_ - offset_));
   const std::size_t skipped = offset_ % file_->alignment();
   const piece p{offset_ - skipped, skipped, skipped + size};
   offset_ += size;
   return p;
 }
 
-std::size_t file_reader::buffer_size() const {
-  return (context_.options.chunk_bytes + page - 1) / page * page;
-}
-
 awaitable<result<void>> file_reader::read_one() {
   const auto most = static_cast<std::size_t>(context_.options.read_ahead);
   while (window_->chunks() >= most) co_await window_->changed();
   const auto asked = steady_clock::now();
-  auto into = co_await context_.memory->acquire(buffer_size());
+  auto into = co_await context_.memory->acquire(chunk_);
   if (!into) co_return into.error();
   context_.counters.memory_wait_s += seconds_since(asked);
   if (auto held = co_await from_->disks->files.hold(context_.threads, context_.io, file_); !held) {
@@ -104,7 +104,7 @@ awaitable<result<void>> file_reader::read_one() {
 // file may itself hold a part of it: then what is free must do.
 awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
   using namespace asio::experimental::awaitable_operators;
-  const std::size_t unit = buffer_size();
+  const std::size_t unit = chunk_;
   memory_share& memory = *context_.memory;
   const std::uint64_t left = end_ - offset_;
   // Two extents are to fit, one being read and one being consumed, and a chunk at each end.
@@ -142,7 +142,7 @@ awaitable<result<void>> file_reader::read_extent() {
   context_.counters.gate_wait_s += seconds_since(asked);
   std::vector<piece> pieces;
   std::size_t size = 0;
-  const std::size_t count = memory->left() / buffer_size();
+  const std::size_t count = memory->left() / chunk_;
   while (pieces.size() < count && offset_ < end_) {
     pieces.push_back(next_piece());
     size += pieces.back().size - pieces.back().skipped;
@@ -153,8 +153,8 @@ awaitable<result<void>> file_reader::read_extent() {
         device_->what.devices.empty() ? 0 : device_->what.devices.front().read_ahead_bytes);
     context_.counters.seeks_avoided += size / window;
   }
-  const auto handover = std::max(
-      buffer_size(), static_cast<std::size_t>(handover_s * device_->extents.speed().bytes_per_s));
+  const auto handover =
+      std::max(chunk_, static_cast<std::size_t>(handover_s * device_->extents.speed().bytes_per_s));
   for (std::size_t i = 1; i < pieces.size(); ++i) files.hold_again(file_);
   const auto in = std::make_shared<turn>(device_, std::move(permit), size, handover);
   if (file_->alignment() == 1) co_await prepare_cache(pieces.front().offset, size);
@@ -163,7 +163,7 @@ awaitable<result<void>> file_reader::read_extent() {
     const bool first_of_last = left <= handover && left + pieces[i].size > handover && i > 0;
     left -= pieces[i].size - pieces[i].skipped;
     device_->begin_chunk_now();
-    start(pieces[i], memory->take(buffer_size()), in, first_of_last);
+    start(pieces[i], memory->take(chunk_), in, first_of_last);
   }
   co_return result<void>();
 }
@@ -239,7 +239,7 @@ error file_reader::shrank(std::uint64_t at) const {
 // What lies well behind the reads under way. Neither read nor waited for, so not worth a thread.
 void file_reader::drop_cache(std::uint64_t up_to) {
   constexpr std::uint64_t behind = 16_MiB;
-  const bool last = up_to + context_.options.chunk_bytes >= end_;
+  const bool last = up_to + chunk_ >= end_;
   if (!last && up_to < dropped_to_ + 2 * behind) return;
   const std::uint64_t end = last ? end_ : up_to - behind;
   posix_fadvise(file_->fd(), static_cast<off_t>(dropped_to_), static_cast<off_t>(end - dropped_to_),

@@ -30,7 +30,6 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
     std::size_t size;
   };
   piece next_piece();
-  std::size_t buffer_size() const;
   awaitable<result<void>> read_one();
   awaitable<result<void>> read_extent();
   awaitable<result<memory_reservation>> memory_for_extent();
@@ -46,6 +45,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   std::shared_ptr<readable_file> from_;
   std::shared_ptr<disk> device_;
   std::shared_ptr<open_file> file_;
+  std::size_t chunk_;  // whole pages, so that every chunk but the first begins aligned
   std::uint64_t offset_;
   std::uint64_t end_;
   std::uint64_t dropped_to_;

@@ -156,7 +156,8 @@ std::uint64_t page_cache_room() {
 }
 
 source_memory file_memory(const source_options& options, const std::string& path) {
-  const std::size_t chunk = options.chunk_bytes;
+  constexpr std::size_t page = 4096;
+  const std::size_t chunk = (options.chunk_bytes + page - 1) / page * page;  // as file_reader does
   source_memory need{2 * chunk, (1 + static_cast<std::size_t>(options.read_ahead)) * chunk};
   const auto found = storage_of(path);
   if (!found) return need;  // opening it will say so

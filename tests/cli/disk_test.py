@@ -88,7 +88,7 @@ class Cells(unittest.TestCase):
                 for direct in ("on", "off"):
                     for gate in ({"MILLRACE_SPINDLES": "2"}, {"MILLRACE_SERIALIZE": "off"}):
                         for memlock in (0, resource.RLIM_INFINITY):
-                            env = {"MILLRACE_IO": io, "MILLRACE_DIRECT": direct, "MILLRACE_READ_CHUNK": "64K",
+                            env = {"MILLRACE_IO": io, "MILLRACE_DIRECT": direct, "MILLRACE_READ_CHUNK": "70001",
                                    "MILLRACE_REGISTERED_BUFFERS": "on", **gate}
                             with self.subTest(memlock=memlock, **env):
                                 limits = [(resource.RLIMIT_MEMLOCK, memlock)] if memlock == 0 else []
