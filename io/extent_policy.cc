@@ -6,7 +6,7 @@ namespace millrace {
 namespace {
 
 constexpr double memory = 0.95;  // of what came before, at each extent
-constexpr double usual_weight = 0.2;
+constexpr double usual_weight = 1;
 constexpr double mega = 1e6;
 constexpr double least_move = 0.0002;
 constexpr double most_move = 0.050;
@@ -43,13 +43,15 @@ void extent_controller::sums::add(double x, double y, double weight) {
 
 void extent_controller::observed(std::size_t size, double seconds) {
   ++turns_;
+  constexpr std::size_t too_short_to_tell = 4_MiB;
+  if (size < too_short_to_tell) return;
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
   seen_.add(static_cast<double>(size) / mega, seconds, 1);
-  // Two extents of the usual speed never grow old: they hold the line where all are of one size.
+  // A short extent of the usual speed never grows old: where all are of about one size it says what
+  // a move takes, and all processes come to the same extents, and so to equal shares.
   sums all = seen_;
-  for (const double x : {1.0, static_cast<double>(usual_.extent_for(wanted_share)) / mega}) {
-    all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s, usual_weight);
-  }
+  const double x = 1.0;
+  all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s, usual_weight);
   const double slope = (all.n * all.sxy - all.sx * all.sy) / (all.n * all.sxx - all.sx * all.sx);
   speed_.bytes_per_s = mega / std::max(slope, 1e-6);
   speed_.move_s = std::clamp((all.sy - slope * all.sx) / all.n, least_move, most_move);

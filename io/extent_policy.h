@@ -34,7 +34,7 @@ disk_speed usual_speed(int spindles);
 // Learns a device's speed from its extents, and says how large they should be: at least 16 MiB and
 // a chunk on each spindle. A line through (bytes, seconds), least squares with older extents
 // weighing less: its slope is the rate, its value at 0 the move. Extents differ in size, because
-// files end. The usual speed has a small say for ever. Pure.
+// files end; a usual move has a small say for ever. Pure.
 class extent_controller {
  public:
   // `fixed_bytes`: the extent that the user has set; 0: by measurement.

@@ -51,14 +51,21 @@ TEST(ExtentController, ExtentsOfOneSizeDoNotLeadItAstray) {
   EXPECT_NEAR(c.speed().move_s, 0.007, 0.002);
 }
 
+TEST(ExtentController, ShortExtentsTeachNothing) {
+  extent_controller c(rotational(1), 0);
+  const std::size_t before = c.wanted();
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1'000'000}}) c.observed(size, 100);
+  EXPECT_EQ(c.wanted(), before);
+}
+
 TEST(ExtentController, NeverBelowSixteenMiBNorAChunkOnEachSpindle) {
   extent_controller fast(rotational(1), 0);
-  teach(fast, 200e6, 0.0002, {16_MiB, 32_MiB});
+  teach(fast, 200e6, 0.0002, {5_MiB, 100_MiB});
   EXPECT_EQ(fast.wanted(), 16_MiB);
   storage wide = rotational(64);
   wide.chunk_bytes = 1_MiB;
   extent_controller c(wide, 0);
-  teach(c, 200e6, 0.0002, {16_MiB, 32_MiB});
+  teach(c, 200e6, 0.0002, {5_MiB, 100_MiB});
   EXPECT_GE(c.wanted(), 64_MiB);
 }
 
