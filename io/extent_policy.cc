@@ -1,6 +1,7 @@
 #include "io/extent_policy.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace millrace {
 namespace {
@@ -48,7 +49,7 @@ void extent_controller::observed(std::size_t size, double seconds) {
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
   seen_.add(static_cast<double>(size) / mega, seconds, 1);
   // A short extent of the usual speed never grows old: where all are of about one size it says what
-  // a move takes, and all processes come to the same extents, and so to equal shares.
+  // a move takes.
   sums all = seen_;
   const double x = 1.0;
   all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s, usual_weight);
@@ -59,7 +60,14 @@ void extent_controller::observed(std::size_t size, double seconds) {
 
 std::size_t extent_controller::wanted() const {
   if (fixed_ > 0) return fixed_;
-  const std::size_t best = std::max({speed_.extent_for(wanted_share), least_extent, stripe_});
+  // In steps from the usual disk's extent: processes whose measurements differ a little take the
+  // same turns, and so get equal shares.
+  constexpr double step = 1.5;
+  const auto usual = static_cast<double>(usual_.extent_for(wanted_share));
+  const auto measured = static_cast<double>(speed_.extent_for(wanted_share));
+  const double steps = std::round(std::log(measured / usual) / std::log(step));
+  const auto stepped = static_cast<std::size_t>(usual * std::pow(step, steps));
+  const std::size_t best = std::max({stepped, least_extent, stripe_});
   return std::min((best + unit - 1) / unit * unit, most_extent);
 }
 

@@ -31,6 +31,7 @@ class file_reader::turn {
  public:
   turn(std::shared_ptr<disk> on, gate_permit permit, std::size_t size, std::size_t handover)
       : on_(std::move(on)),
+        after_another_(permit.contended()),
         permit_(std::move(permit)),
         size_(size),
         left_(size),
@@ -41,11 +42,16 @@ class file_reader::turn {
     good_ &= whole;
     permit_.keep_alive();
     if (left_ <= handover_) permit_.release();
-    if (left_ == 0 && good_) on_->extents.observed(size_, seconds_since(begin_));
+    if (left_ > 0 || !good_) return;
+    // It began while the one before was still under way.
+    const double rate = on_->extents.speed().bytes_per_s;
+    const double before = after_another_ ? static_cast<double>(handover_) / rate : 0;
+    on_->extents.observed(size_, std::max(0.0, seconds_since(begin_) - before));
   }
 
  private:
   std::shared_ptr<disk> on_;
+  bool after_another_;
   gate_permit permit_;
   std::size_t size_;
   std::size_t left_;
