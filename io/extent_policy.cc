@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr double memory = 0.95;  // of what came before, at each extent
+constexpr double memory = 0.98;  // of what came before, at each extent
 constexpr double usual_weight = 1;
 constexpr double mega = 1e6;
 constexpr double least_move = 0.0002;
@@ -47,6 +47,9 @@ void extent_controller::observed(std::size_t size, double seconds) {
   constexpr std::size_t too_short_to_tell = 4_MiB;
   if (size < too_short_to_tell) return;
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
+  // One turn that met with an accident does not change the picture; many of them do.
+  const double expected = speed_.move_s + static_cast<double>(size) / speed_.bytes_per_s;
+  seconds = std::clamp(seconds, expected / 1.25, expected * 1.25);
   seen_.add(static_cast<double>(size) / mega, seconds, 1);
   // A short extent of the usual speed never grows old: where all are of about one size it says what
   // a move takes.
@@ -60,12 +63,14 @@ void extent_controller::observed(std::size_t size, double seconds) {
 
 std::size_t extent_controller::wanted() const {
   if (fixed_ > 0) return fixed_;
-  // In steps from the usual disk's extent: processes whose measurements differ a little take the
+  // In steps above the usual disk's extent: processes whose measurements differ a little take the
   // same turns, and so get equal shares.
   constexpr double step = 1.5;
+  constexpr double most_steps = 4;
   const auto usual = static_cast<double>(usual_.extent_for(wanted_share));
   const auto measured = static_cast<double>(speed_.extent_for(wanted_share));
-  const double steps = std::round(std::log(measured / usual) / std::log(step));
+  const double steps =
+      std::clamp(std::round(std::log(measured / usual) / std::log(step)), 0.0, most_steps);
   const auto stepped = static_cast<std::size_t>(usual * std::pow(step, steps));
   const std::size_t best = std::max({stepped, least_extent, stripe_});
   return std::min((best + unit - 1) / unit * unit, most_extent);

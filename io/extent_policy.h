@@ -31,10 +31,10 @@ inline constexpr double expected_share = 0.95;
 // A 7200-rpm disk, times the spindles, before anything is measured.
 disk_speed usual_speed(int spindles);
 
-// Learns a device's speed from its extents, and says how large they should be: at least 16 MiB and
-// a chunk on each spindle. A line through (bytes, seconds), least squares with older extents
-// weighing less: its slope is the rate, its value at 0 the move. Extents differ in size, because
-// files end; a usual move has a small say for ever. Pure.
+// Learns a device's speed from its extents, and says how large they should be: what a usual disk
+// of so many spindles needs, or more. A line through (bytes, seconds), least squares with older
+// extents weighing less: its slope is the rate, its value at 0 the move. Extents differ in size,
+// because files end; a usual move has a small say for ever. Pure.
 class extent_controller {
  public:
   // `fixed_bytes`: the extent that the user has set; 0: by measurement.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 
+#include "engine/log.h"
 #include "engine/offload.h"
 
 namespace millrace {
@@ -153,6 +154,10 @@ awaitable<result<void>> file_reader::read_extent() {
     pieces.push_back(next_piece());
     size += pieces.back().size - pieces.back().skipped;
   }
+  log_debug(fmt::format("a turn of {} at {}, measured: {:.0f} MB/s, {:.1f} ms a move",
+                        format_bytes(size), device_->what.identity,
+                        device_->extents.speed().bytes_per_s / 1e6,
+                        1e3 * device_->extents.speed().move_s));
   if (permit.contended()) {
     const std::size_t window = std::max<std::size_t>(
         128_KiB,

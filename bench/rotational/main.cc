@@ -3,6 +3,7 @@
 #define FUSE_USE_VERSION 312
 #include <fmt/format.h>
 #include <fuse3/fuse_lowlevel.h>
+#include <sys/mount.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -145,7 +146,7 @@ void parse(options& o, CLI::App& app) {
 
 // Signals are taken by one thread: USR1 hangs the disks, USR2 lets them go on.
 void obey_signals(const sigset_t& signals, array& disks, fuse_session* session,
-                  const std::atomic<bool>& ended) {
+                  const std::string& mount, const std::atomic<bool>& ended) {
   for (;;) {
     int which = 0;
     sigwait(&signals, &which);
@@ -157,7 +158,7 @@ void obey_signals(const sigset_t& signals, array& disks, fuse_session* session,
     } else {
       disks.set_hung(false);  // those who wait in it could not end
       fuse_session_exit(session);
-      fuse_session_unmount(session);  // ends its read
+      umount2(mount.c_str(), MNT_DETACH);  // ends the session's read
     }
   }
 }
@@ -195,13 +196,13 @@ int serve(const options& o) {
              o.stripe_kib, o.disk.rate / 1e6, o.mount);
   std::fflush(stdout);
   std::atomic<bool> ended = false;
-  std::thread obeying([&] { obey_signals(signals, m.disks, session, ended); });
+  std::thread obeying([&] { obey_signals(signals, m.disks, session, o.mount, ended); });
   const int code = fuse_session_loop(session);
   ended = true;
   kill(getpid(), SIGTERM);  // blocked in all threads: sigwait takes it
   obeying.join();
+  m.disks.stop();  // they answer through the session
   fuse_session_unmount(session);
-  m.disks.stop();  // it answers through the session
   fuse_session_destroy(session);
   if (timeline != nullptr) std::fclose(timeline);
   return code < 0 ? 1 : 0;

@@ -220,7 +220,7 @@ TEST_F(Gate, NobodyIsPassedOverForEver) {
   EXPECT_LT(log.order.find('s'), 20U);
 }
 
-awaitable<void> visit_until_stopped(std::shared_ptr<read_gate> gate, bool* inside) {
+awaitable<void> visit_until_stopped(std::shared_ptr<read_gate> gate, std::atomic<bool>* inside) {
   auto permit = co_await gate->enter([] { return std::size_t{0}; });
   *inside = true;
   asio::steady_timer forever(co_await asio::this_coro::executor, 1h);
@@ -228,9 +228,9 @@ awaitable<void> visit_until_stopped(std::shared_ptr<read_gate> gate, bool* insid
 }
 
 TEST_F(Gate, AStoppedReaderLeavesTheQueueOrThePlace) {
-  bool first = false;
-  bool second = false;
-  bool third = false;
+  std::atomic<bool> first = false;
+  std::atomic<bool> second = false;
+  std::atomic<bool> third = false;
   std::shared_ptr<read_gate> mine;
   scope tasks(threads_.io(0).executor());
   scope::task a;
@@ -274,7 +274,7 @@ TEST_F(Gate, AParticipantThatDoesNotMoveIsPassedByAndSo) {
   stuck.reset();
   run_on(threads_.io(0), visit(a, 'a', 0, &log));
   auto first = gate_file::open(folder_ / "gates", "disk", 1).value();
-  bool inside = false;
+  std::atomic<bool> inside = false;
   scope tasks(threads_.io(0).executor());
   asio::post(threads_.io(0).context(), [&] { tasks.spawn(visit_until_stopped(a, &inside)); });
   const auto until = steady_clock::now() + 10s;

@@ -58,10 +58,24 @@ TEST(ExtentController, ShortExtentsTeachNothing) {
   EXPECT_EQ(c.wanted(), before);
 }
 
-TEST(ExtentController, NeverBelowSixteenMiBNorAChunkOnEachSpindle) {
-  extent_controller fast(rotational(1), 0);
-  teach(fast, 200e6, 0.0002, {5_MiB, 100_MiB});
-  EXPECT_EQ(fast.wanted(), 16_MiB);
+TEST(ExtentController, OneAccidentChangesNothing) {
+  extent_controller c(rotational(1), 0);
+  const std::size_t before = c.wanted();
+  c.observed(64_MiB, 20);
+  EXPECT_EQ(c.wanted(), before);
+  teach(c, 200e6, 0.007, {32_MiB, 64_MiB});
+  c.observed(64_MiB, 20);
+  EXPECT_EQ(c.wanted(), before);
+}
+
+TEST(ExtentController, GrowsWithTheSeekCost) {
+  extent_controller c(rotational(1), 0);
+  const std::size_t before = c.wanted();
+  teach(c, 200e6, 0.020, {16_MiB, 64_MiB});
+  EXPECT_GT(c.wanted(), before * 2);
+}
+
+TEST(ExtentController, NeverBelowAChunkOnEachSpindle) {
   storage wide = rotational(64);
   wide.chunk_bytes = 1_MiB;
   extent_controller c(wide, 0);
