@@ -29,11 +29,11 @@ import sys, time, torch, webdataset as wds
 urls, workers = sys.argv[1:], 8
 def size(sample):  # so that the workers' bytes are not sent through pipes
     return sum(len(v) for v in sample.values() if isinstance(v, bytes))
-data = wds.WebDataset(urls, shardshuffle=False, nodesplitter=None, empty_check=False).map(size).batched(100)
-loader = torch.utils.data.DataLoader(data, batch_size=None, num_workers=workers)
+data = wds.WebDataset(urls, shardshuffle=False, nodesplitter=None, empty_check=False).map(size)
+loader = torch.utils.data.DataLoader(data, batch_size=100, num_workers=workers)
 start, total = time.monotonic(), 0
 for sizes in loader:
-    total += int(sum(sizes))
+    total += int(sizes.sum())
 print(total / 1e6 / (time.monotonic() - start))
 """
 
