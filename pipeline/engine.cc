@@ -62,17 +62,20 @@ run_base::run_base(runtime& threads, io_thread& io, const source_registry& sourc
           .memory = memory_plan(options.memory_bytes)} {}
 
 void run_base::on_spine(const std::function<void()>& f) {
-  std::promise<void> done;
+  // A failure crosses as a value: no exception object is shared between the threads.
+  std::promise<std::optional<error>> done;
   auto waiting = done.get_future();
   asio::post(io_.context(), [&] {
     try {
       f();
-      done.set_value();
+      done.set_value(std::nullopt);
+    } catch (const failure& failed) {
+      done.set_value(failed.why());
     } catch (...) {
       done.set_exception(std::current_exception());
     }
   });
-  waiting.get();
+  if (auto failed = waiting.get()) throw failure(std::move(*failed));
 }
 
 run_stats run_base::stats() {
