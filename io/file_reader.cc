@@ -61,6 +61,29 @@ class file_reader::turn {
   steady_clock::time_point begin_ = steady_clock::now();
 };
 
+// What a chunk has while it is under way: its place at the device, a hold of the descriptor, and a
+// part of a turn. Given back however the chunk ends, also when its coroutine never began to run.
+class file_reader::place {
+ public:
+  place(std::shared_ptr<readable_file> of, std::shared_ptr<turn> in, std::size_t size)
+      : of_(std::move(of)), in_(std::move(in)), size_(size) {}
+  ~place() {
+    of_->device->end_chunk();
+    of_->disks->files.let_go(of_->file);
+    if (in_) in_->arrived(size_, whole_);
+  }
+  place(const place&) = delete;
+  place& operator=(const place&) = delete;
+
+  void arrived_whole() { whole_ = true; }
+
+ private:
+  std::shared_ptr<readable_file> of_;
+  std::shared_ptr<turn> in_;
+  std::size_t size_;
+  bool whole_ = false;
+};
+
 file_reader::file_reader(source_context context, std::shared_ptr<readable_file> from,
                          std::uint64_t offset, std::uint64_t end,
                          std::shared_ptr<read_window> window)
@@ -193,26 +216,15 @@ awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size)
 void file_reader::start(const piece& what, buffer into, std::shared_ptr<turn> in, bool apart) {
   const auto chunk = window_->add(what.size - what.skipped);
   context_.counters.most_depth = std::max(context_.counters.most_depth, device_->under_way());
+  auto at = std::make_unique<place>(from_, std::move(in), chunk->size);
   chunk->task = context_.tasks.spawn_stoppable(
-      read_chunk(shared_from_this(), chunk, what, std::move(into), std::move(in), apart));
+      read_chunk(shared_from_this(), chunk, what, std::move(into), std::move(at), apart));
 }
 
 awaitable<void> file_reader::read_chunk(std::shared_ptr<file_reader> self,
                                         std::shared_ptr<read_window::chunk> chunk, piece what,
-                                        buffer into, std::shared_ptr<turn> in, bool apart) {
+                                        buffer into, std::unique_ptr<place> at, bool apart) {
   file_reader& r = *self;
-  // However this ends, others may go on.
-  struct guard {
-    file_reader& r;
-    turn* in;
-    std::size_t size;
-    bool whole = false;
-    ~guard() {
-      r.device_->end_chunk();
-      r.from_->disks->files.let_go(r.file_);
-      if (in != nullptr) in->arrived(size, whole);
-    }
-  } ends{r, in.get(), chunk->size};
   const bool direct = r.file_->alignment() > 1;
   const auto begin = steady_clock::now();
   const auto got = co_await r.context_.io.files().read_at(r.file_, what.offset, what.size, into,
@@ -225,7 +237,7 @@ awaitable<void> file_reader::read_chunk(std::shared_ptr<file_reader> self,
     r.window_->fail(*chunk, r.shrank(what.offset + *got));
     co_return;
   }
-  ends.whole = true;
+  at->arrived_whole();
   const double took = seconds_since(begin);
   source_counters& counters = r.context_.counters;
   counters.bytes += chunk->size;

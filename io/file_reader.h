@@ -24,6 +24,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
 
  private:
   class turn;
+  class place;
   struct piece {
     std::uint64_t offset;  // a multiple of the file's alignment
     std::size_t skipped;   // of its first bytes, which were not asked for
@@ -37,7 +38,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   void start(const piece& what, buffer into, std::shared_ptr<turn> in, bool apart);
   static awaitable<void> read_chunk(std::shared_ptr<file_reader> self,
                                     std::shared_ptr<read_window::chunk> chunk, piece what,
-                                    buffer into, std::shared_ptr<turn> in, bool apart);
+                                    buffer into, std::unique_ptr<place> at, bool apart);
   error shrank(std::uint64_t at) const;
   void drop_cache(std::uint64_t up_to);
 

@@ -60,6 +60,17 @@ class Source : public ::testing::Test {
     }
   }
 
+  // Ended at every stage of its first reads.
+  awaitable<void> open_and_give_up(scope* tasks, std::shared_ptr<memory_share> memory,
+                                   std::string path) {
+    source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
+    auto source = co_await sources_.open(std::move(context), path, 0);
+    const int turns = static_cast<int>(++given_up_ % 8);
+    for (int i = 0; i < turns; ++i) {
+      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    }
+  }
+
   // Eight chunks of 64 KiB can be ahead; the rest of the file goes away meanwhile.
   awaitable<result<bytes>> read_while_it_shrinks(scope* tasks, std::shared_ptr<memory_share> memory,
                                                  std::string path) {
@@ -93,6 +104,7 @@ class Source : public ::testing::Test {
                           .http_attempts = 3,
                           .http_backoff = 1ms};
   source_counters counters_;
+  unsigned given_up_ = 0;
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(1000);
   source_registry sources_ = standard_sources(threads_.io(0), options_);
   testing::shard_server server_;
@@ -107,6 +119,17 @@ TEST_F(Source, Files) {
   EXPECT_EQ(read(path, content.size()).content, "");
   EXPECT_EQ(read(folder_ / "none.tar").failed->kind(), errc::not_found);
   EXPECT_EQ(read(path, content.size() + 1).failed->kind(), errc::changed);
+}
+
+TEST_F(Source, FilesThatAreGivenUpLeaveTheDeviceToOthers) {
+  const std::string content = numbered(1'000'001);
+  const auto path = folder_.write("a.tar", content);
+  auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
+  scope tasks(threads_.io(0).executor());
+  // More often than reads may be under way at once.
+  for (int i = 0; i < 300; ++i) run_on(threads_.io(0), open_and_give_up(&tasks, memory, path));
+  run_on(threads_.io(0), tasks.join());
+  EXPECT_EQ(read(path).content, content);
 }
 
 TEST_F(Source, AFileThatShrinksIsAnError) {
