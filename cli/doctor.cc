@@ -105,21 +105,19 @@ std::string reading_text(const storage& found, const environment& e) {
   const storage on = with_overrides(found, options);
   const int permits = gate_permits(on, options);
   if (permits == 0) return "no gate: reads as they come, as many at once as gain";
-  const extent_controller extents(on, options.extent_bytes);
-  const auto budget = e.variables.bytes("MILLRACE_MEMORY");
   constexpr std::size_t shards = 8;
-  const std::size_t affordable = (budget > 0 ? budget : default_memory_bytes()) / 2 / shards;
-  const std::size_t extent = std::min(extents.wanted(), affordable);
+  const std::size_t set = e.variables.bytes("MILLRACE_MEMORY");
+  const std::size_t budget = set > 0 ? set : default_memory_bytes();
+  const extent_controller extents(on, options.extent_bytes);
+  const std::size_t extent = std::min(extents.wanted(), budget / shards / 2);
   std::string text = fmt::format(
       "gate {}: {} extent of {} at a time reaches {:.2f} of the rate (expected: {:.0f} MB/s, "
       "{:.0f} "
       "ms a move)",
       on.identity, permits, format_bytes(extent), extents.speed().share_at(extent),
       extents.speed().bytes_per_s / 1e6, 1e3 * extents.speed().move_s);
-  if (extents.speed().share_at(extent) < expected_share) {
-    text += fmt::format("; the budget costs rate: {} for {} open shards would give {:.2f}",
-                        format_bytes(2 * shards * extents.speed().extent_for(expected_share)),
-                        shards, expected_share);
+  if (const auto lost = rate_lost(on, options, budget / shards, shards, budget)) {
+    text += "; " + *lost;
   }
   return text;
 }

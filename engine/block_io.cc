@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "engine/log.h"
+#include "engine/memory.h"
 #include "engine/pread_io.h"
 #include "engine/uring_io.h"
 
@@ -41,7 +42,7 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
     auto op = std::make_shared<read_op>(executor, file, into);
     op->file_offset = offset + done;
     op->buffer_offset = done;
-    op->size = (size - done + align - 1) / align * align;
+    op->size = round_up(size - done, align);
     op->apart = apart;
     op->timer.expires_after(patience);
     submit(op);

@@ -20,20 +20,16 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t page = 4096;
 constexpr std::size_t mapped_from = 64_KiB;
 constexpr std::size_t huge_page = 2_MiB;
-
-std::size_t round_up(std::size_t size, std::size_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 // Large blocks come from their own mapping: they go back to the system whole, and never fragment.
 class page_allocator final : public host_allocator {
  public:
   std::byte* allocate(std::size_t size) override {
     if (size >= mapped_from) return size % huge_page == 0 ? map_huge(size) : map(size);
-    const std::size_t alignment = size >= page ? page : 64;  // whole pages: for direct reads
+    const std::size_t alignment =
+        size >= page_bytes ? page_bytes : 64;  // whole pages: for direct reads
     void* p = std::aligned_alloc(alignment, round_up(size, alignment));
     if (p == nullptr) throw std::bad_alloc();
     return static_cast<std::byte*>(p);
@@ -71,7 +67,7 @@ struct waiter {
 };
 
 std::size_t charge_of(std::size_t size) {
-  return size >= mapped_from ? round_up(size, page) : std::max<std::size_t>(size, 1);
+  return size >= mapped_from ? round_up(size, page_bytes) : std::max<std::size_t>(size, 1);
 }
 
 }  // namespace

@@ -120,6 +120,12 @@ std::size_t default_memory_bytes();
 int allowed_cpus();
 // "512M", "4G", "1048576" (K, M, G, T are powers of 1024; an i and a B may follow).
 result<std::size_t> parse_bytes(std::string_view text);
+inline constexpr std::size_t page_bytes = 4096;
+// `size`, or the next multiple of `unit` above it.
+constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
+  return (size + unit - 1) / unit * unit;
+}
+
 // "256.0 MiB".
 std::string format_bytes(std::size_t bytes);
 

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/memory.h"
+
 namespace millrace {
 namespace {
 
@@ -58,8 +60,7 @@ std::size_t direct_alignment(int fd) {
     return std::max(info.stx_dio_offset_align, info.stx_dio_mem_align);
   }
 #endif
-  constexpr std::size_t page = 4096;
-  return fd >= 0 ? page : 0;
+  return fd >= 0 ? page_bytes : 0;
 }
 
 struct cache_range {
@@ -74,7 +75,6 @@ struct cache_counts {  // of cachestat(2), since Linux 6.5
   std::uint64_t recently_evicted;
 };
 constexpr long cachestat_number = 451;
-constexpr std::uint64_t page_size = 4096;
 
 }  // namespace
 
@@ -137,7 +137,7 @@ void open_file::read_through_cache() {
 
 std::optional<double> open_file::cached_share() const {
   if (size_ == 0) return std::nullopt;
-  const std::uint64_t pages = (size_ + page_size - 1) / page_size;
+  const std::uint64_t pages = (size_ + page_bytes - 1) / page_bytes;
   cache_range all{0, 0};  // a size of 0: to the end
   cache_counts counts{};
   if (syscall(cachestat_number, fd_, &all, &counts, 0U) == 0) {

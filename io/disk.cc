@@ -1,5 +1,7 @@
 #include "io/disk.h"
 
+#include <fmt/format.h>
+
 #include "engine/offload.h"
 
 namespace millrace {
@@ -22,6 +24,23 @@ storage with_overrides(storage found, const source_options& options) {
 int gate_permits(const storage& on, const source_options& options) {
   if (options.serialize) return *options.serialize;
   return on.rotational ? 1 : 0;
+}
+
+std::optional<std::string> rate_lost(const storage& on, const source_options& options,
+                                     std::size_t share_bytes, std::size_t shards,
+                                     std::size_t budget_bytes) {
+  if (gate_permits(on, options) == 0 || options.extent_bytes > 0) return std::nullopt;
+  const disk_speed speed = usual_speed(on.spindles);
+  const std::size_t chunks = 2 * options.chunk_bytes;
+  const std::size_t extent = (share_bytes - std::min(share_bytes, chunks)) / 2;
+  if (speed.share_at(extent) >= expected_share) return std::nullopt;
+  const std::size_t wanted = 2 * speed.extent_for(expected_share) + chunks;
+  const std::size_t enough = budget_bytes + shards * (wanted - share_bytes);
+  return fmt::format(
+      "the budget costs rate: turns of {} at {} for each of {} open shards reach {:.2f} of it; "
+      "MILLRACE_MEMORY={}M, or fewer lanes, would reach {:.2f}",
+      format_bytes(extent), on.identity, shards, speed.share_at(extent),
+      (enough + 1_MiB - 1) / 1_MiB, expected_share);
 }
 
 disk::disk(asio::any_io_executor executor, storage on, const source_options& options)

@@ -46,6 +46,11 @@ class disk {
 
 // The storage as the user says it is: MILLRACE_SPINDLES makes it rotational.
 storage with_overrides(storage found, const source_options& options);
+// What a budget costs, as a user would want to read it: nullopt where `share_bytes` for each of
+// `shards` open shards reach the usual part of the device's rate.
+std::optional<std::string> rate_lost(const storage& on, const source_options& options,
+                                     std::size_t share_bytes, std::size_t shards,
+                                     std::size_t budget_bytes);
 // Extents at once through the device's gate; 0: no gate.
 int gate_permits(const storage& on, const source_options& options);
 

@@ -14,11 +14,6 @@ namespace {
 
 // What is still under way when a turn is given on: enough for the next one to reach the device.
 constexpr double handover_s = 0.004;
-constexpr std::size_t page = 4096;
-
-std::size_t round_up(std::size_t size, std::size_t unit) {
-  return (size + unit - 1) / unit * unit;
-}
 
 double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -91,7 +86,7 @@ file_reader::file_reader(source_context context, std::shared_ptr<readable_file> 
       from_(std::move(from)),
       device_(from_->device),
       file_(from_->file),
-      chunk_(round_up(context_.options.chunk_bytes, std::max(page, file_->alignment()))),
+      chunk_(round_up(context_.options.chunk_bytes, std::max(page_bytes, file_->alignment()))),
       offset_(offset),
       end_(end),
       dropped_to_(offset),

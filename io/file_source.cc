@@ -156,8 +156,7 @@ std::uint64_t page_cache_room() {
 }
 
 source_memory file_memory(const source_options& options, const std::string& path) {
-  constexpr std::size_t page = 4096;
-  const std::size_t chunk = (options.chunk_bytes + page - 1) / page * page;  // as file_reader does
+  const std::size_t chunk = round_up(options.chunk_bytes, page_bytes);  // as file_reader does
   source_memory need{2 * chunk, (1 + static_cast<std::size_t>(options.read_ahead)) * chunk};
   const auto found = storage_of(path);
   if (!found) return need;  // opening it will say so

@@ -51,19 +51,7 @@ std::optional<std::string> rate_lost(const source_options& options, const std::s
   const auto where = parse_url(url);
   const auto found = where && where->scheme == "file" ? storage_of(where->path) : std::nullopt;
   if (!found) return std::nullopt;
-  const storage on = with_overrides(*found, options);
-  if (gate_permits(on, options) == 0 || options.extent_bytes > 0) return std::nullopt;
-  const disk_speed speed = usual_speed(on.spindles);
-  const std::size_t chunks = 2 * options.chunk_bytes;
-  const std::size_t extent = (share_bytes - std::min(share_bytes, chunks)) / 2;
-  if (speed.share_at(extent) >= expected_share) return std::nullopt;
-  const std::size_t wanted = 2 * speed.extent_for(expected_share) + chunks;
-  const std::size_t enough = budget_bytes + shards * (wanted - share_bytes);
-  return fmt::format(
-      "the memory budget costs rate: turns of {} at {} for each of {} open shards reach {:.2f} of "
-      "its rate; MILLRACE_MEMORY={}M, or fewer lanes, would reach {:.2f}",
-      format_bytes(extent), on.identity, shards, speed.share_at(extent),
-      (enough + 1_MiB - 1) / 1_MiB, expected_share);
+  return rate_lost(with_overrides(*found, options), options, share_bytes, shards, budget_bytes);
 }
 
 std::uint64_t working_set_of(const std::vector<std::string>& urls) {

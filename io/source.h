@@ -70,8 +70,7 @@ struct source_memory {
 // Looks at the device that a file is on; other sources need the same wherever they are. Blocks
 // for as long as a stat() of the file takes.
 source_memory memory_for(const source_options& options, const std::string& url);
-// What a budget costs, as a user would want to read it: nullopt where `share_bytes` for each of
-// `shards` open shards reach the usual part of the device's rate.
+// What the budget costs of the rate of the device that a file is on (io/disk.h).
 std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes);
