@@ -1,13 +1,12 @@
 #include "bench/disk_bench.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <boost/asio/use_future.hpp>
 #include <filesystem>
 #include <future>
 #include <map>
 
+#include "bench/measure.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"
 #include "io/file_source.h"
@@ -16,15 +15,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-double cpu_seconds() {
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
 
 struct target {
   std::string path;
@@ -164,30 +154,6 @@ void look_at_files(const std::vector<target>& files, const source_options& optio
   for (auto& [name, on] : devices) report.devices.push_back(std::move(on));
 }
 
-// Rates until `seconds` have passed, or a part has ended by itself: it failed.
-std::vector<double> watch(const std::vector<std::unique_ptr<bench_state>>& parts,
-                          const std::vector<std::future<void>>& running, double seconds,
-                          double interval_s, const std::atomic<bool>& interrupted) {
-  const auto duration = [](double s) {
-    return std::chrono::duration_cast<steady_clock::duration>(std::chrono::duration<double>(s));
-  };
-  std::vector<double> rates;
-  std::uint64_t before = 0;
-  const auto begin = steady_clock::now();
-  const auto intervals = static_cast<int>(seconds / interval_s + 0.5);
-  for (int i = 1; i <= intervals && !interrupted; ++i) {
-    const auto next = begin + duration(std::min(i * interval_s, seconds));
-    const bool any_ended = std::ranges::any_of(
-        running, [&](const auto& r) { return r.wait_until(next) == std::future_status::ready; });
-    if (any_ended) break;
-    std::uint64_t given = 0;
-    for (const auto& part : parts) given += part->given.load(std::memory_order_relaxed);
-    rates.push_back(static_cast<double>(given - before) / 1e6 / interval_s);
-    before = given;
-  }
-  return rates;
-}
-
 void add_up(const std::vector<std::unique_ptr<bench_state>>& parts, disk_bench_report& report) {
   std::uint64_t read = 0;
   std::uint64_t direct = 0;
@@ -258,8 +224,7 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
                         .streams = scope(io.executor())}));
   }
   report.io = threads.io(0).files().name();
-  const double cpu_before = cpu_seconds();
-  const auto begin = steady_clock::now();
+  const stopwatch_pair watch;
   std::vector<std::future<void>> running;
   running.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -268,14 +233,15 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
         run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams)),
         asio::use_future));
   }
-  report.rate_over_time = watch(parts, running, what.seconds, report.interval_s, interrupted);
+  report.rate_over_time =
+      rates_over_time(given_by(parts), running, what.seconds, report.interval_s, interrupted);
   for (const auto& part : parts) {
     part->over = true;
     asio::post(part->io.context(), [b = part.get()] { b->streams.stop(); });
   }
   for (auto& r : running) r.get();
-  report.seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
-  report.cpu_seconds = cpu_seconds() - cpu_before;
+  report.seconds = watch.seconds();
+  report.cpu_seconds = watch.cpu_seconds();
   report.interrupted = interrupted;
   add_up(parts, report);
   if (report.interrupted) {

@@ -40,4 +40,10 @@ tuning tune_disk(const engine_options& how, const std::vector<std::string>& path
                  double seconds, const std::function<void(const trial&)>& progress,
                  const std::atomic<bool>& interrupted);
 
+// The same for objects on servers: parts at once and their size, buffers, threads. `connections`:
+// objects read at once. A trial's p99 is of the time to first bytes.
+tuning tune_http(const engine_options& how, const std::vector<std::string>& urls, int connections,
+                 double seconds, const std::function<void(const trial&)>& progress,
+                 const std::atomic<bool>& interrupted);
+
 }  // namespace millrace

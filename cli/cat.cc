@@ -5,7 +5,6 @@
 #include <csignal>
 
 #include "cli/command.h"
-#include "io/shard_spec.h"
 #include "pipeline/prefetch.h"
 #include "pipeline/raw_bytes.h"
 
@@ -33,15 +32,14 @@ void write_all(std::span<const std::byte> data) {
 
 action add_cat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("cat", "bytes to stdout, through the engine");
-  auto specs = std::make_shared<std::vector<std::string>>();
-  command->add_option("URL", *specs, "paths, URLs, brace ranges, '::' lists, @FILE, '-'")
-      ->required();
-  return [specs](const environment& e) {
+  auto arguments = std::make_shared<shard_arguments>();
+  arguments->add_to(*command);
+  return [arguments](const environment& e) {
     // A reader that has seen enough ends this by SIGPIPE, quietly, whatever the parent ignores.
     std::signal(SIGPIPE, SIG_DFL);
     widen_pipe();
-    engine eng(engine_options::from(e.variables));
-    for (auto data = eng.run(raw_bytes(expand_shards(*specs).value())); auto piece = data.next();) {
+    engine eng(arguments->engine(e));
+    for (auto data = eng.run(raw_bytes(arguments->urls(e))); auto piece = data.next();) {
       write_all(piece->span());
     }
     return 0;

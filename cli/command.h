@@ -22,6 +22,9 @@ using action = std::function<int(const environment&)>;
 using add_command = action (*)(CLI::App& app);
 
 action add_bench(CLI::App& app);
+action add_bench_disk(CLI::App& bench);
+action add_bench_http(CLI::App& bench);
+action add_cache(CLI::App& app);
 action add_cat(CLI::App& app);
 action add_digest(CLI::App& app);
 action add_doctor(CLI::App& app);
@@ -30,14 +33,20 @@ action add_fake(CLI::App& app);
 action add_ls(CLI::App& app);
 action add_tune(CLI::App& app);
 
-// Shards as a command's positional arguments, and --json.
+// Shards as a command's positional arguments, --base and --allow-pipe.
 struct shard_arguments {
   std::vector<std::string> specs;
-  bool json = false;
+  std::string base;
+  bool allow_pipe = false;
+
   void add_to(CLI::App& app);
+  // How to read them: as the variables say and, where it is given, --allow-pipe.
+  engine_options engine(const environment& e) const;
+  // Their URLs; throws `failure`.
+  std::vector<std::string> urls(const environment& e) const;
 };
 
 // The samples of shards in the list's own order: key by key as they stand in the archives.
-plan<sample> samples_in_order(const std::vector<std::string>& specs);
+plan<sample> samples_in_order(std::vector<std::string> urls);
 
 }  // namespace millrace::cli

@@ -12,9 +12,11 @@ action add_digest(CLI::App& app) {
   CLI::App* command = app.add_subcommand("digest", "number of samples and a sha256 over them");
   auto arguments = std::make_shared<shard_arguments>();
   arguments->add_to(*command);
-  return [arguments](const environment& e) {
-    engine eng(engine_options::from(e.variables));
-    auto data = eng.run(samples_in_order(arguments->specs));
+  const auto json = std::make_shared<bool>();
+  command->add_flag("--json", *json, "print one JSON object on the last line");
+  return [arguments, json](const environment& e) {
+    engine eng(arguments->engine(e));
+    auto data = eng.run(samples_in_order(arguments->urls(e)));
     sample_digest digest;
     std::uint64_t samples = 0;
     std::uint64_t payload = 0;
@@ -24,7 +26,7 @@ action add_digest(CLI::App& app) {
       payload += s.payload_bytes();
     }
     const std::string hash = digest.finish();
-    if (arguments->json) {
+    if (*json) {
       const nlohmann::json all{{"samples", samples}, {"bytes", payload}, {"sha256", hash}};
       fmt::print("{}\n", all.dump());
     } else {

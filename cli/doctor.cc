@@ -86,7 +86,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
                     "again and again; raise `ulimit -n`",
                     files.rlim_cur));
   }
-  const source_options options = source_options::from(e.variables);
+  const source_options options = source_options::from(e.variables).value();
   const std::string folder =
       options.gate_folder.empty() ? default_gate_folder() : options.gate_folder;
   if (access(folder.c_str(), W_OK) != 0 && errno != ENOENT) {
@@ -101,7 +101,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
 
 // How files there are read, and why.
 std::string reading_text(const storage& found, const environment& e) {
-  const source_options options = source_options::from(e.variables);
+  const source_options options = source_options::from(e.variables).value();
   const storage on = with_overrides(found, options);
   const int permits = gate_permits(on, options);
   if (permits == 0) return "no gate: reads as they come, as many at once as gain";
@@ -109,7 +109,8 @@ std::string reading_text(const storage& found, const environment& e) {
   const std::size_t set = e.variables.bytes("MILLRACE_MEMORY");
   const std::size_t budget = set > 0 ? set : default_memory_bytes();
   const extent_controller extents(on, options.extent_bytes);
-  const std::size_t extent = std::min(extents.wanted(), budget / shards / 2);
+  const std::size_t extent =
+      std::min(extents.wanted(), affordable_extent(budget / shards, options.chunk_bytes));
   std::string text = fmt::format(
       "gate {}: {} extent of {} at a time reaches {:.2f} of the rate (expected: {:.0f} MB/s, "
       "{:.0f} "

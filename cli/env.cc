@@ -49,7 +49,19 @@ action add_env(CLI::App& app) {
       fmt::print("{:34} {:8} default {:7} now {:10} {}\n", s.name, type_name(s.type), s.initial,
                  value, s.meaning);
     }
-    if (*json) fmt::print("{}\n", nlohmann::json{{"variables", list}}.dump());
+    // Some of these are secrets: that they are set is all that is shown.
+    std::string also;
+    auto foreign = nlohmann::json::object();
+    for (const std::string_view name : foreign_variables()) {
+      const bool set = e.variables.foreign().contains(std::string(name));
+      foreign[std::string(name)] = set;
+      also += fmt::format("{}{}{}", also.empty() ? "" : " ", name, set ? " (set)" : "");
+    }
+    if (*json) {
+      fmt::print("{}\n", nlohmann::json{{"variables", list}, {"also_read", foreign}}.dump());
+    } else {
+      fmt::print("\nalso read, for proxies and object stores: {}\n", also);
+    }
     return 0;
   };
 }

@@ -12,12 +12,14 @@ action add_ls(CLI::App& app) {
       app.add_subcommand("ls", "per sample: key, byte offset, extensions with sizes");
   auto arguments = std::make_shared<shard_arguments>();
   arguments->add_to(*command);
-  return [arguments](const environment& e) {
-    engine eng(engine_options::from(e.variables));
-    auto data = eng.run(samples_in_order(arguments->specs));
+  const auto json = std::make_shared<bool>();
+  command->add_flag("--json", *json, "print one JSON object on the last line");
+  return [arguments, json](const environment& e) {
+    engine eng(arguments->engine(e));
+    auto data = eng.run(samples_in_order(arguments->urls(e)));
     auto list = nlohmann::json::array();
     for (const sample& s : data) {
-      if (arguments->json) {
+      if (*json) {
         auto fields = nlohmann::json::object();
         for (const field& f : s.fields) fields[f.extension] = f.data.size();
         list.push_back(
@@ -30,7 +32,7 @@ action add_ls(CLI::App& app) {
       }
       fmt::print("{}\t{}\t{}\n", s.key, s.where.offset, fields);
     }
-    if (arguments->json) {
+    if (*json) {
       const nlohmann::json all{{"samples", list.size()}, {"list", std::move(list)}};
       fmt::print("{}\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }

@@ -30,10 +30,11 @@ int run(int argc, char** argv, char** environment) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
   std::map<std::string, cli::action> actions{
-      {"bench", cli::add_bench(app)},   {"cat", cli::add_cat(app)},
-      {"digest", cli::add_digest(app)}, {"doctor", cli::add_doctor(app)},
-      {"env", cli::add_env(app)},       {"fake", cli::add_fake(app)},
-      {"ls", cli::add_ls(app)},         {"tune", cli::add_tune(app)}};
+      {"bench", cli::add_bench(app)},   {"cache", cli::add_cache(app)},
+      {"cat", cli::add_cat(app)},       {"digest", cli::add_digest(app)},
+      {"doctor", cli::add_doctor(app)}, {"env", cli::add_env(app)},
+      {"fake", cli::add_fake(app)},     {"ls", cli::add_ls(app)},
+      {"tune", cli::add_tune(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {

@@ -14,7 +14,7 @@ namespace millrace::cli {
 namespace {
 
 struct arguments {
-  std::vector<std::string> paths;
+  shard_arguments what;
   int streams = 0;
   double seconds = 30;
   bool json = false;
@@ -44,20 +44,33 @@ void print_equation(const storage& on, const engine_options& how) {
                speed.share_at(mib * 1_MiB), format_bytes(mib * 2_MiB * open_shards), open_shards);
   }
   fmt::print("  within the budget of {}: {:.2f}\n", format_bytes(budget),
-             std::min(wanted_share, speed.share_at(budget / 2 / open_shards)));
+             std::min(wanted_share, speed.share_at(affordable_extent(budget / open_shards,
+                                                                     how.source.chunk_bytes))));
+}
+
+bool is_file(const std::string& url) {
+  const auto where = parse_url(url);
+  return where && where->scheme == "file";
 }
 
 int tune(const environment& e, const arguments& a) {
-  const engine_options how = engine_options::from(e.variables);
+  const engine_options how = a.what.engine(e);
+  const std::vector<std::string> urls = a.what.urls(e);
+  const auto files = std::ranges::count_if(urls, is_file);
+  if (files != 0 && files != std::ssize(urls)) {
+    throw failure(
+        error(errc::usage, "files and URLs are tuned apart").hint("name one kind of them"));
+  }
   if (!a.json) {
     fmt::print("{:32} {:>9} {:>9} {:>10}\n", "setting", "MB/s", "p99 ms", "CPU-s/GB");
   }
-  const auto found = tune_disk(
-      how, a.paths, a.streams, a.seconds,
-      [&](const trial& t) {
-        if (!a.json) print_row(t);
-      },
-      interrupted());
+  const auto progress = [&](const trial& t) {
+    if (!a.json) print_row(t);
+  };
+  constexpr int usual_connections = 8;
+  const auto found = files > 0 ? tune_disk(how, urls, a.streams, a.seconds, progress, interrupted())
+                               : tune_http(how, urls, a.streams > 0 ? a.streams : usual_connections,
+                                           a.seconds, progress, interrupted());
   if (a.json) {
     auto trials = nlohmann::json::array();
     for (const trial& t : found.trials) {
@@ -73,7 +86,7 @@ int tune(const environment& e, const arguments& a) {
       exports[g.variable] = {{"value", g.value}, {"reason", g.reason}};
     fmt::print("{}\n", nlohmann::json{{"trials", trials}, {"exports", exports}}.dump());
   } else {
-    const auto on = storage_of(files_below(a.paths).front());
+    const auto on = files > 0 ? storage_of(files_below(urls).front()) : std::nullopt;
     if (on && with_overrides(*on, how.source).rotational) {
       print_equation(with_overrides(*on, how.source), how);
     }
@@ -95,12 +108,12 @@ int tune(const environment& e, const arguments& a) {
 
 action add_tune(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "tune", "tries settings on files and prints those that gain, with the reason");
+      "tune", "tries settings on files or URLs and prints those that gain, with the reason");
   auto a = std::make_shared<arguments>();
-  command->add_option("PATH", a->paths, "files, and folders for all that is in them")
-      ->required()
-      ->check(CLI::ExistingPath);
-  command->add_option("--streams", a->streams, "files read at once (one for each, 8 at most)")
+  a->what.add_to(*command);
+  command
+      ->add_option("--streams", a->streams,
+                   "files or objects read at once (files: one for each, 8 at most; objects: 8)")
       ->check(CLI::Range(1, 1'000'000));
   command->add_option("--seconds", a->seconds, "how long it may take, about (30)")
       ->check(CLI::Range(1.0, 86400.0));

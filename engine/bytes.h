@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -52,6 +54,13 @@ class bytes {
  private:
   std::span<const std::byte> view_;
   std::shared_ptr<const block> owner_;
+};
+
+// A range of an object; no `end`: to its end.
+struct byte_range {
+  std::uint64_t begin = 0;
+  std::optional<std::uint64_t> end;
+  bool operator==(const byte_range&) const = default;
 };
 
 // Payload memory that is still being written. One writer; freeze() ends the writing.

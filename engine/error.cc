@@ -18,6 +18,8 @@ std::string_view kind_name(errc kind) {
       return "not_allowed";
     case errc::connect_failed:
       return "connect_failed";
+    case errc::untrusted:
+      return "untrusted";
     case errc::timed_out:
       return "timed_out";
     case errc::cut:
@@ -80,6 +82,7 @@ int exit_code(errc kind) {
     case errc::not_found:
     case errc::not_allowed:
     case errc::connect_failed:
+    case errc::untrusted:
     case errc::timed_out:
     case errc::cut:
     case errc::http_status:
@@ -103,6 +106,10 @@ int exit_code(errc kind) {
 }
 
 std::string redacted(std::string_view url) {
+  if (url.starts_with("pipe:")) {  // a command may have secrets among its arguments
+    const auto program = url.substr(0, url.find(' '));
+    return program.size() == url.size() ? std::string(url) : std::string(program) + " ...";
+  }
   const auto scheme_end = url.find("://");
   if (scheme_end == std::string_view::npos) return std::string(url);
   const auto authority = scheme_end + 3;

@@ -18,6 +18,7 @@ enum class errc : std::uint8_t {
   not_found,         // no such file or object (ENOENT, 404, 410)
   not_allowed,       // EACCES, 401, 403
   connect_failed,    // refused, unreachable, no such host
+  untrusted,         // a certificate that cannot be verified
   timed_out,         // a deadline of ours passed
   cut,               // the peer ended the transfer before its announced end
   http_status,       // any other status than those above
@@ -74,6 +75,7 @@ class error {
   bool is_skippable() const { return fields_->skippable; }
   const std::string& what() const { return fields_->what; }
   const std::string& where() const { return fields_->where; }
+  const std::string& what_to_do() const { return fields_->hint; }
   const std::string& sample_key() const { return fields_->key; }
   std::optional<std::uint64_t> byte_offset() const { return fields_->offset; }
 

@@ -31,6 +31,7 @@ class scope {
   void stop();
   bool stopped() const { return stopped_; }
   std::size_t running() const { return children_.size(); }
+  const asio::any_io_executor& executor() const { return executor_; }
 
   // Waits for all, whether or not the awaiting coroutine is itself cancelled meanwhile.
   awaitable<void> join();

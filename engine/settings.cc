@@ -55,6 +55,8 @@ constexpr std::array table = {
             "seconds that a disk may give nothing before its read fails"},
     setting{"MILLRACE_HTTP_CONNECT_TIMEOUT", seconds, "5", 0.001, 3600, "",
             "seconds for a name look-up and a connection"},
+    setting{"MILLRACE_HTTP_TLS_TIMEOUT", seconds, "5", 0.001, 3600, "",
+            "seconds for the TLS handshake"},
     setting{"MILLRACE_HTTP_FIRST_BYTE_TIMEOUT", seconds, "10", 0.001, 3600, "",
             "seconds from a request to the first byte of its answer"},
     setting{"MILLRACE_HTTP_PROGRESS_TIMEOUT", seconds, "10", 0.001, 3600, "",
@@ -63,11 +65,102 @@ constexpr std::array table = {
             "attempts in a row without a byte gained before a transfer fails"},
     setting{"MILLRACE_HTTP_BACKOFF", seconds, "0.5", 0, 3600, "",
             "seconds of the first pause between attempts; doubles, with full jitter, to 30 s"},
+    setting{"MILLRACE_HTTP_CONNECTIONS", integer, "64", 1, 4096, "",
+            "connections at once to one server, of each I/O thread"},
+    setting{"MILLRACE_HTTP_IDLE", seconds, "15", 0, 3600, "",
+            "seconds for which an unused connection is kept"},
+    setting{"MILLRACE_HTTP_SPLIT", choice_or_integer, "auto", 1, 1024, "auto|off",
+            "parts of one object fetched at once (auto: by what the throughput shows)"},
+    setting{"MILLRACE_HTTP_PART", bytes, "auto", 64 * KiB, 1024 * MiB, "",
+            "bytes of one part (auto: by the time to its first byte)"},
+    setting{"MILLRACE_HTTP_HEDGE", integer, "5", 0, 100, "",
+            "percent of the bytes that may be asked for twice where a part is late"},
+    setting{"MILLRACE_HTTP_RECEIVE_BUFFER", bytes, "auto", 4 * KiB, 1024 * MiB, "",
+            "SO_RCVBUF of connections (auto: the kernel's own tuning)"},
+    setting{"MILLRACE_HTTP_USER_AGENT", text, "millrace/0.1", 0, 0, "", "how requests name us"},
+    setting{"MILLRACE_HTTP_HEADERS", text, "auto", 0, 0, "",
+            "sent to the hosts that URLs name: 'Name: value|Name: value' (auto: none)"},
+    setting{"MILLRACE_HTTP_TOKENS", text, "auto", 0, 0, "",
+            "files with bearer tokens: 'host=file;host=file', read again when they change"},
+    setting{"MILLRACE_HTTP_PRIVATE_REDIRECTS", choice, "off", 0, 0, "on|off",
+            "follow redirects of public servers to loopback and link-local addresses"},
+    setting{"MILLRACE_NETRC", text, "auto", 0, 0, "",
+            "names and passwords for hosts (auto: $NETRC or ~/.netrc; off)"},
+    setting{"MILLRACE_S3_PATH_STYLE", choice, "auto", 0, 0, "auto|on|off",
+            "bucket in the path rather than in the host (auto: where an endpoint is set)"},
+    setting{"MILLRACE_S3_UNSIGNED", choice, "off", 0, 0, "on|off",
+            "ask S3 and Google stores without credentials, for public buckets"},
+    setting{"MILLRACE_S3_REQUESTER_PAYS", choice, "off", 0, 0, "on|off",
+            "agree to pay for what buckets of others charge"},
+    setting{"MILLRACE_CA_FILE", text, "auto", 0, 0, "",
+            "certificates (PEM) to trust besides the host's (auto: none)"},
+    setting{"MILLRACE_CLIENT_CERT", text, "auto", 0, 0, "",
+            "certificate (PEM) that shows servers who asks (auto: none)"},
+    setting{"MILLRACE_CLIENT_KEY", text, "auto", 0, 0, "",
+            "its private key (PEM; auto: in MILLRACE_CLIENT_CERT)"},
+    setting{"MILLRACE_REWRITE", text, "auto", 0, 0, "",
+            "what URLs begin with, replaced: 'from=to;from=to' (auto: nothing)"},
+    setting{"MILLRACE_ALLOW_PIPE", choice, "0", 0, 0, "0|1",
+            "whether pipe: URLs may run commands of the shell"},
+    setting{"MILLRACE_CACHE", text, "auto", 0, 0, "",
+            "folder in which fetched objects are kept for the next time (auto: none)"},
+    setting{"MILLRACE_CACHE_SIZE", bytes, "auto", MiB, 1024 * TiB, "",
+            "bytes that the cache may hold (auto: as many as the disk has room for)"},
+    setting{"MILLRACE_CACHE_FREE", bytes, "1G", 0, 1024 * TiB, "",
+            "bytes that the cache leaves free on its disk"},
+    setting{"MILLRACE_CACHE_PATHS", text, "auto", 0, 0, "",
+            "files that are cached as well, by what their paths begin with: '/nas/;/far/'"},
     setting{"MILLRACE_LOG", choice, "notice", 0, 0, "quiet|notice|debug",
             "what goes to stderr besides errors"},
     setting{"MILLRACE_TORCH", choice, "on", 0, 0, "on|off",
             "read by ./setup, ./run and ./test only: off builds everything but train/"},
 };
+
+// Variables of others that are heeded: proxies, and who we are to object stores.
+constexpr std::array<std::string_view, 43> foreign_names = {
+    "HOME",
+    "NETRC",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_EC2_METADATA_DISABLED",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_OAUTH_ACCESS_TOKEN",
+    "STORAGE_EMULATOR_HOST",
+    "GCE_METADATA_HOST",
+    "AZURE_STORAGE_ACCOUNT",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_BLOB_ENDPOINT",
+    "AIS_ENDPOINT",
+    "AIS_AUTHN_TOKEN",
+    "HF_TOKEN",
+    "HF_ENDPOINT",
+    "HF_HOME"};
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -96,7 +189,7 @@ std::string written(setting_type type, double number) {
 
 std::string range_of(const setting& s) {
   if (s.type == choice) return "one of " + std::string(s.choices);
-  if (s.type == setting_type::text) return "a path";
+  if (s.type == setting_type::text) return "a text";
   if (s.type == choice_or_integer) {
     return fmt::format("one of {}, or from {} to {}", s.choices, s.least, s.most);
   }
@@ -149,6 +242,10 @@ result<settings> settings::from_environment(const char* const* environment) {
   settings made;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
+    if (const auto end = entry.find('=');
+        std::ranges::find(foreign_names, entry.substr(0, end)) != foreign_names.end()) {
+      made.foreign_[std::string(entry.substr(0, end))] = entry.substr(end + 1);
+    }
     if (!entry.starts_with(prefix)) continue;
     const auto equals = entry.find('=');
     const auto name = entry.substr(0, equals);
@@ -166,6 +263,10 @@ result<settings> settings::from_environment(const char* const* environment) {
     made.values_[std::string(name)] = {text, *number, true};
   }
   return made;
+}
+
+std::span<const std::string_view> foreign_variables() {
+  return foreign_names;
 }
 
 const settings::value& settings::find(std::string_view name) const {

@@ -27,6 +27,9 @@ struct setting {
 // Every variable that millrace knows, in the order in which `millrace env` lists them.
 std::span<const setting> all_settings();
 
+// The variables of other programs that millrace heeds: proxies, and credentials of object stores.
+std::span<const std::string_view> foreign_variables();
+
 // The variables as they are set. Immutable; made once, near main().
 class settings {
  public:
@@ -41,6 +44,8 @@ class settings {
   std::size_t bytes(std::string_view name) const;
   int integer(std::string_view name) const;
   std::chrono::milliseconds seconds(std::string_view name) const;
+  // Those of foreign_variables() that are set, with their values, some of which are secrets.
+  const std::map<std::string, std::string>& foreign() const { return foreign_; }
 
  private:
   settings();
@@ -51,6 +56,7 @@ class settings {
   };
   const value& find(std::string_view name) const;
   std::map<std::string, value, std::less<>> values_;
+  std::map<std::string, std::string> foreign_;
 };
 
 }  // namespace millrace

@@ -11,7 +11,7 @@ constexpr int least_reads = 16;
 
 }  // namespace
 
-depth_controller::depth_controller(int fixed, int most)
+depth_controller::depth_controller(int fixed, int most, int initial)
     : depth_(fixed > 0 ? fixed : std::min(initial, most)), most_(most), fixed_(fixed > 0) {}
 
 void depth_controller::completed(std::size_t bytes, double now_s, double latency_s,

@@ -15,8 +15,9 @@ namespace millrace {
 // Pure: time is what the caller says.
 class depth_controller {
  public:
-  // `fixed`: the depth that the user has set; 0: by measurement, from 1 to `most`.
-  depth_controller(int fixed, int most);
+  // `fixed`: the depth that the user has set; 0: by measurement, from 1 to `most`, beginning with
+  // `initial`.
+  depth_controller(int fixed, int most, int initial = 4);
 
   int depth() const { return depth_; }
   // A read of `bytes` has ended at `now_s` seconds, after `latency_s`. `saturated`: another read
@@ -27,7 +28,6 @@ class depth_controller {
  private:
   void judge(double rate, double latency);
 
-  static constexpr int initial = 4;
   int depth_;
   int most_;
   bool fixed_;

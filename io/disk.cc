@@ -26,15 +26,18 @@ int gate_permits(const storage& on, const source_options& options) {
   return on.rotational ? 1 : 0;
 }
 
+std::size_t affordable_extent(std::size_t share_bytes, std::size_t chunk_bytes) {
+  return (share_bytes - std::min(share_bytes, 2 * chunk_bytes)) / 2;
+}
+
 std::optional<std::string> rate_lost(const storage& on, const source_options& options,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes) {
   if (gate_permits(on, options) == 0 || options.extent_bytes > 0) return std::nullopt;
   const disk_speed speed = usual_speed(on.spindles);
-  const std::size_t chunks = 2 * options.chunk_bytes;
-  const std::size_t extent = (share_bytes - std::min(share_bytes, chunks)) / 2;
+  const std::size_t extent = affordable_extent(share_bytes, options.chunk_bytes);
   if (speed.share_at(extent) >= expected_share) return std::nullopt;
-  const std::size_t wanted = 2 * speed.extent_for(expected_share) + chunks;
+  const std::size_t wanted = 2 * (speed.extent_for(expected_share) + options.chunk_bytes);
   const std::size_t enough = budget_bytes + shards * (wanted - share_bytes);
   return fmt::format(
       "the budget costs rate: turns of {} at {} for each of {} open shards reach {:.2f} of it; "

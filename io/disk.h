@@ -46,6 +46,9 @@ class disk {
 
 // The storage as the user says it is: MILLRACE_SPINDLES makes it rotational.
 storage with_overrides(storage found, const source_options& options);
+// The extent that `share_bytes` of memory for one open shard allow: two are to fit, one being read
+// and one being consumed, and a chunk at each end.
+std::size_t affordable_extent(std::size_t share_bytes, std::size_t chunk_bytes);
 // What a budget costs, as a user would want to read it: nullopt where `share_bytes` for each of
 // `shards` open shards reach the usual part of the device's rate.
 std::optional<std::string> rate_lost(const storage& on, const source_options& options,

@@ -132,8 +132,7 @@ awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
   const std::size_t unit = chunk_;
   memory_share& memory = *context_.memory;
   const std::uint64_t left = end_ - offset_;
-  // Two extents are to fit, one being read and one being consumed, and a chunk at each end.
-  const std::size_t room = (memory.limit() - std::min(memory.limit(), 2 * unit)) / 2;
+  const std::size_t room = affordable_extent(memory.limit(), unit);
   const extent_controller& extents = device_->extents;
   const std::size_t wanted = context_.options.quick_start ? extents.next() : extents.wanted();
   // A quarter more, where that saves a part.

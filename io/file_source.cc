@@ -46,18 +46,19 @@ awaitable<void> run_reader(std::shared_ptr<file_reader> reader) {
 }
 
 awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context context,
-                            std::string path, std::uint64_t offset) {
+                            std::string path, byte_range range) {
   auto file = co_await open_readable(std::move(disks), context, path);
   if (!file) co_return file.error();
   const std::uint64_t size = (*file)->file->size();
-  if (offset > size) {
+  if (range.begin > size) {
     co_return error(errc::changed, fmt::format("the file has only {} bytes", size))
         .at(path)
-        .offset(offset)
+        .offset(range.begin)
         .skippable()
         .hint("the shard was replaced since the state was saved");
   }
-  co_return read_range(std::move(context), std::move(*file), offset, size);
+  const std::uint64_t end = std::clamp(range.end.value_or(size), range.begin, size);
+  co_return read_range(std::move(context), std::move(*file), range.begin, end);
 }
 
 using queue = read_ahead_source::queue;
@@ -83,15 +84,15 @@ awaitable<void> read_pipe(source_context context,
 }
 
 awaitable<opened> open_stdin(std::shared_ptr<disk_table> disks, source_context context,
-                             std::uint64_t offset) {
+                             byte_range range) {
   struct stat info{};
   if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) {
-    co_return co_await open_path(std::move(disks), std::move(context), "/dev/stdin", offset);
+    co_return co_await open_path(std::move(disks), std::move(context), "/dev/stdin", range);
   }
-  if (offset > 0) {
-    co_return error(errc::unsupported, "standard input cannot be resumed")
+  if (range.begin > 0 || range.end) {
+    co_return error(errc::unsupported, "standard input is read from its beginning to its end")
         .at("-")
-        .offset(offset)
+        .offset(range.begin)
         .hint("name the shards, or redirect a file");
   }
   ++context.counters.requests;
@@ -134,15 +135,14 @@ std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<
 }
 
 source_factory file_source_factory(const std::shared_ptr<disk_table>& disks) {
-  return [disks](source_context context, const std::string& /*text*/, const url& where,
-                 std::uint64_t offset) {
-    return open_path(disks, std::move(context), where.path, offset);
-  };
+  return
+      [disks](source_context context, const std::string& /*text*/, const url& where,
+              byte_range range) { return open_path(disks, std::move(context), where.path, range); };
 }
 
 source_factory stdin_source_factory(const std::shared_ptr<disk_table>& disks) {
   return [disks](source_context context, const std::string& /*text*/, const url& /*where*/,
-                 std::uint64_t offset) { return open_stdin(disks, std::move(context), offset); };
+                 byte_range range) { return open_stdin(disks, std::move(context), range); };
 }
 
 std::uint64_t page_cache_room() {

@@ -8,9 +8,11 @@ namespace {
 class memory_source final : public byte_source {
  public:
   memory_source(std::shared_ptr<const memory_store> store, const std::string& content,
-                std::uint64_t offset, source_counters& counters)
+                byte_range range, source_counters& counters)
       : store_(std::move(store)),
-        rest_(bytes::unowned(content).slice(static_cast<std::size_t>(offset))),
+        rest_(
+            bytes::unowned(std::string_view(content).substr(0, range.end.value_or(content.size())))
+                .slice(range.begin)),
         counters_(counters) {}
 
   awaitable<result<bytes>> read() override {
@@ -28,16 +30,19 @@ class memory_source final : public byte_source {
 
 awaitable<result<std::unique_ptr<byte_source>>> open_memory(
     std::shared_ptr<const memory_store> store, source_context context, std::string text, url where,
-    std::uint64_t offset) {
+    byte_range range) {
   ++context.counters.requests;
   const std::string* content = store->find(where.path);
   if (content == nullptr) {
     co_return error(errc::not_found, "no such object in memory").at(text).skippable();
   }
-  if (offset > content->size()) {
-    co_return error(errc::changed, "the object is shorter").at(text).offset(offset).skippable();
+  if (range.begin > content->size()) {
+    co_return error(errc::changed, "the object is shorter")
+        .at(text)
+        .offset(range.begin)
+        .skippable();
   }
-  co_return std::make_unique<memory_source>(std::move(store), *content, offset, context.counters);
+  co_return std::make_unique<memory_source>(std::move(store), *content, range, context.counters);
 }
 
 }  // namespace
@@ -49,8 +54,8 @@ const std::string* memory_store::find(const std::string& name) const {
 
 source_factory memory_source_factory(std::shared_ptr<const memory_store> store) {
   return [store = std::move(store)](source_context context, std::string text, url where,
-                                    std::uint64_t offset) {
-    return open_memory(store, std::move(context), std::move(text), std::move(where), offset);
+                                    byte_range range) {
+    return open_memory(store, std::move(context), std::move(text), std::move(where), range);
   };
 }
 

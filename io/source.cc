@@ -3,19 +3,97 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <sstream>
 
+#include "io/cache/cached_source.h"
 #include "io/disk.h"
 #include "io/file_source.h"
-#include "io/http_source.h"
+#include "io/http/source.h"
+#include "io/pipe_source.h"
+#include "io/shard_urls.h"
+#include "io/stores/store.h"
 
 namespace millrace {
 
-source_options source_options::from(const settings& s) {
+namespace {
+
+result<http_options> http_options_from(const settings& s) {
+  const auto text = [&](const char* name) {
+    const std::string& value = s.text(name);
+    return value == "auto" ? std::string() : value;
+  };
+  http_options o{
+      .timeouts = {.connect = s.seconds("MILLRACE_HTTP_CONNECT_TIMEOUT"),
+                   .tls = s.seconds("MILLRACE_HTTP_TLS_TIMEOUT"),
+                   .first_byte = s.seconds("MILLRACE_HTTP_FIRST_BYTE_TIMEOUT"),
+                   .progress = s.seconds("MILLRACE_HTTP_PROGRESS_TIMEOUT")},
+      .attempts = s.integer("MILLRACE_HTTP_ATTEMPTS"),
+      .backoff = s.seconds("MILLRACE_HTTP_BACKOFF"),
+      .connections = s.integer("MILLRACE_HTTP_CONNECTIONS"),
+      .idle = s.seconds("MILLRACE_HTTP_IDLE"),
+      .receive_buffer_bytes = s.bytes("MILLRACE_HTTP_RECEIVE_BUFFER"),
+      .part_bytes = s.bytes("MILLRACE_HTTP_PART"),
+      .hedge = s.integer("MILLRACE_HTTP_HEDGE") / 100.0,
+      .private_redirects = s.text("MILLRACE_HTTP_PRIVATE_REDIRECTS") == "on",
+      .user_agent = s.text("MILLRACE_HTTP_USER_AGENT"),
+      .tls = {.ca_file = text("MILLRACE_CA_FILE"),
+              .client_cert = text("MILLRACE_CLIENT_CERT"),
+              .client_key = text("MILLRACE_CLIENT_KEY")},
+      .netrc = text("MILLRACE_NETRC"),
+      .s3_unsigned = s.text("MILLRACE_S3_UNSIGNED") == "on",
+      .s3_requester_pays = s.text("MILLRACE_S3_REQUESTER_PAYS") == "on",
+      .environment = s.foreign(),
+  };
+  if (s.text("MILLRACE_HTTP_SPLIT") == "off") {
+    o.split = 1;
+  } else if (const int parts = s.integer("MILLRACE_HTTP_SPLIT"); parts > 0) {
+    o.split = parts;
+  }
+  const std::string& path_style = s.text("MILLRACE_S3_PATH_STYLE");
+  if (path_style != "auto") o.s3_path_style = path_style == "on";
+  const std::string& netrc = o.variable("NETRC");
+  const std::string& home = o.variable("HOME");
+  if (o.netrc.empty() && !netrc.empty()) o.netrc = netrc;
+  if (o.netrc.empty() && !home.empty()) o.netrc = home + "/.netrc";
+  if (o.netrc == "off") o.netrc.clear();
+  auto fields = parse_fields(text("MILLRACE_HTTP_HEADERS"));
+  if (!fields) return fields.error();
+  o.fields = std::move(*fields);
+  auto tokens = parse_token_files(text("MILLRACE_HTTP_TOKENS"));
+  if (!tokens) return tokens.error();
+  o.tokens = std::move(*tokens);
+  return o;
+}
+
+cache_options cache_options_from(const settings& s) {
+  const auto text = [&](const char* name) {
+    const std::string& value = s.text(name);
+    return value == "auto" ? std::string() : value;
+  };
+  cache_options o{.folder = text("MILLRACE_CACHE"),
+                  .most_bytes = s.bytes("MILLRACE_CACHE_SIZE"),
+                  .least_free = s.bytes("MILLRACE_CACHE_FREE"),
+                  .paths = {}};
+  std::istringstream paths(text("MILLRACE_CACHE_PATHS"));
+  for (std::string path; std::getline(paths, path, ';');) {
+    if (!path.empty()) o.paths.push_back(path);
+  }
+  return o;
+}
+
+}  // namespace
+
+result<source_options> source_options::from(const settings& s) {
+  auto http = http_options_from(s);
+  if (!http) return http.error();
+  auto rewrites =
+      parse_rewrites(s.text("MILLRACE_REWRITE") == "auto" ? "" : s.text("MILLRACE_REWRITE"));
+  if (!rewrites) return rewrites.error();
   const auto text = [&](const char* name) { return s.text(name); };
   const std::string serialize = text("MILLRACE_SERIALIZE");
   const std::string direct = text("MILLRACE_DIRECT");
   const std::string folder = text("MILLRACE_GATE_DIR");
-  return {
+  return source_options{
       .chunk_bytes = s.bytes("MILLRACE_READ_CHUNK"),
       .read_ahead = s.integer("MILLRACE_READ_AHEAD"),
       .read_depth = s.integer("MILLRACE_READ_DEPTH"),
@@ -30,25 +108,28 @@ source_options source_options::from(const settings& s) {
       .gate_folder = folder == "auto" ? "" : folder,
       .gate_patience = s.seconds("MILLRACE_GATE_PATIENCE"),
       .read_timeout = s.seconds("MILLRACE_READ_TIMEOUT"),
-      .http_connect_timeout = s.seconds("MILLRACE_HTTP_CONNECT_TIMEOUT"),
-      .http_first_byte_timeout = s.seconds("MILLRACE_HTTP_FIRST_BYTE_TIMEOUT"),
-      .http_progress_timeout = s.seconds("MILLRACE_HTTP_PROGRESS_TIMEOUT"),
-      .http_attempts = s.integer("MILLRACE_HTTP_ATTEMPTS"),
-      .http_backoff = s.seconds("MILLRACE_HTTP_BACKOFF"),
+      .http = std::move(*http),
+      .allow_pipe = text("MILLRACE_ALLOW_PIPE") == "1",
+      .cache = cache_options_from(s),
+      .rewrites = std::move(*rewrites),
   };
 }
 
 source_memory memory_for(const source_options& options, const std::string& url) {
-  const auto where = parse_url(url);
+  const auto where = parse_url(rewritten(url, options.rewrites));
   if (where && where->scheme == "file") return file_memory(options, where->path);
   const auto ahead = static_cast<std::size_t>(options.read_ahead);
-  return {2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
+  // Parts of an object on a server that are fetched side by side wait in memory for their turn.
+  const bool splits = where && !where->host.empty() && options.http.split != 1;
+  const auto parts_at_once = static_cast<std::size_t>(options.http.split.value_or(4) + 1);
+  const std::size_t parts = splits ? std::max(64_MiB, options.http.part_bytes * parts_at_once) : 0;
+  return {2 * options.chunk_bytes, std::max((1 + ahead) * options.chunk_bytes, parts)};
 }
 
 std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes) {
-  const auto where = parse_url(url);
+  const auto where = parse_url(rewritten(url, options.rewrites));
   const auto found = where && where->scheme == "file" ? storage_of(where->path) : std::nullopt;
   if (!found) return std::nullopt;
   return rate_lost(with_overrides(*found, options), options, share_bytes, shards, budget_bytes);
@@ -63,13 +144,36 @@ std::uint64_t working_set_of(const std::vector<std::string>& urls) {
   return none ? 0 : size * urls.size();
 }
 
+void source_counters::add(const source_counters& other) {
+  bytes += other.bytes;
+  requests += other.requests;
+  retries += other.retries;
+  resumed += other.resumed;
+  stalls += other.stalls;
+  hedges += other.hedges;
+  hedges_won += other.hedges_won;
+  wasted_bytes += other.wasted_bytes;
+  direct_bytes += other.direct_bytes;
+  seeks_avoided += other.seeks_avoided;
+  cache_hits += other.cache_hits;
+  cache_misses += other.cache_misses;
+  cache_healed += other.cache_healed;
+  gate_wait_s += other.gate_wait_s;
+  memory_wait_s += other.memory_wait_s;
+  most_depth += other.most_depth;
+  first_byte_wait_s += other.first_byte_wait_s;
+  reads.add(other.reads);
+  first_bytes.add(other.first_bytes);
+}
+
 void source_registry::add(std::string scheme, source_factory factory) {
   factories_[std::move(scheme)] = std::move(factory);
 }
 
 awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_context context,
                                                                       std::string text,
-                                                                      std::uint64_t offset) const {
+                                                                      byte_range range) const {
+  text = rewritten(text, context.options.rewrites);
   auto where = parse_url(text);
   if (!where) co_return where.error();
   const auto found = factories_.find(where->scheme);
@@ -82,15 +186,23 @@ awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_con
         .at(text)
         .hint("this build reads " + known);
   }
-  co_return co_await found->second(std::move(context), std::move(text), std::move(*where), offset);
+  co_return co_await found->second(std::move(context), std::move(text), std::move(*where), range);
 }
 
 source_registry standard_sources(io_thread& io, const source_options& options) {
   source_registry made;
   const auto disks = std::make_shared<disk_table>(io.executor(), options);
-  made.add("file", file_source_factory(disks));
+  const auto cache = std::make_shared<object_cache>(options.cache, disks);
+  made.add("file", cached_files(cache, file_source_factory(disks)));
+  made.add("pipe", pipe_source_factory());
   made.add("-", stdin_source_factory(disks));
-  made.add("http", http_source_factory(make_http_client()));
+  const auto stack = std::make_shared<http_stack>(
+      options.http, real_network(options.http.receive_buffer_bytes), real_time());
+  made.add("http", http_source_factory(stack, cache));
+  made.add("https", http_source_factory(stack, cache));
+  for (const auto& [scheme, store] : object_stores(stack)) {
+    made.add(scheme, store_source_factory(stack, store, cache));
+  }
   return made;
 }
 

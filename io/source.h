@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/async.h"
 #include "engine/bytes.h"
@@ -15,16 +17,18 @@
 #include "engine/scope.h"
 #include "engine/settings.h"
 #include "engine/stats.h"
+#include "io/cache/cache_folder.h"
+#include "io/http/options.h"
 #include "io/url.h"
 
 namespace millrace {
 
-// The bytes of one object, in order, from a given offset on. One I/O thread, one call at a time.
+// The bytes of one object, or of a range of it, in order. One I/O thread, one call at a time.
 // Destroying it gives up what is under way.
 class byte_source {
  public:
   virtual ~byte_source() = default;
-  // The next bytes; an empty slice at the end, and only when the whole object has been given:
+  // The next bytes; an empty slice at the end, and only when all has been given:
   // a cut or a shrunk object is an error. After an error the source is of no more use.
   virtual awaitable<result<bytes>> read() = 0;
 };
@@ -35,6 +39,9 @@ enum class direct_reads {
   always,     // where the file system can
   never,
 };
+
+// What URLs that begin with the first are to begin with instead.
+using rewrite_rules = std::vector<std::pair<std::string, std::string>>;
 
 // How bytes are fetched. Every field is also a MILLRACE_ variable, but for the last two.
 struct source_options {
@@ -49,17 +56,17 @@ struct source_options {
   std::string gate_folder;       // empty: /run/lock, /dev/shm or /tmp
   std::chrono::milliseconds gate_patience{5'000};
   std::chrono::milliseconds read_timeout{60'000};
-  std::chrono::milliseconds http_connect_timeout{5'000};
-  std::chrono::milliseconds http_first_byte_timeout{10'000};
-  std::chrono::milliseconds http_progress_timeout{10'000};  // for 64 KiB
-  int http_attempts = 6;                                    // in a row without a byte gained
-  std::chrono::milliseconds http_backoff{500};
+  http_options http;
+  bool allow_pipe = false;
+  cache_options cache;
+  rewrite_rules rewrites;  // of URLs, before they are opened
   // What the run reads, perhaps many times over. 0: unknown, or read once.
   std::uint64_t working_set_bytes = 0;
   // Many shards are wanted at once, and something of each soon: the first turns are short.
   bool quick_start = false;
 
-  static source_options from(const settings& s);
+  // Fails with bad_setting for a text that is not what its variable asks for.
+  static result<source_options> from(const settings& s);
 };
 
 // The memory that one open source needs, and the most that it can use.
@@ -82,12 +89,24 @@ struct source_counters {
   std::uint64_t bytes = 0;
   std::uint64_t requests = 0;
   std::uint64_t retries = 0;
+  std::uint64_t resumed = 0;        // of retries: in the middle of a transfer
+  std::uint64_t stalls = 0;         // of retries: a server that gave nothing in time
+  std::uint64_t hedges = 0;         // parts that were asked for a second time
+  std::uint64_t hedges_won = 0;     // of hedges: the second was faster
+  std::uint64_t wasted_bytes = 0;   // received and not used
   std::uint64_t direct_bytes = 0;   // of bytes: past the page cache
   std::uint64_t seeks_avoided = 0;  // at gates; see docs/decisions.md, 15
+  std::uint64_t cache_hits = 0;     // objects read from the cache
+  std::uint64_t cache_misses = 0;   // objects fetched into it
+  std::uint64_t cache_healed = 0;   // objects fetched again because their copy was damaged
   double gate_wait_s = 0;           // of all readers, added up
   double memory_wait_s = 0;         // likewise
   int most_depth = 0;               // chunks under way at once on one device
+  double first_byte_wait_s = 0;     // likewise: from requests to the heads of their answers
   latency_histogram reads;          // of chunks
+  latency_histogram first_bytes;    // of answers
+
+  void add(const source_counters& other);
 };
 
 // What a source lives in. The referents outlive the source and its tasks.
@@ -100,9 +119,9 @@ struct source_context {
   source_counters& counters;
 };
 
-// Opens `where` at `offset`.
+// Opens a range of `where`, which is what `text` says.
 using source_factory = std::function<awaitable<result<std::unique_ptr<byte_source>>>(
-    source_context context, std::string text, url where, std::uint64_t offset)>;
+    source_context context, std::string text, url where, byte_range range)>;
 
 // Scheme -> factory. Passed in wherever sources are opened; there is no global one.
 class source_registry {
@@ -110,7 +129,7 @@ class source_registry {
   void add(std::string scheme, source_factory factory);
   // Fails with `unsupported` for a scheme that nobody added.
   awaitable<result<std::unique_ptr<byte_source>>> open(source_context context, std::string text,
-                                                       std::uint64_t offset) const;
+                                                       byte_range range = {}) const;
 
  private:
   std::map<std::string, source_factory, std::less<>> factories_;

@@ -31,6 +31,11 @@ std::size_t scheme_length(std::string_view text) {
   return is_scheme ? n + 1 : 0;
 }
 
+// Buckets of object stores may have capitals.
+bool is_web(std::string_view scheme) {
+  return scheme == "http" || scheme == "https" || scheme == "http+unix";
+}
+
 result<void> parse_authority(std::string_view authority, url& out) {
   if (const auto at = authority.rfind('@'); at != authority.npos) {
     out.userinfo = authority.substr(0, at);
@@ -44,7 +49,13 @@ result<void> parse_authority(std::string_view authority, url& out) {
     port = authority.substr(close + 1);
   } else {
     const auto colon = authority.find(':');
-    out.host = lowered(authority.substr(0, colon));
+    const std::string_view host = authority.substr(0, colon);
+    out.host = is_web(out.scheme) ? lowered(host) : std::string(host);
+    if (out.scheme == "http+unix") {
+      out.socket = percent_decoded(host);
+      out.host = "localhost";
+      out.scheme = "http";
+    }
     port = colon == authority.npos ? std::string_view() : authority.substr(colon);
   }
   if (!port.empty()) {
@@ -81,6 +92,11 @@ std::string url::port_or_default() const {
 }
 
 std::string url::origin() const {
+  if (!socket.empty()) {
+    std::string escaped;
+    for (const char c : socket) escaped += c == '/' ? "%2F" : std::string(1, c);
+    return "http+unix://" + escaped;
+  }
   const bool ipv6 = host.find(':') != std::string::npos;
   std::string out = fmt::format("{}://{}{}{}", scheme, ipv6 ? "[" : "", host, ipv6 ? "]" : "");
   if (!port.empty()) out += ":" + port;
@@ -88,7 +104,7 @@ std::string url::origin() const {
 }
 
 std::string to_string(const url& u) {
-  return u.scheme == "http" || u.scheme == "https" ? u.origin() + u.path : u.path;
+  return u.host.empty() ? u.path : u.origin() + u.path;
 }
 
 std::string percent_decoded(std::string_view text) {
@@ -131,8 +147,13 @@ result<url> parse_url(std::string_view text) {
   }
   rest.remove_prefix(2);
   const auto end = std::min(rest.find_first_of("/?#"), rest.size());
+  const bool web = is_web(out.scheme);
   if (auto parsed = parse_authority(rest.substr(0, end), out); !parsed) {
     return parsed.error().at(text).hint("write http://host[:port]/path");
+  }
+  if (!web) {  // a store's key may have any character
+    out.path = rest.substr(end);
+    return out;
   }
   const auto fragment = std::min(rest.find('#'), rest.size());
   out.path = encoded_target(rest.substr(end, fragment - end));

@@ -11,12 +11,15 @@ namespace millrace {
 struct url {
   std::string scheme;    // lower case; "file" for paths, "-" for stdin
   std::string userinfo;  // as written, without '@'
-  std::string host;      // lower case, IPv6 without brackets
+  std::string host;      // lower case (but for a bucket), IPv6 without brackets
   std::string port;      // empty: the scheme's own
-  std::string path;      // http: target with query, starts with '/'; file: the path, decoded
+  std::string path;      // http: target with query, starts with '/'; file: the path, decoded; a
+                         // store's: the key as it is, behind a '/'
+  std::string socket;    // http+unix://%2Frun%2Fx.sock/path: the socket's path; the scheme is http
 
   // "http://host:port", what a connection is made to.
   std::string origin() const;
+  bool operator==(const url&) const = default;
   std::string port_or_default() const;
 };
 

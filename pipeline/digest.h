@@ -1,8 +1,8 @@
 #pragma once
 
-#include <memory>
 #include <string>
 
+#include "io/hashes.h"
 #include "pipeline/sample.h"
 
 namespace millrace {
@@ -11,18 +11,12 @@ namespace millrace {
 // order, the extension, a zero byte, the length as 64 little-endian bits, and the content.
 class sample_digest {
  public:
-  sample_digest();
-  ~sample_digest();
-  sample_digest(const sample_digest&) = delete;
-  sample_digest& operator=(const sample_digest&) = delete;
-
   void add(const sample& s);
   // Hexadecimal, lower case. Ends the digest.
   std::string finish();
 
  private:
-  struct impl;
-  std::unique_ptr<impl> impl_;
+  hasher so_far_{hash_algorithm::sha256};
 };
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ engine_options engine_options::from(const settings& s) {
          : io == "pread" ? io_backend::pread
                          : io_backend::automatic;
   o.register_buffers = s.text("MILLRACE_REGISTERED_BUFFERS") == "on";
-  o.source = source_options::from(s);
+  o.source = source_options::from(s).value();
   return o;
 }
 

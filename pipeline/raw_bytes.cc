@@ -21,7 +21,7 @@ class raw_stream final : public stream<bytes> {
       if (!source_) {
         source_context context{run_.threads, run_.io,     run_.tasks,
                                memory_,      run_.source, run_.counters};
-        auto opened = co_await run_.sources.open(std::move(context), urls_[at_], 0);
+        auto opened = co_await run_.sources.open(std::move(context), urls_[at_]);
         if (!opened) co_return opened.error().skippable(false);
         source_ = std::move(*opened);
       }

@@ -46,7 +46,8 @@ struct shard_reader::impl {
 awaitable<result<void>> shard_reader::impl::open() {
   const bool compressed = is_gzip_name(*url);
   const std::uint64_t offset = parser.offset();
-  auto opened = co_await lane.run.sources.open(lane.source(), *url, compressed ? 0 : offset);
+  auto opened = co_await lane.run.sources.open(lane.source(), *url,
+                                               {.begin = compressed ? 0 : offset, .end = {}});
   if (!opened) co_return opened.error();
   source = std::move(*opened);
   if (compressed) {

@@ -1,6 +1,5 @@
 #include "train/data.h"
 
-#include "io/shard_spec.h"
 #include "pipeline/batch.h"
 #include "pipeline/decode.h"
 #include "pipeline/group.h"
@@ -20,7 +19,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                                 .lanes = o.lanes,
                                 .mode = resample ? epoch_mode::resample : epoch_mode::exact,
                                 .epochs = o.epochs};
-  auto samples = shards(expand_shards(o.shards).value(), list) | untar() | group_by_key();
+  auto samples = shards(o.shards, list) | untar() | group_by_key();
   if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   const decode_options decode{.size = o.size,
                               .train = o.augment,
@@ -34,7 +33,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
   const shard_list_options list{
       .rank = place.rank, .world_size = place.world_size, .lanes = o.lanes, .shuffle = false};
-  return shards(expand_shards(o.val_shards).value(), list) | untar() | group_by_key() |
+  return shards(o.val_shards, list) | untar() | group_by_key() |
          decode_jpeg({.size = o.size, .train = false, .label = o.label}) | on_error(o.bad_samples) |
          batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
 }

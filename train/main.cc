@@ -8,6 +8,7 @@
 
 #include "engine/log.h"
 #include "engine/settings.h"
+#include "io/shard_urls.h"
 #include "train/options.h"
 #include "train/trainer.h"
 
@@ -69,8 +70,13 @@ int run(int argc, char** argv, char** environment) {
   if (!variables) return report(variables.error());
   set_log_level(variables->text("MILLRACE_LOG"));
   const signal_watch signals;
-  return train(parsed.options, engine_options::from(*variables), signals.token(),
-               [&] { return signals.exit_code(); });
+  engine_options engine = engine_options::from(*variables);
+  engine.source.allow_pipe |= parsed.options.allow_pipe;
+  train_options options = parsed.options;
+  for (auto* shards : {&options.shards, &options.val_shards}) {
+    if (!shards->empty()) *shards = find_shards(*shards, options.base, engine.source).value();
+  }
+  return train(options, engine, signals.token(), [&] { return signals.exit_code(); });
 }
 
 }  // namespace

@@ -13,6 +13,9 @@ void add_data(CLI::App& app, train_options& o) {
                  "training shards: paths, URLs, brace ranges, '::' lists, @FILE")
       ->required();
   app.add_option("--val-shards", o.val_shards, "validation shards");
+  app.add_option("--base", o.base,
+                 "what relative names stand behind, or within, in the place of %s or {}");
+  app.add_flag("--allow-pipe", o.allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
   app.add_option("--label", o.label, "field with the class: auto, an extension, or json:FIELD")
       ->capture_default_str();
   app.add_option("--batch-size", o.batch_size, "images per rank and step")

@@ -33,6 +33,8 @@ enum class train_epochs {
 struct train_options {
   std::vector<std::string> shards;
   std::vector<std::string> val_shards;
+  std::string base;
+  bool allow_pipe = false;
   std::string label = "auto";
   int batch_size = 32;  // per rank
   int val_batch_size = 64;

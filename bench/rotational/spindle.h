@@ -13,8 +13,9 @@ struct disk_parameters {
   double mean_seek = 0.0085;  // over the whole stroke, places uniform and independent
   double turn = 60.0 / 7200;  // half of it is waited for, on average, after every seek
   double rate = 200e6;
-  double stroke = 4e12;                     // bytes from the first track to the last
-  std::uint64_t read_through = 128 * 1024;  // a gap ahead of the head that is read, not sought over
+  double stroke = 4e12;  // bytes from the first track to the last
+  std::uint64_t read_through =
+      128ULL * 1024;  // a gap ahead of the head that is read, not sought over
 
   // Square-root curve: settle + c sqrt(distance / stroke). The mean of the root of the distance of
   // two uniform places is 8/15, which gives c.
@@ -64,7 +65,7 @@ class spindle {
 // RAID-0: consecutive units of `unit` bytes lie on consecutive spindles.
 struct stripe {
   int spindles = 1;
-  std::uint64_t unit = 512 * 1024;
+  std::uint64_t unit = 512ULL * 1024;
 
   struct piece {
     int spindle;

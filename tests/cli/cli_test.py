@@ -96,7 +96,7 @@ class Messages(unittest.TestCase):
             self.check(5, ["bad_archive", "not a tar archive", "byte 0"], "digest", folder / "a.tar")
 
     def test_unknown_scheme(self):
-        self.check(2, ["unsupported", "s3:", "reads"], "ls", "s3://bucket/a.tar")
+        self.check(2, ["unsupported", "gopher:", "reads"], "ls", "gopher://bucket/a.tar")
 
     def test_full_output(self):
         with open("/dev/full", "w") as full, harness.Folder() as folder:

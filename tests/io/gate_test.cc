@@ -151,53 +151,51 @@ awaitable<void> join_all(scope* tasks) {
   co_await tasks->join();
 }
 
-TEST_F(Gate, OneAtATimeAcrossGatesAndReaders) {
-  scope tasks(threads_.io(0).executor());
-  visit_log log;
+// Runs `spawn` on the thread, then waits for all that it has spawned.
+template <class F>
+void run_all(io_thread& io, F spawn) {
+  scope tasks(io.executor());
   std::promise<void> spawned;
-  asio::post(threads_.io(0).context(), [&] {
+  asio::post(io.context(), [&] {
+    spawn(tasks);
+    spawned.set_value();
+  });
+  spawned.get_future().get();
+  run_on(io, join_all(&tasks));
+}
+
+TEST_F(Gate, OneAtATimeAcrossGatesAndReaders) {
+  visit_log log;
+  run_all(threads_.io(0), [&](scope& tasks) {
     for (int g = 0; g < 4; ++g) {
       const auto mine = gate();
       for (int i = 0; i < 5; ++i) tasks.spawn(visit(mine, 'x', 0, &log));
     }
-    spawned.set_value();
   });
-  spawned.get_future().get();
-  run_on(threads_.io(0), join_all(&tasks));
   EXPECT_EQ(log.order.size(), 20U);
   EXPECT_EQ(log.most, 1);
 }
 
 TEST_F(Gate, AsManyAtOnceAsPermits) {
-  scope tasks(threads_.io(0).executor());
   visit_log log;
-  std::promise<void> spawned;
-  asio::post(threads_.io(0).context(), [&] {
+  run_all(threads_.io(0), [&](scope& tasks) {
     const auto a = gate(3);
     const auto b = gate(3);
     for (int i = 0; i < 10; ++i) tasks.spawn(visit(i % 2 == 0 ? a : b, 'x', 0, &log));
-    spawned.set_value();
   });
-  spawned.get_future().get();
-  run_on(threads_.io(0), join_all(&tasks));
   EXPECT_EQ(log.order.size(), 10U);
   EXPECT_EQ(log.most, 3);
 }
 
 TEST_F(Gate, WhoIsNearestToStarvingGoesFirst) {
-  scope tasks(threads_.io(0).executor());
   visit_log log;
-  std::promise<void> spawned;
-  asio::post(threads_.io(0).context(), [&] {
+  run_all(threads_.io(0), [&](scope& tasks) {
     const auto mine = gate();
     tasks.spawn(visit(mine, 'a', 0, &log));  // gets in at once
     tasks.spawn(visit(mine, 'b', 300, &log));
     tasks.spawn(visit(mine, 'c', 100, &log));
     tasks.spawn(visit(mine, 'd', 200, &log));
-    spawned.set_value();
   });
-  spawned.get_future().get();
-  run_on(threads_.io(0), join_all(&tasks));
   EXPECT_EQ(log.order, "acdb");
 }
 
@@ -206,17 +204,12 @@ awaitable<void> visit_again_and_again(std::shared_ptr<read_gate> gate, int times
 }
 
 TEST_F(Gate, NobodyIsPassedOverForEver) {
-  scope tasks(threads_.io(0).executor());
   visit_log log;
-  std::promise<void> spawned;
-  asio::post(threads_.io(0).context(), [&] {
+  run_all(threads_.io(0), [&](scope& tasks) {
     const auto mine = gate();
     for (int i = 0; i < 2; ++i) tasks.spawn(visit_again_and_again(mine, 50, &log));
     tasks.spawn(visit(mine, 's', 1'000'000, &log));
-    spawned.set_value();
   });
-  spawned.get_future().get();
-  run_on(threads_.io(0), join_all(&tasks));
   EXPECT_LT(log.order.find('s'), 20U);
 }
 
@@ -312,14 +305,9 @@ TEST_F(Gate, WithoutAFileItHoldsForThisThreadAndSaysSoOnce) {
   folder_.write("gates", "a file where the folder should be");
   visit_log log;
   const auto mine = gate();
-  scope tasks(threads_.io(0).executor());
-  std::promise<void> spawned;
-  asio::post(threads_.io(0).context(), [&] {
+  run_all(threads_.io(0), [&](scope& tasks) {
     for (int i = 0; i < 5; ++i) tasks.spawn(visit(mine, 'x', 0, &log));
-    spawned.set_value();
   });
-  spawned.get_future().get();
-  run_on(threads_.io(0), join_all(&tasks));
   EXPECT_EQ(log.order.size(), 5U);
   EXPECT_EQ(log.most, 1);
   const auto first = said().find("within this process alone");

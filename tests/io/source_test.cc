@@ -44,7 +44,7 @@ class Source : public ::testing::Test {
   awaitable<void> read_all(scope* tasks, std::shared_ptr<memory_share> memory, std::string url,
                            std::uint64_t offset, read_result* out) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
-    auto source = co_await sources_.open(std::move(context), url, offset);
+    auto source = co_await sources_.open(std::move(context), url, {.begin = offset, .end = {}});
     if (!source) {
       out->failed = source.error();
       co_return;
@@ -64,7 +64,7 @@ class Source : public ::testing::Test {
   awaitable<void> open_and_give_up(scope* tasks, std::shared_ptr<memory_share> memory,
                                    std::string path) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
-    auto source = co_await sources_.open(std::move(context), path, 0);
+    auto source = co_await sources_.open(std::move(context), path);
     const int turns = static_cast<int>(++given_up_ % 8);
     for (int i = 0; i < turns; ++i) {
       co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
@@ -75,7 +75,7 @@ class Source : public ::testing::Test {
   awaitable<result<bytes>> read_while_it_shrinks(scope* tasks, std::shared_ptr<memory_share> memory,
                                                  std::string path) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
-    auto source = co_await sources_.open(std::move(context), path, 0);
+    auto source = co_await sources_.open(std::move(context), path);
     if (truncate(path.c_str(), 500'000) != 0) co_return bytes();
     for (;;) {
       auto piece = co_await (*source)->read();
@@ -87,7 +87,7 @@ class Source : public ::testing::Test {
     auto memory = std::make_shared<memory_share>("test", 1_MiB, default_host_allocator());
     scope tasks(threads_.io(0).executor());
     source_context context{threads_, threads_.io(0), tasks, memory, options_, counters_};
-    auto compressed = co_await sources_.open(context, url, 0);
+    auto compressed = co_await sources_.open(context, url);
     auto plain = gunzip(context, memory, std::move(*compressed), url, offset);
     std::string out;
     for (;;) {
@@ -99,10 +99,9 @@ class Source : public ::testing::Test {
   }
 
   runtime threads_{{.cpu_threads = 2}};
-  source_options options_{.chunk_bytes = 64_KiB,
-                          .http_progress_timeout = 200ms,
-                          .http_attempts = 3,
-                          .http_backoff = 1ms};
+  source_options options_{
+      .chunk_bytes = 64_KiB,
+      .http = {.timeouts = {.progress = 200ms}, .attempts = 3, .backoff = 1ms, .split = 1}};
   source_counters counters_;
   unsigned given_up_ = 0;
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(1000);
@@ -154,7 +153,7 @@ TEST_F(Source, UnknownSchemesAreRefusedWithTheKnownOnes) {
   const auto out = read("gopher://h/x");
   ASSERT_TRUE(out.failed);
   EXPECT_EQ(out.failed->kind(), errc::unsupported);
-  EXPECT_NE(out.failed->message().find("file, http, memory"), std::string::npos);
+  EXPECT_NE(out.failed->message().find("file, gs, hf, http, https, memory"), std::string::npos);
 }
 
 TEST_F(Source, Gzip) {

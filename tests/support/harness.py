@@ -1,5 +1,6 @@
 """What the integration tests share: where things are, running programs, a web server."""
 
+import hashlib
 import http.server
 import os
 import pathlib
@@ -32,6 +33,21 @@ def run(program, *arguments, env=None, stdin=None, timeout=120, cwd=None):
         [str(BIN / program), *map(str, arguments)],
         env=CLEAN | (env or {}), input=stdin, timeout=timeout, cwd=cwd, capture_output=True,
         **({} if isinstance(stdin, bytes) else {"text": True}))
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+# Who gives up soon where a server does not answer.
+IMPATIENT = {"MILLRACE_HTTP_ATTEMPTS": "2", "MILLRACE_HTTP_BACKOFF": "0.01", "MILLRACE_HTTP_CONNECT_TIMEOUT": "2",
+             "MILLRACE_HTTP_TLS_TIMEOUT": "2"}
+
+
+def cat(*arguments, env=None):
+    """`millrace cat`, impatiently; its output as bytes."""
+    return subprocess.run([BIN / "millrace", "cat", *arguments], env=CLEAN | IMPATIENT | (env or {}),
+                          capture_output=True, timeout=120)
 
 
 def start(program, *arguments, env=None, **popen):

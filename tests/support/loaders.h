@@ -16,7 +16,7 @@ inline engine_options with_memory_store(std::shared_ptr<memory_store> store, int
   o.cpu_threads = cpu_threads;
   o.memory_bytes = memory;
   o.source.chunk_bytes = 64_KiB;
-  o.source.http_backoff = std::chrono::milliseconds(1);
+  o.source.http.backoff = std::chrono::milliseconds(1);
   o.add_sources = [store = std::move(store)](source_registry& sources) {
     sources.add("memory", memory_source_factory(store));
   };

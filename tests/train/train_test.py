@@ -61,6 +61,26 @@ class Determinism(TrainTest):
         for other in losses[1:]:
             self.assertEqual(other, losses[0])
 
+    def test_a_server_killed_and_started_five_times_changes_no_loss(self):
+        common = ["--epochs", 1, "--max-steps", 24]
+        whole = steps(self.train("whole", *common, model=TRIVIAL))
+        (self.folder / "nginx").mkdir()
+        metrics = self.folder / "http.jsonl"
+        # So slow that there is always something left to read.
+        with harness.Nginx(self.folder / "nginx", self.data, "limit_rate 100k;") as server:
+            process = harness.start(
+                "millrace-train", "--shards", server.url + "/train-{000000..000005}.tar", "--metrics", metrics, *TRIVIAL,
+                "--shuffle", "100", "--batch-size", "16", *map(str, common), stderr=subprocess.PIPE, text=True,
+                env={"MILLRACE_READ_CHUNK": "64K", "MILLRACE_READ_AHEAD": "1", "MILLRACE_HTTP_BACKOFF": "0.05"})
+            for restart in range(5):
+                harness.wait_until(lambda: len(steps(metrics) if metrics.exists() else {}) > 4 * restart, 120)
+                server.kill()
+                server.start()
+            _, said = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 0, said)
+        self.assertIn("asking again", said)
+        self.assertEqual(steps(metrics), whole)
+
     def test_validation_counts_every_image(self):
         metrics = self.train("v", "--max-steps", 3, "--val-shards", self.val)
         result = notes(metrics, "validation")[-1]

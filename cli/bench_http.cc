@@ -1,0 +1,116 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "bench/http_bench.h"
+#include "bench/plot.h"
+#include "cli/command.h"
+#include "cli/interrupt.h"
+
+namespace millrace::cli {
+namespace {
+
+struct arguments {
+  shard_arguments objects;
+  http_bench_options what;
+  std::string range;
+  int split = 0;
+  bool json = false;
+};
+
+nlohmann::json to_json(const http_bench_report& r) {
+  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
+  const source_counters& c = r.counters;
+  return {{"bytes", r.bytes},
+          {"seconds", r.seconds},
+          {"mb_per_s", r.mb_per_s()},
+          {"cpu_seconds", r.cpu_seconds},
+          {"cpu_s_per_gb", r.cpu_seconds / gb},
+          {"connections", r.connections},
+          {"objects", r.objects},
+          {"requests", c.requests},
+          {"first_byte",
+           {{"p50_ms", 1e3 * c.first_bytes.percentile(0.5)},
+            {"p99_ms", 1e3 * c.first_bytes.percentile(0.99)},
+            {"max_ms", 1e3 * c.first_bytes.most()}}},
+          {"retries", c.retries},
+          {"resumed", c.resumed},
+          {"stalls", c.stalls},
+          {"hedges", c.hedges},
+          {"hedges_won", c.hedges_won},
+          {"wasted_bytes", c.wasted_bytes},
+          {"memory_wait_seconds", c.memory_wait_s},
+          {"limit", r.limit(allowed_cpus())},
+          {"interval_seconds", r.interval_s},
+          {"mb_per_s_over_time", r.rate_over_time},
+          {"mb_per_s_per_connection", r.rate_of_connection},
+          {"interrupted", r.interrupted}};
+}
+
+void print(const http_bench_report& r) {
+  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
+  const source_counters& c = r.counters;
+  constexpr std::size_t plot_columns = 50;
+  fmt::print("read      {} objects or ranges, by {} readers, {} requests\n", r.objects,
+             r.connections, c.requests);
+  fmt::print("rate      {:.1f} MB/s: {:.2f} GB in {:.2f} s\n", r.mb_per_s(), gb, r.seconds);
+  if (!r.rate_over_time.empty()) {
+    fmt::print("          {} to {:.0f} MB/s, {:.1f} s in all\n",
+               sparkline(r.rate_over_time, plot_columns),
+               *std::ranges::max_element(r.rate_over_time), r.seconds);
+  }
+  const auto& each = r.rate_of_connection;
+  fmt::print(
+      "each      {:.1f} MB/s for the slowest reader, {:.1f} in the middle, {:.1f} for the "
+      "fastest\n",
+      each.front(), each[each.size() / 2], each.back());
+  fmt::print("1st byte  p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms\n",
+             1e3 * c.first_bytes.percentile(0.5), 1e3 * c.first_bytes.percentile(0.99),
+             1e3 * c.first_bytes.most());
+  fmt::print("CPU       {:.3f} s/GB\n", r.cpu_seconds / gb);
+  fmt::print(
+      "faults    {} retries, {} of them in mid-transfer, {} stalls; {} of {} hedges won; {} "
+      "wasted\n",
+      c.retries, c.resumed, c.stalls, c.hedges_won, c.hedges,
+      format_bytes(static_cast<std::size_t>(c.wasted_bytes)));
+  fmt::print("limit     {}\n", r.limit(allowed_cpus()));
+}
+
+int bench_http(const environment& e, const arguments& a) {
+  engine_options how = a.objects.engine(e);
+  http_bench_options what = a.what;
+  what.urls = a.objects.urls(e);
+  if (!a.range.empty()) what.range_bytes = parse_bytes(a.range).value();
+  if (a.split > 0) how.source.http.split = a.split;
+  const auto report = run_http_bench(how, what, interrupted());
+  if (a.json) {
+    fmt::print("{}\n", to_json(report).dump());
+  } else {
+    print(report);
+  }
+  return report.interrupted ? 130 : 0;
+}
+
+}  // namespace
+
+action add_bench_http(CLI::App& bench) {
+  CLI::App* http =
+      bench.add_subcommand("http", "MB/s, time to first bytes, CPU, faults, and what limits them");
+  auto a = std::make_shared<arguments>();
+  a->objects.add_to(*http);
+  http->add_option("--connections", a->what.connections, "objects read at once (8)")
+      ->check(CLI::Range(1, 100'000));
+  http->add_option("--seconds", a->what.seconds, "how long (10)")->check(CLI::Range(0.1, 86400.0));
+  http->add_flag("--once", a->what.once, "every object once, however long that takes");
+  http->add_option("--range", a->range, "read each object by requests for so many bytes: 1M")
+      ->check([](const std::string& text) {
+        const auto size = parse_bytes(text);
+        return size && *size > 0 ? std::string() : "'" + text + "' is not a number of bytes";
+      });
+  http->add_option("--split", a->split, "parts of one object at once (MILLRACE_HTTP_SPLIT)")
+      ->check(CLI::Range(1, 1024));
+  http->add_flag("--json", a->json, "print one JSON object on the last line");
+  return [a](const environment& e) { return bench_http(e, *a); };
+}
+
+}  // namespace millrace::cli

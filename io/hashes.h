@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+enum class hash_algorithm { md5, sha1, sha256, crc32c };
+
+// A digest over bytes that come piece by piece. Digests are raw bytes; crc32c's are four of them,
+// the highest first, as object stores write it. One thread at a time.
+class hasher {
+ public:
+  explicit hasher(hash_algorithm which);
+  ~hasher();
+  hasher(hasher&&) noexcept;
+  hasher& operator=(hasher&&) noexcept;
+
+  void add(std::span<const std::byte> data);
+  void add(std::string_view text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Ends the digest.
+  std::string finish();
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+std::string digest_of(hash_algorithm which, std::string_view text);
+std::string hmac_sha256(std::string_view key, std::string_view text);
+// RSASSA-PKCS1-v1_5 with SHA-256, by a private key in PEM: what service accounts sign with. Fails
+// with `usage` where the key cannot be read.
+result<std::string> rsa_sha256(const std::string& private_key_pem, std::string_view text);
+
+// The Castagnoli CRC of `data` behind bytes whose CRC is `before` (RFC 3720, B.4). By the CPU's own
+// instruction where it has one.
+std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t before = 0);
+
+std::string hex(std::string_view raw);  // lower case
+std::string base64(std::string_view raw);
+std::string base64_url(std::string_view raw);  // RFC 7515: '-' and '_', no padding
+std::optional<std::string> base64_decoded(std::string_view text);
+
+}  // namespace millrace

@@ -1,0 +1,310 @@
+#include "io/http/client.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <cstring>
+
+#include "io/hashes.h"
+#include "io/http/dialer.h"
+#include "io/http/pool.h"
+#include "io/http/response_reader.h"
+
+namespace millrace {
+namespace {
+
+using lease = connection_pool::lease;
+
+constexpr std::size_t head_read_bytes = 16UL * 1024;
+
+error translated(error_code why, std::string_view doing) {
+  if (why == asio::error::timed_out) {
+    return error(errc::timed_out, fmt::format("{}: the server gave nothing in time", doing))
+        .retryable();
+  }
+  if (why == asio::error::operation_aborted) return error(errc::stopped, "stopped");
+  const bool ended = why == asio::error::eof || why == asio::error::connection_reset ||
+                     why == asio::error::broken_pipe;
+  if (ended) {
+    return error(errc::cut, fmt::format("{}: the server ended the connection", doing)).retryable();
+  }
+  return error(errc::io_failed, fmt::format("{}: {}", doing, why.message())).retryable();
+}
+
+// The Host field, and what CONNECT asks for.
+std::string authority(const url& target, bool always_port) {
+  std::string host =
+      target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]";
+  if (always_port || !target.port.empty()) return host + ":" + target.port_or_default();
+  return host;
+}
+
+bool is_clean(std::string_view text) {
+  return std::ranges::none_of(
+      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+std::optional<http_field> proxy_authorization(const url& proxy) {
+  if (proxy.userinfo.empty()) return std::nullopt;
+  return http_field{"Proxy-Authorization", "Basic " + base64(percent_decoded(proxy.userinfo))};
+}
+
+class exchange final : public http_exchange {
+ public:
+  exchange(lease l, time_source& time, const http_timeouts& limits, bool head_only)
+      : lease_(std::move(l)),
+        time_(time),
+        limits_(limits),
+        reader_(head_only),
+        progress_left_(limits.progress) {}
+
+  // Sends and reads the head.
+  awaitable<result<void>> begin(std::string_view text) {
+    const auto begun = time_.now();
+    const auto deadline = begun + limits_.first_byte;
+    auto& [stream, pending] = lease_.connection;
+    const auto unsent = co_await write_all(*stream, std::as_bytes(std::span(text)), deadline);
+    // A server may answer, and end the connection, before it has read the whole request.
+    if (unsent && unsent != asio::error::broken_pipe) {
+      co_return translated(unsent, "sending the request");
+    }
+    while (!reader_.has_head()) {
+      auto used = reader_.put_head(pending);
+      if (!used) co_return used.error();
+      pending.erase(0, *used);
+      if (reader_.has_head()) break;
+      std::string more(head_read_bytes, '\0');
+      const auto got =
+          co_await read_some(*stream, std::as_writable_bytes(std::span(more)), deadline);
+      if (got.failed) co_return translated(got.failed, "waiting for the answer");
+      any_byte_ = true;
+      pending.append(more, 0, got.bytes);
+    }
+    time_to_head_ = time_.now() - begun;
+    co_return result<void>();
+  }
+  bool any_byte() const { return any_byte_; }
+
+  const response_head& head() const override { return reader_.head(); }
+  steady_clock::duration time_to_head() const override { return time_to_head_; }
+
+  awaitable<result<std::size_t>> read_body(std::span<std::byte> into) override {
+    const auto begun = time_.now();
+    for (;;) {
+      std::string& pending = lease_.connection.pending;
+      auto taken = reader_.take_body(pending, into);
+      if (pending.empty() && pending.capacity() > 0)
+        pending = {};  // for a body's length it is not needed
+      if (!taken) co_return taken.error();
+      if (*taken > 0) co_return *taken;
+      if (reader_.is_done()) {
+        keep_connection();
+        co_return std::size_t{0};
+      }
+      // What needs no parsing goes straight to where it is wanted.
+      const std::size_t direct = reader_.direct_bytes(into.size());
+      std::span<std::byte> place = into.first(direct);
+      if (direct == 0) {
+        scratch_.resize(64UL * 1024);
+        place = std::as_writable_bytes(std::span(scratch_));
+      }
+      const auto got = co_await read_some(*lease_.connection.stream, place, begun + progress_left_);
+      if (got.failed == asio::error::eof && reader_.put_end()) continue;
+      if (got.failed) co_return translated(got.failed, "reading the body");
+      count_progress(got.bytes, time_.now() - begun);
+      if (direct == 0) {
+        lease_.connection.pending.append(scratch_, 0, got.bytes);
+        continue;
+      }
+      reader_.took_directly(got.bytes);
+      co_return got.bytes;
+    }
+  }
+
+ private:
+  // Time counts against the limit only while we read, so a slow consumer is not taken for a stalled
+  // server.
+  void count_progress(std::size_t got, steady_clock::duration took) {
+    progressed_ += got;
+    if (progressed_ >= progress_bytes) {
+      progressed_ = 0;
+      progress_left_ = limits_.progress;
+    } else {
+      progress_left_ -= std::min<steady_clock::duration>(took, progress_left_);
+    }
+  }
+
+  void keep_connection() {
+    if (lease_.connection.stream && reader_.may_be_reused() && lease_.connection.pending.empty()) {
+      lease_.give_back();
+    }
+  }
+
+  lease lease_;
+  time_source& time_;
+  http_timeouts limits_;
+  response_reader reader_;
+  std::string scratch_;
+  bool any_byte_ = false;
+  steady_clock::duration time_to_head_{};
+  steady_clock::duration progress_left_;
+  std::uint64_t progressed_ = 0;
+};
+
+class pooled_client final : public http_client {
+ public:
+  pooled_client(http_client_options options, std::shared_ptr<network> over, time_source& time)
+      : options_(std::move(options)),
+        time_(time),
+        dialer_(std::move(over), time),
+        pool_(std::make_shared<connection_pool>(time, options_.connections, options_.idle)) {}
+
+  awaitable<result<outcome>> send(scope& tasks, http_request what) override {
+    auto proxy = proxy_for(what.target, options_.proxies);
+    if (!proxy) co_return proxy.error();
+    auto text = written(what, *proxy);
+    if (!text) co_return text.error();
+    const std::string key = (*proxy ? (*proxy)->origin() + "|" : "") +
+                            (*proxy && what.target.scheme == "http" ? "" : what.target.origin());
+    lease l = co_await pool_->acquire(key, what.priority, what.fresh_connection);
+    const bool reused = l.connection.stream != nullptr;
+    if (!reused) {
+      auto made = co_await connect(tasks, what.target, *proxy);
+      if (!made) co_return described(made.error(), what.target);
+      l.connection = {std::move(*made), {}};
+    }
+    auto begun =
+        std::make_unique<exchange>(std::move(l), time_, options_.timeouts, what.method == "HEAD");
+    const auto sent = co_await begun->begin(*text);
+    outcome out;
+    if (!sent) {
+      out.stale_connection = reused && !begun->any_byte() && sent.error().kind() == errc::cut;
+      if (out.stale_connection) co_return out;
+      co_return described(sent.error(), what.target);
+    }
+    out.exchange = std::move(begun);
+    co_return out;
+  }
+
+ private:
+  static error described(error why, const url& target) {
+    if (why.where().empty()) why.at(to_string(target));
+    return why;
+  }
+
+  result<std::string> written(const http_request& what, const std::optional<url>& proxy) const {
+    const url& target = what.target;
+    const bool by_proxy = proxy && target.scheme == "http";
+    std::string text = fmt::format(
+        "{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept-Encoding: identity\r\n",
+        what.method, by_proxy ? "http://" + authority(target, false) : "", target.path,
+        authority(target, false), options_.user_agent);
+    http_fields fields = options_.fields;
+    fields.insert(fields.end(), what.fields.begin(), what.fields.end());
+    if (const auto secret = by_proxy ? proxy_authorization(*proxy) : std::nullopt) {
+      fields.push_back(*secret);
+    }
+    if (!what.body.empty() || what.method == "PUT" || what.method == "POST") {
+      fields.push_back({"Content-Length", std::to_string(what.body.size())});
+    }
+    for (const auto& [name, value] : fields) {
+      if (!is_clean(name) || !is_clean(value) || name.empty()) {
+        return error(errc::usage, fmt::format("the header field '{}' has a control character",
+                                              is_clean(name) ? name : "?"));
+      }
+      text += fmt::format("{}: {}\r\n", name, value);
+    }
+    return text + "\r\n" + what.body;
+  }
+
+  tls_context* tls(error& why) {
+    if (!tls_) {
+      auto made = make_tls_context(options_.tls);
+      if (!made) {
+        why = made.error();
+        return nullptr;
+      }
+      tls_ = std::move(*made);
+    }
+    return tls_.get();
+  }
+
+  awaitable<result<std::unique_ptr<byte_stream>>> connect(scope& tasks, url target,
+                                                          std::optional<url> proxy) {
+    const url& first = proxy ? *proxy : target;
+    const auto deadline = time_.now() + options_.timeouts.connect;
+    auto stream = target.socket.empty()
+                      ? co_await dialer_.dial(tasks, first.host, first.port_or_default(), deadline)
+                      : co_await dialer_.dial_unix(target.socket, deadline);
+    if (!stream) co_return stream.error();
+    if (proxy && proxy->scheme == "https") {
+      stream = co_await encrypted(std::move(*stream), *proxy);
+      if (!stream) co_return stream.error();
+    }
+    if (target.scheme != "https") co_return stream;
+    if (proxy) {
+      const auto open = co_await tunnel(**stream, target, *proxy);
+      if (!open) co_return open.error();
+    }
+    co_return co_await encrypted(std::move(*stream), target);
+  }
+
+  awaitable<result<std::unique_ptr<byte_stream>>> encrypted(std::unique_ptr<byte_stream> below,
+                                                            url peer) {
+    error why;
+    tls_context* const context = tls(why);
+    if (context == nullptr) co_return why;
+    co_return co_await context->handshake(std::move(below), peer.host, peer.origin(),
+                                          time_.now() + options_.timeouts.tls);
+  }
+
+  // Asks the proxy for a way to the target.
+  awaitable<result<void>> tunnel(byte_stream& stream, url target, url proxy) {
+    const auto deadline = time_.now() + options_.timeouts.connect;
+    const std::string to = authority(target, true);
+    std::string text = fmt::format("CONNECT {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\n", to, to,
+                                   options_.user_agent);
+    if (const auto secret = proxy_authorization(proxy)) {
+      text += fmt::format("{}: {}\r\n", secret->name, secret->value);
+    }
+    text += "\r\n";
+    auto failed = co_await write_all(stream, std::as_bytes(std::span(text)), deadline);
+    response_reader reader(true);
+    std::string pending;
+    while (!failed && !reader.has_head()) {
+      // Not a byte beyond the head: what follows is the target's.
+      std::byte next{};
+      const auto got = co_await read_some(stream, {&next, 1}, deadline);
+      failed = got.failed;
+      if (failed) break;
+      pending += static_cast<char>(next);
+      if (!pending.ends_with("\r\n\r\n")) continue;
+      const auto used = reader.put_head(pending);
+      if (!used) co_return used.error();
+    }
+    if (failed) co_return translated(failed, "waiting for the proxy");
+    const int status = reader.head().status;
+    if (status / 100 == 2) co_return result<void>();
+    const bool refused = status == 407 || status == 403 || status == 401;
+    co_return error(refused ? errc::not_allowed : errc::connect_failed,
+                    fmt::format("the proxy {} answered {} to CONNECT", proxy.host, status))
+        .retryable(!refused)
+        .hint(refused ? "put user:password@ into the proxy's URL" : "");
+  }
+
+  http_client_options options_;
+  time_source& time_;
+  dialer dialer_;
+  std::shared_ptr<connection_pool> pool_;
+  std::shared_ptr<tls_context> tls_;
+};
+
+}  // namespace
+
+std::shared_ptr<http_client> make_http_client(http_client_options options,
+                                              std::shared_ptr<network> over, time_source& time) {
+  return std::make_shared<pooled_client>(std::move(options), std::move(over), time);
+}
+
+}  // namespace millrace

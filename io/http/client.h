@@ -1,0 +1,81 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "engine/async.h"
+#include "engine/result.h"
+#include "engine/scope.h"
+#include "io/http/message.h"
+#include "io/http/proxy.h"
+#include "io/http/tls.h"
+#include "io/http/transport.h"
+#include "io/url.h"
+
+namespace millrace {
+
+struct http_timeouts {
+  std::chrono::milliseconds connect{5'000};
+  std::chrono::milliseconds tls{5'000};
+  std::chrono::milliseconds first_byte{10'000};
+  std::chrono::milliseconds progress{10'000};  // for progress_bytes
+};
+
+// A server that brings fewer bytes than this in http_timeouts::progress has stalled.
+inline constexpr std::uint64_t progress_bytes = 65'536;
+
+struct http_client_options {
+  http_timeouts timeouts;
+  int connections = 64;  // at once to one origin
+  std::chrono::milliseconds idle{15'000};
+  std::string user_agent;
+  http_fields fields;  // with every request
+  proxy_settings proxies;
+  tls_options tls;
+};
+
+struct http_request {
+  url target;
+  std::string method = "GET";
+  http_fields fields;  // beside Host, User-Agent, Accept-Encoding and the client's own
+  std::string body;
+  int priority = 0;               // where connections are few: the lowest first
+  bool fresh_connection = false;  // not one that was kept alive
+};
+
+// One response being read. One I/O thread, one call at a time. A connection that is still of use
+// when this ends is kept.
+class http_exchange {
+ public:
+  virtual ~http_exchange() = default;
+  virtual const response_head& head() const = 0;
+  // Some bytes of the body, as many as are there, straight into `into`; 0 at its end. Fails with
+  // cut, timed_out or protocol.
+  virtual awaitable<result<std::size_t>> read_body(std::span<std::byte> into) = 0;
+  // From the request's first byte to the head's last.
+  virtual steady_clock::duration time_to_head() const = 0;
+};
+
+// HTTP/1.1 requests on connections that are kept alive, directly or by a proxy, plain or by TLS.
+// The interface is the seam for tests that have no connections at all; the network below it is
+// another, for a simulated one. One I/O thread.
+class http_client {
+ public:
+  struct outcome {
+    std::unique_ptr<http_exchange> exchange;
+    bool stale_connection = false;  // the kept-alive connection was dead: ask again, on a fresh one
+  };
+
+  virtual ~http_client() = default;
+  // Sends a request and reads the head of its answer. Connections are tried in `tasks`.
+  virtual awaitable<result<outcome>> send(scope& tasks, http_request what) = 0;
+};
+
+// `time` outlives the client.
+std::shared_ptr<http_client> make_http_client(http_client_options options,
+                                              std::shared_ptr<network> over, time_source& time);
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace millrace {
+
+struct http_field {
+  std::string name;
+  std::string value;
+  bool operator==(const http_field&) const = default;
+};
+using http_fields = std::vector<http_field>;
+
+bool equal_ignoring_case(std::string_view a, std::string_view b);  // of ASCII
+
+// The value of the first field of that name, in whatever case; nullopt where there is none.
+std::optional<std::string> find_field(const http_fields& fields, std::string_view name);
+
+// The head of a response.
+struct response_head {
+  int status = 0;
+  std::optional<std::uint64_t> content_length;
+  http_fields fields;
+
+  std::optional<std::string> field(std::string_view name) const { return find_field(fields, name); }
+};
+
+}  // namespace millrace

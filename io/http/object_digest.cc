@@ -1,0 +1,96 @@
+#include "io/http/object_digest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+std::size_t digest_bytes(hash_algorithm algorithm) {
+  switch (algorithm) {
+    case hash_algorithm::md5:
+      return 16;
+    case hash_algorithm::sha1:
+      return 20;
+    case hash_algorithm::sha256:
+      return 32;
+    case hash_algorithm::crc32c:
+      return 4;
+  }
+  return 0;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
+}
+
+// "crc32c=AAAAAA==,md5=..." and "sha-256=:...:, ...": the members by their names.
+std::optional<std::string> member(std::string_view list, std::string_view name) {
+  while (!list.empty()) {
+    const auto comma = std::min(list.find(','), list.size());
+    const std::string_view item = trimmed(list.substr(0, comma));
+    list.remove_prefix(std::min(comma + 1, list.size()));
+    if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
+    std::string_view value = item.substr(name.size() + 1);
+    if (value.size() >= 2 && value.front() == ':' && value.back() == ':') {
+      value = value.substr(1, value.size() - 2);
+    }
+    return std::string(value);
+  }
+  return std::nullopt;
+}
+
+struct claim {
+  hash_algorithm algorithm;
+  const char* field;
+  const char* member;  // null: the field is the digest
+  bool of_body;        // said of the answer's body rather than of the object
+};
+
+// The cheapest first.
+constexpr claim claims[] = {
+    {hash_algorithm::crc32c, "x-amz-checksum-crc32c", nullptr, false},
+    {hash_algorithm::crc32c, "x-goog-hash", "crc32c", false},
+    {hash_algorithm::crc32c, "repr-digest", "crc32c", false},
+    {hash_algorithm::sha256, "repr-digest", "sha-256", false},
+    {hash_algorithm::sha256, "content-digest", "sha-256", true},
+    {hash_algorithm::md5, "content-md5", nullptr, true},
+    {hash_algorithm::md5, "x-goog-hash", "md5", false},
+    {hash_algorithm::md5, "repr-digest", "md5", false},
+};
+
+}  // namespace
+
+std::optional<expected_digest> digest_in(const response_head& head) {
+  for (const claim& c : claims) {
+    if (c.of_body && head.status != 200) continue;
+    // Google's hash is of what is stored, which may be compressed.
+    if (std::string_view(c.field) == "x-goog-hash" &&
+        head.field("x-goog-stored-content-encoding").value_or("identity") != "identity") {
+      continue;
+    }
+    // An object may have several such fields.
+    for (const http_field& f : head.fields) {
+      if (!equal_ignoring_case(f.name, c.field)) continue;
+      const auto text = c.member == nullptr ? std::optional(f.value) : member(f.value, c.member);
+      const auto raw =
+          text ? base64_decoded(*text) : std::nullopt;  // "...-3": of parts, not of all
+      if (raw && raw->size() == digest_bytes(c.algorithm))
+        return expected_digest{c.algorithm, *raw, c.field};
+    }
+  }
+  return std::nullopt;
+}
+
+result<void> digest_check::finish() {
+  const std::string found = so_far_.finish();
+  if (found == expected_.value) return {};
+  return error(errc::integrity,
+               fmt::format("the bytes do not have the digest that {} says: {} instead of {}",
+                           expected_.source, hex(found), hex(expected_.value)));
+}
+
+}  // namespace millrace

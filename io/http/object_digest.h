@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "io/hashes.h"
+#include "io/http/message.h"
+
+namespace millrace {
+
+// A digest that an object is said to have, as raw bytes.
+struct expected_digest {
+  hash_algorithm algorithm;
+  std::string value;
+  std::string source;  // "x-goog-hash": who says so
+};
+
+// What the head of an answer says about the whole object: Repr-Digest (RFC 9530),
+// x-amz-checksum-crc32c, x-goog-hash, and, in answers that carry all of it, Content-MD5 and
+// Content-Digest. The one that costs least is chosen; nullopt where there is none. Pure.
+std::optional<expected_digest> digest_in(const response_head& head);
+
+// The check of one object whose bytes come in order.
+class digest_check {
+ public:
+  explicit digest_check(expected_digest expected)
+      : expected_(std::move(expected)), so_far_(expected_.algorithm) {}
+  void add(std::span<const std::byte> data) { so_far_.add(data); }
+  // Fails with `integrity`.
+  result<void> finish();
+
+ private:
+  expected_digest expected_;
+  hasher so_far_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "engine/time_source.h"
+#include "io/http/transfer.h"
+
+namespace millrace {
+
+// How often one origin may be asked again: a token bucket, so that a server in trouble is not
+// buried under retries of all that it failed. A request that works earns a tenth of a retry, and
+// two a second come by themselves; who finds none waits for one. Pure.
+class retry_budget {
+ public:
+  using time_point = time_source::time_point;
+
+  void succeeded();
+  // Takes a retry; how long to wait for it.
+  steady_clock::duration take(time_point now);
+
+  static constexpr double most = 100;
+  static constexpr double per_success = 0.1;
+  static constexpr double per_second = 2;
+
+ private:
+  double tokens_ = most;  // below zero: promised to those who wait
+  time_point last_{};
+};
+
+// How large a part of an object is asked for at once, by what the answers show: its body is to take
+// eight times as long as the wait for its first byte, between 1 MiB and what the memory allows.
+// Pure.
+class part_size {
+ public:
+  // `fixed`: as the user has set it; 0: by measurement.
+  explicit part_size(std::size_t fixed) : fixed_(fixed) {}
+  std::size_t bytes(std::size_t most) const;
+  // Of a request that is the only one under way, while a server is not known to be worth more of
+  // them: half a second's worth, so that the pause between two does not count and there is another
+  // one soon, should more turn out to be better. 8 to 64 MiB.
+  std::size_t bytes_alone() const;
+  void completed(std::size_t bytes, double first_byte_s, double body_s);
+
+  static constexpr std::size_t least = 1 << 20;
+
+ private:
+  std::size_t fixed_;
+  double first_byte_s_ = 0;  // the least of late
+  double rate_ = 0;          // bytes per second of one connection, smoothed
+};
+
+// The parts of one object, in order. Pure.
+class range_planner {
+ public:
+  explicit range_planner(byte_range whole) : next_(whole.begin), end_(whole.end) {}
+
+  // The next range to ask for; nullopt when all is asked for. `part_bytes` 0: all that is left.
+  std::optional<byte_range> next(std::size_t part_bytes);
+  // Nothing lies behind `total`.
+  void known(std::uint64_t total) { end_ = std::min(total, end_.value_or(total)); }
+  // All behind `begin` comes with what was asked for already.
+  void all_asked() { done_ = true; }
+  bool done() const { return done_ || (end_ && next_ >= *end_); }
+
+ private:
+  std::uint64_t next_;
+  std::optional<std::uint64_t> end_;
+  bool end_is_asked_ = end_.has_value();
+  bool done_ = false;
+};
+
+// When a slow part is asked for a second time, and what that may cost: `share` of all bytes
+// received, and a little to begin with. Pure.
+class hedge_policy {
+ public:
+  explicit hedge_policy(double share) : share_(share) {}
+
+  void received(std::uint64_t bytes) { received_ += bytes; }
+  void wasted(std::uint64_t bytes) { wasted_ += bytes; }
+  // A part ended: `bytes` in `seconds`, the wait for its first byte included.
+  void completed(std::uint64_t bytes, double seconds);
+  // Whether to ask again for a part that has brought `bytes` in `seconds`, and lacks `left`.
+  bool worth_it(std::uint64_t bytes, double seconds, std::uint64_t left) const;
+  // What may still be received twice.
+  std::uint64_t allowance() const;
+
+  static constexpr std::uint64_t first_allowance = 4 << 20;
+  static constexpr double least_wait_s = 1;
+  static constexpr double slower = 4;  // times than usual
+  static constexpr int least_parts = 4;
+
+ private:
+  double share_;
+  std::uint64_t received_ = 0;
+  std::uint64_t wasted_ = 0;
+  int parts_ = 0;
+  double usual_rate_ = 0;  // bytes per second, smoothed
+};
+
+}  // namespace millrace

@@ -1,0 +1,76 @@
+#include "io/http/proxy.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/network_v4.hpp>
+#include <boost/asio/ip/network_v6.hpp>
+
+namespace millrace {
+namespace {
+
+namespace ip = boost::asio::ip;
+
+// Whether the address `host` lies in the network `entry`: "10.0.0.0/8".
+bool in_network(const std::string& host, const std::string& entry) {
+  boost::system::error_code failed;
+  const auto address = ip::make_address(host, failed);
+  if (failed) return false;
+  if (address.is_v4()) {
+    const auto network = ip::make_network_v4(entry, failed);
+    return !failed && network.canonical() ==
+                          ip::network_v4(address.to_v4(), network.prefix_length()).canonical();
+  }
+  const auto network = ip::make_network_v6(entry, failed);
+  return !failed && network.canonical() ==
+                        ip::network_v6(address.to_v6(), network.prefix_length()).canonical();
+}
+
+bool matches(const url& target, std::string entry) {
+  if (entry == "*") return true;
+  if (entry.starts_with('[')) {
+    const auto close = entry.find(']');
+    if (target.host != entry.substr(1, close - 1)) return false;
+    return close + 1 >= entry.size() || entry.substr(close + 1) == ":" + target.port_or_default();
+  }
+  if (entry.find('/') != std::string::npos) return in_network(target.host, entry);
+  const auto colon = entry.find(':');
+  if (colon != std::string::npos && colon == entry.rfind(':')) {
+    if (entry.substr(colon + 1) != target.port_or_default()) return false;
+    entry.erase(colon);
+  }
+  if (entry.starts_with('.')) entry.erase(0, 1);
+  return target.host == entry || target.host.ends_with("." + entry);
+}
+
+bool excluded(const url& target, const std::string& no_proxy) {
+  for (std::size_t from = 0; from < no_proxy.size();) {
+    const auto end = std::min(no_proxy.find_first_of(", ", from), no_proxy.size());
+    if (end > from && matches(target, no_proxy.substr(from, end - from))) return true;
+    from = end + 1;
+  }
+  return false;
+}
+
+}  // namespace
+
+result<std::optional<url>> proxy_for(const url& target, const proxy_settings& settings) {
+  const bool https = target.scheme == "https";
+  std::string text = https ? settings.https_proxy : settings.http_proxy;
+  if (text.empty()) text = settings.all_proxy;
+  if (text.empty() || !target.socket.empty() || excluded(target, settings.no_proxy)) {
+    return std::nullopt;
+  }
+  if (text.find("://") == std::string::npos) text = "http://" + text;
+  auto proxy = parse_url(text);
+  if (!proxy || (proxy->scheme != "http" && proxy->scheme != "https")) {
+    return error(errc::usage,
+                 fmt::format("{}_proxy is not the URL of an HTTP proxy", target.scheme))
+        .at(text)
+        .hint("write http://host:port; SOCKS is not spoken");
+  }
+  if (proxy->port.empty() && proxy->scheme == "http") proxy->port = "3128";
+  return std::optional(std::move(*proxy));
+}
+
+}  // namespace millrace

@@ -1,0 +1,300 @@
+#include "io/http/range_fetch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/log.h"
+
+namespace millrace {
+namespace {
+
+// What a waiting reader is given at least, where there is more to come.
+constexpr std::size_t least_piece = 128_KiB;
+
+// Buffers of whole pages, so that those of a part are together as large as the part.
+std::size_t whole_pages(std::size_t size) {
+  return std::max(size / page_bytes * page_bytes, page_bytes);
+}
+
+double seconds_of(steady_clock::duration d) {
+  return std::chrono::duration<double>(d).count();
+}
+
+}  // namespace
+
+range_fetch::range_fetch(source_context context, std::shared_ptr<http_stack> stack,
+                         http_object object, byte_range range, object_version known,
+                         memory_reservation reserved, int priority,
+                         std::shared_ptr<fetch_signals> signals)
+    : context_(std::move(context)),
+      stack_(std::move(stack)),
+      origin_(stack_->origin_of(object.target)),
+      under_way_(origin_.under_way),
+      object_(std::move(object)),
+      begin_(range.begin),
+      reserved_(std::move(reserved)),
+      is_reserved_(reserved_.left() > 0),
+      priority_(priority),
+      signals_(std::move(signals)),
+      transfer_(object_.target, range, std::move(known),
+                {.attempts = stack_->options().attempts,
+                 .first_pause = stack_->options().backoff,
+                 .redirects = 5,
+                 .private_redirects = stack_->options().private_redirects,
+                 .name = object_.name,
+                 .trusted_hosts = object_.trusted_hosts,
+                 .verified = signals_->digest.has_value()},
+                stack_->time(), stack_->next_seed()),
+      ramp_(whole_pages(std::min(context_.options.chunk_bytes, context_.memory->limit() / 2))),
+      started_(stack_->time().now()),
+      counted_(started_) {}
+
+double range_fetch::seconds() const {
+  return seconds_of(stack_->time().now() - started_);
+}
+
+void range_fetch::finish() {
+  under_way_.end();
+  reserved_ = {};
+  filling_ = {};
+  notify();
+}
+
+awaitable<void> range_fetch::run(std::shared_ptr<range_fetch> self) {
+  for (;;) {
+    const http_transfer::action next = co_await self->attempt();
+    if (const auto* why = std::get_if<error>(&next)) {
+      self->failed = *why;
+      co_return self->finish();
+    }
+    if (std::holds_alternative<http_transfer::finished>(next)) {
+      self->ended = true;
+      const double took = self->seconds();
+      self->origin_.hedges.completed(self->received(), took);
+      self->origin_.part.completed(self->received(), self->first_byte_s_,
+                                   took - self->first_byte_s_);
+      co_return self->finish();
+    }
+    if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
+      co_await self->pause(*again);
+    }
+  }
+}
+
+awaitable<void> range_fetch::pause(http_transfer::ask_again how) {
+  steady_clock::duration time = how.pause;
+  time_source& clock = stack_->time();
+  if (how.is_retry) time = std::max(time, origin_.retries.take(clock.now()));
+  if (time.count() > 0) co_await clock.sleep(time);
+}
+
+awaitable<result<http_request>> range_fetch::next_request() {
+  http_request request{.target = transfer_.target(),
+                       .method = "GET",
+                       .fields = transfer_.request_fields(),
+                       .body = {},
+                       .priority = priority_,
+                       .fresh_connection = fresh_connection_};
+  if (transfer_.may_send_secrets()) {
+    const auto add = [&](const http_fields& more) {
+      request.fields.insert(request.fields.end(), more.begin(), more.end());
+    };
+    add(object_.fields);
+    if (object_.secrets) {
+      auto secret = co_await object_.secrets->sign(context_.tasks, request);
+      if (!secret) co_return secret.error();
+      add(*secret);
+    }
+  }
+  co_return request;
+}
+
+// Once: new credentials may be what is lacking.
+bool range_fetch::is_refused(const response_head& head) {
+  const bool refused = head.status == 401 || head.status == 403 || head.status == 400;
+  if (!refused || refused_once_ || !object_.secrets || !transfer_.may_send_secrets()) return false;
+  refused_once_ = true;
+  return object_.secrets->refused();
+}
+
+// What the server says about it in its answer's body, if that is a store's.
+awaitable<error> range_fetch::with_code(error why, http_exchange& exchange) {
+  std::string page(4096, '\0');
+  const auto got = co_await exchange.read_body(std::as_writable_bytes(std::span(page)));
+  const std::string code = got ? error_code_in(std::string_view(page).substr(0, *got)) : "";
+  if (code.empty()) co_return why;
+  error more(why.kind(), fmt::format("{} ({})", why.what(), code));
+  co_return more.at(why.where()).offset(transfer_.offset()).skippable().hint(why.what_to_do());
+}
+
+// One request, up to the end of its body or a failure.
+awaitable<http_transfer::action> range_fetch::attempt() {
+  auto request = co_await next_request();
+  if (!request) co_return after_failure(request.error());
+  ++context_.counters.requests;
+  auto outcome = co_await stack_->client().send(context_.tasks, std::move(*request));
+  if (!outcome) co_return after_failure(outcome.error());
+  if (outcome->stale_connection) {
+    fresh_connection_ = true;
+    co_return transfer_.on_stale_connection();
+  }
+  fresh_connection_ = false;
+  http_exchange& exchange = *outcome->exchange;
+  const response_head& head = exchange.head();
+  if (is_refused(head)) co_return http_transfer::ask_again{};
+  const double first_byte = seconds_of(exchange.time_to_head());
+  context_.counters.first_bytes.add(first_byte);
+  context_.counters.first_byte_wait_s += first_byte;
+  if (first_byte_s_ == 0) first_byte_s_ = first_byte;
+  http_transfer::action next = transfer_.on_head(head);
+  if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
+    if (again->is_retry) {
+      ++context_.counters.retries;
+      tell(error(errc::http_status, fmt::format("the server answered {}", head.status))
+               .at(to_string(object_.target)),
+           again->pause);
+    }
+    co_return next;
+  }
+  if (const auto* why = std::get_if<error>(&next); why != nullptr && head.status >= 400) {
+    co_return co_await with_code(*why, exchange);
+  }
+  if (!std::holds_alternative<http_transfer::take_body>(next)) co_return next;
+  refused_once_ = false;
+  origin_.retries.succeeded();
+  if (transfer_.ignores_ranges()) origin_.ignores_ranges = true;
+  if (!signals_->digest) signals_->digest = digest_in(head);
+  begun_body_ = true;
+  notify();
+  co_return co_await take_body(exchange);
+}
+
+// A place for the next bytes.
+awaitable<result<void>> range_fetch::have_room() {
+  if (filling_ && filled_ < filling_.size()) co_return result<void>();
+  const std::uint64_t left = transfer_.end().value_or(~std::uint64_t{0}) - transfer_.offset();
+  const auto size = static_cast<std::size_t>(std::clamp<std::uint64_t>(left, 1, ramp_.next()));
+  if (reserved_.left() >= size) {
+    filling_ = reserved_.take(size);
+  } else {
+    reserved_ = {};
+    is_reserved_ = false;
+    while (ready.size() >= static_cast<std::size_t>(context_.options.read_ahead)) {
+      co_await signals_->changed.wait();
+    }
+    const stopwatch waited(context_.counters.memory_wait_s);
+    auto memory = co_await context_.memory->acquire(size);
+    if (!memory) co_return memory.error();
+    filling_ = std::move(*memory);
+  }
+  filled_ = given_ = 0;
+  co_return result<void>();
+}
+
+// Counts what came, and keeps what is wanted of it at its front.
+std::optional<http_transfer::action> range_fetch::take_piece(std::span<std::byte> piece) {
+  if (transfer_.offset() == 0) {
+    const std::string_view first(reinterpret_cast<const char*>(piece.data()), piece.size());
+    if (auto page = transfer_.on_first_bytes(first)) {
+      ++context_.counters.retries;
+      return page;
+    }
+  }
+  const auto unwanted = static_cast<std::size_t>(transfer_.on_body(piece.size()));
+  if (unwanted > 0) std::ranges::copy(piece.subspan(unwanted), piece.begin());
+  const std::size_t kept = piece.size() - unwanted;
+  context_.counters.bytes += kept;
+  context_.counters.wasted_bytes += unwanted;
+  origin_.hedges.received(kept);
+  filled_ += kept;
+  return std::nullopt;
+}
+
+// For the number of requests that this server is worth.
+void range_fetch::count_buffer() {
+  const auto now = stack_->time().now();
+  const bool limited = origin_.waiting > 0 && origin_.under_way >= origin_.requests.depth();
+  origin_.requests.completed(filled_, seconds_of(now.time_since_epoch()),
+                             seconds_of(now - counted_), limited);
+  counted_ = now;
+}
+
+// Hands over what is in the buffer: when it is full, when there will be no more, and sooner to a
+// reader that waits.
+void range_fetch::give(bool all) {
+  const std::size_t more = filled_ - given_;
+  if (more == 0 || (!all && filled_ < filling_.size() && !(is_awaited && more >= least_piece)))
+    return;
+  ready.push_back(bytes(filling_.owner(), given_, more));
+  given_ = filled_;
+  if (filled_ == filling_.size()) {
+    filling_ = {};
+    count_buffer();
+  }
+  notify();
+}
+
+// All that is wanted is here: what the rest of the answer means; nullopt: there is more to come.
+awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchange& exchange) {
+  const auto end = transfer_.end();
+  if (!end || transfer_.offset() < *end) co_return std::nullopt;
+  // Of a whole object that came instead of a range the rest is not read, and its connection ended.
+  if (transfer_.ignores_ranges()) co_return transfer_.on_end();
+  std::byte beyond{};
+  const auto got = co_await exchange.read_body({&beyond, 1});
+  if (got && *got > 0)
+    co_return after_failure(
+        error(errc::protocol, "the server sent more than it announced").retryable());
+  co_return transfer_.on_end();
+}
+
+awaitable<http_transfer::action> range_fetch::take_body(http_exchange& exchange) {
+  for (;;) {
+    if (auto done = co_await at_end(exchange)) {
+      give(true);
+      co_return *done;
+    }
+    const auto room = co_await have_room();
+    if (!room) co_return room.error();
+    const auto place = filling_.span().subspan(filled_);
+    const auto got = co_await exchange.read_body(place);
+    if (!got) {
+      give(true);
+      co_return after_failure(got.error());
+    }
+    if (*got == 0) {
+      give(true);
+      auto next = transfer_.on_end();
+      if (std::holds_alternative<http_transfer::ask_again>(next)) {
+        ++context_.counters.retries;
+        ++context_.counters.resumed;
+      }
+      co_return next;
+    }
+    if (auto page = take_piece(place.first(*got))) co_return *page;
+    give(false);
+  }
+}
+
+http_transfer::action range_fetch::after_failure(const error& why) {
+  if (why.kind() == errc::stopped) return why;
+  auto next = transfer_.on_failure(why);
+  if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
+    ++context_.counters.retries;
+    if (received() > 0) ++context_.counters.resumed;
+    if (why.kind() == errc::timed_out) ++context_.counters.stalls;
+    tell(why, again->pause);
+  }
+  return next;
+}
+
+// The first time the user is told why it takes so long; later times only on request.
+void range_fetch::tell(const error& why, std::chrono::milliseconds pause) {
+  const std::string line = fmt::format("{} (byte {}); asking again in {} ms", why.message(),
+                                       transfer_.offset(), pause.count());
+  told_ ? log_debug(line) : log_notice(line);
+  told_ = true;
+}
+
+}  // namespace millrace

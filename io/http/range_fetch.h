@@ -1,0 +1,81 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "io/http/object_digest.h"
+#include "io/http/stack.h"
+#include "io/http/transfer.h"
+#include "io/read_ahead.h"
+#include "io/source.h"
+
+namespace millrace {
+
+// Fetches one range of an object into buffers of its source's memory, in order. One I/O thread;
+// run() is spawned once, and what it brings is taken from `ready` meanwhile.
+class range_fetch {
+ public:
+  // `reserved`: for a part that is fetched ahead of its turn; without, buffers are acquired one by
+  // one.
+  range_fetch(source_context context, std::shared_ptr<http_stack> stack, http_object object,
+              byte_range range, object_version known, memory_reservation reserved, int priority,
+              std::shared_ptr<fetch_signals> signals);
+
+  static awaitable<void> run(std::shared_ptr<range_fetch> self);
+
+  std::deque<bytes> ready;
+  bool ended = false;
+  std::optional<error> failed;
+  // The reader waits for this one's next byte: it is given out as it comes.
+  bool is_awaited = false;
+
+  bool begun() const { return begun_body_; }  // the first answer is there
+  const http_transfer& transfer() const { return transfer_; }
+  std::uint64_t received() const { return transfer_.offset() - begin_; }
+  double seconds() const;  // since the first request
+  void set_priority(int priority) { priority_ = priority; }
+  void notify() { signals_->changed.notify_all(); }
+
+ private:
+  awaitable<http_transfer::action> attempt();
+  awaitable<error> with_code(error why, http_exchange& exchange);
+  awaitable<http_transfer::action> take_body(http_exchange& exchange);
+  awaitable<result<void>> have_room();
+  std::optional<http_transfer::action> take_piece(std::span<std::byte> piece);
+  void give(bool all);
+  void count_buffer();
+  awaitable<std::optional<http_transfer::action>> at_end(http_exchange& exchange);
+  awaitable<result<http_request>> next_request();
+  bool is_refused(const response_head& head);
+  http_transfer::action after_failure(const error& why);
+  awaitable<void> pause(http_transfer::ask_again how);
+  void tell(const error& why, std::chrono::milliseconds pause);
+  void finish();
+
+  source_context context_;
+  std::shared_ptr<http_stack> stack_;
+  http_origin& origin_;
+  counted under_way_;
+  http_object object_;
+  std::uint64_t begin_;
+  memory_reservation reserved_;
+  bool is_reserved_;
+  // The buffer being filled, also by the next request when this one breaks.
+  buffer filling_;
+  std::size_t filled_ = 0;
+  std::size_t given_ = 0;  // of it, to the reader
+  int priority_;
+  std::shared_ptr<fetch_signals> signals_;
+  http_transfer transfer_;
+  extent_ramp ramp_;
+  time_source::time_point started_;
+  time_source::time_point counted_;  // when the last buffer was full
+  double first_byte_s_ = 0;
+  bool begun_body_ = false;
+  bool fresh_connection_ = false;
+  bool refused_once_ = false;
+  bool told_ = false;
+};
+
+}  // namespace millrace

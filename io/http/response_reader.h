@@ -1,0 +1,42 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/result.h"
+#include "io/http/message.h"
+
+namespace millrace {
+
+// The bytes of one HTTP/1.1 response taken apart: its head, then its body as the head frames it.
+// Interim responses (1xx) are passed over. Heads are limited to 64 KiB. No I/O.
+class response_reader {
+ public:
+  // `head_only`: there is no body whatever the head says (HEAD, CONNECT).
+  explicit response_reader(bool head_only);
+  ~response_reader();
+
+  // How many bytes at the front of `pending` are dealt with. Fails with protocol.
+  result<std::size_t> put_head(std::string_view pending);
+  bool has_head() const;
+  const response_head& head() const;
+
+  // Moves what is body from the front of `pending` into `into`; how many bytes of body that were.
+  result<std::size_t> take_body(std::string& pending, std::span<std::byte> into);
+  // How many of the next `wanted` bytes from the connection are body as they are; 0: they are
+  // framed, and must go through take_body().
+  std::size_t direct_bytes(std::size_t wanted) const;
+  void took_directly(std::size_t bytes);
+  // The connection ended; false: too early.
+  bool put_end();
+  bool is_done() const;
+  bool may_be_reused() const;
+
+ private:
+  struct state;
+  std::unique_ptr<state> state_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,425 @@
+#include "io/http/source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+
+#include "engine/log.h"
+#include "io/http/range_fetch.h"
+
+namespace millrace {
+namespace {
+
+// With so many objects open at once, each is asked for in one.
+constexpr int enough_sources = 4;
+
+// Objects up to this size are checked against their digest before anyone sees them.
+constexpr std::uint64_t checked_first_bytes = 4_MiB;
+
+struct part {
+  std::shared_ptr<range_fetch> fetch;
+  scope::task running;
+  std::size_t reserved;  // bytes of memory; 0: it takes them one buffer after the other
+  // A second request for what the first has not brought yet.
+  std::shared_ptr<range_fetch> hedge;
+  scope::task hedge_running;
+};
+
+// One object being read. Shared by its reader and the coroutine that starts parts ahead of it.
+class assembly {
+ public:
+  assembly(source_context context, std::shared_ptr<http_stack> stack, http_object object,
+           byte_range range, object_version known)
+      : context_(std::move(context)),
+        stack_(std::move(stack)),
+        origin_(stack_->origin_of(object.target)),
+        object_(std::move(object)),
+        offset_(range.begin),
+        end_(range.end),
+        planner_(range),
+        version_(std::move(known)),
+        signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {}
+
+  static void begin(const std::shared_ptr<assembly>& self);
+  awaitable<result<bytes>> read();
+  // The reader is gone.
+  void give_up() {
+    gone_ = true;
+    starting_ = {};
+    parts_.clear();
+    signals_->changed.notify_all();
+  }
+
+ private:
+  static awaitable<void> start_parts(std::shared_ptr<assembly> self);
+  // Parts that this object may have under way.
+  int allowed() const {
+    if (origin_.ignores_ranges || stack_->options().split == 1) return 1;
+    if (stack_->options().split) return *stack_->options().split;
+    return std::max(1, origin_.requests.depth() / std::max(1, origin_.sources));
+  }
+  // Of a request that is the only one under way; 0: all that is left.
+  std::size_t bytes_of_one() const {
+    const bool may_split = !origin_.ignores_ranges && !stack_->options().split;
+    return may_split && origin_.sources <= enough_sources ? origin_.part.bytes_alone() : 0;
+  }
+  int under_way() const {
+    return static_cast<int>(
+        std::ranges::count_if(parts_, [](const part& p) { return !p.fetch->ended; }));
+  }
+  // While the first part has no memory of its own, half of it all is left to it: what comes behind
+  // it cannot be given out, and so not be freed, before it has ended.
+  bool may_reserve(std::size_t size) const {
+    if (parts_.empty() || parts_.front().reserved > 0) return true;
+    std::size_t sum = size;
+    for (const part& p : parts_) sum += p.reserved;
+    return sum <= context_.memory->limit() / 2;
+  }
+  bool knows_version() const { return version_.etag || version_.last_modified || signals_->digest; }
+  void start(byte_range range, memory_reservation reserved);
+  void learn_from(const range_fetch& first);
+  awaitable<void> wait_for_head(part& head);
+  void consider_hedge(part& head);
+  void settle_hedge(part& head);
+  void drop_hedge(part& head);
+  result<bytes> checked(bytes piece);
+  bytes take_held();
+  std::optional<result<bytes>> finish();
+
+  source_context context_;
+  std::shared_ptr<http_stack> stack_;
+  http_origin& origin_;
+  counted source_{origin_.sources};
+  http_object object_;
+  std::uint64_t offset_;  // of the next byte to give out
+  std::optional<std::uint64_t> end_;
+  range_planner planner_;
+  object_version version_;
+  std::shared_ptr<fetch_signals> signals_;
+  bool is_known_ = false;  // a server has answered for the object
+  std::deque<part> parts_;
+  scope::task starting_;
+  std::weak_ptr<assembly> self_;
+  std::optional<digest_check> check_;
+  bool is_whole_ = offset_ == 0 && !end_;
+  bool checking_begun_ = false;
+  std::deque<bytes> held_;  // until the digest is known to be right
+  bool given_any_ = false;
+  bool refetched_ = false;
+  std::uint64_t hedge_begin_ = 0;
+  bool gone_ = false;
+  bool failed_ = false;
+};
+
+void assembly::start(byte_range range, memory_reservation reserved) {
+  const int priority = parts_.empty() ? 0 : 1;
+  const std::size_t size = reserved.left();
+  auto fetch = std::make_shared<range_fetch>(context_, stack_, object_, range, version_,
+                                             std::move(reserved), priority, signals_);
+  auto running = context_.tasks.spawn_stoppable(range_fetch::run(fetch));
+  parts_.push_back({std::move(fetch), std::move(running), size, nullptr, {}});
+}
+
+void assembly::begin(const std::shared_ptr<assembly>& self) {
+  self->self_ = self;
+  if (self->stack_->options().hedge > 0) self->stack_->tick(self->context_.tasks, self->signals_);
+  if (self->allowed() == 1) self->start(*self->planner_.next(self->bytes_of_one()), {});
+  if (!self->planner_.done()) {
+    self->starting_ = self->context_.tasks.spawn_stoppable(start_parts(self));
+  }
+}
+
+// Ahead of the reader, as many at once as the origin is worth, until all is asked for.
+awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
+  assembly& a = *self;
+  while (!a.gone_ && !a.failed_ && !a.planner_.done()) {
+    if (!a.parts_.empty()) a.learn_from(*a.parts_.front().fetch);
+    const bool may_split = a.allowed() > 1;
+    const bool ready = a.parts_.empty() || (a.is_known_ && a.under_way() < a.allowed());
+    if (a.planner_.done()) break;
+    if (!ready) {
+      co_await a.signals_->changed.wait();
+      continue;
+    }
+    if (!may_split || (!a.parts_.empty() && !a.knows_version())) {
+      // The rest in one piece, once what is under way has come: its memory is taken bit by bit.
+      if (a.parts_.empty()) {
+        a.start(*a.planner_.next(a.bytes_of_one()), {});
+      } else {
+        co_await a.signals_->changed.wait();
+      }
+      continue;
+    }
+    const std::size_t limit = a.context_.memory->limit();
+    const auto shares = static_cast<std::size_t>(a.allowed()) + 1;
+    const std::size_t size = round_up(
+        std::min(a.origin_.part.bytes(std::min(limit / shares, 16_MiB)), limit / 2), page_bytes);
+    if (!a.may_reserve(size)) {
+      co_await a.signals_->changed.wait();
+      continue;
+    }
+    auto reserved = co_await a.context_.memory->reserve(size);
+    if (!reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
+    a.start(*a.planner_.next(size), std::move(*reserved));
+  }
+}
+
+// What the first answers say about the whole.
+void assembly::learn_from(const range_fetch& first) {
+  if (!first.begun() && !first.ended) return;
+  is_known_ = true;
+  const http_transfer& seen = first.transfer();
+  version_ = seen.version();
+  if (version_.total) planner_.known(*version_.total);
+  if (seen.brings_the_rest()) planner_.all_asked();
+}
+
+awaitable<void> assembly::wait_for_head(part& head) {
+  head.fetch->is_awaited = true;
+  head.fetch->set_priority(0);
+  {
+    const counted waiting(origin_.waiting);
+    co_await signals_->changed.wait();
+  }
+  if (!parts_.empty()) consider_hedge(parts_.front());
+  if (!parts_.empty()) parts_.front().fetch->is_awaited = false;
+}
+
+void assembly::consider_hedge(part& head) {
+  const range_fetch& slow = *head.fetch;
+  const auto end = slow.transfer().end();
+  if (head.hedge || slow.ended || slow.failed || !slow.ready.empty() || !end || !slow.begun() ||
+      origin_.ignores_ranges || !knows_version()) {
+    return;
+  }
+  if (!origin_.hedges.worth_it(slow.received(), slow.seconds(), *end - offset_)) return;
+  if (context_.memory->limit() < 6 * context_.options.chunk_bytes) return;
+  ++context_.counters.hedges;
+  hedge_begin_ = offset_;
+  head.hedge =
+      std::make_shared<range_fetch>(context_, stack_, object_, byte_range{offset_, end},
+                                    slow.transfer().version(), memory_reservation(), 0, signals_);
+  head.hedge->is_awaited = true;
+  head.hedge_running = context_.tasks.spawn_stoppable(range_fetch::run(head.hedge));
+}
+
+void assembly::drop_hedge(part& head) {
+  if (!head.hedge) return;
+  origin_.hedges.wasted(head.hedge->received());
+  context_.counters.wasted_bytes += head.hedge->received();
+  head.hedge_running = {};
+  head.hedge.reset();
+}
+
+// The one that is ahead of the reader goes on.
+void assembly::settle_hedge(part& head) {
+  if (!head.hedge) return;
+  range_fetch& slow = *head.fetch;
+  range_fetch& second = *head.hedge;
+  const std::uint64_t twice = offset_ - hedge_begin_;  // the slow one has brought it meanwhile
+  if (second.failed || slow.ended || twice > origin_.hedges.allowance()) return drop_hedge(head);
+  std::uint64_t brought = 0;
+  for (const bytes& b : second.ready) brought += b.size();
+  if (brought <= twice || !slow.ready.empty()) return;
+  for (std::uint64_t skip = twice; skip > 0;) {
+    bytes& first = second.ready.front();
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(skip, first.size()));
+    first = first.slice(n);
+    if (first.empty()) second.ready.pop_front();
+    skip -= n;
+  }
+  const std::uint64_t lost = slow.transfer().offset() - hedge_begin_;
+  origin_.hedges.wasted(lost);
+  context_.counters.wasted_bytes += lost;
+  ++context_.counters.hedges_won;
+  head.running = std::move(head.hedge_running);
+  head.fetch = std::move(head.hedge);
+}
+
+awaitable<result<bytes>> assembly::read() {
+  for (;;) {
+    if (parts_.empty()) {
+      if (planner_.done()) {
+        auto last = finish();
+        if (last) co_return *last;
+        continue;
+      }
+      co_await signals_->changed.wait();
+      continue;
+    }
+    part& head = parts_.front();
+    settle_hedge(head);
+    range_fetch& fetch = *head.fetch;
+    if (!fetch.ready.empty()) {
+      bytes piece = std::move(fetch.ready.front());
+      fetch.ready.pop_front();
+      offset_ += piece.size();
+      fetch.notify();
+      auto given = checked(std::move(piece));
+      if (!given) {
+        failed_ = true;
+        co_return given.error();
+      }
+      if (given->empty()) continue;
+      co_return given;
+    }
+    if (fetch.failed) {
+      const error why = *fetch.failed;
+      failed_ = true;
+      give_up();
+      co_return why;
+    }
+    if (fetch.ended) {
+      learn_from(fetch);
+      drop_hedge(head);
+      parts_.pop_front();
+      signals_->changed.notify_all();
+      continue;
+    }
+    co_await wait_for_head(head);
+  }
+}
+
+// What may be given out now, perhaps nothing: until the digest is known to be right, all of a small
+// object and the last piece of a large one are held back.
+result<bytes> assembly::checked(bytes piece) {
+  if (!checking_begun_ && is_whole_ && signals_->digest) check_.emplace(*signals_->digest);
+  checking_begun_ = true;
+  if (!check_) return piece;
+  check_->add(piece.span());
+  held_.push_back(std::move(piece));
+  const std::uint64_t most =
+      std::min<std::uint64_t>(checked_first_bytes, context_.memory->limit() / 4);
+  const bool hold_all = version_.total.value_or(offset_) <= most && !given_any_;
+  if (hold_all || held_.size() < 2) return bytes();
+  return take_held();
+}
+
+bytes assembly::take_held() {
+  if (held_.empty()) return {};
+  given_any_ = true;
+  bytes first = std::move(held_.front());
+  held_.pop_front();
+  return first;
+}
+
+// All has come. What was held back, piece by piece; then nothing. Nullopt: it is fetched once more.
+std::optional<result<bytes>> assembly::finish() {
+  if (!check_) return take_held();
+  const auto right = check_->finish();
+  check_.reset();
+  if (right) return take_held();
+  held_.clear();
+  if (!given_any_ && !std::exchange(refetched_, true)) {
+    log_notice(fmt::format("{}; fetching it once more",
+                           error(right.error()).at(to_string(object_.target)).message()));
+    ++context_.counters.retries;
+    checking_begun_ = false;
+    offset_ = 0;
+    planner_ = range_planner({});
+    begin(self_.lock());
+    return std::nullopt;
+  }
+  failed_ = true;
+  error why = right.error();
+  return result<bytes>(
+      why.at(to_string(object_.target))
+          .skippable()
+          .hint("what was read of it is not to be trusted; compare it with its source"));
+}
+
+class assembled_source final : public byte_source {
+ public:
+  explicit assembled_source(std::shared_ptr<assembly> whole) : whole_(std::move(whole)) {
+    assembly::begin(whole_);
+  }
+  ~assembled_source() override { whole_->give_up(); }
+  assembled_source(const assembled_source&) = delete;
+  assembled_source& operator=(const assembled_source&) = delete;
+
+  awaitable<result<bytes>> read() override { return whole_->read(); }
+
+ private:
+  std::shared_ptr<assembly> whole_;
+};
+
+// The object's version by HEAD or, where the server does not answer that (a URL signed for GET), by
+// its first byte.
+awaitable<result<object_version>> probe(std::shared_ptr<http_stack> stack, scope* tasks,
+                                        http_object object) {
+  auto answer = co_await ask(*stack, *tasks, object, "HEAD");
+  const bool refused = !answer && (answer.error().kind() == errc::not_allowed ||
+                                   answer.error().kind() == errc::http_status);
+  object_version version;
+  if (refused) {
+    object.fields.push_back({"Range", "bytes=0-0"});
+    answer = co_await ask(*stack, *tasks, object);
+    if (!answer) co_return answer.error();
+    version.total = total_in(answer->head);
+  } else {
+    if (!answer) co_return answer.error();
+    version.total = answer->head.content_length;
+  }
+  version.etag = answer->head.field("etag");
+  version.last_modified = answer->head.field("last-modified");
+  co_return version;
+}
+
+awaitable<result<std::unique_ptr<byte_source>>> open_origin(std::shared_ptr<http_stack> stack,
+                                                            http_object object,
+                                                            source_context context,
+                                                            byte_range range,
+                                                            object_version known) {
+  co_return http_object_source(std::move(context), std::move(stack), std::move(object), range,
+                               std::move(known));
+}
+
+awaitable<result<std::unique_ptr<byte_source>>> open_http(std::shared_ptr<http_stack> stack,
+                                                          std::shared_ptr<object_cache> cache,
+                                                          source_context context, std::string text,
+                                                          url where, byte_range range) {
+  http_object object(where);
+  object.secrets = stack->secrets_for(where);
+  object.fields = stack->options().fields;
+  co_return cached_http_source(std::move(context), std::move(stack), cache, std::move(object),
+                               std::move(text), range);
+}
+
+}  // namespace
+
+std::unique_ptr<byte_source> http_object_source(source_context context,
+                                                std::shared_ptr<http_stack> stack,
+                                                http_object object, byte_range range,
+                                                object_version known) {
+  return std::make_unique<assembled_source>(std::make_shared<assembly>(
+      std::move(context), std::move(stack), std::move(object), range, std::move(known)));
+}
+
+std::unique_ptr<byte_source> cached_http_source(source_context context,
+                                                std::shared_ptr<http_stack> stack,
+                                                const std::shared_ptr<object_cache>& cache,
+                                                http_object object, std::string url,
+                                                byte_range range) {
+  if (!cache->usable()) {
+    return http_object_source(std::move(context), std::move(stack), std::move(object), range);
+  }
+  cache_origin from{
+      .url = std::move(url),
+      .probe = [stack, object, tasks = &context.tasks] { return probe(stack, tasks, object); },
+      .open =
+          [stack, object](source_context c, byte_range r, object_version known) {
+            return open_origin(stack, object, std::move(c), r, std::move(known));
+          }};
+  return cache->open(std::move(context), std::move(from), range);
+}
+
+source_factory http_source_factory(std::shared_ptr<http_stack> stack,
+                                   std::shared_ptr<object_cache> cache) {
+  return [stack = std::move(stack), cache = std::move(cache)](
+             source_context context, std::string text, url where, byte_range range) {
+    return open_http(stack, cache, std::move(context), std::move(text), std::move(where), range);
+  };
+}
+
+}  // namespace millrace

@@ -1,0 +1,159 @@
+#include "io/http/stack.h"
+
+#include <fmt/format.h>
+
+#include "engine/log.h"
+
+namespace millrace {
+namespace {
+
+http_client_options client_options(const http_options& o) {
+  const auto either = [&](const char* lower, const char* upper) {
+    const std::string& first = o.variable(lower);
+    return first.empty() ? o.variable(upper) : first;
+  };
+  return {.timeouts = o.timeouts,
+          .connections = o.connections,
+          .idle = o.idle,
+          .user_agent = o.user_agent,
+          .fields = {},
+          // HTTP_PROXY in capitals is what a CGI's caller may set: nobody heeds it.
+          .proxies = {.http_proxy = o.variable("http_proxy"),
+                      .https_proxy = either("https_proxy", "HTTPS_PROXY"),
+                      .all_proxy = either("all_proxy", "ALL_PROXY"),
+                      .no_proxy = either("no_proxy", "NO_PROXY")},
+          .tls = o.tls};
+}
+
+}  // namespace
+
+http_stack::http_stack(http_options options, std::shared_ptr<network> over, time_source& time)
+    : options_(std::move(options)),
+      time_(time),
+      client_(make_http_client(client_options(options_), std::move(over), time)) {}
+
+http_origin& http_stack::origin_of(const url& target) {
+  return origins_.try_emplace(target.origin(), options_).first->second;
+}
+
+std::shared_ptr<request_signer> http_stack::secrets_for(const url& target) {
+  const std::string key = target.userinfo + "@" + target.origin();
+  const auto known = secrets_.find(key);
+  if (known != secrets_.end()) return known->second;
+  return secrets_[key] = web_secrets(target, options_);
+}
+
+struct http_stack::ticker {
+  std::vector<std::weak_ptr<fetch_signals>> readers;
+  bool running = false;
+};
+
+awaitable<void> http_stack::run_ticker(time_source* time, std::shared_ptr<ticker> which) {
+  struct running {
+    bool& flag;
+    ~running() { flag = false; }
+  } const mark{which->running};
+  while (!which->readers.empty()) {
+    co_await time->sleep(std::chrono::milliseconds(250));
+    std::erase_if(which->readers, [](const auto& reader) {
+      const auto alive = reader.lock();
+      if (alive) alive->changed.notify_all();
+      return !alive;
+    });
+  }
+}
+
+void http_stack::tick(scope& tasks, const std::shared_ptr<fetch_signals>& of) {
+  if (!ticker_) ticker_ = std::make_shared<ticker>();
+  if (!ticker_->running) std::erase_if(ticker_->readers, [](const auto& r) { return r.expired(); });
+  ticker_->readers.push_back(of);
+  if (std::exchange(ticker_->running, true)) return;
+  tasks.spawn(run_ticker(&time_, ticker_));
+}
+
+std::string error_code_in(std::string_view body) {
+  const auto from = body.find("<Code>");
+  const auto to = body.find("</Code>");
+  if (to == std::string_view::npos || from >= to) return {};
+  std::string code(body.substr(from + 6, std::min<std::size_t>(to - from - 6, 60)));
+  std::erase_if(code, [](unsigned char c) { return std::isalnum(c) == 0; });
+  return code;
+}
+
+awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
+                                   std::string method, std::string body, std::size_t most) {
+  http_transfer transfer(object.target, {}, {},
+                         {.attempts = stack.options().attempts,
+                          .first_pause = stack.options().backoff,
+                          .redirects = 5,
+                          .private_redirects = stack.options().private_redirects,
+                          .name = object.name,
+                          .trusted_hosts = object.trusted_hosts},
+                         stack.time(), stack.next_seed());
+  bool fresh = false;
+  bool refused_once = false;
+  for (;;) {
+    http_request request{.target = transfer.target(),
+                         .method = method,
+                         .fields = object.fields,
+                         .body = body,
+                         .priority = 0,
+                         .fresh_connection = fresh};
+    if (!transfer.may_send_secrets() && !body.empty()) {  // it may be a secret itself
+      co_return error(errc::protocol, "a redirect to another host is not followed with a body")
+          .at(to_string(object.target));
+    }
+    if (!transfer.may_send_secrets()) request.fields.clear();
+    if (object.secrets && transfer.may_send_secrets()) {
+      const auto secret = co_await object.secrets->sign(tasks, request);
+      if (!secret) co_return secret.error();
+      request.fields.insert(request.fields.end(), secret->begin(), secret->end());
+    }
+    auto outcome = co_await stack.client().send(tasks, std::move(request));
+    fresh = outcome && outcome->stale_connection;
+    if (fresh) continue;
+    http_transfer::action next = http_transfer::take_body{};
+    http_answer answer;
+    if (!outcome) {
+      next = transfer.on_failure(outcome.error());
+    } else {
+      answer.head = outcome->exchange->head();
+      next = transfer.on_head(answer.head);
+      const bool wants_body = std::holds_alternative<http_transfer::take_body>(next) ||
+                              std::holds_alternative<error>(next);
+      std::string piece(64UL << 10, '\0');
+      std::optional<error> broken;
+      while (wants_body) {
+        const auto got =
+            co_await outcome->exchange->read_body(std::as_writable_bytes(std::span(piece)));
+        if (!got) broken = got.error();
+        if (!got || *got == 0) break;
+        answer.body.append(piece, 0, *got);
+        if (answer.body.size() > most) {
+          co_return error(errc::too_large, "the answer is larger than expected")
+              .at(to_string(object.target));
+        }
+      }
+      if (std::holds_alternative<http_transfer::take_body>(next)) {
+        if (!broken) co_return answer;
+        next = transfer.on_failure(*broken);
+      }
+      const bool refused = answer.head.status / 100 == 4 && object.secrets && !refused_once;
+      if (refused && std::holds_alternative<error>(next)) {
+        refused_once = true;
+        if (object.secrets->refused()) continue;
+      }
+    }
+    if (const auto* why = std::get_if<error>(&next)) {
+      const std::string code = error_code_in(answer.body);
+      if (code.empty()) co_return *why;
+      co_return error(why->kind(), fmt::format("{} ({})", why->what(), code))
+          .at(to_string(object.target));
+    }
+    if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
+      if (again->pause.count() > 0) co_await stack.time().sleep(again->pause);
+    }
+  }
+}
+
+}  // namespace millrace

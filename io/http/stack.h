@@ -1,0 +1,111 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "io/depth_controller.h"
+#include "io/http/client.h"
+#include "io/http/object_digest.h"
+#include "io/http/options.h"
+#include "io/http/policies.h"
+#include "io/http/secrets.h"
+
+namespace millrace {
+
+// What is known of one server, and what all transfers from it share.
+struct http_origin {
+  explicit http_origin(const http_options& options)
+      : hedges(options.hedge),
+        part(options.part_bytes),
+        requests(options.split.value_or(0), options.connections, 1) {}
+
+  retry_budget retries;
+  hedge_policy hedges;
+  part_size part;
+  depth_controller requests;  // worth having under way at once
+  int under_way = 0;
+  int sources = 0;  // objects being read
+  int waiting = 0;  // of their readers: for the next byte
+  bool ignores_ranges = false;
+};
+
+// One more of something, for as long as it lives or until end().
+class counted {
+ public:
+  explicit counted(int& count) : count_(&count) { ++*count_; }
+  ~counted() { end(); }
+  counted(const counted&) = delete;
+  counted& operator=(const counted&) = delete;
+  void end() {
+    if (count_ != nullptr) --*count_;
+    count_ = nullptr;
+  }
+
+ private:
+  int* count_;
+};
+
+// What an object is asked for with.
+struct http_object {
+  explicit http_object(url asked) : target(std::move(asked)) {}
+
+  url target;
+  std::shared_ptr<request_signer> secrets;  // null: none
+  http_fields fields;
+  std::string trusted_hosts;  // where redirects may lead without the secrets being left behind
+  std::string name;           // what the user calls it; empty: by its target
+};
+
+// What the parts of one object, and its reader, tell each other.
+struct fetch_signals {
+  explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}
+  condition changed;
+  std::optional<expected_digest> digest;  // of the whole, once a server has named it
+};
+
+// What all HTTP of one I/O thread shares. The referents outlive it; that thread only.
+class http_stack {
+ public:
+  http_stack(http_options options, std::shared_ptr<network> over, time_source& time);
+
+  const http_options& options() const { return options_; }
+  time_source& time() const { return time_; }
+  http_client& client() { return *client_; }
+  http_origin& origin_of(const url& target);
+  // Of the URL's host as the user named it.
+  std::shared_ptr<request_signer> secrets_for(const url& target);
+  std::uint64_t next_seed() { return ++seed_; }
+
+  // Notifies `of` four times a second, for as long as it lives, so that its reader looks at the
+  // time. One coroutine for all; it runs in `tasks`.
+  void tick(scope& tasks, const std::shared_ptr<fetch_signals>& of);
+
+ private:
+  http_options options_;
+  time_source& time_;
+  std::shared_ptr<http_client> client_;
+  std::map<std::string, http_origin> origins_;  // references stay valid
+  std::map<std::string, std::shared_ptr<request_signer>> secrets_;
+  std::uint64_t seed_ = 0;
+  struct ticker;
+  std::shared_ptr<ticker> ticker_;
+  static awaitable<void> run_ticker(time_source* time, std::shared_ptr<ticker> which);
+};
+
+// A whole answer in memory, for what is small: credentials, listings. Follows redirects, asks again
+// as http_transfer does, with the request's own method and body. Fails with too_large above `most`.
+struct http_answer {
+  response_head head;
+  std::string body;
+};
+awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
+                                   std::string method = "GET", std::string body = {},
+                                   std::size_t most = 64UL << 20);
+
+// What a store's error page says in a word: "AccessDenied"; empty where it says nothing of the
+// kind.
+std::string error_code_in(std::string_view body);
+
+}  // namespace millrace

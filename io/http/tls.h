@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "io/http/transport.h"
+
+namespace millrace {
+
+struct tls_options {
+  std::string ca_file;      // PEM, trusted besides what the host trusts; empty: none
+  std::string client_cert;  // PEM, a chain; empty: none
+  std::string client_key;   // PEM; empty: in client_cert
+};
+
+// TLS 1.2 and later. The peer's certificate is always verified, against the host's authorities and
+// those of ca_file, and for the name that was asked for; there is no way to turn that off. Keeps
+// the sessions of each peer for the next connection to it. One I/O thread.
+class tls_context {
+ public:
+  virtual ~tls_context() = default;
+  // Takes over `below` and shakes hands on it with `host` (a name or an IP address). `peer` names
+  // whose sessions may be resumed. A certificate that cannot be verified fails with `untrusted`,
+  // which is not retryable and says which of the reasons it was.
+  virtual awaitable<result<std::unique_ptr<byte_stream>>> handshake(
+      std::unique_ptr<byte_stream> below, std::string host, std::string peer,
+      time_source::time_point deadline) = 0;
+};
+
+// Fails with `usage` where a file cannot be read or is not what it should be.
+result<std::shared_ptr<tls_context>> make_tls_context(const tls_options& options);
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#include "io/shard_urls.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "io/shard_spec.h"
+#include "io/stores/listing.h"
+
+namespace millrace {
+
+std::string with_base(std::string_view base, const std::string& name) {
+  const auto where = parse_url(name);
+  const bool stays = base.empty() || name.starts_with('/') || !where || where->scheme != "file" ||
+                     name.starts_with("file:");
+  if (stays) return name;
+  std::string out(base);
+  for (const std::string_view place : {"%s", "{}"}) {
+    if (const auto at = out.find(place); at != std::string::npos) return out.replace(at, 2, name);
+  }
+  if (!out.ends_with('/')) out += '/';
+  return out + name;
+}
+
+std::string rewritten(const std::string& url, const rewrite_rules& rules) {
+  const auto rule =
+      std::ranges::find_if(rules, [&](const auto& r) { return url.starts_with(r.first); });
+  return rule == rules.end() ? url : rule->second + url.substr(rule->first.size());
+}
+
+result<rewrite_rules> parse_rewrites(const std::string& text) {
+  rewrite_rules rules;
+  std::istringstream parts(text);
+  for (std::string part; std::getline(parts, part, ';');) {
+    if (part.empty()) continue;
+    const auto equals = part.find('=');
+    if (equals == 0 || equals == std::string::npos) {
+      return error(errc::bad_setting, "MILLRACE_REWRITE has a part that is not from=to")
+          .hint("write s3://bucket/=http://host/copy/;gs://other/=/mnt/other/");
+    }
+    rules.emplace_back(part.substr(0, equals), part.substr(equals + 1));
+  }
+  return rules;
+}
+
+result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
+                                             std::string_view base, const source_options& options) {
+  auto urls = expand_shards(specs);
+  if (!urls) return urls;
+  for (std::string& url : *urls) url = with_base(base, url);
+  return with_listings(std::move(*urls), options);
+}
+
+}  // namespace millrace

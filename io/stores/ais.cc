@@ -1,0 +1,57 @@
+#include <fmt/format.h>
+
+#include "io/stores/sigv4.h"
+#include "io/stores/store.h"
+
+namespace millrace {
+namespace {
+
+// AIStore: ais://BUCKET/OBJECT, and ais://BUCKET/OBJECT?archpath=PATH for one file within an
+// archive. The gateway answers with a redirect to the target that has the object.
+class ais final : public object_store {
+ public:
+  explicit ais(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
+
+  result<http_object> locate(const url& where) override {
+    const std::string key = key_of(where);
+    const auto question = key.find('?');
+    auto found = at(fmt::format("/v1/objects/{}/{}?provider=ais", where.host,
+                                uri_encoded(key.substr(0, question), true)));
+    if (found && question != std::string::npos) {
+      found->target.path += "&" + key.substr(question + 1);
+    }
+    return found;
+  }
+
+  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+    auto where = at("/s3/" + prefix.host);
+    if (!where) co_return where.error();
+    co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
+  }
+
+ private:
+  result<http_object> at(const std::string& path) {
+    const http_options& o = stack_->options();
+    const std::string& set = o.variable("AIS_ENDPOINT");
+    auto target = parse_endpoint(set.empty() ? "http://localhost:8080" : set, "AIS_ENDPOINT");
+    if (!target) return target.error();
+    target->path += path;
+    // A cluster's gateway and targets are one: the token goes along.
+    http_object found(std::move(*target));
+    found.trusted_hosts = "*";
+    if (const auto& token = o.variable("AIS_AUTHN_TOKEN"); !token.empty()) {
+      found.fields.push_back({"Authorization", "Bearer " + token});
+    }
+    return found;
+  }
+
+  std::shared_ptr<http_stack> stack_;
+};
+
+}  // namespace
+
+std::shared_ptr<object_store> ais_store(std::shared_ptr<http_stack> stack) {
+  return std::make_shared<ais>(std::move(stack));
+}
+
+}  // namespace millrace

@@ -1,0 +1,261 @@
+#include "io/stores/aws_credentials.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/property_tree/ptree.hpp>
+#include <boost/property_tree/xml_parser.hpp>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "io/http/secrets.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t renewed_before_s = 300;
+
+std::string trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r");
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(" \t\r") + 1 - first));
+}
+
+std::map<std::string, std::map<std::string, std::string>> profiles_in(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream content;
+  content << in.rdbuf();
+  return parse_profiles(content.str());
+}
+
+// As the container and instance endpoints answer.
+result<std::optional<aws_credentials>> parse_credentials(const std::string& text, const url& from) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto value = [&](const char* name) {
+    const auto it = json.find(name);
+    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+  };
+  if (!json.is_object() || value("AccessKeyId").empty()) {
+    return error(errc::protocol, "the credentials endpoint gave no credentials")
+        .at(to_string(from));
+  }
+  return std::optional(
+      aws_credentials{.keys = {value("AccessKeyId"), value("SecretAccessKey"), value("Token")},
+                      .ends = parse_utc(value("Expiration"))});
+}
+
+}  // namespace
+
+std::map<std::string, std::map<std::string, std::string>> parse_profiles(const std::string& text) {
+  std::map<std::string, std::map<std::string, std::string>> profiles;
+  std::istringstream in(text);
+  std::string name;
+  for (std::string line; std::getline(in, line);) {
+    const std::string plain_line = trimmed(line);
+    if (plain_line.empty() || plain_line[0] == '#' || plain_line[0] == ';') continue;
+    if (plain_line[0] == '[') {
+      name = trimmed(plain_line.substr(1, plain_line.find(']') - 1));
+      if (name.starts_with("profile ")) name = trimmed(name.substr(8));
+      continue;
+    }
+    const auto equals = plain_line.find('=');
+    if (equals == std::string::npos || line[0] == ' ' || line[0] == '\t') continue;  // nested
+    std::string key = trimmed(plain_line.substr(0, equals));
+    std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
+    profiles[name][key] = trimmed(plain_line.substr(equals + 1));
+  }
+  return profiles;
+}
+
+std::optional<std::int64_t> parse_utc(const std::string& text) {
+  std::tm utc{};
+  const char* end = strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &utc);
+  if (end == nullptr) return std::nullopt;
+  return timegm(&utc);
+}
+
+aws_credential_chain::aws_credential_chain(std::shared_ptr<http_stack> stack)
+    : stack_(std::move(stack)) {}
+
+bool aws_credential_chain::forget() {
+  const bool fixed = from_environment().has_value();
+  current_.reset();
+  return !fixed;
+}
+
+awaitable<result<aws_keys>> aws_credential_chain::keys(scope& tasks) {
+  const std::int64_t now = stack_->time().unix_seconds();
+  if (!current_ || (current_->ends && *current_->ends - renewed_before_s <= now)) {
+    auto found = co_await search(tasks);
+    if (found) {
+      current_ = std::move(*found);
+    } else if (!current_ || *current_->ends <= now) {  // else: those we have still serve
+      co_return found.error();
+    }
+  }
+  co_return current_->keys;
+}
+
+awaitable<result<aws_credentials>> aws_credential_chain::search(scope& tasks) {
+  if (auto fixed = from_environment()) co_return *fixed;
+  auto found = co_await from_web_identity(tasks);
+  if (found && !*found) found = from_profile();
+  if (found && !*found) found = co_await from_container(tasks);
+  if (found && !*found) found = co_await from_instance(tasks);
+  if (!found) co_return found.error();
+  if (*found) co_return **found;
+  co_return error(errc::not_allowed,
+                  "no AWS credentials: neither in the environment, nor by web identity, in the "
+                  "profile files, or from a container's or an instance's endpoint")
+      .hint("set AWS_PROFILE or AWS_ACCESS_KEY_ID, or MILLRACE_S3_UNSIGNED=on for public buckets");
+}
+
+aws_credential_chain::found aws_credential_chain::from_environment() const {
+  const http_options& o = stack_->options();
+  if (o.variable("AWS_ACCESS_KEY_ID").empty()) return std::nullopt;
+  return aws_credentials{
+      .keys = {o.variable("AWS_ACCESS_KEY_ID"), o.variable("AWS_SECRET_ACCESS_KEY"),
+               o.variable("AWS_SESSION_TOKEN")},
+      .ends = {}};
+}
+
+std::string aws_credential_chain::profile_value(const std::string& name) const {
+  const http_options& o = stack_->options();
+  const auto path = [&](const char* variable, const char* usual) {
+    const std::string& set = o.variable(variable);
+    return set.empty() ? o.variable("HOME") + usual : set;
+  };
+  const std::string profile =
+      o.variable("AWS_PROFILE").empty() ? "default" : o.variable("AWS_PROFILE");
+  for (const std::string& file : {path("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"),
+                                  path("AWS_CONFIG_FILE", "/.aws/config")}) {
+    const auto profiles = profiles_in(file);
+    const auto found = profiles.find(profile);
+    if (found == profiles.end()) continue;
+    const auto value = found->second.find(name);
+    if (value != found->second.end()) return value->second;
+  }
+  return {};
+}
+
+std::string aws_credential_chain::region() const {
+  for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
+    if (const std::string& set = stack_->options().variable(name); !set.empty()) return set;
+  }
+  const std::string set = profile_value("region");
+  return set.empty() ? "us-east-1" : set;
+}
+
+result<aws_credential_chain::found> aws_credential_chain::from_profile() const {
+  const std::string id = profile_value("aws_access_key_id");
+  const std::string& named = stack_->options().variable("AWS_PROFILE");
+  if (!id.empty()) {
+    // The files may be written anew by who renews them.
+    constexpr std::int64_t looked_at_again_s = 600;
+    const std::string token = profile_value("aws_session_token");
+    std::optional<std::int64_t> ends;
+    if (!token.empty()) ends = stack_->time().unix_seconds() + looked_at_again_s;
+    return found(
+        aws_credentials{.keys = {id, profile_value("aws_secret_access_key"), token}, .ends = ends});
+  }
+  if (named.empty()) return found();
+  return error(errc::not_allowed,
+               fmt::format("the AWS profile '{}' has no aws_access_key_id", named))
+      .hint(
+          "roles, SSO and credential_process of profiles are not followed: let `aws configure "
+          "export-credentials --format env` set the environment");
+}
+
+awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_web_identity(
+    scope& tasks) {
+  const http_options& o = stack_->options();
+  const std::string& file = o.variable("AWS_WEB_IDENTITY_TOKEN_FILE");
+  const std::string& role = o.variable("AWS_ROLE_ARN");
+  if (file.empty() || role.empty()) co_return found();
+  const auto token = read_secret_file(file, "the web identity token");
+  if (!token) co_return token.error();
+  const std::string& endpoint = o.variable("AWS_ENDPOINT_URL_STS");
+  auto target = parse_url(endpoint.empty() ? fmt::format("https://sts.{}.amazonaws.com/", region())
+                                           : endpoint);
+  if (!target) co_return target.error();
+  const std::string session = o.variable("AWS_ROLE_SESSION_NAME").empty()
+                                  ? "millrace"
+                                  : o.variable("AWS_ROLE_SESSION_NAME");
+  const std::string body = fmt::format(
+      "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn={}&RoleSessionName={}"
+      "&WebIdentityToken={}",
+      uri_encoded(role, false), uri_encoded(session, false), uri_encoded(*token, false));
+  http_object sts(*target);
+  sts.fields = {{"Content-Type", "application/x-www-form-urlencoded"}};
+  const auto answer = co_await ask(*stack_, tasks, std::move(sts), "POST", body);
+  if (!answer) co_return answer.error();
+  namespace pt = boost::property_tree;
+  try {
+    pt::ptree tree;
+    std::istringstream in(answer->body);
+    pt::read_xml(in, tree);
+    const auto& c = tree.get_child(
+        "AssumeRoleWithWebIdentityResponse.AssumeRoleWithWebIdentityResult.Credentials");
+    co_return found(aws_credentials{
+        .keys = {c.get<std::string>("AccessKeyId"), c.get<std::string>("SecretAccessKey"),
+                 c.get<std::string>("SessionToken")},
+        .ends = parse_utc(c.get<std::string>("Expiration"))});
+  } catch (const pt::ptree_error&) {
+    co_return error(errc::protocol, "the web identity endpoint gave no credentials")
+        .at(to_string(*target));
+  }
+}
+
+awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_container(scope& tasks) {
+  const http_options& o = stack_->options();
+  const std::string& relative = o.variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
+  const std::string& full = o.variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  if (relative.empty() && full.empty()) co_return found();
+  auto target = parse_url(relative.empty() ? full : "http://169.254.170.2" + relative);
+  if (!target) co_return target.error();
+  http_object endpoint(*target);
+  std::string token = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
+  if (const auto& file = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
+    auto read = read_secret_file(file, "the container's token");
+    if (!read) co_return read.error();
+    token = *read;
+  }
+  if (!token.empty()) endpoint.fields = {{"Authorization", token}};
+  const auto answer = co_await ask(*stack_, tasks, std::move(endpoint));
+  if (!answer) co_return answer.error();
+  co_return parse_credentials(answer->body, *target);
+}
+
+awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_instance(scope& tasks) {
+  const http_options& o = stack_->options();
+  if (o.variable("AWS_EC2_METADATA_DISABLED") == "true") co_return found();
+  const std::string& set = o.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT");
+  const std::string base = set.empty() ? "http://169.254.169.254" : set;
+  const auto ask_for = [&](const std::string& path, std::string method,
+                           http_fields fields) -> awaitable<result<http_answer>> {
+    auto target = parse_url(base + path);
+    if (!target)
+      return [](error why) -> awaitable<result<http_answer>> { co_return why; }(target.error());
+    http_object endpoint(*target);
+    endpoint.fields = std::move(fields);
+    return ask(*stack_, tasks, std::move(endpoint), std::move(method));
+  };
+  // Not on such an instance there is nobody at this address: a second decides.
+  auto token = co_await until(
+      stack_->time(), stack_->time().now() + std::chrono::seconds(1),
+      ask_for("/latest/api/token", "PUT", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}),
+      error(errc::timed_out, "no instance endpoint"));
+  if (!token) co_return found();
+  const http_fields with_token{{"X-aws-ec2-metadata-token", token->body}};
+  const std::string roles = "/latest/meta-data/iam/security-credentials/";
+  const auto role = co_await ask_for(roles, "GET", with_token);
+  if (!role) co_return found();
+  const std::string name = role->body.substr(0, role->body.find('\n'));
+  const auto answer = co_await ask_for(roles + name, "GET", with_token);
+  if (!answer) co_return answer.error();
+  co_return parse_credentials(answer->body, parse_url(base + roles).value());
+}
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "io/http/stack.h"
+#include "io/stores/sigv4.h"
+
+namespace millrace {
+
+struct aws_credentials {
+  aws_keys keys;
+  std::optional<std::int64_t> ends;  // seconds since 1970
+};
+
+// Sections of an AWS profile file: "[default]", "[profile x]". Keys in lower case. Pure.
+std::map<std::string, std::map<std::string, std::string>> parse_profiles(const std::string& text);
+
+// "2026-11-21T09:30:00Z" in seconds since 1970; nullopt for anything else. Pure.
+std::optional<std::int64_t> parse_utc(const std::string& text);
+
+// The usual chain, in its usual order: environment, web identity, profile files, container
+// endpoint, instance endpoint. What it finds is kept until five minutes before its end. One I/O
+// thread.
+class aws_credential_chain {
+ public:
+  explicit aws_credential_chain(std::shared_ptr<http_stack> stack);
+
+  // Fails with not_allowed, telling where was looked.
+  awaitable<result<aws_keys>> keys(scope& tasks);
+  // The server refused them: asks anew. False where they are fixed.
+  bool forget();
+  // Of the environment or the profile; "us-east-1" where neither says.
+  std::string region() const;
+
+ private:
+  using found = std::optional<aws_credentials>;
+  found from_environment() const;
+  result<found> from_profile() const;
+  awaitable<result<found>> from_web_identity(scope& tasks);
+  awaitable<result<found>> from_container(scope& tasks);
+  awaitable<result<found>> from_instance(scope& tasks);
+  awaitable<result<aws_credentials>> search(scope& tasks);
+  std::string profile_value(const std::string& name) const;
+
+  std::shared_ptr<http_stack> stack_;
+  std::optional<aws_credentials> current_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+#include <map>
+
+#include "io/hashes.h"
+#include "io/stores/sigv4.h"
+#include "io/stores/store.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* api_version = "2021-08-06";
+
+// "Sat, 21 Nov 2026 09:30:00 GMT"
+std::string http_date(std::int64_t unix_seconds) {
+  const std::time_t seconds = unix_seconds;
+  std::tm utc{};
+  gmtime_r(&seconds, &utc);
+  std::array<char, 64> text{};
+  std::strftime(text.data(), text.size(), "%a, %d %b %Y %H:%M:%S GMT", &utc);
+  return text.data();
+}
+
+std::string value_of(const http_fields& fields, std::string_view name) {
+  return find_field(fields, name).value_or("");
+}
+
+// Shared Key of the Blob service. Source: "Authorize with Shared Key", Azure Storage REST API.
+class shared_key_signer final : public request_signer {
+ public:
+  shared_key_signer(std::string account, std::string key, time_source& time)
+      : account_(std::move(account)), key_(std::move(key)), time_(time) {}
+
+  awaitable<result<http_fields>> sign(scope& /*tasks*/, const http_request& what) override {
+    http_fields added{{"x-ms-date", http_date(time_.unix_seconds())},
+                      {"x-ms-version", api_version}};
+    std::string ms_lines;
+    for (const http_field& f : added)
+      ms_lines.append(f.name).append(":").append(f.value).append("\n");
+    // Method, then eleven standard fields, of which a GET may have Range and If-* among ours.
+    std::string text =
+        what.method + "\n\n\n\n\n\n\n\n\n\n\n" + value_of(what.fields, "range") + "\n";
+    text += ms_lines + resource(what.target);
+    const std::string signature = base64(hmac_sha256(key_, text));
+    added.push_back({"Authorization", fmt::format("SharedKey {}:{}", account_, signature)});
+    co_return added;
+  }
+  bool refused() override { return false; }
+
+ private:
+  std::string resource(const url& target) const {
+    const auto question = target.path.find('?');
+    std::string text = "/" + account_ + target.path.substr(0, question);
+    if (question == std::string::npos) return text;
+    std::map<std::string, std::string> parameters;
+    std::string_view query = std::string_view(target.path).substr(question + 1);
+    while (!query.empty()) {
+      const auto end = std::min(query.find('&'), query.size());
+      const std::string_view one = query.substr(0, end);
+      const auto equals = std::min(one.find('='), one.size());
+      parameters[percent_decoded(one.substr(0, equals))] =
+          percent_decoded(one.substr(std::min(equals + 1, one.size())));
+      query.remove_prefix(std::min(end + 1, query.size()));
+    }
+    for (const auto& [name, value] : parameters)
+      text.append("\n").append(name).append(":").append(value);
+    return text;
+  }
+
+  std::string account_;
+  std::string key_;  // raw
+  time_source& time_;
+};
+
+// az://CONTAINER/BLOB in the account that the environment names; a shared access signature or a key
+// shows who asks, neither where the container is public.
+class azure final : public object_store {
+ public:
+  explicit azure(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {
+    const http_options& o = stack_->options();
+    account_ = o.variable("AZURE_STORAGE_ACCOUNT");
+    key_ = o.variable("AZURE_STORAGE_KEY");
+    signature_ = o.variable("AZURE_STORAGE_SAS_TOKEN");
+    endpoint_ = o.variable("AZURE_STORAGE_BLOB_ENDPOINT");
+    read_connection_string(o.variable("AZURE_STORAGE_CONNECTION_STRING"));
+    if (signature_.starts_with('?')) signature_.erase(0, 1);
+  }
+
+  result<http_object> locate(const url& where) override {
+    auto found = container(where);
+    if (!found) return found;
+    found->target.path += "/" + uri_encoded(key_of(where), true);
+    add_signature(found->target);
+    return found;
+  }
+
+  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+    std::vector<std::string> urls;
+    std::string next;
+    do {
+      auto where = container(prefix);
+      if (!where) co_return where.error();
+      where->target.path +=
+          "?restype=container&comp=list&prefix=" + uri_encoded(key_of(prefix), false);
+      if (!next.empty()) where->target.path += "&marker=" + uri_encoded(next, false);
+      add_signature(where->target);
+      const auto answer = co_await ask(*stack_, tasks, std::move(*where));
+      if (!answer) co_return answer.error();
+      auto page = parse_azure_listing(answer->body);
+      if (!page) co_return page.error();
+      for (const std::string& key : page->keys) urls.push_back("az://" + prefix.host + "/" + key);
+      next = std::move(page->next);
+    } while (!next.empty());
+    co_return urls;
+  }
+
+ private:
+  // "AccountName=...;AccountKey=...;BlobEndpoint=...": what is not set otherwise.
+  void read_connection_string(const std::string& text) {
+    const auto part = [&](const std::string& name, std::string& into) {
+      const auto at = (";" + text).find(";" + name + "=");
+      if (at == std::string::npos || !into.empty()) return;
+      const auto from = at + name.size() + 1;
+      into = text.substr(from, text.find(';', from) - from);
+    };
+    part("AccountName", account_);
+    part("AccountKey", key_);
+    part("SharedAccessSignature", signature_);
+    part("BlobEndpoint", endpoint_);
+  }
+
+  void add_signature(url& target) const {
+    if (signature_.empty()) return;
+    target.path += (target.path.find('?') == std::string::npos ? "?" : "&") + signature_;
+  }
+
+  result<http_object> container(const url& where) {
+    if (account_.empty()) {
+      return error(errc::usage, "no Azure account is named")
+          .at(to_string(where))
+          .hint("set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING");
+    }
+    auto target = parse_endpoint(
+        endpoint_.empty() ? fmt::format("https://{}.blob.core.windows.net", account_) : endpoint_,
+        "AZURE_STORAGE_BLOB_ENDPOINT");
+    if (!target) return target.error();
+    target->path += "/" + where.host;
+    http_object found(std::move(*target));
+    found.fields = {{"x-ms-version", api_version}};
+    if (!key_.empty() && signature_.empty()) {
+      const auto raw = base64_decoded(key_);
+      if (!raw) return error(errc::usage, "AZURE_STORAGE_KEY is not in base64");
+      found.secrets = std::make_shared<shared_key_signer>(account_, *raw, stack_->time());
+      found.fields.clear();  // the signer adds it
+    }
+    return found;
+  }
+
+  std::shared_ptr<http_stack> stack_;
+  std::string account_;
+  std::string key_;
+  std::string signature_;
+  std::string endpoint_;
+};
+
+}  // namespace
+
+std::shared_ptr<object_store> azure_store(std::shared_ptr<http_stack> stack) {
+  return std::make_shared<azure>(std::move(stack));
+}
+
+}  // namespace millrace

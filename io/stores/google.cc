@@ -1,0 +1,177 @@
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "io/hashes.h"
+#include "io/stores/sigv4.h"
+#include "io/stores/store.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t renewed_before_s = 300;
+constexpr const char* read_only = "https://www.googleapis.com/auth/devstorage.read_only";
+
+std::string text_of(const nlohmann::json& json, const char* name) {
+  const auto it = json.find(name);
+  return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+// An OAuth 2.0 access token: of the environment, of a service account or a user (by the file that
+// GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's own), or of the metadata server. Where there is
+// none of them, requests are made without: public buckets need none.
+class google_signer final : public request_signer {
+ public:
+  explicit google_signer(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
+
+  awaitable<result<http_fields>> sign(scope& tasks, const http_request& /*what*/) override {
+    const std::int64_t now = stack_->time().unix_seconds();
+    if (now >= renew_at_) {
+      auto found = co_await search(tasks);
+      if (!found && now >= ends_) co_return found.error();
+    }
+    if (token_.empty()) co_return http_fields{};
+    co_return http_fields{{"Authorization", "Bearer " + token_}};
+  }
+  bool refused() override {
+    renew_at_ = ends_ = 0;
+    return stack_->options().variable("GOOGLE_OAUTH_ACCESS_TOKEN").empty() && !token_.empty();
+  }
+
+ private:
+  awaitable<result<void>> search(scope& tasks) {
+    const http_options& o = stack_->options();
+    if (const auto& token = o.variable("GOOGLE_OAUTH_ACCESS_TOKEN"); !token.empty()) {
+      keep(token, 3600);
+      co_return result<void>();
+    }
+    const std::string& named = o.variable("GOOGLE_APPLICATION_CREDENTIALS");
+    const std::string file =
+        named.empty() ? o.variable("HOME") + "/.config/gcloud/application_default_credentials.json"
+                      : named;
+    const auto content = read_secret_file(file, "the Google credentials");
+    if (content) co_return co_await by_file(tasks, *content, file);
+    if (!named.empty()) co_return content.error();
+    co_return co_await by_metadata(tasks);
+  }
+
+  awaitable<result<void>> by_file(scope& tasks, std::string content, std::string file) {
+    const auto json = nlohmann::json::parse(content, nullptr, false);
+    if (!json.is_object()) {
+      co_return error(errc::not_allowed, "the Google credentials are not JSON").at(file);
+    }
+    const std::string uri = text_of(json, "token_uri");
+    auto target = parse_url(uri.empty() ? "https://oauth2.googleapis.com/token" : uri);
+    if (!target) co_return target.error();
+    std::string body;
+    if (text_of(json, "type") == "service_account") {
+      const std::int64_t now = stack_->time().unix_seconds();
+      const nlohmann::json claims{{"iss", text_of(json, "client_email")},
+                                  {"scope", read_only},
+                                  {"aud", to_string(*target)},
+                                  {"iat", now},
+                                  {"exp", now + 3600}};
+      const std::string unsigned_part =
+          base64_url(R"({"alg":"RS256","typ":"JWT"})") + "." + base64_url(claims.dump());
+      const auto signature = rsa_sha256(text_of(json, "private_key"), unsigned_part);
+      if (!signature) co_return error(signature.error()).at(file);
+      body = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=" +
+             unsigned_part + "." + base64_url(*signature);
+    } else if (!text_of(json, "refresh_token").empty()) {
+      body = fmt::format("grant_type=refresh_token&client_id={}&client_secret={}&refresh_token={}",
+                         uri_encoded(text_of(json, "client_id"), false),
+                         uri_encoded(text_of(json, "client_secret"), false),
+                         uri_encoded(text_of(json, "refresh_token"), false));
+    } else {
+      co_return error(errc::not_allowed, "Google credentials of a kind that is not known")
+          .at(file)
+          .hint("use a service account's key, or `gcloud auth application-default login`");
+    }
+    http_object endpoint(*target);
+    endpoint.fields = {{"Content-Type", "application/x-www-form-urlencoded"}};
+    const auto answer = co_await ask(*stack_, tasks, std::move(endpoint), "POST", body);
+    if (!answer) co_return answer.error();
+    co_return keep_answer(answer->body, *target);
+  }
+
+  // Not on Google's machines there is nobody at this address: a second decides.
+  awaitable<result<void>> by_metadata(scope& tasks) {
+    const std::string& set = stack_->options().variable("GCE_METADATA_HOST");
+    auto target = parse_url(
+        fmt::format("http://{}/computeMetadata/v1/instance/service-accounts/default/token",
+                    set.empty() ? "169.254.169.254" : set));
+    if (!target) co_return target.error();
+    http_object endpoint(*target);
+    endpoint.fields = {{"Metadata-Flavor", "Google"}};
+    const auto answer = co_await until(
+        stack_->time(), stack_->time().now() + std::chrono::seconds(1),
+        ask(*stack_, tasks, std::move(endpoint)), error(errc::timed_out, "no metadata server"));
+    if (answer) co_return keep_answer(answer->body, *target);
+    keep("", 3600);
+    co_return result<void>();
+  }
+
+  result<void> keep_answer(const std::string& body, const url& from) {
+    const auto json = nlohmann::json::parse(body, nullptr, false);
+    const std::string token = json.is_object() ? text_of(json, "access_token") : "";
+    if (token.empty()) {
+      return error(errc::protocol, "the token endpoint gave no token").at(to_string(from));
+    }
+    keep(token, json.value("expires_in", std::int64_t{3600}));
+    return {};
+  }
+
+  void keep(std::string token, std::int64_t seconds) {
+    token_ = std::move(token);
+    ends_ = stack_->time().unix_seconds() + seconds;
+    renew_at_ = ends_ - std::min(renewed_before_s, seconds / 2);
+  }
+
+  std::shared_ptr<http_stack> stack_;
+  std::string token_;
+  std::int64_t renew_at_ = 0;
+  std::int64_t ends_ = 0;
+};
+
+class google final : public object_store {
+ public:
+  explicit google(std::shared_ptr<http_stack> stack)
+      : stack_(std::move(stack)), signer_(std::make_shared<google_signer>(stack_)) {}
+
+  result<http_object> locate(const url& where) override {
+    auto found = bucket(where);
+    if (found) found->target.path += uri_encoded(key_of(where), true);
+    return found;
+  }
+
+  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+    auto where = bucket(prefix);
+    if (!where) co_return where.error();
+    co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
+  }
+
+ private:
+  result<http_object> bucket(const url& where) {
+    std::string endpoint = stack_->options().variable("STORAGE_EMULATOR_HOST");
+    if (endpoint.empty()) endpoint = "https://storage.googleapis.com";
+    if (endpoint.find("://") == std::string::npos) endpoint.insert(0, "http://");
+    auto target = parse_endpoint(endpoint, "STORAGE_EMULATOR_HOST");
+    if (!target) return target.error();
+    target->path += "/" + where.host + "/";
+    http_object found(std::move(*target));
+    if (!stack_->options().s3_unsigned) found.secrets = signer_;
+    return found;
+  }
+
+  std::shared_ptr<http_stack> stack_;
+  std::shared_ptr<google_signer> signer_;
+};
+
+}  // namespace
+
+std::shared_ptr<object_store> google_store(std::shared_ptr<http_stack> stack) {
+  return std::make_shared<google>(std::move(stack));
+}
+
+}  // namespace millrace

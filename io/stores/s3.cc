@@ -1,0 +1,91 @@
+#include <fmt/format.h>
+
+#include "io/stores/aws_credentials.h"
+#include "io/stores/store.h"
+
+namespace millrace {
+namespace {
+
+class s3_signer final : public request_signer {
+ public:
+  explicit s3_signer(std::shared_ptr<http_stack> stack) : stack_(stack), chain_(std::move(stack)) {}
+
+  awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) override {
+    const auto keys = co_await chain_.keys(tasks);
+    if (!keys) co_return keys.error();
+    co_return sigv4_fields(
+        what, *keys,
+        {.region = region(), .service = "s3", .unix_seconds = stack_->time().unix_seconds()});
+  }
+  bool refused() override { return chain_.forget(); }
+  const std::string& region() {
+    if (region_.empty()) region_ = chain_.region();
+    return region_;
+  }
+
+ private:
+  std::shared_ptr<http_stack> stack_;
+  aws_credential_chain chain_;
+  std::string region_;
+};
+
+class s3 final : public object_store {
+ public:
+  explicit s3(std::shared_ptr<http_stack> stack)
+      : stack_(std::move(stack)), signer_(std::make_shared<s3_signer>(stack_)) {}
+
+  result<http_object> locate(const url& where) override {
+    auto found = bucket(where);
+    if (!found) return found;
+    // "?versionId=..." asks for one version.
+    const std::string key = key_of(where);
+    const auto version = key.find("?versionId=");
+    found->target.path += uri_encoded(key.substr(0, version), true);
+    if (version != std::string::npos) found->target.path += key.substr(version);
+    found->fields.push_back({"x-amz-checksum-mode", "ENABLED"});
+    return found;
+  }
+
+  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+    auto where = bucket(prefix);
+    if (!where) co_return where.error();
+    co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
+  }
+
+ private:
+  // The bucket's own URL, with a '/' at its end.
+  result<http_object> bucket(const url& where) {
+    const http_options& o = stack_->options();
+    std::string endpoint = o.variable("AWS_ENDPOINT_URL_S3");
+    if (endpoint.empty()) endpoint = o.variable("AWS_ENDPOINT_URL");
+    const bool is_aws = endpoint.empty();
+    if (is_aws) endpoint = fmt::format("https://s3.{}.amazonaws.com", signer_->region());
+    auto target = parse_endpoint(endpoint, "AWS_ENDPOINT_URL");
+    if (!target) return target.error();
+    // A certificate for *.s3... does not cover a bucket with dots in its name.
+    const bool in_path =
+        o.s3_path_style.value_or(!is_aws || where.host.find('.') != std::string::npos);
+    if (in_path) {
+      target->path += "/" + where.host + "/";
+    } else {
+      target->host = where.host + "." + target->host;
+      target->path += "/";
+    }
+    http_object found(std::move(*target));
+    if (!o.s3_unsigned) found.secrets = signer_;
+    if (is_aws) found.trusted_hosts = ".amazonaws.com";
+    if (o.s3_requester_pays) found.fields.push_back({"x-amz-request-payer", "requester"});
+    return found;
+  }
+
+  std::shared_ptr<http_stack> stack_;
+  std::shared_ptr<s3_signer> signer_;
+};
+
+}  // namespace
+
+std::shared_ptr<object_store> s3_store(std::shared_ptr<http_stack> stack) {
+  return std::make_shared<s3>(std::move(stack));
+}
+
+}  // namespace millrace

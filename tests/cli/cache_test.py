@@ -1,0 +1,145 @@
+"""The cache of fetched objects, as users and other processes meet it."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.fault_server import FaultServer  # noqa: E402
+from tests.support.harness import Folder, cat, run, sha  # noqa: E402
+
+CONTENT = random.Random(7).randbytes(3_000_000)
+
+
+class Cache(unittest.TestCase):
+    def setUp(self):
+        self.folder = Folder()
+        self.path = self.folder.__enter__()
+        self.env = {"MILLRACE_CACHE": str(self.path / "cache"), "MILLRACE_CACHE_FREE": "0", "MILLRACE_HTTP_SPLIT": "off"}
+        self.addCleanup(self.folder.__exit__)
+
+    def gets(self, server):
+        return [r for r in server.requests() if r.get("method") == "GET"]
+
+    def entry(self):
+        return next(p for p in (self.path / "cache").iterdir() if len(p.name) == 64)
+
+    def test_the_second_time_nothing_is_fetched(self):
+        with FaultServer({"a.tar": CONTENT}) as server:
+            for _ in range(2):
+                self.assertEqual(sha(cat(f"{server.url}/plain/a.tar", env=self.env).stdout), sha(CONTENT))
+            self.assertEqual(len(self.gets(server)), 1)
+            url = f"{server.url}/plain/a.tar"
+        # The server is away: what was seen last serves.
+        done = cat(url, env=self.env)
+        self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
+        self.assertIn("reading what the cache has of it", done.stderr.decode())
+
+    def test_eight_processes_fetch_one_cold_shard_once(self):
+        with FaultServer({"a.tar": CONTENT}) as server:
+            url = f"{server.url}/slow/6000/a.tar"
+            readers = [subprocess.Popen([harness.BIN / "millrace", "cat", url], env=harness.CLEAN | self.env,
+                                        stdout=subprocess.PIPE) for _ in range(8)]
+            for reader in readers:
+                self.assertEqual(sha(reader.communicate(timeout=60)[0]), sha(CONTENT))
+            self.assertEqual(len(self.gets(server)), 1)
+
+    def test_a_flipped_byte_is_healed(self):
+        with FaultServer({"a.tar": CONTENT}) as server:
+            url = f"{server.url}/plain/a.tar"
+            cat(url, env=self.env)
+            with open(self.entry(), "r+b") as file:
+                file.seek(1_500_000)
+                byte = file.read(1)
+                file.seek(1_500_000)
+                file.write(bytes([byte[0] ^ 1]))
+            checked = run("millrace", "cache", "ls", env=self.env)
+            self.assertIn("/plain/a.tar", checked.stdout)
+            done = cat(url, env=self.env)
+            self.assertEqual(sha(done.stdout), sha(CONTENT))
+            self.assertIn("is damaged at byte 1048576", done.stderr.decode())
+            self.assertEqual(len(self.gets(server)), 2)
+            self.assertEqual(run("millrace", "cache", "verify", env=self.env).returncode, 0)
+
+    def test_kill_9_while_it_fills(self):
+        chance = random.Random(3)
+        with FaultServer({"a.tar": CONTENT}) as server:
+            url = f"{server.url}/slow/20000/a.tar"
+            for _ in range(int(os.environ.get("MILLRACE_TEST_KILLS", "20"))):
+                reader = subprocess.Popen([harness.BIN / "millrace", "cat", url], env=harness.CLEAN | self.env,
+                                          stdout=subprocess.PIPE)
+                got = reader.stdout.read(chance.randrange(1, 1_500_000))
+                reader.send_signal(signal.SIGKILL)
+                got += reader.stdout.read()
+                reader.wait()
+                reader.stdout.close()
+                self.assertTrue(CONTENT.startswith(got))
+                if any(len(p.name) == 64 for p in (self.path / "cache").iterdir()):
+                    run("millrace", "cache", "clean", "--all", env=self.env)
+            self.assertEqual(sha(cat(url, env=self.env).stdout), sha(CONTENT))
+            self.assertEqual(run("millrace", "cache", "verify", env=self.env).returncode, 0)
+
+    @unittest.skipUnless(os.getuid() == 0, "mounting a small disk needs root")
+    def test_a_full_disk_and_a_read_only_one_are_streamed_past(self):
+        with FaultServer({"a.tar": CONTENT}) as server:
+            small = self.path / "small"
+            small.mkdir()
+            for options, notices in ("size=2m", 0), ("size=20m,ro", 1), ("size=20m,nr_inodes=3", 1):
+                subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", small], check=True)
+                try:
+                    done = cat(f"{server.url}/plain/a.tar", env=self.env | {"MILLRACE_CACHE": str(small / "c")})
+                    self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
+                    self.assertEqual(done.stderr.decode().count("reading goes on without a cache"), notices, done.stderr)
+                    self.assertFalse(list(small.glob("c/*.part")))
+                finally:
+                    subprocess.run(["umount", small], check=True)
+
+    def test_an_object_larger_than_the_cache_is_streamed_and_drives_nobody_out(self):
+        with FaultServer({"a.tar": CONTENT[:1_000_000], "b.tar": CONTENT}) as server:
+            env = self.env | {"MILLRACE_CACHE_SIZE": "2M"}
+            for name, content in ("a", CONTENT[:1_000_000]), ("b", CONTENT):
+                self.assertEqual(sha(cat(f"{server.url}/plain/{name}.tar", env=env).stdout), sha(content))
+            found = json.loads(run("millrace", "cache", "ls", "--json", env=env).stdout)
+            self.assertEqual([e["url"][-5:] for e in found["entries"]], ["a.tar"])
+
+    def test_two_urls_with_one_base_name(self):
+        with FaultServer({"a.tar": CONTENT}) as one, FaultServer({"a.tar": CONTENT[::-1]}) as two:
+            for _ in range(2):
+                self.assertEqual(sha(cat(f"{one.url}/plain/a.tar", env=self.env).stdout), sha(CONTENT))
+                self.assertEqual(sha(cat(f"{two.url}/plain/a.tar", env=self.env).stdout), sha(CONTENT[::-1]))
+
+    def test_what_was_used_least_recently_goes_first(self):
+        names = {f"{c}.tar": CONTENT for c in "abcd"}
+        with FaultServer(names) as server:
+            env = self.env | {"MILLRACE_CACHE_SIZE": "10M"}
+            for c in "abcd":
+                cat(f"{server.url}/plain/{c}.tar", env=env)
+            found = json.loads(run("millrace", "cache", "ls", "--json", env=env).stdout)
+            self.assertEqual(sorted(e["url"][-5:] for e in found["entries"]), ["b.tar", "c.tar", "d.tar"])
+
+    def test_files_of_named_folders_are_cached_as_well(self):
+        far = self.path / "far"
+        far.mkdir()
+        (far / "a.tar").write_bytes(CONTENT)
+        env = self.env | {"MILLRACE_CACHE_PATHS": f"{far}/"}
+        self.assertEqual(sha(cat(far / "a.tar", env=env).stdout), sha(CONTENT))
+        self.assertEqual(self.entry().stat().st_uid, os.getuid())
+        (far / "a.tar").write_bytes(CONTENT[::-1])
+        self.assertEqual(sha(cat(far / "a.tar", env=env).stdout), sha(CONTENT[::-1]))
+
+    def test_a_folder_that_is_a_link_or_anothers_is_not_used(self):
+        (self.path / "link").symlink_to("/tmp")
+        with FaultServer({"a.tar": CONTENT}) as server:
+            done = cat(f"{server.url}/plain/a.tar", env=self.env | {"MILLRACE_CACHE": str(self.path / "link")})
+            self.assertEqual(sha(done.stdout), sha(CONTENT))
+            self.assertIn("not a folder", done.stderr.decode())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,421 @@
+"""TLS, proxies, secrets, stores and `pipe:`, as users meet them."""
+
+import http.server
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import unittest
+import xml.sax.saxutils
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.fault_server import FaultServer  # noqa: E402
+from tests.support.harness import Folder, Nginx, cat, run, sha  # noqa: E402
+
+CONTENT = random.Random(7).randbytes(3_000_000)
+CANARY = "canary7c3f"
+
+
+def certificate(folder, name, subject="localhost", days="30", issuer=None, extra=()):
+    """A key and a certificate; self-signed without an issuer."""
+    key, cert, request = (folder / f"{name}.{end}" for end in ("key", "pem", "csr"))
+    def openssl(*command):
+        subprocess.run(["openssl", *map(str, command)], check=True, capture_output=True)
+    names = f"subjectAltName=DNS:{subject}" + (",IP:127.0.0.1" if subject == "localhost" else "")
+    if issuer is None:
+        openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", days, "-keyout", key, "-out", cert, "-subj",
+                f"/CN={subject}", "-addext", names, *extra)
+        return cert, key
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={subject}")
+    (folder / "ext").write_text(names)
+    if days == "past":  # `openssl x509` of OpenSSL 3.0 cannot date back
+        (folder / "index").write_text("")
+        (folder / "serial").write_text("01")
+        (folder / "ca.cnf").write_text(
+            f"[ca]\ndefault_ca=c\n[c]\ndatabase={folder}/index\nserial={folder}/serial\nnew_certs_dir={folder}\n"
+            "default_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n")
+        openssl("ca", "-batch", "-config", folder / "ca.cnf", "-cert", issuer[0], "-keyfile", issuer[1], "-in", request,
+                "-out", cert, "-startdate", "20200101000000Z", "-enddate", "20200201000000Z", "-extfile", folder / "ext",
+                "-notext")
+    else:
+        openssl("x509", "-req", "-in", request, "-CA", issuer[0], "-CAkey", issuer[1], "-CAcreateserial", "-out", cert,
+                "-days", days, "-extfile", folder / "ext")
+    return cert, key
+
+
+class Tls(unittest.TestCase):
+    def test_an_own_authority_and_the_four_messages(self):
+        with Folder() as folder:
+            authority = certificate(folder, "ca", "our authority", extra=("-addext", "keyUsage=keyCertSign"))
+            trusting = {"MILLRACE_CA_FILE": str(authority[0])}
+            good = certificate(folder, "good", issuer=authority)
+            cases = [("good", good, trusting, None),
+                     ("untrusted", good, {}, "is untrusted"),
+                     ("expired", certificate(folder, "old", days="past", issuer=authority), trusting, "has expired"),
+                     ("wrong host", certificate(folder, "other", "elsewhere.example", issuer=authority), trusting,
+                      "is for another host"),
+                     ("self-signed", certificate(folder, "self"), trusting, "is self-signed")]
+            for name, tls, env, message in cases:
+                with self.subTest(name), FaultServer({"a.tar": CONTENT}, tls=tls) as server:
+                    done = cat(f"{server.url}/plain/a.tar", env=env)
+                    if message is None:
+                        self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
+                        continue
+                    self.assertEqual(done.returncode, 4)
+                    self.assertIn("untrusted: the certificate", done.stderr.decode())
+                    self.assertIn(message, done.stderr.decode())
+                    self.assertEqual(done.stdout, b"")
+
+    def test_a_cut_without_goodbye_is_resumed_and_a_downgrade_refused(self):
+        with Folder() as folder:
+            tls = certificate(folder, "self")
+            with FaultServer({"a.tar": CONTENT}, tls=tls) as server:
+                env = {"MILLRACE_CA_FILE": str(tls[0])}
+                self.assertEqual(sha(cat(f"{server.url}/truncate/1000000/a.tar", env=env).stdout), sha(CONTENT))
+                done = cat(f"{server.url}/redirectdown/a.tar", env=env)
+                self.assertIn("from https to http", done.stderr.decode())
+
+    def test_a_client_certificate_is_shown(self):
+        with Folder() as folder:
+            tls = certificate(folder, "self")
+            mine = certificate(folder, "mine", "me")
+            (folder / "a.tar").write_bytes(CONTENT)
+            port = harness.free_port()
+            extra = (f"listen 127.0.0.1:{port} ssl; ssl_certificate {tls[0]}; ssl_certificate_key {tls[1]}; "
+                     f"ssl_client_certificate {mine[0]}; ssl_verify_client on;")
+            with Nginx(folder, folder, extra):
+                env = {"MILLRACE_CA_FILE": str(tls[0])}
+                self.assertEqual(cat(f"https://127.0.0.1:{port}/a.tar", env=env).returncode, 4)
+                env |= {"MILLRACE_CLIENT_CERT": str(mine[0]), "MILLRACE_CLIENT_KEY": str(mine[1])}
+                self.assertEqual(sha(cat(f"https://127.0.0.1:{port}/a.tar", env=env).stdout), sha(CONTENT))
+
+
+@unittest.skipUnless(shutil.which("tinyproxy"), "no tinyproxy: ./setup --peers installs it")
+class Proxy(unittest.TestCase):
+    def test_http_and_https_by_a_real_proxy(self):
+        with Folder() as folder:
+            port = harness.free_port()
+            log = folder / "log"
+            (folder / "conf").write_text(f"Port {port}\nListen 127.0.0.1\nTimeout 60\nLogFile \"{log}\"\nLogLevel Info\n"
+                                         f"PidFile \"{folder}/pid\"\nMaxClients 50\nBasicAuth us {CANARY}\n")
+            proxy = subprocess.Popen(["tinyproxy", "-d", "-c", folder / "conf"], stdout=subprocess.DEVNULL)
+            try:
+                harness.wait_until(lambda: log.exists() and "Accepting" in log.read_text() or
+                                   log.exists() and "listen" in log.read_text().lower(), 20)
+                tls = certificate(folder, "self")
+                by = f"http://us:{CANARY}@127.0.0.1:{port}"
+                env = {"http_proxy": by, "https_proxy": by, "MILLRACE_CA_FILE": str(tls[0])}
+                for encrypted in (None, tls):
+                    with FaultServer({"a.tar": CONTENT}, tls=encrypted) as server:
+                        done = cat(f"{server.url}/truncate/1000000/a.tar", env=env)
+                        self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
+                        seen = log.read_text()
+                        self.assertIn(f"127.0.0.1:{server.port}", seen)
+                        direct = cat(f"{server.url}/plain/a.tar", env=env | {"no_proxy": "127.0.0.1"})
+                        self.assertEqual(sha(direct.stdout), sha(CONTENT))
+                done = cat(f"{server.url}/plain/a.tar", env=env | {"https_proxy": f"http://us:wrong@127.0.0.1:{port}"})
+                self.assertIn("not_allowed: the proxy", done.stderr.decode())
+            finally:
+                proxy.kill()
+                proxy.wait()
+
+
+class Secrets(unittest.TestCase):
+    def test_netrc_tokens_and_urls_show_who_asks_and_stay_at_home(self):
+        import base64
+        basic = "Basic " + base64.b64encode(f"us:{CANARY}".encode()).decode()
+        with Folder() as folder, FaultServer({"a.tar": CONTENT}) as server:
+            (folder / "netrc").write_text(f"machine 127.0.0.1 login us password {CANARY}\n")
+            (folder / "token").write_text(CANARY + "\n")
+            here = f"127.0.0.1:{server.port}"
+            cases = [(f"http://{here}", basic, {"MILLRACE_NETRC": str(folder / "netrc")}),
+                     (f"http://us:{CANARY}@{here}", basic, {}),
+                     (f"http://{here}", f"Bearer {CANARY}", {"MILLRACE_HTTP_TOKENS": f"127.0.0.1={folder}/token"}),
+                     (f"http://{here}", CANARY, {"MILLRACE_HTTP_HEADERS": f"Authorization: {CANARY}"})]
+            for base, expected, env in cases:
+                with self.subTest(expected=expected):
+                    server.authorization = expected
+                    env = env | {"MILLRACE_LOG": "debug", "MILLRACE_CACHE": str(folder / "cache")}
+                    done = cat(f"{base}/needauth/a.tar", env=env)
+                    self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
+                    # Another host by name: nothing of it goes there.
+                    server.log.clear()
+                    again = cat(f"{base}/redirectother/a.tar", env=env)
+                    self.assertEqual(sha(again.stdout), sha(CONTENT), again.stderr)
+                    seen = [r for r in server.requests("/plain/") if "method" in r]
+                    self.assertTrue(seen)
+                    self.assertTrue(all(CANARY not in r["head"] and r["authorization"] is None for r in seen))
+                    failed = cat(f"{base}/404/9/a.tar?token={CANARY}", env=env)
+                    self.assertIn("not_found", failed.stderr.decode())
+                    for out in (done, again, failed):
+                        self.assertNotIn(CANARY, out.stderr.decode())
+            found = subprocess.run(["grep", "-ra", CANARY, folder / "cache"], capture_output=True, text=True)
+            self.assertEqual(found.stdout, "")
+            self.assertFalse([p for p in (folder / "cache").iterdir() if CANARY in p.name])
+
+    def test_a_token_that_is_written_anew_is_read_anew(self):
+        with Folder() as folder, FaultServer({"a.tar": CONTENT, "b.tar": CONTENT}) as server:
+            (folder / "token").write_text("one")
+            server.authorization = "Bearer two"
+            env = {"MILLRACE_HTTP_TOKENS": f"127.0.0.1={folder}/token"}
+            self.assertIn("not_allowed", cat(f"{server.url}/needauth/a.tar", env=env).stderr.decode())
+            (folder / "token").write_text("two")
+            self.assertEqual(cat(f"{server.url}/needauth/a.tar", env=env).returncode, 0)
+
+
+class UnixSocket(unittest.TestCase):
+    def test_a_server_behind_a_socket(self):
+        with Folder() as folder:
+            (folder / "a.tar").write_bytes(CONTENT)
+            with Nginx(folder, folder, f"listen unix:{folder}/x.sock;"):
+                name = str(folder / "x.sock").replace("/", "%2F")
+                self.assertEqual(sha(cat(f"http+unix://{name}/a.tar").stdout), sha(CONTENT))
+
+
+class Pipe(unittest.TestCase):
+    def test_only_where_allowed_and_the_native_url_is_told(self):
+        done = cat("pipe:curl -s -L http://h/a.tar")
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("use http://h/a.tar", done.stderr.decode())
+        with Folder() as folder:
+            (folder / "a").write_bytes(CONTENT)
+            done = cat("--allow-pipe", f"pipe:cat {folder}/a")
+            self.assertEqual(sha(done.stdout), sha(CONTENT))
+            self.assertIn("gives the same bytes without a process", done.stderr.decode())
+
+    def test_a_command_that_fails_after_all_its_bytes(self):
+        done = cat("pipe:echo hello; echo 'no such bucket' >&2; exit 3", env={"MILLRACE_ALLOW_PIPE": "1"})
+        self.assertEqual((done.returncode, done.stdout), (4, b"hello\n"))
+        self.assertIn("status 3, saying 'no such bucket'", done.stderr.decode())
+
+    def test_a_command_that_hangs_and_its_children_are_killed(self):
+        mark = f"10{os.getpid()}"
+        done = cat("--allow-pipe", f"pipe:sleep {mark} & sleep {mark}", env={"MILLRACE_READ_TIMEOUT": "0.3"})
+        self.assertIn("timed_out: the command writes nothing", done.stderr.decode())
+        self.assertEqual(subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout, b"")
+
+    def test_it_is_killed_when_its_reader_has_seen_enough(self):
+        mark = f"11{os.getpid()}"
+        command = f"pipe:yes; sleep {mark}"
+        reader = subprocess.Popen(f"'{harness.BIN}/millrace' cat --allow-pipe '{command}' | head -c 100", shell=True,
+                                  env=harness.CLEAN, stdout=subprocess.DEVNULL)
+        self.assertEqual(reader.wait(30), 0)
+        harness.wait_until(lambda: subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout == b"", 20)
+
+
+class StoreServer(http.server.BaseHTTPRequestHandler):
+    """What stores answer, as far as their documents say; the class is made anew for each test."""
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16  # head and body in one piece
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.seen.append((self.path, dict(self.headers)))
+        status, fields, body = self.server.answer(self)
+        self.send_response(status)
+        for name, value in fields.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", len(body))
+        self.end_headers()
+        self.wfile.write(body)
+        self.wfile.flush()
+
+    do_POST = do_PUT = do_GET
+
+    def log_message(self, *_):
+        pass
+
+
+class Serving:
+    def __init__(self, answer):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StoreServer)
+        self.server.answer, self.server.seen = answer, []
+        self.seen = self.server.seen
+        self.host = f"127.0.0.1:{self.server.server_address[1]}"
+        self.url = f"http://{self.host}"
+        self.thread = threading.Thread(target=self.server.serve_forever)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+class Stores(unittest.TestCase):
+    def test_credentials_that_end_in_mid_run_are_renewed(self):
+        issued = []
+
+        def answer(request):
+            if request.path == "/credentials":
+                issued.append(f"AKIA{len(issued)}")
+                ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+                return 200, {}, json.dumps({"AccessKeyId": issued[-1], "SecretAccessKey": "s", "Token": "t",
+                                            "Expiration": ends}).encode()
+            # The first pair of keys is refused from its second use on.
+            used = [h for p, h in request.server.seen if "AKIA0" in h.get("Authorization", "")]
+            if "AKIA0" in request.headers.get("Authorization", "") and len(used) > 1:
+                return 400, {}, b"<Error><Code>ExpiredToken</Code></Error>"
+            return 200, {"ETag": '"1"'}, CONTENT[:1000]
+
+        with Serving(answer) as store:
+            env = {"AWS_ENDPOINT_URL": store.url, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{store.url}/credentials",
+                   "HOME": "/nonexistent"}
+            done = cat("s3://bucket/{0..3}.tar", env=env)
+            self.assertEqual(done.stdout, CONTENT[:1000] * 4, done.stderr)
+            self.assertEqual(len(issued), 2)
+
+    def test_a_token_endpoint_that_redirects_elsewhere_is_not_followed_with_the_token(self):
+        def answer(request):
+            return 307, {"Location": f"http://localhost:{request.server.server_address[1]}/elsewhere"}, b""
+
+        with Folder() as folder, Serving(answer) as store:
+            (folder / "token").write_text(CANARY)
+            done = cat("s3://bucket/a.tar", env={
+                "AWS_ENDPOINT_URL": store.url, "AWS_ENDPOINT_URL_STS": store.url, "AWS_ROLE_ARN": "arn:x",
+                "AWS_WEB_IDENTITY_TOKEN_FILE": str(folder / "token"), "HOME": "/nonexistent"})
+            self.assertIn("is not followed with a body", done.stderr.decode())
+            self.assertEqual([path for path, _ in store.seen], ["/"])
+
+    def test_google_by_a_service_account(self):
+        with Folder() as folder:
+            key = subprocess.run(["openssl", "genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
+                                 check=True, capture_output=True, text=True).stdout
+
+            def answer(request):
+                if request.path == "/token":
+                    return 200, {}, json.dumps({"access_token": "tok", "expires_in": 3600}).encode()
+                if request.headers.get("Authorization") != "Bearer tok":
+                    return 401, {}, b""
+                if "list-type" in request.path:
+                    return 200, {}, b"<ListBucketResult><Contents><Key>d/a b.tar</Key></Contents></ListBucketResult>"
+                return 200, {"ETag": '"1"'}, request.path.encode()
+
+            with Serving(answer) as store:
+                (folder / "key.json").write_text(json.dumps({
+                    "type": "service_account", "client_email": "x@y", "private_key": key, "token_uri": f"{store.url}/token"}))
+                env = {"GOOGLE_APPLICATION_CREDENTIALS": str(folder / "key.json"), "STORAGE_EMULATOR_HOST": store.url}
+                done = cat("gs://bucket/d/*.tar", env=env)
+                self.assertEqual(done.stdout, b"/bucket/d/a%20b.tar", done.stderr)
+
+    def test_azure_by_shared_access_signature_and_by_key(self):
+        import base64
+        import hmac
+
+        def answer(request):
+            return 200, {"ETag": '"1"'}, request.path.encode()
+
+        with Serving(answer) as store:
+            env = {"AZURE_STORAGE_ACCOUNT": "acct", "AZURE_STORAGE_BLOB_ENDPOINT": f"{store.url}/acct",
+                   "HOME": "/nonexistent"}
+            done = cat("az://cont/a.tar", env=env | {"AZURE_STORAGE_SAS_TOKEN": "?sv=1&sig=abc"})
+            self.assertEqual(done.stdout, b"/acct/cont/a.tar?sv=1&sig=abc", done.stderr)
+            key = b"0123456789abcdef"
+            done = cat("az://cont/a.tar", env=env | {"AZURE_STORAGE_KEY": base64.b64encode(key).decode()})
+            _, headers = store.seen[-1]
+            text = ("GET\n\n\n\n\n\n\n\n\n\n\n" + headers.get("Range", "") + f"\nx-ms-date:{headers['x-ms-date']}\n"
+                    f"x-ms-version:{headers['x-ms-version']}\n/acct/acct/cont/a.tar")
+            right = base64.b64encode(hmac.new(key, text.encode(), "sha256").digest()).decode()
+            self.assertEqual(headers["Authorization"], f"SharedKey acct:{right}")
+
+    def test_aistore_redirects_to_the_target_that_has_the_object(self):
+        def answer(request):
+            if not request.path.startswith("/v1/objects"):
+                return 404, {}, b""
+            if "target=" not in request.path:
+                where = f"http://localhost:{request.server.server_address[1]}{request.path}&target=1"
+                return 307, {"Location": where}, b""
+            if request.headers.get("Authorization") != "Bearer tok":
+                return 401, {}, b""
+            return 200, {"ETag": '"1"'}, request.path.encode()
+
+        with Serving(answer) as store:
+            env = {"AIS_ENDPOINT": store.url, "AIS_AUTHN_TOKEN": "tok"}
+            done = cat("ais://bck/a.tar?archpath=x/y.jpg", env=env)
+            self.assertEqual(done.stdout, b"/v1/objects/bck/a.tar?provider=ais&archpath=x/y.jpg&target=1", done.stderr)
+
+    def test_hugging_face_files_and_listings(self):
+        def answer(request):
+            if request.headers.get("Authorization") != "Bearer tok":
+                return 401, {}, b""
+            if request.path.startswith("/api/"):
+                if "cursor" not in request.path:
+                    return 200, {"Link": f'<{request.path.split("?")[0]}?cursor=2>; rel="next"'.replace(
+                        "</", f"<http://{request.headers['Host']}/")}, json.dumps(
+                        [{"type": "file", "path": "data/a.tar"}, {"type": "directory", "path": "data/x"}]).encode()
+                return 200, {}, json.dumps([{"type": "file", "path": "data/b.tar"}]).encode()
+            return 200, {"ETag": '"1"'}, (request.path + "\n").encode()
+
+        with Serving(answer) as store:
+            done = cat("hf://datasets/me/it@v1/data/*.tar", env={"HF_ENDPOINT": store.url, "HF_TOKEN": "tok"})
+            self.assertEqual(done.stdout.decode().split(), ["/datasets/me/it/resolve/v1/data/a.tar",
+                                                            "/datasets/me/it/resolve/v1/data/b.tar"], done.stderr)
+
+    def test_a_listing_of_ten_thousand_keys(self):
+        keys = [f"train/{i:06}<&>.tar" for i in range(10_000)]
+
+        def answer(request):
+            if "list-type=2" not in request.path:
+                return 200, {"ETag": '"1"'}, b"x"
+            start = int(request.path.partition("continuation-token=")[2] or 0)
+            page = "".join(f"<Contents><Key>{xml.sax.saxutils.escape(k)}</Key></Contents>" for k in keys[start:start + 1000])
+            more = f"<NextContinuationToken>{start + 1000}</NextContinuationToken>" if start + 1000 < len(keys) else ""
+            return 200, {}, f"<ListBucketResult>{page}{more}</ListBucketResult>".encode()
+
+        with Serving(answer) as store:
+            env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+            done = run("millrace", "bench", "http", "s3://bucket/train/", "--once", "--json", env=env)
+            self.assertEqual(json.loads(done.stdout)["objects"], 10_000, done.stderr)
+
+
+class Moto(unittest.TestCase):
+    """A real S3 server, with real signatures: where ./setup --peers has installed it."""
+
+    def test_signed_requests_listings_and_odd_keys(self):
+        server = harness.ROOT / "build/venv/bin/moto_server"
+        if not server.exists():
+            self.skipTest("no moto: ./setup --peers installs it")
+        port = harness.free_port()
+        # From the third request on it checks signatures.
+        process = subprocess.Popen([server, "-p", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            import socket
+
+            def answers():
+                try:
+                    socket.create_connection(("127.0.0.1", port), 1).close()
+                    return True
+                except OSError:
+                    return False
+            harness.wait_until(answers, 60)
+            fill = ("import boto3, sys\ns = boto3.client('s3', endpoint_url=sys.argv[1], region_name='us-east-1', "
+                    "aws_access_key_id='a', aws_secret_access_key='b')\ns.create_bucket(Bucket='bucket')\n"
+                    "for k in ('t/a.tar', 't/b c+ü.tar', 't/sub/d.tar', 'u/e.tar'): "
+                    "s.put_object(Bucket='bucket', Key=k, Body=(k + '\\n').encode() * 100000)\n")
+            subprocess.run([harness.VENV_PYTHON, "-c", fill, f"http://127.0.0.1:{port}"], check=True, env=harness.CLEAN)
+            env = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+            for spec, keys in (("s3://bucket/t/*.tar", ["t/a.tar", "t/b c+ü.tar"]),
+                               ("s3://bucket/t/", ["t/a.tar", "t/b c+ü.tar", "t/sub/d.tar"]),
+                               ("s3://bucket/t/b c+ü.tar", ["t/b c+ü.tar"])):
+                done = cat(spec, env=env | {"MILLRACE_HTTP_PART": "256K", "MILLRACE_HTTP_SPLIT": "3"})
+                expected = b"".join((k + "\n").encode() * 100000 for k in keys)
+                self.assertEqual(sha(done.stdout), sha(expected), done.stderr)
+            done = cat("s3://bucket/none.tar", env=env)
+            self.assertIn("404 (NoSuchKey)", done.stderr.decode())
+        finally:
+            process.kill()
+            process.wait()
+
+
+if __name__ == "__main__":
+    unittest.main()

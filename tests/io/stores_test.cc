@@ -1,0 +1,223 @@
+#include <gtest/gtest.h>
+
+#include "io/cache/cache_folder.h"
+#include "io/pipe_source.h"
+#include "io/shard_urls.h"
+#include "io/stores/aws_credentials.h"
+#include "io/stores/listing.h"
+#include "io/stores/sigv4.h"
+#include "io/stores/store.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+// "Signature Calculations for the Authorization Header", Amazon S3 API Reference: its keys and
+// examples.
+const aws_keys s3_example{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
+constexpr std::int64_t s3_example_time = 1369353600;  // 2013-05-24T00:00:00Z
+
+std::string signature(const http_request& what, const aws_keys& keys, const sigv4_scope& scope) {
+  const std::string field = *find_field(sigv4_fields(what, keys, scope), "authorization");
+  return field.substr(field.find("Signature=") + 10);
+}
+
+http_request get(const std::string& target, http_fields fields = {}) {
+  http_request what;
+  what.target = parse_url(target).value();
+  what.fields = std::move(fields);
+  return what;
+}
+
+TEST(SigV4, TheExamplesOfTheS3Reference) {
+  const sigv4_scope scope{"us-east-1", "s3", s3_example_time};
+  const std::string base = "https://examplebucket.s3.amazonaws.com/";
+  EXPECT_EQ(signature(get(base + "test.txt", {{"Range", "bytes=0-9"}}), s3_example, scope),
+            "f0e8bdb87c964420e857bd35b5d6ed310bd44f0170aba48dd91039c6036bdb41");
+  EXPECT_EQ(signature(get(base + "?lifecycle"), s3_example, scope),
+            "fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543");
+  EXPECT_EQ(signature(get(base + "?max-keys=2&prefix=J"), s3_example, scope),
+            "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7");
+}
+
+TEST(SigV4, TheTestSuitesGetVanilla) {
+  const aws_keys keys{"AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", ""};
+  const sigv4_scope scope{"us-east-1", "service", 1440938160};  // 2015-08-30T12:36:00Z
+  EXPECT_EQ(signature(get("https://example.amazonaws.com/"), keys, scope),
+            "5fa00fa31553b73ebf1942676e86291e8372ff2a2260956d9b8aae1d763fbf31");
+  EXPECT_EQ(
+      signature(get("https://example.amazonaws.com/?Param2=value2&Param1=value1"), keys, scope),
+      "b97d918cfa904a5beff61c982a1b6f458b799221646efd99d3219ec94cdf2500");
+}
+
+TEST(SigV4, ASessionsTokenIsSigned) {
+  aws_keys keys = s3_example;
+  keys.session_token = "token";
+  const auto fields =
+      sigv4_fields(get("https://b.s3.amazonaws.com/k"), keys, {"us-east-1", "s3", s3_example_time});
+  EXPECT_EQ(find_field(fields, "x-amz-security-token"), "token");
+  EXPECT_NE(find_field(fields, "authorization")->find(";x-amz-security-token"), std::string::npos);
+}
+
+TEST(SigV4, EncodesWhatUrlsReserve) {
+  EXPECT_EQ(uri_encoded("a b/ü+~", true), "a%20b/%C3%BC%2B~");
+  EXPECT_EQ(uri_encoded("a/b", false), "a%2Fb");
+}
+
+TEST(AwsProfiles, SectionsAndComments) {
+  const auto profiles = parse_profiles(
+      "# c\n[default]\naws_access_key_id = A\nregion=eu-west-1 \n[profile x]\nAWS_ACCESS_KEY_ID=B\n"
+      "s3 =\n  addressing_style = path\n");
+  EXPECT_EQ(profiles.at("default").at("aws_access_key_id"), "A");
+  EXPECT_EQ(profiles.at("default").at("region"), "eu-west-1");
+  EXPECT_EQ(profiles.at("x").at("aws_access_key_id"), "B");
+  EXPECT_EQ(profiles.at("x").count("addressing_style"), 0U);
+}
+
+TEST(AwsCredentials, TimesAreUtc) {
+  EXPECT_EQ(parse_utc("2013-05-24T00:00:00Z"), s3_example_time);
+  EXPECT_FALSE(parse_utc("tomorrow"));
+}
+
+TEST(Listing, PagesOfS3AndAzure) {
+  const auto s3 = parse_s3_listing(
+      "<?xml version=\"1.0\"?><ListBucketResult><Contents><Key>a&amp;b</Key></Contents>"
+      "<Contents><Key>c</Key></Contents><NextContinuationToken>t</NextContinuationToken>"
+      "</ListBucketResult>");
+  EXPECT_EQ(s3->keys, (std::vector<std::string>{"a&b", "c"}));
+  EXPECT_EQ(s3->next, "t");
+  const auto azure = parse_azure_listing(
+      "\xef\xbb\xbf<?xml version=\"1.0\"?><EnumerationResults><Blobs><Blob><Name>x</Name></Blob>"
+      "</Blobs><NextMarker>m</NextMarker></EnumerationResults>");
+  EXPECT_EQ(azure->keys, std::vector<std::string>{"x"});
+  EXPECT_EQ(azure->next, "m");
+  EXPECT_FALSE(parse_s3_listing("<html>"));
+  EXPECT_FALSE(parse_azure_listing(""));
+}
+
+TEST(Listing, IsForStoresAlone) {
+  EXPECT_TRUE(is_listing("s3://b/p/"));
+  EXPECT_TRUE(is_listing("gs://b/p-*.tar"));
+  EXPECT_FALSE(is_listing("s3://b/p"));
+  EXPECT_FALSE(is_listing("http://h/p/"));
+  EXPECT_FALSE(is_listing("/p/*"));
+}
+
+TEST(Listing, Patterns) {
+  EXPECT_TRUE(matches_pattern("s3://b/a-12.tar", "s3://b/a-*.tar"));
+  EXPECT_TRUE(matches_pattern("abcbc", "a*bc"));
+  EXPECT_TRUE(matches_pattern("a", "a*"));
+  EXPECT_FALSE(matches_pattern("s3://b/x/a.tar", "s3://b/*.tar"));
+  EXPECT_FALSE(matches_pattern("a.tar.gz", "*.tar"));
+}
+
+TEST(ShardUrls, BasesAreFilledOrPutInFront) {
+  EXPECT_EQ(with_base("http://h/d", "a.tar"), "http://h/d/a.tar");
+  EXPECT_EQ(with_base("http://h/d/", "a.tar"), "http://h/d/a.tar");
+  EXPECT_EQ(with_base("pipe:gsutil cat gs://b/%s", "a.tar"), "pipe:gsutil cat gs://b/a.tar");
+  EXPECT_EQ(with_base("http://h/{}?x=1", "a.tar"), "http://h/a.tar?x=1");
+  EXPECT_EQ(with_base("http://h/", "/abs/a.tar"), "/abs/a.tar");
+  EXPECT_EQ(with_base("http://h/", "s3://b/a.tar"), "s3://b/a.tar");
+  EXPECT_EQ(with_base("", "a.tar"), "a.tar");
+}
+
+TEST(ShardUrls, RewritingReplacesTheFirstBeginningThatFits) {
+  const auto rules = parse_rewrites("s3://b/=http://h/c/;s3://=/mnt/").value();
+  EXPECT_EQ(rewritten("s3://b/a.tar", rules), "http://h/c/a.tar");
+  EXPECT_EQ(rewritten("s3://d/a.tar", rules), "/mnt/d/a.tar");
+  EXPECT_EQ(rewritten("gs://b/a.tar", rules), "gs://b/a.tar");
+  EXPECT_FALSE(parse_rewrites("nothing"));
+}
+
+TEST(Pipe, NativeUrlsOfTheCommandsThatPeopleUse) {
+  EXPECT_EQ(native_url("curl -s -L http://h/a.tar"), "http://h/a.tar");
+  EXPECT_EQ(native_url("curl -s 'https://h/a.tar?x=1'"), "https://h/a.tar?x=1");
+  EXPECT_EQ(native_url("gsutil cat gs://b/a.tar"), "gs://b/a.tar");
+  EXPECT_EQ(native_url("aws s3 cp s3://b/a.tar -"), "s3://b/a.tar");
+  EXPECT_EQ(native_url("az storage blob download -c c -n d/a.tar -f /dev/stdout"),
+            "az://c/d/a.tar");
+  EXPECT_EQ(native_url("./fread /my/a.tar"), "/my/a.tar");
+  EXPECT_FALSE(native_url("curl -s http://h/a.tar.gz | gunzip"));
+  EXPECT_FALSE(native_url("zcat a.gz"));
+}
+
+TEST(Cache, NamesAreOfTheObjectAndItsVersionWhoeverAsks) {
+  const object_version v1{.total = 10, .etag = "\"1\"", .last_modified = {}};
+  const object_version v2{.total = 10, .etag = "\"2\"", .last_modified = {}};
+  EXPECT_EQ(cache_name("https://u:p@h/a?X-Amz-Signature=1&v=3", v1),
+            cache_name("https://h/a?v=3", v1));
+  EXPECT_NE(cache_name("https://h/a", v1), cache_name("https://h/a", v2));
+  EXPECT_NE(cache_name("https://h/x/a.tar", v1), cache_name("https://h/y/a.tar", v1));
+  EXPECT_EQ(canonical_url("s3://b/k"), "s3://b/k");
+  EXPECT_EQ(canonical_url("az://c/k?sig=s&sv=1"), "az://c/k");
+}
+
+class CacheFolder : public ::testing::Test {
+ protected:
+  std::unique_ptr<cache_writer> writer(std::uint64_t total = 3'000'000) {
+    auto made =
+        folder_.fill(name_, "http://h/a", {.total = total, .etag = "1", .last_modified = {}});
+    return made ? std::move(*made) : nullptr;
+  }
+  static std::span<const std::byte> part(const std::string& text, std::size_t from,
+                                         std::size_t size) {
+    return std::as_bytes(std::span(text)).subspan(from, size);
+  }
+  testing::temporary_folder temporary_;
+  cache_folder folder_{
+      {.folder = temporary_ / "cache", .most_bytes = 0, .least_free = 0, .paths = {}}};
+  std::string name_ = std::string(64, 'a');
+  std::string content_ = std::string(3'000'000, 'x');
+};
+
+TEST_F(CacheFolder, AnEntryIsThereWhenItIsCompleteAndNotBefore) {
+  ASSERT_TRUE(folder_.prepare());
+  auto w = writer();
+  ASSERT_TRUE(w->append(part(content_, 0, 3'000'000)));
+  EXPECT_FALSE(folder_.open(name_));
+  ASSERT_TRUE(w->finish());
+  const auto file = folder_.open(name_);
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->bytes(), 3'000'000U);
+  EXPECT_EQ(file->blocks(), 3U);
+}
+
+TEST_F(CacheFolder, TheWholeBlocksOfOneThatDiedAreUsedAgain) {
+  ASSERT_TRUE(folder_.prepare());
+  writer()->append(part(content_, 0, 2'500'000));
+  auto second = writer();
+  EXPECT_EQ(second->size(), 2U * cache_block_bytes);
+  EXPECT_FALSE(writer());  // one at a time
+  second->append(part(content_, second->size(), content_.size() - second->size()));
+  ASSERT_TRUE(second->finish());
+  EXPECT_TRUE(folder_.open(name_));
+}
+
+TEST_F(CacheFolder, ADamagedTailIsNoEntry) {
+  ASSERT_TRUE(folder_.prepare());
+  auto w = writer();
+  w->append(part(content_, 0, 3'000'000));
+  ASSERT_TRUE(w->finish());
+  ASSERT_EQ(truncate((folder_.options().folder + "/" + name_).c_str(), 3'000'010), 0);
+  EXPECT_FALSE(folder_.open(name_));
+  EXPECT_TRUE(folder_.entries().empty());  // removed
+}
+
+TEST_F(CacheFolder, WhatIsReadIsNotEvicted) {
+  ASSERT_TRUE(folder_.prepare());
+  for (const char c : {'a', 'b'}) {
+    name_ = std::string(64, c);
+    auto w = writer();
+    w->append(part(content_, 0, 3'000'000));
+    ASSERT_TRUE(w->finish());
+  }
+  const auto read = folder_.open(std::string(64, 'a'));
+  const cache_folder small(
+      {.folder = folder_.options().folder, .most_bytes = 1, .least_free = 0, .paths = {}});
+  EXPECT_GT(small.evict(0), 3'000'000U);
+  ASSERT_EQ(folder_.entries().size(), 1U);
+  EXPECT_EQ(folder_.entries()[0].name, std::string(64, 'a'));
+}
+
+}  // namespace
+}  // namespace millrace

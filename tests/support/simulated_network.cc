@@ -1,0 +1,121 @@
+#include "tests/support/simulated_network.h"
+
+#include <algorithm>
+#include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
+#include <cstring>
+#include <deque>
+#include <stdexcept>
+
+namespace millrace::testing {
+
+using time_point = time_source::time_point;
+
+awaitable<void> simulated_time::sleep_until(time_point when) {
+  condition awake(co_await asio::this_coro::executor);
+  const auto place = sleepers_.emplace(when, &awake);
+  bool woken = false;
+  while (now_ < when && !woken) {
+    co_await awake.wait();
+    woken = now_ < when;  // cancelled: the next await throws
+  }
+  sleepers_.erase(place);
+  co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+}
+
+void simulated_time::run_until(const std::function<bool()>& over, steady_clock::duration limit) {
+  const time_point end = now_ + limit;
+  while (!over()) {
+    context_.restart();
+    if (context_.poll() > 0) continue;
+    if (sleepers_.empty()) throw std::runtime_error("everything waits, and nobody wakes");
+    now_ = std::max(now_, sleepers_.begin()->first);
+    if (now_ > end) throw std::runtime_error("not within the simulated time");
+    for (const auto& [when, sleeper] : sleepers_) {
+      if (when <= now_) sleeper->notify_all();
+    }
+  }
+}
+
+namespace {
+
+class simulated_stream final : public byte_stream {
+ public:
+  simulated_stream(time_source& time, simulated_network::server answers)
+      : time_(time), answers_(std::move(answers)) {}
+
+  moved try_write(std::span<const std::byte> from) override {
+    request_.append(reinterpret_cast<const char*>(from.data()), from.size());
+    if (!request_.ends_with("\r\n\r\n")) return {from.size(), {}};
+    time_point at = time_.now();
+    for (sent& s : answers_(std::exchange(request_, {}))) {
+      at += s.after;
+      coming_.push_back({at, std::move(s)});
+    }
+    return {from.size(), {}};
+  }
+
+  moved try_read(std::span<std::byte> into) override {
+    if (coming_.empty() || coming_.front().at > time_.now()) return {0, asio::error::would_block};
+    sent& next = coming_.front().what;
+    if (!next.bytes.empty()) {
+      const std::size_t n = std::min(into.size(), next.bytes.size());
+      std::memcpy(into.data(), next.bytes.data(), n);
+      next.bytes.erase(0, n);
+      if (next.bytes.empty() && next.ends == sent::end::none) coming_.pop_front();
+      return {n, {}};
+    }
+    if (next.ends == sent::end::fin) return {0, asio::error::eof};
+    if (next.ends == sent::end::reset) return {0, asio::error::connection_reset};
+    coming_.pop_front();
+    return try_read(into);
+  }
+
+  awaitable<error_code> wait(direction which, time_point deadline) override {
+    if (which == direction::write) co_return error_code();
+    const time_point next = coming_.empty() ? time_point::max() : coming_.front().at;
+    co_await time_.sleep_until(std::min(next, deadline));
+    co_return next <= deadline ? error_code() : error_code(asio::error::timed_out);
+  }
+
+ private:
+  struct arrival {
+    time_point at;
+    sent what;
+  };
+  time_source& time_;
+  simulated_network::server answers_;
+  std::string request_;
+  std::deque<arrival> coming_;
+};
+
+}  // namespace
+
+awaitable<result<std::vector<address>>> simulated_network::resolve(std::string host,
+                                                                   std::string port) {
+  ++look_ups;
+  const auto found = names_.find(host);
+  if (found == names_.end()) {
+    co_return error(errc::connect_failed, "no such host: " + host).retryable();
+  }
+  std::vector<address> out;
+  for (const auto& ip : found->second) out.push_back({.ip = ip, .port = port, .path = {}});
+  co_return out;
+}
+
+awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(address where,
+                                                                           time_point deadline) {
+  co_await time_.sleep(std::chrono::milliseconds(1));
+  if (std::ranges::find(silent_, where.ip) != silent_.end()) {
+    co_await time_.sleep_until(deadline);
+    co_return error(errc::timed_out, "no connection to " + where.ip).retryable();
+  }
+  const auto found = servers_.find(where.ip);
+  if (found == servers_.end() || !found->second) {
+    co_return error(errc::connect_failed, "refused by " + where.ip).retryable();
+  }
+  ++connections;
+  co_return std::make_unique<simulated_stream>(time_, found->second);
+}
+
+}  // namespace millrace::testing

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/use_future.hpp>
+#include <functional>
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/scope.h"
+#include "io/http/transport.h"
+
+namespace millrace::testing {
+
+// Time that stands still while anything can run, and then jumps to who wakes first. One io_context,
+// run by this alone.
+class simulated_time final : public time_source {
+ public:
+  explicit simulated_time(asio::io_context& context) : context_(context) {}
+  time_point now() const override { return now_; }
+  std::int64_t unix_seconds() const override { return 1'700'000'000; }
+  awaitable<void> sleep_until(time_point when) override;
+
+  // Runs `work` to its end, at most `limit` of simulated time. Fails the test beyond that.
+  template <class T>
+  T run(awaitable<T> work, steady_clock::duration limit = std::chrono::hours(24)) {
+    auto done = asio::co_spawn(context_, std::move(work), asio::use_future);
+    run_until([&] { return done.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
+              limit);
+    return done.get();
+  }
+
+ private:
+  void run_until(const std::function<bool()>& over, steady_clock::duration limit);
+
+  asio::io_context& context_;
+  time_point now_{std::chrono::hours(1)};
+  std::multimap<time_point, condition*> sleepers_;
+};
+
+// What a server sends, and when.
+struct sent {
+  std::chrono::microseconds after{0};  // the piece before
+  std::string bytes;
+  enum class end { none, fin, reset } ends = end::none;
+};
+
+// A network in memory: hosts have addresses, addresses have servers, a server answers each request
+// (its head as text) with pieces. Anything can be late, cut or refused.
+class simulated_network final : public network {
+ public:
+  using server = std::function<std::vector<sent>(const std::string& request)>;
+
+  simulated_network(time_source& time) : time_(time) {}
+  void add(const std::string& host, std::vector<std::string> ips) { names_[host] = std::move(ips); }
+  void serve(const std::string& ip, server s) { servers_[ip] = std::move(s); }
+  void refuse(const std::string& ip) { servers_[ip] = nullptr; }
+  void never_answer(const std::string& ip) { silent_.push_back(ip); }
+
+  awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) override;
+  awaitable<result<std::unique_ptr<byte_stream>>> connect(
+      address where, time_source::time_point deadline) override;
+
+  int connections = 0;  // made so far
+  int look_ups = 0;
+
+ private:
+  time_source& time_;
+  std::map<std::string, std::vector<std::string>> names_;
+  std::map<std::string, server> servers_;
+  std::vector<std::string> silent_;
+};
+
+}  // namespace millrace::testing
