@@ -237,7 +237,9 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
       rates_over_time(given_by(parts), running, what.seconds, report.interval_s, interrupted);
   for (const auto& part : parts) {
     part->over = true;
-    asio::post(part->io.context(), [b = part.get()] { b->streams.stop(); });
+    // Waited for as well: streams that have ended by themselves do not wait for it.
+    running.push_back(
+        asio::post(part->io.context(), asio::use_future([b = part.get()] { b->streams.stop(); })));
   }
   for (auto& r : running) r.get();
   report.seconds = watch.seconds();

@@ -134,7 +134,9 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
                       report.interval_s, interrupted);
   for (const auto& part : parts) {
     part->over = true;
-    asio::post(part->io.context(), [b = part.get()] { b->readers.stop(); });
+    // Waited for as well: readers that have ended by themselves do not wait for it.
+    running.push_back(
+        asio::post(part->io.context(), asio::use_future([b = part.get()] { b->readers.stop(); })));
   }
   for (auto& r : running) r.get();
   report.seconds = watch.seconds();

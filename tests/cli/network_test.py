@@ -375,6 +375,7 @@ class Stores(unittest.TestCase):
         with Serving(answer) as store:
             env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
             done = run("millrace", "bench", "http", "s3://bucket/train/", "--once", "--json", env=env)
+            self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["objects"], 10_000, done.stderr)
 
 
