@@ -110,6 +110,8 @@ constexpr std::array table = {
             "bytes that the cache leaves free on its disk"},
     setting{"MILLRACE_CACHE_PATHS", text, "auto", 0, 0, "",
             "files that are cached as well, by what their paths begin with: '/nas/;/far/'"},
+    setting{"MILLRACE_MAX_EXPANSION", integer, "200", 1, 1'000'000, "",
+            "times that a compressed shard may grow when it is unpacked"},
     setting{"MILLRACE_LOG", choice, "notice", 0, 0, "quiet|notice|debug",
             "what goes to stderr besides errors"},
     setting{"MILLRACE_TORCH", choice, "on", 0, 0, "on|off",

@@ -112,6 +112,7 @@ result<source_options> source_options::from(const settings& s) {
       .allow_pipe = text("MILLRACE_ALLOW_PIPE") == "1",
       .cache = cache_options_from(s),
       .rewrites = std::move(*rewrites),
+      .max_expansion = s.integer("MILLRACE_MAX_EXPANSION"),
   };
 }
 

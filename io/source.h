@@ -59,7 +59,8 @@ struct source_options {
   http_options http;
   bool allow_pipe = false;
   cache_options cache;
-  rewrite_rules rewrites;  // of URLs, before they are opened
+  rewrite_rules rewrites;   // of URLs, before they are opened
+  int max_expansion = 200;  // times that a compressed shard may grow
   // What the run reads, perhaps many times over. 0: unknown, or read once.
   std::uint64_t working_set_bytes = 0;
   // Many shards are wanted at once, and something of each soon: the first turns are short.

@@ -28,6 +28,8 @@ std::optional<key_and_extension> split_name(std::string_view name) {
 
 namespace {
 
+constexpr std::int64_t any_draw = -1;
+
 class group_stream final : public stream<sample> {
  public:
   group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members)
@@ -50,8 +52,15 @@ class group_stream final : public stream<sample> {
         owes_end_ = building_.has_value();  // the epoch ends behind its last sample
         co_return finished();
       }
+      if ((*member)->ends_archive) {
+        if (building_) co_return finished();
+        continue;
+      }
       auto name = split_name((*member)->name);
-      if (!name) continue;
+      if (!name) {
+        ++lane_.run.counts.without_key;
+        continue;
+      }
       const bool same = building_ && name->key == building_->key && (*member)->draw == draw_ &&
                         (*member)->epoch == building_->where.epoch;
       if (!same && building_) {
@@ -104,8 +113,7 @@ class group_stream final : public stream<sample> {
                         .offset(static_cast<std::uint64_t>(member.offset))
                         .key(building_->key)
                         .skippable();
-      left_out_key_ = building_->key;
-      left_out_draw_ = draw_;
+      leave_out(building_->key, draw_);
       drop();
       return twice;
     }
@@ -116,26 +124,62 @@ class group_stream final : public stream<sample> {
 
   // Later members of a sample that is left out for a duplicate.
   bool is_left_out(const key_and_extension& name, const tar_member& member) const {
-    return left_out_key_ == name.key && left_out_draw_ == member.draw;
+    return left_out_key_ == name.key &&
+           (left_out_draw_ == member.draw || left_out_draw_ == any_draw);
   }
 
-  std::optional<sample> finished() {
+  // The first sample behind damage may have begun before it. It is taken for whole where it has the
+  // fields of the last one before.
+  bool is_half() {
+    std::vector<std::string> extensions;
+    for (const field& f : building_->fields) extensions.push_back(f.extension);
+    std::ranges::sort(extensions);
+    if (std::exchange(is_suspect_, false) && extensions != usual_extensions_) return true;
+    usual_extensions_ = std::move(extensions);
+    return false;
+  }
+
+  outcome finished() {
+    if (building_ && lane_.untar->resync && is_half()) {
+      const sample half = *std::exchange(building_, std::nullopt);
+      drop();
+      return error(errc::truncated,
+                   "the sample behind the damage has other fields than the last one before it: it "
+                   "may be half a sample")
+          .at(*half.url)
+          .offset(static_cast<std::uint64_t>(half.where.offset))
+          .key(half.key)
+          .skippable();
+    }
     std::optional<sample> whole = std::move(building_);
     drop();
     return whole;
   }
 
-  // The shard is broken. The sample being put together is whole when the member that broke has
-  // another key, and comes out before the error; else it is left out.
+  // A member or a shard is broken. The sample being put together is whole when the member that
+  // broke has another key, and comes out before the error; else it is left out.
   outcome broken_by(error why) {
     const auto broken = split_name(why.sample_key());
-    if (building_ && broken && broken->key != building_->key) {
+    const bool ends_here = building_ && broken && broken->key != building_->key;
+    // Where a member alone is broken, what else there is of its sample is left out as well. Where
+    // it is not known which, what follows behind the damage may be the rest of a sample.
+    const bool member_alone = why.kind() == errc::unsupported || why.kind() == errc::too_large;
+    if (broken && member_alone) leave_out(broken->key, building_ && !ends_here ? draw_ : any_draw);
+    if (ends_here) {
       owed_error_ = std::move(why);
-      return finished();
+      auto out = finished();
+      is_suspect_ = !member_alone;
+      return out;
     }
+    is_suspect_ = !member_alone;
     if (building_ && why.sample_key().empty()) why.key(building_->key);
     drop();
     return why;
+  }
+
+  void leave_out(std::string key, std::int64_t draw) {
+    left_out_key_ = std::move(key);
+    left_out_draw_ = draw;
   }
 
   void drop() {
@@ -154,6 +198,8 @@ class group_stream final : public stream<sample> {
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample
   std::optional<std::string> left_out_key_;
   std::int64_t left_out_draw_ = 0;
+  bool is_suspect_ = false;  // the sample being put together stands behind damage
+  std::vector<std::string> usual_extensions_;
 };
 
 }  // namespace

@@ -16,6 +16,9 @@ struct ledger {
   std::uint64_t delivered = 0;
   std::uint64_t dropped = 0;
   std::map<errc, std::uint64_t> skipped;
+  std::uint64_t lost_bytes = 0;   // of damaged shards, passed over on the way to a valid header
+  std::uint64_t not_files = 0;    // links and devices in archives
+  std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
   std::vector<std::string> first_skipped;  // messages, the first max_listed of them
 
   static constexpr std::size_t max_listed = 100;

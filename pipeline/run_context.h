@@ -47,6 +47,8 @@ struct run_context {
   }
 };
 
+struct untar_options;
+
 // One lane of a run: a sequence of shards read one after the other, and the memory for it.
 struct lane_context {
   run_context& run;
@@ -54,8 +56,9 @@ struct lane_context {
   std::size_t lanes = 1;       // of all ranks
   std::size_t lanes_here = 1;  // of this rank
   std::shared_ptr<const std::vector<std::string>> shards;
-  std::shared_ptr<memory_share> reads;    // read buffers
-  std::shared_ptr<memory_share> members;  // members that straddle two read buffers
+  std::shared_ptr<memory_share> reads;         // read buffers
+  std::shared_ptr<memory_share> members;       // members that straddle two read buffers
+  std::shared_ptr<const untar_options> untar;  // as the stage of that name was made
   // Of `members`, what the sample being put together holds: more cannot be waited for.
   std::size_t held_by_group = 0;
 

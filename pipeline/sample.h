@@ -30,7 +30,8 @@ struct tar_member {
   std::int64_t draw = 0;    // which shard of its lane's epoch this is, counted from 0
   std::int64_t shard = 0;
   std::int64_t epoch = 0;
-  bool copied = false;  // `data` has memory of its own rather than a slice of a read buffer
+  bool ends_archive = false;  // no file: what follows in the shard is of other samples
+  bool copied = false;        // `data` has memory of its own rather than a slice of a read buffer
   std::shared_ptr<const std::string> url;
 };
 

@@ -10,7 +10,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t block = tar_parser::block_size;
-constexpr std::uint64_t max_member_size = std::uint64_t{1} << 50;
 
 struct extent {
   std::size_t at;
@@ -22,6 +21,9 @@ constexpr extent checksum_field{148, 8};
 constexpr std::size_t type_at = 156;
 constexpr extent magic_field{257, 6};
 constexpr extent prefix_field{345, 155};
+// GNU sparse members: whether blocks with more of the map follow the header, and each other.
+constexpr std::size_t sparse_more_at = 482;
+constexpr std::size_t sparse_map_more_at = 504;
 
 std::string_view in(std::string_view header, extent e) {
   return header.substr(e.at, e.size);
@@ -121,6 +123,19 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
         place_ = place::header;
         break;
       }
+      case place::sparse_map: {
+        read_sparse_map(input);
+        if (place_ == place::sparse_map) return event::need_input;
+        return event::header;
+      }
+      case place::searching: {
+        search(input);
+        if (place_ == place::searching) return event::need_input;
+        const auto found = on_header_block();
+        block_.clear();
+        if (!found || *found != event::need_input) return found;
+        break;
+      }
       case place::data: {
         if (left_ > 0) {
           if (input.empty()) return event::need_input;
@@ -157,11 +172,55 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
   }
 }
 
-result<tar_parser::event> tar_parser::read_header(std::span<const std::byte>& input) {
+// Gathers a block, which may come in pieces; true when it is whole.
+bool tar_parser::take_block(std::span<const std::byte>& input) {
   std::uint64_t missing = block - block_.size();
   const bool whole = take(input, missing);
   block_.append(reinterpret_cast<const char*>(data_.data()), data_.size());
-  if (!whole) return event::need_input;
+  return whole;
+}
+
+void tar_parser::resync() {
+  search_from_ = first_header_;
+  place_ = place::searching;
+  block_.clear();
+  next_name_.clear();
+  sparse_name_.clear();
+  has_next_size_ = next_is_sparse_ = in_extensions_ = false;
+  extensions_ = zero_blocks_ = 0;
+  left_ = padding_ = 0;
+}
+
+void tar_parser::search(std::span<const std::byte>& input) {
+  while (!input.empty()) {
+    if (offset_ % block != 0 && block_.empty()) {  // bytes behind an archive's end
+      std::uint64_t to_boundary = padding_of(offset_);
+      if (!take(input, to_boundary)) return;
+    }
+    if (!take_block(input)) return;
+    const bool has_magic = in(block_, magic_field).starts_with("ustar");
+    if (has_magic && checksum_matches(block_)) {
+      first_header_ = offset_ - block;
+      lost_bytes_ += first_header_ - search_from_;
+      place_ = place::header;
+      return;
+    }
+    block_.clear();
+  }
+}
+
+void tar_parser::read_sparse_map(std::span<const std::byte>& input) {
+  while (take_block(input)) {
+    const bool more = block_[sparse_map_more_at] != 0;
+    block_.clear();
+    if (more) continue;
+    place_ = place::data;
+    return;
+  }
+}
+
+result<tar_parser::event> tar_parser::read_header(std::span<const std::byte>& input) {
+  if (!take_block(input)) return event::need_input;
   auto found = on_block();
   block_.clear();
   return found;
@@ -178,7 +237,7 @@ result<tar_parser::event> tar_parser::on_block() {
   }
   if (zero_blocks_ == 1) {
     first_header_ -= block;
-    return bad(errc::bad_archive, "a single zero block between members")
+    return bad(errc::bad_archive, "a single zero block between members" + behind())
         .hint("the shard was written over or patched together; write it anew");
   }
   return on_header_block();
@@ -189,17 +248,17 @@ result<tar_parser::event> tar_parser::on_header_block() {
   if (!checksum_matches(header)) {
     const bool first = first_header_ == 0;
     return bad(errc::bad_archive, first ? "not a tar archive: the first header's checksum is wrong"
-                                        : "the header's checksum is wrong")
+                                        : "the header's checksum is wrong" + behind())
         .hint(first ? fmt::format("the file begins with {}", hex_of(header.substr(0, 8)))
                     : "the shard is damaged from here on; fetch or write it anew");
   }
   const auto size = number(in(header, size_field));
   if (!size || *size > max_member_size) {
-    return bad(errc::bad_archive,
-               fmt::format("the size field is no size ({})", hex_of(in(header, size_field))));
+    return bad(errc::bad_archive, fmt::format("the size field is no size ({}){}",
+                                              hex_of(in(header, size_field)), behind()));
   }
   const char type = header[type_at];
-  if (type == 'x' || type == 'g' || type == 'L' || type == 'K') {
+  if (type == 'x' || type == 'X' || type == 'g' || type == 'L' || type == 'K') {
     return begin_extension(type, *size);
   }
   return begin_member(header, *size);
@@ -210,8 +269,13 @@ result<tar_parser::event> tar_parser::begin_extension(char type, std::uint64_t s
     return bad(errc::too_large, fmt::format("an extension header of {} bytes (at most {})", size,
                                             max_extension_size));
   }
+  if (++extensions_ > max_extensions) {
+    return bad(errc::too_large,
+               fmt::format("more than {} extension headers in front of one member{}",
+                           max_extensions, behind()));
+  }
   in_extensions_ = true;
-  extension_type_ = type;
+  extension_type_ = type == 'X' ? 'x' : type;  // Sun's, from before pax was a standard
   extension_.clear();
   left_ = size;
   padding_ = padding_of(size);
@@ -227,27 +291,30 @@ result<tar_parser::event> tar_parser::begin_member(std::string_view header, std:
   if (is_posix && !text(header, prefix_field).empty()) {
     member_.name = fmt::format("{}/{}", text(header, prefix_field), member_.name);
   }
-  if (member_.type == 'S' || member_.type == 'M' || member_.type == 'V') {
-    return bad(errc::bad_archive,
-               fmt::format("a member of type '{}' (sparse, multi-volume or label) is not supported",
-                           member_.type))
-        .key(member_.name)
-        .hint("write the shard with plain files");
-  }
   // A folder in the v7 format has no type of its own.
   if (member_.type == '\0' && member_.name.ends_with('/')) member_.type = '5';
   if (!next_name_.empty()) member_.name = std::move(next_name_);
+  if (!sparse_name_.empty()) member_.name = std::move(sparse_name_);
   if (has_next_size_) size = next_size_;
+  if (member_.name.size() > max_name_size) {
+    return bad(errc::too_large,
+               fmt::format("a name of {} bytes (at most {})", member_.name.size(), max_name_size));
+  }
+  const bool gnu_sparse = member_.type == 'S';
+  member_.refused.clear();
+  if (gnu_sparse || next_is_sparse_) member_.refused = "a sparse file";
+  if (member_.type == 'M') member_.refused = "the rest of a file that began on another volume";
   next_name_.clear();
-  has_next_size_ = false;
-  in_extensions_ = false;
+  sparse_name_.clear();
+  has_next_size_ = next_is_sparse_ = in_extensions_ = false;
+  extensions_ = 0;
   // Links, folders and devices have no data, whatever their size field says.
   const bool has_data = member_.is_file() || member_.type < '1' || member_.type > '6';
   member_.size = has_data ? size : 0;
   left_ = member_.size;
   padding_ = padding_of(member_.size);
-  place_ = place::data;
-  return event::header;
+  place_ = gnu_sparse && header[sparse_more_at] != 0 ? place::sparse_map : place::data;
+  return place_ == place::data ? event::header : event::need_input;
 }
 
 result<void> tar_parser::end_extension() {
@@ -269,13 +336,23 @@ result<void> tar_parser::end_extension() {
     rest.remove_prefix(length);
     const auto equals = record.find('=');
     if (equals == record.npos) return bad(errc::bad_archive, "a pax record without '='");
-    // Global records (type g) hold defaults for times and owners; names and sizes are per member.
-    if (extension_type_ == 'g') continue;
-    if (auto ok = apply_pax_record(record.substr(0, equals), record.substr(equals + 1)); !ok) {
-      return ok;
-    }
+    const auto key = record.substr(0, equals);
+    auto ok = extension_type_ == 'g' ? refuse_global(key)
+                                     : apply_pax_record(key, record.substr(equals + 1));
+    if (!ok) return ok;
   }
   return {};
+}
+
+// Global records hold defaults for times and owners, which nobody here asks for. A name or a size
+// for all members to come makes no sense, and readers differ in what they make of it.
+result<void> tar_parser::refuse_global(std::string_view key) const {
+  if (key != "path" && key != "size" && !key.starts_with("GNU.sparse.")) return {};
+  return bad(errc::bad_archive, fmt::format("a global pax header that sets '{}'", key));
+}
+
+std::string tar_parser::behind() const {
+  return member_.name.empty() ? "" : fmt::format(", behind the member '{}'", member_.name);
 }
 
 result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view value) {
@@ -293,8 +370,8 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
     }
     has_next_size_ = true;
   } else if (key.starts_with("GNU.sparse.")) {
-    return bad(errc::bad_archive, "a sparse member is not supported")
-        .hint("write the shard with plain files");
+    next_is_sparse_ = true;
+    if (key == "GNU.sparse.name") sparse_name_ = value;
   }
   return {};
 }
@@ -317,7 +394,10 @@ result<void> tar_parser::finish() const {
   if (in_extensions_ || place_ == place::extension || place_ == place::extension_padding) {
     return cut("the archive ends within an extension header");
   }
-  if (!block_.empty()) return cut("the archive ends within a header");
+  if (place_ == place::searching) return {};  // the error has been told
+  if (place_ == place::sparse_map || !block_.empty()) {
+    return cut("the archive ends within a header");
+  }
   if (offset_ == 0) return cut("the archive is empty");
   return {};
 }

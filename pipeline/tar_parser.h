@@ -12,9 +12,10 @@ namespace millrace {
 
 // Splits a tar archive that is fed to it in pieces of any size. Sans-io: it neither reads nor keeps
 // payload bytes, it says where they are. Formats: v7, ustar (prefix field), GNU (long names,
-// base-256 numbers), pax (path and size). Everything that is
-// wrong is an error with the archive offset; nothing is skipped in silence, and no
-// archive ends early without one.
+// base-256 numbers), pax (path and size), and several archives one behind the other. Everything
+// that is wrong is an error with the archive offset and the member it stands behind; nothing is
+// skipped in silence, and no archive ends early without one. Nothing is allocated by a header's
+// word: extensions are bounded, and members are the caller's.
 //
 // Source of the formats: POSIX.1-2001 pax, and the GNU tar manual, "Basic Tar Format".
 //
@@ -41,7 +42,12 @@ class tar_parser {
     char type = '0';           // as in the header; '0' and NUL are regular files
     std::uint64_t size = 0;    // of the data
     std::uint64_t offset = 0;  // of the first header block, extension headers included
-    bool is_file() const { return type == '0' || type == '\0' || type == '7'; }
+    // Why its data are not a file's content though it is one (sparse, multi-volume); else empty.
+    // They pass by as data events all the same.
+    std::string refused;
+    bool is_file() const {
+      return type == '0' || type == '\0' || type == '7' || type == 'S' || type == 'M';
+    }
   };
 
   // `offset`: of the first byte fed, in the archive. It must be a multiple of 512.
@@ -52,6 +58,14 @@ class tar_parser {
   // The archive ends here: fails with truncated in the middle of a header or a member. An archive
   // without its two zero blocks is accepted when it ends between members.
   result<void> finish() const;
+  // After an error of step(): goes on with the next block that is a header in the ustar, GNU or pax
+  // format with a right checksum. What lies before is lost, and counted. Members of an archive
+  // within a lost member may be taken for members of this one.
+  void resync();
+  // Bytes passed over by resync() so far.
+  std::uint64_t lost_bytes() const {
+    return lost_bytes_ + (place_ == place::searching ? offset_ - search_from_ : 0);
+  }
 
   const member& current() const { return member_; }
   std::span<const std::byte> data() const { return data_; }
@@ -61,10 +75,25 @@ class tar_parser {
   static constexpr std::size_t block_size = 512;
   // Names and pax records are kept in memory, so what a header may announce is bounded.
   static constexpr std::uint64_t max_extension_size = 1 << 20;
+  static constexpr int max_extensions = 64;  // in front of one member
+  static constexpr std::size_t max_name_size = 32 << 10;
+  static constexpr std::uint64_t max_member_size = std::uint64_t{1} << 50;
 
  private:
-  enum class place { header, extension, extension_padding, data, padding, after_end };
+  enum class place {
+    header,
+    extension,
+    extension_padding,
+    sparse_map,
+    data,
+    padding,
+    after_end,
+    searching,
+  };
 
+  void search(std::span<const std::byte>& input);
+  void read_sparse_map(std::span<const std::byte>& input);
+  bool take_block(std::span<const std::byte>& input);
   result<event> read_header(std::span<const std::byte>& input);
   result<event> on_block();
   result<event> on_header_block();
@@ -72,6 +101,8 @@ class tar_parser {
   result<event> begin_extension(char type, std::uint64_t size);
   result<void> end_extension();
   result<void> apply_pax_record(std::string_view key, std::string_view value);
+  result<void> refuse_global(std::string_view key) const;
+  std::string behind() const;
   bool take(std::span<const std::byte>& input, std::uint64_t& left);
   error bad(errc kind, std::string what) const;
 
@@ -85,9 +116,14 @@ class tar_parser {
   std::string next_name_;  // from extension headers, for the next member
   bool has_next_size_ = false;
   std::uint64_t next_size_ = 0;
+  bool next_is_sparse_ = false;
+  std::string sparse_name_;
+  int extensions_ = 0;  // in front of the next member
   std::uint64_t first_header_ = 0;
   bool in_extensions_ = false;
   int zero_blocks_ = 0;
+  std::uint64_t search_from_ = 0;
+  std::uint64_t lost_bytes_ = 0;
   member member_;
   std::span<const std::byte> data_;
 };

@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "io/gzip_source.h"
+#include "io/unpack.h"
 #include "pipeline/tar_parser.h"
 
 namespace millrace {
@@ -23,10 +23,14 @@ struct shard_reader::impl {
         parser(offset),
         next_header(static_cast<std::int64_t>(offset)) {}
 
+  awaitable<result<compression>> open_at_begin(byte_range range);
   awaitable<result<void>> open();
   awaitable<result<bool>> refill();
   awaitable<result<void>> collect(tar_member& into);
   awaitable<result<buffer>> straddling_buffer();
+  error damaged(error why);
+  void count_lost();
+  bool is_wanted(const tar_parser::member& found, std::string& name);
 
   error described(error why) const {
     if (why.where().empty()) why.at(*url);
@@ -38,21 +42,44 @@ struct shard_reader::impl {
   std::shared_ptr<const std::string> url;
   tar_parser parser;
   std::int64_t next_header;
+  bool broken = false;
+  std::uint64_t counted_lost = 0;
   std::unique_ptr<byte_source> source;
   bytes piece;                       // what the parser is being fed
   std::span<const std::byte> input;  // the rest of `piece`
 };
 
-awaitable<result<void>> shard_reader::impl::open() {
-  const bool compressed = is_gzip_name(*url);
-  const std::uint64_t offset = parser.offset();
-  auto opened = co_await lane.run.sources.open(lane.source(), *url,
-                                               {.begin = compressed ? 0 : offset, .end = {}});
+// How the shard is compressed, by its first bytes, which are `piece` where `source` is left open.
+awaitable<result<compression>> shard_reader::impl::open_at_begin(byte_range range) {
+  auto opened = co_await lane.run.sources.open(lane.source(), *url, range);
   if (!opened) co_return opened.error();
   source = std::move(*opened);
-  if (compressed) {
-    source = gunzip(lane.source(), lane.members, std::move(source), *url, offset);
+  auto first = co_await source->read();
+  if (!first) co_return described(first.error());
+  piece = std::move(*first);
+  input = piece.span();
+  co_return compression_of(input);
+}
+
+awaitable<result<void>> shard_reader::impl::open() {
+  const std::uint64_t offset = parser.offset();
+  // In the middle of a shard its first bytes are looked at first, unless they will be needed.
+  const bool peeks = offset > 0 && !has_compressed_name(*url);
+  auto how = co_await open_at_begin(peeks ? byte_range{0, magic_bytes} : byte_range{});
+  if (!how) co_return how.error();
+  if (*how == compression::none && offset == 0) co_return result<void>();
+  if (*how != compression::none && peeks) how = co_await open_at_begin({});
+  if (!how) co_return how.error();
+  input = {};
+  if (*how != compression::none) {
+    source = unpack(lane.source(), lane.members, {*how, std::move(source), std::move(piece), *url},
+                    offset);
+    co_return result<void>();
   }
+  piece = bytes();
+  auto opened = co_await lane.run.sources.open(lane.source(), *url, {.begin = offset, .end = {}});
+  if (!opened) co_return opened.error();
+  source = std::move(*opened);
   co_return result<void>();
 }
 
@@ -86,10 +113,11 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);
-    if (!step) co_return described(step.error());
+    if (!step) co_return damaged(step.error());
     if (*step == tar_parser::event::member_end) break;
     if (*step == tar_parser::event::need_input) {
       const auto more = co_await refill();
+      broken = !more || !*more;
       if (!more) co_return more.error();
       if (!*more) co_return described(parser.finish().error());
       continue;
@@ -122,26 +150,69 @@ std::int64_t shard_reader::offset() const {
   return impl_->next_header;
 }
 
+bool shard_reader::is_broken() const {
+  return impl_->broken;
+}
+
+// Damage: what is told of it, and whether the reader goes on behind it.
+error shard_reader::impl::damaged(error why) {
+  broken = !lane.untar->resync;
+  if (!broken) parser.resync();
+  return described(std::move(why));
+}
+
+void shard_reader::impl::count_lost() {
+  lane.run.counts.lost_bytes += parser.lost_bytes() - counted_lost;
+  counted_lost = parser.lost_bytes();
+}
+
+// Whether a member is a file that is wanted, under the name that it is to have.
+bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string& name) {
+  if (!found.is_file()) {
+    const bool folder_or_label = found.type == '5' || found.type == 'V' || found.type == 'D';
+    if (!folder_or_label) ++lane.run.counts.not_files;
+    return false;
+  }
+  if (is_meta_name(found.name)) return false;
+  name = lane.untar->rename ? lane.untar->rename(found.name) : found.name;
+  return !lane.untar->select || lane.untar->select(name);
+}
+
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
   if (!s.source) {
-    if (auto opened = co_await s.open(); !opened) co_return opened.error();
+    auto opened = co_await s.open();
+    s.broken = !opened;
+    if (!opened) co_return opened.error();
   }
   for (;;) {
     const auto step = s.parser.step(s.input);
-    if (!step) co_return s.described(step.error());
+    if (!step) co_return s.damaged(step.error());
     if (*step == tar_parser::event::need_input) {
       const auto more = co_await s.refill();
+      s.broken = !more;
       if (!more) co_return more.error();
       if (*more) continue;
-      if (auto whole = s.parser.finish(); !whole) co_return s.described(whole.error());
+      s.count_lost();
+      auto whole = s.parser.finish();
+      s.broken = !whole;
+      if (!whole) co_return s.described(whole.error());
       co_return std::optional<tar_member>();
     }
-    if (*step != tar_parser::event::header) continue;
-    const auto& found = s.parser.current();
-    if (!found.is_file() || is_meta_name(found.name)) continue;  // its data events pass by
     tar_member member;
-    member.name = found.name;
+    member.ends_archive = *step == tar_parser::event::archive_end;
+    if (member.ends_archive) co_return std::optional(std::move(member));
+    if (*step != tar_parser::event::header) continue;
+    s.count_lost();
+    const auto& found = s.parser.current();
+    if (!s.is_wanted(found, member.name)) continue;  // its data events pass by
+    if (!found.refused.empty()) {
+      co_return s.described(error(errc::unsupported, found.refused + " in a shard")
+                                .offset(found.offset)
+                                .key(member.name)
+                                .hint("write the shard with plain files")
+                                .skippable());
+    }
     member.offset = static_cast<std::int64_t>(found.offset);
     member.draw = s.which.draw;
     member.shard = s.which.shard;
@@ -149,8 +220,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     member.url = s.url;
     if (auto collected = co_await s.collect(member); !collected) co_return collected.error();
     const auto at = s.parser.offset();
-    s.next_header = static_cast<std::int64_t>((at + tar_parser::block_size - 1) /
-                                              tar_parser::block_size * tar_parser::block_size);
+    s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
     co_return std::optional(std::move(member));
   }
 }
@@ -173,7 +243,7 @@ class untar_stream final : public stream<tar_member> {
       }
       auto member = co_await reader_->next();
       if (!member) {
-        reader_.reset();
+        if (reader_->is_broken()) reader_.reset();
         co_return member.error();
       }
       if (*member) co_return member;
@@ -206,10 +276,12 @@ class untar_stream final : public stream<tar_member> {
 
 }  // namespace
 
-lane_stage<shard_ref, tar_member> untar() {
+lane_stage<shard_ref, tar_member> untar(untar_options options) {
   return {"untar",
-          [](lane_context& lane,
-             std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
+          [shared = std::make_shared<const untar_options>(std::move(options))](
+              lane_context& lane,
+              std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
+            lane.untar = shared;
             return std::make_unique<untar_stream>(lane, std::move(shards));
           }};
 }

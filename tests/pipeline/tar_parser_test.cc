@@ -1,5 +1,6 @@
 #include "pipeline/tar_parser.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/tar_builder.h"
@@ -175,8 +176,18 @@ std::vector<wrong_archive> wrong_archives() {
       {"pax_length", pax("99 path=a\n"), errc::bad_archive, 0, 0},
       {"pax_no_equals", pax("8 patha\n"), errc::bad_archive, 0, 0},
       {"pax_size", pax(tar_builder::pax_record("size", "-1")), errc::bad_archive, 0, 0},
-      {"sparse", tar_builder().raw(tar_builder::header("s", 10, 'S')).str(), errc::bad_archive, 0,
-       0},
+      {"global_name",
+       tar_builder().extension('g', tar_builder::pax_record("path", "a")).file("b", "x").str(),
+       errc::bad_archive, 0, 0},
+      {"long_name", tar_builder().extension('L', std::string(40'000, 'n')).file("b", "x").str(),
+       errc::too_large, 0, 0},
+      {"many_extensions",
+       [] {
+         tar_builder t;
+         for (int i = 0; i < 70; ++i) t.extension('L', "n");
+         return t.file("b", "x").str();
+       }(),
+       errc::too_large, 0, 0},
       {"extension_alone", tar_builder().extension('L', "name").end().str(), errc::truncated, 0, 0},
       {"garbage_behind_end", tar_builder().file("a", "x").end().raw(std::string(600, 'g')).str(),
        errc::bad_archive, 2048, 1},
@@ -185,6 +196,79 @@ std::vector<wrong_archive> wrong_archives() {
 
 INSTANTIATE_TEST_SUITE_P(All, WrongTar, ::testing::ValuesIn(wrong_archives()),
                          [](const auto& p) { return std::string(p.param.name); });
+
+// A sparse file is refused by name, and what follows is read: its map may lie in further blocks.
+TEST(TarParser, SparseFilesAreRefusedByName) {
+  std::string header = tar_builder::header("s", 700, 'S');
+  header[482] = 1;  // more of the map follows
+  for (int i = 0; i < 8; ++i) header[148 + static_cast<std::size_t>(i)] = ' ';
+  unsigned sum = 0;
+  for (const char c : header) sum += static_cast<unsigned char>(c);
+  header.replace(148, 7, fmt::format("{:06o}", sum) + '\0');
+  std::string map(512, '\0');
+  map[504] = 1;
+  const std::string archive = tar_builder()
+                                  .raw(header + map + std::string(512, '\0'))
+                                  .padded(std::string(700, 'd'))
+                                  .extension('x', tar_builder::pax_record("GNU.sparse.name", "p"))
+                                  .file("mangled", "m")
+                                  .file("b", "x")
+                                  .end()
+                                  .str();
+  tar_parser parser;
+  auto input = std::as_bytes(std::span(archive.data(), archive.size()));
+  std::vector<std::pair<std::string, bool>> found;
+  for (;;) {
+    const auto step = parser.step(input);
+    ASSERT_TRUE(step);
+    if (*step == event::need_input) break;
+    if (*step == event::header) {
+      found.emplace_back(parser.current().name, !parser.current().refused.empty());
+    }
+  }
+  EXPECT_EQ(found,
+            (std::vector<std::pair<std::string, bool>>{{"s", true}, {"p", true}, {"b", false}}));
+}
+
+// After every kind of damage the next header is found, and what lies between is counted.
+TEST(TarParser, ResyncFindsTheNextHeader) {
+  const std::string whole = tar_builder()
+                                .file("a", std::string(700, 'a'))
+                                .file("b", std::string(700, 'b'))
+                                .file("c", std::string(700, 'c'))
+                                .end()
+                                .str();
+  constexpr std::size_t member = 512 + 1024;
+  for (const auto& [at, junk] :
+       {std::pair{member, std::string(512, 'j')}, std::pair{member, std::string(512, '\0')},
+        std::pair{member + 124, std::string(11, 'z')}}) {
+    std::string damaged = whole;
+    damaged.replace(at, junk.size(), junk);
+    for (const std::size_t piece : {1U, 511U, 5000U}) {
+      tar_parser parser;
+      std::vector<std::string> names;
+      int errors = 0;
+      for (std::size_t from = 0; from < damaged.size(); from += piece) {
+        const std::string part = damaged.substr(from, piece);
+        auto input = std::as_bytes(std::span(part.data(), part.size()));
+        for (;;) {
+          const auto step = parser.step(input);
+          if (!step) {
+            ++errors;
+            parser.resync();
+            continue;
+          }
+          if (*step == event::need_input) break;
+          if (*step == event::header) names.push_back(parser.current().name);
+        }
+      }
+      EXPECT_EQ(names, (std::vector<std::string>{"a", "c"}));
+      EXPECT_EQ(errors, 1);
+      EXPECT_EQ(parser.lost_bytes(), member);
+      EXPECT_TRUE(parser.finish());
+    }
+  }
+}
 
 TEST(TarParser, AnArchiveWithoutEndBlocksIsTaken) {
   EXPECT_FALSE(parse_all_ways(tar_builder().file("a", "x").str()).failed);

@@ -1,0 +1,159 @@
+// The one translation unit of io/ that includes libarchive.
+#include <archive.h>
+#include <archive_entry.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "engine/async.h"
+#include "io/unpack.h"
+
+namespace millrace {
+namespace {
+
+// libarchive asks for its input by a callback that must return with it, so each stream has a thread
+// that waits there. Spine and thread take turns: one of them works, the other waits.
+class archive_filter final : public unpacker {
+ public:
+  explicit archive_filter(const source_context& context)
+      : done_(std::make_shared<condition>(context.io.executor())),
+        executor_(context.io.executor()),
+        thread_([this] { run(); }) {}
+
+  // Waits for the step under way, which takes no longer than a buffer's filling.
+  ~archive_filter() override {
+    {
+      const std::scoped_lock lock(mutex_);
+      given_up_ = true;
+    }
+    turn_.notify_all();
+    thread_.join();
+  }
+  archive_filter(const archive_filter&) = delete;
+  archive_filter& operator=(const archive_filter&) = delete;
+
+  void feed(bytes input) override {
+    const std::scoped_lock lock(mutex_);
+    input_ = std::move(input);
+    has_input_ = true;
+  }
+
+  awaitable<result<progress>> step(std::shared_ptr<unpacker> /*self*/, buffer into) override {
+    {
+      const std::scoped_lock lock(mutex_);
+      into_ = std::move(into);
+      written_ = 0;
+      threads_turn_ = true;
+    }
+    turn_.notify_all();
+    const auto done = done_;
+    for (;;) {
+      {
+        const std::scoped_lock lock(mutex_);
+        if (!threads_turn_) {
+          into_ = buffer();
+          if (failed_ && written_ == 0) co_return *failed_;
+          co_return progress{written_, wants_input_};
+        }
+      }
+      co_await done->wait();
+    }
+  }
+
+ private:
+  // On the thread, with the lock held: lets the spine go on and waits for its next step.
+  void yield(std::unique_lock<std::mutex>& lock) {
+    threads_turn_ = false;
+    asio::post(executor_, [done = done_] { done->notify_all(); });
+    turn_.wait(lock, [this] { return threads_turn_ || given_up_; });
+  }
+
+  static la_ssize_t read_more(archive* /*from*/, void* self, const void** data) {
+    auto& f = *static_cast<archive_filter*>(self);
+    std::unique_lock lock(f.mutex_);
+    f.in_use_ = bytes();
+    while (!f.has_input_ && !f.given_up_) {
+      f.wants_input_ = true;
+      f.yield(lock);
+    }
+    f.wants_input_ = f.has_input_ = false;
+    if (f.given_up_) return ARCHIVE_FATAL;
+    f.in_use_ = std::move(f.input_);
+    *data = f.in_use_.data();
+    return static_cast<la_ssize_t>(f.in_use_.size());
+  }
+
+  void run() {
+    {
+      std::unique_lock lock(mutex_);
+      turn_.wait(lock, [this] { return threads_turn_ || given_up_; });
+      if (given_up_) return;
+    }
+    const std::unique_ptr<archive, void (*)(archive*)> a(
+        archive_read_new(), [](archive* one) { archive_read_free(one); });
+    archive_read_support_filter_bzip2(a.get());
+    archive_read_support_filter_xz(a.get());
+    archive_read_support_filter_zstd(a.get());
+    archive_read_support_filter_lz4(a.get());
+    archive_read_support_filter_compress(a.get());
+    archive_read_support_format_raw(a.get());
+    archive_entry* entry = nullptr;
+    int code = archive_read_open(a.get(), this, nullptr, read_more, nullptr);
+    if (code >= ARCHIVE_WARN) code = archive_read_next_header(a.get(), &entry);
+    while (code != ARCHIVE_EOF && code >= ARCHIVE_WARN) {
+      const void* data = nullptr;
+      std::size_t size = 0;
+      la_int64_t offset = 0;
+      code = archive_read_data_block(a.get(), &data, &size, &offset);
+      if (code >= ARCHIVE_WARN) give({static_cast<const std::byte*>(data), size});
+    }
+    std::unique_lock lock(mutex_);
+    if (code != ARCHIVE_EOF) failed_ = why_not(archive_error_string(a.get()));
+    while (!given_up_) yield(lock);
+  }
+
+  // On the thread: what has been unpacked, to the spine, a buffer at a time.
+  void give(std::span<const std::byte> data) {
+    std::unique_lock lock(mutex_);
+    while (!data.empty() && !given_up_) {
+      const auto n = std::min(data.size(), into_.size() - written_);
+      std::memcpy(into_.data() + written_, data.data(), n);
+      written_ += n;
+      data = data.subspan(n);
+      if (written_ == into_.size()) yield(lock);
+    }
+  }
+
+  static error why_not(const char* said) {
+    const std::string text = said != nullptr ? said : "no message";
+    const bool cut = text.find("runcated") != text.npos || text.find("remature") != text.npos;
+    return {cut ? errc::truncated : errc::bad_archive, "the compressed stream is damaged: " + text};
+  }
+
+  std::shared_ptr<condition> done_;
+  asio::any_io_executor executor_;
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  // Guarded by mutex_.
+  bool threads_turn_ = false;
+  bool given_up_ = false;
+  bool has_input_ = false;
+  bool wants_input_ = false;
+  bytes input_;
+  buffer into_;
+  std::size_t written_ = 0;
+  std::optional<error> failed_;
+  bytes in_use_;  // the thread's, while libarchive looks at it
+  std::thread thread_;
+};
+
+}  // namespace
+
+std::shared_ptr<unpacker> make_archive_filter(const source_context& context) {
+  return std::make_shared<archive_filter>(context);
+}
+
+}  // namespace millrace

@@ -1,0 +1,69 @@
+#include <zlib.h>
+
+#include "engine/offload.h"
+#include "io/unpack.h"
+
+namespace millrace {
+namespace {
+
+constexpr int gzip_only = 15 + 16;  // zlib: largest window, gzip header
+
+class gunzip final : public unpacker {
+ public:
+  explicit gunzip(const source_context& context) : threads_(context.threads), io_(context.io) {
+    inflateInit2(&z_, gzip_only);
+  }
+  ~gunzip() override { inflateEnd(&z_); }
+  gunzip(const gunzip&) = delete;
+  gunzip& operator=(const gunzip&) = delete;
+
+  void feed(bytes input) override {
+    at_end_ = input.empty();
+    input_ = std::move(input);
+    z_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(input_.data()));
+    z_.avail_in = static_cast<uInt>(input_.size());
+  }
+
+  awaitable<result<progress>> step(std::shared_ptr<unpacker> self, buffer into) override {
+    const auto work = [this, self, into] { return inflate_into(into.span()); };
+    co_return co_await offload(io_, threads_.cpu(), work);
+  }
+
+ private:
+  // In the pool.
+  result<progress> inflate_into(std::span<std::byte> into) {
+    if (at_end_) {
+      if (between_streams_) return progress{};
+      return error(errc::truncated, "the gzip stream ends too early");
+    }
+    z_.next_out = reinterpret_cast<Bytef*>(into.data());
+    z_.avail_out = static_cast<uInt>(into.size());
+    while (z_.avail_in > 0 && z_.avail_out > 0) {
+      if (between_streams_) inflateReset(&z_);
+      between_streams_ = false;
+      const int code = inflate(&z_, Z_NO_FLUSH);
+      if (code == Z_STREAM_END) {
+        between_streams_ = true;
+      } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        return error(errc::bad_archive, std::string("the gzip stream is damaged: ") +
+                                            (z_.msg ? z_.msg : "no message"));
+      }
+    }
+    return progress{into.size() - z_.avail_out, z_.avail_in == 0};
+  }
+
+  runtime& threads_;
+  io_thread& io_;
+  z_stream z_{};
+  bytes input_;
+  bool at_end_ = false;
+  bool between_streams_ = true;
+};
+
+}  // namespace
+
+std::shared_ptr<unpacker> make_gunzip(const source_context& context) {
+  return std::make_shared<gunzip>(context);
+}
+
+}  // namespace millrace
