@@ -7,11 +7,11 @@
 
 namespace millrace::cli {
 
-void shard_arguments::add_to(CLI::App& app) {
+void shard_arguments::add_to(CLI::App& app, bool required) {
   app.add_option("SHARD", specs,
                  "shards: paths, URLs, brace ranges, '::' lists, @FILE, '-' for stdin; of stores "
                  "also prefixes that end with '/' and '*'")
-      ->required();
+      ->required(required);
   app.add_option("--base", base,
                  "what relative names stand behind, or within, in the place of %s or {}");
   app.add_flag("--allow-pipe", allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");

@@ -30,8 +30,13 @@ action add_digest(CLI::App& app);
 action add_doctor(CLI::App& app);
 action add_env(CLI::App& app);
 action add_fake(CLI::App& app);
+action add_index(CLI::App& app);
 action add_ls(CLI::App& app);
+action add_pack(CLI::App& app);
+action add_sim(CLI::App& app);
+action add_summary(CLI::App& app);
 action add_tune(CLI::App& app);
+action add_verify(CLI::App& app);
 
 // Shards as a command's positional arguments, --base and --allow-pipe.
 struct shard_arguments {
@@ -39,7 +44,7 @@ struct shard_arguments {
   std::string base;
   bool allow_pipe = false;
 
-  void add_to(CLI::App& app);
+  void add_to(CLI::App& app, bool required = true);
   // How to read them: as the variables say and, where it is given, --allow-pipe.
   engine_options engine(const environment& e) const;
   // Their URLs; throws `failure`.

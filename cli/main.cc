@@ -33,8 +33,10 @@ int run(int argc, char** argv, char** environment) {
       {"bench", cli::add_bench(app)},   {"cache", cli::add_cache(app)},
       {"cat", cli::add_cat(app)},       {"digest", cli::add_digest(app)},
       {"doctor", cli::add_doctor(app)}, {"env", cli::add_env(app)},
-      {"fake", cli::add_fake(app)},     {"ls", cli::add_ls(app)},
-      {"tune", cli::add_tune(app)}};
+      {"fake", cli::add_fake(app)},     {"index", cli::add_index(app)},
+      {"ls", cli::add_ls(app)},         {"pack", cli::add_pack(app)},
+      {"sim", cli::add_sim(app)},       {"summary", cli::add_summary(app)},
+      {"tune", cli::add_tune(app)},     {"verify", cli::add_verify(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {

@@ -54,6 +54,8 @@ std::string_view kind_name(errc kind) {
       return "no_descriptors";
     case errc::bad_state:
       return "bad_state";
+    case errc::bad_index:
+      return "bad_index";
     case errc::integrity:
       return "integrity";
     case errc::peer_lost:
@@ -94,6 +96,7 @@ int exit_code(errc kind) {
     case errc::truncated:
     case errc::bad_archive:
     case errc::duplicate_field:
+    case errc::bad_index:
     case errc::integrity:
       return 5;
     case errc::peer_lost:

@@ -36,6 +36,7 @@ enum class errc : std::uint8_t {
   no_memory,         // the budget is too small for the plan
   no_descriptors,    // the process may not open more files
   bad_state,         // a saved state that does not fit the plan
+  bad_index,         // an index of shards that cannot be used
   integrity,         // counts or digests that do not add up
   peer_lost,         // another rank of the job is gone
   too_many_skipped,  // more failed samples than the policy allows

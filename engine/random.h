@@ -19,6 +19,8 @@ enum class purpose : std::uint32_t {
   augment = 4,
   retry = 5,
   fake_data = 6,
+  sampler = 7,
+  stage = 8,
 };
 
 // A stream of random numbers that is a pure function of (seed, purpose, a, b): nothing is shared

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// Inverse brace expansion: the fewest patterns of numbered names whose expansion (brace_expand) is
+// `names` without repeats, a pattern for each group of names that differ in their last number:
+// "a-{000000..000012}.tar". Gaps make lists of ranges: "a-{{000..003},{005..009}}.tar". In the
+// order of the groups' first names. Pure.
+std::vector<std::string> brace_summary(const std::vector<std::string>& names);
+
+// "train-%06d.tar" or a brace range "train-{000000..000009}.tar": the names of shards, as many as
+// are asked for. Throws `failure` (usage) for a pattern that is neither, or that names fewer.
+class shard_names {
+ public:
+  explicit shard_names(const std::string& pattern);
+  std::string operator()(std::size_t i) const;
+  // How many names there are; 0: any number.
+  std::size_t limit() const { return names_.size(); }
+
+ private:
+  std::string before_;
+  std::string after_;
+  int width_ = 0;
+  bool zeros_ = false;
+  std::vector<std::string> names_;  // of a brace range
+};
+
+// By 1000: "112.6k", "1.1k", "100.0", as widsindex prints figures.
+std::string with_suffix(double figure);
+
+// What widsindex calls a dataset whose first file is this: its words but for numbers, once each.
+std::string dataset_name(std::string_view first_file);
+
+}  // namespace millrace

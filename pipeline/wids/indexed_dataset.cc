@@ -1,0 +1,182 @@
+#include "pipeline/wids/indexed_dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engine/read_blocks.h"
+#include "pipeline/group.h"
+#include "pipeline/tar_parser.h"
+#include "pipeline/tools/scan.h"
+#include "pipeline/untar.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t block_bytes = tar_parser::block_size;
+
+// The sample that the bytes of an archive are, from `begin` of its shard on.
+result<sample> sample_in(const bytes& archive, std::int64_t begin,
+                         const std::shared_ptr<const std::string>& url) {
+  sample made;
+  made.url = url;
+  made.where.offset = begin;
+  tar_parser parser(static_cast<std::uint64_t>(begin));
+  auto input = archive.span();
+  bool wanted = false;
+  std::string extension;
+  for (;;) {
+    const auto step = parser.step(input);
+    if (!step) return error(step.error()).at(*url);
+    if (*step == tar_parser::event::need_input) break;
+    if (*step == tar_parser::event::header) {
+      const auto& m = parser.current();
+      const auto name = split_name(m.name);
+      wanted = m.is_file() && !is_meta_name(m.name) && name;
+      if (!wanted) continue;
+      if (!m.refused.empty()) {
+        return error(errc::unsupported, m.refused + " in a shard").at(*url).offset(m.offset);
+      }
+      if (!made.key.empty() && made.key != name->key) {
+        return error(errc::integrity, "where the index has one sample the shard has two")
+            .at(*url)
+            .offset(m.offset)
+            .key(name->key);
+      }
+      made.key = name->key;
+      extension = name->extension;
+      made.fields.push_back({extension, bytes()});
+    } else if (*step == tar_parser::event::data && wanted) {
+      const auto data = parser.data();
+      made.fields.back().data =
+          archive.slice(static_cast<std::size_t>(data.data() - archive.data()), data.size());
+    }
+  }
+  if (auto whole = parser.finish(); !whole) return error(whole.error()).at(*url);
+  if (made.fields.empty()) {
+    return error(errc::integrity, "the shard has no sample where the index says")
+        .at(*url)
+        .offset(static_cast<std::uint64_t>(begin))
+        .hint("the shard was replaced since it was indexed; index it anew");
+  }
+  return made;
+}
+
+// Reads [begin, end) of one shard as a sample.
+class one_sample final : public stream<sample> {
+ public:
+  one_sample(run_context& run, std::string url, std::int64_t begin, std::int64_t end)
+      : run_(run),
+        url_(std::make_shared<const std::string>(std::move(url))),
+        begin_(begin),
+        end_(end) {
+    const source_memory need = memory_for(run.source, *url_);
+    reads_ = run.memory.share("reads", need.least, need.most, read_block_allocator::instance());
+    const auto size = static_cast<std::size_t>(end - begin);
+    whole_ = run.memory.share("sample", round_up(size, page_bytes), round_up(size, page_bytes));
+  }
+
+  awaitable<outcome> next() override {
+    if (std::exchange(done_, true)) co_return std::optional<sample>();
+    const byte_range range{static_cast<std::uint64_t>(begin_), static_cast<std::uint64_t>(end_)};
+    source_context context{run_.threads, run_.io, run_.tasks, reads_, run_.source, run_.counters};
+    auto opened = co_await run_.sources.open(std::move(context), *url_, range);
+    if (!opened) co_return opened.error();
+    const auto size = static_cast<std::size_t>(end_ - begin_);
+    auto memory = co_await whole_->acquire(size);
+    if (!memory) co_return memory.error();
+    std::size_t filled = 0;
+    for (;;) {
+      auto piece = co_await (*opened)->read();
+      if (!piece) co_return piece.error();
+      if (piece->empty()) break;
+      const auto n = std::min(piece->size(), size - filled);
+      std::memcpy(memory->data() + filled, piece->data(), n);
+      filled += n;
+    }
+    auto made = sample_in(std::move(*memory).freeze(filled), begin_, url_);
+    if (!made) co_return made.error();
+    co_return std::optional<sample>(std::move(*made));
+  }
+  void save(state& /*to*/) const override {}
+  void restore(const state& /*from*/) override {}
+
+ private:
+  run_context& run_;
+  std::shared_ptr<const std::string> url_;
+  std::int64_t begin_;
+  std::int64_t end_;
+  std::shared_ptr<memory_share> reads_;
+  std::shared_ptr<memory_share> whole_;
+  bool done_ = false;
+};
+
+}  // namespace
+
+indexed_dataset::indexed_dataset(engine& eng, shard_index index,
+                                 const indexed_dataset_options& options)
+    : engine_(eng),
+      index_(std::move(index)),
+      options_(options),
+      first_(index_.first_samples()),
+      size_(index_.samples()) {}
+
+indexed_dataset::place indexed_dataset::find(std::int64_t i) const {
+  if (i < 0 || i >= size_) {
+    throw failure(
+        error(errc::usage, fmt::format("sample {} of {}", i, size_)).hint("samples count from 0"));
+  }
+  const auto after = std::ranges::upper_bound(first_, i);
+  const auto shard = static_cast<std::size_t>(after - first_.begin()) - 1;
+  return {shard, i - first_[shard]};
+}
+
+const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) {
+  const auto& known = index_.shards[shard];
+  if (!known.blocks.empty()) return known.blocks;
+  by_use_.remove(shard);
+  by_use_.push_front(shard);
+  if (const auto it = found_.find(shard); it != found_.end()) return it->second;
+  auto scanned = engine_.run(scan({known.url}, {.md5 = false}));
+  const auto facts = scanned.next();
+  if (!facts->problems.empty()) throw failure(facts->problems.front());
+  if (facts->is_compressed) {
+    throw failure(error(errc::unsupported, "a compressed shard has no random access")
+                      .at(known.url)
+                      .hint("unpack it"));
+  }
+  if (std::ssize(facts->samples) != known.samples) {
+    throw failure(error(errc::integrity, fmt::format("the shard has {} samples, the index says {}",
+                                                     facts->samples.size(), known.samples))
+                      .at(known.url)
+                      .hint("index it anew"));
+  }
+  auto& blocks = found_[shard];
+  for (const auto& s : facts->samples)
+    blocks.push_back(static_cast<std::uint32_t>(s.begin / block_bytes));
+  blocks.push_back(static_cast<std::uint32_t>(facts->samples.back().end / block_bytes));
+  if (by_use_.size() > options_.lru_shards) {
+    found_.erase(by_use_.back());
+    by_use_.pop_back();
+  }
+  return blocks;
+}
+
+sample indexed_dataset::get(std::int64_t i) {
+  const place p = find(i);
+  const auto& blocks = blocks_of(p.shard);
+  const auto at = static_cast<std::size_t>(p.sample);
+  const std::int64_t begin = blocks[at] * block_bytes;
+  const std::int64_t end = blocks[at + 1] * block_bytes;
+  plan<sample> one{[url = index_.shards[p.shard].url, begin, end](run_context& run) {
+    return detail::measured<sample>(run, "sample",
+                                    std::make_unique<one_sample>(run, url, begin, end));
+  }};
+  auto data = engine_.run(one);
+  sample made = std::move(*data.next());
+  made.where.shard = static_cast<std::int64_t>(p.shard);
+  return made;
+}
+
+}  // namespace millrace
