@@ -89,7 +89,10 @@ stage<image, host_batch> batch(const batch_options& options) {
                     std::unique_ptr<stream<image>> images) -> std::unique_ptr<stream<host_batch>> {
             return std::make_unique<batch_stream>(run, std::move(images), options);
           },
-          [options](run_context& run) { run.batch_size = options.size; }};
+          [options](run_context& run) {
+            run.batch_size = options.size;
+            run.drops_last = options.drop_last;
+          }};
 }
 
 }  // namespace millrace

@@ -80,16 +80,22 @@ class group_stream final : public stream<sample> {
     members_->save(to);
     // The sample being put together and the member behind it are read again.
     if (building_) {
-      to.put(cursor_, {building_->where.epoch, draw_, building_->where.offset});
+      to.put(cursor_, cursor_record::of(
+                          building_->where.epoch,
+                          {.draw = draw_, .offset = building_->where.offset, .given = number_}));
     } else if (carried_) {
-      to.put(cursor_, {carried_->first.epoch, carried_->first.draw, carried_->first.offset});
+      const tar_member& m = carried_->first;
+      to.put(cursor_,
+             cursor_record::of(m.epoch, {.draw = m.draw, .offset = m.offset, .given = m.number}));
     }
-    to.put(id_, {owes_end_ ? 1 : 0});
+    const auto left_out = left_out_key_ ? fingerprint(*left_out_key_) : 0;
+    to.put(id_, {owes_end_ ? 1 : 0, static_cast<std::int64_t>(left_out)});
   }
   void restore(const state& from) override {
     members_->restore(from);
     const auto* r = from.find(id_);
-    owes_end_ = r != nullptr && r->size() == 1 && r->front() != 0;
+    owes_end_ = r != nullptr && r->size() == 2 && r->front() != 0;
+    left_out_before_ = r != nullptr && r->size() == 2 ? static_cast<std::uint64_t>((*r)[1]) : 0;
   }
 
  private:
@@ -101,7 +107,9 @@ class group_stream final : public stream<sample> {
     building_->where = {
         .lane = lane_.lane, .shard = member.shard, .offset = member.offset, .epoch = member.epoch};
     draw_ = member.draw;
+    number_ = member.number;
     left_out_key_.reset();
+    left_out_before_ = 0;
     return add(std::move(member), std::move(name.extension));
   }
 
@@ -124,6 +132,7 @@ class group_stream final : public stream<sample> {
 
   // Later members of a sample that is left out for a duplicate.
   bool is_left_out(const key_and_extension& name, const tar_member& member) const {
+    if (left_out_before_ != 0 && left_out_before_ == fingerprint(name.key)) return true;
     return left_out_key_ == name.key &&
            (left_out_draw_ == member.draw || left_out_draw_ == any_draw);
   }
@@ -195,6 +204,9 @@ class group_stream final : public stream<sample> {
   std::optional<error> owed_error_;
   std::optional<sample> building_;
   std::int64_t draw_ = 0;
+  std::int64_t number_ = 0;  // of the sample being put together, in its draw
+  std::uint64_t left_out_before_ =
+      0;  // the key left out when the state was saved, as a fingerprint
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample
   std::optional<std::string> left_out_key_;
   std::int64_t left_out_draw_ = 0;

@@ -8,6 +8,7 @@
 #include "engine/log.h"
 #include "engine/read_blocks.h"
 #include "pipeline/fetch.h"
+#include "pipeline/redeal.h"
 
 namespace millrace {
 namespace {
@@ -19,6 +20,7 @@ struct lane {
   std::unique_ptr<lane_context> context;
   std::unique_ptr<stream<sample>> samples;
   std::int64_t epoch = 0;
+  std::int64_t base = 0;   // positions before it were given out by other lanes
   std::int64_t given = 0;  // samples of this epoch, pending ones not counted twice
   bool ended = false;      // through with this epoch
   std::vector<origin> to_fetch;
@@ -27,7 +29,7 @@ struct lane {
   std::int64_t next_position() const {
     if (!to_fetch.empty()) return to_fetch.front().position;
     if (!pending.empty()) return pending.front().where.position;
-    return given * static_cast<std::int64_t>(context->lanes) + context->lane;
+    return base + given * static_cast<std::int64_t>(context->lanes) + context->lane;
   }
   bool has_pending() const { return !to_fetch.empty() || !pending.empty(); }
   bool done() const { return ended && !has_pending(); }
@@ -40,6 +42,11 @@ class lanes_stream final : public stream<sample> {
       : lanes_(std::move(lanes)), options_(options) {
     std::uint64_t list = fingerprint("");
     for (const std::string& url : shards) list = fingerprint(url + "\n", list);
+    // Lengths decide the order only where samples are dealt.
+    if (deals_samples(shards.size(), options)) {
+      for (const auto& s : options.index->shards)
+        list = fingerprint(fmt::format("{} ", s.samples), list);
+    }
     identity_ = {static_cast<std::int64_t>(list), static_cast<std::int64_t>(options.seed),
                  options.lane_count(), static_cast<std::int64_t>(options.mode),
                  options.shuffle ? 1 : 0};
@@ -70,34 +77,42 @@ class lanes_stream final : public stream<sample> {
   }
 
   void save(state& to) const override {
-    to.put("plan", identity_);
-    state::record r;
+    to.put(plan_record, identity_);
+    std::vector<lane_record> records;
     for (const lane& l : lanes_) {
       l.samples->save(to);
-      r.insert(r.end(), {l.context->lane, l.epoch, l.given, l.ended ? 1 : 0});
+      records.push_back({l.context->lane, l.epoch, l.given, l.ended});
       state::record held;
       for (const origin& o : l.to_fetch) append_origin(held, o);
       for (const sample& s : l.pending) append_origin(held, s.where);
       to.append(pending_record, held);
     }
-    to.append("lanes", r);
+    put_lane_records(to, records);
+    to.put(base_record, {lanes_.front().base});
+    if (tail_.epoch == lanes_.front().epoch) put_tail(to, tail_);
     if (owes_end_) to.put(end_owed_record, {1});
   }
 
-  void restore(const state& from) override {
-    const auto* identity = from.find("plan");
+  void restore(const state& saved_by) override {
+    const auto* identity = saved_by.find(plan_record);
+    const bool other_lanes = identity != nullptr && identity->size() == identity_.size() &&
+                             (*identity)[plan_record_lanes] != identity_[plan_record_lanes];
+    const state from = other_lanes ? redealt(saved_by, identity_[plan_record_lanes]) : saved_by;
+    identity = from.find(plan_record);
     if (identity == nullptr || *identity != identity_) {
       throw failure(
           error(errc::bad_state, "the saved state belongs to another plan: " + difference(identity))
-              .hint("resume with the same shards, seed and lanes"));
+              .hint("resume with the same shards, seed and mode"));
     }
     owes_end_ = from.find(end_owed_record) != nullptr;
-    const auto* saved = from.find("lanes");
+    const auto saved = lane_records(from);
+    tail_ = tail_in(from);
     const auto* held = from.find(pending_record);
     const auto pending =
         origins_in(held != nullptr ? std::span(*held) : std::span<const std::int64_t>());
     for (lane& l : lanes_) {
       restore_lane(l, saved, pending.value());
+      l.base = position_base(from);
       l.samples->restore(from);
     }
   }
@@ -112,18 +127,14 @@ class lanes_stream final : public stream<sample> {
     return "it has no record of its plan";
   }
 
-  static void restore_lane(lane& l, const state::record* saved,
+  static void restore_lane(lane& l, const std::vector<lane_record>& saved,
                            const std::vector<origin>& pending) {
-    constexpr std::size_t fields = 4;
-    bool found = false;
-    for (std::size_t i = 0; saved != nullptr && i + fields <= saved->size(); i += fields) {
-      if ((*saved)[i] != l.context->lane) continue;
-      l.epoch = (*saved)[i + 1];
-      l.given = (*saved)[i + 2];
-      l.ended = (*saved)[i + 3] != 0;
-      found = true;
-    }
-    if (!found) {
+    const auto mine = std::ranges::find(saved, l.context->lane, &lane_record::lane);
+    if (mine != saved.end()) {
+      l.epoch = mine->epoch;
+      l.given = mine->given;
+      l.ended = mine->ended;
+    } else {
       throw failure(
           error(errc::bad_state, fmt::format("the saved state has no lane {}", l.context->lane))
               .hint("a job of several ranks is resumed from the states of all of them"));
@@ -148,13 +159,14 @@ class lanes_stream final : public stream<sample> {
   }
 
   outcome end_of_epoch() {
-    const bool last_epoch = options_.mode == epoch_mode::exact &&
+    const bool last_epoch = options_.mode != epoch_mode::resample &&
                             lanes_.front().epoch >= options_.first_epoch + options_.epochs;
     if (last_epoch) return std::optional<sample>();
     const bool empty = !std::exchange(any_this_epoch_, false) &&
                        std::ranges::all_of(lanes_, [](const lane& l) { return l.given == 0; });
     for (lane& l : lanes_) {
       ++l.epoch;
+      l.base = 0;
       l.given = 0;
       l.ended = false;
     }
@@ -171,24 +183,47 @@ class lanes_stream final : public stream<sample> {
   std::vector<lane> lanes_;
   shard_list_options options_;
   state::record identity_;
+  epoch_tail tail_;
   bool owes_end_ = false;  // what is pending belongs to the epoch before
   bool any_this_epoch_ = false;
   bool any_ever_ = false;
 };
 
+// Where lengths are known, that each rank has a batch at all.
+void check_batches(const run_context& run, const shard_list_options& o, std::size_t lanes,
+                   std::size_t lanes_here) {
+  if (!o.index || o.mode == epoch_mode::resample || !run.drops_last) return;
+  const std::int64_t here =
+      o.index->samples() / static_cast<std::int64_t>(lanes) * static_cast<std::int64_t>(lanes_here);
+  if (here >= run.batch_size) return;
+  throw failure(
+      error(errc::usage, fmt::format("{} samples are about {} for this rank, and a batch is {}: "
+                                     "there would be none",
+                                     o.index->samples(), here, run.batch_size))
+          .hint("take smaller batches, fewer ranks, or keep the last batch"));
+}
+
 std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sample>& plan) {
   const shard_list_options& o = *plan.options;
   const auto count = static_cast<std::size_t>(o.lane_count());
-  // A lane without shards of its own has nothing to read and needs no memory.
-  const std::size_t used =
-      o.mode == epoch_mode::exact ? std::min(count, plan.shards->size()) : count;
+  // A lane without shards of its own has nothing to read, unless it is resumed in an epoch that
+  // others have begun: it needs no memory, and takes what there is.
+  const bool whole_shards = o.mode == epoch_mode::exact && !deals_samples(plan.shards->size(), o);
+  const std::size_t used = whole_shards ? std::min(count, plan.shards->size()) : count;
   run.source.working_set_bytes = working_set_of(*plan.shards);
   run.source.quick_start = true;
   const source_memory need = memory_for(run.source, plan.shards->front());
   std::vector<lane> lanes;
-  const auto world = static_cast<std::size_t>(o.world_size);
-  const std::size_t here = count / world;
-  for (auto l = static_cast<std::size_t>(o.rank); l < count; l += world) {
+  std::vector<std::size_t> mine;
+  for (std::size_t l = 0; l < count; ++l) {
+    if (o.rank_of(static_cast<std::int64_t>(l)) == o.rank) mine.push_back(l);
+  }
+  if (mine.empty()) {
+    throw failure(error(errc::usage, fmt::format("no lane of {} is rank {}'s", count, o.rank)));
+  }
+  check_batches(run, o, count, mine.size());
+  const std::size_t here = mine.size();
+  for (const std::size_t l : mine) {
     lane made;
     const std::string name = fmt::format("lane {}", l);
     const bool has_shards = l < used;
@@ -198,10 +233,10 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
         .lanes = count,
         .lanes_here = here,
         .shards = plan.shards,
-        .reads = run.memory.share(name + " reads", has_shards ? need.least : 0,
-                                  has_shards ? need.most : 0, read_block_allocator::instance()),
+        .reads = run.memory.share(name + " reads", has_shards ? need.least : 0, need.most,
+                                  read_block_allocator::instance()),
         .members = run.memory.share(name + " members", has_shards ? least_member_memory : 0,
-                                    has_shards ? most_member_memory : 0)});
+                                    most_member_memory)});
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
     lanes.push_back(std::move(made));
@@ -215,6 +250,27 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
 }
 
 }  // namespace
+
+std::vector<lane_record> lane_records(const state& from) {
+  constexpr std::size_t fields = 4;
+  std::vector<lane_record> out;
+  const auto* r = from.find(lanes_record);
+  for (std::size_t i = 0; r != nullptr && i + fields <= r->size(); i += fields) {
+    out.push_back({(*r)[i], (*r)[i + 1], (*r)[i + 2], (*r)[i + 3] != 0});
+  }
+  return out;
+}
+
+void put_lane_records(state& to, const std::vector<lane_record>& lanes) {
+  state::record r;
+  for (const lane_record& l : lanes) r.insert(r.end(), {l.lane, l.epoch, l.given, l.ended ? 1 : 0});
+  to.append(lanes_record, r);
+}
+
+std::int64_t position_base(const state& from) {
+  const auto* r = from.find(base_record);
+  return r == nullptr || r->empty() ? 0 : r->front();
+}
 
 plan<sample> interleaved(lane_plan<sample> lanes) {
   return {[lanes = std::move(lanes)](run_context& run) {

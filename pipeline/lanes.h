@@ -13,6 +13,23 @@ namespace millrace {
 // again first; that is what makes a state independent of the number of ranks and threads.
 plan<sample> interleaved(lane_plan<sample> lanes);
 
+// What the state says of a lane, of the list of shards, and of the positions given out before the
+// lanes were dealt anew.
+struct lane_record {
+  std::int64_t lane = 0;
+  std::int64_t epoch = 0;
+  std::int64_t given = 0;
+  bool ended = false;
+};
+std::vector<lane_record> lane_records(const state& from);
+void put_lane_records(state& to, const std::vector<lane_record>& lanes);
+inline constexpr const char* lanes_record = "lanes";
+inline constexpr const char* plan_record = "plan";
+inline constexpr std::size_t plan_record_lanes = 2;  // which of its values is the number of lanes
+inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
+inline constexpr const char* base_record = "lanes_base";
+std::int64_t position_base(const state& from);
+
 // The record that stages behind the lanes append the origins of held samples to.
 inline constexpr const char* pending_record = "pending";
 // The record that such a stage writes when it also holds an end of epoch: the lanes have begun the

@@ -8,7 +8,6 @@ namespace millrace::detail {
 namespace {
 
 constexpr std::uint64_t most_in_a_row = 1000;
-constexpr const char* record_name = "on_error";
 
 }  // namespace
 
@@ -34,11 +33,12 @@ std::optional<error> error_counter::on_failure(const error& why) {
 }
 
 void error_counter::save(state& to) const {
-  to.put(record_name, {static_cast<std::int64_t>(skipped_), static_cast<std::int64_t>(in_a_row_)});
+  to.put(skipped_record,
+         {static_cast<std::int64_t>(skipped_), static_cast<std::int64_t>(in_a_row_)});
 }
 
 void error_counter::restore(const state& from) {
-  const auto* r = from.find(record_name);
+  const auto* r = from.find(skipped_record);
   if (r == nullptr || r->size() != 2) {
     throw failure(error(errc::bad_state, "the saved state counts no skipped samples")
                       .hint("it was saved by a plan without on_error"));

@@ -23,6 +23,9 @@ inline error_policy skip_errors() {
   return {~std::uint64_t{0}};
 }
 
+// The record of how many were skipped, and how many of them in a row.
+inline constexpr const char* skipped_record = "on_error";
+
 namespace detail {
 
 // The part that does not depend on what the items are.

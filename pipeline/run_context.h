@@ -26,8 +26,9 @@ struct run_context {
   ledger counts;
 
   // Told by the stages behind, before those in front are made.
-  int batch_size = 1;      // images that share one block
-  int batches_queued = 0;  // by prefetch stages
+  int batch_size = 1;       // images that share one block
+  int batches_queued = 0;   // by prefetch stages
+  bool drops_last = false;  // what does not fill a batch
 
   bool told_of_short_shuffle = false;  // a notice is given once, not for every lane
 

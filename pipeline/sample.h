@@ -28,6 +28,7 @@ struct tar_member {
   bytes data;
   std::int64_t offset = 0;  // of its first header block, extension headers included
   std::int64_t draw = 0;    // which shard of its lane's epoch this is, counted from 0
+  std::int64_t number = 0;  // which sample of that draw it belongs to, counted from 0
   std::int64_t shard = 0;
   std::int64_t epoch = 0;
   bool ends_archive = false;  // no file: what follows in the shard is of other samples

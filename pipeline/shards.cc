@@ -5,9 +5,29 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/log.h"
 #include "engine/random.h"
 
 namespace millrace {
+namespace {
+
+// With fewer shards than that for each lane their numbers differ too much.
+constexpr std::size_t enough_shards = 16;
+
+bool is_equal(epoch_mode mode) {
+  return mode == epoch_mode::equal || mode == epoch_mode::equal_repeating;
+}
+
+// What is left of a piece behind `at`.
+shard_ref rest_of(shard_ref piece, const lane_cursor& at) {
+  if (at.offset == 0) return piece;
+  piece.begin = at.offset;
+  piece.skip = 0;
+  if (piece.samples >= 0) piece.samples -= at.given;
+  return piece;
+}
+
+}  // namespace
 
 int shard_list_options::lane_count() const {
   constexpr int usual = 8;
@@ -15,71 +35,231 @@ int shard_list_options::lane_count() const {
   return (usual + world_size - 1) / world_size * world_size;
 }
 
-shard_order::shard_order(std::int64_t shards, const shard_list_options& options, std::int64_t lane)
-    : shards_(shards), options_(options), lane_(lane), epoch_(options.first_epoch) {}
+int shard_list_options::rank_of(std::int64_t lane) const {
+  return hooks.rank ? hooks.rank(lane) : static_cast<int>(lane % world_size);
+}
 
-void shard_order::plan_epoch() {
-  planned_epoch_ = epoch_;
-  std::vector<std::int64_t> all(static_cast<std::size_t>(shards_));
+bool deals_samples(std::size_t shards, const shard_list_options& o) {
+  if (is_equal(o.mode)) return true;
+  const bool few = shards < enough_shards * static_cast<std::size_t>(o.lane_count());
+  return o.mode == epoch_mode::exact && few && o.index && o.index->has_offsets();
+}
+
+std::int64_t left_out(const shard_list_options& o) {
+  if (!is_equal(o.mode)) return 0;
+  const std::int64_t all = o.index->samples();
+  const std::int64_t over = all % o.lane_count();
+  return o.mode == epoch_mode::equal || over == 0 ? over : over - o.lane_count();
+}
+
+epoch_order::epoch_order(const std::vector<std::string>& urls, const shard_list_options& options,
+                         std::int64_t epoch, const epoch_tail& tail)
+    : options_(options),
+      epoch_(epoch),
+      cuts_(deals_samples(urls.size(), options)),
+      shards_(permuted(urls)) {
+  if (tail.epoch != epoch) return;
+  for (const auto& level : tail.levels) apply(level);
+}
+
+std::vector<std::int64_t> epoch_order::permuted(const std::vector<std::string>& urls) const {
+  std::vector<std::int64_t> all(urls.size());
   std::iota(all.begin(), all.end(), 0);
-  if (options_.shuffle) {
+  if (options_.hooks.select) {
+    std::erase_if(all, [&](std::int64_t s) {
+      return !options_.hooks.select(urls[static_cast<std::size_t>(s)], epoch_);
+    });
+  }
+  if (options_.hooks.arrange) {
+    options_.hooks.arrange(epoch_, all);
+  } else if (options_.shuffle) {
     // Fisher and Yates over the whole list: every lane sees the same permutation.
-    random_stream random(options_.seed, purpose::shard_order, static_cast<std::uint64_t>(epoch_));
+    const std::uint64_t seed = options_.hooks.seed ? options_.hooks.seed(epoch_) : options_.seed;
+    random_stream random(seed, purpose::shard_order, static_cast<std::uint64_t>(epoch_));
     for (std::size_t i = all.size(); i > 1; --i) {
       std::swap(all[i - 1], all[random.below(static_cast<std::uint32_t>(i))]);
     }
   }
-  order_.clear();
-  const auto lanes = static_cast<std::size_t>(options_.lane_count());
-  for (auto i = static_cast<std::size_t>(lane_); i < all.size(); i += lanes) {
-    order_.push_back(all[i]);
-  }
+  return all;
 }
+
+std::vector<shard_ref> epoch_order::lane(std::int64_t l) const {
+  const std::int64_t lanes = options_.lane_count();
+  std::vector<shard_ref> out;
+  if (has_tail_) {
+    for (auto i = static_cast<std::size_t>(l); i < rest_.size();
+         i += static_cast<std::size_t>(lanes)) {
+      out.push_back(rest_[i]);
+    }
+  } else {
+    out = cuts_ ? cut(l, lanes) : dealt(l, lanes);
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) out[i].draw = static_cast<std::int64_t>(i);
+  return out;
+}
+
+std::vector<shard_ref> epoch_order::dealt(std::int64_t l, std::int64_t lanes) const {
+  std::vector<shard_ref> out;
+  for (auto i = static_cast<std::size_t>(l); i < shards_.size();
+       i += static_cast<std::size_t>(lanes)) {
+    out.push_back({.shard = shards_[i], .epoch = epoch_});
+  }
+  return out;
+}
+
+// All samples in the order of the shards, cut into runs of equal length, one for each lane.
+std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) const {
+  const auto& shards = options_.index->shards;
+  std::int64_t all = 0;
+  for (const std::int64_t s : shards_) all += shards[static_cast<std::size_t>(s)].samples;
+  const std::int64_t each =
+      options_.mode == epoch_mode::equal ? all / lanes : (all + lanes - 1) / lanes;
+  const bool exact = options_.mode == epoch_mode::exact;
+  std::int64_t from = exact ? all * l / lanes : l * each;
+  std::int64_t left = exact ? all * (l + 1) / lanes - from : each;
+  std::vector<shard_ref> out;
+  if (all == 0) return out;
+  from %= all;
+  for (std::size_t i = 0; left > 0; i = (i + 1) % shards_.size()) {  // repeating goes round
+    const auto& s = shards[static_cast<std::size_t>(shards_[i])];
+    if (from >= s.samples) {
+      from -= s.samples;
+      continue;
+    }
+    const std::int64_t n = std::min(s.samples - from, left);
+    shard_ref piece{.shard = shards_[i], .epoch = epoch_, .skip = from, .samples = n};
+    if (!s.blocks.empty()) {
+      constexpr std::int64_t block_bytes = 512;
+      piece.begin = s.blocks[static_cast<std::size_t>(from)] * block_bytes;
+      piece.end = s.blocks[static_cast<std::size_t>(from + n)] * block_bytes;
+      piece.skip = 0;
+    }
+    if (from == 0 && n == s.samples) piece = {.shard = shards_[i], .epoch = epoch_};
+    out.push_back(piece);
+    left -= n;
+    from = 0;
+  }
+  return out;
+}
+
+// What the lanes of one level have left: first what each is in the middle of, then the rest in
+// turns, as it would have been read.
+void epoch_order::apply(const std::vector<lane_cursor>& level) {
+  const auto lanes = static_cast<std::int64_t>(level.size());
+  std::vector<std::vector<shard_ref>> of_lane;
+  for (std::int64_t l = 0; l < lanes; ++l) {
+    std::vector<shard_ref> mine;
+    if (has_tail_) {
+      for (auto i = static_cast<std::size_t>(l); i < rest_.size(); i += level.size()) {
+        mine.push_back(rest_[i]);
+      }
+    } else {
+      mine = cuts_ ? cut(l, lanes) : dealt(l, lanes);
+    }
+    of_lane.push_back(std::move(mine));
+  }
+  std::vector<shard_ref> left;
+  for (std::size_t j = 0;; ++j) {
+    bool any = false;
+    for (std::size_t l = 0; l < level.size(); ++l) {
+      const std::size_t at = static_cast<std::size_t>(level[l].draw) + j;
+      if (at >= of_lane[l].size()) continue;
+      any = true;
+      left.push_back(j == 0 ? rest_of(of_lane[l][at], level[l]) : of_lane[l][at]);
+    }
+    if (!any) break;
+  }
+  rest_ = std::move(left);
+  has_tail_ = true;
+}
+
+shard_order::shard_order(std::shared_ptr<const std::vector<std::string>> urls,
+                         const shard_list_options& options, std::int64_t lane)
+    : urls_(std::move(urls)), options_(options), lane_(lane), epoch_(options.first_epoch) {}
 
 std::optional<shard_ref> shard_order::next() {
   if (options_.mode == epoch_mode::resample) {
     // Draw n of a lane is a function of n alone, so that a position is all the state there is.
     random_stream random(options_.seed, purpose::shard_draw, static_cast<std::uint64_t>(lane_),
                          static_cast<std::uint64_t>(draw_));
-    return shard_ref{.shard = random.below(static_cast<std::uint32_t>(shards_)),
+    return shard_ref{.shard = random.below(static_cast<std::uint32_t>(urls_->size())),
                      .draw = draw_++,
                      .epoch = epoch_};
   }
   if (epoch_ >= options_.first_epoch + options_.epochs) return std::nullopt;
-  if (planned_epoch_ != epoch_) plan_epoch();
+  if (planned_epoch_ != epoch_) {
+    order_ = epoch_order(*urls_, options_, epoch_, tail_).lane(lane_);
+    planned_epoch_ = epoch_;
+  }
   if (draw_ == static_cast<std::int64_t>(order_.size())) {
     ++epoch_;
     draw_ = 0;
     return std::nullopt;
   }
-  const std::int64_t draw = draw_++;
-  return shard_ref{.shard = order_[static_cast<std::size_t>(draw)], .draw = draw, .epoch = epoch_};
+  return order_[static_cast<std::size_t>(draw_++)];
 }
 
-void shard_order::seek(std::int64_t epoch, std::int64_t draw) {
+void shard_order::seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail) {
   epoch_ = epoch;
   draw_ = draw;
+  tail_ = std::move(tail);
+  planned_epoch_ = -1;
+}
+
+std::pair<std::int64_t, lane_cursor> cursor_record::in(const state& from, const std::string& name) {
+  const auto* r = from.find(name);
+  if (r == nullptr || r->size() != 4) {
+    throw failure(error(errc::bad_state, "the saved state has no record " + name)
+                      .hint("it was saved by a plan with other lanes"));
+  }
+  return {(*r)[0], {.draw = (*r)[1], .offset = (*r)[2], .given = (*r)[3]}};
+}
+
+epoch_tail tail_in(const state& from) {
+  epoch_tail out;
+  const auto* r = from.find(tail_record);
+  if (r == nullptr || r->empty()) return out;
+  out.epoch = (*r)[0];
+  for (std::size_t i = 1; i < r->size();) {
+    const auto lanes = static_cast<std::size_t>((*r)[i++]);
+    if (lanes == 0 || lanes > (r->size() - i) / 3) {
+      throw failure(error(errc::bad_state, "the saved state's tail is not well formed"));
+    }
+    std::vector<lane_cursor> level;
+    for (std::size_t l = 0; l < lanes; ++l, i += 3) {
+      level.push_back({.draw = (*r)[i], .offset = (*r)[i + 1], .given = (*r)[i + 2]});
+    }
+    out.levels.push_back(std::move(level));
+  }
+  return out;
+}
+
+void put_tail(state& to, const epoch_tail& tail) {
+  if (tail.levels.empty()) return;
+  state::record r{tail.epoch};
+  for (const auto& level : tail.levels) {
+    r.push_back(std::ssize(level));
+    for (const lane_cursor& c : level) r.insert(r.end(), {c.draw, c.offset, c.given});
+  }
+  to.put(tail_record, std::move(r));
 }
 
 namespace {
 
-// A record "laneN/cursor" holds (epoch, draw, offset). This stage writes where the next shard
-// begins; the stages behind it write over it where they stand in the middle of one.
+// Where the next shard begins; the stages behind write over it where they stand in the middle of
+// one.
 class shard_stream final : public stream<shard_ref> {
  public:
   shard_stream(const lane_context& lane, const shard_list_options& options)
-      : id_(lane.id("cursor")),
-        order_(static_cast<std::int64_t>(lane.shards->size()), options, lane.lane) {}
+      : id_(lane.id("cursor")), order_(lane.shards, options, lane.lane) {}
 
   awaitable<outcome> next() override { co_return order_.next(); }
-  void save(state& to) const override { to.put(id_, {order_.epoch(), order_.draw(), 0}); }
+  void save(state& to) const override {
+    to.put(id_, cursor_record::of(order_.epoch(), {.draw = order_.draw()}));
+  }
   void restore(const state& from) override {
-    const auto* cursor = from.find(id_);
-    if (cursor == nullptr || cursor->size() != 3) {
-      throw failure(error(errc::bad_state, "the saved state has no record " + id_)
-                        .hint("it was saved by a plan with other lanes"));
-    }
-    order_.seek((*cursor)[0], (*cursor)[1]);
+    const auto [epoch, at] = cursor_record::in(from, id_);
+    order_.seek(epoch, at.draw, tail_in(from));
   }
 
  private:
@@ -87,29 +267,73 @@ class shard_stream final : public stream<shard_ref> {
   shard_order order_;
 };
 
+error impossible(std::string what, std::string what_to_do) {
+  return error(errc::usage, std::move(what)).hint(std::move(what_to_do));
+}
+
+void check_counts(const std::vector<std::string>& urls, const shard_list_options& o) {
+  if (o.index && o.index->shards.size() != urls.size()) {
+    throw failure(impossible(
+        fmt::format("an index of {} shards for a list of {}", o.index->shards.size(), urls.size()),
+        "take the list from the index"));
+  }
+  if (is_equal(o.mode) && !o.index) {
+    throw failure(impossible("an equal epoch of shards whose lengths are not known",
+                             "`millrace index create` counts them; give the index"));
+  }
+  if (is_equal(o.mode) && o.lane_count() % o.world_size != 0) {
+    throw failure(impossible(fmt::format("{} lanes cannot be dealt to {} ranks evenly, which an "
+                                         "equal epoch needs",
+                                         o.lane_count(), o.world_size),
+                             fmt::format("take a multiple of {}", o.world_size)));
+  }
+  const auto ranks = static_cast<std::int64_t>(o.world_size);
+  const bool samples = deals_samples(urls.size(), o);
+  const std::int64_t units = samples ? o.index->samples() : std::ssize(urls);
+  if (o.mode != epoch_mode::resample && units < ranks) {
+    throw failure(impossible(
+        fmt::format("{} {} cannot feed {} ranks", units, samples ? "samples" : "shards", ranks),
+        samples ? "use fewer ranks"
+                : "an index with offsets (`millrace index create --offsets`) splits shards"));
+  }
+}
+
 void check(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (urls.empty()) throw failure(error(errc::usage, "a plan without shards"));
   if (urls.size() > ~std::uint32_t{0}) throw failure(error(errc::usage, "more than 2^32 shards"));
   if (o.world_size < 1 || o.rank < 0 || o.rank >= o.world_size) {
-    throw failure(error(errc::usage, fmt::format("rank {} of world size {}", o.rank, o.world_size))
-                      .hint("ranks count from 0 to the world size less one"));
+    throw failure(impossible(fmt::format("rank {} of world size {}", o.rank, o.world_size),
+                             "ranks count from 0 to the world size less one"));
   }
-  if (o.lane_count() % o.world_size != 0) {
-    throw failure(error(errc::usage, fmt::format("{} lanes cannot be dealt to {} ranks evenly",
-                                                 o.lane_count(), o.world_size))
-                      .hint(fmt::format("take a multiple of {}", o.world_size)));
+  if (o.lane_count() < o.world_size) {
+    throw failure(
+        impossible(fmt::format("{} lanes for {} ranks", o.lane_count(), o.world_size),
+                   fmt::format("take at least {} lanes, best a multiple of them", o.world_size)));
   }
+  check_counts(urls, o);
 }
 
 }  // namespace
 
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options) {
   check(urls, options);
+  if (const std::int64_t over = left_out(options); over != 0 && options.rank == 0) {
+    log_notice(fmt::format("of {} samples {} are {} each epoch, so that all ranks have as many",
+                           options.index->samples(), std::abs(over),
+                           over > 0 ? "left out" : "given twice"));
+  }
   const auto shared = std::make_shared<const shard_list_options>(options);
   return {[shared](lane_context& lane) -> std::unique_ptr<stream<shard_ref>> {
             return std::make_unique<shard_stream>(lane, *shared);
           },
           std::make_shared<const std::vector<std::string>>(std::move(urls)), shared};
+}
+
+lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options) {
+  std::vector<std::string> urls;
+  for (const auto& s : index.shards) urls.push_back(s.url);
+  options.index = std::make_shared<const shard_index>(std::move(index));
+  return shards(std::move(urls), options);
 }
 
 }  // namespace millrace

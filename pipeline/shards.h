@@ -1,17 +1,33 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "pipeline/plan.h"
+#include "pipeline/wids/shard_index.h"
 
 namespace millrace {
 
 enum class epoch_mode {
-  exact,     // every shard once per epoch; ranks may differ in length
-  resample,  // shards drawn with replacement, for ever
+  exact,            // every sample once per epoch; ranks may differ in length
+  resample,         // shards drawn with replacement, for ever
+  equal,            // as many samples on every rank: those that do not go round are left out
+  equal_repeating,  // the same, with some given twice instead
+};
+
+// Where the order of shards is not to be the usual one. Pure functions, the same on every rank.
+struct order_hooks {
+  // The seed of an epoch, in the place of `seed`.
+  std::function<std::uint64_t(std::int64_t epoch)> seed = nullptr;
+  // Which shards an epoch reads.
+  std::function<bool(std::string_view url, std::int64_t epoch)> select = nullptr;
+  // The order of the list in an epoch, in the place of the seeded permutation: rearranges `shards`.
+  std::function<void(std::int64_t epoch, std::vector<std::int64_t>& shards)> arrange = nullptr;
+  // Which rank reads a lane, in the place of lane mod world_size.
+  std::function<int(std::int64_t lane)> rank = nullptr;
 };
 
 // In which order shards are read, and by whom: docs/order.md.
@@ -27,44 +43,111 @@ struct shard_list_options {
   bool shuffle = true;  // false: the list's own order, every epoch
   std::int64_t epochs = 1;
   std::int64_t first_epoch = 0;
+  // How many samples each shard has, in the order of the list. The equal modes need it. With the
+  // offsets of samples, `exact` deals samples instead of shards where there are few shards, so that
+  // lanes differ by one sample at most.
+  std::shared_ptr<const shard_index> index;
+  order_hooks hooks;
 
   int lane_count() const;
+  int rank_of(std::int64_t lane) const;
 };
 
-// A shard to read.
+// A shard to read, or a part of it.
 struct shard_ref {
   std::int64_t shard = 0;  // index in the list
   std::int64_t draw = 0;   // which one of its lane's epoch, from 0
   std::int64_t epoch = 0;
+  std::int64_t begin = 0;     // byte at which to begin
+  std::int64_t end = 0;       // and before which to end; 0: at the shard's end
+  std::int64_t skip = 0;      // samples to pass over, from there
+  std::int64_t samples = -1;  // to give at most; -1: all
+
+  bool operator==(const shard_ref&) const = default;
 };
 
-// The shards of one lane, in order: a pure function of (number of shards, options, lane).
-// Single-threaded.
+// How far a lane's epoch has come: `draw` is the next to begin, or in the middle of, at byte
+// `offset`, `given` of its samples before that.
+struct lane_cursor {
+  std::int64_t draw = 0;
+  std::int64_t offset = 0;
+  std::int64_t given = 0;
+};
+
+// An epoch that was begun with other numbers of lanes: how far each of them had come, the first one
+// first.
+struct epoch_tail {
+  std::int64_t epoch = 0;
+  std::vector<std::vector<lane_cursor>> levels;
+};
+
+// What each lane reads in one epoch: a pure function of (the list, options, epoch, tail). `tail` is
+// heeded where it is of this epoch.
+class epoch_order {
+ public:
+  epoch_order(const std::vector<std::string>& urls, const shard_list_options& options,
+              std::int64_t epoch, const epoch_tail& tail = {});
+  std::vector<shard_ref> lane(std::int64_t l) const;
+
+ private:
+  std::vector<std::int64_t> permuted(const std::vector<std::string>& urls) const;
+  std::vector<shard_ref> dealt(std::int64_t l, std::int64_t lanes) const;
+  std::vector<shard_ref> cut(std::int64_t l, std::int64_t lanes) const;
+  void apply(const std::vector<lane_cursor>& level);
+
+  const shard_list_options& options_;
+  std::int64_t epoch_;
+  bool cuts_ = false;
+  std::vector<std::int64_t> shards_;  // in the epoch's order
+  std::vector<shard_ref> rest_;       // with a tail: what is left, in the order to deal it in
+  bool has_tail_ = false;
+};
+
+// Whether `options` make lanes of equal numbers of samples.
+bool deals_samples(std::size_t shards, const shard_list_options& options);
+// Samples that an equal epoch leaves out, or gives twice (negative).
+std::int64_t left_out(const shard_list_options& options);
+
+// The shards of one lane, one after the other. Single-threaded.
 class shard_order {
  public:
-  shard_order(std::int64_t shards, const shard_list_options& options, std::int64_t lane);
+  shard_order(std::shared_ptr<const std::vector<std::string>> urls,
+              const shard_list_options& options, std::int64_t lane);
 
   // nullopt ends an epoch; then the next one begins, if there is one.
   std::optional<shard_ref> next();
 
   std::int64_t epoch() const { return epoch_; }
   std::int64_t draw() const { return draw_; }
-  void seek(std::int64_t epoch, std::int64_t draw);
+  void seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail = {});
 
  private:
-  void plan_epoch();
-
-  std::int64_t shards_;
+  std::shared_ptr<const std::vector<std::string>> urls_;
   shard_list_options options_;
   std::int64_t lane_;
   std::int64_t epoch_;
   std::int64_t draw_ = 0;
+  epoch_tail tail_;
   std::int64_t planned_epoch_ = -1;
-  std::vector<std::int64_t> order_;  // of this lane, in the planned epoch
+  std::vector<shard_ref> order_;  // of this lane, in the planned epoch
 };
 
-// The head of a plan. Throws `failure` (usage) for an empty list, a rank outside the world, or a
-// number of lanes that the world size does not divide.
+// The head of a plan. Throws `failure` (usage) for what cannot be: an empty list, a rank outside
+// the world, fewer lanes or shards than ranks, an equal epoch of unknown length.
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options = {});
+// The shards of an index, which gives their lengths as well.
+lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options = {});
+
+// The records that describe where a lane stands. Written by the stages that know best.
+struct cursor_record {
+  static state::record of(std::int64_t epoch, const lane_cursor& at) {
+    return {epoch, at.draw, at.offset, at.given};
+  }
+  // Throws `failure` (bad_state) where there is none.
+  static std::pair<std::int64_t, lane_cursor> in(const state& from, const std::string& name);
+};
+inline constexpr const char* tail_record = "tail";
+epoch_tail tail_in(const state& from);
+void put_tail(state& to, const epoch_tail& tail);
 
 }  // namespace millrace

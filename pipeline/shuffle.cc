@@ -12,6 +12,8 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t record_head = 5;
+
 class shuffle_stream final : public stream<sample> {
  public:
   shuffle_stream(lane_context& lane, std::unique_ptr<stream<sample>> samples,
@@ -77,8 +79,7 @@ class shuffle_stream final : public stream<sample> {
   void restore(const state& from) override {
     samples_->restore(from);
     const auto* r = from.find(id_);
-    constexpr std::size_t head = 5;
-    if (r == nullptr || r->size() < head) {
+    if (r == nullptr || r->size() < record_head) {
       throw failure(error(errc::bad_state, "the saved state has no record " + id_)
                         .hint("it was saved by a plan without this shuffle"));
     }
@@ -88,7 +89,7 @@ class shuffle_stream final : public stream<sample> {
     random_.seek(static_cast<std::uint64_t>((*r)[0]));
     draining_ = (*r)[2] != 0;
     fetch_aside_ = (*r)[4] != 0;
-    to_fetch_ = origins_in(std::span(*r).subspan(head)).value();
+    to_fetch_ = origins_in(std::span(*r).subspan(record_head)).value();
   }
 
  private:
@@ -146,6 +147,19 @@ class shuffle_stream final : public stream<sample> {
 };
 
 }  // namespace
+
+std::vector<origin> shuffle_held(const state& from, const std::string& name) {
+  const auto* r = from.find(name);
+  if (r == nullptr || r->size() < record_head) return {};
+  return origins_in(std::span(*r).subspan(record_head)).value();
+}
+
+void put_shuffle_held(state& to, const std::string& name, std::int64_t epoch,
+                      const std::vector<origin>& held) {
+  state::record r{0, epoch, 0, held.empty() ? 0 : 1, 0};
+  for (const origin& o : held) append_origin(r, o);
+  to.put(name, std::move(r));
+}
 
 lane_stage<sample, sample> shuffle(const shuffle_options& options) {
   if (options.samples == 0) {

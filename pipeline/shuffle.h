@@ -19,4 +19,10 @@ struct shuffle_options {
 // that they keep no read buffer alive.
 lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
 
+// What a shuffle's record says that it holds, and a record of one that holds so much at the begin
+// of its order.
+std::vector<origin> shuffle_held(const state& from, const std::string& name);
+void put_shuffle_held(state& to, const std::string& name, std::int64_t epoch,
+                      const std::vector<origin>& held);
+
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "io/unpack.h"
+#include "pipeline/group.h"
 #include "pipeline/tar_parser.h"
 
 namespace millrace {
@@ -16,18 +17,27 @@ bool is_meta_name(std::string_view name) {
 }
 
 struct shard_reader::impl {
-  impl(lane_context& l, shard_ref w, std::uint64_t offset)
+  impl(lane_context& l, shard_ref w, std::uint64_t offset, std::int64_t given)
       : lane(l),
         which(w),
+        passed(given > 0 || offset > static_cast<std::uint64_t>(w.begin) ? w.skip : 0),
+        begun(given),
         url(std::make_shared<const std::string>((*l.shards)[static_cast<std::size_t>(w.shard)])),
         parser(offset),
         next_header(static_cast<std::int64_t>(offset)) {}
 
+  byte_range range_from(std::uint64_t offset) const {
+    byte_range out{.begin = offset, .end = {}};
+    if (which.end > 0) out.end = static_cast<std::uint64_t>(which.end);
+    return out;
+  }
   awaitable<result<compression>> open_at_begin(byte_range range);
   awaitable<result<void>> open();
   awaitable<result<bool>> refill();
   awaitable<result<void>> collect(tar_member& into);
   awaitable<result<buffer>> straddling_buffer();
+  enum class turn { give, pass, end };
+  turn turn_of(const std::string& name);
   error damaged(error why);
   void count_lost();
   bool is_wanted(const tar_parser::member& found, std::string& name);
@@ -39,10 +49,14 @@ struct shard_reader::impl {
 
   lane_context& lane;
   shard_ref which;
+  std::int64_t passed;             // samples passed over so far, of which.skip
+  std::int64_t begun;              // samples given so far, the current one included
+  std::optional<std::string> key;  // of the current sample, where samples are counted
   std::shared_ptr<const std::string> url;
   tar_parser parser;
   std::int64_t next_header;
   bool broken = false;
+  bool skipping = false;  // the current sample is one to pass over
   std::uint64_t counted_lost = 0;
   std::unique_ptr<byte_source> source;
   bytes piece;                       // what the parser is being fed
@@ -65,6 +79,12 @@ awaitable<result<void>> shard_reader::impl::open() {
   const std::uint64_t offset = parser.offset();
   // In the middle of a shard its first bytes are looked at first, unless they will be needed.
   const bool peeks = offset > 0 && !has_compressed_name(*url);
+  if (which.end > 0) {  // a part by the offsets of an index: of a plain shard
+    auto opened = co_await lane.run.sources.open(lane.source(), *url, range_from(offset));
+    if (!opened) co_return opened.error();
+    source = std::move(*opened);
+    co_return result<void>();
+  }
   auto how = co_await open_at_begin(peeks ? byte_range{0, magic_bytes} : byte_range{});
   if (!how) co_return how.error();
   if (*how == compression::none && offset == 0) co_return result<void>();
@@ -77,7 +97,7 @@ awaitable<result<void>> shard_reader::impl::open() {
     co_return result<void>();
   }
   piece = bytes();
-  auto opened = co_await lane.run.sources.open(lane.source(), *url, {.begin = offset, .end = {}});
+  auto opened = co_await lane.run.sources.open(lane.source(), *url, range_from(offset));
   if (!opened) co_return opened.error();
   source = std::move(*opened);
   co_return result<void>();
@@ -142,12 +162,17 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   co_return result<void>();
 }
 
-shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset)
-    : impl_(std::make_unique<impl>(lane, which, offset)) {}
+shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset,
+                           std::int64_t given)
+    : impl_(std::make_unique<impl>(lane, which, offset, given)) {}
 shard_reader::~shard_reader() = default;
 
 std::int64_t shard_reader::offset() const {
   return impl_->next_header;
+}
+
+std::int64_t shard_reader::given() const {
+  return impl_->begun;
 }
 
 bool shard_reader::is_broken() const {
@@ -178,6 +203,25 @@ bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string&
   return !lane.untar->select || lane.untar->select(name);
 }
 
+// Counts samples: where one begins, whether it is among those to give.
+shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
+  const auto split = split_name(name);
+  if (!split) return turn::give;  // of no sample, which the next stage counts
+  if (key != split->key) {
+    if (passed < which.skip) {
+      ++passed;
+      skipping = true;
+    } else if (which.samples >= 0 && begun == which.samples) {
+      return turn::end;
+    } else {
+      ++begun;
+      skipping = false;
+    }
+    key = split->key;
+  }
+  return skipping ? turn::pass : turn::give;
+}
+
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
   if (!s.source) {
@@ -201,11 +245,17 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     }
     tar_member member;
     member.ends_archive = *step == tar_parser::event::archive_end;
-    if (member.ends_archive) co_return std::optional(std::move(member));
+    if (member.ends_archive) {
+      s.key.reset();
+      co_return std::optional(std::move(member));
+    }
     if (*step != tar_parser::event::header) continue;
     s.count_lost();
     const auto& found = s.parser.current();
     if (!s.is_wanted(found, member.name)) continue;  // its data events pass by
+    const auto turn = s.turn_of(member.name);
+    if (turn == impl::turn::end) co_return std::optional<tar_member>();
+    if (turn == impl::turn::pass) continue;
     if (!found.refused.empty()) {
       co_return s.described(error(errc::unsupported, found.refused + " in a shard")
                                 .offset(found.offset)
@@ -215,6 +265,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     }
     member.offset = static_cast<std::int64_t>(found.offset);
     member.draw = s.which.draw;
+    member.number = s.begun - 1;
     member.shard = s.which.shard;
     member.epoch = s.which.epoch;
     member.url = s.url;
@@ -239,7 +290,11 @@ class untar_stream final : public stream<tar_member> {
         if (!shard) co_return shard.error();
         if (!*shard) co_return std::optional<tar_member>();
         current_ = **shard;
-        reader_.emplace(lane_, current_, std::exchange(start_offset_, 0));
+        const lane_cursor at = std::exchange(start_, {});
+        const bool in_middle = at.offset > 0;
+        reader_.emplace(lane_, current_,
+                        static_cast<std::uint64_t>(in_middle ? at.offset : current_.begin),
+                        in_middle ? at.given : 0);
       }
       auto member = co_await reader_->next();
       if (!member) {
@@ -253,16 +308,18 @@ class untar_stream final : public stream<tar_member> {
 
   void save(state& to) const override {
     shards_->save(to);
-    if (reader_) to.put(cursor_, {current_.epoch, current_.draw, reader_->offset()});
-    if (start_offset_ > 0) {  // restored, and not asked for anything yet
-      state::record cursor = *to.find(cursor_);
-      cursor[2] = static_cast<std::int64_t>(start_offset_);
-      to.put(cursor_, std::move(cursor));
+    if (reader_) {
+      to.put(cursor_, cursor_record::of(current_.epoch, {.draw = current_.draw,
+                                                         .offset = reader_->offset(),
+                                                         .given = reader_->given()}));
+    } else if (start_.offset > 0) {  // restored, and not asked for anything yet
+      const auto [epoch, next] = cursor_record::in(to, cursor_);
+      to.put(cursor_, cursor_record::of(epoch, {next.draw, start_.offset, start_.given}));
     }
   }
   void restore(const state& from) override {
     shards_->restore(from);
-    start_offset_ = static_cast<std::uint64_t>((*from.find(cursor_))[2]);
+    start_ = cursor_record::in(from, cursor_).second;
   }
 
  private:
@@ -270,7 +327,7 @@ class untar_stream final : public stream<tar_member> {
   std::string cursor_;
   std::unique_ptr<stream<shard_ref>> shards_;
   shard_ref current_;
-  std::uint64_t start_offset_ = 0;
+  lane_cursor start_;
   std::optional<shard_reader> reader_;
 };
 

@@ -35,12 +35,15 @@ bool is_meta_name(std::string_view name);
 // One shard being read from `offset` on: untar() without the lane, as lane.untar says.
 class shard_reader {
  public:
-  shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset);
+  // `offset`: where to begin, `given` samples of `which` before it.
+  shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset, std::int64_t given = 0);
   ~shard_reader();
   // The next file, or the end of an archive (there may be several); nullopt at the shard's end.
   awaitable<result<std::optional<tar_member>>> next();
   // Where the header of the next member begins.
   std::int64_t offset() const;
+  // Samples begun so far, those before `offset` included.
+  std::int64_t given() const;
   // After an error: whether nothing more is to be had of this shard.
   bool is_broken() const;
 

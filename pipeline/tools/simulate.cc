@@ -69,10 +69,10 @@ places in_turns(const std::vector<places>& streams) {
 places millrace_order(const quality_options& o, std::size_t buffer) {
   std::vector<places> lanes;
   const shard_list_options how{.seed = o.seed, .lanes = o.lanes};
+  const epoch_order order(std::vector<std::string>(static_cast<std::size_t>(o.shards)), how, 0);
   for (int l = 0; l < o.lanes; ++l) {
-    shard_order order(o.shards, how, l);
     std::vector<std::int64_t> shards;
-    while (const auto next = order.next()) shards.push_back(next->shard);
+    for (const shard_ref& s : order.lane(l)) shards.push_back(s.shard);
     random_stream random(o.seed, purpose::shuffle, 0, static_cast<std::uint64_t>(l));
     lanes.push_back(
         through_buffer(shard_samples(shards, o.samples_per_shard),
@@ -205,11 +205,11 @@ std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& sampl
                                           std::uint64_t seed) {
   std::vector<std::int64_t> of_rank(static_cast<std::size_t>(world_size));
   shard_list_options how{.seed = seed, .world_size = world_size, .lanes = lanes};
+  const epoch_order order(std::vector<std::string>(samples.size()), how, 0);
   for (int l = 0; l < how.lane_count(); ++l) {
-    shard_order order(std::ssize(samples), how, l);
-    while (const auto next = order.next()) {
+    for (const shard_ref& s : order.lane(l)) {
       of_rank[static_cast<std::size_t>(l % world_size)] +=
-          samples[static_cast<std::size_t>(next->shard)];
+          samples[static_cast<std::size_t>(s.shard)];
     }
   }
   std::vector<epoch_figures> out{figures("exact", of_rank, batch_size, drop_last)};

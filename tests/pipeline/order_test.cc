@@ -1,12 +1,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
+#include "engine/random.h"
 #include "pipeline/shards.h"
 
 namespace millrace {
 namespace {
+
+std::shared_ptr<const std::vector<std::string>> list_of(std::size_t shards) {
+  return std::make_shared<const std::vector<std::string>>(shards);
+}
 
 std::vector<std::int64_t> epoch_of(shard_order& order) {
   std::vector<std::int64_t> out;
@@ -18,7 +24,7 @@ TEST(ShardOrder, LanesTogetherReadEveryShardOnceAnEpoch) {
   const shard_list_options o{.seed = 3, .lanes = 4, .epochs = 3};
   std::set<std::vector<std::int64_t>> orders;
   std::vector<shard_order> lanes;
-  for (int l = 0; l < 4; ++l) lanes.emplace_back(10, o, l);
+  for (int l = 0; l < 4; ++l) lanes.emplace_back(list_of(10), o, l);
   for (int epoch = 0; epoch < 3; ++epoch) {
     std::vector<std::int64_t> all;
     for (auto& lane : lanes) {
@@ -35,31 +41,118 @@ TEST(ShardOrder, LanesTogetherReadEveryShardOnceAnEpoch) {
 
 TEST(ShardOrder, TheListsOwnOrder) {
   const shard_list_options o{.lanes = 2, .shuffle = false};
-  shard_order lane(5, o, 1);
+  shard_order lane(list_of(5), o, 1);
   EXPECT_EQ(epoch_of(lane), (std::vector<std::int64_t>{1, 3}));
 }
 
 TEST(ShardOrder, ResamplingDrawsForEverAndSeeks) {
   const shard_list_options o{.seed = 1, .lanes = 2, .mode = epoch_mode::resample};
-  shard_order a(7, o, 0);
+  shard_order a(list_of(7), o, 0);
   std::set<std::int64_t> seen;
   for (int i = 0; i < 200; ++i) seen.insert(a.next()->shard);
   EXPECT_EQ(seen.size(), 7U);
-  shard_order b(7, o, 0);
+  shard_order b(list_of(7), o, 0);
   b.seek(0, a.draw());
   for (int i = 0; i < 20; ++i) EXPECT_EQ(a.next()->shard, b.next()->shard);
 }
 
 TEST(ShardOrder, AMillionShardsArePlannedAtOnce) {
   const shard_list_options o{.lanes = 8};
-  shard_order lane(1'000'000, o, 0);
+  shard_order lane(list_of(1'000'000), o, 0);
   EXPECT_EQ(epoch_of(lane).size(), 125'000U);
+}
+
+shard_index index_of(const std::vector<std::int64_t>& samples, bool offsets) {
+  shard_index out;
+  for (const std::int64_t n : samples) {
+    shard_index::shard s{.url = "s" + std::to_string(out.shards.size()), .samples = n};
+    for (std::int64_t i = 0; offsets && n > 0 && i <= n; ++i) {
+      s.blocks.push_back(static_cast<std::uint32_t>(3 * i));
+    }
+    out.shards.push_back(std::move(s));
+  }
+  return out;
+}
+
+// The samples of a piece, as (shard, number).
+std::vector<std::pair<std::int64_t, std::int64_t>> samples_of(const shard_ref& piece,
+                                                              const shard_index& index) {
+  const auto& s = index.shards[static_cast<std::size_t>(piece.shard)];
+  constexpr std::int64_t sample_bytes = 3 * 512;
+  const std::int64_t first = piece.begin / sample_bytes + piece.skip;
+  std::int64_t end = piece.end > 0 ? piece.end / sample_bytes : s.samples;
+  if (piece.samples >= 0) end = std::min(end, first + piece.samples);
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  for (std::int64_t i = first; i < end; ++i) out.emplace_back(piece.shard, i);
+  return out;
+}
+
+// Lanes have as many samples, to within one where each is read once, and to the sample where ranks
+// must be equal: whatever the lengths, with or without offsets.
+TEST(EpochOrder, DealsSamplesEvenly) {
+  random_stream random(1, purpose::fake_data);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<std::int64_t> lengths;
+    for (std::uint32_t i = random.below(12) + 1; i > 0; --i) lengths.push_back(random.below(50));
+    const bool offsets = round % 2 == 0;
+    const auto index = std::make_shared<const shard_index>(index_of(lengths, offsets));
+    const std::int64_t all = index->samples();
+    for (const auto mode : {epoch_mode::exact, epoch_mode::equal, epoch_mode::equal_repeating}) {
+      if (mode == epoch_mode::exact && !index->has_offsets()) continue;
+      const int lanes = static_cast<int>(random.below(9)) + 1;
+      const shard_list_options o{.lanes = lanes, .mode = mode, .index = index};
+      const epoch_order order(std::vector<std::string>(lengths.size()), o, round);
+      std::map<std::pair<std::int64_t, std::int64_t>, int> given;
+      std::set<std::size_t> per_lane;
+      for (int l = 0; l < lanes; ++l) {
+        std::size_t mine = 0;
+        for (const shard_ref& piece : order.lane(l)) {
+          for (const auto& s : samples_of(piece, *index)) {
+            ++given[s];
+            ++mine;
+          }
+        }
+        per_lane.insert(mine);
+      }
+      const auto distinct = std::ssize(given);
+      const bool once = std::ranges::all_of(given, [](const auto& g) { return g.second == 1; });
+      if (mode == epoch_mode::exact) {
+        EXPECT_EQ(distinct, all);
+        EXPECT_TRUE(once);
+        EXPECT_LE(*per_lane.rbegin() - *per_lane.begin(), 1U);
+      } else {
+        EXPECT_EQ(per_lane.size(), 1U);
+        EXPECT_EQ(distinct, mode == epoch_mode::equal ? all / lanes * lanes : all);
+        if (mode == epoch_mode::equal) EXPECT_TRUE(once);
+      }
+    }
+  }
+}
+
+TEST(EpochOrder, HooksReplaceEachChoice) {
+  const std::vector<std::string> urls{"a", "b", "c", "d"};
+  shard_list_options o{.lanes = 1};
+  o.hooks.select = [](std::string_view url, std::int64_t epoch) { return epoch > 0 || url != "b"; };
+  o.hooks.arrange = [](std::int64_t, std::vector<std::int64_t>& s) { std::ranges::reverse(s); };
+  std::vector<std::int64_t> got;
+  for (const auto& piece : epoch_order(urls, o, 0).lane(0)) got.push_back(piece.shard);
+  EXPECT_EQ(got, (std::vector<std::int64_t>{3, 2, 0}));
+  EXPECT_EQ(epoch_order(urls, o, 1).lane(0).size(), 4U);
+  shard_list_options a{.lanes = 1};
+  a.hooks.seed = [](std::int64_t epoch) { return static_cast<std::uint64_t>(epoch) + 7; };
+  EXPECT_EQ(epoch_order(urls, a, 3).lane(0),
+            epoch_order(urls, {.seed = 10, .lanes = 1}, 3).lane(0));
+  o.hooks.rank = [](std::int64_t lane) { return lane < 6 ? 0 : 1; };
+  EXPECT_EQ(o.rank_of(5), 0);
+  EXPECT_EQ(o.rank_of(7), 1);
 }
 
 TEST(Shards, RefusesWhatCannotBe) {
   EXPECT_THROW(shards({}), failure);
   EXPECT_THROW(shards({"a"}, {.rank = 2, .world_size = 2}), failure);
-  EXPECT_THROW(shards({"a"}, {.world_size = 3, .lanes = 8}), failure);
+  EXPECT_THROW(shards({"a"}, {.world_size = 3, .lanes = 2}), failure);
+  EXPECT_THROW(shards({"a", "b"}, {.world_size = 3}), failure);       // a rank without a shard
+  EXPECT_THROW(shards({"a"}, {.mode = epoch_mode::equal}), failure);  // of unknown length
   EXPECT_EQ((shard_list_options{.world_size = 3}.lane_count()), 9);
 }
 

@@ -1,0 +1,162 @@
+#include "pipeline/redeal.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "pipeline/lanes.h"
+#include "pipeline/on_error.h"
+#include "pipeline/shards.h"
+#include "pipeline/shuffle.h"
+
+namespace millrace {
+namespace {
+
+std::string id_of(std::int64_t lane, std::string_view stage) {
+  return fmt::format("lane{}/{}", lane, stage);
+}
+
+error incomplete(const std::string& what) {
+  return error(errc::bad_state, what)
+      .hint("a job that is resumed with other lanes needs the states of all its ranks");
+}
+
+// What a stage held, dealt to the new lanes in turns.
+std::vector<std::vector<origin>> dealt(std::vector<origin> held, std::int64_t lanes) {
+  std::vector<std::vector<origin>> out(static_cast<std::size_t>(lanes));
+  for (std::size_t i = 0; i < held.size(); ++i) {
+    const std::size_t lane = i % out.size();
+    held[i].lane = static_cast<std::int64_t>(lane);
+    out[lane].push_back(held[i]);
+  }
+  return out;
+}
+
+struct old_lanes {
+  std::vector<lane_record> lanes;  // by number
+  std::int64_t epoch = 0;
+};
+
+old_lanes lanes_in(const state& from) {
+  old_lanes out;
+  const auto* plan = from.find(plan_record);
+  if (plan == nullptr || plan->size() <= plan_record_mode)
+    throw failure(incomplete("the state has no plan"));
+  out.lanes = lane_records(from);
+  std::ranges::sort(out.lanes, {}, &lane_record::lane);
+  const auto count = static_cast<std::size_t>((*plan)[plan_record_lanes]);
+  const bool complete =
+      out.lanes.size() == count && std::ranges::all_of(out.lanes, [&](const lane_record& l) {
+        return l.lane == &l - out.lanes.data();
+      });
+  if (!complete) {
+    throw failure(incomplete(fmt::format("the state has {} of {} lanes", out.lanes.size(), count)));
+  }
+  out.epoch = out.lanes.front().epoch;
+  for (const lane_record& l : out.lanes) {
+    if (l.epoch != out.epoch) throw failure(incomplete("the lanes are in different epochs"));
+  }
+  return out;
+}
+
+// How far a lane has come in `epoch`: to its end where it reads the next one already.
+lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) {
+  const auto [at_epoch, at] = cursor_record::in(from, id_of(lane, "cursor"));
+  if (at_epoch == epoch) return at;
+  return {.draw = std::numeric_limits<std::int32_t>::max()};
+}
+
+std::vector<origin> shuffled_in(const state& from, const old_lanes& old) {
+  std::vector<origin> out;
+  for (const lane_record& l : old.lanes) {
+    const auto held = shuffle_held(from, id_of(l.lane, "shuffle"));
+    out.insert(out.end(), held.begin(), held.end());
+  }
+  return out;
+}
+
+}  // namespace
+
+state merged(std::span<const state> of_ranks) {
+  state out;
+  for (const state& s : of_ranks) {
+    const auto* plan = s.find(plan_record);
+    const auto* known = out.find(plan_record);
+    if (plan == nullptr || (known != nullptr && *known != *plan)) {
+      throw failure(error(errc::bad_state, "the states of the ranks are of different plans"));
+    }
+    for (const auto& [name, values] : s.records()) {
+      if (name == lanes_record || name == pending_record) {
+        out.append(name, values);
+      } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {
+        // Skipped by any rank; in a row, by the one with most.
+        out.put(name, {(*other)[0] + values[0], std::max((*other)[1], values[1])});
+      } else {
+        out.put(name, values);
+      }
+    }
+  }
+  return out;
+}
+
+state redealt(const state& from, std::int64_t lanes) {
+  const old_lanes old = lanes_in(from);
+  state out;
+  auto plan = *from.find(plan_record);
+  plan[plan_record_lanes] = lanes;
+  out.put(plan_record, std::move(plan));
+
+  epoch_tail tail = tail_in(from);
+  if (tail.epoch != old.epoch) tail = {.epoch = old.epoch, .levels = {}};
+  std::vector<lane_cursor> level;
+  std::int64_t base = 0;  // positions before it are given out
+  const std::int64_t before = position_base(from);
+  for (const lane_record& l : old.lanes) {
+    level.push_back(cursor_of(from, l.lane, old.epoch));
+    base = std::max(base, before + l.given * std::ssize(old.lanes) + l.lane);
+  }
+  const bool begun =
+      std::ranges::any_of(old.lanes, [](const auto& l) { return l.given > 0; }) ||
+      std::ranges::any_of(level, [](const auto& c) { return c.draw + c.offset > 0; });
+  // Draws with replacement go on behind those that any lane has made.
+  lane_cursor from_here;
+  if ((*from.find(plan_record))[plan_record_mode] == static_cast<int>(epoch_mode::resample)) {
+    from_here.draw = std::ranges::max(level, {}, &lane_cursor::draw).draw + 1;
+  } else if (begun) {
+    tail.levels.push_back(std::move(level));
+  }
+  put_tail(out, tail);
+  out.put(base_record, {begun || before > 0 ? base : 0});
+
+  const auto held = dealt(shuffled_in(from, old), lanes);
+  const bool has_shuffle = from.find(id_of(0, "shuffle")) != nullptr;
+  std::vector<lane_record> made;
+  for (std::int64_t l = 0; l < lanes; ++l) {
+    made.push_back({.lane = l, .epoch = old.epoch});
+    out.put(id_of(l, "cursor"), cursor_record::of(old.epoch, from_here));
+    out.put(id_of(l, "group"), {0, 0});
+    if (has_shuffle) {
+      put_shuffle_held(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
+    }
+  }
+  put_lane_records(out, made);
+
+  if (const auto* pending = from.find(pending_record)) {
+    auto origins = origins_in(*pending).value();
+    std::ranges::sort(origins, {}, &origin::position);
+    state::record r;
+    for (const auto& of_lane : dealt(std::move(origins), lanes)) {
+      for (const origin& o : of_lane) append_origin(r, o);
+    }
+    out.append(pending_record, r);
+  }
+  for (const auto& [name, values] : from.records()) {
+    const bool of_lanes = name.starts_with("lane") || name == pending_record ||
+                          name == plan_record || name == base_record || name == tail_record;
+    if (!of_lanes) out.put(name, values);
+  }
+  return out;
+}
+
+}  // namespace millrace
