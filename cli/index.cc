@@ -149,7 +149,7 @@ std::string whole_folder_of(const std::string& url) {
 }
 
 void move_shards(ordered_json& index, const update_arguments& a) {
-  auto& list = index["shardlist"];
+  auto list = index["shardlist"];
   if (a.rebase) {
     std::string base;
     for (const auto& shard : list) {
@@ -170,6 +170,7 @@ void move_shards(ordered_json& index, const update_arguments& a) {
   }
   std::sort(list.begin(), list.end(),
             [](const auto& a, const auto& b) { return a.value("url", "") < b.value("url", ""); });
+  index["shardlist"] = std::move(list);
 }
 
 int update(const update_arguments& a) {
