@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace millrace {
 
@@ -55,6 +56,19 @@ class bytes {
   std::span<const std::byte> view_;
   std::shared_ptr<const block> owner_;
 };
+
+// Bytes with memory of their own, outside the budget: for what is small or short-lived.
+template <class Container>
+bytes owned_bytes(Container content) {
+  struct holder {
+    Container content;
+    block view;
+  };
+  auto held = std::make_shared<holder>(holder{std::move(content), {}});
+  const std::size_t size = held->content.size();
+  held->view = {reinterpret_cast<std::byte*>(held->content.data()), size};
+  return {std::shared_ptr<const block>(held, &held->view), 0, size};
+}
 
 // A range of an object; no `end`: to its end.
 struct byte_range {

@@ -42,6 +42,8 @@ std::string_view kind_name(errc kind) {
       return "too_large";
     case errc::bad_image:
       return "bad_image";
+    case errc::bad_field:
+      return "bad_field";
     case errc::bad_label:
       return "bad_label";
     case errc::missing_field:

@@ -31,6 +31,7 @@ enum class errc : std::uint8_t {
   too_large,         // above a stated limit
   bad_image,         // not decodable
   bad_label,         // a label that is not a number
+  bad_field,         // a field that is not what its extension says
   missing_field,     // a sample without the field asked for
   no_samples,        // an epoch without a single sample
   no_memory,         // the budget is too small for the plan

@@ -152,6 +152,41 @@ class archive_filter final : public unpacker {
 
 }  // namespace
 
+result<std::vector<std::pair<std::string, std::string>>> unzip_all(
+    std::span<const std::byte> content, std::size_t most) {
+  const std::unique_ptr<archive, void (*)(archive*)> a(
+      archive_read_new(), [](archive* one) { archive_read_free(one); });
+  archive_read_support_format_zip(a.get());
+  std::vector<std::pair<std::string, std::string>> out;
+  std::size_t all = 0;
+  int code = archive_read_open_memory(a.get(), content.data(), content.size());
+  archive_entry* entry = nullptr;
+  while (code >= ARCHIVE_WARN && code != ARCHIVE_EOF) {
+    code = archive_read_next_header(a.get(), &entry);
+    if (code < ARCHIVE_WARN || code == ARCHIVE_EOF) break;
+    const char* name = archive_entry_pathname(entry);
+    std::string file;
+    const void* data = nullptr;
+    std::size_t size = 0;
+    la_int64_t offset = 0;
+    while ((code = archive_read_data_block(a.get(), &data, &size, &offset)) == ARCHIVE_OK) {
+      if (all += size; all > most) {
+        return error(errc::too_large, "it unpacks to more than is allowed");
+      }
+      file.append(static_cast<const char*>(data), size);
+    }
+    if (code != ARCHIVE_EOF) break;
+    code = ARCHIVE_OK;
+    out.emplace_back(name != nullptr ? name : "", std::move(file));
+  }
+  if (code != ARCHIVE_EOF) {
+    const char* why = archive_error_string(a.get());
+    return error(errc::bad_archive,
+                 std::string("the zip archive is damaged: ") + (why != nullptr ? why : ""));
+  }
+  return out;
+}
+
 std::shared_ptr<unpacker> make_archive_filter(const source_context& context) {
   return std::make_shared<archive_filter>(context);
 }

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
 #include <zlib.h>
+
+#include <algorithm>
 
 #include "engine/offload.h"
 #include "io/unpack.h"
@@ -61,6 +64,38 @@ class gunzip final : public unpacker {
 };
 
 }  // namespace
+
+result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_t most) {
+  z_stream z{};
+  inflateInit2(&z, gzip_only);
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> ended(&z, inflateEnd);
+  z.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(compressed.data()));
+  z.avail_in = static_cast<uInt>(compressed.size());
+  std::string out;
+  std::size_t filled = 0;
+  for (int code = Z_OK; z.avail_in > 0 || code != Z_STREAM_END;) {
+    if (code == Z_STREAM_END) inflateReset(&z);
+    if (filled == out.size()) {
+      if (filled > most) {
+        return error(errc::too_large,
+                     fmt::format("it unpacks to more than {}", format_bytes(most)));
+      }
+      out.resize(std::max(out.size() * 2, std::size_t{4_KiB}));
+    }
+    z.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
+    z.avail_out = static_cast<uInt>(out.size() - filled);
+    code = inflate(&z, Z_NO_FLUSH);
+    filled = out.size() - z.avail_out;
+    if (code == Z_BUF_ERROR && z.avail_in == 0 && z.avail_out > 0) {
+      return error(errc::truncated, "the gzip stream ends too early");
+    }
+    if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) {
+      return error(errc::bad_archive, "the gzip stream is damaged");
+    }
+  }
+  out.resize(filled);
+  return out;
+}
 
 std::shared_ptr<unpacker> make_gunzip(const source_context& context) {
   return std::make_shared<gunzip>(context);

@@ -23,7 +23,7 @@ constexpr std::array magics{std::pair{"\x1f\x8b"sv, compression::gzip},
 
 class unpacking_source final : public byte_source {
  public:
-  unpacking_source(source_context context, std::shared_ptr<memory_share> memory, packed what,
+  unpacking_source(const source_context& context, std::shared_ptr<memory_share> memory, packed what,
                    std::uint64_t offset)
       : most_growth_(static_cast<std::uint64_t>(context.options.max_expansion)),
         memory_(std::move(memory)),
@@ -93,10 +93,10 @@ bool has_compressed_name(std::string_view url) {
   return std::ranges::any_of(endings, [&](const char* end) { return url.ends_with(end); });
 }
 
-std::unique_ptr<byte_source> unpack(source_context context, std::shared_ptr<memory_share> memory,
-                                    packed what, std::uint64_t offset) {
-  return std::make_unique<unpacking_source>(std::move(context), std::move(memory), std::move(what),
-                                            offset);
+std::unique_ptr<byte_source> unpack(const source_context& context,
+                                    std::shared_ptr<memory_share> memory, packed what,
+                                    std::uint64_t offset) {
+  return std::make_unique<unpacking_source>(context, std::move(memory), std::move(what), offset);
 }
 
 }  // namespace millrace

@@ -1,7 +1,10 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "io/source.h"
 
@@ -29,8 +32,16 @@ struct packed {
 // left out), in buffers from `memory`. Unpacking runs off the spine. A cut or damaged stream is an
 // error, and so is one that grows by more than options.max_expansion; several streams one behind
 // the other are one.
-std::unique_ptr<byte_source> unpack(source_context context, std::shared_ptr<memory_share> memory,
-                                    packed what, std::uint64_t offset);
+std::unique_ptr<byte_source> unpack(const source_context& context,
+                                    std::shared_ptr<memory_share> memory, packed what,
+                                    std::uint64_t offset);
+
+// All of a gzip stream in memory, `most` bytes of it. Fails with bad_archive, truncated or
+// too_large.
+result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_t most);
+// The files in a zip archive in memory, `most` bytes in all. The same errors.
+result<std::vector<std::pair<std::string, std::string>>> unzip_all(
+    std::span<const std::byte> archive, std::size_t most);
 
 // One way to unpack. Lives in `unpack`; one step at a time.
 class unpacker {

@@ -27,6 +27,19 @@ class one_shard final : public stream<tar_member> {
   shard_reader reader_;
 };
 
+result<sample> through_stages(const lane_context& lane, sample s, std::size_t stages) {
+  for (std::size_t i = 0; i < stages; ++i) {
+    auto out = lane.sample_stages[i](std::move(s));
+    if (!out) return out.error();
+    if (!*out) {
+      return error(errc::bad_state, "a sample stage leaves out now what it let pass before")
+          .hint("sample stages must be pure functions");
+    }
+    s = std::move(**out);
+  }
+  return s;
+}
+
 }  // namespace
 
 awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample s) {
@@ -49,7 +62,8 @@ awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample
 
 awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::shared_ptr<memory_share> memory,
-                                                     std::vector<origin> where) {
+                                                     std::vector<origin> where,
+                                                     std::size_t stages) {
   std::vector<std::size_t> by_place(where.size());
   std::iota(by_place.begin(), by_place.end(), std::size_t{0});
   std::ranges::sort(by_place, {},
@@ -84,7 +98,9 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
           .offset(static_cast<std::uint64_t>(wanted.offset))
           .hint("the shard was replaced since the state was saved");
     }
-    auto own = co_await compacted(memory, *last);
+    auto staged = through_stages(lane, *last, stages);
+    if (!staged) co_return staged.error();
+    auto own = co_await compacted(memory, std::move(*staged));
     if (!own) co_return own.error();
     out[i] = std::move(*own);
     out[i].where = wanted;

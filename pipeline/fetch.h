@@ -10,10 +10,10 @@ namespace millrace {
 // Reads the samples at `where` again, in that order: what a restored stage held. Each shard is read
 // forward once, from the first sample wanted of it; a wide gap is jumped over. The samples have
 // memory of their own, from `memory`. Fails with bad_state where a shard no longer holds a sample
-// at its offset.
+// at its offset. The first `stages` sample stages of the lane are applied.
 awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::shared_ptr<memory_share> memory,
-                                                     std::vector<origin> where);
+                                                     std::vector<origin> where, std::size_t stages);
 
 // A copy of `s` in one piece of memory of its own, so that it keeps no read buffer alive.
 awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample s);

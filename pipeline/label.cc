@@ -28,19 +28,11 @@ std::string extensions_of(const sample& s) {
 }
 
 result<std::int64_t> integer_in(const sample& s, const field& f) {
-  auto text = f.data.text();
-  const auto first = std::min(text.find_first_not_of(blanks), text.size());
-  text = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  std::int64_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size()) {
-    return in_sample(errc::bad_label, s,
-                     fmt::format("the field '{}' holds '{}', which is no integer", f.extension,
-                                 f.data.text().substr(0, longest_shown)))
-        .hint("--label names the field that holds the class");
-  }
-  return value;
+  if (const auto value = python_integer(f.data.text())) return *value;
+  return in_sample(errc::bad_label, s,
+                   fmt::format("the field '{}' holds '{}', which is no integer", f.extension,
+                               f.data.text().substr(0, longest_shown)))
+      .hint("--label names the field that holds the class");
 }
 
 result<std::int64_t> number_in_json(const sample& s, std::string_view path) {
@@ -70,6 +62,16 @@ result<std::int64_t> number_in_json(const sample& s, std::string_view path) {
 }
 
 }  // namespace
+
+std::optional<std::int64_t> python_integer(std::string_view text) {
+  const auto first = std::min(text.find_first_not_of(blanks), text.size());
+  text = text.substr(first, text.find_last_not_of(blanks) + 1 - first);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  std::int64_t value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
 
 result<std::int64_t> label_of(const sample& s, std::string_view which) {
   constexpr std::string_view json = "json:";

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "engine/result.h"
 #include "pipeline/sample.h"
 
 namespace millrace {
+
+// As Python's int() reads it: blanks around it and a sign are allowed. nullopt: no integer.
+std::optional<std::int64_t> python_integer(std::string_view text);
 
 // The class of a sample. `which` is one of
 //   "auto"        the first of the fields cls, cls2, index, inx, id

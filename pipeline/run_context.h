@@ -1,8 +1,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "engine/memory.h"
 #include "engine/runtime.h"
@@ -10,6 +12,7 @@
 #include "engine/stats.h"
 #include "io/source.h"
 #include "pipeline/ledger.h"
+#include "pipeline/sample.h"
 
 namespace millrace {
 
@@ -60,6 +63,8 @@ struct lane_context {
   std::shared_ptr<memory_share> reads;         // read buffers
   std::shared_ptr<memory_share> members;       // members that straddle two read buffers
   std::shared_ptr<const untar_options> untar;  // as the stage of that name was made
+  // What the sample stages of this lane do, in order: also to samples that are read again.
+  std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages;
   // Of `members`, what the sample being put together holds: more cannot be waited for.
   std::size_t held_by_group = 0;
 

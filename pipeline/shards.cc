@@ -267,8 +267,8 @@ class shard_stream final : public stream<shard_ref> {
   shard_order order_;
 };
 
-error impossible(std::string what, std::string what_to_do) {
-  return error(errc::usage, std::move(what)).hint(std::move(what_to_do));
+error impossible(std::string what, std::string_view what_to_do) {
+  return error(errc::usage, std::move(what)).hint(what_to_do);
 }
 
 void check_counts(const std::vector<std::string>& urls, const shard_list_options& o) {
@@ -331,6 +331,7 @@ lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_opti
 
 lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options) {
   std::vector<std::string> urls;
+  urls.reserve(index.shards.size());
   for (const auto& s : index.shards) urls.push_back(s.url);
   options.index = std::make_shared<const shard_index>(std::move(index));
   return shards(std::move(urls), options);

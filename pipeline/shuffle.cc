@@ -20,6 +20,7 @@ class shuffle_stream final : public stream<sample> {
                  const shuffle_options& options, std::size_t capacity, std::size_t most_bytes,
                  std::shared_ptr<memory_share> memory)
       : lane_(lane),
+        stages_before_(lane.sample_stages.size()),
         id_(lane.id("shuffle")),
         samples_(std::move(samples)),
         seed_(options.seed),
@@ -30,7 +31,7 @@ class shuffle_stream final : public stream<sample> {
 
   awaitable<outcome> next() override {
     if (!to_fetch_.empty()) {
-      auto fetched = co_await fetch_samples(lane_, memory_, to_fetch_);
+      auto fetched = co_await fetch_samples(lane_, memory_, to_fetch_, stages_before_);
       if (!fetched) co_return fetched.error();
       to_fetch_.clear();
       held_ = std::move(*fetched);
@@ -129,6 +130,7 @@ class shuffle_stream final : public stream<sample> {
   }
 
   lane_context& lane_;
+  std::size_t stages_before_;
   std::string id_;
   std::unique_ptr<stream<sample>> samples_;
   std::uint64_t seed_;

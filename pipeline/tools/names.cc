@@ -54,7 +54,7 @@ std::vector<std::string> ranges_of(const std::set<std::uint64_t>& numbers, std::
   for (auto it = numbers.begin(); it != numbers.end();) {
     const std::uint64_t first = *it;
     std::uint64_t last = first;
-    while (++it != numbers.end() && *it == last + 1) last = *it;
+    for (++it; it != numbers.end() && *it == last + 1; ++it) last = *it;
     out.push_back(first == last ? text(first) : fmt::format("{{{}..{}}}", text(first), text(last)));
   }
   return out;
@@ -101,11 +101,12 @@ std::vector<std::string> brace_summary(const std::vector<std::string>& names) {
       std::ranges::move(ranges_of(numbers, width), std::back_inserter(parts));
     }
     std::string middle = parts.front();
-    for (std::size_t i = 1; i < parts.size(); ++i) middle += "," + parts[i];
+    for (std::size_t i = 1; i < parts.size(); ++i) middle.append(",").append(parts[i]);
     if (parts.size() > 1) middle = "{" + middle + "}";
     in_order[g.seen] = escaped(around.first) + middle + escaped(around.second);
   }
   std::vector<std::string> out;
+  out.reserve(in_order.size());
   for (auto& [when, pattern] : in_order) out.push_back(std::move(pattern));
   return out;
 }

@@ -1,0 +1,425 @@
+#include "pipeline/fields.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "engine/memory.h"
+#include "engine/random.h"
+#include "io/unpack.h"
+#include "pipeline/label.h"
+#include "pipeline/stages.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::size_t largest_unpacked = 256_MiB;
+constexpr std::size_t most_dimensions = 32;
+
+error bad(std::string what) {
+  return error(errc::bad_field, std::move(what)).skippable();
+}
+
+error described(error why, const sample& s) {
+  return why.at(s.url ? *s.url : "")
+      .offset(static_cast<std::uint64_t>(s.where.offset))
+      .key(s.key)
+      .skippable();
+}
+
+// A pattern with '*' and '?'.
+bool matches(std::string_view pattern, std::string_view text) {
+  if (pattern.empty()) return text.empty();
+  if (pattern.front() == '*') {
+    return matches(pattern.substr(1), text) || (!text.empty() && matches(pattern, text.substr(1)));
+  }
+  return !text.empty() && (pattern.front() == '?' || pattern.front() == text.front()) &&
+         matches(pattern.substr(1), text.substr(1));
+}
+
+std::size_t item_bytes(std::string_view type) {
+  if (type.size() < 2) return 0;
+  std::size_t size = 0;
+  const auto [end, failed] = std::from_chars(type.data() + 1, type.data() + type.size(), size);
+  const bool known = std::string_view("biufc").find(type.front()) != std::string_view::npos;
+  const bool is_size = failed == std::errc{} && end == type.data() + type.size();
+  return known && is_size && size >= 1 && size <= 16 ? size : 0;
+}
+
+// Whether an array of this shape fills `size` bytes; nothing is allocated by its word.
+bool fills(const tensor& t, std::size_t size) {
+  std::uint64_t count = item_bytes(t.type);
+  if (count == 0 || t.shape.size() > most_dimensions) return false;
+  for (const std::int64_t n : t.shape) {
+    if (n < 0) return false;
+    if (n > 0 && count > size / static_cast<std::uint64_t>(n) + 1) return false;
+    count *= static_cast<std::uint64_t>(n);
+  }
+  return count == size;
+}
+
+// What stands behind 'KEY': in the header of a .npy file, up to the next part.
+std::optional<std::string_view> part_of(std::string_view header, std::string_view key) {
+  const auto at = header.find(fmt::format("'{}':", key));
+  if (at == header.npos) return std::nullopt;
+  auto rest = header.substr(at + key.size() + 3);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  const auto end = rest.starts_with('(') ? rest.find(')') : rest.find_first_of(",}");
+  return end == rest.npos ? std::nullopt : std::optional(rest.substr(0, end));
+}
+
+// Format: NumPy, "NEP 1 -- A Simple File Format for NumPy Arrays".
+result<tensor> decode_npy(const bytes& file) {
+  const auto text = file.text();
+  constexpr std::size_t preamble = 10;
+  if (text.size() < preamble || !text.starts_with("\x93NUMPY")) return bad("this is no .npy array");
+  const bool wide = text[6] >= 2;
+  if (wide && text.size() < preamble + 2) return bad("the .npy header is cut");
+  std::size_t length = 0;
+  for (std::size_t i = 0; i < (wide ? 4U : 2U); ++i) {
+    length |= static_cast<std::size_t>(static_cast<unsigned char>(text[8 + i])) << (8 * i);
+  }
+  const std::size_t begin = preamble + (wide ? 2 : 0);
+  if (length > text.size() - begin) return bad("the .npy header is cut");
+  const auto header = text.substr(begin, length);
+  const auto type = part_of(header, "descr");
+  const auto order = part_of(header, "fortran_order");
+  const auto shape = part_of(header, "shape");
+  if (!type || !order || !shape || type->size() < 4)
+    return bad("the .npy header is not well formed");
+  if (*order != "False") return bad("an array in Fortran's order");
+  const char endian = (*type)[1];
+  if (endian != '<' && endian != '|') return bad("an array that is not little-endian");
+  tensor out{.type = std::string(type->substr(2, type->size() - 3)), .shape = {}, .data = {}};
+  for (auto rest = shape->substr(1); !rest.empty();) {
+    const auto first = rest.find_first_of("0123456789");
+    if (first == rest.npos) break;
+    std::int64_t n = 0;
+    const auto parsed = std::from_chars(rest.data() + first, rest.data() + rest.size(), n);
+    if (parsed.ec != std::errc{} || out.shape.size() == most_dimensions)
+      return bad("no such shape");
+    out.shape.push_back(n);
+    rest.remove_prefix(static_cast<std::size_t>(parsed.ptr - rest.data()));
+  }
+  out.data = file.slice(begin + length);
+  if (!fills(out, out.data.size())) {
+    return bad(fmt::format("an array of type {} and another size than its shape's", *type));
+  }
+  return out;
+}
+
+result<tensors> decode_npz(const bytes& file) {
+  auto files = unzip_all(file.span(), largest_unpacked);
+  if (!files) return bad(files.error().what());
+  tensors out;
+  for (auto& [name, content] : *files) {
+    auto one = decode_npy(owned_bytes(std::move(content)));
+    if (!one) return one.error();
+    out.emplace_back(name.ends_with(".npy") ? name.substr(0, name.size() - 4) : name,
+                     std::move(*one));
+  }
+  return out;
+}
+
+// A chunk of a tenbin file: "~TenBin~", its length, and its bytes, padded to 64.
+std::optional<bytes> take_chunk(const bytes& file, std::size_t& at) {
+  constexpr std::size_t head = 16;
+  if (file.size() - at < head || file.slice(at, 8).text() != "~TenBin~") return std::nullopt;
+  std::uint64_t size = 0;
+  std::memcpy(&size, file.data() + at + 8, sizeof size);
+  at += head;
+  if (size > file.size() - at) return std::nullopt;
+  const bytes out = file.slice(at, static_cast<std::size_t>(size));
+  at = std::min(file.size(), at + round_up(static_cast<std::size_t>(size), 64));
+  return out;
+}
+
+// Format: webdataset/tenbin.py of WebDataset 1.0.
+result<tensors> decode_tenbin(const bytes& file) {
+  static constexpr std::array types{"f2", "f4", "f8", "i1", "i2", "i4",
+                                    "i8", "u1", "u2", "u4", "u8"};
+  tensors out;
+  for (std::size_t at = 0; at < file.size();) {
+    const auto head = take_chunk(file, at);
+    const auto data = head ? take_chunk(file, at) : std::nullopt;
+    if (!data || head->size() < 24 || head->size() % 8 != 0) return bad("this is no tenbin file");
+    std::vector<std::int64_t> words(head->size() / 8);
+    std::memcpy(words.data(), head->data(), head->size());
+    tensor one{.type = std::string(head->slice(0, 2).text()), .shape = {}, .data = *data};
+    const std::string_view name = head->slice(8, 8).text();
+    const auto dimensions = static_cast<std::size_t>(words[2]);
+    if (dimensions != words.size() - 3) return bad("this is no tenbin file");
+    one.shape.assign(words.begin() + 3, words.end());
+    if (std::ranges::find(types, one.type) == types.end() || !fills(one, data->size())) {
+      return bad("an array of another size than its shape's");
+    }
+    out.emplace_back(name.substr(0, name.find('\0')), std::move(one));
+  }
+  return out;
+}
+
+// Well-formed UTF-8: The Unicode Standard, table 3-7.
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i++]);
+    if (first < 0x80) continue;
+    const std::size_t more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : 1;
+    if (first < 0xc2 || first > 0xf4 || text.size() - i < more) return false;
+    const auto second = static_cast<unsigned char>(text[i]);
+    const unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    const unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    if (second < low || second > high) return false;
+    for (std::size_t k = 1; k < more; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return false;
+    }
+    i += more;
+  }
+  return true;
+}
+
+result<value> as_json(const nlohmann::json& parsed, std::string_view what) {
+  if (parsed.is_discarded()) return bad(fmt::format("this is no {}", what));
+  return value(json_text{parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+}
+
+template <class T>
+result<value> as_value(result<T> decoded) {
+  if (!decoded) return decoded.error();
+  return value(std::move(*decoded));
+}
+
+enum class kind { raw, text, integer, json, msgpack, cbor, npy, npz, tenbin };
+
+kind kind_of(std::string_view last) {
+  static const std::map<std::string_view, kind> kinds{
+      {"txt", kind::text},      {"text", kind::text},     {"transcript", kind::text},
+      {"cls", kind::integer},   {"cls2", kind::integer},  {"class", kind::integer},
+      {"count", kind::integer}, {"index", kind::integer}, {"inx", kind::integer},
+      {"id", kind::integer},    {"json", kind::json},     {"jsn", kind::json},
+      {"mp", kind::msgpack},    {"msg", kind::msgpack},   {"msgpack", kind::msgpack},
+      {"cbor", kind::cbor},     {"npy", kind::npy},       {"npz", kind::npz},
+      {"ten", kind::tenbin},    {"tb", kind::tenbin},     {"tenbin", kind::tenbin}};
+  const auto it = kinds.find(last);
+  return it == kinds.end() ? kind::raw : it->second;
+}
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return out;
+}
+
+}  // namespace
+
+lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
+  return std::move(front) |
+         lane_stage<sample, sample>{
+             back.name,
+             [what = std::move(back.what)](
+                 lane_context& lane,
+                 std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
+               lane.sample_stages.push_back(what);
+               return std::make_unique<detail::direct_map<sample, sample>>(std::move(samples),
+                                                                           what);
+             }};
+}
+
+plan<sample> operator|(plan<sample> front, sample_stage back) {
+  return std::move(front) |
+         stage<sample, sample>{
+             back.name,
+             [what = std::move(back.what)](
+                 run_context& /*run*/,
+                 std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
+               return std::make_unique<detail::direct_map<sample, sample>>(std::move(samples),
+                                                                           what);
+             }};
+}
+
+bool matches_any(std::string_view patterns, std::string_view extension) {
+  for (std::size_t from = 0; from <= patterns.size();) {
+    const auto end = std::min(patterns.find(';', from), patterns.size());
+    if (matches(patterns.substr(from, end - from), extension)) return true;
+    from = end + 1;
+  }
+  return false;
+}
+
+sample_stage select(std::function<bool(const sample&)> wanted) {
+  return {"select", [wanted = std::move(wanted)](sample s) -> result<std::optional<sample>> {
+            if (!wanted(s)) return std::optional<sample>();
+            return std::optional(std::move(s));
+          }};
+}
+
+sample_stage select_part(double probability, std::uint64_t seed) {
+  if (!(probability >= 0 && probability <= 1)) {
+    throw failure(error(errc::usage, fmt::format("a probability of {}", probability)));
+  }
+  return select([probability, seed](const sample& s) {
+    const auto place = static_cast<std::uint64_t>(s.where.shard) << 40 ^
+                       static_cast<std::uint64_t>(s.where.offset);
+    random_stream random(seed, purpose::stage, static_cast<std::uint64_t>(s.where.epoch), place);
+    return random.uniform() < probability;
+  });
+}
+
+sample_stage rename_fields(std::vector<std::pair<std::string, std::string>> rules, bool all) {
+  const auto what = [rules = std::move(rules), all](sample s) -> result<std::optional<sample>> {
+    std::vector<bool> used(rules.size());
+    for (field& f : s.fields) {
+      const auto rule = std::ranges::find_if(
+          rules, [&](const auto& r) { return matches_any(r.first, f.extension); });
+      if (rule == rules.end()) continue;
+      used[static_cast<std::size_t>(rule - rules.begin())] = true;
+      f.extension = rule->second;
+    }
+    for (std::size_t i = 0; all && i < rules.size(); ++i) {
+      if (used[i]) continue;
+      return described(error(errc::missing_field, fmt::format("no field '{}'", rules[i].first)), s);
+    }
+    for (std::size_t i = 0; i < s.fields.size(); ++i) {
+      for (std::size_t j = 0; j < i; ++j) {
+        if (s.fields[i].extension != s.fields[j].extension) continue;
+        return described(error(errc::duplicate_field, fmt::format("two fields are renamed to '{}'",
+                                                                  s.fields[i].extension)),
+                         s);
+      }
+    }
+    return std::optional(std::move(s));
+  };
+  return {"rename_fields", what};
+}
+
+sample_stage keep_fields(std::string patterns) {
+  return {"keep_fields",
+          [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
+            std::erase_if(s.fields,
+                          [&](const field& f) { return !matches_any(patterns, f.extension); });
+            return std::optional(std::move(s));
+          }};
+}
+
+sample_stage drop_fields(std::string patterns) {
+  return {
+      "drop_fields", [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
+        std::erase_if(s.fields, [&](const field& f) { return matches_any(patterns, f.extension); });
+        return std::optional(std::move(s));
+      }};
+}
+
+sample_stage log_keys(std::string path) {
+  const int opened = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (opened < 0) {
+    throw failure(error(errc::not_allowed, "cannot write the list of keys").at(path).cause(errno));
+  }
+  const std::shared_ptr<const int> file(new int(opened), [](const int* fd) {
+    close(*fd);
+    delete fd;
+  });
+  return {"log_keys", [file, path = std::move(path)](sample s) -> result<std::optional<sample>> {
+            const std::string line =
+                fmt::format("{}\t{}\t{}\n", s.key, s.url ? redacted(*s.url) : "", s.where.offset);
+            // One call: lines of several processes do not mix.
+            if (write(*file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+              return error(errc::io_failed, "cannot write the list of keys").at(path).cause(errno);
+            }
+            return std::optional(std::move(s));
+          }};
+}
+
+std::int64_t tensor::count() const {
+  std::int64_t product = 1;
+  for (const std::int64_t n : shape) product *= n;
+  return product;
+}
+
+const value* record::find(std::string_view extension) const {
+  for (const auto& [name, held] : fields) {
+    if (name == extension) return &held;
+  }
+  return nullptr;
+}
+
+result<value> decode_field(std::string_view extension, const bytes& content) {
+  const auto dot = extension.rfind('.');
+  const std::string last = lower(extension.substr(dot == extension.npos ? 0 : dot + 1));
+  if (last == "gz" && dot != extension.npos) {
+    auto unpacked = gunzip_all(content.span(), largest_unpacked);
+    if (!unpacked) return bad(unpacked.error().what());
+    return decode_field(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
+  }
+  const auto text = content.text();
+  const auto* data = reinterpret_cast<const std::uint8_t*>(content.data());
+  switch (kind_of(last)) {
+    case kind::raw:
+      return value(content);
+    case kind::text:
+      if (!is_utf8(text)) return bad("this is no UTF-8 text");
+      return value(std::string(text));
+    case kind::integer: {
+      const auto number = python_integer(text);
+      if (!number) return bad("this is no integer");
+      return value(*number);
+    }
+    case kind::json:
+      return as_json(nlohmann::json::parse(text.begin(), text.end(), nullptr, false), "JSON");
+    case kind::msgpack:
+      return as_json(nlohmann::json::from_msgpack(data, data + content.size(), true, false),
+                     "MessagePack");
+    case kind::cbor:
+      return as_json(nlohmann::json::from_cbor(data, data + content.size(), true, false), "CBOR");
+    case kind::npy:
+      return as_value(decode_npy(content));
+    case kind::npz:
+      return as_value(decode_npz(content));
+    case kind::tenbin:
+      return as_value(decode_tenbin(content));
+  }
+  return value(content);
+}
+
+result<record> decode_fields(sample s) {
+  record out{.key = s.key, .fields = {}, .where = s.where, .url = s.url};
+  for (const field& f : s.fields) {
+    auto decoded = decode_field(f.extension, f.data);
+    if (!decoded) {
+      return described(error(decoded.error().kind(), fmt::format("the field '{}': {}", f.extension,
+                                                                 decoded.error().what())),
+                       s);
+    }
+    out.fields.emplace_back(f.extension, std::move(*decoded));
+  }
+  return out;
+}
+
+std::function<result<tuple_of_values>(record)> to_tuple(std::vector<std::string> patterns) {
+  return [patterns = std::move(patterns)](record r) -> result<tuple_of_values> {
+    tuple_of_values out{.values = {}, .key = r.key, .where = r.where};
+    for (const std::string& p : patterns) {
+      const value* found = nullptr;
+      for (std::size_t from = 0; found == nullptr && from <= p.size();) {
+        const auto end = std::min(p.find(';', from), p.size());
+        found = r.find(std::string_view(p).substr(from, end - from));
+        from = end + 1;
+      }
+      if (found == nullptr) {
+        return error(errc::missing_field, fmt::format("no field '{}'", p))
+            .at(r.url ? *r.url : "")
+            .offset(static_cast<std::uint64_t>(r.where.offset))
+            .key(r.key)
+            .skippable();
+      }
+      out.values.push_back(*found);
+    }
+    return out;
+  };
+}
+
+}  // namespace millrace

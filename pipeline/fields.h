@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "pipeline/plan.h"
+#include "pipeline/sample.h"
+
+namespace millrace {
+
+// A stage that looks at samples one by one, cheaply: in lanes, before the shuffle, as well as
+// behind them. Nothing returned leaves the sample out.
+struct sample_stage {
+  std::string name;
+  std::function<result<std::optional<sample>>(sample)> what;
+};
+lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);
+plan<sample> operator|(plan<sample> front, sample_stage back);
+
+// Samples that `wanted` says yes to. It is called on the I/O thread, and must be pure.
+sample_stage select(std::function<bool(const sample&)> wanted);
+// A part of the samples, about `probability` of them: a function of (seed, epoch, sample), the same
+// for every number of ranks. Throws `failure` (usage) outside [0, 1].
+sample_stage select_part(double probability, std::uint64_t seed = 0);
+
+// Patterns of extensions, joined by ';', with '*' for any text and '?' for any character.
+bool matches_any(std::string_view patterns, std::string_view extension);
+// Fields renamed: {{"jpg;jpeg", "image"}}; the first rule that matches counts. Fails with
+// duplicate_field where two fields come to one name, and with missing_field for a rule that no
+// field matches, where `all`.
+sample_stage rename_fields(std::vector<std::pair<std::string, std::string>> rules,
+                           bool all = false);
+sample_stage keep_fields(std::string patterns);
+sample_stage drop_fields(std::string patterns);
+// Writes "KEY\tURL\tOFFSET" of every sample that passes to a file; appended to, a line at a time,
+// so that several processes can share it. Fails with io_failed.
+sample_stage log_keys(std::string path);
+
+// Numbers in the row-major order of `shape`, little-endian. `type` as NumPy writes it: f4, i8,
+// u1...
+struct tensor {
+  std::string type;
+  std::vector<std::int64_t> shape;
+  bytes data;
+
+  std::int64_t count() const;
+};
+using tensors = std::vector<std::pair<std::string, tensor>>;  // by name; without one, in order
+
+// What a field holds: its bytes where no decoder is for them; text; an integer; JSON text (of json,
+// msgpack and cbor); arrays.
+struct json_text {
+  std::string text;
+};
+using value = std::variant<bytes, std::string, std::int64_t, json_text, tensor, tensors>;
+
+struct record {
+  std::string key;
+  std::vector<std::pair<std::string, value>> fields;  // by extension, as in the sample
+  origin where;
+  std::shared_ptr<const std::string> url;
+
+  // nullptr where there is none.
+  const value* find(std::string_view extension) const;
+};
+
+// The value of a field by the last part of its extension, case ignored:
+//   txt text transcript: UTF-8 text          cls cls2 class count index inx id: an integer
+//   json jsn: JSON    mp msg msgpack: MessagePack    cbor: CBOR    (all as JSON text)
+//   npy: a tensor     npz: tensors by name           ten tb tenbin: tensors in order
+//   gz: what is compressed, by the part before       anything else, pickles too: its bytes
+// Fails with bad_field. Nothing is ever run: there is no decoder of pickles.
+result<value> decode_field(std::string_view extension, const bytes& content);
+
+// All fields of a sample, for map(). Errors name URL, offset and key; skippable.
+result<record> decode_fields(sample s);
+
+// The first field of each pattern list, in that order: {"jpg;jpeg", "cls"}.
+struct tuple_of_values {
+  std::vector<value> values;
+  std::string key;
+  origin where;
+};
+// For map(). Fails with missing_field, skippable.
+std::function<result<tuple_of_values>(record)> to_tuple(std::vector<std::string> patterns);
+
+}  // namespace millrace

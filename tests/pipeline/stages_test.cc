@@ -1,0 +1,283 @@
+#include "pipeline/stages.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "millrace/millrace.h"
+#include "tests/support/loaders.h"
+#include "tests/support/tar_builder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+using testing::tar_builder;
+using testing::text_shard;
+using testing::with_memory_store;
+
+class Stages : public ::testing::Test {
+ protected:
+  Stages() {
+    for (int i = 0; i < 4; ++i) {
+      store_->put("t" + std::to_string(i), text_shard(i * 100, 11 + i, 300));
+    }
+  }
+  lane_plan<sample> lanes(std::int64_t epochs = 2) const {
+    return shards({"memory:t0", "memory:t1", "memory:t2", "memory:t3"},
+                  {.seed = 1, .lanes = 2, .epochs = epochs}) |
+           untar() | group_by_key();
+  }
+  static constexpr std::size_t all = 11 + 12 + 13 + 14;
+
+  // What each item is, "end" for ends of epochs, until there are no more.
+  template <class T, class F>
+  std::vector<std::string> names(loader<T>& data, F name) {
+    std::vector<std::string> out;
+    for (bool ended = false;;) {
+      const auto item = data.next();
+      if (!item && ended) return out;
+      ended = !item;
+      out.push_back(item ? name(*item) : "end");
+    }
+  }
+
+  // Stopped behind every item, and resumed from there, a plan gives what it would have given.
+  template <class P, class F>
+  void expect_resumable(const P& plan, F name, std::size_t step = 3) {
+    auto whole = engine_.run(plan);
+    const auto expected = names(whole, name);
+    ASSERT_GT(expected.size(), 4U);
+    for (std::size_t stop = 0; stop < expected.size(); stop += step) {
+      auto first = engine_.run(plan);
+      std::vector<std::string> got;
+      for (std::size_t i = 0; i < stop; ++i) {
+        const auto item = first.next();
+        got.push_back(item ? name(*item) : "end");
+      }
+      auto second = engine_.run(plan);
+      second.restore(state::from_json(first.save().to_json()).value());
+      for (auto& rest : names(second, name)) got.push_back(std::move(rest));
+      ASSERT_EQ(got, expected) << "stopped at " << stop;
+    }
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(5'000);
+  engine engine_{with_memory_store(store_, 3)};
+};
+
+const auto key_of = [](const auto& item) { return item.key; };
+
+TEST_F(Stages, MapInOrderOnTheIoThreadAndInThePool) {
+  const auto renamed = [](sample s) {
+    s.key += "!";
+    return s;
+  };
+  std::set<std::vector<std::string>> outcomes;
+  for (const int threads : {0, 1, 3}) {
+    auto data = engine_.run(lanes() | map(renamed, {.threads = threads}));
+    outcomes.insert(names(data, key_of));
+  }
+  ASSERT_EQ(outcomes.size(), 1U);
+  EXPECT_EQ(outcomes.begin()->size(), 2 * all + 2);
+  EXPECT_TRUE(outcomes.begin()->front().ends_with("!"));
+  expect_resumable(lanes() | map(renamed, {.threads = 3}), key_of);
+}
+
+TEST_F(Stages, MapByArrivalGivesEachItemOnceWithinItsEpoch) {
+  auto data =
+      engine_.run(lanes() | map([](sample s) { return s; }, {.threads = 3, .ordered = false}));
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    std::set<std::string> keys;
+    while (auto s = data.next()) keys.insert(s->key);
+    EXPECT_EQ(keys.size(), all);
+  }
+}
+
+TEST_F(Stages, MapLeavesOutAndFails) {
+  const auto what = [](sample s) -> result<std::optional<sample>> {
+    if (s.key.ends_with("3")) return std::optional<sample>();
+    if (s.key.ends_with("4")) return error(errc::bad_image, "four").key(s.key).skippable();
+    if (s.key == "s000305") throw std::runtime_error("thrown");
+    return std::optional(std::move(s));
+  };
+  auto data = engine_.run(lanes(1) | map(what, {.threads = 2}) | on_error(skip_errors()));
+  const auto got = names(data, key_of);
+  const auto counts = data.counts();
+  EXPECT_EQ(counts.skipped.at(errc::bad_image), 4U);
+  EXPECT_EQ(counts.skipped.at(errc::internal), 1U);
+  EXPECT_EQ(got.size(), all - 5 - 4 - 1 + 1);  // five end with 3; and the end
+}
+
+TEST_F(Stages, SampleStagesInLanesAreAppliedToWhatIsReadAgain) {
+  const auto plan = lanes() | select([](const sample& s) { return s.key.back() != '7'; }) |
+                    rename_fields({{"t?t;none", "text"}}) | shuffle({.samples = 20, .seed = 3}) |
+                    drop_fields("c*");
+  const auto shape = [](const sample& s) {
+    std::string out = s.key;
+    for (const field& f : s.fields) out += "." + f.extension;
+    return out;
+  };
+  auto data = engine_.run(plan);
+  const auto first = data.next();
+  EXPECT_TRUE(shape(*first).ends_with(".text")) << shape(*first);
+  expect_resumable(interleaved(plan), shape);
+}
+
+TEST_F(Stages, AMissingOrDoubledFieldIsAnErrorOfItsSample) {
+  auto missing = engine_.run(interleaved(lanes(1) | rename_fields({{"jpg", "image"}}, true)));
+  try {
+    missing.next();
+    FAIL();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::missing_field);
+    EXPECT_TRUE(f.why().is_skippable());
+  }
+  auto doubled = engine_.run(interleaved(lanes(1) | rename_fields({{"*", "x"}})));
+  EXPECT_THROW(doubled.next(), failure);
+}
+
+TEST_F(Stages, APartOfTheSamplesIsTheSameForAnyNumberOfRanks) {
+  std::set<std::string> one;
+  std::set<std::string> many;
+  for (const int world : {1, 2}) {
+    for (int rank = 0; rank < world; ++rank) {
+      auto data =
+          engine_.run(interleaved(shards({"memory:t0", "memory:t1", "memory:t2", "memory:t3"},
+                                         {.rank = rank, .world_size = world, .lanes = 2}) |
+                                  untar() | group_by_key() | select_part(0.5, 9)));
+      while (auto s = data.next()) (world == 1 ? one : many).insert(s->key);
+    }
+  }
+  EXPECT_EQ(one, many);
+  EXPECT_GT(one.size(), all / 4);
+  EXPECT_LT(one.size(), all * 3 / 4);
+  EXPECT_THROW(select_part(1.5), failure);
+}
+
+TEST_F(Stages, BatchesOfAnythingAndBack) {
+  const auto keys = [](const group_of<sample>& g) {
+    std::string out;
+    for (const sample& s : g) out += s.key + " ";
+    return out;
+  };
+  auto data = engine_.run(lanes(1) | batched(8));
+  const auto got = names(data, keys);
+  EXPECT_EQ(got.size(), (all + 7) / 8 + 1);
+  auto whole = engine_.run(lanes(1) | batched(8, false));
+  EXPECT_EQ(names(whole, keys).size(), all / 8 + 1);
+  EXPECT_EQ(whole.counts().dropped, all % 8);
+  expect_resumable(lanes() | batched(7), keys, 1);
+  expect_resumable(lanes() | batched(7) | unbatched(), key_of);
+}
+
+TEST_F(Stages, EpochsOfAnyLengthGoOnWhereTheLastOneStopped) {
+  auto data = engine_.run(interleaved(lanes(1)) | epochs_of(20));
+  const auto got = names(data, key_of);
+  ASSERT_EQ(got.size(), all + 3);
+  EXPECT_EQ(got[20], "end");
+  EXPECT_EQ(got[41], "end");
+  EXPECT_EQ((std::set<std::string>(got.begin(), got.end()).size()), all + 1);
+  expect_resumable(interleaved(lanes()) | epochs_of(17), key_of);
+}
+
+TEST_F(Stages, Slices) {
+  auto data = engine_.run(interleaved(lanes(1)) | slice(5, 20, 4));
+  EXPECT_EQ(names(data, key_of).size(), 5U);
+  expect_resumable(interleaved(lanes()) | slice(5, 40, 2), key_of);
+}
+
+TEST_F(Stages, KeysAreLogged) {
+  testing::temporary_folder folder;
+  const auto path = folder / "keys";
+  auto data = engine_.run(interleaved(lanes(1) | log_keys(path)));
+  names(data, key_of);
+  std::ifstream in(path);
+  std::size_t lines = 0;
+  for (std::string line; std::getline(in, line);) {
+    EXPECT_NE(line.find("\tmemory:t"), std::string::npos);
+    ++lines;
+  }
+  EXPECT_EQ(lines, all);
+}
+
+std::string npy(std::string_view type, std::string_view shape, std::string_view data,
+                std::string_view order = "False") {
+  const std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}\n", type, order, shape);
+  return "\x93NUMPY\x01" + std::string(1, '\0') + static_cast<char>(header.size()) +
+         std::string(1, '\0') + header + std::string(data);
+}
+
+result<value> decoded(std::string_view extension, const std::string& content) {
+  return decode_field(extension, bytes::unowned(content));
+}
+
+TEST(Fields, AreDecodedByTheirExtensions) {
+  EXPECT_EQ(std::get<std::string>(decoded("txt", "h\xc3\xa9").value()), "h\xc3\xa9");
+  EXPECT_EQ(std::get<std::int64_t>(decoded("cls", " 12\n").value()), 12);
+  EXPECT_EQ(std::get<std::int64_t>(decoded("a.COUNT", "-3").value()), -3);
+  EXPECT_EQ(std::get<json_text>(decoded("json", "{\"a\": [1]}").value()).text, "{\"a\":[1]}");
+  EXPECT_EQ(std::get<json_text>(decoded("mp", "\x82\xa1x\x05\xa1y\x19").value()).text,
+            "{\"x\":5,\"y\":25}");
+  EXPECT_EQ(std::get<json_text>(decoded("cbor", "\xa1\x61k\x01").value()).text, "{\"k\":1}");
+  const std::string gz(
+      "\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xcb\x48\xcd\xc9\xc9\xe7\x02\x00\x20\x30\x3a\x36\x06"
+      "\x00\x00\x00",
+      26);
+  EXPECT_EQ(std::get<std::string>(decoded("txt.gz", gz).value()), "hello\n");
+  // What runs code when it is read is never more than bytes.
+  for (const char* raw : {"pkl", "pickle", "pyd", "pth", "pt", "jpg", "unknown"}) {
+    EXPECT_TRUE(std::holds_alternative<bytes>(decoded(raw, "cos\nsystem\n").value())) << raw;
+  }
+  const auto array = std::get<tensor>(decoded("npy", npy("<i4", "(2, 1)", "abcdefgh")).value());
+  EXPECT_EQ(array.type, "i4");
+  EXPECT_EQ(array.shape, (std::vector<std::int64_t>{2, 1}));
+  EXPECT_EQ(array.data.text(), "abcdefgh");
+  EXPECT_EQ(std::get<tensor>(decoded("npy", npy("|u1", "()", "x")).value()).count(), 1);
+}
+
+TEST(Fields, WhatIsNotWhatItSaysIsAnError) {
+  for (const auto& [extension, content] : std::vector<std::pair<std::string, std::string>>{
+           {"txt", "\xff"},
+           {"txt", "\xed\xa0\x80"},
+           {"cls", "1.5"},
+           {"cls", ""},
+           {"json", "{"},
+           {"mp", "\xc1"},
+           {"cbor", "\xa1"},
+           {"txt.gz", "no"},
+           {"npy", "no"},
+           {"npy", npy("<i4", "(3,)", "abcdefgh")},
+           {"npy", npy("<i4", "(99999999999999, 99999999999999)", "abcdefgh")},
+           {"npy", npy(">i4", "(2,)", "abcdefgh")},
+           {"npy", npy("<i4", "(2,)", "abcdefgh", "True")},
+           {"npy", npy("|O", "(1,)", "abcdefgh")},
+           {"npz", "no zip"},
+           {"ten", "~TenBin~" + std::string(8, '\xff')}}) {
+    const auto outcome = decoded(extension, content);
+    ASSERT_FALSE(outcome) << extension;
+    EXPECT_EQ(outcome.error().kind(), errc::bad_field) << extension;
+  }
+}
+
+TEST_F(Stages, RecordsAndTuples) {
+  auto data = engine_.run(lanes(1) | map(decode_fields) | map(to_tuple({"jpg;txt", "cls"})));
+  const auto first = data.next();
+  EXPECT_EQ(first->values.size(), 2U);
+  EXPECT_TRUE(std::holds_alternative<std::string>(first->values[0]));
+  EXPECT_EQ(fmt::format("s{:06}", std::get<std::int64_t>(first->values[1])), first->key);
+  auto missing = engine_.run(lanes(1) | map(decode_fields) | map(to_tuple({"jpg"})));
+  EXPECT_THROW(missing.next(), failure);
+}
+
+TEST(Fields, Patterns) {
+  EXPECT_TRUE(matches_any("jpg;png", "png"));
+  EXPECT_TRUE(matches_any("*.json", "a.b.json"));
+  EXPECT_TRUE(matches_any("t?t", "txt"));
+  EXPECT_FALSE(matches_any("jp?g", "jpg"));
+  EXPECT_FALSE(matches_any("", "x"));
+}
+
+}  // namespace
+}  // namespace millrace
