@@ -9,8 +9,12 @@ std::string ledger::summary() const {
   for (const auto& [kind, count] : skipped) {
     kinds += fmt::format("{}{} {}", kinds.empty() ? "" : ", ", kind_name(kind), count);
   }
-  return fmt::format("delivered {}, skipped {}{}, dropped {}", delivered, skipped_in_all(),
-                     kinds.empty() ? "" : " (" + kinds + ")", dropped);
+  std::string out = fmt::format("delivered {}, skipped {}{}, dropped {}", delivered,
+                                skipped_in_all(), kinds.empty() ? "" : " (" + kinds + ")", dropped);
+  if (lost_bytes > 0) out += fmt::format(", {} bytes of damaged shards", lost_bytes);
+  if (without_key > 0) out += fmt::format(", {} files without an extension", without_key);
+  if (not_files > 0) out += fmt::format(", {} links and devices", not_files);
+  return out;
 }
 
 }  // namespace millrace

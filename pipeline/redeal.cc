@@ -90,8 +90,9 @@ state merged(std::span<const state> of_ranks) {
       if (name == lanes_record || name == pending_record) {
         out.append(name, values);
       } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {
-        // Skipped by any rank; in a row, by the one with most.
-        out.put(name, {(*other)[0] + values[0], std::max((*other)[1], values[1])});
+        // Skipped by any rank; in a row, by the one with most; seen by any.
+        out.put(name, {(*other)[0] + values[0], std::max((*other)[1], values[1]),
+                       (*other)[2] + values[2]});
       } else {
         out.put(name, values);
       }

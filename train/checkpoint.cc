@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "pipeline/redeal.h"
 #include "train/files.h"
 
 namespace millrace {
@@ -94,18 +95,26 @@ checkpoint load_checkpoint(const std::string& path, const job_place& place) {
   c.epoch_batches = meta.value("epoch_batches", std::int64_t{0});
   c.samples = meta.value("samples", std::int64_t{0});
   c.world_size = meta.value("world_size", 1);
-  if (c.world_size != place.world_size) {
-    throw failure(error(errc::bad_state, fmt::format("the checkpoint was written by {} ranks, and "
-                                                     "{} would resume it",
-                                                     c.world_size, place.world_size))
-                      .at(path)
-                      .hint("start as many ranks as before"));
-  }
   c.model = load_tensors(folder / "model.safetensors");
   c.momentum = load_tensors(folder / "optimizer.safetensors");
-  auto data = state::from_json(read_file(folder / data_name(place.rank)));
-  if (!data) throw failure(data.error().at(path));
-  c.data = std::move(*data);
+  const auto state_of = [&](int rank) {
+    auto data = state::from_json(read_file(folder / data_name(rank)));
+    if (!data) throw failure(data.error().at(path));
+    return std::move(*data);
+  };
+  if (c.world_size == place.world_size) {
+    c.data = state_of(place.rank);
+    return c;
+  }
+  // Other ranks: their states as one, of which each takes its lanes; and batches are counted in
+  // those of the new number of ranks.
+  std::vector<state> of_ranks;
+  of_ranks.reserve(static_cast<std::size_t>(c.world_size));
+  for (int r = 0; r < c.world_size; ++r) of_ranks.push_back(state_of(r));
+  c.data = merged(of_ranks);
+  for (std::int64_t* count : {&c.batch_in_epoch, &c.epoch_batches, &c.samples}) {
+    *count = *count * c.world_size / place.world_size;
+  }
   return c;
 }
 

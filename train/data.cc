@@ -17,9 +17,12 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                                 .rank = place.rank,
                                 .world_size = place.world_size,
                                 .lanes = o.lanes,
-                                .mode = resample ? epoch_mode::resample : epoch_mode::exact,
-                                .epochs = o.epochs};
-  auto samples = shards(o.shards, list) | untar() | group_by_key();
+                                .mode = resample    ? epoch_mode::resample
+                                        : o.lengths ? epoch_mode::equal
+                                                    : epoch_mode::exact,
+                                .epochs = o.epochs,
+                                .index = o.lengths};
+  auto samples = shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
   if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   const decode_options decode{.size = o.size,
                               .train = o.augment,

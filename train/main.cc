@@ -3,12 +3,15 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <stop_token>
 #include <thread>
 
 #include "engine/log.h"
 #include "engine/settings.h"
 #include "io/shard_urls.h"
+#include "pipeline/engine.h"
+#include "pipeline/wids/shard_index.h"
 #include "train/options.h"
 #include "train/trainer.h"
 
@@ -63,6 +66,31 @@ int report(const error& why) {
   return exit_code(why.kind());
 }
 
+// What the index says of the training shards, which it names itself where the command line does
+// not.
+void read_lengths(train_options& options, const engine_options& how) {
+  engine eng(how);
+  shard_index said = read_index(eng, options.index, options.base);
+  shard_index used;
+  if (options.shards.empty()) {
+    for (const auto& s : said.shards) options.shards.push_back(s.url);
+    used = std::move(said);
+  } else {
+    const auto file_of = [](const std::string& url) { return url.substr(url.rfind('/') + 1); };
+    std::map<std::string, const shard_index::shard*> by_file;
+    for (const auto& s : said.shards) by_file[file_of(s.url)] = &s;
+    for (const std::string& url : options.shards) {
+      const auto it = by_file.find(file_of(url));
+      if (it == by_file.end()) {
+        throw failure(error(errc::usage, "the index does not list the shard " + redacted(url))
+                          .at(options.index));
+      }
+      used.shards.push_back(*it->second);
+    }
+  }
+  options.lengths = std::make_shared<const shard_index>(std::move(used));
+}
+
 int run(int argc, char** argv, char** environment) {
   const parsed_options parsed = parse_train_options(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;
@@ -76,6 +104,7 @@ int run(int argc, char** argv, char** environment) {
   for (auto* shards : {&options.shards, &options.val_shards}) {
     if (!shards->empty()) *shards = find_shards(*shards, options.base, engine.source).value();
   }
+  if (!options.index.empty()) read_lengths(options, engine);
   return train(options, engine, signals.token(), [&] { return signals.exit_code(); });
 }
 

@@ -10,8 +10,12 @@ namespace {
 
 void add_data(CLI::App& app, train_options& o) {
   app.add_option("--shards", o.shards,
-                 "training shards: paths, URLs, brace ranges, '::' lists, @FILE")
-      ->required();
+                 "training shards: paths, URLs, brace ranges, '::' lists, @FILE");
+  app.add_option(
+      "--index", o.index,
+      "index of the training shards (millrace index): their lengths, and the list itself "
+      "without --shards");
+  app.add_flag("--resync", o.resync, "go on behind damage within a shard, with --on-error skip");
   app.add_option("--val-shards", o.val_shards, "validation shards");
   app.add_option("--base", o.base,
                  "what relative names stand behind, or within, in the place of %s or {}");
@@ -56,15 +60,22 @@ void add_data(CLI::App& app, train_options& o) {
   app.add_option_function<std::string>(
       "--on-error",
       [&o](const std::string& text) {
+        const std::string report = o.bad_samples.report;
         if (text == "fail") {
           o.bad_samples = fail_on_error();
         } else if (text == "skip") {
           o.bad_samples = skip_errors();
+        } else if (text.ends_with('%')) {
+          o.bad_samples = skip_rate(std::stod(text) / 100);
         } else {
           o.bad_samples = skip_up_to(std::stoull(text));
         }
+        o.bad_samples.report = report;
       },
-      "bad samples: fail, skip, or the number to skip at most");
+      "bad samples: fail, skip, the number to skip at most, or the part of all: 0.1%");
+  app.add_option_function<std::string>(
+      "--skipped", [&o](const std::string& file) { o.bad_samples.report = file; },
+      "a file that lists every skipped sample, a line of JSON each");
   app.add_option("--prefetch", o.prefetch, "batches ready beyond the one in use")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
@@ -138,6 +149,9 @@ void check(const train_options& o) {
     throw failure(error(errc::usage, "--mode resample has endless epochs")
                       .hint("say how long one is: --epoch-batches N"));
   }
+  if (o.shards.empty() && o.index.empty()) {
+    throw failure(error(errc::usage, "neither --shards nor --index"));
+  }
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto without --checkpoint-dir"));
   }
@@ -163,7 +177,7 @@ parsed_options parse_train_options(int argc, char** argv) {
     for (char& c : what) c = c == '\n' ? ' ' : c;
     throw failure(error(errc::usage, what).hint("see millrace-train --help"));
   } catch (const std::logic_error&) {  // std::stoull of --on-error
-    throw failure(error(errc::usage, "--on-error takes fail, skip or a number"));
+    throw failure(error(errc::usage, "--on-error takes fail, skip, a number or a percentage"));
   }
   check(parsed.options);
   return parsed;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,6 +34,9 @@ enum class train_epochs {
 struct train_options {
   std::vector<std::string> shards;
   std::vector<std::string> val_shards;
+  std::string index;                           // of the training shards: wids v1 JSON
+  std::shared_ptr<const shard_index> lengths;  // what it says, in the order of `shards`
+  bool resync = false;                         // go on behind damage within a shard
   std::string base;
   bool allow_pipe = false;
   std::string label = "auto";

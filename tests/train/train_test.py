@@ -192,6 +192,24 @@ class Ranks(TrainTest):
         self.assertEqual(len(steps(files[0])), len(steps(files[1])))
         self.assertIn("samples dropped, because another rank had none left", self.stderr)
 
+    def test_an_index_makes_ranks_equal_beforehand(self):
+        uneven = harness.fake(self.folder, "uneven", 3, 100)
+        made = run("millrace", "index", uneven, "-o", self.folder / "i.json", "--offsets")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        files = self.ranks("x", 2, "--epochs", 2, "--index", self.folder / "i.json", shards=uneven, batch=4)
+        self.assertEqual(len(steps(files[0])), len(steps(files[1])))
+        self.assertNotIn("another rank had none left", self.stderr)
+        self.assertIn("left out each epoch", self.stderr)
+
+    def test_a_job_goes_on_with_other_ranks(self):
+        alone = steps(self.ranks("one", 1, "--max-steps", 20, batch=16)[0])
+        where = ["--checkpoint-dir", self.folder / "c", "--resume", "auto"]
+        self.ranks("two", 2, "--max-steps", 10, *where, batch=8)
+        rest = steps(self.ranks("rest", 1, "--max-steps", 20, *where, batch=16)[0])
+        self.assertEqual(sorted(rest), list(range(11, 21)))
+        for step, loss in rest.items():
+            self.assertAlmostEqual(alone[step], loss, delta=1e-3 * max(1, loss), msg=f"step {step}")
+
     def test_a_resnet_trains_under_torchrun(self):
         torchrun = harness.ROOT / "build/venv/bin/torchrun"
         done = subprocess.run(
