@@ -9,14 +9,16 @@ namespace millrace {
 
 std::optional<key_and_extension> split_name(std::string_view name) {
   // The regular expression of WebDataset is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`. The
-  // first dot of the last component splits, unless nothing but a folder stands before it: then
-  // [^.]+ is matched by the end of the folder itself ("dir/.hidden" has the key "dir/").
+  // first dot of the last component splits. Where nothing stands before it there, [^.]+ is matched by
+  // the last folder, if that has no dot ("dir/.hidden" has the key "dir/", "d.r/.hidden" none).
   const auto slash = name.rfind('/');
   const auto base = slash == name.npos ? 0 : slash + 1;
   const auto dot = name.find('.', base);
   if (dot == name.npos || dot == 0) return std::nullopt;
-  if (dot == base && !std::ranges::any_of(name.substr(0, base), [](char c) { return c != '.'; })) {
-    return std::nullopt;
+  if (dot == base) {
+    const auto before = base < 2 ? name.npos : name.rfind('/', base - 2);
+    const auto folder = before == name.npos ? 0 : before + 1;
+    if (name.substr(folder, base - folder).find('.') != name.npos) return std::nullopt;
   }
   if (name.find('\n') != name.npos) return std::nullopt;  // `.` matches no line feed
   std::string extension(name.substr(dot + 1));
