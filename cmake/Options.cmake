@@ -5,7 +5,8 @@ target_compile_options(millrace_build_options INTERFACE
   -Wimplicit-fallthrough -Wno-missing-designated-field-initializers -Werror)
 
 if(MILLRACE_SANITIZE STREQUAL "address")
-  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(
+    -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
 elseif(MILLRACE_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)

@@ -8,19 +8,21 @@
 namespace millrace {
 
 std::optional<key_and_extension> split_name(std::string_view name) {
-  // The regular expression of WebDataset is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`. The
-  // first dot of the last component splits. Where nothing stands before it there, [^.]+ is matched by
-  // the last folder, if that has no dot ("dir/.hidden" has the key "dir/", "d.r/.hidden" none).
+  // The regular expression of WebDataset is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`, whose
+  // `.` matches no line feed. So the first dot of the last component splits; where nothing stands
+  // before it there, [^.]+ is matched from the end of a shorter prefix on ("dir/.hidden" has the
+  // key "dir/").
   const auto slash = name.rfind('/');
   const auto base = slash == name.npos ? 0 : slash + 1;
-  const auto dot = name.find('.', base);
-  if (dot == name.npos || dot == 0) return std::nullopt;
-  if (dot == base) {
-    const auto before = base < 2 ? name.npos : name.rfind('/', base - 2);
-    const auto folder = before == name.npos ? 0 : before + 1;
-    if (name.substr(folder, base - folder).find('.') != name.npos) return std::nullopt;
+  std::size_t dot = name.npos;
+  for (std::size_t prefix = base;; prefix = prefix < 2 ? 0 : name.rfind('/', prefix - 2) + 1) {
+    const bool is_line = name.substr(0, prefix).find('\n') == name.npos;
+    const auto first = name.find('.', prefix);
+    if (first == name.npos) return std::nullopt;
+    if (is_line && first > prefix && first >= base) dot = first;
+    if (dot != name.npos) break;
+    if (prefix == 0) return std::nullopt;
   }
-  if (name.find('\n') != name.npos) return std::nullopt;  // `.` matches no line feed
   std::string extension(name.substr(dot + 1));
   std::ranges::transform(extension, extension.begin(), [](unsigned char c) {
     return static_cast<char>(c < 0x80 ? std::tolower(c) : c);

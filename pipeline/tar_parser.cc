@@ -152,13 +152,7 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
         break;
       }
       case place::after_end: {
-        // Archives are padded with zeros to their record size; another archive may follow.
-        while (!input.empty() && block_.empty() && input.front() == std::byte{0}) {
-          const auto zeros =
-              std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
-          offset_ += static_cast<std::uint64_t>(zeros - input.begin());
-          input = input.subspan(static_cast<std::size_t>(zeros - input.begin()));
-        }
+        pass_zeros(input);
         if (input.empty()) return event::need_input;
         if (offset_ % block != 0) {
           first_header_ = offset_;
@@ -178,6 +172,14 @@ bool tar_parser::take_block(std::span<const std::byte>& input) {
   const bool whole = take(input, missing);
   block_.append(reinterpret_cast<const char*>(data_.data()), data_.size());
   return whole;
+}
+
+// Archives are padded with zeros to their record size; another archive may follow.
+void tar_parser::pass_zeros(std::span<const std::byte>& input) {
+  const auto zeros = std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
+  const auto count = static_cast<std::size_t>(zeros - input.begin());
+  offset_ += count;
+  input = input.subspan(count);
 }
 
 void tar_parser::resync() {

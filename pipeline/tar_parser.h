@@ -93,6 +93,7 @@ class tar_parser {
 
   void search(std::span<const std::byte>& input);
   void read_sparse_map(std::span<const std::byte>& input);
+  void pass_zeros(std::span<const std::byte>& input);
   bool take_block(std::span<const std::byte>& input);
   result<event> read_header(std::span<const std::byte>& input);
   result<event> on_block();

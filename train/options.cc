@@ -20,6 +20,9 @@ void add_data(CLI::App& app, train_options& o) {
   app.add_option("--base", o.base,
                  "what relative names stand behind, or within, in the place of %s or {}");
   app.add_flag("--allow-pipe", o.allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
+}
+
+void add_samples(CLI::App& app, train_options& o) {
   app.add_option("--label", o.label, "field with the class: auto, an extension, or json:FIELD")
       ->capture_default_str();
   app.add_option("--batch-size", o.batch_size, "images per rank and step")
@@ -164,6 +167,7 @@ parsed_options parse_train_options(int argc, char** argv) {
   CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
   add_data(app, parsed.options);
+  add_samples(app, parsed.options);
   add_model(app, parsed.options);
   add_optimizer(app, parsed.options.optimizer);
   add_run(app, parsed.options);

@@ -80,6 +80,25 @@ std::string error_code_in(std::string_view body) {
   return code;
 }
 
+namespace {
+
+// Appends a body of `most` bytes at most to `into`; what went wrong, where something did.
+awaitable<std::optional<error>> take_body(http_exchange& from, std::size_t most,
+                                          std::string& into) {
+  std::string piece(64UL << 10, '\0');
+  for (;;) {
+    const auto got = co_await from.read_body(std::as_writable_bytes(std::span(piece)));
+    if (!got) co_return got.error();
+    if (*got == 0) co_return std::nullopt;
+    into.append(piece, 0, *got);
+    if (into.size() > most) {
+      co_return error(errc::too_large, "the answer is larger than expected");
+    }
+  }
+}
+
+}  // namespace
+
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
                                    std::string method, std::string body, std::size_t most) {
   http_transfer transfer(object.target, {}, {},
@@ -121,19 +140,10 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       next = transfer.on_head(answer.head);
       const bool wants_body = std::holds_alternative<http_transfer::take_body>(next) ||
                               std::holds_alternative<error>(next);
-      std::string piece(64UL << 10, '\0');
       std::optional<error> broken;
-      while (wants_body) {
-        const auto got =
-            co_await outcome->exchange->read_body(std::as_writable_bytes(std::span(piece)));
-        if (!got) broken = got.error();
-        if (!got || *got == 0) break;
-        answer.body.append(piece, 0, *got);
-        if (answer.body.size() > most) {
-          co_return error(errc::too_large, "the answer is larger than expected")
-              .at(to_string(object.target));
-        }
-      }
+      if (wants_body) broken = co_await take_body(*outcome->exchange, most, answer.body);
+      if (broken && broken->kind() == errc::too_large)
+        co_return broken->at(to_string(object.target));
       if (std::holds_alternative<http_transfer::take_body>(next)) {
         if (!broken) co_return answer;
         next = transfer.on_failure(*broken);

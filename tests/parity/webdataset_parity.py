@@ -80,7 +80,7 @@ class WebDatasetParity(unittest.TestCase):
 
 def write_random_shard(rng, path):
     parts = ["a", "b.c", "img 2.0 (x)", ".hidden", "__x__", "__meta__", "dir", "deep/er", "./d", "n" * 120, "\u00e9t\u00e9",
-             "2024.01.02", "x..y", "UP"]
+             "2024.01.02", "x..y", "UP", "line\nfeed"]
     extensions = ["jpg", "JPG", "cls", "json", "txt.gz", "seg.png", "", "a.b.c", "Mixed.Case"]
     form = rng.choice([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
     with tarfile.open(path, "w", format=form) as tar:

@@ -1,18 +1,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/fake.h"
-#include "pipeline/redeal.h"
-#include "pipeline/tools/scan.h"
 #include "tests/support/loaders.h"
 #include "tests/support/shard_server.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
+#include "tests/support/text_shards.h"
 
 namespace millrace {
 namespace {
@@ -22,33 +20,7 @@ using testing::tar_builder;
 using testing::text_shard;
 using testing::with_memory_store;
 
-class Loader : public ::testing::Test {
- protected:
-  Loader() {
-    for (int i = 0; i < 6; ++i) {
-      // Shards of different lengths: 40, 45, ... samples.
-      store_->put("t" + std::to_string(i), text_shard(i * 1000, 40 + 5 * i, 3000));
-    }
-  }
-  static std::vector<std::string> urls(int n = 6) {
-    std::vector<std::string> out;
-    for (int i = 0; i < n; ++i) out.push_back("memory:t" + std::to_string(i));
-    return out;
-  }
-  static lane_plan<sample> text_plan(shard_list_options o = {}, std::size_t held = 50) {
-    o.seed = 42;
-    return shards(urls(), o) | untar() | group_by_key() | shuffle({.samples = held, .seed = 42});
-  }
-  std::vector<std::string> all_keys() {
-    std::vector<std::string> out;
-    for (int i = 0; i < 6; ++i) {
-      for (int k = 0; k < 40 + 5 * i; ++k) out.push_back(fmt::format("s{:06}", i * 1000 + k));
-    }
-    return out;
-  }
-
-  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(10'000);
-};
+using Loader = testing::text_shards;
 
 TEST_F(Loader, AnEpochHasEverySampleOnceInAnotherOrderEachTime) {
   engine eng(with_memory_store(store_));
@@ -138,136 +110,6 @@ TEST_F(Loader, RestoredItGoesOnWithExactlyTheNextSample) {
   }
 }
 
-// A job saved by some ranks and resumed by others: where both numbers divide the lanes the global
-// order is what it would have been, and each remaining sample comes once in any case.
-class Elastic : public ::testing::TestWithParam<int> {};
-
-TEST_P(Elastic, EachRemainingSampleComesOnce) {
-  auto store = std::make_shared<memory_store>(10'000);
-  std::vector<std::string> urls;
-  for (int i = 0; i < 26; ++i) {
-    const std::string name = "e" + std::to_string(i);
-    store->put(name, text_shard(i * 1000, 3 + i * 7 % 11, 200));
-    urls.push_back("memory:" + name);
-  }
-  engine eng(with_memory_store(store));
-  const int before = 8;
-  const auto plan_of = [&](int rank, int world, int lanes) {
-    return shards(urls,
-                  {.seed = 5, .rank = rank, .world_size = world, .lanes = lanes, .epochs = 2}) |
-           untar() | group_by_key() | shuffle({.samples = 60, .seed = 5});
-  };
-  using place = std::pair<std::int64_t, std::string>;  // position and key
-  const auto rest_of_epoch = [](loader<sample>& data, std::vector<place>& into) {
-    while (auto s = data.next()) into.emplace_back(s->where.position, s->key);
-  };
-  const int after = GetParam();
-  for (const int lanes : {8, 24}) {
-    for (const int steps : {0, 1, 5, 14}) {
-      std::vector<state> saved;
-      std::vector<place> expected;
-      for (int r = 0; r < before; ++r) {
-        auto data = eng.run(plan_of(r, before, lanes));
-        for (int i = 0; i < steps; ++i) data.next();
-        saved.push_back(state::from_json(data.save().to_json()).value());
-        rest_of_epoch(data, expected);
-      }
-      const state whole = merged(saved);
-      const int lanes_after = std::max(lanes, after);
-      std::vector<place> got;
-      std::vector<std::string> next_epoch;
-      for (int r = 0; r < after; ++r) {
-        auto data = eng.run(plan_of(r, after, lanes_after));
-        data.restore(whole);
-        rest_of_epoch(data, got);
-        while (auto s = data.next()) next_epoch.push_back(s->key);
-      }
-      std::ranges::sort(expected);
-      std::ranges::sort(got);
-      if (lanes_after == lanes) {
-        EXPECT_EQ(got, expected) << lanes << " lanes, " << steps << " steps";
-      } else {
-        const auto keys = [](const std::vector<place>& all) {
-          std::vector<std::string> out;
-          for (const auto& [position, key] : all) out.push_back(key);
-          std::ranges::sort(out);
-          return out;
-        };
-        EXPECT_EQ(keys(got), keys(expected)) << lanes << " lanes, " << steps << " steps";
-      }
-      std::ranges::sort(next_epoch);
-      EXPECT_EQ(std::ranges::adjacent_find(next_epoch), next_epoch.end());
-      std::size_t all = 0;
-      for (int i = 0; i < 26; ++i) all += static_cast<std::size_t>(3 + i * 7 % 11);
-      EXPECT_EQ(next_epoch.size(), all);
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Ranks, Elastic, ::testing::Values(1, 2, 3, 4, 6, 8, 12));
-
-// Resumed by other numbers of ranks again and again, an epoch still has every sample once.
-TEST_F(Loader, DealtAnewAgainAndAgain) {
-  engine eng(with_memory_store(store_));
-  std::vector<std::string> got;
-  state saved;
-  bool begun = false;
-  for (const int lanes : {8, 3, 5, 8, 1}) {
-    auto data = eng.run(text_plan({.lanes = lanes}));
-    if (begun) data.restore(saved);
-    for (int i = 0; i < 60; ++i) got.push_back(data.next()->key);
-    saved = data.save();
-    begun = true;
-  }
-  auto data = eng.run(text_plan({.lanes = 4}));
-  data.restore(saved);
-  for (const auto& key : keys_of_epoch(data)) got.push_back(key);
-  std::ranges::sort(got);
-  EXPECT_EQ(got, all_keys());
-}
-
-// An equal epoch, by the lengths of shards alone and by offsets: as many samples on every rank, in
-// the middle of shards as well, and resumed there.
-TEST_F(Loader, AnEqualEpochHasAsManySamplesOnEveryRank) {
-  engine eng(with_memory_store(store_));
-  shard_index index;
-  for (const shard_facts& f : eng.run(scan(urls()))) {
-    shard_index::shard s{.url = f.url, .samples = std::ssize(f.samples)};
-    for (const auto& place : f.samples)
-      s.blocks.push_back(static_cast<std::uint32_t>(place.begin / 512));
-    s.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
-    index.shards.push_back(std::move(s));
-  }
-  for (const bool offsets : {false, true}) {
-    shard_index known = index;
-    if (!offsets) {
-      for (auto& s : known.shards) s.blocks.clear();
-    }
-    std::vector<std::string> all;
-    std::set<std::size_t> lengths;
-    for (int rank = 0; rank < 4; ++rank) {
-      const shard_list_options o{
-          .seed = 1, .rank = rank, .world_size = 4, .lanes = 8, .mode = epoch_mode::equal};
-      const auto plan =
-          indexed_shards(known, o) | untar() | group_by_key() | shuffle({.samples = 30});
-      auto data = eng.run(plan);
-      const auto keys = keys_of_epoch(data);
-      auto first = eng.run(plan);
-      for (int i = 0; i < 37; ++i) first.next();
-      auto second = eng.run(plan);
-      second.restore(first.save());
-      const auto rest = keys_of_epoch(second);
-      EXPECT_EQ(rest, (std::vector<std::string>(keys.begin() + 37, keys.end())));
-      lengths.insert(keys.size());
-      all.insert(all.end(), keys.begin(), keys.end());
-    }
-    std::ranges::sort(all);
-    EXPECT_EQ(std::ranges::adjacent_find(all), all.end());
-    EXPECT_EQ(lengths.size(), 1U);
-    EXPECT_EQ(all.size(), all_keys().size() / 8 * 8);
-  }
-}
-
 TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
   engine eng(with_memory_store(store_));
   auto first = eng.run(text_plan());
@@ -291,74 +133,6 @@ TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
   damaged[damaged.find("lane0") + 12] ^= 1;
   EXPECT_EQ(state::from_json(damaged).error().kind(), errc::bad_state);
   EXPECT_EQ(state::from_json("{}").error().kind(), errc::bad_state);
-}
-
-// Budgets by count, by rate and in a row; what is skipped is listed in a file.
-TEST_F(Loader, SkippedSamplesAreListedAndBounded) {
-  engine eng(with_memory_store(store_));
-  testing::temporary_folder folder;
-  int seen = 0;
-  const auto every = [&](int n, int from) {
-    seen = 0;
-    return map([&seen, n, from](sample s) -> result<sample> {
-      ++seen;
-      if (seen < from || seen % n != 0) return s;
-      return error(errc::bad_image, "bad").at(*s.url).offset(7).key(s.key).skippable();
-    });
-  };
-  const auto kind_of_end = [](auto data) {
-    try {
-      while (data.next()) {
-      }
-    } catch (const failure& f) {
-      return f.kind();
-    }
-    return errc::stopped;
-  };
-  const auto many = [&] { return interleaved(text_plan({.epochs = 40})) | epochs_of(10'000); };
-  error_policy listed = skip_up_to(50);
-  listed.report = folder / "skipped";
-  EXPECT_EQ(kind_of_end(eng.run(many() | every(100, 0) | on_error(listed))),
-            errc::too_many_skipped);
-  std::ifstream in(listed.report);
-  std::string line;
-  std::getline(in, line);
-  EXPECT_TRUE(line.starts_with(R"({"kind":"bad_image","url":"memory:t)")) << line;
-  EXPECT_NE(line.find(R"("offset":7,"key":"s00)"), std::string::npos) << line;
-  // Two in a hundred from the start are within one per cent nowhere, and within three everywhere.
-  EXPECT_EQ(kind_of_end(eng.run(many() | every(50, 0) | on_error(skip_rate(0.01)))),
-            errc::too_many_skipped);
-  EXPECT_EQ(kind_of_end(eng.run(many() | every(50, 0) | on_error(skip_rate(0.03)))), errc::stopped);
-  error_policy in_a_row = skip_errors();
-  in_a_row.most_in_a_row = 5;
-  EXPECT_EQ(kind_of_end(eng.run(many() | every(1, 50) | on_error(in_a_row))),
-            errc::too_many_skipped);
-  error_policy nowhere = skip_errors();
-  nowhere.report = "/nonexistent/skipped";
-  EXPECT_THROW(eng.run(many() | on_error(nowhere)), failure);
-}
-
-// Behind damage the rest of a shard is read, and no half sample comes out.
-TEST_F(Loader, ResyncGoesOnBehindDamage) {
-  std::string damaged = text_shard(0, 30, 700);
-  constexpr std::size_t of_sample = 512 + 1024 + 512 + 512;
-  damaged.replace(10 * of_sample, 512, std::string(512, 'x'));         // the header of a .txt
-  damaged.replace(20 * of_sample + 1536, 512, std::string(512, 'x'));  // and of a .cls
-  store_->put("d", damaged);
-  engine eng(with_memory_store(store_));
-  const auto plan = [](bool resync) {
-    return interleaved(shards({"memory:d"}, {.lanes = 1, .shuffle = false}) |
-                       untar({.resync = resync}) | group_by_key()) |
-           on_error(skip_errors());
-  };
-  auto strict = eng.run(plan(false));
-  EXPECT_EQ(keys_of_epoch(strict).size(), 9U);  // the one before the damage may be cut
-  auto data = eng.run(plan(true));
-  for (const sample& s : data) EXPECT_EQ(s.fields.size(), 2U) << s.key;
-  const ledger counts = data.counts();
-  EXPECT_EQ(counts.delivered, 30U - 3);  // 9 may have been cut, 10 and 20 were
-  EXPECT_EQ(counts.lost_bytes, 1536U + 1024U);
-  EXPECT_EQ(counts.skipped_in_all(), 3U);
 }
 
 TEST_F(Loader, ResamplingNeverEnds) {

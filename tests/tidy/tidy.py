@@ -62,16 +62,19 @@ def sources(*suffixes):
 
 
 def functions(lines):
-    """(line number, length) of every function body: a brace at the end of a line that closes at the
-    same indentation."""
+    """(line number, length) of every function body: a brace at the end of a line that closes where its
+    body is indented from."""
     for start, line in enumerate(lines):
         opens = re.match(r"^( *)\S.*\{$", line)
         if not opens or re.match(r"^ *(namespace|class|struct|enum|union|extern|TEST|\}|const .*=)", line):
             continue
         if not re.search(r"\)( const| noexcept| override| final|->.*)*( :.*)? \{$|^ *: .*\{$|\) \{$", line):
             continue
+        # A signature of several lines ends further in than its body's brace stands.
+        body = lines[start + 1] if start + 1 < len(lines) else ""
+        brace = " " * (len(body) - len(body.lstrip()) - 2) + "}"
         for end in range(start + 1, len(lines)):
-            if lines[end].startswith(opens[1] + "}"):
+            if lines[end].startswith(brace):
                 yield start + 1, end - start + 1
                 break
 
