@@ -6,26 +6,13 @@
 #include <cstring>
 #include <numeric>
 
-#include "pipeline/group.h"
+#include "pipeline/sample_source.h"
 
 namespace millrace {
 namespace {
 
 // A gap that costs more to read through than to open the shard again.
 constexpr std::int64_t wide_gap = 4 << 20;
-
-// The members of one shard from an offset on, as a stream that ends with the shard.
-class one_shard final : public stream<tar_member> {
- public:
-  one_shard(lane_context& lane, shard_ref which, std::int64_t offset)
-      : reader_(lane, which, static_cast<std::uint64_t>(offset)) {}
-  awaitable<outcome> next() override { co_return co_await reader_.next(); }
-  void save(state& /*to*/) const override {}
-  void restore(const state& /*from*/) override {}
-
- private:
-  shard_reader reader_;
-};
 
 result<sample> through_stages(const lane_context& lane, sample s, std::size_t stages) {
   for (std::size_t i = 0; i < stages; ++i) {
@@ -69,7 +56,7 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
   std::ranges::sort(by_place, {},
                     [&](std::size_t i) { return std::pair(where[i].shard, where[i].offset); });
   std::vector<sample> out(where.size());
-  std::unique_ptr<stream<sample>> samples;
+  std::unique_ptr<sample_reader> samples;
   std::int64_t shard = -1;
   std::int64_t reached = 0;  // the offset of the last sample read
   std::optional<sample> last;
@@ -79,9 +66,7 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
       co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
     }
     if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
-      auto members =
-          std::make_unique<one_shard>(lane, shard_ref{.shard = wanted.shard}, wanted.offset);
-      samples = group_by_key().wrap(lane, std::move(members));
+      samples = lane.format->open(lane, {.shard = wanted.shard}, {.offset = wanted.offset});
       shard = wanted.shard;
       last.reset();
     }

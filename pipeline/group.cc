@@ -80,17 +80,22 @@ class group_stream final : public stream<sample> {
     }
   }
 
+  // Where the sample that is held begins, or will.
+  std::optional<lane_cursor> held() const {
+    if (building_) {
+      return lane_cursor{.draw = draw_, .offset = building_->where.offset, .given = number_};
+    }
+    if (!carried_) return std::nullopt;
+    const tar_member& m = carried_->first;
+    return lane_cursor{.draw = m.draw, .offset = m.offset, .given = m.number};
+  }
+
   void save(state& to) const override {
     members_->save(to);
     // The sample being put together and the member behind it are read again.
-    if (building_) {
-      to.put(cursor_, cursor_record::of(
-                          building_->where.epoch,
-                          {.draw = draw_, .offset = building_->where.offset, .given = number_}));
-    } else if (carried_) {
-      const tar_member& m = carried_->first;
-      to.put(cursor_,
-             cursor_record::of(m.epoch, {.draw = m.draw, .offset = m.offset, .given = m.number}));
+    if (const auto at = held()) {
+      const std::int64_t epoch = building_ ? building_->where.epoch : carried_->first.epoch;
+      to.put(cursor_, cursor_record::of(epoch, *at));
     }
     const auto left_out = left_out_key_ ? fingerprint(*left_out_key_) : 0;
     to.put(id_, {owes_end_ ? 1 : 0, static_cast<std::int64_t>(left_out)});
@@ -219,6 +224,60 @@ class group_stream final : public stream<sample> {
 };
 
 }  // namespace
+
+namespace {
+
+// The members of one shard as a stream that ends with the shard.
+class one_shard final : public stream<tar_member> {
+ public:
+  one_shard(lane_context& lane, const shard_ref& which, const lane_cursor& at)
+      : reader_(lane, which, static_cast<std::uint64_t>(std::max(at.offset, which.begin)),
+                at.given) {}
+  awaitable<outcome> next() override { co_return co_await reader_.next(); }
+  void save(state& /*to*/) const override {}
+  void restore(const state& /*from*/) override {}
+  const shard_reader& reader() const { return reader_; }
+
+ private:
+  shard_reader reader_;
+};
+
+class tar_reader final : public sample_reader {
+ public:
+  tar_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at) {
+    auto members = std::make_unique<one_shard>(lane, which, at);
+    members_ = members.get();
+    samples_ = std::make_unique<group_stream>(lane, std::move(members));
+  }
+  awaitable<result<std::optional<sample>>> next() override { co_return co_await samples_->next(); }
+  std::int64_t offset() const override {
+    const auto held = samples_->held();
+    return held ? held->offset : members_->reader().offset();
+  }
+  std::int64_t given() const override {
+    const auto held = samples_->held();
+    return held ? held->given : members_->reader().given();
+  }
+  bool is_broken() const override { return members_->reader().is_broken(); }
+
+ private:
+  one_shard* members_;
+  std::unique_ptr<group_stream> samples_;
+};
+
+class tar_source final : public sample_source {
+ public:
+  std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
+                                      const lane_cursor& at) const override {
+    return std::make_unique<tar_reader>(lane, which, at);
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const sample_source> tar_samples() {
+  return std::make_shared<tar_source>();
+}
 
 lane_stage<tar_member, sample> group_by_key() {
   return {"group_by_key",

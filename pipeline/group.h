@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "pipeline/plan.h"
+#include "pipeline/sample_source.h"
 #include "pipeline/untar.h"
 
 namespace millrace {
@@ -24,5 +25,8 @@ std::optional<key_and_extension> split_name(std::string_view name);
 // (case ignored) are an error (duplicate_field, skippable): the sample is left out. A sample that a
 // broken shard cuts is left out with the shard's error: never half a sample.
 lane_stage<tar_member, sample> group_by_key();
+
+// Tar archives as a format: untar() and group_by_key() for one shard.
+std::shared_ptr<const sample_source> tar_samples();
 
 }  // namespace millrace

@@ -52,6 +52,7 @@ struct run_context {
 };
 
 struct untar_options;
+class sample_source;
 
 // One lane of a run: a sequence of shards read one after the other, and the memory for it.
 struct lane_context {
@@ -60,9 +61,10 @@ struct lane_context {
   std::size_t lanes = 1;       // of all ranks
   std::size_t lanes_here = 1;  // of this rank
   std::shared_ptr<const std::vector<std::string>> shards;
-  std::shared_ptr<memory_share> reads;         // read buffers
-  std::shared_ptr<memory_share> members;       // members that straddle two read buffers
-  std::shared_ptr<const untar_options> untar;  // as the stage of that name was made
+  std::shared_ptr<memory_share> reads;          // read buffers
+  std::shared_ptr<memory_share> members;        // members that straddle two read buffers
+  std::shared_ptr<const untar_options> untar;   // as the stage of that name was made
+  std::shared_ptr<const sample_source> format;  // how samples are read, and read again
   // What the sample stages of this lane do, in order: also to samples that are read again.
   std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages;
   // Of `members`, what the sample being put together holds: more cannot be waited for.

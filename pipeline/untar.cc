@@ -339,6 +339,7 @@ lane_stage<shard_ref, tar_member> untar(untar_options options) {
               lane_context& lane,
               std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
             lane.untar = shared;
+            lane.format = tar_samples();
             return std::make_unique<untar_stream>(lane, std::move(shards));
           }};
 }

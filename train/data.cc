@@ -5,6 +5,7 @@
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
+#include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
 #include "pipeline/untar.h"
@@ -22,8 +23,10 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                                                     : epoch_mode::exact,
                                 .epochs = o.epochs,
                                 .index = o.lengths};
-  auto samples = shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
-  if (o.shuffle > 0) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
+  const bool raw = !o.raw.empty();
+  auto samples = raw ? raw_samples(class_folders(o.raw), list)
+                     : shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
+  if (o.shuffle > 0 && !raw) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   const decode_options decode{.size = o.size,
                               .train = o.augment,
                               .seed = o.seed,

@@ -11,6 +11,7 @@ namespace {
 void add_data(CLI::App& app, train_options& o) {
   app.add_option("--shards", o.shards,
                  "training shards: paths, URLs, brace ranges, '::' lists, @FILE");
+  app.add_option("--raw", o.raw, "a folder of class folders with images, instead of shards");
   app.add_option(
       "--index", o.index,
       "index of the training shards (millrace index): their lengths, and the list itself "
@@ -152,8 +153,11 @@ void check(const train_options& o) {
     throw failure(error(errc::usage, "--mode resample has endless epochs")
                       .hint("say how long one is: --epoch-batches N"));
   }
-  if (o.shards.empty() && o.index.empty()) {
-    throw failure(error(errc::usage, "neither --shards nor --index"));
+  if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
+    throw failure(error(errc::usage, "none of --shards, --index and --raw"));
+  }
+  if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
+    throw failure(error(errc::usage, "--raw besides --shards or --index"));
   }
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto without --checkpoint-dir"));

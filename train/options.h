@@ -34,6 +34,7 @@ enum class train_epochs {
 struct train_options {
   std::vector<std::string> shards;
   std::vector<std::string> val_shards;
+  std::string raw;                             // a folder of class folders, instead of shards
   std::string index;                           // of the training shards: wids v1 JSON
   std::shared_ptr<const shard_index> lengths;  // what it says, in the order of `shards`
   bool resync = false;                         // go on behind damage within a shard

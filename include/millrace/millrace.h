@@ -10,6 +10,7 @@
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
+#include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
 #include "pipeline/stages.h"

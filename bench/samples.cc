@@ -1,0 +1,124 @@
+// From a tar archive in memory to samples, on one thread: how fast the stages between bytes and
+// samples are when nothing else is in the way. Beside it the limit, a walk over the headers alone.
+//
+//   samples_bench [MiB of each archive]
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "bench/measure.h"
+#include "io/memory_source.h"
+#include "pipeline/engine.h"
+#include "pipeline/group.h"
+#include "pipeline/tar_parser.h"
+#include "pipeline/tar_writer.h"
+#include "pipeline/untar.h"
+
+namespace {
+
+using namespace millrace;
+
+struct totals {
+  std::uint64_t samples = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Takes everything in front on the I/O thread, so that no sample crosses to another one.
+class counting final : public stream<totals> {
+ public:
+  explicit counting(std::unique_ptr<stream<sample>> samples) : samples_(std::move(samples)) {}
+  awaitable<outcome> next() override {
+    totals sum;
+    for (;;) {
+      auto one = co_await samples_->next();
+      if (!one) co_return one.error();
+      if (!*one) break;
+      ++sum.samples;
+      sum.bytes += (*one)->payload_bytes();
+    }
+    co_return sum.samples > 0 ? std::optional(sum) : std::nullopt;
+  }
+  void save(state& to) const override { samples_->save(to); }
+  void restore(const state& from) override { samples_->restore(from); }
+
+ private:
+  std::unique_ptr<stream<sample>> samples_;
+};
+
+std::string archive_of(std::size_t sample_bytes, std::size_t bytes) {
+  const std::string path = fmt::format("/dev/shm/millrace-samples-bench-{}.tar", sample_bytes);
+  const std::string image(sample_bytes, 'x');
+  {
+    tar_writer out(path);
+    for (std::size_t i = 0; i * sample_bytes < bytes; ++i) {
+      out.add(fmt::format("{:08}.cls", i), "17");
+      out.add(fmt::format("{:08}.jpg", i), image);
+    }
+    out.close();
+  }
+  std::ifstream in(path, std::ios::binary);
+  std::string whole{std::istreambuf_iterator<char>(in), {}};
+  std::remove(path.c_str());
+  return whole;
+}
+
+double seconds_of_samples(const std::shared_ptr<memory_store>& store, int shards_read,
+                          totals& found) {
+  engine_options how{.cpu_threads = 1, .memory_bytes = 256_MiB};
+  how.add_sources = [&](source_registry& to) { to.add("memory", memory_source_factory(store)); };
+  engine eng(how);
+  const std::vector<std::string> urls(static_cast<std::size_t>(shards_read), "memory:a");
+  const stage<sample, totals> count{
+      "count",
+      [](run_context& /*run*/,
+         std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<totals>> {
+        return std::make_unique<counting>(std::move(samples));
+      }};
+  auto data = eng.run(shards(urls, {.lanes = 1}) | untar() | group_by_key() | count);
+  const stopwatch_pair watch;
+  found = *data.next();
+  return watch.seconds();
+}
+
+double seconds_of_headers(const std::string& archive, int times) {
+  const stopwatch_pair watch;
+  for (int i = 0; i < times; ++i) {
+    tar_parser parser;
+    auto input = std::as_bytes(std::span(archive.data(), archive.size()));
+    while (parser.step(input).value() != tar_parser::event::need_input) {
+    }
+  }
+  return watch.seconds();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::size_t mib = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 64;
+  for (const std::size_t sample_bytes : {110'000U, 3'000U}) {
+    const std::string archive = archive_of(sample_bytes, mib * 1_MiB);
+    constexpr std::size_t piece = 2_MiB;
+    auto store = std::make_shared<memory_store>(piece);
+    store->put("a", archive);
+    constexpr int rounds = 5;
+    constexpr int times = 8;
+    std::vector<double> samples_s;
+    std::vector<double> headers_s;
+    totals found;
+    for (int i = 0; i < rounds; ++i) {
+      samples_s.push_back(seconds_of_samples(store, times, found));
+      headers_s.push_back(seconds_of_headers(archive, times));
+    }
+    std::ranges::sort(samples_s);
+    std::ranges::sort(headers_s);
+    const double s = samples_s[rounds / 2];
+    const double h = headers_s[rounds / 2];
+    const double gb = static_cast<double>(archive.size()) * times / 1e9;
+    fmt::print(
+        "{:6} B: {:9.0f} samples/s, {:6.1f} GB/s; headers alone {:6.1f} GB/s; {:.2f} of it\n",
+        sample_bytes, static_cast<double>(found.samples) / s, gb / s, gb / h, h / s);
+  }
+}

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+
+#include "millrace/millrace.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/text_shards.h"
+
+namespace millrace {
+namespace {
+
+using testing::keys_of_epoch;
+using testing::with_memory_store;
+using Formats = testing::text_shards;
+
+// Tar archives by the seam that other formats take: the same samples, resumed as well.
+TEST_F(Formats, TarBySeamIsUntarAndGroup) {
+  engine eng(with_memory_store(store_));
+  const shard_list_options o{.seed = 42};
+  const auto usual = shards(urls(), o) | untar() | group_by_key() | shuffle({.samples = 50});
+  const auto by_seam = shards(urls(), o) | read_samples(tar_samples()) | shuffle({.samples = 50});
+  auto a = eng.run(usual);
+  auto b = eng.run(by_seam);
+  const auto expected = keys_of_epoch(a);
+  EXPECT_EQ(keys_of_epoch(b), expected);
+  for (const std::size_t stop : {0U, 1U, 57U, 200U}) {
+    auto first = eng.run(by_seam);
+    for (std::size_t i = 0; i < stop; ++i) first.next();
+    auto second = eng.run(by_seam);
+    second.restore(first.save());
+    EXPECT_EQ(keys_of_epoch(second),
+              std::vector<std::string>(expected.begin() + static_cast<std::ptrdiff_t>(stop),
+                                       expected.end()));
+  }
+}
+
+class Raw : public ::testing::Test {
+ protected:
+  Raw() {
+    for (const char* name : {"cat", "dog", "empty", ".hidden"}) {
+      std::filesystem::create_directories(folder_ / name);
+    }
+    std::filesystem::create_directories(folder_ / "dog/deep");
+    for (int i = 0; i < 20; ++i) {
+      folder_.write(fmt::format("cat/c{:02}.JPG", i),
+                    std::string(1000 + static_cast<std::size_t>(i), 'c'));
+      folder_.write(fmt::format("dog/deep/d{:02}.png", i), std::string(300'000, 'd'));
+    }
+    folder_.write("dog/none", "no extension");
+    folder_.write(".hidden/x.jpg", "x");
+  }
+  testing::temporary_folder folder_;
+};
+
+TEST_F(Raw, EachFileIsASampleOfItsClassAndIsResumed) {
+  const class_folders tree(folder_ / "");
+  EXPECT_EQ(tree.classes, (std::vector<std::string>{"cat", "dog", "empty"}));
+  EXPECT_EQ(tree.files.size(), 40U);
+  engine_options how;
+  how.memory_bytes = 64_MiB;
+  how.source.chunk_bytes = 64_KiB;
+  engine eng(how);
+  const auto plan = raw_samples(tree, {.seed = 4, .epochs = 2});
+  auto data = eng.run(plan);
+  std::vector<std::string> keys;
+  for (const sample& s : data) {
+    keys.push_back(s.key);
+    const bool cat = s.key.starts_with("cat/");
+    EXPECT_EQ(s.find("cls")->data.text(), cat ? "0" : "1");
+    ASSERT_NE(s.find(cat ? "jpg" : "png"), nullptr);
+    EXPECT_EQ(s.fields.front().data.size(), cat ? 1000 + std::stoul(s.key.substr(5)) : 300'000U);
+  }
+  EXPECT_EQ((std::set<std::string>(keys.begin(), keys.end()).size()), 40U);
+  auto first = eng.run(plan);
+  for (int i = 0; i < 17; ++i) first.next();
+  auto second = eng.run(plan);
+  second.restore(first.save());
+  EXPECT_EQ(keys_of_epoch(second), std::vector<std::string>(keys.begin() + 17, keys.end()));
+}
+
+TEST_F(Raw, WhatIsNotThereIsNamed) {
+  EXPECT_THROW(class_folders(folder_ / "nowhere"), failure);
+  EXPECT_THROW(class_folders(folder_ / "empty"), failure);
+  const class_folders tree(folder_ / "");
+  std::filesystem::remove(folder_ / "cat/c03.JPG");
+  engine eng({.memory_bytes = 64_MiB});
+  auto data = eng.run(interleaved(raw_samples(tree)) | on_error(skip_errors()));
+  EXPECT_EQ(keys_of_epoch(data).size(), 39U);
+  EXPECT_NE(data.counts().first_skipped.at(0).find("c03.JPG"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace millrace
