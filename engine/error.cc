@@ -98,6 +98,7 @@ int exit_code(errc kind) {
     case errc::truncated:
     case errc::bad_archive:
     case errc::duplicate_field:
+    case errc::bad_field:
     case errc::bad_index:
     case errc::integrity:
       return 5;

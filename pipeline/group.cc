@@ -181,7 +181,7 @@ class group_stream final : public stream<sample> {
     const bool ends_here = building_ && broken && broken->key != building_->key;
     // Where a member alone is broken, what else there is of its sample is left out as well. Where
     // it is not known which, what follows behind the damage may be the rest of a sample.
-    const bool member_alone = why.kind() == errc::unsupported || why.kind() == errc::too_large;
+    const bool member_alone = why.kind() == errc::bad_field || why.kind() == errc::too_large;
     if (broken && member_alone) leave_out(broken->key, building_ && !ends_here ? draw_ : any_draw);
     if (ends_here) {
       owed_error_ = std::move(why);
@@ -267,16 +267,23 @@ class tar_reader final : public sample_reader {
 
 class tar_source final : public sample_source {
  public:
+  explicit tar_source(const untar_options& options)
+      : options_(std::make_shared<const untar_options>(options)) {}
+
   std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
                                       const lane_cursor& at) const override {
+    lane.untar = options_;
     return std::make_unique<tar_reader>(lane, which, at);
   }
+
+ private:
+  std::shared_ptr<const untar_options> options_;
 };
 
 }  // namespace
 
-std::shared_ptr<const sample_source> tar_samples() {
-  return std::make_shared<tar_source>();
+std::shared_ptr<const sample_source> tar_samples(const untar_options& options) {
+  return std::make_shared<tar_source>(options);
 }
 
 lane_stage<tar_member, sample> group_by_key() {

@@ -27,6 +27,6 @@ std::optional<key_and_extension> split_name(std::string_view name);
 lane_stage<tar_member, sample> group_by_key();
 
 // Tar archives as a format: untar() and group_by_key() for one shard.
-std::shared_ptr<const sample_source> tar_samples();
+std::shared_ptr<const sample_source> tar_samples(const untar_options& options = {});
 
 }  // namespace millrace

@@ -101,29 +101,28 @@ class file_reader_as_sample final : public sample_reader {
     auto more = co_await (*opened)->read();
     if (!more) co_return more.error();
     if (more->empty()) co_return first;
-    std::vector<bytes> pieces{std::move(*first)};
-    std::size_t size = pieces.front().size();
+    // Put together first: its size is not known, and read buffers that are held are not read into.
+    std::vector<std::byte> content(first->data(), first->data() + first->size());
+    first = bytes();
     while (!more->empty()) {
-      size += more->size();
-      pieces.push_back(std::move(*more));
-      if (size > lane_.members->limit()) {
-        co_return error(errc::too_large, fmt::format("a file of more than {}, which is what the "
-                                                     "budget leaves for one lane's samples",
-                                                     format_bytes(lane_.members->limit())))
-            .at(*url_)
-            .hint("raise MILLRACE_MEMORY or lower the number of lanes");
-      }
+      const auto piece = more->span();
+      if (content.size() + piece.size() > lane_.members->limit()) co_return too_large();
+      content.insert(content.end(), piece.begin(), piece.end());
       more = co_await (*opened)->read();
       if (!more) co_return more.error();
     }
-    auto whole = co_await lane_.members->acquire(size);
+    auto whole = co_await lane_.members->acquire(content.size());
     if (!whole) co_return whole.error();
-    std::size_t filled = 0;
-    for (const bytes& piece : pieces) {
-      std::memcpy(whole->data() + filled, piece.data(), piece.size());
-      filled += piece.size();
-    }
-    co_return std::move(*whole).freeze(filled);
+    std::memcpy(whole->data(), content.data(), content.size());
+    co_return std::move(*whole).freeze(content.size());
+  }
+
+  error too_large() const {
+    return error(errc::too_large, fmt::format("a file of more than {}, which is what the budget "
+                                              "leaves for one lane's samples",
+                                              format_bytes(lane_.members->limit())))
+        .at(*url_)
+        .hint("raise MILLRACE_MEMORY or lower the number of lanes");
   }
 
   lane_context& lane_;

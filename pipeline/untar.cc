@@ -257,7 +257,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     if (turn == impl::turn::end) co_return std::optional<tar_member>();
     if (turn == impl::turn::pass) continue;
     if (!found.refused.empty()) {
-      co_return s.described(error(errc::unsupported, found.refused + " in a shard")
+      co_return s.described(error(errc::bad_field, found.refused + " in a shard")
                                 .offset(found.offset)
                                 .key(member.name)
                                 .hint("write the shard with plain files")
@@ -339,7 +339,7 @@ lane_stage<shard_ref, tar_member> untar(untar_options options) {
               lane_context& lane,
               std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
             lane.untar = shared;
-            lane.format = tar_samples();
+            lane.format = tar_samples(*shared);
             return std::make_unique<untar_stream>(lane, std::move(shards));
           }};
 }

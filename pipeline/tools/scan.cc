@@ -151,7 +151,7 @@ class shard_scan {
       building_ = true;
     }
     if (!m.refused.empty()) {
-      problem(error(errc::unsupported, m.refused + " in a shard").offset(m.offset).key(m.name));
+      problem(error(errc::bad_field, m.refused + " in a shard").offset(m.offset).key(m.name));
     }
     if (!extensions_.insert(name->extension).second) {
       problem(error(errc::duplicate_field,

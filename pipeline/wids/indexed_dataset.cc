@@ -36,7 +36,7 @@ result<sample> sample_in(const bytes& archive, std::int64_t begin,
       wanted = m.is_file() && !is_meta_name(m.name) && name;
       if (!wanted) continue;
       if (!m.refused.empty()) {
-        return error(errc::unsupported, m.refused + " in a shard").at(*url).offset(m.offset);
+        return error(errc::bad_field, m.refused + " in a shard").at(*url).offset(m.offset);
       }
       if (!made.key.empty() && made.key != name->key) {
         return error(errc::integrity, "where the index has one sample the shard has two")

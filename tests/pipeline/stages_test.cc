@@ -210,7 +210,7 @@ std::string npy(std::string_view type, std::string_view shape, std::string_view 
 }
 
 result<value> decoded(std::string_view extension, const std::string& content) {
-  return decode_field(extension, bytes::unowned(content));
+  return decode_field(extension, owned_bytes(content));
 }
 
 TEST(Fields, AreDecodedByTheirExtensions) {
