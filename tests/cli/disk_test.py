@@ -183,9 +183,14 @@ class BadDays(unittest.TestCase):
 
     def test_few_descriptors_mean_fewer_streams_and_no_error(self):
         with files(100, 1 << 16) as (folder, _):
-            figures, said = bench(folder, "--streams", 100, limits=[(resource.RLIMIT_NOFILE, 40)])
-            self.assertEqual(figures["streams_served"], 100)
-            self.assertEqual(said, "")
+            # However slow the machine, all are served in the end.
+            for seconds in 0.3, 3, 30:
+                figures, said = bench(folder, "--streams", 100, "--seconds", seconds,
+                                      limits=[(resource.RLIMIT_NOFILE, 40)])
+                self.assertEqual(said, "")
+                if figures["streams_served"] == 100:
+                    return
+            self.fail(f"{figures['streams_served']} of 100 streams were served in {seconds} s")
 
     @ROOT_ONLY
     def test_little_locked_memory(self):

@@ -35,6 +35,21 @@ TEST_F(Formats, TarBySeamIsUntarAndGroup) {
   }
 }
 
+// Members are renamed, then selected, before they are put together to samples.
+TEST_F(Formats, MembersAreRenamedAndSelected) {
+  engine eng(with_memory_store(store_));
+  const untar_options how{.rename = [](std::string_view name) { return "x/" + std::string(name); },
+                          .select = [](std::string_view name) { return !name.ends_with("1.cls"); }};
+  auto data = eng.run(shards({"memory:t0"}, {.lanes = 1}) | untar(how) | group_by_key());
+  std::size_t without = 0;
+  for (const sample& s : data) {
+    EXPECT_TRUE(s.key.starts_with("x/s")) << s.key;
+    EXPECT_EQ(s.find("cls") == nullptr, s.key.ends_with("1")) << s.key;
+    without += s.fields.size() == 1 ? 1 : 0;
+  }
+  EXPECT_EQ(without, 4U);  // of 40
+}
+
 class Raw : public ::testing::Test {
  protected:
   Raw() {
