@@ -201,6 +201,21 @@ class Ranks(TrainTest):
         self.assertNotIn("another rank had none left", self.stderr)
         self.assertIn("left out each epoch", self.stderr)
 
+    def test_class_folders_instead_of_shards(self):
+        for shard in sorted(self.data.glob("train-*.tar")):
+            with tarfile.open(shard) as tar:
+                files = {m.name: tar.extractfile(m).read() for m in tar.getmembers()}
+            for name, content in files.items():
+                key, _, extension = name.rpartition(".")
+                if extension == "jpg":
+                    folder = self.folder / "tree" / files[f"{key}.cls"].decode()
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / f"{key}.jpg").write_bytes(content)
+        done = run("millrace-train", "--raw", self.folder / "tree", *TRIVIAL, "--batch-size", 16, "--max-steps", 5,
+                   "--metrics", self.folder / "raw.jsonl", timeout=300)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(steps(self.folder / "raw.jsonl")), 5)
+
     def test_a_job_goes_on_with_other_ranks(self):
         alone = steps(self.ranks("one", 1, "--max-steps", 20, batch=16)[0])
         where = ["--checkpoint-dir", self.folder / "c", "--resume", "auto"]
@@ -262,7 +277,7 @@ class Messages(TrainTest):
         return target
 
     def test_usage(self):
-        self.check(2, ["usage", "--shards is required"])
+        self.check(2, ["usage", "none of --shards, --index and --raw"])
         self.check(2, ["usage", "--bogus"], "--shards", "x", "--bogus")
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
