@@ -40,6 +40,7 @@ action add_fake(CLI::App& app) {
     const std::size_t count =
         names.limit() > 0 ? names.limit() : static_cast<std::size_t>(a->shards);
     std::vector<std::string> paths;
+    paths.reserve(count);
     for (std::size_t i = 0; i < count; ++i) paths.push_back(names(i));
     write_fake_shards(paths, a->options);
     fmt::print("{} samples of {} classes in {} shards, {} to {}\n", a->options.samples,

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -192,6 +193,11 @@ int update(const update_arguments& a) {
   return 0;
 }
 
+// As Python's int(a / b) rounds it.
+double whole_part(std::int64_t a, std::int64_t b) {
+  return b == 0 ? 0 : std::floor(static_cast<double>(a) / static_cast<double>(b));
+}
+
 std::string or_none(const std::string& text) {
   return text.empty() ? "None" : text;
 }
@@ -221,10 +227,8 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
                std::filesystem::path(file).parent_path().string());
     fmt::print("      total size: {}\n", with_suffix(static_cast<double>(index.bytes())));
     fmt::print("   total samples: {}\n", with_suffix(static_cast<double>(index.samples())));
-    fmt::print(" avg sample size: {}\n",
-               with_suffix(static_cast<double>(index.bytes() /
-                                               std::max<std::int64_t>(1, index.samples()))));
-    fmt::print("  avg shard size: {}\n", with_suffix(static_cast<double>(index.bytes() / shards)));
+    fmt::print(" avg sample size: {}\n", with_suffix(whole_part(index.bytes(), index.samples())));
+    fmt::print("  avg shard size: {}\n", with_suffix(whole_part(index.bytes(), shards)));
     fmt::print("     first shard: {}\n", first);
     fmt::print("      last shard: {}\n", last);
     if (datasets > 0) fmt::print("        datasets: {}\n", datasets);
@@ -265,6 +269,7 @@ int show_sample(const environment& e, const sample_arguments& a) {
     return written == f->data.size() ? 0 : 1;
   }
   std::vector<std::pair<std::string, std::string>> lines;
+  lines.reserve(s.fields.size() + 4);
   for (const field& f : s.fields)
     lines.emplace_back("." + f.extension, shown(f.data.text(), a.width));
   lines.emplace_back("__index__", std::to_string(a.index));

@@ -135,7 +135,7 @@ std::optional<bytes> take_chunk(const bytes& file, std::size_t& at) {
   std::memcpy(&size, file.data() + at + 8, sizeof size);
   at += head;
   if (size > file.size() - at) return std::nullopt;
-  const bytes out = file.slice(at, static_cast<std::size_t>(size));
+  bytes out = file.slice(at, static_cast<std::size_t>(size));
   at = std::min(file.size(), at + round_up(static_cast<std::size_t>(size), 64));
   return out;
 }
@@ -385,7 +385,7 @@ result<value> decode_field(std::string_view extension, const bytes& content) {
   return value(content);
 }
 
-result<record> decode_fields(sample s) {
+result<record> decode_fields(const sample& s) {
   record out{.key = s.key, .fields = {}, .where = s.where, .url = s.url};
   for (const field& f : s.fields) {
     auto decoded = decode_field(f.extension, f.data);
@@ -399,8 +399,8 @@ result<record> decode_fields(sample s) {
   return out;
 }
 
-std::function<result<tuple_of_values>(record)> to_tuple(std::vector<std::string> patterns) {
-  return [patterns = std::move(patterns)](record r) -> result<tuple_of_values> {
+std::function<result<tuple_of_values>(const record&)> to_tuple(std::vector<std::string> patterns) {
+  return [patterns = std::move(patterns)](const record& r) -> result<tuple_of_values> {
     tuple_of_values out{.values = {}, .key = r.key, .where = r.where};
     for (const std::string& p : patterns) {
       const value* found = nullptr;

@@ -79,7 +79,7 @@ struct record {
 result<value> decode_field(std::string_view extension, const bytes& content);
 
 // All fields of a sample, for map(). Errors name URL, offset and key; skippable.
-result<record> decode_fields(sample s);
+result<record> decode_fields(const sample& s);
 
 // The first field of each pattern list, in that order: {"jpg;jpeg", "cls"}.
 struct tuple_of_values {
@@ -88,6 +88,6 @@ struct tuple_of_values {
   origin where;
 };
 // For map(). Fails with missing_field, skippable.
-std::function<result<tuple_of_values>(record)> to_tuple(std::vector<std::string> patterns);
+std::function<result<tuple_of_values>(const record&)> to_tuple(std::vector<std::string> patterns);
 
 }  // namespace millrace

@@ -102,8 +102,8 @@ std::vector<std::string> brace_summary(const std::vector<std::string>& names) {
     }
     std::string middle = parts.front();
     for (std::size_t i = 1; i < parts.size(); ++i) middle.append(",").append(parts[i]);
-    if (parts.size() > 1) middle = "{" + middle + "}";
-    in_order[g.seen] = escaped(around.first) + middle + escaped(around.second);
+    in_order[g.seen] = fmt::format("{}{}{}{}{}", escaped(around.first), parts.size() > 1 ? "{" : "",
+                                   middle, parts.size() > 1 ? "}" : "", escaped(around.second));
   }
   std::vector<std::string> out;
   out.reserve(in_order.size());

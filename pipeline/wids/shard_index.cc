@@ -27,7 +27,7 @@ error bad(std::string what, const std::string& where) {
 
 // The folder part of a path or URL.
 std::string folder_of(const std::string& url) {
-  const auto path = url.substr(0, url.find_first_of("?#"));
+  auto path = url.substr(0, url.find_first_of("?#"));
   const auto slash = path.rfind('/');
   if (slash == path.npos) return "";
   const auto scheme = path.find("://");
@@ -272,7 +272,8 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
     std::uint64_t block = 0;
     for (auto& b : s.blocks) {
       const auto step = take_number(rest);
-      if (!step || (block += *step) > ~std::uint32_t{0}) return another();
+      if (!step || *step > ~std::uint32_t{0} - block) return another();
+      block += *step;
       b = static_cast<std::uint32_t>(block);
     }
   }
