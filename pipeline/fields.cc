@@ -91,8 +91,9 @@ result<tensor> decode_npy(const bytes& file) {
   const auto type = part_of(header, "descr");
   const auto order = part_of(header, "fortran_order");
   const auto shape = part_of(header, "shape");
-  if (!type || !order || !shape || type->size() < 4)
+  if (!type || !order || !shape || type->size() < 4 || !shape->starts_with('(')) {
     return bad("the .npy header is not well formed");
+  }
   if (*order != "False") return bad("an array in Fortran's order");
   const char endian = (*type)[1];
   if (endian != '<' && endian != '|') return bad("an array that is not little-endian");
@@ -183,7 +184,58 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-result<value> as_json(const nlohmann::json& parsed, std::string_view what) {
+constexpr int deepest = 200;
+
+// Sees a document's events before it is built: one that is nested too deep would overflow the
+// stack of whoever walks it, and one that states more items than it has bytes, allocate by its
+// word.
+class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  explicit json_bounds(std::size_t bytes) : bytes_(bytes) {}
+
+  bool null() override { return true; }
+  bool boolean(bool /*is*/) override { return true; }
+  bool number_integer(std::int64_t /*is*/) override { return true; }
+  bool number_unsigned(std::uint64_t /*is*/) override { return true; }
+  bool number_float(double /*is*/, const std::string& /*as_written*/) override { return true; }
+  bool string(std::string& /*is*/) override { return true; }
+  bool binary(nlohmann::json::binary_t& /*is*/) override { return true; }
+  bool key(std::string& /*is*/) override { return true; }
+  bool start_object(std::size_t items) override { return opens(items); }
+  bool start_array(std::size_t items) override { return opens(items); }
+  bool end_object() override { return closes(); }
+  bool end_array() override { return closes(); }
+  bool parse_error(std::size_t /*at*/, const std::string& /*token*/,
+                   const nlohmann::json::exception& /*why*/) override {
+    return false;
+  }
+
+ private:
+  static constexpr auto unstated = static_cast<std::size_t>(-1);
+
+  bool opens(std::size_t items) {
+    return ++depth_ <= deepest && (items == unstated || items <= bytes_);
+  }
+  bool closes() {
+    --depth_;
+    return true;
+  }
+
+  std::size_t bytes_;
+  int depth_ = 0;
+};
+
+result<value> as_json(std::string_view text, nlohmann::json::input_format_t format,
+                      std::string_view what) {
+  json_bounds bounds(text.size());
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &bounds, format)) {
+    return bad(fmt::format("this is no {}, or nested deeper than {}", what, deepest));
+  }
+  using input = nlohmann::json::input_format_t;
+  const auto parsed =
+      format == input::json   ? nlohmann::json::parse(text.begin(), text.end(), nullptr, false)
+      : format == input::cbor ? nlohmann::json::from_cbor(text.begin(), text.end(), true, false)
+                              : nlohmann::json::from_msgpack(text.begin(), text.end(), true, false);
   if (parsed.is_discarded()) return bad(fmt::format("this is no {}", what));
   return value(json_text{parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
 }
@@ -356,7 +408,6 @@ result<value> decode_field(std::string_view extension, const bytes& content) {
     return decode_field(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
   }
   const auto text = content.text();
-  const auto* data = reinterpret_cast<const std::uint8_t*>(content.data());
   switch (kind_of(last)) {
     case kind::raw:
       return value(content);
@@ -369,12 +420,11 @@ result<value> decode_field(std::string_view extension, const bytes& content) {
       return value(*number);
     }
     case kind::json:
-      return as_json(nlohmann::json::parse(text.begin(), text.end(), nullptr, false), "JSON");
+      return as_json(text, nlohmann::json::input_format_t::json, "JSON");
     case kind::msgpack:
-      return as_json(nlohmann::json::from_msgpack(data, data + content.size(), true, false),
-                     "MessagePack");
+      return as_json(text, nlohmann::json::input_format_t::msgpack, "MessagePack");
     case kind::cbor:
-      return as_json(nlohmann::json::from_cbor(data, data + content.size(), true, false), "CBOR");
+      return as_json(text, nlohmann::json::input_format_t::cbor, "CBOR");
     case kind::npy:
       return as_value(decode_npy(content));
     case kind::npz:

@@ -246,6 +246,12 @@ TEST(Fields, WhatIsNotWhatItSaysIsAnError) {
            {"json", "{"},
            {"mp", "\xc1"},
            {"cbor", "\xa1"},
+           // Nested without end, or longer than it is by its word.
+           {"json", std::string(1'000'000, '[') + std::string(1'000'000, ']')},
+           {"mp", std::string(1'000'000, '\x91') + '\x01'},
+           {"cbor", std::string(1'000'000, '\x81') + '\x01'},
+           {"cbor", "\x9b" + std::string(8, '\xcc')},
+           {"mp", "\xdd" + std::string(4, '\x7f')},
            {"txt.gz", "no"},
            {"npy", "no"},
            {"npy", npy("<i4", "(3,)", "abcdefgh")},
@@ -253,6 +259,8 @@ TEST(Fields, WhatIsNotWhatItSaysIsAnError) {
            {"npy", npy(">i4", "(2,)", "abcdefgh")},
            {"npy", npy("<i4", "(2,)", "abcdefgh", "True")},
            {"npy", npy("|O", "(1,)", "abcdefgh")},
+           {"npy", npy("<i4", "", "abcdefgh")},
+           {"npy", npy("<i4", "2", "abcdefgh")},
            {"npz", "no zip"},
            {"ten", "~TenBin~" + std::string(8, '\xff')}}) {
     const auto outcome = decoded(extension, content);
