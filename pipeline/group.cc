@@ -3,9 +3,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace millrace {
+
+namespace {
+
+std::string lower_case(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return out;
+}
+
+}  // namespace
 
 std::optional<key_and_extension> split_name(std::string_view name) {
   // The regular expression of WebDataset is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`, whose
@@ -23,11 +32,13 @@ std::optional<key_and_extension> split_name(std::string_view name) {
     if (dot != name.npos) break;
     if (prefix == 0) return std::nullopt;
   }
-  std::string extension(name.substr(dot + 1));
-  std::ranges::transform(extension, extension.begin(), [](unsigned char c) {
-    return static_cast<char>(c < 0x80 ? std::tolower(c) : c);
-  });
-  return key_and_extension{std::string(name.substr(0, dot)), std::move(extension)};
+  return key_and_extension{std::string(name.substr(0, dot)), lower_case(name.substr(dot + 1))};
+}
+
+std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name) {
+  if (!name.starts_with(key) || name.size() == key.size() || name[key.size()] != '.') return {};
+  const auto extension = name.substr(key.size() + 1);
+  return extension.find('/') == extension.npos ? std::optional(extension) : std::nullopt;
 }
 
 namespace {
@@ -60,23 +71,19 @@ class group_stream final : public stream<sample> {
         if (building_) co_return finished();
         continue;
       }
+      if (const auto extension = belongs(**member)) {
+        std::string lower = lower_case(*extension);
+        if (auto failed = add(std::move(**member), std::move(lower))) co_return *failed;
+        continue;
+      }
       auto name = split_name((*member)->name);
       if (!name) {
         ++lane_.run.counts.without_key;
         continue;
       }
-      const bool same = building_ && name->key == building_->key && (*member)->draw == draw_ &&
-                        (*member)->epoch == building_->where.epoch;
-      if (!same && building_) {
-        carried_.emplace(std::move(**member), std::move(*name));
-        co_return finished();
-      }
-      if (!same && is_left_out(*name, **member)) continue;
-      if (!same) {
-        carried_.emplace(std::move(**member), std::move(*name));
-        continue;
-      }
-      if (auto failed = add(std::move(**member), std::move(name->extension))) co_return *failed;
+      if (!building_ && is_left_out(*name, **member)) continue;
+      carried_.emplace(std::move(**member), std::move(*name));
+      if (building_) co_return finished();
     }
   }
 
@@ -137,6 +144,12 @@ class group_stream final : public stream<sample> {
     if (member.copied) lane_.held_by_group += member.data.size();
     building_->fields.push_back({std::move(extension), std::move(member.data)});
     return std::nullopt;
+  }
+
+  // The extension of a member of the sample being put together.
+  std::optional<std::string_view> belongs(const tar_member& member) const {
+    if (!building_ || member.draw != draw_ || member.epoch != building_->where.epoch) return {};
+    return extension_behind(building_->key, member.name);
   }
 
   // Later members of a sample that is left out for a duplicate.

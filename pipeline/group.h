@@ -21,6 +21,9 @@ struct key_and_extension {
 // and the member is left out.
 std::optional<key_and_extension> split_name(std::string_view name);
 
+// The extension, as it is written, of a name that split_name() would give this key.
+std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name);
+
 // Consecutive members of one shard with equal keys form a sample. Two members with one extension
 // (case ignored) are an error (duplicate_field, skippable): the sample is left out. A sample that a
 // broken shard cuts is left out with the shard's error: never half a sample.

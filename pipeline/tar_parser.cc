@@ -54,24 +54,42 @@ std::optional<std::uint64_t> number(std::string_view field) {
   while (digits < field.size() && field[digits] >= '0' && field[digits] <= '7') {
     value = value * 8 + static_cast<std::uint64_t>(field[digits++] - '0');
   }
-  const auto rest = field.substr(digits);
-  const bool ends_well = rest.find_first_not_of(std::string_view(" \0", 2)) == rest.npos;
-  return ends_well ? std::optional(value) : std::nullopt;
+  while (digits < field.size()) {
+    const char c = field[digits++];
+    if (c != ' ' && c != '\0') return std::nullopt;
+  }
+  return value;
 }
 
-// The sum of all bytes with the checksum field taken as blanks; old tars summed signed bytes.
+template <class Byte>
+std::int32_t sum_of(std::string_view bytes) {
+  std::int32_t sum = 0;
+  for (const char c : bytes) sum += static_cast<Byte>(c);
+  return sum;
+}
+
+// The sum of all bytes with the checksum field taken as blanks.
+template <class Byte>
+std::int64_t checksum_of(std::string_view header) {
+  constexpr auto blanks = static_cast<std::int32_t>(checksum_field.size * ' ');
+  return sum_of<Byte>(header.substr(0, block)) - sum_of<Byte>(in(header, checksum_field)) + blanks;
+}
+
+// Old tars summed signed bytes.
 bool checksum_matches(std::string_view header) {
   const auto stored = number(in(header, checksum_field));
-  std::int64_t as_unsigned = 0;
-  std::int64_t as_signed = 0;
-  for (std::size_t i = 0; i < block; ++i) {
-    const bool in_field = i >= checksum_field.at && i < checksum_field.at + checksum_field.size;
-    const char c = in_field ? ' ' : header[i];
-    as_unsigned += static_cast<unsigned char>(c);
-    as_signed += static_cast<signed char>(c);
-  }
-  return stored && (static_cast<std::int64_t>(*stored) == as_unsigned ||
-                    static_cast<std::int64_t>(*stored) == as_signed);
+  if (!stored) return false;
+  const auto sum = static_cast<std::int64_t>(*stored);
+  return sum == checksum_of<unsigned char>(header) || sum == checksum_of<signed char>(header);
+}
+
+// The next header, so much further on, is on its way from memory while the member in front of it is
+// dealt with.
+void fetch_ahead(std::span<const std::byte> input, std::uint64_t distance) {
+  constexpr std::size_t line = 64;
+  if (input.size() < block || distance > input.size() - block) return;
+  const std::byte* header = input.data() + distance;
+  for (std::size_t at = 0; at < block; at += line) __builtin_prefetch(header + at);
 }
 
 std::uint64_t padding_of(std::uint64_t size) {
@@ -105,6 +123,7 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
     switch (place_) {
       case place::header: {
         auto found = read_header(input);
+        if (found && *found == event::header) fetch_ahead(input, left_ + padding_);
         if (!found || *found != event::need_input) return found;
         if (input.empty() && place_ == place::header) return event::need_input;
         break;
@@ -129,10 +148,9 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
         return event::header;
       }
       case place::searching: {
-        search(input);
-        if (place_ == place::searching) return event::need_input;
-        const auto found = on_header_block();
-        block_.clear();
+        const auto header = search(input);
+        if (!header) return event::need_input;
+        const auto found = on_header_block(*header);
         if (!found || *found != event::need_input) return found;
         break;
       }
@@ -166,12 +184,18 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
   }
 }
 
-// Gathers a block, which may come in pieces; true when it is whole.
-bool tar_parser::take_block(std::span<const std::byte>& input) {
-  std::uint64_t missing = block - block_.size();
+// The next block, which lies in the input, or in pieces_ where it comes in several; nullopt while
+// some of it is missing.
+std::optional<std::string_view> tar_parser::take_block(std::span<const std::byte>& input) {
+  const bool begun = !pieces_.empty();
+  std::uint64_t missing = block - pieces_.size();
   const bool whole = take(input, missing);
-  block_.append(reinterpret_cast<const char*>(data_.data()), data_.size());
-  return whole;
+  const std::string_view piece(reinterpret_cast<const char*>(data_.data()), data_.size());
+  if (whole && !begun) return piece;
+  pieces_ += piece;
+  if (!whole) return std::nullopt;
+  last_block_ = std::exchange(pieces_, {});
+  return last_block_;
 }
 
 // Archives are padded with zeros to their record size; another archive may follow.
@@ -185,7 +209,7 @@ void tar_parser::pass_zeros(std::span<const std::byte>& input) {
 void tar_parser::resync() {
   search_from_ = first_header_;
   place_ = place::searching;
-  block_.clear();
+  pieces_.clear();
   next_name_.clear();
   sparse_name_.clear();
   has_next_size_ = next_is_sparse_ = in_extensions_ = false;
@@ -193,43 +217,40 @@ void tar_parser::resync() {
   left_ = padding_ = 0;
 }
 
-void tar_parser::search(std::span<const std::byte>& input) {
+// The next block that is a header.
+std::optional<std::string_view> tar_parser::search(std::span<const std::byte>& input) {
   while (!input.empty()) {
-    if (offset_ % block != 0 && block_.empty()) {  // bytes behind an archive's end
+    if (offset_ % block != 0 && pieces_.empty()) {  // bytes behind an archive's end
       std::uint64_t to_boundary = padding_of(offset_);
-      if (!take(input, to_boundary)) return;
+      if (!take(input, to_boundary)) break;
     }
-    if (!take_block(input)) return;
-    const bool has_magic = in(block_, magic_field).starts_with("ustar");
-    if (has_magic && checksum_matches(block_)) {
-      first_header_ = offset_ - block;
-      lost_bytes_ += first_header_ - search_from_;
-      place_ = place::header;
-      return;
-    }
-    block_.clear();
+    const auto candidate = take_block(input);
+    if (!candidate) break;
+    const bool has_magic = in(*candidate, magic_field).starts_with("ustar");
+    if (!has_magic || !checksum_matches(*candidate)) continue;
+    first_header_ = offset_ - block;
+    lost_bytes_ += first_header_ - search_from_;
+    place_ = place::header;
+    return candidate;
   }
+  return std::nullopt;
 }
 
 void tar_parser::read_sparse_map(std::span<const std::byte>& input) {
-  while (take_block(input)) {
-    const bool more = block_[sparse_map_more_at] != 0;
-    block_.clear();
-    if (more) continue;
+  while (const auto map = take_block(input)) {
+    if ((*map)[sparse_map_more_at] != 0) continue;
     place_ = place::data;
     return;
   }
 }
 
 result<tar_parser::event> tar_parser::read_header(std::span<const std::byte>& input) {
-  if (!take_block(input)) return event::need_input;
-  auto found = on_block();
-  block_.clear();
-  return found;
+  const auto header = take_block(input);
+  return header ? on_block(*header) : event::need_input;
 }
 
-result<tar_parser::event> tar_parser::on_block() {
-  const bool is_zero = block_.find_first_not_of('\0') == std::string::npos;
+result<tar_parser::event> tar_parser::on_block(std::string_view header) {
+  const bool is_zero = header.find_first_not_of('\0') == header.npos;
   if (!in_extensions_) first_header_ = offset_ - block;
   if (is_zero) {
     if (in_extensions_) return bad(errc::truncated, "an extension header without its member");
@@ -242,11 +263,10 @@ result<tar_parser::event> tar_parser::on_block() {
     return bad(errc::bad_archive, "a single zero block between members" + behind())
         .hint("the shard was written over or patched together; write it anew");
   }
-  return on_header_block();
+  return on_header_block(header);
 }
 
-result<tar_parser::event> tar_parser::on_header_block() {
-  const std::string_view header = block_;
+result<tar_parser::event> tar_parser::on_header_block(std::string_view header) {
   if (!checksum_matches(header)) {
     const bool first = first_header_ == 0;
     return bad(errc::bad_archive, first ? "not a tar archive: the first header's checksum is wrong"
@@ -397,7 +417,7 @@ result<void> tar_parser::finish() const {
     return cut("the archive ends within an extension header");
   }
   if (place_ == place::searching) return {};  // the error has been told
-  if (place_ == place::sparse_map || !block_.empty()) {
+  if (place_ == place::sparse_map || !pieces_.empty()) {
     return cut("the archive ends within a header");
   }
   if (offset_ == 0) return cut("the archive is empty");

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,13 +92,13 @@ class tar_parser {
     searching,
   };
 
-  void search(std::span<const std::byte>& input);
+  std::optional<std::string_view> search(std::span<const std::byte>& input);
   void read_sparse_map(std::span<const std::byte>& input);
   void pass_zeros(std::span<const std::byte>& input);
-  bool take_block(std::span<const std::byte>& input);
+  std::optional<std::string_view> take_block(std::span<const std::byte>& input);
   result<event> read_header(std::span<const std::byte>& input);
-  result<event> on_block();
-  result<event> on_header_block();
+  result<event> on_block(std::string_view header);
+  result<event> on_header_block(std::string_view header);
   result<event> begin_member(std::string_view block, std::uint64_t size);
   result<event> begin_extension(char type, std::uint64_t size);
   result<void> end_extension();
@@ -109,7 +110,8 @@ class tar_parser {
 
   std::uint64_t offset_;
   place place_ = place::header;
-  std::string block_;          // a header block that came in pieces
+  std::string pieces_;         // of a block, as far as it has come
+  std::string last_block_;     // one that came in pieces
   std::uint64_t left_ = 0;     // of data, an extension, or padding
   std::uint64_t padding_ = 0;  // behind it
   char extension_type_ = 0;

@@ -34,6 +34,7 @@ struct shard_reader::impl {
   awaitable<result<compression>> open_at_begin(byte_range range);
   awaitable<result<void>> open();
   awaitable<result<bool>> refill();
+  bool slice(tar_member& into);
   awaitable<result<void>> collect(tar_member& into);
   awaitable<result<buffer>> straddling_buffer();
   enum class turn { give, pass, end };
@@ -127,7 +128,18 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
   co_return co_await lane.members->acquire(size);
 }
 
-// The member's data: a slice where it lies in one piece, else a copy.
+// The member's data as a slice, where it lies in one piece: the usual case, in which there is
+// nothing to wait for.
+bool shard_reader::impl::slice(tar_member& into) {
+  const std::uint64_t size = parser.current().size;
+  if (size == 0 || input.size() < size) return false;
+  if (!parser.step(input)) return false;
+  const auto data = parser.data();
+  into.data = piece.slice(static_cast<std::size_t>(data.data() - piece.data()), data.size());
+  return parser.step(input).value() == tar_parser::event::member_end;
+}
+
+// The member's data, wherever they lie: a slice or a copy.
 awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   buffer copy;
   std::size_t filled = 0;
@@ -205,6 +217,7 @@ bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string&
 
 // Counts samples: where one begins, whether it is among those to give.
 shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
+  if (key && extension_behind(*key, name)) return skipping ? turn::pass : turn::give;
   const auto split = split_name(name);
   if (!split) return turn::give;  // of no sample, which the next stage counts
   if (key != split->key) {
@@ -269,7 +282,9 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     member.shard = s.which.shard;
     member.epoch = s.which.epoch;
     member.url = s.url;
-    if (auto collected = co_await s.collect(member); !collected) co_return collected.error();
+    if (!s.slice(member)) {
+      if (auto collected = co_await s.collect(member); !collected) co_return collected.error();
+    }
     const auto at = s.parser.offset();
     s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
     co_return std::optional(std::move(member));

@@ -1,4 +1,4 @@
-// Any text as a URL, a brace pattern, a name, an index, the offsets beside one, a state.
+// Any text as a URL, a brace pattern, names, an index, the offsets beside one, a state.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -7,6 +7,7 @@
 #include "io/brace_expand.h"
 #include "io/url.h"
 #include "pipeline/fields.h"
+#include "pipeline/group.h"
 #include "pipeline/shards.h"
 #include "pipeline/state.h"
 #include "pipeline/tools/names.h"
@@ -43,12 +44,24 @@ void try_fields(const std::string& text) {
   }
 }
 
+// Whether a name belongs to a key, told with and without splitting it.
+void try_names(const std::string& text) {
+  const auto zero = std::min(text.find('\0'), text.size());
+  const auto first = split_name(std::string_view(text).substr(0, zero));
+  if (!first || zero == text.size()) return;
+  const auto second = split_name(std::string_view(text).substr(zero + 1));
+  const bool same = second && second->key == first->key;
+  if (extension_behind(first->key, std::string_view(text).substr(zero + 1)).has_value() != same) {
+    std::abort();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
   const std::string text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 5) {
+  switch (data[0] % 6) {
     case 0:
       if (const auto parsed = parse_url(text)) (void)redacted(to_string(*parsed));
       break;
@@ -65,8 +78,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     case 3:
       try_state(text);
       break;
-    default:
+    case 4:
       try_fields(text);
+      break;
+    default:
+      try_names(text);
   }
   return 0;
 }

@@ -46,6 +46,13 @@ TEST(SplitName, AsWebDatasetDoes) {
     if (!split) continue;
     EXPECT_EQ(split->key, c.key) << c.name;
     EXPECT_EQ(split->extension, c.extension) << c.name;
+    // Which members belong to a key is told without splitting each name.
+    for (const name_case& other : cases) {
+      const auto theirs = split_name(other.name);
+      EXPECT_EQ(extension_behind(split->key, other.name).has_value(),
+                theirs && theirs->key == split->key)
+          << other.name << " and " << split->key;
+    }
   }
 }
 
