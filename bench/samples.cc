@@ -1,12 +1,12 @@
-// From a tar archive in memory to samples, on one thread: how fast the stages between bytes and
-// samples are when nothing else is in the way. Beside it the limit, a walk over the headers alone.
+// How fast the stages between bytes and samples are when nothing else is in the way.
 //
-//   samples_bench [MiB of each archive]
+//   samples_bench            a tar archive in memory, on one thread, beside the limit: a walk over
+//                            the headers alone
+//   samples_bench SHARD...   these shards, as one lane: one JSON object
 #include <fmt/format.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -73,12 +73,7 @@ std::string archive_of(std::size_t sample_bytes, std::size_t bytes) {
   return whole;
 }
 
-double seconds_of_samples(const std::shared_ptr<memory_store>& store, int shards_read,
-                          totals& found) {
-  engine_options how{.cpu_threads = 1, .memory_bytes = 256_MiB};
-  how.add_sources = [&](source_registry& to) { to.add("memory", memory_source_factory(store)); };
-  engine eng(how);
-  const std::vector<std::string> urls(static_cast<std::size_t>(shards_read), "memory:a");
+double seconds_of_samples(engine& eng, const std::vector<std::string>& urls, totals& found) {
   const stage<sample, totals> count{
       "count",
       [](run_context& /*run*/,
@@ -102,22 +97,33 @@ double seconds_of_headers(const std::string& archive, int times) {
   return watch.seconds();
 }
 
-}  // namespace
+void of_shards(const std::vector<std::string>& urls) {
+  engine eng({.cpu_threads = 1, .memory_bytes = 256_MiB});
+  totals found;
+  const stopwatch_pair watch;
+  const double seconds = seconds_of_samples(eng, urls, found);
+  fmt::print(R"({{"samples": {}, "bytes": {}, "seconds": {:.4f}, "cpu_seconds": {:.4f}}})"
+             "\n",
+             found.samples, found.bytes, seconds, watch.cpu_seconds());
+}
 
-int main(int argc, char** argv) {
-  const std::size_t mib = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 64;
+void of_memory() {
   for (const std::size_t sample_bytes : {110'000U, 3'000U}) {
     constexpr std::size_t piece = 2_MiB;
     auto store = std::make_shared<memory_store>(piece);
-    store->put("a", archive_of(sample_bytes, mib * 1_MiB));
+    store->put("a", archive_of(sample_bytes, 64_MiB));
     const std::string& archive = *store->find("a");
     constexpr int rounds = 5;
     constexpr int times = 8;
     std::vector<double> samples_s;
     std::vector<double> headers_s;
+    engine_options how{.cpu_threads = 1, .memory_bytes = 256_MiB};
+    how.add_sources = [&](source_registry& to) { to.add("memory", memory_source_factory(store)); };
+    engine eng(how);
+    const std::vector<std::string> urls(times, "memory:a");
     totals found;
     for (int i = 0; i < rounds; ++i) {
-      samples_s.push_back(seconds_of_samples(store, times, found));
+      samples_s.push_back(seconds_of_samples(eng, urls, found));
       headers_s.push_back(seconds_of_headers(archive, times));
     }
     std::ranges::sort(samples_s);
@@ -128,5 +134,15 @@ int main(int argc, char** argv) {
     fmt::print(
         "{:6} B: {:9.0f} samples/s, {:6.1f} GB/s; headers alone {:6.1f} GB/s; {:.2f} of it\n",
         sample_bytes, static_cast<double>(found.samples) / s, gb / s, gb / h, h / s);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    of_shards({argv + 1, argv + argc});
+  } else {
+    of_memory();
   }
 }

@@ -21,6 +21,8 @@ enum class purpose : std::uint32_t {
   fake_data = 6,
   sampler = 7,
   stage = 8,
+  mix = 9,
+  window = 10,
 };
 
 // A stream of random numbers that is a pure function of (seed, purpose, a, b): nothing is shared

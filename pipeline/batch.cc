@@ -38,9 +38,7 @@ class batch_stream final : public stream<host_batch> {
 
   void save(state& to) const override {
     images_->save(to);
-    state::record held;
-    for (const image& i : gathered_) append_origin(held, i.where);
-    to.append(pending_record, held);
+    for (const image& i : gathered_) to.hold(pending_record, {&i.where, 1});
     to.put(record_name, {epoch_ended_ ? 1 : 0});
   }
   void restore(const state& from) override {

@@ -212,11 +212,9 @@ class decode_stream final : public stream<image> {
 
   void save(state& to) const override {
     samples_->save(to);
-    state::record held;
     for (const auto& j : shared_->jobs) {
-      if (j->has_sample) append_origin(held, j->in.where);
+      if (j->has_sample) to.hold(pending_record, {&j->in.where, 1});
     }
-    to.append(pending_record, held);
     if (shared_->epoch_held) to.put(end_owed_record, {1});
   }
   void restore(const state& from) override { samples_->restore(from); }

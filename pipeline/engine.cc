@@ -85,16 +85,19 @@ run_stats run_base::stats() {
     out.bytes_read = context_.counters.bytes;
     out.requests = context_.counters.requests;
     out.retries = context_.counters.retries;
+    const double tick =
+        out.seconds / static_cast<double>(std::max(ticks() - start_ticks_, std::uint64_t{1}));
     double before = 0;
     // Figures are made in the order in which data passes.
-    for (auto f = context_.stages.begin(); f != context_.stages.end(); ++f) {
-      out.stages.push_back({.name = f->name,
-                            .items = f->items,
-                            .bytes = f->bytes,
-                            .busy = std::max(0.0, f->served - before),
-                            .waiting_input = std::min(before, f->served),
-                            .waiting_output = std::max(0.0, out.seconds - f->served)});
-      before = f->served;
+    for (const auto& f : context_.stages) {
+      const double served = static_cast<double>(f.served) * tick;
+      out.stages.push_back({.name = f.name,
+                            .items = f.items,
+                            .bytes = f.bytes,
+                            .busy = std::max(0.0, served - before),
+                            .waiting_input = std::min(before, served),
+                            .waiting_output = std::max(0.0, out.seconds - served)});
+      before = served;
     }
   });
   return out;

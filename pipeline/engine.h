@@ -58,6 +58,7 @@ class run_base {
   scope tasks_;
   run_context context_;
   steady_clock::time_point start_ = steady_clock::now();
+  std::uint64_t start_ticks_ = ticks();
 };
 
 template <class T>

@@ -47,10 +47,48 @@ awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample
   co_return s;
 }
 
+namespace {
+
+// Those of a mix, source by source.
+awaitable<result<std::vector<sample>>> fetch_of_parts(lane_context& lane,
+                                                      std::shared_ptr<memory_share> memory,
+                                                      std::vector<origin> where,
+                                                      std::size_t stages) {
+  std::vector<sample> out(where.size());
+  for (auto p = lane.parts.begin(); p != lane.parts.end(); ++p) {
+    const bool is_last = p + 1 == lane.parts.end();
+    std::vector<std::size_t> which;
+    std::vector<origin> there;
+    for (std::size_t i = 0; i < where.size(); ++i) {
+      const std::int64_t shard = where[i].shard;
+      if (shard < p->first_shard || (!is_last && shard >= (p + 1)->first_shard)) continue;
+      which.push_back(i);
+      there.push_back(where[i]);
+      there.back().shard -= p->first_shard;
+    }
+    if (which.empty()) continue;
+    auto fetched =
+        co_await fetch_samples(*p->lane, memory, std::move(there), p->lane->sample_stages.size());
+    if (!fetched) co_return fetched.error();
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      auto staged = through_stages(lane, std::move((*fetched)[i]), stages);
+      if (!staged) co_return staged.error();
+      out[which[i]] = std::move(*staged);
+      out[which[i]].where = where[which[i]];
+    }
+  }
+  co_return out;
+}
+
+}  // namespace
+
 awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::shared_ptr<memory_share> memory,
                                                      std::vector<origin> where,
                                                      std::size_t stages) {
+  if (!lane.parts.empty()) {
+    co_return co_await fetch_of_parts(lane, std::move(memory), std::move(where), stages);
+  }
   std::vector<std::size_t> by_place(where.size());
   std::iota(by_place.begin(), by_place.end(), std::size_t{0});
   std::ranges::sort(by_place, {},
@@ -62,7 +100,8 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
   std::optional<sample> last;
   for (const std::size_t i : by_place) {
     const origin& wanted = where[i];
-    if (wanted.shard < 0 || static_cast<std::size_t>(wanted.shard) >= lane.shards->size()) {
+    if (wanted.shard < 0 || wanted.offset < 0 ||
+        static_cast<std::size_t>(wanted.shard) >= lane.shards->size()) {
       co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
     }
     if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {

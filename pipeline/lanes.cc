@@ -5,16 +5,11 @@
 #include <algorithm>
 #include <deque>
 
-#include "engine/log.h"
-#include "engine/read_blocks.h"
 #include "pipeline/fetch.h"
 #include "pipeline/redeal.h"
 
 namespace millrace {
 namespace {
-
-constexpr std::size_t least_member_memory = 4_MiB;
-constexpr std::size_t most_member_memory = 16_MiB;
 
 struct lane {
   std::unique_ptr<lane_context> context;
@@ -82,10 +77,8 @@ class lanes_stream final : public stream<sample> {
     for (const lane& l : lanes_) {
       l.samples->save(to);
       records.push_back({l.context->lane, l.epoch, l.given, l.ended});
-      state::record held;
-      for (const origin& o : l.to_fetch) append_origin(held, o);
-      for (const sample& s : l.pending) append_origin(held, s.where);
-      to.append(pending_record, held);
+      to.hold(pending_record, l.to_fetch);
+      for (const sample& s : l.pending) to.hold(pending_record, {&s.where, 1});
     }
     put_lane_records(to, records);
     to.put(base_record, {lanes_.front().base});
@@ -107,11 +100,8 @@ class lanes_stream final : public stream<sample> {
     owes_end_ = from.find(end_owed_record) != nullptr;
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
-    const auto* held = from.find(pending_record);
-    const auto pending =
-        origins_in(held != nullptr ? std::span(*held) : std::span<const std::int64_t>());
     for (lane& l : lanes_) {
-      restore_lane(l, saved, pending.value());
+      restore_lane(l, saved, from.held(pending_record));
       l.base = position_base(from);
       l.samples->restore(from);
     }
@@ -207,13 +197,8 @@ void check_batches(const run_context& run, const shard_list_options& o, std::siz
 std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sample>& plan) {
   const shard_list_options& o = *plan.options;
   const auto count = static_cast<std::size_t>(o.lane_count());
-  // A lane without shards of its own has nothing to read, unless it is resumed in an epoch that
-  // others have begun: it needs no memory, and takes what there is.
-  const bool whole_shards = o.mode == epoch_mode::exact && !deals_samples(plan.shards->size(), o);
-  const std::size_t used = whole_shards ? std::min(count, plan.shards->size()) : count;
   run.source.working_set_bytes = working_set_of(*plan.shards);
   run.source.quick_start = true;
-  const source_memory need = memory_for(run.source, plan.shards->front());
   std::vector<lane> lanes;
   std::vector<std::size_t> mine;
   for (std::size_t l = 0; l < count; ++l) {
@@ -223,30 +208,16 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     throw failure(error(errc::usage, fmt::format("no lane of {} is rank {}'s", count, o.rank)));
   }
   check_batches(run, o, count, mine.size());
-  const std::size_t here = mine.size();
   for (const std::size_t l : mine) {
     lane made;
-    const std::string name = fmt::format("lane {}", l);
-    const bool has_shards = l < used;
-    made.context = std::make_unique<lane_context>(lane_context{
-        .run = run,
-        .lane = static_cast<std::int64_t>(l),
-        .lanes = count,
-        .lanes_here = here,
-        .shards = plan.shards,
-        .reads = run.memory.share(name + " reads", has_shards ? need.least : 0, need.most,
-                                  read_block_allocator::instance()),
-        .members = run.memory.share(name + " members", has_shards ? least_member_memory : 0,
-                                    most_member_memory)});
+    made.context = std::make_unique<lane_context>(lane_context{.run = run,
+                                                               .lane = static_cast<std::int64_t>(l),
+                                                               .lanes = count,
+                                                               .lanes_here = mine.size()});
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
     lanes.push_back(std::move(made));
   }
-  run.memory.when_divided([&run, first = plan.shards->front(), reads = lanes.front().context->reads,
-                           open = std::min(here, used)] {
-    const auto lost = rate_lost(run.source, first, reads->limit(), open, run.memory.budget());
-    if (lost) log_notice(*lost);
-  });
   return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards);
 }
 

@@ -30,7 +30,7 @@ inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
 inline constexpr const char* base_record = "lanes_base";
 std::int64_t position_base(const state& from);
 
-// The record that stages behind the lanes append the origins of held samples to.
+// The name under which stages behind the lanes hold samples.
 inline constexpr const char* pending_record = "pending";
 // The record that such a stage writes when it also holds an end of epoch: the lanes have begun the
 // next one, and what they were given back belongs to the one before.

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/ticks.h"
 #include "pipeline/run_context.h"
 #include "pipeline/stream.h"
 
@@ -68,9 +69,9 @@ class metered final : public stream<T> {
       : inner_(std::move(inner)), figures_(figures) {}
 
   awaitable<typename stream<T>::outcome> next() override {
-    const auto start = steady_clock::now();
+    const std::uint64_t start = ticks();
     auto item = co_await inner_->next();
-    figures_.served += std::chrono::duration<double>(steady_clock::now() - start).count();
+    figures_.served += ticks() - start;
     if (item && *item) {
       ++figures_.items;
       figures_.bytes += payload_of(**item);

@@ -61,7 +61,7 @@ class prefetch_stream final : public stream<T> {
 
   void save(state& to) const override {
     if (!delivered_) return shared_->items->save(to);
-    for (const auto& [name, values] : delivered_->records()) to.append(name, values);
+    to.append(*delivered_);
   }
   void restore(const state& from) override { shared_->items->restore(from); }
 

@@ -6,9 +6,11 @@
 #include <limits>
 
 #include "pipeline/lanes.h"
+#include "pipeline/mix.h"
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
+#include "pipeline/window_shuffle.h"
 
 namespace millrace {
 namespace {
@@ -70,7 +72,7 @@ lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) 
 std::vector<origin> shuffled_in(const state& from, const old_lanes& old) {
   std::vector<origin> out;
   for (const lane_record& l : old.lanes) {
-    const auto held = shuffle_held(from, id_of(l.lane, "shuffle"));
+    const auto& held = from.held(id_of(l.lane, "shuffle"));
     out.insert(out.end(), held.begin(), held.end());
   }
   return out;
@@ -87,7 +89,7 @@ state merged(std::span<const state> of_ranks) {
       throw failure(error(errc::bad_state, "the states of the ranks are of different plans"));
     }
     for (const auto& [name, values] : s.records()) {
-      if (name == lanes_record || name == pending_record) {
+      if (name == lanes_record) {
         out.append(name, values);
       } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {
         // Skipped by any rank; in a row, by the one with most; seen by any.
@@ -97,12 +99,26 @@ state merged(std::span<const state> of_ranks) {
         out.put(name, values);
       }
     }
+    for (const auto& [name, samples] : s.all_held()) out.hold(name, samples);
   }
   return out;
 }
 
+// Stages whose orders are functions of the lane in ways that cannot be dealt anew.
+void check_can_be_dealt(const state& from) {
+  for (const char* stage : {mix_record, window_record}) {
+    if (from.find(id_of(0, stage)) == nullptr) continue;
+    throw failure(error(errc::bad_state,
+                        fmt::format("the saved state is of a {}, which other numbers of lanes "
+                                    "cannot go on with",
+                                    stage))
+                      .hint("give the number of lanes that it was saved with; ranks may change"));
+  }
+}
+
 state redealt(const state& from, std::int64_t lanes) {
   const old_lanes old = lanes_in(from);
+  check_can_be_dealt(from);
   state out;
   auto plan = *from.find(plan_record);
   plan[plan_record_lanes] = lanes;
@@ -138,23 +154,17 @@ state redealt(const state& from, std::int64_t lanes) {
     out.put(id_of(l, "cursor"), cursor_record::of(old.epoch, from_here));
     out.put(id_of(l, "group"), {0, 0});
     if (has_shuffle) {
-      put_shuffle_held(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
+      put_shuffle(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
     }
   }
   put_lane_records(out, made);
 
-  if (const auto* pending = from.find(pending_record)) {
-    auto origins = origins_in(*pending).value();
-    std::ranges::sort(origins, {}, &origin::position);
-    state::record r;
-    for (const auto& of_lane : dealt(std::move(origins), lanes)) {
-      for (const origin& o : of_lane) append_origin(r, o);
-    }
-    out.append(pending_record, r);
-  }
+  auto pending = from.held(pending_record);
+  std::ranges::sort(pending, {}, &origin::position);
+  for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
-    const bool of_lanes = name.starts_with("lane") || name == pending_record ||
-                          name == plan_record || name == base_record || name == tail_record;
+    const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
+                          name == tail_record;
     if (!of_lanes) out.put(name, values);
   }
   return out;

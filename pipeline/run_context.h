@@ -33,14 +33,16 @@ struct run_context {
   int batches_queued = 0;   // by prefetch stages
   bool drops_last = false;  // what does not fill a batch
 
-  bool told_of_short_shuffle = false;  // a notice is given once, not for every lane
+  // Notices are given once, not for every lane.
+  bool told_of_short_shuffle = false;
+  bool told_of_lost_rate = false;
 
   // The figures of a stage, made at its first mention. Addresses are stable.
   struct stage_figures {
     std::string name;
     std::uint64_t items = 0;
     std::uint64_t bytes = 0;
-    double served = 0;  // seconds that the stage behind waited for this one
+    std::uint64_t served = 0;  // ticks that the stage behind waited for this one
   };
   std::deque<stage_figures> stages;
   stage_figures& figures(const std::string& name) {
@@ -51,6 +53,7 @@ struct run_context {
   }
 };
 
+struct shard_index;
 struct untar_options;
 class sample_source;
 
@@ -60,18 +63,29 @@ struct lane_context {
   std::int64_t lane = 0;
   std::size_t lanes = 1;       // of all ranks
   std::size_t lanes_here = 1;  // of this rank
-  std::shared_ptr<const std::vector<std::string>> shards;
-  std::shared_ptr<memory_share> reads;          // read buffers
-  std::shared_ptr<memory_share> members;        // members that straddle two read buffers
-  std::shared_ptr<const untar_options> untar;   // as the stage of that name was made
-  std::shared_ptr<const sample_source> format;  // how samples are read, and read again
+  std::string within = {};     // names the source of a mix that this lane is of
+
+  // Set by the head of the plan, shards(): the list, and the memory to read it with.
+  std::shared_ptr<const std::vector<std::string>> shards = {};
+  std::shared_ptr<const shard_index> index = {};  // null: none
+  std::shared_ptr<memory_share> reads = {};       // read buffers
+  std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
+  // Set by the stages behind it.
+  std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
+  std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
+  // Of a mix, in the place of all these: the lanes of its sources.
+  struct part {
+    std::int64_t first_shard = 0;  // how many shards the sources before it have
+    lane_context* lane = nullptr;
+  };
+  std::vector<part> parts = {};
   // What the sample stages of this lane do, in order: also to samples that are read again.
-  std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages;
+  std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages = {};
   // Of `members`, what the sample being put together holds: more cannot be waited for.
   std::size_t held_by_group = 0;
 
   std::string id(std::string_view stage) const {
-    return "lane" + std::to_string(lane) + "/" + std::string(stage);
+    return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
   }
   source_context source() const {
     return {run.threads, run.io, run.tasks, reads, run.source, run.counters};

@@ -7,6 +7,7 @@
 
 #include "engine/log.h"
 #include "engine/random.h"
+#include "engine/read_blocks.h"
 
 namespace millrace {
 namespace {
@@ -107,6 +108,16 @@ std::vector<shard_ref> epoch_order::dealt(std::int64_t l, std::int64_t lanes) co
   return out;
 }
 
+std::vector<std::uint32_t> epoch_order::whole_shards(std::int64_t l) const {
+  std::vector<std::uint32_t> out;
+  const auto lanes = static_cast<std::size_t>(options_.lane_count());
+  out.reserve(shards_.size() / lanes + 1);
+  for (auto i = static_cast<std::size_t>(l); i < shards_.size(); i += lanes) {
+    out.push_back(static_cast<std::uint32_t>(shards_[i]));
+  }
+  return out;
+}
+
 // All samples in the order of the shards, cut into runs of equal length, one for each lane.
 std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) const {
   const auto& shards = options_.index->shards;
@@ -188,15 +199,21 @@ std::optional<shard_ref> shard_order::next() {
   }
   if (epoch_ >= options_.first_epoch + options_.epochs) return std::nullopt;
   if (planned_epoch_ != epoch_) {
-    order_ = epoch_order(*urls_, options_, epoch_, tail_).lane(lane_);
+    const epoch_order order(*urls_, options_, epoch_, tail_);
+    const bool whole = order.is_of_whole_shards();
+    whole_ = whole ? order.whole_shards(lane_) : std::vector<std::uint32_t>();
+    parts_ = whole ? std::vector<shard_ref>() : order.lane(lane_);
     planned_epoch_ = epoch_;
   }
-  if (draw_ == static_cast<std::int64_t>(order_.size())) {
+  const auto at = static_cast<std::size_t>(draw_);
+  if (at >= whole_.size() + parts_.size()) {
     ++epoch_;
     draw_ = 0;
     return std::nullopt;
   }
-  return order_[static_cast<std::size_t>(draw_++)];
+  ++draw_;
+  if (!parts_.empty()) return parts_[at];
+  return shard_ref{.shard = whole_[at], .draw = draw_ - 1, .epoch = epoch_};
 }
 
 void shard_order::seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail) {
@@ -246,6 +263,9 @@ void put_tail(state& to, const epoch_tail& tail) {
 
 namespace {
 
+constexpr std::size_t least_member_memory = 4_MiB;
+constexpr std::size_t most_member_memory = 16_MiB;
+
 // Where the next shard begins; the stages behind write over it where they stand in the middle of
 // one.
 class shard_stream final : public stream<shard_ref> {
@@ -266,6 +286,33 @@ class shard_stream final : public stream<shard_ref> {
   std::string id_;
   shard_order order_;
 };
+
+// The list, and the memory to read it with. A lane without shards of its own has nothing to read,
+// unless it is resumed in an epoch that others have begun: it needs no memory, and takes what there
+// is.
+void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> urls,
+           const shard_list_options& o) {
+  run_context& run = lane.run;
+  const bool whole_shards = o.mode == epoch_mode::exact && !deals_samples(urls->size(), o);
+  const std::size_t used = whole_shards ? std::min(lane.lanes, urls->size()) : lane.lanes;
+  const bool has_shards = static_cast<std::size_t>(lane.lane) < used;
+  const std::string name = fmt::format("lane {} {}", lane.lane, lane.within);
+  const source_memory need = memory_for(run.source, urls->front());
+  lane.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
+                                read_block_allocator::instance());
+  lane.members =
+      run.memory.share(name + "members", has_shards ? least_member_memory : 0, most_member_memory);
+  lane.shards = std::move(urls);
+  lane.index = o.index;
+  if (!has_shards) return;
+  run.memory.when_divided([&run, first = lane.shards->front(), reads = lane.reads,
+                           open = std::min(lane.lanes_here, used)] {
+    if (run.told_of_lost_rate) return;
+    const auto lost = rate_lost(run.source, first, reads->limit(), open, run.memory.budget());
+    run.told_of_lost_rate = lost.has_value();
+    if (lost) log_notice(*lost);
+  });
+}
 
 error impossible(std::string what, std::string_view what_to_do) {
   return error(errc::usage, std::move(what)).hint(what_to_do);
@@ -323,10 +370,12 @@ lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_opti
                            over > 0 ? "left out" : "given twice"));
   }
   const auto shared = std::make_shared<const shard_list_options>(options);
-  return {[shared](lane_context& lane) -> std::unique_ptr<stream<shard_ref>> {
+  const auto list = std::make_shared<const std::vector<std::string>>(std::move(urls));
+  return {[shared, list](lane_context& lane) -> std::unique_ptr<stream<shard_ref>> {
+            equip(lane, list, *shared);
             return std::make_unique<shard_stream>(lane, *shared);
           },
-          std::make_shared<const std::vector<std::string>>(std::move(urls)), shared};
+          list, shared};
 }
 
 lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options) {

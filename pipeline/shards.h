@@ -88,6 +88,10 @@ class epoch_order {
   epoch_order(const std::vector<std::string>& urls, const shard_list_options& options,
               std::int64_t epoch, const epoch_tail& tail = {});
   std::vector<shard_ref> lane(std::int64_t l) const;
+  // Whether a lane's epoch is whole shards in turns, and which, by their numbers in the list: for
+  // long lists, of which a lane need not keep more than that.
+  bool is_of_whole_shards() const { return !cuts_ && !has_tail_; }
+  std::vector<std::uint32_t> whole_shards(std::int64_t l) const;
 
  private:
   std::vector<std::int64_t> permuted(const std::vector<std::string>& urls) const;
@@ -129,7 +133,9 @@ class shard_order {
   std::int64_t draw_ = 0;
   epoch_tail tail_;
   std::int64_t planned_epoch_ = -1;
-  std::vector<shard_ref> order_;  // of this lane, in the planned epoch
+  // Of this lane, in the planned epoch: whole shards or parts.
+  std::vector<std::uint32_t> whole_;
+  std::vector<shard_ref> parts_;
 };
 
 // The head of a plan. Throws `failure` (usage) for what cannot be: an empty list, a rank outside

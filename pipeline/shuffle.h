@@ -16,13 +16,12 @@ struct shuffle_options {
 // Shuffles each lane through a buffer: a random one of the samples held is given out and another
 // taken in. Drains at the end of an epoch, so each epoch yields all of its samples. The order is a
 // function of (seed, epoch, lane) and the samples, whatever the timing. Held samples are copied, so
-// that they keep no read buffer alive.
+// that they keep no read buffer alive. A state lists them by their places; restored, the shuffle
+// reads one again when its turn has come, and with it those that lie near it.
 lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
 
-// What a shuffle's record says that it holds, and a record of one that holds so much at the begin
-// of its order.
-std::vector<origin> shuffle_held(const state& from, const std::string& name);
-void put_shuffle_held(state& to, const std::string& name, std::int64_t epoch,
-                      const std::vector<origin>& held);
+// The record of a shuffle that holds these samples at the begin of its order.
+void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
+                 const std::vector<origin>& held);
 
 }  // namespace millrace

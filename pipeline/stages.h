@@ -32,17 +32,15 @@ struct group_of {
 
 namespace detail {
 
-inline void append_origins(state::record& to, const origin& where) {
-  append_origin(to, where);
-}
+// The samples that an item was made of.
 template <class T>
-void append_origins_of(state::record& to, const T& item) {
+void append_origins(std::vector<origin>& to, const T& item) {
   if constexpr (requires { item.items; }) {
-    for (const auto& i : item.items) append_origins_of(to, i);
+    for (const auto& i : item.items) append_origins(to, i);
   } else if constexpr (requires { item.origins; }) {
-    for (const origin& o : item.origins) append_origin(to, o);
+    to.insert(to.end(), item.origins.begin(), item.origins.end());
   } else {
-    append_origin(to, item.where);
+    to.push_back(item.where);
   }
 }
 
@@ -99,7 +97,7 @@ template <class In, class Out>
 class map_stream final : public stream<Out> {
   using function = std::function<result<std::optional<Out>>(In)>;
   struct job {
-    state::record origins;
+    std::vector<origin> origins;
     std::optional<result<std::optional<Out>>> done;
     bool ends_epoch = false;
   };
@@ -155,11 +153,7 @@ class map_stream final : public stream<Out> {
 
   void save(state& to) const override {
     items_->save(to);
-    state::record held;
-    for (const auto& j : shared_->jobs) {
-      held.insert(held.end(), j->origins.begin(), j->origins.end());
-    }
-    to.append(pending_record, held);
+    for (const auto& j : shared_->jobs) to.hold(pending_record, j->origins);
     if (shared_->epoch_held) to.put(end_owed_record, {1});
   }
   void restore(const state& from) override { items_->restore(from); }
@@ -192,7 +186,7 @@ class map_stream final : public stream<Out> {
         j->ends_epoch = s->epoch_held = true;
         j->done = result<std::optional<Out>>(std::optional<Out>());
       } else {
-        append_origins_of(j->origins, **next);
+        append_origins(j->origins, **next);
         s->run.tasks.spawn(run_job(s, j, std::make_shared<In>(std::move(**next))));
         continue;
       }
@@ -296,9 +290,9 @@ class batched_stream final : public stream<group_of<T>> {
   }
   void save(state& to) const override {
     items_->save(to);
-    state::record held;
-    append_origins_of(held, held_);
-    to.append(pending_record, held);
+    std::vector<origin> held;
+    append_origins(held, held_);
+    to.hold(pending_record, held);
     to.put("batched", {ended_ ? 1 : 0});
   }
   void restore(const state& from) override {
@@ -336,9 +330,9 @@ class unbatched_stream final : public stream<T> {
   }
   void save(state& to) const override {
     groups_->save(to);
-    state::record held;
-    for (const T& item : held_) append_origins_of(held, item);
-    to.append(pending_record, held);
+    std::vector<origin> held;
+    for (const T& item : held_) append_origins(held, item);
+    to.hold(pending_record, held);
   }
   void restore(const state& from) override { groups_->restore(from); }
 
@@ -382,6 +376,49 @@ class epochs_of_stream final : public passing<T> {
  private:
   std::int64_t length_;
   std::int64_t given_ = 0;
+};
+
+template <class T>
+class repeated_stream final : public passing<T> {
+ public:
+  using outcome = typename stream<T>::outcome;
+  repeated_stream(std::unique_ptr<stream<T>> items, std::int64_t times)
+      : passing<T>(std::move(items)), times_(times) {}
+
+  awaitable<outcome> next() override {
+    for (;;) {
+      auto item = co_await this->items_->next();
+      if (!item) co_return item;
+      if (*item) {
+        any_ = true;
+        co_return item;
+      }
+      // Two ends in a row are the end of all.
+      if (++ended_ == times_ || !std::exchange(any_, false)) {
+        ended_ = 0;
+        any_ = false;
+        co_return item;
+      }
+    }
+  }
+  void save(state& to) const override {
+    this->items_->save(to);
+    to.put("repeated", {ended_, any_ ? 1 : 0});
+  }
+  void restore(const state& from) override {
+    this->items_->restore(from);
+    const auto* r = from.find("repeated");
+    if (r == nullptr || r->size() != 2) {
+      throw failure(error(errc::bad_state, "the saved state was saved without repeated"));
+    }
+    ended_ = (*r)[0];
+    any_ = (*r)[1] != 0;
+  }
+
+ private:
+  std::int64_t times_;
+  std::int64_t ended_ = 0;  // of the data's epochs, in this one
+  bool any_ = false;        // whether the data's current epoch has given anything
 };
 
 struct slice_bounds {
@@ -474,6 +511,23 @@ struct epochs_of {
             [n = length](run_context& /*run*/,
                          std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::epochs_of_stream<T>>(std::move(items), n);
+            }};
+  }
+};
+
+// Epochs of `times` of the data's own epochs each, one after the other.
+struct repeated {
+  std::int64_t times;
+  explicit repeated(std::int64_t n) : times(n) {
+    if (n < 1) throw failure(error(errc::usage, "epochs of no epochs"));
+  }
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"repeated",
+            [n = times](run_context& /*run*/,
+                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::repeated_stream<T>>(std::move(items), n);
             }};
   }
 };

@@ -3,65 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/read_blocks.h"
-#include "pipeline/group.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/tools/scan.h"
-#include "pipeline/untar.h"
+#include "pipeline/wids/read_sample.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::int64_t block_bytes = tar_parser::block_size;
-
-// The sample that the bytes of an archive are, from `begin` of its shard on.
-result<sample> sample_in(const bytes& archive, std::int64_t begin,
-                         const std::shared_ptr<const std::string>& url) {
-  sample made;
-  made.url = url;
-  made.where.offset = begin;
-  tar_parser parser(static_cast<std::uint64_t>(begin));
-  auto input = archive.span();
-  bool wanted = false;
-  std::string extension;
-  for (;;) {
-    const auto step = parser.step(input);
-    if (!step) return error(step.error()).at(*url);
-    if (*step == tar_parser::event::need_input) break;
-    if (*step == tar_parser::event::header) {
-      const auto& m = parser.current();
-      const auto name = split_name(m.name);
-      wanted = m.is_file() && !is_meta_name(m.name) && name;
-      if (!wanted) continue;
-      if (!m.refused.empty()) {
-        return error(errc::bad_field, m.refused + " in a shard").at(*url).offset(m.offset);
-      }
-      if (!made.key.empty() && made.key != name->key) {
-        return error(errc::integrity, "where the index has one sample the shard has two")
-            .at(*url)
-            .offset(m.offset)
-            .key(name->key);
-      }
-      made.key = name->key;
-      extension = name->extension;
-      made.fields.push_back({extension, bytes()});
-    } else if (*step == tar_parser::event::data && wanted) {
-      const auto data = parser.data();
-      made.fields.back().data =
-          archive.slice(static_cast<std::size_t>(data.data() - archive.data()), data.size());
-    }
-  }
-  if (auto whole = parser.finish(); !whole) return error(whole.error()).at(*url);
-  if (made.fields.empty()) {
-    return error(errc::integrity, "the shard has no sample where the index says")
-        .at(*url)
-        .offset(static_cast<std::uint64_t>(begin))
-        .hint("the shard was replaced since it was indexed; index it anew");
-  }
-  return made;
-}
 
 // Reads [begin, end) of one shard as a sample.
 class one_sample final : public stream<sample> {
@@ -81,21 +32,7 @@ class one_sample final : public stream<sample> {
     if (std::exchange(done_, true)) co_return std::optional<sample>();
     const byte_range range{static_cast<std::uint64_t>(begin_), static_cast<std::uint64_t>(end_)};
     source_context context{run_.threads, run_.io, run_.tasks, reads_, run_.source, run_.counters};
-    auto opened = co_await run_.sources.open(std::move(context), *url_, range);
-    if (!opened) co_return opened.error();
-    const auto size = static_cast<std::size_t>(end_ - begin_);
-    auto memory = co_await whole_->acquire(size);
-    if (!memory) co_return memory.error();
-    std::size_t filled = 0;
-    for (;;) {
-      auto piece = co_await (*opened)->read();
-      if (!piece) co_return piece.error();
-      if (piece->empty()) break;
-      const auto n = std::min(piece->size(), size - filled);
-      std::memcpy(memory->data() + filled, piece->data(), n);
-      filled += n;
-    }
-    auto made = sample_in(std::move(*memory).freeze(filled), begin_, url_);
+    auto made = co_await read_sample(std::move(context), run_.sources, whole_, url_, range);
     if (!made) co_return made.error();
     co_return std::optional<sample>(std::move(*made));
   }

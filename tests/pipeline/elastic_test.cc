@@ -5,7 +5,6 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
-#include "pipeline/tools/scan.h"
 #include "tests/support/text_shards.h"
 
 namespace millrace {
@@ -108,14 +107,7 @@ TEST_F(Ranks, DealtAnewAgainAndAgain) {
 // the middle of shards as well, and resumed there.
 TEST_F(Ranks, AnEqualEpochHasAsManySamplesOnEveryRank) {
   engine eng(with_memory_store(store_));
-  shard_index index;
-  for (const shard_facts& f : eng.run(scan(urls()))) {
-    shard_index::shard s{.url = f.url, .samples = std::ssize(f.samples)};
-    for (const auto& place : f.samples)
-      s.blocks.push_back(static_cast<std::uint32_t>(place.begin / 512));
-    s.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
-    index.shards.push_back(std::move(s));
-  }
+  const shard_index index = testing::index_of(eng, urls());
   for (const bool offsets : {false, true}) {
     shard_index known = index;
     if (!offsets) {

@@ -12,6 +12,7 @@
 namespace millrace {
 namespace {
 
+using testing::names_of;
 using testing::tar_builder;
 using testing::text_shard;
 using testing::with_memory_store;
@@ -30,36 +31,9 @@ class Stages : public ::testing::Test {
   }
   static constexpr std::size_t all = 11 + 12 + 13 + 14;
 
-  // What each item is, "end" for ends of epochs, until there are no more.
-  template <class T, class F>
-  std::vector<std::string> names(loader<T>& data, F name) {
-    std::vector<std::string> out;
-    for (bool ended = false;;) {
-      const auto item = data.next();
-      if (!item && ended) return out;
-      ended = !item;
-      out.push_back(item ? name(*item) : "end");
-    }
-  }
-
-  // Stopped behind every item, and resumed from there, a plan gives what it would have given.
   template <class P, class F>
   void expect_resumable(const P& plan, F name, std::size_t step = 3) {
-    auto whole = engine_.run(plan);
-    const auto expected = names(whole, name);
-    ASSERT_GT(expected.size(), 4U);
-    for (std::size_t stop = 0; stop < expected.size(); stop += step) {
-      auto first = engine_.run(plan);
-      std::vector<std::string> got;
-      for (std::size_t i = 0; i < stop; ++i) {
-        const auto item = first.next();
-        got.push_back(item ? name(*item) : "end");
-      }
-      auto second = engine_.run(plan);
-      second.restore(state::from_json(first.save().to_json()).value());
-      for (auto& rest : names(second, name)) got.push_back(std::move(rest));
-      ASSERT_EQ(got, expected) << "stopped at " << stop;
-    }
+    testing::expect_resumable(engine_, plan, name, step);
   }
 
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(5'000);
@@ -76,7 +50,7 @@ TEST_F(Stages, MapInOrderOnTheIoThreadAndInThePool) {
   std::set<std::vector<std::string>> outcomes;
   for (const int threads : {0, 1, 3}) {
     auto data = engine_.run(lanes() | map(renamed, {.threads = threads}));
-    outcomes.insert(names(data, key_of));
+    outcomes.insert(names_of(data, key_of));
   }
   ASSERT_EQ(outcomes.size(), 1U);
   EXPECT_EQ(outcomes.begin()->size(), 2 * all + 2);
@@ -102,7 +76,7 @@ TEST_F(Stages, MapLeavesOutAndFails) {
     return std::optional(std::move(s));
   };
   auto data = engine_.run(lanes(1) | map(what, {.threads = 2}) | on_error(skip_errors()));
-  const auto got = names(data, key_of);
+  const auto got = names_of(data, key_of);
   const auto counts = data.counts();
   EXPECT_EQ(counts.skipped.at(errc::bad_image), 4U);
   EXPECT_EQ(counts.skipped.at(errc::internal), 1U);
@@ -162,10 +136,10 @@ TEST_F(Stages, BatchesOfAnythingAndBack) {
     return out;
   };
   auto data = engine_.run(lanes(1) | batched(8));
-  const auto got = names(data, keys);
+  const auto got = names_of(data, keys);
   EXPECT_EQ(got.size(), (all + 7) / 8 + 1);
   auto whole = engine_.run(lanes(1) | batched(8, false));
-  EXPECT_EQ(names(whole, keys).size(), all / 8 + 1);
+  EXPECT_EQ(names_of(whole, keys).size(), all / 8 + 1);
   EXPECT_EQ(whole.counts().dropped, all % 8);
   expect_resumable(lanes() | batched(7), keys, 1);
   expect_resumable(lanes() | batched(7) | unbatched(), key_of);
@@ -173,7 +147,7 @@ TEST_F(Stages, BatchesOfAnythingAndBack) {
 
 TEST_F(Stages, EpochsOfAnyLengthGoOnWhereTheLastOneStopped) {
   auto data = engine_.run(interleaved(lanes(1)) | epochs_of(20));
-  const auto got = names(data, key_of);
+  const auto got = names_of(data, key_of);
   ASSERT_EQ(got.size(), all + 3);
   EXPECT_EQ(got[20], "end");
   EXPECT_EQ(got[41], "end");
@@ -181,9 +155,88 @@ TEST_F(Stages, EpochsOfAnyLengthGoOnWhereTheLastOneStopped) {
   expect_resumable(interleaved(lanes()) | epochs_of(17), key_of);
 }
 
+TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
+  auto data = engine_.run(interleaved(lanes(5)) | repeated(2));
+  const auto got = names_of(data, key_of);
+  ASSERT_EQ(got.size(), 5 * all + 3);  // the last one is short
+  EXPECT_EQ(got[2 * all], "end");
+  EXPECT_EQ(got[4 * all + 1], "end");
+  EXPECT_EQ(got.back(), "end");
+  expect_resumable(interleaved(lanes(3)) | repeated(2), key_of, 7);
+}
+
+// By the last digit: three buckets of different sizes, and one digit for which there is none.
+TEST_F(Stages, Buckets) {
+  const auto digit = [](const sample& s) -> std::int64_t { return s.key.back() - '0'; };
+  const auto keys = [](const group_of<sample>& g) {
+    std::string out;
+    for (const sample& s : g) out += s.key + " ";
+    return out;
+  };
+  const std::vector<bucket> sizes{{.up_to = 1, .size = 5}, {.up_to = 4, .size = 3}, {8, 2}};
+  auto data = engine_.run(lanes(1) | bucketed(digit, sizes) | on_error(skip_errors()));
+  std::size_t given = 0;
+  std::size_t short_ones = 0;
+  while (const auto group = data.next()) {
+    std::set<std::size_t> which;
+    for (const sample& s : *group) which.insert(digit(s) <= 1 ? 0 : digit(s) <= 4 ? 1 : 2);
+    ASSERT_EQ(which.size(), 1U);
+    ASSERT_LE(group->size(), sizes[*which.begin()].size);
+    short_ones += group->size() < sizes[*which.begin()].size ? 1 : 0;
+    given += group->size();
+  }
+  EXPECT_LE(short_ones, 3U);
+  EXPECT_EQ(data.counts().skipped.at(errc::too_large), 4U);
+  EXPECT_EQ(given, all - 4);
+  auto whole = engine_.run(lanes(1) | bucketed(digit, sizes, false) | on_error(skip_errors()));
+  std::size_t in_whole_ones = 0;
+  while (const auto group = whole.next()) in_whole_ones += group->size();
+  EXPECT_GT(whole.counts().dropped, 0U);
+  EXPECT_EQ(in_whole_ones + whole.counts().dropped, given);
+  expect_resumable(lanes() | bucketed(digit, sizes) | on_error(skip_errors()), keys, 1);
+  EXPECT_THROW(bucketed(digit, {}), failure);
+  EXPECT_THROW(bucketed(digit, {{4, 1}, {4, 1}}), failure);
+  EXPECT_THROW(bucketed(digit, {{4, 0}}), failure);
+}
+
+TEST_F(Stages, Collation) {
+  auto data = engine_.run(lanes(1) | map(decode_fields) | map(to_tuple({"txt", "cls"})) |
+                          batched(4) | map(collated));
+  const auto first = data.next();
+  ASSERT_EQ(first->columns.size(), 2U);
+  EXPECT_EQ(std::get<std::vector<value>>(first->columns[0]).size(), 4U);
+  const auto& labels = std::get<tensor>(first->columns[1]);
+  EXPECT_EQ(labels.type, "i8");
+  EXPECT_EQ(labels.shape, std::vector<std::int64_t>{4});
+  std::int64_t label = 0;
+  std::memcpy(&label, labels.data.data() + 3 * sizeof(label), sizeof(label));
+  EXPECT_EQ(fmt::format("s{:06}", label), first->keys[3]);
+}
+
+TEST(Collated, StacksTensorsOfOneShapeAndNamesThoseThatDiffer) {
+  const auto tuple = [](std::string key, std::vector<std::int64_t> shape, std::string content) {
+    return tuple_of_values{
+        .values = {tensor{"u1", std::move(shape), owned_bytes(std::move(content))}},
+        .key = std::move(key)};
+  };
+  const auto good = collated({{tuple("a", {2, 1}, "ab"), tuple("b", {2, 1}, "cd")}});
+  ASSERT_TRUE(good);
+  const auto& whole = std::get<tensor>(good->columns[0]);
+  EXPECT_EQ(whole.shape, (std::vector<std::int64_t>{2, 2, 1}));
+  EXPECT_EQ(whole.data.text(), "abcd");
+  const auto bad = collated({{tuple("a", {2, 1}, "ab"), tuple("b", {1, 2}, "cd")}});
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().kind(), errc::bad_field);
+  const std::string text = bad.error().message();
+  EXPECT_NE(text.find("[2, 1] of 'a'"), std::string::npos) << text;
+  EXPECT_NE(text.find("[1, 2] of 'b'"), std::string::npos) << text;
+  EXPECT_FALSE(bad.error().is_skippable());
+  EXPECT_EQ(collated({}).value().size(), 0U);
+}
+
 TEST_F(Stages, Slices) {
   auto data = engine_.run(interleaved(lanes(1)) | slice(5, 20, 4));
-  EXPECT_EQ(names(data, key_of).size(), 5U);
+  EXPECT_EQ(names_of(data, key_of).size(), 5U);
   expect_resumable(interleaved(lanes()) | slice(5, 40, 2), key_of);
 }
 
@@ -191,7 +244,7 @@ TEST_F(Stages, KeysAreLogged) {
   testing::temporary_folder folder;
   const auto path = folder / "keys";
   auto data = engine_.run(interleaved(lanes(1) | log_keys(path)));
-  names(data, key_of);
+  names_of(data, key_of);
   std::ifstream in(path);
   std::size_t lines = 0;
   for (std::string line; std::getline(in, line);) {

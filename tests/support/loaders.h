@@ -1,11 +1,15 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "io/memory_source.h"
 #include "pipeline/engine.h"
+#include "pipeline/tools/scan.h"
+#include "pipeline/wids/shard_index.h"
 
 namespace millrace::testing {
 
@@ -33,6 +37,51 @@ inline std::vector<std::string> keys_of_epoch(loader<host_batch>& data) {
   std::vector<std::string> keys;
   for (const host_batch& b : data) keys.insert(keys.end(), b.keys.begin(), b.keys.end());
   return keys;
+}
+
+// What each item is, "end" for ends of epochs, until there are no more.
+template <class T, class F>
+std::vector<std::string> names_of(loader<T>& data, F name) {
+  std::vector<std::string> out;
+  for (bool ended = false;;) {
+    const auto item = data.next();
+    if (!item && ended) return out;
+    ended = !item;
+    out.push_back(item ? name(*item) : "end");
+  }
+}
+
+// Stopped behind every step-th item, and resumed from there, a plan gives what it would have given.
+template <class P, class F>
+void expect_resumable(engine& eng, const P& plan, F name, std::size_t step = 3) {
+  auto whole = eng.run(plan);
+  const auto expected = names_of(whole, name);
+  ASSERT_GT(expected.size(), 4U);
+  for (std::size_t stop = 0; stop < expected.size(); stop += step) {
+    auto first = eng.run(plan);
+    std::vector<std::string> got;
+    for (std::size_t i = 0; i < stop; ++i) {
+      const auto item = first.next();
+      got.push_back(item ? name(*item) : "end");
+    }
+    auto second = eng.run(plan);
+    second.restore(state::from_json(first.save().to_json()).value());
+    for (auto& rest : names_of(second, name)) got.push_back(std::move(rest));
+    ASSERT_EQ(got, expected) << "stopped at " << stop;
+  }
+}
+
+// An index of these shards, with the places of samples.
+inline shard_index index_of(engine& eng, const std::vector<std::string>& urls) {
+  shard_index index;
+  for (const shard_facts& f : eng.run(scan(urls))) {
+    shard_index::shard s{.url = f.url, .samples = std::ssize(f.samples)};
+    for (const auto& place : f.samples)
+      s.blocks.push_back(static_cast<std::uint32_t>(place.begin / 512));
+    s.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
+    index.shards.push_back(std::move(s));
+  }
+  return index;
 }
 
 }  // namespace millrace::testing

@@ -1,0 +1,112 @@
+// What long lists and long epochs cost: nothing that grows with them but a few bytes a shard.
+//
+//   scale_bench first    1,000,000 shards in a list: the time from the list's text to the first
+//                        sample, and the memory that it takes
+//   scale_bench state    10,000,000 samples into an epoch of 100,000 shards, with a shuffle of
+//                        10,000: how long save() and restore() take, and how large the state is
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include "bench/measure.h"
+#include "io/memory_source.h"
+#include "io/shard_spec.h"
+#include "millrace/millrace.h"
+#include "pipeline/tar_writer.h"
+#include "tests/support/temporary_folder.h"
+
+namespace {
+
+using namespace millrace;
+
+// An engine to which every URL "same:..." is one archive of `samples` small samples.
+class same_everywhere {
+ public:
+  explicit same_everywhere(int samples) {
+    const std::string path = folder_ / "a.tar";
+    tar_writer out(path);
+    for (int i = 0; i < samples; ++i) {
+      out.add(fmt::format("{:06}.txt", i), "text");
+      out.add(fmt::format("{:06}.cls", i), "17");
+    }
+    out.close();
+    std::ifstream in(path, std::ios::binary);
+    store_->put("a", {std::istreambuf_iterator<char>(in), {}});
+  }
+  engine_options options() const {
+    engine_options how{.cpu_threads = 1, .memory_bytes = 1_GiB};
+    how.add_sources = [store = store_](source_registry& to) {
+      to.add("same", [inner = memory_source_factory(store)](
+                         source_context context, const std::string& /*text*/, const url& /*where*/,
+                         byte_range range) {
+        return inner(std::move(context), "memory:a", parse_url("memory:a").value(), range);
+      });
+    };
+    return how;
+  }
+
+ private:
+  testing::temporary_folder folder_;
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(2_MiB);
+};
+
+double resident_mb() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_maxrss) * 1024 / 1e6;
+}
+
+void first_sample() {
+  const same_everywhere where(100);
+  engine eng(where.options());
+  const double before = resident_mb();
+  const stopwatch_pair watch;
+  auto urls = expand_shards("same:train/shard-{0000000..0999999}.tar").value();
+  const double listed = watch.seconds();
+  auto data = eng.run(shards(std::move(urls), {.seed = 1}) | untar() | group_by_key());
+  const auto s = data.next();
+  fmt::print(
+      "1,000,000 shards: listed after {:.3f} s, first sample ({} of {}) after {:.3f} s; "
+      "{:.0f} MB more than the {:.0f} MB before\n",
+      listed, s->key, *s->url, watch.seconds(), resident_mb() - before, before);
+}
+
+plan<group_of<sample>> long_epoch() {
+  return shards(expand_shards("same:train/shard-{000000..099999}.tar").value(), {.seed = 1}) |
+         untar() | group_by_key() | shuffle({.samples = 10'000, .seed = 1}) | batched(1000);
+}
+
+void state_far_in() {
+  const same_everywhere where(1000);
+  engine eng(where.options());
+  auto data = eng.run(long_epoch());
+  for (int i = 0; i < 10'000; ++i) data.next();
+  const stopwatch_pair saving;
+  const std::string text = data.save().to_json();
+  const double saved = saving.seconds();
+  const auto expected = data.next();
+  auto again = eng.run(long_epoch());
+  const stopwatch_pair restoring;
+  again.restore(state::from_json(text).value());
+  const double restored = restoring.seconds();
+  const auto got = again.next();
+  fmt::print(
+      "10,000,000 samples into 100,000 shards: saved in {:.1f} ms, {:.1f} kB; restored in "
+      "{:.1f} ms, the next 1,000 samples after {:.1f} ms: {}\n",
+      saved * 1e3, static_cast<double>(text.size()) / 1e3, restored * 1e3,
+      restoring.seconds() * 1e3,
+      got->items.back().where == expected->items.back().where ? "the right ones" : "WRONG");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 1 ? argv[1] : "";
+  if (what == "first") {
+    first_sample();
+  } else if (what == "state") {
+    state_far_in();
+  } else {
+    fmt::print(stderr, "usage: scale_bench first|state\n");
+    return 2;
+  }
+}

@@ -1,0 +1,120 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "pipeline/stages.h"
+
+namespace millrace {
+
+// Items of at most so much, `size` of them to a batch.
+struct bucket {
+  std::int64_t up_to = 0;
+  std::size_t size = 1;
+};
+
+namespace detail {
+
+template <class T>
+class bucketed_stream final : public stream<group_of<T>> {
+ public:
+  using outcome = typename stream<group_of<T>>::outcome;
+  using function = std::function<std::int64_t(const T&)>;
+  bucketed_stream(run_context& run, std::unique_ptr<stream<T>> items, function measure,
+                  std::vector<bucket> buckets, bool partial)
+      : run_(run),
+        items_(std::move(items)),
+        measure_(std::move(measure)),
+        buckets_(std::move(buckets)),
+        partial_(partial),
+        held_(buckets_.size()) {}
+
+  awaitable<outcome> next() override {
+    for (;;) {
+      if (ended_) co_return take_rest();
+      auto item = co_await items_->next();
+      if (!item) co_return item.error();
+      ended_ = !*item;
+      if (ended_) continue;
+      const std::int64_t much = measure_(**item);
+      const auto fits = std::ranges::lower_bound(buckets_, much, {}, &bucket::up_to);
+      if (fits == buckets_.end()) {
+        co_return error(errc::too_large,
+                        "an item of " + std::to_string(much) + ", for which there is no bucket")
+            .hint("add a bucket that takes it, or leave it out before")
+            .skippable();
+      }
+      group_of<T>& group = held_[static_cast<std::size_t>(fits - buckets_.begin())];
+      group.items.push_back(std::move(**item));
+      if (group.size() == fits->size) co_return std::optional(std::exchange(group, {}));
+    }
+  }
+  void save(state& to) const override {
+    items_->save(to);
+    std::vector<origin> held;
+    for (const group_of<T>& group : held_) append_origins(held, group);
+    to.hold(pending_record, held);
+    if (ended_) to.put(end_owed_record, {1});
+  }
+  void restore(const state& from) override { items_->restore(from); }
+
+ private:
+  outcome take_rest() {
+    for (group_of<T>& group : held_) {
+      if (!partial_) {
+        run_.counts.dropped += group.size();
+        group = {};
+      }
+      if (group.size() > 0) return std::optional(std::exchange(group, {}));
+    }
+    ended_ = false;
+    return std::optional<group_of<T>>();
+  }
+
+  run_context& run_;
+  std::unique_ptr<stream<T>> items_;
+  function measure_;
+  std::vector<bucket> buckets_;
+  bool partial_;
+  std::vector<group_of<T>> held_;  // one for each bucket, less than full
+  bool ended_ = false;
+};
+
+}  // namespace detail
+
+// Batches of items of like size: `measure` says how much an item is (pixels, tokens, bytes), and it
+// waits for others in the first bucket that takes so much. Batches come as buckets fill; at the end
+// of an epoch come those not full, smallest bucket first, or they are dropped where not `partial`.
+// An item for which there is no bucket is an error (too_large, skippable). `measure` is called on
+// the I/O thread, and must be pure. Throws `failure` (usage) for buckets that do not ascend, or
+// take nothing.
+template <class F>
+struct bucketed {
+  F measure;
+  std::vector<bucket> buckets;
+  bool partial;
+
+  bucketed(F f, std::vector<bucket> which, bool keep_partial = true)
+      : measure(std::move(f)), buckets(std::move(which)), partial(keep_partial) {
+    const bool ascends = std::ranges::adjacent_find(buckets, std::ranges::greater_equal(),
+                                                    &bucket::up_to) == buckets.end();
+    const bool takes = std::ranges::all_of(buckets, [](const bucket& b) { return b.size > 0; });
+    if (buckets.empty() || !ascends || !takes) {
+      throw failure(error(errc::usage, "buckets that do not ascend, or take nothing"));
+    }
+  }
+
+  template <class T>
+  stage<T, group_of<T>> for_items() const {
+    return {"bucketed",
+            [b = *this](run_context& run,
+                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<group_of<T>>> {
+              return std::make_unique<detail::bucketed_stream<T>>(run, std::move(items), b.measure,
+                                                                  b.buckets, b.partial);
+            }};
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,244 @@
+#include "pipeline/mix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "engine/random.h"
+
+namespace millrace {
+namespace {
+
+// What a state says of a lane's mix: these, and then for each source whether it is through.
+constexpr std::size_t record_head = 4;
+
+class mix_stream final : public stream<sample> {
+ public:
+  struct part {
+    std::unique_ptr<lane_context> lane;
+    std::unique_ptr<stream<sample>> samples;
+    std::int64_t first_shard = 0;  // of the sources before, in the list of the mix
+    double weight = 1;
+    bool ended = false;  // through with this epoch
+  };
+
+  mix_stream(lane_context& lane, const mix_options& options, std::int64_t identity,
+             const shard_list_options& job, std::vector<part> parts)
+      : lane_(static_cast<std::uint64_t>(lane.lane)),
+        id_(lane.id(mix_record)),
+        options_(options),
+        identity_(identity),
+        parts_(std::move(parts)) {
+    if (job.mode != epoch_mode::resample) end_ = job.first_epoch + job.epochs;
+    begin_epoch(job.first_epoch);
+  }
+
+  awaitable<outcome> next() override {
+    if (end_ && epoch_ >= *end_) co_return std::optional<sample>();
+    for (;;) {
+      if (is_over()) {
+        begin_epoch(epoch_ + 1);
+        co_return std::optional<sample>();
+      }
+      before_draw_ = at();
+      part& drawn = parts_[draw()];
+      auto item = co_await drawn.samples->next();
+      before_draw_.reset();
+      if (!item) co_return item;
+      if (!*item) {
+        drawn.ended = true;
+        continue;
+      }
+      (*item)->where.shard += drawn.first_shard;
+      (*item)->where.epoch = epoch_;
+      co_return item;
+    }
+  }
+
+  void save(state& to) const override {
+    const auto [position, turn] = before_draw_.value_or(at());
+    state::record r{identity_, epoch_, static_cast<std::int64_t>(position),
+                    static_cast<std::int64_t>(turn)};
+    for (const part& p : parts_) {
+      p.samples->save(to);
+      r.push_back(p.ended ? 1 : 0);
+    }
+    to.put(id_, std::move(r));
+  }
+
+  void restore(const state& from) override {
+    const auto* r = from.find(id_);
+    if (r == nullptr || r->size() != record_head + parts_.size() || r->front() != identity_) {
+      throw failure(error(errc::bad_state, "the saved state is not one of this mix")
+                        .hint("resume with the same sources, weights and seeds"));
+    }
+    begin_epoch((*r)[1]);
+    random_.seek(static_cast<std::uint64_t>((*r)[2]));
+    turn_ = static_cast<std::size_t>((*r)[3]) % parts_.size();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].ended = (*r)[record_head + i] != 0;
+      parts_[i].samples->restore(from);
+    }
+  }
+
+ private:
+  using position = std::pair<std::uint64_t, std::size_t>;  // of the random numbers; whose turn
+
+  position at() const { return {random_.position(), turn_}; }
+
+  bool is_over() const {
+    const auto ended = [](const part& p) { return p.ended; };
+    return options_.ends == mix_options::until::all_end ? std::ranges::all_of(parts_, ended)
+                                                        : std::ranges::any_of(parts_, ended);
+  }
+
+  void begin_epoch(std::int64_t epoch) {
+    epoch_ = epoch;
+    random_ = random_stream(options_.seed, purpose::mix, static_cast<std::uint64_t>(epoch), lane_);
+    turn_ = 0;
+    for (part& p : parts_) p.ended = false;
+  }
+
+  // One of those that have not ended.
+  std::size_t draw() {
+    if (options_.by == mix_options::order::round_robin) {
+      while (parts_[turn_].ended) turn_ = (turn_ + 1) % parts_.size();
+      return std::exchange(turn_, (turn_ + 1) % parts_.size());
+    }
+    double all = 0;
+    for (const part& p : parts_) all += p.ended ? 0 : p.weight;
+    double left = random_.uniform() * all;
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i].ended) continue;
+      last = i;
+      if (left < parts_[i].weight) break;
+      left -= parts_[i].weight;
+    }
+    return last;  // where rounding has left a little
+  }
+
+  std::uint64_t lane_;
+  std::string id_;
+  mix_options options_;
+  std::int64_t identity_;
+  std::vector<part> parts_;
+  std::int64_t epoch_ = 0;
+  std::optional<std::int64_t> end_;  // the epoch that there is no more
+  random_stream random_{0, purpose::mix};
+  std::size_t turn_ = 0;
+  std::optional<position> before_draw_;  // what a state says that is saved during a draw
+};
+
+error impossible(std::string what, std::string_view what_to_do) {
+  return error(errc::usage, "a mix " + std::move(what)).hint(what_to_do);
+}
+
+bool is_endless(const mix_source& s) {
+  return s.samples.options->mode == epoch_mode::resample;
+}
+
+void check_same_job(const shard_list_options& one, const shard_list_options& other) {
+  if (one.rank != other.rank || one.world_size != other.world_size ||
+      one.lane_count() != other.lane_count()) {
+    throw failure(
+        impossible(fmt::format("of sources of other ranks or lanes: rank {} of {} with {} lanes, "
+                               "and rank {} of {} with {}",
+                               one.rank, one.world_size, one.lane_count(), other.rank,
+                               other.world_size, other.lane_count()),
+                   "give all sources the same rank, world size and lanes"));
+  }
+}
+
+void check_epochs(const std::vector<mix_source>& sources, const mix_options& options) {
+  const bool all_end = options.ends == mix_options::until::all_end;
+  const bool any_endless = std::ranges::any_of(sources, is_endless);
+  if (all_end && any_endless && !std::ranges::all_of(sources, is_endless)) {
+    throw failure(impossible("that ends when all of its sources do, one of which never does",
+                             "let it end with the first one that does, or resample all"));
+  }
+  const shard_list_options* finite = nullptr;
+  for (const mix_source& s : sources) {
+    const shard_list_options& o = *s.samples.options;
+    if (is_endless(s)) continue;
+    if (finite != nullptr && (finite->epochs != o.epochs || finite->first_epoch != o.first_epoch)) {
+      throw failure(impossible("of sources of different epochs", "give all of them the same"));
+    }
+    finite = &o;
+    const std::size_t shards = s.samples.shards->size();
+    const auto lanes = static_cast<std::size_t>(o.lane_count());
+    if (!all_end && shards < lanes && !deals_samples(shards, o)) {
+      throw failure(impossible(
+          fmt::format("that ends with the first source that does: one of {} shards has nothing "
+                      "for some of {} lanes",
+                      shards, lanes),
+          "resample that source, take fewer lanes, or give its index with offsets"));
+    }
+  }
+}
+
+// Everything that the order of a mix depends on, beside the lists of its sources.
+std::int64_t identity_of(const std::vector<mix_source>& sources, const mix_options& options) {
+  std::uint64_t out = fingerprint(fmt::format(
+      "{} {} {}", options.seed, static_cast<int>(options.by), static_cast<int>(options.ends)));
+  for (const mix_source& s : sources) {
+    const shard_list_options& o = *s.samples.options;
+    out = fingerprint(fmt::format(" {} {} {} {} {}", s.weight, s.samples.shards->size(), o.seed,
+                                  static_cast<int>(o.mode), o.shuffle),
+                      out);
+  }
+  return static_cast<std::int64_t>(out);
+}
+
+std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& options,
+                                         const std::vector<mix_source>& sources,
+                                         std::int64_t identity, const shard_list_options& job) {
+  std::vector<mix_stream::part> parts;
+  std::int64_t first_shard = 0;
+  for (const mix_source& s : sources) {
+    mix_stream::part made;
+    made.lane = std::make_unique<lane_context>(lane_context{
+        .run = lane.run, .lane = lane.lane, .lanes = lane.lanes, .lanes_here = lane.lanes_here});
+    made.lane->within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size());
+    made.samples = s.samples.make(*made.lane);
+    made.first_shard = first_shard;
+    made.weight = s.weight;
+    lane.parts.push_back({first_shard, made.lane.get()});
+    first_shard += std::ssize(*s.samples.shards);
+    parts.push_back(std::move(made));
+  }
+  return std::make_unique<mix_stream>(lane, options, identity, job, std::move(parts));
+}
+
+}  // namespace
+
+lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options) {
+  if (sources.empty()) throw failure(impossible("of no sources", "give one at least"));
+  std::vector<std::string> list;
+  for (const mix_source& s : sources) {
+    if (!std::isfinite(s.weight) || s.weight <= 0) {
+      throw failure(impossible(fmt::format("with a weight of {}", s.weight),
+                               "weights are finite, and more than 0"));
+    }
+    check_same_job(*sources.front().samples.options, *s.samples.options);
+    list.insert(list.end(), s.samples.shards->begin(), s.samples.shards->end());
+  }
+  check_epochs(sources, options);
+  // What stands for all: the first source that ends, if any does.
+  const auto finite = std::ranges::find_if_not(sources, is_endless);
+  shard_list_options whole = *(finite == sources.end() ? sources.front() : *finite).samples.options;
+  if (finite != sources.end()) whole.mode = epoch_mode::exact;
+  whole.index.reset();
+  const std::int64_t identity = identity_of(sources, options);
+  const auto job = std::make_shared<const shard_list_options>(std::move(whole));
+  auto make = [options, identity, job,
+               sources = std::make_shared<const std::vector<mix_source>>(std::move(sources))](
+                  lane_context& lane) {
+    return detail::measured(lane.run, "mix", make_mix(lane, options, *sources, identity, *job));
+  };
+  return {std::move(make), std::make_shared<const std::vector<std::string>>(std::move(list)), job};
+}
+
+}  // namespace millrace
