@@ -113,16 +113,25 @@ result<strings> parse_braces(std::string_view expression) {
   return literal;
 }
 
+// One of each part, put together, the last part's changing fastest.
 result<strings> product(const std::vector<strings>& parts) {
-  strings out{""};
+  std::size_t count = 1;
   for (const strings& part : parts) {
-    if (part.size() > max_items / std::max<std::size_t>(out.size(), 1)) return too_many();
-    strings longer;
-    longer.reserve(out.size() * part.size());
-    for (const std::string& head : out) {
-      for (const std::string& tail : part) longer.push_back(head + tail);
+    if (part.size() > max_items / std::max<std::size_t>(count, 1)) return too_many();
+    count *= part.size();
+  }
+  strings out;
+  out.reserve(count);
+  std::vector<std::size_t> turn(parts.size());
+  std::string whole;
+  for (std::size_t n = 0; n < count; ++n) {
+    whole.clear();
+    for (std::size_t p = 0; p < parts.size(); ++p) whole += parts[p][turn[p]];
+    out.push_back(whole);
+    for (std::size_t p = parts.size(); p-- > 0;) {
+      if (++turn[p] < parts[p].size()) break;
+      turn[p] = 0;
     }
-    out = std::move(longer);
   }
   return out;
 }

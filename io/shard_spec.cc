@@ -37,6 +37,14 @@ result<std::string> substituted(std::string text, const variable_lookup& variabl
   return text;
 }
 
+void append(std::vector<std::string>& to, std::vector<std::string> more) {
+  if (to.empty()) {
+    to = std::move(more);
+  } else {
+    std::ranges::move(more, std::back_inserter(to));
+  }
+}
+
 result<std::vector<std::string>> expand_part(const std::string& part,
                                              const variable_lookup& variables, int depth);
 
@@ -63,7 +71,7 @@ result<std::vector<std::string>> expand_list(const std::string& file,
     auto shards = expand_part(line.substr(first, line.find_last_not_of(" \t\r") + 1 - first),
                               variables, depth + 1);
     if (!shards) return shards.error();
-    std::ranges::move(*shards, std::back_inserter(out));
+    append(out, std::move(*shards));
   }
   return out;
 }
@@ -95,7 +103,7 @@ result<std::vector<std::string>> expand_shards(std::string_view spec,
     if (part.empty()) continue;
     auto shards = expand_part(part, variables, 0);
     if (!shards) return shards.error();
-    std::ranges::move(*shards, std::back_inserter(out));
+    append(out, std::move(*shards));
   }
   if (out.empty()) return error(errc::usage, "no shard is named").at(spec);
   return out;
@@ -107,7 +115,7 @@ result<std::vector<std::string>> expand_shards(std::span<const std::string> spec
   for (const std::string& spec : specs) {
     auto shards = expand_shards(spec, variables);
     if (!shards) return shards.error();
-    std::ranges::move(*shards, std::back_inserter(out));
+    append(out, std::move(*shards));
   }
   return out;
 }

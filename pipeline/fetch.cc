@@ -89,6 +89,7 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
   if (!lane.parts.empty()) {
     co_return co_await fetch_of_parts(lane, std::move(memory), std::move(where), stages);
   }
+  if (!memory) memory = lane.members;
   std::vector<std::size_t> by_place(where.size());
   std::iota(by_place.begin(), by_place.end(), std::size_t{0});
   std::ranges::sort(by_place, {},

@@ -137,8 +137,8 @@ class lanes_stream final : public stream<sample> {
 
   awaitable<outcome> take_pending(lane& l) {
     if (l.pending.empty()) {
-      auto fetched = co_await fetch_samples(*l.context, l.context->members, l.to_fetch,
-                                            l.context->sample_stages.size());
+      auto fetched =
+          co_await fetch_samples(*l.context, nullptr, l.to_fetch, l.context->sample_stages.size());
       if (!fetched) co_return fetched.error();
       l.to_fetch.clear();
       std::ranges::move(*fetched, std::back_inserter(l.pending));

@@ -173,7 +173,7 @@ TEST_F(Stages, Buckets) {
     for (const sample& s : g) out += s.key + " ";
     return out;
   };
-  const std::vector<bucket> sizes{{.up_to = 1, .size = 5}, {.up_to = 4, .size = 3}, {8, 2}};
+  const std::vector<bucket> sizes{{.up_to = 1, .size = 4}, {.up_to = 4, .size = 7}, {8, 3}};
   auto data = engine_.run(lanes(1) | bucketed(digit, sizes) | on_error(skip_errors()));
   std::size_t given = 0;
   std::size_t short_ones = 0;
