@@ -22,9 +22,12 @@ struct lane {
   std::deque<sample> pending;  // given out before the state was saved, but not delivered
 
   std::int64_t next_position() const {
-    if (!to_fetch.empty()) return to_fetch.front().position;
-    if (!pending.empty()) return pending.front().where.position;
     return base + given * static_cast<std::int64_t>(context->lanes) + context->lane;
+  }
+  std::pair<std::int64_t, std::int64_t> next_place() const {
+    if (!to_fetch.empty()) return to_fetch.front().place();
+    if (!pending.empty()) return pending.front().where.place();
+    return {epoch, next_position()};
   }
   bool has_pending() const { return !to_fetch.empty() || !pending.empty(); }
   bool done() const { return ended && !has_pending(); }
@@ -52,7 +55,7 @@ class lanes_stream final : public stream<sample> {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
         const bool has_next = owes_end_ ? l.has_pending() : !l.done();
-        if (has_next && (turn == nullptr || l.next_position() < turn->next_position())) turn = &l;
+        if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr && std::exchange(owes_end_, false)) co_return std::optional<sample>();
       if (turn == nullptr) co_return end_of_epoch();
@@ -132,7 +135,7 @@ class lanes_stream final : public stream<sample> {
     for (const origin& o : pending) {
       if (o.lane == l.context->lane) l.to_fetch.push_back(o);
     }
-    std::ranges::sort(l.to_fetch, {}, &origin::position);
+    std::ranges::sort(l.to_fetch, {}, &origin::place);
   }
 
   awaitable<outcome> take_pending(lane& l) {
@@ -197,6 +200,8 @@ void check_batches(const run_context& run, const shard_list_options& o, std::siz
 std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sample>& plan) {
   const shard_list_options& o = *plan.options;
   const auto count = static_cast<std::size_t>(o.lane_count());
+  run.rank = o.rank;
+  run.world_size = o.world_size;
   run.source.working_set_bytes = working_set_of(*plan.shards);
   run.source.quick_start = true;
   std::vector<lane> lanes;
@@ -207,6 +212,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   if (mine.empty()) {
     throw failure(error(errc::usage, fmt::format("no lane of {} is rank {}'s", count, o.rank)));
   }
+  run.lanes.assign(mine.begin(), mine.end());
   check_batches(run, o, count, mine.size());
   for (const std::size_t l : mine) {
     lane made;

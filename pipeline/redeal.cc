@@ -160,7 +160,7 @@ state redealt(const state& from, std::int64_t lanes) {
   put_lane_records(out, made);
 
   auto pending = from.held(pending_record);
-  std::ranges::sort(pending, {}, &origin::position);
+  std::ranges::sort(pending, {}, &origin::place);
   for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||

@@ -28,6 +28,11 @@ struct run_context {
   source_counters counters;
   ledger counts;
 
+  // Told by the lanes, to the stages behind them.
+  int rank = 0;
+  int world_size = 1;
+  std::vector<std::int64_t> lanes;  // of this rank
+
   // Told by the stages behind, before those in front are made.
   int batch_size = 1;       // images that share one block
   int batches_queued = 0;   // by prefetch stages

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/bytes.h"
@@ -19,6 +20,8 @@ struct origin {
   // function of (seed, epoch, position). Set where lanes are interleaved.
   std::int64_t position = 0;
 
+  // In the order of samples.
+  std::pair<std::int64_t, std::int64_t> place() const { return {epoch, position}; }
   bool operator==(const origin&) const = default;
 };
 

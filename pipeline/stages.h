@@ -341,49 +341,116 @@ class unbatched_stream final : public stream<T> {
   std::deque<T> held_;
 };
 
+// What a stage has counted in its epoch, as its state. What stages behind it hold when that is
+// saved comes again first, and must not be counted again: such items stand, in the order of
+// samples, at or before the last one counted. Another number of ranks counts on from what rank 0
+// had.
+class item_count {
+ public:
+  item_count(const run_context& run, std::string_view stage) : run_(run), stage_(stage) {}
+
+  std::int64_t value = 0;
+
+  // Whether items come again that were counted before the state was saved.
+  bool awaits_again() const { return again_ > 0; }
+  // False for those.
+  template <class T>
+  bool add(const T& item) {
+    if (again_ > 0) {
+      --again_;
+      return false;
+    }
+    ++value;
+    if constexpr (requires { item.where.position; }) last_ = item.where.place();
+    return true;
+  }
+  // Whether a stage behind held an end that this one had given; once.
+  bool takes_end_again() { return std::exchange(end_again_, false); }
+
+  void save(state& to) const {
+    to.put(name_of(run_.rank, run_.world_size),
+           {value, last_.first, last_.second, to.find(end_owed_record) != nullptr ? 1 : 0});
+  }
+  void restore(const state& from) {
+    const auto* mine = from.find(name_of(run_.rank, run_.world_size));
+    const auto* r = mine != nullptr ? mine : of_rank_0(from);
+    if (r == nullptr || r->size() != 4) {
+      throw failure(
+          error(errc::bad_state, "the saved state was saved without " + std::string(stage_)));
+    }
+    value = (*r)[0];
+    if (mine == nullptr) return;
+    last_ = {(*r)[1], (*r)[2]};
+    end_again_ = from.find(end_owed_record) != nullptr && (*r)[3] == 0;
+    again_ = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
+      return o.place() <= last_ && std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
+    });
+  }
+
+ private:
+  std::string name_of(int rank, int world_size) const {
+    return std::string(stage_) + " of rank " + std::to_string(rank) + " of " +
+           std::to_string(world_size);
+  }
+  const state::record* of_rank_0(const state& from) const {
+    const std::string begin = std::string(stage_) + " of rank 0 of ";
+    const auto it = from.records().lower_bound(begin);
+    return it != from.records().end() && it->first.starts_with(begin) ? &it->second : nullptr;
+  }
+
+  const run_context& run_;
+  std::string_view stage_;
+  std::pair<std::int64_t, std::int64_t> last_{-1, -1};  // place in the order
+  std::ptrdiff_t again_ = 0;
+  bool end_again_ = false;
+};
+
 template <class T>
 class epochs_of_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  epochs_of_stream(std::unique_ptr<stream<T>> items, std::int64_t length)
-      : passing<T>(std::move(items)), length_(length) {}
+  epochs_of_stream(const run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
+      : passing<T>(std::move(items)), given_(run, "epochs_of"), length_(length) {}
 
   awaitable<outcome> next() override {
-    if (given_ == length_) {
-      given_ = 0;
-      co_return std::optional<T>();
-    }
     for (bool ended = false;;) {
+      if (!given_.awaits_again()) {
+        if (given_.takes_end_again()) co_return std::optional<T>();
+        if (given_.value == length_) {
+          given_.value = 0;
+          co_return std::optional<T>();
+        }
+      }
       auto item = co_await this->items_->next();
-      if (item && *item) ++given_;
+      if (!item) co_return item;
+      if (*item) {
+        given_.add(**item);
+        co_return item;
+      }
       // The end of the data's own epoch is passed over; two in a row are the end of all.
-      if (!item || *item || std::exchange(ended, true)) co_return item;
+      if (std::exchange(ended, true)) co_return item;
     }
   }
   void save(state& to) const override {
     this->items_->save(to);
-    to.put("epochs_of", {given_});
+    given_.save(to);
   }
   void restore(const state& from) override {
     this->items_->restore(from);
-    const auto* r = from.find("epochs_of");
-    if (r == nullptr || r->size() != 1) {
-      throw failure(error(errc::bad_state, "the saved state was saved without epochs_of"));
-    }
-    given_ = r->front();
+    given_.restore(from);
   }
 
  private:
+  item_count given_;
   std::int64_t length_;
-  std::int64_t given_ = 0;
 };
 
 template <class T>
 class repeated_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  repeated_stream(std::unique_ptr<stream<T>> items, std::int64_t times)
-      : passing<T>(std::move(items)), times_(times) {}
+  repeated_stream(const run_context& run, std::unique_ptr<stream<T>> items, std::int64_t times)
+      : passing<T>(std::move(items)), ended_(run, "repeated"), times_(times) {}
 
   awaitable<outcome> next() override {
     for (;;) {
@@ -393,9 +460,10 @@ class repeated_stream final : public passing<T> {
         any_ = true;
         co_return item;
       }
+      if (ended_.takes_end_again()) co_return item;
       // Two ends in a row are the end of all.
-      if (++ended_ == times_ || !std::exchange(any_, false)) {
-        ended_ = 0;
+      if (++ended_.value == times_ || !std::exchange(any_, false)) {
+        ended_.value = 0;
         any_ = false;
         co_return item;
       }
@@ -403,22 +471,18 @@ class repeated_stream final : public passing<T> {
   }
   void save(state& to) const override {
     this->items_->save(to);
-    to.put("repeated", {ended_, any_ ? 1 : 0});
+    ended_.save(to);
   }
   void restore(const state& from) override {
     this->items_->restore(from);
-    const auto* r = from.find("repeated");
-    if (r == nullptr || r->size() != 2) {
-      throw failure(error(errc::bad_state, "the saved state was saved without repeated"));
-    }
-    ended_ = (*r)[0];
-    any_ = (*r)[1] != 0;
+    ended_.restore(from);
+    any_ = true;
   }
 
  private:
+  item_count ended_;  // of the data's epochs, in this one
   std::int64_t times_;
-  std::int64_t ended_ = 0;  // of the data's epochs, in this one
-  bool any_ = false;        // whether the data's current epoch has given anything
+  bool any_ = false;  // whether the data's current epoch has given anything
 };
 
 struct slice_bounds {
@@ -431,35 +495,35 @@ template <class T>
 class slice_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  slice_stream(std::unique_ptr<stream<T>> items, const slice_bounds& which)
-      : passing<T>(std::move(items)), which_(which) {}
+  slice_stream(const run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
+      : passing<T>(std::move(items)), at_(run, "slice"), which_(which) {}
 
   awaitable<outcome> next() override {
     for (;;) {
       auto item = co_await this->items_->next();
       if (!item) co_return item;
       if (!*item) {
-        at_ = 0;
+        at_.value = 0;
         co_return item;
       }
-      const std::int64_t i = at_++;
+      const std::int64_t i = at_.value;
+      if (!at_.add(**item)) co_return item;
       if (i >= which_.begin && i < which_.end && (i - which_.begin) % which_.step == 0)
         co_return item;
     }
   }
   void save(state& to) const override {
     this->items_->save(to);
-    to.put("slice", {at_});
+    at_.save(to);
   }
   void restore(const state& from) override {
     this->items_->restore(from);
-    const auto* r = from.find("slice");
-    at_ = r == nullptr || r->empty() ? 0 : r->front();
+    at_.restore(from);
   }
 
  private:
+  item_count at_;
   slice_bounds which_;
-  std::int64_t at_ = 0;
 };
 
 }  // namespace detail
@@ -508,9 +572,9 @@ struct epochs_of {
   template <class T>
   stage<T, T> for_items() const {
     return {"epochs_of",
-            [n = length](run_context& /*run*/,
+            [n = length](run_context& run,
                          std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
-              return std::make_unique<detail::epochs_of_stream<T>>(std::move(items), n);
+              return std::make_unique<detail::epochs_of_stream<T>>(run, std::move(items), n);
             }};
   }
 };
@@ -525,9 +589,9 @@ struct repeated {
   template <class T>
   stage<T, T> for_items() const {
     return {"repeated",
-            [n = times](run_context& /*run*/,
+            [n = times](run_context& run,
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
-              return std::make_unique<detail::repeated_stream<T>>(std::move(items), n);
+              return std::make_unique<detail::repeated_stream<T>>(run, std::move(items), n);
             }};
   }
 };
@@ -542,9 +606,9 @@ struct slice {
   template <class T>
   stage<T, T> for_items() const {
     return {"slice",
-            [w = which](run_context& /*run*/,
+            [w = which](run_context& run,
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
-              return std::make_unique<detail::slice_stream<T>>(std::move(items), w);
+              return std::make_unique<detail::slice_stream<T>>(run, std::move(items), w);
             }};
   }
 };

@@ -41,6 +41,7 @@ class Stages : public ::testing::Test {
 };
 
 const auto key_of = [](const auto& item) { return item.key; };
+const auto same = [](sample s) { return s; };
 
 TEST_F(Stages, MapInOrderOnTheIoThreadAndInThePool) {
   const auto renamed = [](sample s) {
@@ -153,6 +154,8 @@ TEST_F(Stages, EpochsOfAnyLengthGoOnWhereTheLastOneStopped) {
   EXPECT_EQ(got[41], "end");
   EXPECT_EQ((std::set<std::string>(got.begin(), got.end()).size()), all + 1);
   expect_resumable(interleaved(lanes()) | epochs_of(17), key_of);
+  // What a later stage holds is not counted twice.
+  expect_resumable(interleaved(lanes()) | epochs_of(17) | map(same, {.threads = 3}), key_of, 1);
 }
 
 TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
@@ -163,6 +166,7 @@ TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
   EXPECT_EQ(got[4 * all + 1], "end");
   EXPECT_EQ(got.back(), "end");
   expect_resumable(interleaved(lanes(3)) | repeated(2), key_of, 7);
+  expect_resumable(interleaved(lanes(4)) | repeated(2) | map(same, {.threads = 3}), key_of, 1);
 }
 
 // By the last digit: three buckets of different sizes, and one digit for which there is none.
@@ -238,6 +242,7 @@ TEST_F(Stages, Slices) {
   auto data = engine_.run(interleaved(lanes(1)) | slice(5, 20, 4));
   EXPECT_EQ(names_of(data, key_of).size(), 5U);
   expect_resumable(interleaved(lanes()) | slice(5, 40, 2), key_of);
+  expect_resumable(interleaved(lanes()) | slice(5, 40, 2) | map(same, {.threads = 3}), key_of, 1);
 }
 
 TEST_F(Stages, KeysAreLogged) {
