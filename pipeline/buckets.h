@@ -56,7 +56,7 @@ class bucketed_stream final : public stream<group_of<T>> {
     std::vector<origin> held;
     for (const group_of<T>& group : held_) append_origins(held, group);
     to.hold(pending_record, held);
-    if (ended_) to.put(end_owed_record, {1});
+    if (ended_) to.append(end_owed_record, state::record{1});
   }
   void restore(const state& from) override { items_->restore(from); }
 

@@ -215,7 +215,7 @@ class decode_stream final : public stream<image> {
     for (const auto& j : shared_->jobs) {
       if (j->has_sample) to.hold(pending_record, {&j->in.where, 1});
     }
-    if (shared_->epoch_held) to.put(end_owed_record, {1});
+    if (shared_->epoch_held) to.append(end_owed_record, state::record{1});
   }
   void restore(const state& from) override { samples_->restore(from); }
 

@@ -95,40 +95,57 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
   std::ranges::sort(by_place, {},
                     [&](std::size_t i) { return std::pair(where[i].shard, where[i].offset); });
   std::vector<sample> out(where.size());
+  std::size_t taken = 0;
+  lane_context again = lane.reading_again();
   std::unique_ptr<sample_reader> samples;
   std::int64_t shard = -1;
-  std::int64_t reached = 0;  // the offset of the last sample read
-  std::optional<sample> last;
+  std::int64_t reached = 0;           // the offset of the last sample read
+  std::optional<std::size_t> before;  // which of `out` was the last one read
   for (const std::size_t i : by_place) {
     const origin& wanted = where[i];
     if (wanted.shard < 0 || wanted.offset < 0 ||
         static_cast<std::size_t>(wanted.shard) >= lane.shards->size()) {
       co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
     }
-    if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
-      samples = lane.format->open(lane, {.shard = wanted.shard}, {.offset = wanted.offset});
-      shard = wanted.shard;
-      last.reset();
+    if (before && shard == wanted.shard && where[*before].offset == wanted.offset) {
+      out[i] = out[*before];  // held twice
+      out[i].where = wanted;
+      continue;
     }
-    while (!last || last->where.offset < wanted.offset) {
+    if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
+      samples = lane.format->open(again, {.shard = wanted.shard}, {.offset = wanted.offset});
+      shard = wanted.shard;
+    }
+    // What is not wanted keeps no read buffer while the next one is read.
+    std::optional<sample> found;
+    while (!found) {
       auto next = co_await samples->next();
+      if (!next && next.error().is_skippable() && !samples->is_broken()) continue;
       if (!next) co_return next.error();
       if (!*next) break;
-      last = std::move(**next);
-      reached = last->where.offset;
+      reached = (*next)->where.offset;
+      if (reached >= wanted.offset) found = std::move(**next);
     }
-    if (!last || last->where.offset != wanted.offset) {
+    if (!found || found->where.offset != wanted.offset) {
       co_return error(errc::bad_state, "the shard has no sample where the saved state says")
           .at((*lane.shards)[static_cast<std::size_t>(wanted.shard)])
           .offset(static_cast<std::uint64_t>(wanted.offset))
           .hint("the shard was replaced since the state was saved");
     }
-    auto staged = through_stages(lane, *last, stages);
+    auto staged = through_stages(lane, std::move(*found), stages);
     if (!staged) co_return staged.error();
+    taken += staged->payload_bytes();
+    if (taken > memory->limit()) {
+      co_return error(errc::no_memory,
+                      fmt::format("what was held when the state was saved does not fit into {}",
+                                  format_bytes(memory->limit())))
+          .hint("raise MILLRACE_MEMORY, or resume with more ranks");
+    }
     auto own = co_await compacted(memory, std::move(*staged));
     if (!own) co_return own.error();
     out[i] = std::move(*own);
     out[i].where = wanted;
+    before = i;
   }
   co_return out;
 }

@@ -52,6 +52,9 @@ class group_stream final : public stream<sample> {
         cursor_(lane.id("cursor")),
         id_(lane.id("group")),
         members_(std::move(members)) {}
+  ~group_stream() override { *lane_.held_by_groups -= counted_held_; }
+  group_stream(const group_stream&) = delete;
+  group_stream& operator=(const group_stream&) = delete;
 
   awaitable<outcome> next() override {
     for (;;) {
@@ -83,6 +86,7 @@ class group_stream final : public stream<sample> {
       }
       if (!building_ && is_left_out(*name, **member)) continue;
       carried_.emplace(std::move(**member), std::move(*name));
+      count_held();
       if (building_) co_return finished();
     }
   }
@@ -141,7 +145,8 @@ class group_stream final : public stream<sample> {
       drop();
       return twice;
     }
-    if (member.copied) lane_.held_by_group += member.data.size();
+    if (member.copied) held_bytes_ += member.data.size();
+    count_held();
     building_->fields.push_back({std::move(extension), std::move(member.data)});
     return std::nullopt;
   }
@@ -215,7 +220,17 @@ class group_stream final : public stream<sample> {
 
   void drop() {
     building_.reset();
-    lane_.held_by_group = 0;
+    held_bytes_ = 0;
+    count_held();
+  }
+
+  // Of the lane's memory for members: the sample being put together, and what begins the next one.
+  void count_held() {
+    const std::size_t carried =
+        carried_ && carried_->first.copied ? carried_->first.data.size() : 0;
+    const std::size_t now = held_bytes_ + carried;
+    if (now == counted_held_) return;
+    *lane_.held_by_groups += now - std::exchange(counted_held_, now);
   }
 
   lane_context& lane_;
@@ -225,6 +240,8 @@ class group_stream final : public stream<sample> {
   bool owes_end_ = false;
   std::optional<error> owed_error_;
   std::optional<sample> building_;
+  std::size_t held_bytes_ = 0;  // of its members that are copies
+  std::size_t counted_held_ = 0;
   std::int64_t draw_ = 0;
   std::int64_t number_ = 0;  // of the sample being put together, in its draw
   std::uint64_t left_out_before_ =

@@ -20,6 +20,7 @@ struct lane_record {
   std::int64_t epoch = 0;
   std::int64_t given = 0;
   bool ended = false;
+  std::int64_t failed = 0;  // samples and shards, in this epoch
 };
 std::vector<lane_record> lane_records(const state& from);
 void put_lane_records(state& to, const std::vector<lane_record>& lanes);
@@ -32,8 +33,11 @@ std::int64_t position_base(const state& from);
 
 // The name under which stages behind the lanes hold samples.
 inline constexpr const char* pending_record = "pending";
-// The record that such a stage writes when it also holds an end of epoch: the lanes have begun the
-// next one, and what they were given back belongs to the one before.
+// The record to which such a stage adds a value when it also holds an end of epoch: the lanes have
+// begun the next one, which the consumer has not.
 inline constexpr const char* end_owed_record = "end_owed";
+// The epoch that the consumer is in: the lanes' own, less the ends that later stages hold.
+inline constexpr const char* epoch_record = "lanes_epoch";
+std::int64_t consumers_epoch(const state& from);
 
 }  // namespace millrace

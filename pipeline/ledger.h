@@ -9,13 +9,20 @@
 
 namespace millrace {
 
-// Every sample ends in exactly one of: delivered, skipped (with the kind of its error), or dropped
-// (whole, but in a batch that the end of an epoch cut short). Written on the spine; a snapshot is a
-// copy.
+// Every sample ends in exactly one of: delivered, skipped (with the kind of its error), dropped
+// (whole, but in a batch that the end of an epoch cut short), or lost: with an index, what it says
+// of a lane's epoch beyond what came and what failed. Written on the spine; a snapshot is a copy.
 struct ledger {
   std::uint64_t delivered = 0;
   std::uint64_t dropped = 0;
+  std::uint64_t lost = 0;
   std::map<errc, std::uint64_t> skipped;
+  // The same for each epoch that is over, as on_error saw it: what came, and what was skipped.
+  struct epoch {
+    std::uint64_t passed = 0;
+    std::map<errc, std::uint64_t> skipped = {};
+  };
+  std::vector<epoch> epochs;
   std::uint64_t lost_bytes = 0;   // of damaged shards, passed over on the way to a valid header
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
@@ -28,7 +35,7 @@ struct ledger {
     for (const auto& [kind, count] : skipped) sum += count;
     return sum;
   }
-  // "delivered 4912, skipped 3 (bad_image 2, truncated 1), dropped 8".
+  // "delivered 4912, skipped 3 (bad_image 2, truncated 1), dropped 8, lost 40".
   std::string summary() const;
 };
 

@@ -70,6 +70,7 @@ std::optional<error> error_counter::on_failure(const error& why) {
   ++skipped_;
   ++in_a_row_;
   ++run_.counts.skipped[why.kind()];
+  ++epoch_.skipped[why.kind()];
   if (run_.counts.first_skipped.size() < ledger::max_listed) {
     run_.counts.first_skipped.push_back(why.message());
   }

@@ -51,6 +51,11 @@ class error_counter {
   void on_item() {
     in_a_row_ = 0;
     ++passed_;
+    ++epoch_.passed;
+  }
+  void on_end_of_epoch() {
+    if (epoch_.passed > 0 || !epoch_.skipped.empty()) run_.counts.epochs.push_back(epoch_);
+    epoch_ = {};
   }
   void save(state& to) const;
   void restore(const state& from);
@@ -64,6 +69,7 @@ class error_counter {
   std::uint64_t skipped_ = 0;
   std::uint64_t in_a_row_ = 0;
   std::uint64_t passed_ = 0;
+  ledger::epoch epoch_;                // since it began, or since the run did
   std::shared_ptr<const int> report_;  // its descriptor
 };
 
@@ -77,7 +83,11 @@ class on_error_stream final : public stream<T> {
     for (;;) {
       auto item = co_await items_->next();
       if (item) {
-        if (*item) counter_.on_item();
+        if (*item) {
+          counter_.on_item();
+        } else {
+          counter_.on_end_of_epoch();
+        }
         co_return item;
       }
       if (auto passed_on = counter_.on_failure(item.error())) co_return *passed_on;

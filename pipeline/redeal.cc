@@ -55,11 +55,28 @@ old_lanes lanes_in(const state& from) {
   if (!complete) {
     throw failure(incomplete(fmt::format("the state has {} of {} lanes", out.lanes.size(), count)));
   }
-  out.epoch = out.lanes.front().epoch;
+  out.epoch = consumers_epoch(from);
+  const auto& pending = from.held(pending_record);
   for (const lane_record& l : out.lanes) {
-    if (l.epoch != out.epoch) throw failure(incomplete("the lanes are in different epochs"));
+    // A lane that is ahead is through with this epoch, and begins the next one again: nobody may
+    // have been given any of it.
+    if (l.epoch <= out.epoch) continue;
+    const auto not_given = std::ranges::count_if(
+        pending, [&](const origin& o) { return o.lane == l.lane && o.epoch == l.epoch; });
+    if (l.given > not_given) {
+      throw failure(error(errc::bad_state,
+                          fmt::format("lane {} was in epoch {} while others were in epoch {}",
+                                      l.lane, l.epoch, out.epoch))
+                        .hint("other numbers of lanes go on from states of one epoch"));
+    }
   }
   return out;
+}
+
+// Without what is of a later epoch than this one.
+std::vector<origin> up_to(std::int64_t epoch, std::vector<origin> held) {
+  std::erase_if(held, [&](const origin& o) { return o.epoch > epoch; });
+  return held;
 }
 
 // How far a lane has come in `epoch`: to its end where it reads the next one already.
@@ -75,7 +92,7 @@ std::vector<origin> shuffled_in(const state& from, const old_lanes& old) {
     const auto& held = from.held(id_of(l.lane, "shuffle"));
     out.insert(out.end(), held.begin(), held.end());
   }
-  return out;
+  return up_to(old.epoch, std::move(out));
 }
 
 }  // namespace
@@ -91,6 +108,13 @@ state merged(std::span<const state> of_ranks) {
     for (const auto& [name, values] : s.records()) {
       if (name == lanes_record) {
         out.append(name, values);
+      } else if (name == epoch_record) {
+        // The ranks go on with the earliest; those that were ahead have nothing left of it.
+        const std::int64_t epoch = consumers_epoch(s);
+        const auto* other = out.find(name);
+        out.put(name, {other == nullptr ? epoch : std::min(epoch, other->front())});
+      } else if (name == end_owed_record) {
+        continue;
       } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {
         // Skipped by any rank; in a row, by the one with most; seen by any.
         out.put(name, {(*other)[0] + values[0], std::max((*other)[1], values[1]),
@@ -131,10 +155,12 @@ state redealt(const state& from, std::int64_t lanes) {
   const std::int64_t before = position_base(from);
   for (const lane_record& l : old.lanes) {
     level.push_back(cursor_of(from, l.lane, old.epoch));
+    if (l.epoch != old.epoch) continue;
     base = std::max(base, before + l.given * std::ssize(old.lanes) + l.lane);
   }
   const bool begun =
-      std::ranges::any_of(old.lanes, [](const auto& l) { return l.given > 0; }) ||
+      std::ranges::any_of(old.lanes,
+                          [&](const auto& l) { return l.given > 0 && l.epoch == old.epoch; }) ||
       std::ranges::any_of(level, [](const auto& c) { return c.draw + c.offset > 0; });
   // Draws with replacement go on behind those that any lane has made.
   lane_cursor from_here;
@@ -158,13 +184,14 @@ state redealt(const state& from, std::int64_t lanes) {
     }
   }
   put_lane_records(out, made);
+  out.put(epoch_record, {old.epoch});
 
-  auto pending = from.held(pending_record);
+  auto pending = up_to(old.epoch, from.held(pending_record));
   std::ranges::sort(pending, {}, &origin::place);
   for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
-                          name == tail_record;
+                          name == tail_record || name == end_owed_record;
     if (!of_lanes) out.put(name, values);
   }
   return out;

@@ -23,6 +23,7 @@ struct run_context {
   scope& tasks;
   const source_registry& sources;
   source_options source;
+  source_options source_again;  // for samples that are read again: a little at a time
   host_allocator& allocator;
   memory_plan memory;
   source_counters counters;
@@ -75,6 +76,7 @@ struct lane_context {
   std::shared_ptr<const shard_index> index = {};  // null: none
   std::shared_ptr<memory_share> reads = {};       // read buffers
   std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
+  std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
   // Set by the stages behind it.
   std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
   std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
@@ -86,14 +88,22 @@ struct lane_context {
   std::vector<part> parts = {};
   // What the sample stages of this lane do, in order: also to samples that are read again.
   std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages = {};
-  // Of `members`, what the sample being put together holds: more cannot be waited for.
-  std::size_t held_by_group = 0;
+  // Of `members`, what samples being put together hold: more cannot be waited for.
+  std::shared_ptr<std::size_t> held_by_groups = std::make_shared<std::size_t>(0);
 
   std::string id(std::string_view stage) const {
     return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
   }
   source_context source() const {
-    return {run.threads, run.io, run.tasks, reads, run.source, run.counters};
+    const source_options& options = reads == again ? run.source_again : run.source;
+    return {run.threads, run.io, run.tasks, reads, options, run.counters};
+  }
+  // The same lane with read buffers of its own, to read samples again beside the shard that is
+  // open: neither waits for buffers that the other holds.
+  lane_context reading_again() const {
+    lane_context out = *this;
+    out.reads = again;
+    return out;
   }
 };
 

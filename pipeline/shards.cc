@@ -263,7 +263,8 @@ void put_tail(state& to, const epoch_tail& tail) {
 
 namespace {
 
-constexpr std::size_t least_member_memory = 4_MiB;
+// With the 512 KiB to read again with, and two read buffers, 8 MiB for a lane.
+constexpr std::size_t least_member_memory = 3584_KiB;
 constexpr std::size_t most_member_memory = 16_MiB;
 
 // Where the next shard begins; the stages behind write over it where they stand in the middle of
@@ -302,6 +303,9 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
                                 read_block_allocator::instance());
   lane.members =
       run.memory.share(name + "members", has_shards ? least_member_memory : 0, most_member_memory);
+  const source_memory need_again = memory_for(run.source_again, urls->front());
+  lane.again = run.memory.share(name + "read again", has_shards ? need_again.least : 0,
+                                need_again.most, read_block_allocator::instance());
   lane.shards = std::move(urls);
   lane.index = o.index;
   if (!has_shards) return;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -154,7 +155,7 @@ class map_stream final : public stream<Out> {
   void save(state& to) const override {
     items_->save(to);
     for (const auto& j : shared_->jobs) to.hold(pending_record, j->origins);
-    if (shared_->epoch_held) to.put(end_owed_record, {1});
+    if (shared_->epoch_held) to.append(end_owed_record, state::record{1});
   }
   void restore(const state& from) override { items_->restore(from); }
 
@@ -343,8 +344,8 @@ class unbatched_stream final : public stream<T> {
 
 // What a stage has counted in its epoch, as its state. What stages behind it hold when that is
 // saved comes again first, and must not be counted again: such items stand, in the order of
-// samples, at or before the last one counted. Another number of ranks counts on from what rank 0
-// had.
+// samples, at or before the last one counted. Other numbers of ranks take their part of what all
+// had counted.
 class item_count {
  public:
   item_count(const run_context& run, std::string_view stage) : run_(run), stage_(stage) {}
@@ -368,34 +369,44 @@ class item_count {
   bool takes_end_again() { return std::exchange(end_again_, false); }
 
   void save(state& to) const {
-    to.put(name_of(run_.rank, run_.world_size),
-           {value, last_.first, last_.second, to.find(end_owed_record) != nullptr ? 1 : 0});
+    to.put(name_of(run_.rank, run_.world_size), {value, last_.first, last_.second, ends_held(to)});
   }
   void restore(const state& from) {
     const auto* mine = from.find(name_of(run_.rank, run_.world_size));
-    const auto* r = mine != nullptr ? mine : of_rank_0(from);
+    int ranks = run_.world_size;
+    const auto* r = mine != nullptr ? mine : of_rank_0(from, ranks);
     if (r == nullptr || r->size() != 4) {
       throw failure(
           error(errc::bad_state, "the saved state was saved without " + std::string(stage_)));
     }
     value = (*r)[0];
-    if (mine == nullptr) return;
+    if (mine == nullptr) {
+      value = value * ranks / run_.world_size;
+      return;
+    }
     last_ = {(*r)[1], (*r)[2]};
-    end_again_ = from.find(end_owed_record) != nullptr && (*r)[3] == 0;
+    end_again_ = ends_held(from) > (*r)[3];
     again_ = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
       return o.place() <= last_ && std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
     });
   }
 
  private:
+  static std::int64_t ends_held(const state& in) {
+    const auto* r = in.find(end_owed_record);
+    return r == nullptr ? 0 : std::ssize(*r);
+  }
   std::string name_of(int rank, int world_size) const {
     return std::string(stage_) + " of rank " + std::to_string(rank) + " of " +
            std::to_string(world_size);
   }
-  const state::record* of_rank_0(const state& from) const {
+  const state::record* of_rank_0(const state& from, int& ranks) const {
     const std::string begin = std::string(stage_) + " of rank 0 of ";
     const auto it = from.records().lower_bound(begin);
-    return it != from.records().end() && it->first.starts_with(begin) ? &it->second : nullptr;
+    if (it == from.records().end() || !it->first.starts_with(begin)) return nullptr;
+    const char* number = it->first.data() + begin.size();
+    std::from_chars(number, it->first.data() + it->first.size(), ranks);
+    return &it->second;
   }
 
   const run_context& run_;
@@ -416,7 +427,7 @@ class epochs_of_stream final : public passing<T> {
     for (bool ended = false;;) {
       if (!given_.awaits_again()) {
         if (given_.takes_end_again()) co_return std::optional<T>();
-        if (given_.value == length_) {
+        if (given_.value >= length_) {
           given_.value = 0;
           co_return std::optional<T>();
         }

@@ -62,6 +62,18 @@ struct shard_reader::impl {
   std::unique_ptr<byte_source> source;
   bytes piece;                       // what the parser is being fed
   std::span<const std::byte> input;  // the rest of `piece`
+  std::uint64_t piece_number = 0;
+  // The piece that members of the current sample are slices of: of one alone, so that a sample
+  // being put together never holds all the buffers that there are.
+  std::optional<std::uint64_t> sliced;
+
+  // The whole of `data` as a slice of the piece, where it may be one.
+  bool slice_into(tar_member& into, std::span<const std::byte> data) {
+    if (sliced.value_or(piece_number) != piece_number) return false;
+    sliced = piece_number;
+    into.data = piece.slice(static_cast<std::size_t>(data.data() - piece.data()), data.size());
+    return true;
+  }
 };
 
 // How the shard is compressed, by its first bytes, which are `piece` where `source` is left open.
@@ -106,6 +118,9 @@ awaitable<result<void>> shard_reader::impl::open() {
 
 // False at the end of the source.
 awaitable<result<bool>> shard_reader::impl::refill() {
+  piece = bytes();  // all of it is taken, and its buffer may be the one to read into
+  input = {};
+  ++piece_number;
   auto more = co_await source->read();
   if (!more) co_return described(more.error());
   piece = std::move(*more);
@@ -115,7 +130,7 @@ awaitable<result<bool>> shard_reader::impl::refill() {
 
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
   const auto size = static_cast<std::size_t>(parser.current().size);
-  if (lane.held_by_group + size > lane.members->limit()) {
+  if (*lane.held_by_groups + size > lane.members->limit()) {
     co_return described(
         error(errc::too_large, fmt::format("a sample of more than {}, which is what the budget "
                                            "leaves for one lane's samples",
@@ -132,10 +147,10 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
 // nothing to wait for.
 bool shard_reader::impl::slice(tar_member& into) {
   const std::uint64_t size = parser.current().size;
-  if (size == 0 || input.size() < size) return false;
+  if (size == 0 || input.size() < size || sliced.value_or(piece_number) != piece_number)
+    return false;
   if (!parser.step(input)) return false;
-  const auto data = parser.data();
-  into.data = piece.slice(static_cast<std::size_t>(data.data() - piece.data()), data.size());
+  slice_into(into, parser.data());
   return parser.step(input).value() == tar_parser::event::member_end;
 }
 
@@ -155,10 +170,7 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
       continue;
     }
     const auto data = parser.data();
-    if (!copy && data.size() == parser.current().size) {
-      into.data = piece.slice(static_cast<std::size_t>(data.data() - piece.data()), data.size());
-      continue;
-    }
+    if (!copy && data.size() == parser.current().size && slice_into(into, data)) continue;
     if (!copy) {
       auto acquired = co_await straddling_buffer();
       if (!acquired) co_return acquired.error();
@@ -231,6 +243,7 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
       skipping = false;
     }
     key = split->key;
+    sliced.reset();
   }
   return skipping ? turn::pass : turn::give;
 }

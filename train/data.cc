@@ -1,5 +1,7 @@
 #include "train/data.h"
 
+#include <limits>
+
 #include "pipeline/batch.h"
 #include "pipeline/decode.h"
 #include "pipeline/group.h"
@@ -8,20 +10,24 @@
 #include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
+#include "pipeline/stages.h"
 #include "pipeline/untar.h"
 
 namespace millrace {
 
 plan<host_batch> training_plan(const train_options& o, const job_place& place) {
+  const std::int64_t length = epoch_length(o, place.world_size);
+  const bool passes = length == 0;  // an epoch is one pass over the data
   const bool resample = o.mode == train_epochs::resample;
+  constexpr std::int64_t endless = std::numeric_limits<std::int32_t>::max();
   const shard_list_options list{.seed = o.seed,
                                 .rank = place.rank,
                                 .world_size = place.world_size,
                                 .lanes = o.lanes,
-                                .mode = resample    ? epoch_mode::resample
-                                        : o.lengths ? epoch_mode::equal
-                                                    : epoch_mode::exact,
-                                .epochs = o.epochs,
+                                .mode = resample              ? epoch_mode::resample
+                                        : o.lengths && passes ? epoch_mode::equal
+                                                              : epoch_mode::exact,
+                                .epochs = passes ? o.epochs : endless,
                                 .index = o.lengths};
   const bool raw = !o.raw.empty();
   auto samples = raw ? raw_samples(class_folders(o.raw), list)
@@ -32,8 +38,9 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                               .seed = o.seed,
                               .crop = {.least_area = o.min_crop},
                               .label = o.label};
-  return samples | decode_jpeg(decode) | on_error(o.bad_samples) |
-         batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
+  auto images = samples | decode_jpeg(decode) | on_error(o.bad_samples);
+  if (!passes) images = images | epochs_of(length * o.batch_size);
+  return images | batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
 }
 
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {

@@ -50,12 +50,17 @@ void add_samples(CLI::App& app, train_options& o) {
       ->capture_default_str();
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
                                                   {"equal", train_epochs::equal}};
-  app.add_option("--mode", o.mode, "epochs: equal, or resample (needs --epoch-batches)")
+  app.add_option("--mode", o.mode,
+                 "how shards are drawn: equal (each sample once a pass), or resample (with "
+                 "replacement; needs the length of an epoch)")
       ->transform(CLI::CheckedTransformer(modes));
-  app.add_option("--epoch-batches", o.epoch_batches,
-                 "batches per rank and epoch: with resample its length, with equal what schedules "
-                 "go by in the first epoch")
-      ->check(CLI::NonNegativeNumber);
+  auto* batches = app.add_option("--epoch-batches", o.epoch_batches,
+                                 "length of an epoch in batches of each rank, instead of one pass: "
+                                 "the next one goes on where it stopped")
+                      ->check(CLI::PositiveNumber);
+  app.add_option("--epoch-samples", o.epoch_samples, "the same in samples, over all ranks")
+      ->check(CLI::PositiveNumber)
+      ->excludes(batches);
   app.add_option("--epochs", o.epochs, "epochs to train")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -149,9 +154,9 @@ void add_run(CLI::App& app, train_options& o) {
 }
 
 void check(const train_options& o) {
-  if (o.mode == train_epochs::resample && o.epoch_batches == 0) {
+  if (o.mode == train_epochs::resample && o.epoch_batches + o.epoch_samples == 0) {
     throw failure(error(errc::usage, "--mode resample has endless epochs")
-                      .hint("say how long one is: --epoch-batches N"));
+                      .hint("say how long one is: --epoch-batches N or --epoch-samples N"));
   }
   if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
     throw failure(error(errc::usage, "none of --shards, --index and --raw"));
@@ -165,6 +170,17 @@ void check(const train_options& o) {
 }
 
 }  // namespace
+
+std::int64_t epoch_length(const train_options& o, int world_size) {
+  if (o.epoch_samples == 0) return o.epoch_batches;
+  const std::int64_t of_all = static_cast<std::int64_t>(world_size) * o.batch_size;
+  if (o.epoch_samples >= of_all) return o.epoch_samples / of_all;
+  throw failure(
+      error(errc::usage, fmt::format("--epoch-samples {} are less than one batch of {} on "
+                                     "each of {} ranks",
+                                     o.epoch_samples, o.batch_size, world_size))
+          .hint(fmt::format("take {} at least", of_all)));
+}
 
 parsed_options parse_train_options(int argc, char** argv) {
   parsed_options parsed;

@@ -27,7 +27,7 @@ struct optimizer_options {
 
 // How batches of all ranks are made equal in number.
 enum class train_epochs {
-  resample,  // shards drawn with replacement; an epoch is a number of batches
+  resample,  // shards drawn with replacement
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
 };
 
@@ -50,7 +50,10 @@ struct train_options {
   int lanes = 0;
   std::uint64_t seed = 0;
   train_epochs mode = train_epochs::equal;
-  std::int64_t epoch_batches = 0;  // per rank; for resample, and for schedules
+  // An epoch's length, where it is not one pass over the data: the next epoch goes on where the
+  // last one stopped. 0: not given; one of the two.
+  std::int64_t epoch_batches = 0;  // per rank
+  std::int64_t epoch_samples = 0;  // over all ranks
   std::int64_t epochs = 90;
   std::int64_t max_steps = 0;  // stop after so many; 0: by epochs alone
   error_policy bad_samples;
@@ -73,6 +76,9 @@ struct train_options {
   double log_every_s = 10;
   std::string record_batches;  // writes every batch there, for comparisons with other programs
 };
+
+// Batches per rank of an epoch of given length; 0: an epoch is one pass over the data.
+std::int64_t epoch_length(const train_options& o, int world_size);
 
 // Parses the command line. Exits by throwing `failure` (usage), or returns the code to end with for
 // --help and --version.

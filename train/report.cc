@@ -88,7 +88,7 @@ void reporter::clear_progress() {
 
 void reporter::note(const std::string& json_line, const std::string& text) {
   clear_progress();
-  fmt::print(stderr, "{}\n", text);
+  if (!text.empty()) fmt::print(stderr, "{}\n", text);
   if (metrics_.is_open() && !json_line.empty()) metrics_ << json_line << '\n' << std::flush;
 }
 

@@ -95,6 +95,7 @@ class trainer {
   void drop_rest(std::optional<host_batch> batch);
   void train_step(host_batch b);
   void end_of_epoch();
+  void report_epoch();
   void validate();
   void record(const host_batch& b) const;
   bool checkpoint_is_due() const;
@@ -121,6 +122,7 @@ class trainer {
   std::int64_t batch_in_epoch_ = 0;
   std::int64_t epoch_batches_ = 0;
   std::int64_t samples_ = 0;
+  std::size_t epochs_reported_ = 0;
   bool stopped_ = false;
   bool epoch_is_over_ = false;
   double waited_ = 0;  // for the batch in hand
@@ -225,7 +227,8 @@ std::optional<host_batch> trainer::next_batch() {
 }
 
 double trainer::fraction_of_epoch() const {
-  const std::int64_t length = options_.epoch_batches > 0 ? options_.epoch_batches : epoch_batches_;
+  const std::int64_t given = epoch_length(options_, place_.world_size);
+  const std::int64_t length = given > 0 ? given : epoch_batches_;
   const double within =
       length > 0 ? static_cast<double>(batch_in_epoch_) / static_cast<double>(length) : 0;
   return static_cast<double>(epoch_) + std::min(within, 1.0);
@@ -313,7 +316,6 @@ bool trainer::agreed(process_group::agreement begun) {
 // Steps through one epoch. While a step runs, the ranks agree on whether all of them have another
 // batch and none is asked to stop, so that they all take the same number of steps.
 void trainer::train_epoch() {
-  const bool resample = options_.mode == train_epochs::resample;
   model_->train();
   auto batch = next_batch();
   bool go_on = agreed(begin_agreement(batch.has_value())) && !stopped_;
@@ -321,10 +323,9 @@ void trainer::train_epoch() {
   while (go_on) {
     // The position behind the batch in hand, taken before the next one is asked for.
     const state behind = data_->save();
-    const bool last_of_epoch = resample && batch_in_epoch_ + 1 >= options_.epoch_batches;
     const bool last_of_run = options_.max_steps > 0 && step_ + 1 >= options_.max_steps;
     std::optional<host_batch> next;
-    if (!last_of_epoch && !last_of_run) next = next_batch();
+    if (!last_of_run) next = next_batch();
     auto begun = begin_agreement(next.has_value());
     train_step(std::move(*batch));
     go_on = agreed(std::move(begun)) && !stopped_;
@@ -332,7 +333,7 @@ void trainer::train_epoch() {
     if (!epoch_is_over_ && checkpoint_is_due()) save(behind);
     batch = std::move(next);
   }
-  if (epoch_is_over_ && !resample) drop_rest(std::move(batch));
+  if (epoch_is_over_) drop_rest(std::move(batch));
 }
 
 // Another rank came to the end of its epoch first: what is left here is dropped, and counted.
@@ -351,7 +352,23 @@ void trainer::end_of_epoch() {
   ++epoch_;
   const state data = data_->save();
   if (!options_.checkpoint_dir.empty()) save(data);
+  report_epoch();
   if (!options_.val_shards.empty()) validate();
+}
+
+// What came and what was skipped in the epoch that is over.
+void trainer::report_epoch() {
+  const ledger counts = data_->counts();
+  if (epochs_reported_ >= counts.epochs.size()) return;
+  const ledger::epoch& over = counts.epochs[epochs_reported_++];
+  auto skipped = nlohmann::json::object();
+  for (const auto& [kind, count] : over.skipped) skipped[std::string(kind_name(kind))] = count;
+  report_->note(nlohmann::json{{"end_of_epoch", epoch_ - 1},
+                               {"step", step_},
+                               {"decoded", over.passed},
+                               {"skipped", skipped}}
+                    .dump(),
+                "");
 }
 
 void trainer::validate() {
@@ -419,6 +436,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                      {"delivered", counts.delivered},
                      {"skipped", counts.skipped_in_all()},
                      {"dropped", counts.dropped},
+                     {"lost", counts.lost},
                      {"bytes_read", stats.bytes_read},
                      {"retries", stats.retries}}
           .dump(),

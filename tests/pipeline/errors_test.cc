@@ -59,6 +59,51 @@ TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   EXPECT_THROW(eng.run(many() | on_error(nowhere)), failure);
 }
 
+// Each sample of the index is delivered, skipped or lost, in every epoch, also where the run was
+// broken off in between.
+TEST_F(Errors, WithAnIndexTheLedgerAddsUpToIt) {
+  engine eng(with_memory_store(store_));
+  const shard_index index = testing::index_of(eng, urls());
+  std::string cut = text_shard(2000, 50, 3000);
+  cut.resize(cut.size() * 3 / 5);
+  store_->put("t2", cut);
+  std::string damaged = text_shard(4000, 60, 3000);
+  damaged.replace(damaged.size() / 2 / 512 * 512, 4096, std::string(4096, 'x'));
+  store_->put("t4", damaged);
+  for (const bool whole_shards : {true, false}) {
+    for (const bool resync : {false, true}) {
+      const auto plan =
+          interleaved(
+              indexed_shards(index, {.seed = 1,
+                                     .lanes = 2,
+                                     .mode = whole_shards ? epoch_mode::exact : epoch_mode::equal,
+                                     .epochs = 2}) |
+              untar({.resync = resync}) | group_by_key() | shuffle({.samples = 20})) |
+          on_error(skip_errors());
+      const auto in_all = [](const ledger& l) { return l.delivered + l.skipped_in_all() + l.lost; };
+      const std::int64_t samples = index.samples();
+      const auto expected = static_cast<std::uint64_t>(whole_shards ? samples : samples / 2 * 2);
+      auto data = eng.run(plan);
+      for (std::uint64_t epoch = 1; epoch <= 2; ++epoch) {
+        const auto came = keys_of_epoch(data).size();
+        const ledger counts = data.counts();
+        EXPECT_EQ(in_all(counts), epoch * expected) << counts.summary();
+        EXPECT_GT(counts.lost, 0U);
+        ASSERT_EQ(counts.epochs.size(), epoch);
+        EXPECT_EQ(counts.epochs.back().passed, came);
+      }
+      for (const int stop : {1, 40, 100, 200, 230}) {
+        auto first = eng.run(plan);
+        for (int i = 0; i < stop; ++i) first.next();
+        auto second = eng.run(plan);
+        second.restore(state::from_json(first.save().to_json()).value());
+        keys_of_epoch(second);
+        EXPECT_EQ(in_all(first.counts()) + in_all(second.counts()), expected) << stop;
+      }
+    }
+  }
+}
+
 // Behind damage the rest of a shard is read, and no half sample comes out.
 TEST_F(Errors, ResyncGoesOnBehindDamage) {
   std::string damaged = text_shard(0, 30, 700);

@@ -126,6 +126,26 @@ TEST_F(Loader, AStateOfAThousandSamplesHeldIsAFewKilobytes) {
   EXPECT_LT(saved.to_json().size(), 6'000U);
 }
 
+// Members that each fill a read buffer, in samples of more members than a lane has buffers.
+TEST_F(Loader, ASampleOfMoreMembersThanBuffersIsNoDeadlock) {
+  constexpr std::size_t piece = 64_KiB;
+  for (const std::size_t size : {piece - 512, piece, 3 * piece - 512}) {
+    tar_builder t;
+    for (int s = 0; s < 6; ++s) {
+      for (int m = 0; m < 7; ++m) t.file(fmt::format("{}.m{}", s, m), std::string(size, 'x'));
+    }
+    testing::temporary_folder folder;
+    const auto path = folder.write("a.tar", t.end().str());
+    engine eng(with_memory_store(store_, 1, 32_MiB));
+    auto plan = shards({path}, {.lanes = 1}) | untar() | group_by_key() | shuffle({.samples = 4});
+    auto data = eng.run(plan);
+    EXPECT_EQ(data.next()->payload_bytes(), 7 * size);
+    auto again = eng.run(plan);
+    again.restore(data.save());
+    EXPECT_EQ(keys_of_epoch(again).size(), 5U);
+  }
+}
+
 TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
   engine eng(with_memory_store(store_));
   auto first = eng.run(text_plan());

@@ -238,6 +238,57 @@ TEST(Collated, StacksTensorsOfOneShapeAndNamesThoseThatDiffer) {
   EXPECT_EQ(collated({}).value().size(), 0U);
 }
 
+// The class of docs/stages.md.
+struct pair_of_samples {
+  std::int64_t number = 0;
+  std::vector<sample> items;
+};
+
+class pairs final : public stream<pair_of_samples> {
+ public:
+  explicit pairs(std::unique_ptr<stream<sample>> samples) : samples_(std::move(samples)) {}
+
+  awaitable<outcome> next() override {
+    while (held_.size() < 2) {
+      auto one = co_await samples_->next();
+      if (!one) co_return one.error();
+      if (!*one) {
+        held_.clear();
+        co_return std::optional<pair_of_samples>();
+      }
+      held_.push_back(std::move(**one));
+    }
+    co_return pair_of_samples{number_++, std::exchange(held_, {})};
+  }
+  void save(state& to) const override {
+    samples_->save(to);
+    for (const sample& s : held_) to.hold(pending_record, {&s.where, 1});
+    to.put("pairs", {number_});
+  }
+  void restore(const state& from) override {
+    samples_->restore(from);
+    if (const auto* r = from.find("pairs")) number_ = r->front();
+  }
+
+ private:
+  std::unique_ptr<stream<sample>> samples_;
+  std::vector<sample> held_;
+  std::int64_t number_ = 0;
+};
+
+TEST_F(Stages, AClassOfOnesOwn) {
+  const stage<sample, pair_of_samples> in_pairs{
+      "pairs",
+      [](run_context& /*run*/,
+         std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<pair_of_samples>> {
+        return std::make_unique<pairs>(std::move(samples));
+      }};
+  const auto name = [](const pair_of_samples& p) {
+    return fmt::format("{}: {} {}", p.number, p.items[0].key, p.items[1].key);
+  };
+  expect_resumable(lanes() | shuffle({.samples = 9}) | in_pairs, name, 1);
+}
+
 TEST_F(Stages, Slices) {
   auto data = engine_.run(interleaved(lanes(1)) | slice(5, 20, 4));
   EXPECT_EQ(names_of(data, key_of).size(), 5U);

@@ -96,6 +96,21 @@ class Determinism(TrainTest):
         epochs = [l["epoch"] for l in notes(metrics, "batch")]
         self.assertEqual(epochs, [0] * 5 + [1] * 5)
 
+    def test_an_epoch_of_given_length_goes_on_where_the_last_one_stopped(self):
+        whole = self.train("w", "--epochs", 1, model=TRIVIAL)
+        length = len(notes(whole, "batch"))
+        self.assertGreater(length, 5)
+        for how in (["--epoch-batches", 3], ["--epoch-samples", 3 * 16 + 5]):
+            parts = self.train("p" + how[0], *how, "--epochs", 2, model=TRIVIAL)
+            self.assertEqual([l["epoch"] for l in notes(parts, "batch")], [0] * 3 + [1] * 3)
+            # The second epoch does not begin the data anew.
+            self.assertEqual([l["loss"] for l in notes(parts, "batch")],
+                             [l["loss"] for l in notes(whole, "batch")][:6])
+        done = run("millrace-train", "--shards", self.shards, "--epoch-samples", 7, "--batch-size", 8,
+                   *TRIVIAL)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("take 8 at least", done.stderr)
+
 
 class Resuming(TrainTest):
     def test_killed_in_mid_epoch_it_goes_on_with_the_same_losses(self):
