@@ -304,8 +304,8 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   lane.members =
       run.memory.share(name + "members", has_shards ? least_member_memory : 0, most_member_memory);
   const source_memory need_again = memory_for(run.source_again, urls->front());
-  lane.again = run.memory.share(name + "read again", has_shards ? need_again.least : 0,
-                                need_again.most, read_block_allocator::instance());
+  lane.again = run.memory.share(name + "read again", need_again.least, need_again.most,
+                                read_block_allocator::instance());
   lane.shards = std::move(urls);
   lane.index = o.index;
   if (!has_shards) return;
