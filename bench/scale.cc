@@ -7,12 +7,14 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "bench/measure.h"
 #include "io/memory_source.h"
 #include "io/shard_spec.h"
 #include "millrace/millrace.h"
 #include "pipeline/tar_writer.h"
-#include "tests/support/temporary_folder.h"
 
 namespace {
 
@@ -22,7 +24,7 @@ using namespace millrace;
 class same_everywhere {
  public:
   explicit same_everywhere(int samples) {
-    const std::string path = folder_ / "a.tar";
+    const std::string path = fmt::format("/dev/shm/millrace-scale-bench-{}.tar", samples);
     tar_writer out(path);
     for (int i = 0; i < samples; ++i) {
       out.add(fmt::format("{:06}.txt", i), "text");
@@ -31,6 +33,7 @@ class same_everywhere {
     out.close();
     std::ifstream in(path, std::ios::binary);
     store_->put("a", {std::istreambuf_iterator<char>(in), {}});
+    std::filesystem::remove(path);
   }
   engine_options options() const {
     engine_options how{.cpu_threads = 1, .memory_bytes = 1_GiB};
@@ -45,7 +48,6 @@ class same_everywhere {
   }
 
  private:
-  testing::temporary_folder folder_;
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(2_MiB);
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "pipeline/batch.h"
+#include "pipeline/counting.h"
 #include "pipeline/decode.h"
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
@@ -10,7 +11,6 @@
 #include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
-#include "pipeline/stages.h"
 #include "pipeline/untar.h"
 
 namespace millrace {

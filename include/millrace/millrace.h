@@ -6,6 +6,7 @@
 #include "pipeline/batch.h"
 #include "pipeline/buckets.h"
 #include "pipeline/collate.h"
+#include "pipeline/counting.h"
 #include "pipeline/decode.h"
 #include "pipeline/engine.h"
 #include "pipeline/fields.h"
