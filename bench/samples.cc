@@ -65,8 +65,9 @@ std::string archive_of(std::size_t sample_bytes, std::size_t bytes) {
   std::string whole;
   whole.reserve(size);
   constexpr std::size_t page = 2_MiB;
-  const auto from = round_up(reinterpret_cast<std::uintptr_t>(whole.data()), page);
-  if (size > page) madvise(reinterpret_cast<void*>(from), size - page, MADV_HUGEPAGE);
+  const auto address = reinterpret_cast<std::uintptr_t>(whole.data());
+  char* const from = whole.data() + (round_up(address, page) - address);
+  if (size > page) madvise(from, size - page, MADV_HUGEPAGE);
   whole.resize(size);
   std::ifstream(path, std::ios::binary).read(whole.data(), static_cast<std::streamsize>(size));
   std::filesystem::remove(path);

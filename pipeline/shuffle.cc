@@ -132,6 +132,7 @@ class shuffle_stream final : public stream<sample> {
   awaitable<std::optional<error>> fetch_what_counts() {
     if (is_size_unknown_) {
       std::vector<slot*> all;
+      all.reserve(held_.size());
       for (const auto& s : held_) all.push_back(s.get());
       if (auto failed = co_await fetch(std::move(all))) co_return failed;
       is_size_unknown_ = false;
@@ -148,6 +149,7 @@ class shuffle_stream final : public stream<sample> {
 
   awaitable<std::optional<error>> fetch(std::vector<slot*> wanted) {
     std::vector<origin> places;
+    places.reserve(wanted.size());
     for (const slot* s : wanted) places.push_back(s->where);
     auto fetched = co_await fetch_samples(lane_, memory_, std::move(places), stages_before_);
     if (!fetched) co_return fetched.error();

@@ -139,7 +139,7 @@ class map_stream final : public stream<Out> {
         co_await s.changed.wait();
         continue;
       }
-      const auto j = *ready;
+      const auto j = std::move(*ready);
       s.jobs.erase(ready);
       if (j->ends_epoch) s.epoch_held = false;
       s.changed.notify_all();

@@ -66,6 +66,7 @@ TEST_P(Elastic, EachRemainingSampleComesOnce) {
       } else {
         const auto keys = [](const std::vector<place>& all) {
           std::vector<std::string> out;
+          out.reserve(all.size());
           for (const auto& [position, key] : all) out.push_back(key);
           std::ranges::sort(out);
           return out;

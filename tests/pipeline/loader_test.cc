@@ -436,8 +436,8 @@ TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
   for (const auto& b : data) {
     for (std::size_t i = 0; i < b.size(); ++i) {
       labels.push_back(b.labels[i]);
-      images.insert(
-          std::string(reinterpret_cast<const char*>(b.data()) + i * 32 * 32 * 3, 32 * 32 * 3));
+      constexpr std::size_t bytes = 32UL * 32 * 3;
+      images.insert(std::string(reinterpret_cast<const char*>(b.data()) + i * bytes, bytes));
     }
   }
   std::vector<std::int64_t> expected;

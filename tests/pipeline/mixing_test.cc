@@ -34,8 +34,8 @@ class Mix : public ::testing::Test {
     return "memory:" + source + std::to_string(i);
   }
   static bool is_of_b(const std::string& key) { return key >= "s010000"; }
-  lane_plan<sample> a(shard_list_options o = {}) const { return part(a_, o); }
-  lane_plan<sample> b(shard_list_options o = {}) const { return part(b_, o); }
+  lane_plan<sample> a(const shard_list_options& o = {}) const { return part(a_, o); }
+  lane_plan<sample> b(const shard_list_options& o = {}) const { return part(b_, o); }
   static lane_plan<sample> part(const std::vector<std::string>& urls, shard_list_options o) {
     if (o.lanes == 0) o.lanes = 2;
     return shards(urls, o) | untar() | group_by_key();

@@ -26,6 +26,7 @@ class text_shards : public ::testing::Test {
   }
   static std::vector<std::string> urls(int n = 6) {
     std::vector<std::string> out;
+    out.reserve(static_cast<std::size_t>(n));
     for (int i = 0; i < n; ++i) out.push_back("memory:t" + std::to_string(i));
     return out;
   }
