@@ -139,7 +139,7 @@ class map_stream final : public stream<Out> {
         co_await s.changed.wait();
         continue;
       }
-      const auto j = std::move(*ready);
+      const std::shared_ptr<job> j(std::move(*ready));
       s.jobs.erase(ready);
       if (j->ends_epoch) s.epoch_held = false;
       s.changed.notify_all();
@@ -249,7 +249,7 @@ struct map {
     using returned = std::invoke_result_t<const F&, In>;
     using out = typename detail::mapped<returned>::type;
     using function = std::function<result<std::optional<out>>(In)>;
-    const function call = [f = what](In item) {
+    const function call = [f = what](In&& item) {
       return detail::mapped<returned>::of(f(std::move(item)));
     };
     return stage<In, out>{

@@ -13,7 +13,6 @@ namespace millrace {
 namespace {
 
 using testing::names_of;
-using testing::tar_builder;
 using testing::text_shard;
 using testing::with_memory_store;
 
