@@ -113,6 +113,9 @@ state merged(std::span<const state> of_ranks) {
         const std::int64_t epoch = consumers_epoch(s);
         const auto* other = out.find(name);
         out.put(name, {other == nullptr ? epoch : std::min(epoch, other->front())});
+      } else if (name == base_record) {
+        // A rank that is ahead has none.
+        out.put(name, {std::max(position_base(out), values.front())});
       } else if (name == end_owed_record) {
         continue;
       } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {

@@ -38,9 +38,11 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                               .seed = o.seed,
                               .crop = {.least_area = o.min_crop},
                               .label = o.label};
-  auto images = samples | decode_jpeg(decode) | on_error(o.bad_samples);
+  auto images = samples | decode_jpeg(decode);
+  // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
-  return images | batch({.size = o.batch_size, .drop_last = true}) | prefetch(o.prefetch);
+  return images | on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true}) |
+         prefetch(o.prefetch);
 }
 
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {

@@ -84,6 +84,25 @@ TEST_P(Elastic, EachRemainingSampleComesOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Elastic, ::testing::Values(1, 2, 3, 4, 6, 8, 12));
 
+// A rank that holds the end of its epoch, or is past it, moves neither the epoch nor the positions
+// of the others.
+TEST(Merged, GoesOnWithTheEarliestEpochAndTheHighestPositions) {
+  const auto of_rank = [](std::int64_t epoch, std::int64_t base, std::size_t ends_held) {
+    state s;
+    s.put(plan_record, {1, 2, 2, 0, 1});
+    s.put(epoch_record, {epoch});
+    s.put(base_record, {base});
+    for (std::size_t i = 0; i < ends_held; ++i) s.append(end_owed_record, state::record{1});
+    return s;
+  };
+  const state whole = merged(std::vector{of_rank(3, 40, 0), of_rank(4, 0, 0), of_rank(5, 0, 1)});
+  EXPECT_EQ(consumers_epoch(whole), 3);
+  EXPECT_EQ(position_base(whole), 40);
+  const state alone = merged(std::vector{of_rank(5, 0, 1)});
+  EXPECT_EQ(consumers_epoch(alone), 4);
+  EXPECT_EQ(alone.find(end_owed_record), nullptr);
+}
+
 // Resumed by other numbers of ranks again and again, an epoch still has every sample once.
 TEST_F(Ranks, DealtAnewAgainAndAgain) {
   engine eng(with_memory_store(store_));

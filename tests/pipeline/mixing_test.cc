@@ -10,6 +10,7 @@
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace millrace {
 namespace {
@@ -287,6 +288,18 @@ TEST_F(WindowShuffle, AWindowOfEverythingMixesAllShardsOfALane) {
   std::set<std::int64_t> shards_seen;
   for (int i = 0; i < 30; ++i) shards_seen.insert(data.next()->where.shard);
   EXPECT_EQ(shards_seen.size(), a_.size());
+}
+
+// More reads at once than there are buffers, of samples larger than a buffer.
+TEST_F(WindowShuffle, LittleMemoryIsNoDeadlock) {
+  store_->put("large", text_shard(0, 40, 700'000));
+  testing::temporary_folder folder;
+  const auto path = folder.write("large.tar", *store_->find("large"));
+  engine small(with_memory_store(store_, 1, 8_MiB));
+  auto data =
+      small.run(interleaved(indexed_shards(testing::index_of(engine_, {path}), {.lanes = 2}) |
+                            window_shuffle({.samples = 1000, .ahead = 64})));
+  EXPECT_EQ(keys_of_epoch(data).size(), 40U);
 }
 
 TEST_F(WindowShuffle, AShardThatIsGoneCostsItsSamplesAlone) {

@@ -106,6 +106,13 @@ class Determinism(TrainTest):
             # The second epoch does not begin the data anew.
             self.assertEqual([l["loss"] for l in notes(parts, "batch")],
                              [l["loss"] for l in notes(whole, "batch")][:6])
+            self.assertEqual([(l["end_of_epoch"], l["decoded"], l["skipped"]) for l in notes(parts, "end_of_epoch")],
+                             [(0, 48, {}), (1, 48, {})])
+        # Broken off in the second epoch, and gone on with.
+        folder = ["--epoch-batches", 3, "--epochs", 2, "--checkpoint-dir", self.folder / "c"]
+        self.train("b", *folder, "--max-steps", 4, model=TRIVIAL)
+        rest = self.train("b", *folder, "--resume", "auto", model=TRIVIAL)
+        self.assertEqual(steps(rest), {s: l for s, l in steps(whole).items() if s <= 6})
         done = run("millrace-train", "--shards", self.shards, "--epoch-samples", 7, "--batch-size", 8,
                    *TRIVIAL)
         self.assertEqual(done.returncode, 2)
