@@ -8,6 +8,7 @@
 
 #include "engine/settings.h"
 #include "pipeline/engine.h"
+#include "pipeline/ledger.h"
 
 namespace millrace::cli {
 
@@ -51,7 +52,16 @@ struct shard_arguments {
   std::vector<std::string> urls(const environment& e) const;
 };
 
-// The samples of shards in the list's own order: key by key as they stand in the archives.
-plan<sample> samples_in_order(std::vector<std::string> urls);
+// What `ls` and `digest` walk over: the samples of shards, in the list's own order, key by key as
+// they stand in the archives.
+struct sample_walk {
+  shard_arguments shards;
+  bool resync = false;
+
+  void add_to(CLI::App& app);
+  plan<sample> samples(const environment& e) const;
+  // What was passed over, to stderr; the exit code.
+  static int tell_of_damage(const ledger& counts);
+};
 
 }  // namespace millrace::cli

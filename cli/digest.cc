@@ -10,13 +10,13 @@ namespace millrace::cli {
 
 action add_digest(CLI::App& app) {
   CLI::App* command = app.add_subcommand("digest", "number of samples and a sha256 over them");
-  auto arguments = std::make_shared<shard_arguments>();
-  arguments->add_to(*command);
+  auto walk = std::make_shared<sample_walk>();
+  walk->add_to(*command);
   const auto json = std::make_shared<bool>();
   command->add_flag("--json", *json, "print one JSON object on the last line");
-  return [arguments, json](const environment& e) {
-    engine eng(arguments->engine(e));
-    auto data = eng.run(samples_in_order(arguments->urls(e)));
+  return [walk, json](const environment& e) {
+    engine eng(walk->shards.engine(e));
+    auto data = eng.run(walk->samples(e));
     sample_digest digest;
     std::uint64_t samples = 0;
     std::uint64_t payload = 0;
@@ -32,7 +32,7 @@ action add_digest(CLI::App& app) {
     } else {
       fmt::print("{} samples\n{}\n", samples, hash);
     }
-    return 0;
+    return sample_walk::tell_of_damage(data.counts());
   };
 }
 

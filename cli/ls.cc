@@ -10,13 +10,13 @@ namespace millrace::cli {
 action add_ls(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("ls", "per sample: key, byte offset, extensions with sizes");
-  auto arguments = std::make_shared<shard_arguments>();
-  arguments->add_to(*command);
+  auto walk = std::make_shared<sample_walk>();
+  walk->add_to(*command);
   const auto json = std::make_shared<bool>();
   command->add_flag("--json", *json, "print one JSON object on the last line");
-  return [arguments, json](const environment& e) {
-    engine eng(arguments->engine(e));
-    auto data = eng.run(samples_in_order(arguments->urls(e)));
+  return [walk, json](const environment& e) {
+    engine eng(walk->shards.engine(e));
+    auto data = eng.run(walk->samples(e));
     auto list = nlohmann::json::array();
     for (const sample& s : data) {
       if (*json) {
@@ -36,7 +36,7 @@ action add_ls(CLI::App& app) {
       const nlohmann::json all{{"samples", list.size()}, {"list", std::move(list)}};
       fmt::print("{}\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     }
-    return 0;
+    return sample_walk::tell_of_damage(data.counts());
   };
 }
 

@@ -136,11 +136,11 @@ int quality(const arguments& a) {
   if (!a.json) {
     fmt::print("{} shards of {} samples sorted by {} classes, {} held\n", a.mixing.shards,
                a.mixing.samples_per_shard, a.mixing.classes, a.mixing.buffer);
-    fmt::print("{:18} {:>8} {:>12} {:>10}\n", "", "moved", "neighbours", "classes");
+    fmt::print("{:20} {:>8} {:>12} {:>10}\n", "", "moved", "neighbours", "classes");
   }
   for (const shuffle_quality& q : simulate_quality(a.mixing)) {
     if (!a.json)
-      fmt::print("{:18} {:8.4f} {:12.5f} {:10.3f}\n", q.name, q.moved, q.neighbours, q.classes);
+      fmt::print("{:20} {:8.4f} {:12.5f} {:10.3f}\n", q.name, q.moved, q.neighbours, q.classes);
     list.push_back({{"order", q.name},
                     {"moved", q.moved},
                     {"neighbours", q.neighbours},

@@ -85,6 +85,8 @@ struct memory_share::state {
   std::size_t charged = 0;  // guarded by mutex, like everything below
   std::size_t taken = 0;    // of it: memory that is in use
   std::size_t idle = 0;     // memory kept for the next
+  std::uint64_t returns = 0;
+  std::uint64_t returns_seen = ~std::uint64_t{0};  // when is_starved() was asked last
   std::map<std::size_t, std::vector<std::byte*>> idle_by_size;
   std::deque<std::shared_ptr<waiter>> waiting;
 
@@ -111,6 +113,12 @@ memory_share::~memory_share() {
 std::size_t memory_share::in_use() const {
   const std::scoped_lock lock(state_->mutex);
   return state_->charged;
+}
+
+bool memory_share::is_starved() {
+  state& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  return std::exchange(s.returns_seen, s.returns) == s.returns && !s.waiting.empty();
 }
 
 // Mutex held; `size` is charged already.
@@ -153,6 +161,7 @@ void memory_share::uncharge(std::size_t size) {
     state& s = *state_;
     const std::scoped_lock lock(s.mutex);
     s.charged -= size;
+    ++s.returns;
     while (!s.waiting.empty() && s.charged + s.waiting.front()->size <= limit_) {
       s.waiting.front()->given = true;
       s.charged += s.waiting.front()->size;
@@ -263,6 +272,16 @@ result<void> memory_plan::divide() {
   }
   for (const auto& what : when_divided_) what();
   return {};
+}
+
+std::string memory_plan::starved() {
+  std::string out;
+  for (const claim& c : claims_) {
+    if (!c.share->is_starved()) continue;
+    out += fmt::format("{}{} ({})", out.empty() ? "" : ", ", c.share->name(),
+                       format_bytes(c.share->limit()));
+  }
+  return out;
 }
 
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "io/folder_listing.h"
 #include "io/shard_spec.h"
 #include "io/stores/listing.h"
 
@@ -47,7 +48,9 @@ result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
   auto urls = expand_shards(specs);
   if (!urls) return urls;
   for (std::string& url : *urls) url = with_base(base, url);
-  return with_listings(std::move(*urls), options);
+  auto files = with_folders(std::move(*urls));
+  if (!files) return files;
+  return with_listings(std::move(*files), options);
 }
 
 }  // namespace millrace

@@ -21,7 +21,8 @@ std::string rewritten(const std::string& url, const rewrite_rules& rules);
 result<rewrite_rules> parse_rewrites(const std::string& text);
 
 // The shards that the specs name: expanded (expand_shards), put behind `base`, and listed where
-// they name many objects of a store (with_listings). Blocks where a store is asked.
+// they name many files (with_folders) or objects of a store (with_listings). Blocks where a store
+// is asked.
 result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
                                              std::string_view base, const source_options& options);
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/stages.h"
+#include "pipeline/batched.h"
 
 namespace millrace {
 
@@ -26,6 +26,7 @@ class bucketed_stream final : public stream<group_of<T>> {
                   std::vector<bucket> buckets, bool partial)
       : run_(run),
         items_(std::move(items)),
+        memory_(run, "bucketed"),
         measure_(std::move(measure)),
         buckets_(std::move(buckets)),
         partial_(partial),
@@ -46,28 +47,36 @@ class bucketed_stream final : public stream<group_of<T>> {
             .hint("add a bucket that takes it, or leave it out before")
             .skippable();
       }
+      append_origins(aside_, **item);
+      auto kept = co_await memory_.keep(std::move(**item));
+      if (!kept) co_return kept.error();
       group_of<T>& group = held_[static_cast<std::size_t>(fits - buckets_.begin())];
-      group.items.push_back(std::move(**item));
-      if (group.size() == fits->size) co_return std::optional(std::exchange(group, {}));
+      group.items.push_back(std::move(*kept));
+      aside_.clear();
+      if (group.size() == fits->size) co_return take(group);
     }
   }
   void save(state& to) const override {
     items_->save(to);
     std::vector<origin> held;
     for (const group_of<T>& group : held_) append_origins(held, group);
+    held.insert(held.end(), aside_.begin(), aside_.end());
     to.hold(pending_record, held);
     if (ended_) to.append(end_owed_record, state::record{1});
   }
   void restore(const state& from) override { items_->restore(from); }
 
  private:
+  outcome take(group_of<T>& group) {
+    memory_.passed_on(group.items);
+    return std::optional(std::exchange(group, {}));
+  }
   outcome take_rest() {
     for (group_of<T>& group : held_) {
-      if (!partial_) {
-        run_.counts.dropped += group.size();
-        group = {};
-      }
-      if (group.size() > 0) return std::optional(std::exchange(group, {}));
+      if (group.size() == 0) continue;
+      auto rest = take(group);
+      if (partial_) return rest;
+      run_.counts.dropped += (*rest)->size();
     }
     ended_ = false;
     return std::optional<group_of<T>>();
@@ -75,10 +84,12 @@ class bucketed_stream final : public stream<group_of<T>> {
 
   run_context& run_;
   std::unique_ptr<stream<T>> items_;
+  collected_memory<T> memory_;
   function measure_;
   std::vector<bucket> buckets_;
   bool partial_;
   std::vector<group_of<T>> held_;  // one for each bucket, less than full
+  std::vector<origin> aside_;      // of an item on its way to the others
   bool ended_ = false;
 };
 

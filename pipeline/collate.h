@@ -5,8 +5,8 @@
 #include <variant>
 #include <vector>
 
+#include "pipeline/batched.h"
 #include "pipeline/fields.h"
-#include "pipeline/stages.h"
 
 namespace millrace {
 

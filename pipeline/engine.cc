@@ -1,7 +1,12 @@
 #include "pipeline/engine.h"
 
+#include <fmt/format.h>
+
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
+#include <utility>
+
+#include "engine/log.h"
 
 namespace millrace {
 
@@ -107,6 +112,15 @@ ledger run_base::counts() {
   ledger out;
   on_spine([&] { out = context_.counts; });
   return out;
+}
+
+void run_base::tell_who_waits() {
+  const std::string who = context_.memory.starved();
+  if (who.empty() || std::exchange(told_who_waits_, true)) return;
+  log_notice(
+      fmt::format("no item for {} s or more, and these wait for memory: {}. Items that the program "
+                  "keeps hold it: copy what is to stay, or raise MILLRACE_MEMORY",
+                  told_after.count(), who));
 }
 
 void run_base::stop() {

@@ -53,12 +53,19 @@ class run_base {
   void on_spine(const std::function<void()>& f);
 
  protected:
+  // How long a consumer waits before it is told why.
+  static constexpr std::chrono::seconds told_after{10};
+  // Where stages have waited for memory since the last call: a notice, once.
+  void tell_who_waits();
   virtual void destroy_streams() = 0;
   io_thread& io_;
   scope tasks_;
   run_context context_;
   steady_clock::time_point start_ = steady_clock::now();
   std::uint64_t start_ticks_ = ticks();
+
+ private:
+  bool told_who_waits_ = false;
 };
 
 template <class T>
@@ -77,6 +84,7 @@ class run final : public run_base {
     std::promise<typename stream<T>::outcome> answer;
     auto waiting = answer.get_future();
     asio::post(io_.context(), [this, &answer] { tasks_.spawn(pull(root_.get(), &answer)); });
+    while (waiting.wait_for(told_after) == std::future_status::timeout) tell_who_waits();
     auto item = waiting.get();
     if (!item) throw failure(item.error());
     return std::move(*item);

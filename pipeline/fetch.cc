@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 
+#include "pipeline/compacted.h"
 #include "pipeline/sample_source.h"
 
 namespace millrace {
@@ -26,28 +26,6 @@ result<sample> through_stages(const lane_context& lane, sample s, std::size_t st
   }
   return s;
 }
-
-}  // namespace
-
-awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample s) {
-  const std::size_t size = s.payload_bytes();
-  auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
-  if (!whole) co_return whole.error();
-  std::size_t at = 0;
-  for (const field& f : s.fields) {
-    std::memcpy(whole->data() + at, f.data.data(), f.data.size());
-    at += f.data.size();
-  }
-  const bytes copy = std::move(*whole).freeze(size);
-  at = 0;
-  for (field& f : s.fields) {
-    f.data = copy.slice(at, f.data.size());
-    at += f.data.size();
-  }
-  co_return s;
-}
-
-namespace {
 
 // Those of a mix, source by source.
 awaitable<result<std::vector<sample>>> fetch_of_parts(lane_context& lane,

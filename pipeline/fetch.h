@@ -16,7 +16,4 @@ awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
                                                      std::shared_ptr<memory_share> memory,
                                                      std::vector<origin> where, std::size_t stages);
 
-// A copy of `s` in one piece of memory of its own, so that it keeps no read buffer alive.
-awaitable<result<sample>> compacted(std::shared_ptr<memory_share> memory, sample s);
-
 }  // namespace millrace

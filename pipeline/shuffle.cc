@@ -6,6 +6,7 @@
 
 #include "engine/log.h"
 #include "engine/random.h"
+#include "pipeline/compacted.h"
 #include "pipeline/fetch.h"
 #include "pipeline/shards.h"
 

@@ -66,20 +66,51 @@ places in_turns(const std::vector<places>& streams) {
   }
 }
 
-places millrace_order(const quality_options& o, std::size_t buffer) {
+using lane_shuffle = std::function<places(const std::vector<std::int64_t>& shards, int lane)>;
+
+// The lanes of an epoch, each shuffled in that way.
+places millrace_order(const quality_options& o, const lane_shuffle& shuffled) {
   std::vector<places> lanes;
   const shard_list_options how{.seed = o.seed, .lanes = o.lanes};
   const epoch_order order(std::vector<std::string>(static_cast<std::size_t>(o.shards)), how, 0);
   for (int l = 0; l < o.lanes; ++l) {
     std::vector<std::int64_t> shards;
     for (const shard_ref& s : order.lane(l)) shards.push_back(s.shard);
-    random_stream random(o.seed, purpose::shuffle, 0, static_cast<std::uint64_t>(l));
-    lanes.push_back(
-        through_buffer(shard_samples(shards, o.samples_per_shard),
-                       std::max<std::size_t>(1, buffer / static_cast<std::size_t>(o.lanes)),
-                       [&](std::size_t n) { return random.below(static_cast<std::uint32_t>(n)); }));
+    lanes.push_back(shuffled(shards, l));
   }
   return in_turns(lanes);
+}
+
+lane_shuffle by_buffer(const quality_options& o, std::size_t buffer) {
+  return [=](const std::vector<std::int64_t>& shards, int lane) {
+    random_stream random(o.seed, purpose::shuffle, 0, static_cast<std::uint64_t>(lane));
+    return through_buffer(
+        shard_samples(shards, o.samples_per_shard),
+        std::max<std::size_t>(1, buffer / static_cast<std::size_t>(o.lanes)),
+        [&](std::size_t n) { return random.below(static_cast<std::uint32_t>(n)); });
+  };
+}
+
+// As window_shuffle: so many shards that they fill the lane's part of a window, permuted.
+lane_shuffle by_window(const quality_options& o, std::size_t window) {
+  return [=](const std::vector<std::int64_t>& shards, int lane) {
+    const auto lanes = static_cast<std::size_t>(o.lanes);
+    const std::size_t least = (window + lanes - 1) / lanes;
+    const auto each = static_cast<std::size_t>(o.samples_per_shard);
+    const std::size_t together = (least + each - 1) / each;
+    random_stream random(o.seed, purpose::window, 0, static_cast<std::uint64_t>(lane));
+    places out;
+    for (std::size_t from = 0; from < shards.size(); from += together) {
+      const std::span part =
+          std::span(shards).subspan(from, std::min(together, shards.size() - from));
+      places samples = shard_samples({part.begin(), part.end()}, o.samples_per_shard);
+      for (std::size_t i = samples.size(); i > 1; --i) {
+        std::swap(samples[i - 1], samples[random.below(static_cast<std::uint32_t>(i))]);
+      }
+      std::ranges::copy(samples, std::back_inserter(out));
+    }
+    return out;
+  };
 }
 
 // Each worker has shards of its own for ever, shuffles them, and has a buffer of its own.
@@ -228,9 +259,15 @@ std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& sampl
 std::vector<shuffle_quality> simulate_quality(const quality_options& o) {
   std::vector<shuffle_quality> out;
   out.push_back(quality_of("full permutation", full_permutation(o), o.classes));
-  out.push_back(quality_of("millrace", millrace_order(o, o.buffer), o.classes));
+  const auto add = [&](std::string name, const lane_shuffle& how) {
+    out.push_back(quality_of(std::move(name), millrace_order(o, how), o.classes));
+  };
+  const auto all = static_cast<std::size_t>(o.shards * o.samples_per_shard);
+  add("millrace", by_buffer(o, o.buffer));
+  add("millrace, windows", by_window(o, o.buffer));
+  add("millrace, one window", by_window(o, all));
   out.push_back(quality_of("webdataset", webdataset_order(o), o.classes));
-  out.push_back(quality_of("shards alone", millrace_order(o, 1), o.classes));
+  add("shards alone", by_buffer(o, 1));
   const double best = out.front().classes;
   for (shuffle_quality& q : out) q.classes = best > 0 ? q.classes / best : 0;
   return out;

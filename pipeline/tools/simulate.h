@@ -67,7 +67,8 @@ struct quality_options {
   int workers = 4;  // of the Python loader, each with a buffer of its own of buffer / workers
   std::uint64_t seed = 0;
 };
-// A full permutation, millrace's lanes, WebDataset's workers, and no shuffle of samples at all.
+// A full permutation; millrace's lanes with a buffer, with windows of as many samples, and with a
+// window of the whole list; WebDataset's workers; and no shuffle of samples at all.
 std::vector<shuffle_quality> simulate_quality(const quality_options& options);
 
 }  // namespace millrace

@@ -164,6 +164,27 @@ class Reading(unittest.TestCase):
         self.assertEqual([s["offset"] for s in listed["list"]], offsets)
         self.assertEqual(listed["list"][7]["fields"], {"txt": 5 * 7, "cls": 5 * 7})
 
+    def test_damage_ends_it_or_is_gone_on_behind_and_told_of(self):
+        path = self.folder / "a.tar"
+        content = bytearray(path.read_bytes())
+        with tarfile.open(path) as archive:
+            headers = [m.offset for m in archive]
+        # Both files of one sample, and one of another. The sample before each may be half of one, for all one knows.
+        for member in (100, 101, 400):
+            content[headers[member]:headers[member] + 300] = b"?" * 300
+        (self.folder / "damaged.tar").write_bytes(content)
+        damaged = run("millrace", "ls", self.folder / "damaged.tar")
+        self.assertEqual((damaged.returncode, len(damaged.stdout.splitlines())), (5, 49), damaged.stderr)
+        for command in ("ls", "digest"):
+            done = run("millrace", command, "--resync", "--json", self.folder / "damaged.tar")
+            self.assertEqual(done.returncode, 5)
+            self.assertEqual(json.loads(done.stdout.splitlines()[-1])["samples"], 296, done.stderr)
+            self.assertIn("skipped 3", done.stderr.splitlines()[-1])
+            self.assertIn(f"byte {headers[100]}", done.stderr)
+            self.assertIn(f"byte {headers[400]}", done.stderr)
+            for key in ("d/0049", "d/0199", "d/0200"):
+                self.assertIn(f"key {key}", done.stderr)
+
     def test_cat(self):
         content = (self.folder / "a.tar").read_bytes()
         done = subprocess.run([harness.BIN / "millrace", "cat", self.folder / "a.tar",

@@ -111,6 +111,22 @@ TEST(MemoryPlan, NamesTheFigureThatWouldDo) {
       << divided.error().message();
 }
 
+TEST(MemoryPlan, NamesSharesThatWaitAndGetNothingBack) {
+  runtime threads({.cpu_threads = 1});
+  memory_plan plan(20_MiB);
+  const auto share = plan.share("reads", 1_MiB, 1_MiB);
+  ASSERT_TRUE(plan.divide());
+  buffer all = share->try_acquire(1_MiB);
+  auto waits = asio::co_spawn(threads.io(0).executor(), share->acquire(4096), asio::use_future);
+  settle(threads.io(0));
+  EXPECT_EQ(plan.starved(), "");  // it may have come this moment
+  EXPECT_EQ(plan.starved(), "reads (1.0 MiB)");
+  all = {};
+  EXPECT_TRUE(waits.get());
+  EXPECT_EQ(plan.starved(), "");
+  EXPECT_EQ(plan.starved(), "");  // nothing came back, but nobody waits
+}
+
 TEST(MemoryPlan, SharesTheSpareByWhatIsWanted) {
   memory_plan plan(20_MiB);
   const auto a = plan.share("a", 2_MiB, 10_MiB);

@@ -121,6 +121,33 @@ TEST(ShardUrls, BasesAreFilledOrPutInFront) {
   EXPECT_EQ(with_base("", "a.tar"), "a.tar");
 }
 
+TEST(ShardUrls, FoldersAndPatternsStandForTheirFiles) {
+  const testing::temporary_folder folder;
+  for (const char* name : {"b-1.tar", "b-0.tar", "a.tgz", "c.tar.zst", "notes.txt", "[x]-0.tar"}) {
+    folder.write(name, "");
+  }
+  const auto names = [&](std::vector<std::string> specs, const std::string& base = {}) {
+    auto found = find_shards(specs, base, {}).value();
+    for (std::string& f : found) f = f.substr(f.rfind('/') + 1);
+    return found;
+  };
+  using list = std::vector<std::string>;
+  const list all = {"[x]-0.tar", "a.tgz", "b-0.tar", "b-1.tar", "c.tar.zst"};
+  EXPECT_EQ(names({folder / ""}), all);
+  EXPECT_EQ(names({"file://" + (folder / "")}), all);
+  EXPECT_EQ(names({folder / "b-*.tar"}), (list{"b-0.tar", "b-1.tar"}));
+  EXPECT_EQ(names({"*.tgz"}, folder / ""), list{"a.tgz"});
+  EXPECT_EQ(names({folder / "[x]-*"}), list{"[x]-0.tar"});
+  folder.write("b-*.tar", "");
+  EXPECT_EQ(names({folder / "b-*.tar"}), list{"b-*.tar"});
+  for (const std::string& nothing :
+       list{folder / "d-*.tar", folder / "none/", folder / "no/*.tar", folder / "notes.txt/"}) {
+    const auto found = find_shards(std::vector{nothing}, "", {});
+    ASSERT_FALSE(found) << nothing;
+    EXPECT_NE(found.error().message().find(nothing), std::string::npos) << found.error().message();
+  }
+}
+
 TEST(ShardUrls, RewritingReplacesTheFirstBeginningThatFits) {
   const auto rules = parse_rewrites("s3://b/=http://h/c/;s3://=/mnt/").value();
   EXPECT_EQ(rewritten("s3://b/a.tar", rules), "http://h/c/a.tar");

@@ -168,6 +168,33 @@ TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
   expect_resumable(interleaved(lanes(4)) | repeated(2) | map(same, {.threads = 3}), key_of, 1);
 }
 
+// Lanes wait for read buffers, and a batch for the lanes: what it holds is not theirs.
+TEST_F(Stages, ABatchMayBeLargerThanWhatLanesReadWith) {
+  constexpr std::size_t payload = 100'000;
+  constexpr int samples = 400;  // 40 MB, of which a lane may hold 5
+  store_->put("large", text_shard(0, samples, payload));
+  const auto large = shards({"memory:large"}, {.shuffle = false}) | untar() | group_by_key();
+  engine eng(with_memory_store(store_, 2, 192_MiB));
+  auto data = eng.run(large | batched(200));
+  EXPECT_EQ(data.next()->size(), 200U);
+  auto in_buckets =
+      eng.run(large | bucketed([](const sample&) { return 1; }, {{.up_to = 1, .size = 200}}));
+  EXPECT_EQ(in_buckets.next()->size(), 200U);
+  auto as_records = eng.run(large | map(decode_fields) | batched(200));
+  const auto records = as_records.next();
+  EXPECT_EQ(records->size(), 200U);
+  EXPECT_EQ(std::get<std::string>(*records->items[199].find("txt")).size(), payload);
+
+  auto too_large = eng.run(large | batched(samples));
+  try {
+    too_large.next();
+    FAIL();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::no_memory);
+    EXPECT_NE(f.why().message().find("MILLRACE_MEMORY"), std::string::npos) << f.why().message();
+  }
+}
+
 // By the last digit: three buckets of different sizes, and one digit for which there is none.
 TEST_F(Stages, Buckets) {
   const auto digit = [](const sample& s) -> std::int64_t { return s.key.back() - '0'; };
