@@ -23,6 +23,7 @@ using action = std::function<int(const environment&)>;
 using add_command = action (*)(CLI::App& app);
 
 action add_bench(CLI::App& app);
+action add_bench_decode(CLI::App& bench);
 action add_bench_disk(CLI::App& bench);
 action add_bench_http(CLI::App& bench);
 action add_cache(CLI::App& app);

@@ -12,35 +12,58 @@ namespace {
 
 struct arguments {
   pack_options options;
+  shard_arguments shards;  // to be written again
   std::string most_bytes;
   std::string part;
   std::optional<std::uint64_t> shuffle;
   bool json = false;
 };
 
-int pack(const environment& e, arguments a) {
-  pack_options& o = a.options;
-  if (!a.most_bytes.empty()) o.most_bytes = parse_bytes(a.most_bytes).value();
-  if (!a.part.empty()) {
-    const char* end = a.part.data() + a.part.size();
-    const auto first = std::from_chars(a.part.data(), end, o.part);
-    const bool is_slash = first.ec == std::errc{} && first.ptr != end && *first.ptr == '/';
-    const auto second = is_slash ? std::from_chars(first.ptr + 1, end, o.parts) : first;
-    if (!is_slash || second.ec != std::errc{} || second.ptr != end || o.parts < 1 || o.part < 1 ||
-        o.part > o.parts) {
-      throw failure(error(errc::usage, fmt::format("'{}' is no part of a whole", a.part))
-                        .hint("write 1/4 to 4/4"));
-    }
+// "2/4".
+void read_part(const std::string& text, pack_options& o) {
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, o.part);
+  const bool is_slash = first.ec == std::errc{} && first.ptr != end && *first.ptr == '/';
+  const auto second = is_slash ? std::from_chars(first.ptr + 1, end, o.parts) : first;
+  if (!is_slash || second.ec != std::errc{} || second.ptr != end || o.parts < 1 || o.part < 1 ||
+      o.part > o.parts) {
+    throw failure(error(errc::usage, fmt::format("'{}' is no part of a whole", text))
+                      .hint("write 1/4 to 4/4"));
   }
+}
+
+pack_report written(const environment& e, arguments& a,
+                    const std::function<void(const std::string&)>& say) {
+  pack_options& o = a.options;
+  if (a.shards.specs.empty() == o.from.empty()) {
+    throw failure(error(errc::usage, "pack takes a folder or list, or --from-shards"));
+  }
+  if (!a.shards.specs.empty()) {
+    if (o.restart == 0) {
+      throw failure(error(errc::usage, "shards are written again for a reason: --restart K"));
+    }
+    engine eng(a.shards.engine(e));
+    const repack_options again{.urls = a.shards.urls(e),
+                               .pattern = o.pattern,
+                               .restart = o.restart,
+                               .overwrite = o.overwrite};
+    return repack_shards(eng, again, say, interrupted());
+  }
+  if (!a.most_bytes.empty()) o.most_bytes = parse_bytes(a.most_bytes).value();
+  if (!a.part.empty()) read_part(a.part, o);
   o.shuffle = a.shuffle;
   if (o.threads == 0)
     o.threads = std::max(allowed_cpus(), e.variables.integer("MILLRACE_CPU_THREADS"));
+  return pack_shards(o, say, interrupted());
+}
+
+int pack(const environment& e, arguments a) {
   const auto say = [&](const std::string& line) {
     if (a.json) return;
     fmt::print("{}\n", line);
     std::fflush(stdout);
   };
-  const pack_report r = pack_shards(o, say, interrupted());
+  const pack_report r = written(e, a, say);
   if (a.json) {
     fmt::print(
         "{}\n",
@@ -48,6 +71,8 @@ int pack(const environment& e, arguments a) {
             {"samples", r.samples},
             {"shards", r.shards},
             {"kept", r.kept},
+            {"rewritten", r.rewritten},
+            {"not_rewritten", r.not_rewritten},
             {"bytes", r.bytes},
             {"seconds", r.seconds},
             {"mb_per_s", r.seconds > 0 ? static_cast<double>(r.bytes) / 1e6 / r.seconds : 0},
@@ -56,9 +81,14 @@ int pack(const environment& e, arguments a) {
             {"interrupted", r.interrupted}}
             .dump());
   } else {
-    fmt::print("{} samples of {} classes in {} shards{}, {} in {:.1f} s\n", r.samples, r.classes,
-               r.shards, r.kept > 0 ? fmt::format(" ({} of them were there)", r.kept) : "",
+    fmt::print("{} samples{} in {} shards{}, {} in {:.1f} s\n", r.samples,
+               r.classes > 0 ? fmt::format(" of {} classes", r.classes) : "", r.shards,
+               r.kept > 0 ? fmt::format(" ({} of them were there)", r.kept) : "",
                format_bytes(static_cast<std::size_t>(r.bytes)), r.seconds);
+    if (a.options.restart > 0) {
+      fmt::print("{} JPEGs have restart markers; {} cannot have them, and are as they were\n",
+                 r.rewritten, r.not_rewritten);
+    }
   }
   return r.interrupted ? 130 : 0;
 }
@@ -66,13 +96,18 @@ int pack(const environment& e, arguments a) {
 }  // namespace
 
 action add_pack(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("pack", "a tree of class folders, or a list of files, into shards");
+  CLI::App* command = app.add_subcommand(
+      "pack", "a tree of class folders, a list of files, or other shards, into shards");
   auto a = std::make_shared<arguments>();
   pack_options& o = a->options;
+  command->add_option("DIR", o.from,
+                      "a folder of class folders, or @FILE with lines PATH[<tab>CLASS]");
+  command->add_option("--from-shards", a->shards.specs, "write these shards again, with --restart");
   command
-      ->add_option("DIR", o.from, "a folder of class folders, or @FILE with lines PATH[<tab>CLASS]")
-      ->required();
+      ->add_option("--restart", o.restart,
+                   "restart markers every so many MCUs in JPEGs, losslessly: crops of them are "
+                   "decoded faster; 4 is a good number")
+      ->check(CLI::Range(1, 65535));
   command
       ->add_option("-o,--output", o.pattern, "names: train-%06d.tar, or train-{000000..000146}.tar")
       ->required();

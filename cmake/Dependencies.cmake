@@ -9,6 +9,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)
+pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
 
 if(MILLRACE_TORCH)
   include(LibTorch)

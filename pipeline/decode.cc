@@ -11,15 +11,6 @@
 namespace millrace {
 namespace {
 
-const field* first_of(const sample& s, std::string_view names) {
-  for (std::size_t from = 0; from <= names.size();) {
-    const auto end = std::min(names.find(';', from), names.size());
-    if (const field* f = s.find(names.substr(from, end - from))) return f;
-    from = end + 1;
-  }
-  return nullptr;
-}
-
 error described(error why, const sample& s) {
   if (why.where().empty()) {
     why.at(s.url ? *s.url : "").offset(static_cast<std::uint64_t>(s.where.offset));
@@ -30,7 +21,7 @@ error described(error why, const sample& s) {
 
 // Runs on a pool thread. `out` is this sample's slot.
 result<std::int64_t> decode_one(const sample& s, const decode_options& o, std::uint8_t* out) {
-  const field* file = first_of(s, o.images);
+  const field* file = first_field(s, o.images);
   if (file == nullptr) {
     return described(error(errc::missing_field, fmt::format("no image among its fields (looked for "
                                                             "{})",
@@ -40,18 +31,12 @@ result<std::int64_t> decode_one(const sample& s, const decode_options& o, std::u
   }
   auto label = label_of(s, o.label);
   if (!label) return label;
-  const auto choose = [&](int width, int height) {
-    if (!o.train) return resize_center_crop(width, height, o.resize, o.size);
-    return random_resized_crop(
-        width, height, o.size, o.crop,
-        random_stream(o.seed, purpose::augment, static_cast<std::uint64_t>(s.where.epoch),
-                      static_cast<std::uint64_t>(s.where.position)));
-  };
+  const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
   const auto bytes = static_cast<std::size_t>(o.size) * static_cast<std::size_t>(o.size) * 3;
   const auto slot = [&](const view_of_image&) { return std::span(out, bytes); };
   // Its tables and row buffers are kept from image to image.
   thread_local jpeg_decoder decoder;
-  if (auto decoded = decoder.decode(file->data.span(), o.limits, choose, slot); !decoded) {
+  if (auto decoded = decoder.decode(file->data.span(), o.jpeg, choose, slot); !decoded) {
     return described(decoded.error(), s);
   }
   return label;
@@ -228,16 +213,37 @@ class decode_stream final : public stream<image> {
 
 }  // namespace
 
-stage<sample, image> decode_jpeg(const decode_options& options) {
-  if (options.size < 1 || options.size > 16384) {
-    throw failure(error(errc::usage, fmt::format("an image size of {} pixels", options.size)));
+decode_options checked(decode_options o) {
+  if (o.size < 1 || o.size > 16384) {
+    throw failure(error(errc::usage, fmt::format("an image size of {} pixels", o.size)));
   }
-  decode_options o = options;
   if (o.resize == 0) o.resize = (o.size * 256 + 112) / 224;
   if (o.resize < o.size) {
     throw failure(
         error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
   }
+  return o;
+}
+
+view_of_image view_of(const decode_options& o, const origin& where, int width, int height) {
+  if (!o.train) return resize_center_crop(width, height, o.resize, o.size);
+  return random_resized_crop(
+      width, height, o.size, o.crop,
+      random_stream(o.seed, purpose::augment, static_cast<std::uint64_t>(where.epoch),
+                    static_cast<std::uint64_t>(where.position)));
+}
+
+const field* first_field(const sample& s, std::string_view names) {
+  for (std::size_t from = 0; from <= names.size();) {
+    const auto end = std::min(names.find(';', from), names.size());
+    if (const field* f = s.find(names.substr(from, end - from))) return f;
+    from = end + 1;
+  }
+  return nullptr;
+}
+
+stage<sample, image> decode_jpeg(const decode_options& options) {
+  const decode_options o = checked(options);
   return {"decode_jpeg",
           [o](run_context& run,
               std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {

@@ -16,9 +16,17 @@ struct decode_options {
   crop_options crop;
   std::string images = "jpg;jpeg";  // the first of these fields that a sample has
   std::string label = "auto";       // pipeline/label.h
-  jpeg_limits limits;
+  jpeg_options jpeg;
   int in_flight = 0;  // samples in the pool at once; 0: three for each thread
 };
+
+// The options with what is left to them filled in. Throws `failure` (usage) for sizes that cannot
+// be.
+decode_options checked(decode_options options);
+// What part of an image of that size a sample's output is made of.
+view_of_image view_of(const decode_options& options, const origin& where, int width, int height);
+// The first of the fields that `names` ("jpg;jpeg") lists; nullptr where a sample has none.
+const field* first_field(const sample& s, std::string_view names);
 
 // Decodes each sample's JPEG in the CPU pool, straight into its slot of the batch's block, and
 // reads its label. Order is kept. Crops and flips are a function of (seed, epoch, position). Errors

@@ -1,69 +1,51 @@
-// The one translation unit that includes libjpeg.
 #include "pipeline/jpeg.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
-#include <cstddef>
-#include <cstdio>
-// libjpeg's header needs size_t and FILE before it.
-#include <jerror.h>
-#include <jpeglib.h>
+#include <algorithm>
+#include <array>
+#include <optional>
 
-#include <csetjmp>
-#include <cstring>
-
-#include "pipeline/resample.h"
+#include "pipeline/jpeg_errors.h"
+#include "pipeline/jpeg_headers.h"
 
 namespace millrace {
 namespace {
 
-// libjpeg reports errors by a call that must not return. It jumps to the innermost guarded() call,
-// whose body holds nothing that a destructor would have to clean up.
-struct error_handler {
-  jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
-  std::jmp_buf escape;
-  char message[JMSG_LENGTH_MAX];
-  errc kind;
-};
+using libjpeg::error_handler;
+using libjpeg::guarded;
 
-void fail(j_common_ptr c) {
-  auto* handler = reinterpret_cast<error_handler*>(c->err);
-  handler->base.format_message(c, handler->message);
-  handler->kind = errc::bad_image;
-  std::longjmp(handler->escape, 1);
+double thread_cpu_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Level -1 is a warning: data that is corrupt or missing. Some are about decoration only.
-void on_message(j_common_ptr c, int level) {
-  const int code = c->err->msg_code;
-  const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
-                        code == JWRN_EXTRANEOUS_DATA || code == JWRN_BOGUS_ICC;
-  if (level < 0 && !harmless) fail(c);
-}
-
-void ignore_output(j_common_ptr) {}
-
-struct scan_limit {
+struct effort_limit {
   jpeg_progress_mgr base;
   int max_scans;
+  double cpu_deadline;
+  int calls;
 };
 
-void check_scans(j_common_ptr c) {
-  const auto* limit = reinterpret_cast<scan_limit*>(c->progress);
+// Called for every row of MCUs.
+void check_effort(j_common_ptr c) {
+  auto* limit = reinterpret_cast<effort_limit*>(c->progress);
   if (c->is_decompressor == 0) return;
-  if (reinterpret_cast<j_decompress_ptr>(c)->input_scan_number <= limit->max_scans) return;
+  constexpr int calls_between_looks = 64;
+  const bool looks = ++limit->calls % calls_between_looks == 0;
+  const bool too_many = reinterpret_cast<j_decompress_ptr>(c)->input_scan_number > limit->max_scans;
+  if (!too_many && !(looks && thread_cpu_seconds() > limit->cpu_deadline)) return;
   auto* handler = reinterpret_cast<error_handler*>(c->err);
-  std::snprintf(handler->message, sizeof handler->message, "more than %d scans", limit->max_scans);
+  if (too_many) {
+    std::snprintf(handler->message, sizeof handler->message, "more than %d scans",
+                  limit->max_scans);
+  } else {
+    std::snprintf(handler->message, sizeof handler->message, "it takes too long");
+  }
   handler->kind = errc::too_large;
   std::longjmp(handler->escape, 1);
-}
-
-// True when `f` came to its end. `f` may be left by a jump: it must own nothing.
-template <class F>
-bool guarded(error_handler& handler, F&& f) {
-  if (setjmp(handler.escape) != 0) return false;
-  f();
-  return true;
 }
 
 std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
@@ -80,17 +62,79 @@ std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   return blocks * DCTSIZE2 * sizeof(JCOEF);
 }
 
+// A view of the turned image as one of the stored image, of `width` x `height`. Where rows and
+// columns change places, they do so in the output.
+resample_job stored_job(const view_of_image& v, resample_filter filter, exif_orientation turned,
+                        int width, int height) {
+  resample_job job = resample_job::of(v, filter);
+  const bool transposed = turned.is_transposed();
+  const auto swapped = [&](pixel_box& box) {
+    if (!transposed) return;
+    std::swap(box.x, box.y);
+    std::swap(box.width, box.height);
+  };
+  swapped(job.source);
+  swapped(job.window);
+  if (transposed) {
+    std::swap(job.width, job.height);
+    std::swap(job.scaled_width, job.scaled_height);
+  }
+  if (turned.mirrors_columns()) {
+    job.source.x = width - job.source.x - job.source.width;
+    job.window.x = job.scaled_width - job.window.x - job.window.width;
+  }
+  if (turned.mirrors_rows()) {
+    job.source.y = height - job.source.y - job.source.height;
+    job.window.y = job.scaled_height - job.window.y - job.window.height;
+  }
+  job.flip = turned.mirrors_columns() != (!transposed && v.flip);
+  job.upside_down = turned.mirrors_rows() != (transposed && v.flip);
+  return job;
+}
+
+// By how much the image can be decoded smaller, so that it is still made smaller.
+int scale_below(const resample_job& job) {
+  const double across = job.width / job.scaled_width;
+  const double down = job.height / job.scaled_height;
+  for (const int scale : {8, 4, 2}) {
+    if (std::min(across, down) >= scale) return scale;
+  }
+  return 1;
+}
+
+// The same job for an image decoded at 1 / scale of its size.
+void decode_smaller(resample_job& job, int scale, int width, int height) {
+  const auto axis = [&](int& from, int& size, double& at, double& extent, int whole) {
+    const int limit = (whole + scale - 1) / scale;
+    const int first = from / scale;
+    const int end = std::min(limit, (from + size + scale - 1) / scale);
+    at = static_cast<double>(from) / scale - first;
+    extent = static_cast<double>(size) / scale;
+    from = first;
+    size = std::max(1, end - first);
+  };
+  axis(job.source.x, job.source.width, job.x, job.width, width);
+  axis(job.source.y, job.source.height, job.y, job.height, height);
+}
+
+void transpose(const std::uint8_t* from, int width, int height, std::uint8_t* to) {
+  const auto w = static_cast<std::size_t>(width);
+  const auto h = static_cast<std::size_t>(height);
+  for (std::size_t y = 0; y < h; ++y) {
+    for (std::size_t x = 0; x < w; ++x) {
+      std::copy_n(from + (y * w + x) * 3, 3, to + (x * h + y) * 3);
+    }
+  }
+}
+
 }  // namespace
 
 struct jpeg_decoder::impl {
   impl() {
-    c.err = jpeg_std_error(&handler.base);
-    handler.base.error_exit = fail;
-    handler.base.emit_message = on_message;
-    handler.base.output_message = ignore_output;
+    c.err = libjpeg::set_up(handler);
     jpeg_create_decompress(&c);
-    scans.base.progress_monitor = check_scans;
-    c.progress = &scans.base;
+    effort.base.progress_monitor = check_effort;
+    c.progress = &effort.base;
   }
   ~impl() { jpeg_destroy_decompress(&c); }
 
@@ -98,19 +142,42 @@ struct jpeg_decoder::impl {
     return error(handler.kind, fmt::format("cannot decode the image: {}", handler.message))
         .skippable();
   }
+  error too_large() const {
+    return error(errc::too_large, fmt::format("an image of {} x {} pixels (at most {} in all)",
+                                              c.image_width, c.image_height, limits.max_pixels))
+        .skippable();
+  }
 
+  void begin(const jpeg_limits& l, bool lenient);
   result<void> read_header(std::span<const std::byte> file);
-  result<void> read_pixels(const view_of_image& view, std::uint8_t* out);
-  const std::uint8_t* to_rgbx(std::size_t from, std::size_t width);
+  result<void> read_pixels(const pixel_box& origin, bool fast);
+  bool decode_runs(std::span<const std::byte> file, const jpeg_options& options);
+  void prepare(const view_of_image& view, const jpeg_options& options, int width, int height,
+               std::span<std::uint8_t> out);
+  std::array<std::uint8_t*, 2> two_lines(std::size_t size);
+  void to_rgbx(std::uint8_t* line, std::size_t width) const;
 
   jpeg_limits limits;
   jpeg_decompress_struct c{};
   error_handler handler{};
-  scan_limit scans{};
+  effort_limit effort{};
+  jpeg_headers headers;
+  joined_runs joined;
+  resample_job job;
+  int scale = 1;
   resampler resample;
-  std::vector<std::uint8_t> line;  // as the library gives it
-  std::vector<std::uint8_t> rgbx;
+  std::vector<std::uint8_t> lines;   // two, as the library gives them
+  std::vector<std::uint8_t> turned;  // an output whose rows and columns change places
 };
+
+void jpeg_decoder::impl::begin(const jpeg_limits& l, bool lenient) {
+  limits = l;
+  handler.lenient = lenient;
+  handler.warnings = 0;
+  effort.max_scans = l.max_scans;
+  effort.calls = 0;
+  effort.cpu_deadline = thread_cpu_seconds() + l.max_cpu_seconds;
+}
 
 result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   if (file.empty()) return error(errc::bad_image, "the image has no bytes").skippable();
@@ -120,11 +187,7 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   });
   if (!ok) return failed();
   const std::uint64_t pixels = std::uint64_t{c.image_width} * c.image_height;
-  if (pixels > limits.max_pixels) {
-    return error(errc::too_large, fmt::format("an image of {} x {} pixels (at most {} in all)",
-                                              c.image_width, c.image_height, limits.max_pixels))
-        .skippable();
-  }
+  if (pixels > limits.max_pixels) return too_large();
   if (jpeg_has_multiple_scans(&c) != 0 && coefficient_bytes(c) > limits.max_coefficient_bytes) {
     return error(errc::too_large, fmt::format("a progressive image of {} x {} pixels",
                                               c.image_width, c.image_height))
@@ -135,71 +198,162 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   return {};
 }
 
-// `width` pixels of `line` from column `from` on, four bytes each.
-const std::uint8_t* jpeg_decoder::impl::to_rgbx(std::size_t from, std::size_t width) {
-  const std::uint8_t* pixels = line.data() + from * 4;
-  if (c.out_color_space != JCS_CMYK) return pixels;
-  // Adobe writes CMYK inverted, and so do all others in practice: 255 is no ink.
-  rgbx.resize(width * 4);
-  for (std::size_t i = 0; i < width * 4; i += 4) {
-    const unsigned key = pixels[i + 3];
-    for (std::size_t ink = 0; ink < 3; ++ink) {
-      rgbx[i + ink] = static_cast<std::uint8_t>((pixels[i + ink] * key + 127) / 255);
-    }
-  }
-  return rgbx.data();
+// libjpeg-turbo writes rows that begin at a multiple of a vector's size past the cache. These are
+// read again at once, so they begin elsewhere.
+std::array<std::uint8_t*, 2> jpeg_decoder::impl::two_lines(std::size_t size) {
+  constexpr std::size_t cache_line = 64;
+  constexpr std::size_t off = 16;
+  const std::size_t stride = (size + cache_line - 1) / cache_line * cache_line;
+  const std::size_t needed = 2 * stride + cache_line + off;
+  if (lines.size() < needed) lines.resize(needed);
+  const auto address = reinterpret_cast<std::uintptr_t>(lines.data());
+  std::uint8_t* first = lines.data() + (cache_line - address % cache_line) + off;
+  return {first, first + stride};
 }
 
-result<void> jpeg_decoder::impl::read_pixels(const view_of_image& view, std::uint8_t* out) {
-  resample.begin(view);
-  const int top = view.crop.y + resample.first_row();
-  const int bottom = view.crop.y + resample.end_row();
-  // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
-  const int left = std::max(view.crop.x - 1, 0);
-  const int right = std::min(view.crop.x + view.crop.width + 1, static_cast<int>(c.image_width));
-  auto x = static_cast<JDIMENSION>(left);
-  auto width = static_cast<JDIMENSION>(right - left);
+// CMYK pixels in place. Adobe writes them inverted, and so do all others in practice: 255 is no
+// ink.
+void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
+  if (c.out_color_space != JCS_CMYK) return;
+  for (std::size_t i = 0; i < width * 4; i += 4) {
+    const unsigned key = line[i + 3];
+    for (std::size_t ink = 0; ink < 3; ++ink) {
+      line[i + ink] = static_cast<std::uint8_t>((line[i + ink] * key + 127) / 255);
+    }
+  }
+}
+
+// The resampling of a view, for a stored image of that size.
+void jpeg_decoder::impl::prepare(const view_of_image& view, const jpeg_options& options, int width,
+                                 int height, std::span<std::uint8_t> out) {
+  job = stored_job(view, options.filter, headers.orientation, width, height);
+  scale = options.fast ? scale_below(job) : 1;
+  if (scale > 1) decode_smaller(job, scale, width, height);
+  if (headers.orientation.is_transposed()) turned.resize(out.size());
+  resample.begin(job, headers.orientation.is_transposed() ? turned.data() : out.data());
+}
+
+// Decodes the image whose header was read, and which begins at `origin` of the whole image (at its
+// own scale).
+result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast) {
+  const int top = job.source.y + resample.first_row() - origin.y;
+  const int bottom = job.source.y + resample.end_row() - origin.y;
+  const int first_column = job.source.x + resample.first_column() - origin.x;
+  const int end_column = job.source.x + resample.end_column() - origin.x;
+  JDIMENSION x = 0;
+  JDIMENSION width = 0;
   const bool started = guarded(handler, [&] {
+    c.scale_num = 1;
+    c.scale_denom = static_cast<unsigned>(scale);
+    c.dct_method = fast ? JDCT_IFAST : JDCT_ISLOW;
+    c.do_fancy_upsampling = fast ? FALSE : TRUE;
     jpeg_start_decompress(&c);
-    if (width < c.image_width) jpeg_crop_scanline(&c, &x, &width);
+    // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
+    const int left = std::max(first_column - 1, 0);
+    const int right = std::min(end_column + 1, static_cast<int>(c.output_width));
+    x = static_cast<JDIMENSION>(left);
+    width = static_cast<JDIMENSION>(right - left);
+    if (width < c.output_width) jpeg_crop_scanline(&c, &x, &width);
   });
   if (!started) return failed();
-  line.resize(std::size_t{width} * 4);
-  const auto from = static_cast<std::size_t>(view.crop.x) - x;
-  int row = 0;
+  const std::array<std::uint8_t*, 2> line =
+      two_lines(std::size_t{width} * 4 + resample.readable_behind());
+  const std::size_t from = (static_cast<std::size_t>(first_column) - x) * 4;
   const bool decoded = guarded(handler, [&] {
     if (top > 0) jpeg_skip_scanlines(&c, static_cast<JDIMENSION>(top));
-    row = top;
+    for (int row = top; row < bottom;) {
+      // Two rows, or the one that goes with the row before.
+      const std::size_t held = resample.holds_row() ? 1 : 0;
+      std::array<JSAMPROW, 2> to = line;
+      const auto wanted = static_cast<JDIMENSION>(
+          std::min<std::size_t>(2 - held, static_cast<std::size_t>(bottom - row)));
+      const JDIMENSION got = jpeg_read_scanlines(&c, to.data() + held, wanted);
+      for (std::size_t i = held; i < held + got; ++i) {
+        to_rgbx(to[i], width);
+        resample.add_row(to[i] + from);
+      }
+      row += static_cast<int>(got);
+    }
   });
-  if (!decoded) return failed();
-  for (; row < bottom; ++row) {
-    JSAMPROW to = line.data();
-    const bool got = guarded(handler, [&] { jpeg_read_scanlines(&c, &to, 1); });
-    if (!got) return failed();
-    resample.add_row(to_rgbx(from, static_cast<std::size_t>(view.crop.width)));
-  }
-  resample.finish(out);
-  return {};
+  return decoded ? result<void>() : failed();
+}
+
+// The job by the runs that it needs. False where that is not possible, or fails: the file is then
+// decoded as it is, and says what is wrong with it.
+bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file, const jpeg_options& options) {
+  const pixel_box region{.x = (job.source.x + resample.first_column()) * scale,
+                         .y = (job.source.y + resample.first_row()) * scale,
+                         .width = (resample.end_column() - resample.first_column()) * scale,
+                         .height = (resample.end_row() - resample.first_row()) * scale};
+  if (!join_runs(file, headers, region, joined)) return false;
+  const pixel_box origin{.x = joined.x / scale, .y = joined.y / scale, .width = 0, .height = 0};
+  const bool decoded =
+      read_header(joined.file) && read_pixels(origin, options.fast) && handler.warnings == 0;
+  jpeg_abort_decompress(&c);
+  handler.warnings = 0;
+  return decoded;
 }
 
 jpeg_decoder::jpeg_decoder() : impl_(std::make_unique<impl>()) {}
 jpeg_decoder::~jpeg_decoder() = default;
 
+int jpeg_decoder::warnings() const {
+  return impl_->handler.warnings;
+}
+
+result<jpeg_decoder::image_size> jpeg_decoder::read_size(std::span<const std::byte> file,
+                                                         const jpeg_limits& limits) {
+  impl_->begin(limits, false);
+  const auto read = impl_->read_header(file);
+  const image_size size{.width = static_cast<int>(impl_->c.image_width),
+                        .height = static_cast<int>(impl_->c.image_height)};
+  jpeg_abort_decompress(&impl_->c);
+  if (!read) return read.error();
+  return size;
+}
+
 result<void> jpeg_decoder::decode(
-    std::span<const std::byte> file, const jpeg_limits& limits,
+    std::span<const std::byte> file, const jpeg_options& options,
     const std::function<view_of_image(int, int)>& choose,
     const std::function<std::span<std::uint8_t>(const view_of_image&)>& out) {
   impl& d = *impl_;
-  d.limits = limits;
-  d.scans.max_scans = limits.max_scans;
+  d.begin(options.limits, options.lenient);
+  d.headers.read(file);
+  if (!options.orient) d.headers.orientation = {};
+  const bool transposed = d.headers.orientation.is_transposed();
+  const auto view_for = [&](int width, int height) {
+    return transposed ? choose(height, width) : choose(width, height);
+  };
+  std::optional<view_of_image> view;
+  std::span<std::uint8_t> to;
+  const auto finish = [&] {
+    if (transposed) transpose(d.turned.data(), d.job.window.width, d.job.window.height, to.data());
+  };
+  const auto prepare = [&](int width, int height) {
+    if (!view) {
+      view = view_for(width, height);
+      to = out(*view);
+    }
+    d.prepare(*view, options, width, height, to);
+  };
+  const auto& runs = d.headers.runs;
+  const auto pixels =
+      static_cast<std::uint64_t>(runs.width) * static_cast<std::uint64_t>(runs.height);
+  if (options.runs && d.headers.has_runs && pixels <= options.limits.max_pixels) {
+    prepare(runs.width, runs.height);
+    if (d.decode_runs(file, options)) {
+      finish();
+      return {};
+    }
+  }
   auto decoded = d.read_header(file);
   if (decoded) {
-    const view_of_image view =
-        choose(static_cast<int>(d.c.image_width), static_cast<int>(d.c.image_height));
-    decoded = d.read_pixels(view, out(view).data());
+    prepare(static_cast<int>(d.c.image_width), static_cast<int>(d.c.image_height));
+    decoded = d.read_pixels({}, options.fast);
   }
   // Ends the image early where rows are left; the object serves the next one.
   jpeg_abort_decompress(&d.c);
+  if (decoded) finish();
   return decoded;
 }
 
@@ -207,8 +361,7 @@ std::vector<std::byte> encode_jpeg(std::span<const std::uint8_t> rgb, int width,
                                    int quality) {
   jpeg_compress_struct c{};
   error_handler handler{};
-  c.err = jpeg_std_error(&handler.base);
-  handler.base.error_exit = fail;
+  c.err = libjpeg::set_up(handler);
   unsigned char* encoded = nullptr;
   unsigned long size = 0;
   jpeg_create_compress(&c);

@@ -124,10 +124,4 @@ struct on_error {
   }
 };
 
-template <detail::any_plan P, class G>
-  requires requires(G g) { g.template for_items<typename P::value_type>(); }
-auto operator|(P front, const G& generic) {
-  return std::move(front) | generic.template for_items<typename P::value_type>();
-}
-
 }  // namespace millrace

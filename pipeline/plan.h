@@ -140,4 +140,11 @@ auto operator|(P front, S back) {
   }
 }
 
+// Stages for items of any kind, made for what the plan in front yields.
+template <detail::any_plan P, class G>
+  requires requires(G g) { g.template for_items<typename P::value_type>(); }
+auto operator|(P front, const G& generic) {
+  return std::move(front) | generic.template for_items<typename P::value_type>();
+}
+
 }  // namespace millrace

@@ -2,124 +2,173 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <numbers>
+
+#include "pipeline/kernels.h"
 
 namespace millrace {
 namespace {
 
-constexpr int bits = filter_axis::precision_bits;
-constexpr std::int32_t half = 1 << (bits - 1);
-
-std::uint8_t to_byte(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> bits, 0, 255));
+double sinc(double x) {
+  if (x == 0) return 1;
+  x *= std::numbers::pi;
+  return std::sin(x) / x;
 }
 
-double triangle(double x) {
-  return std::max(0.0, 1.0 - std::abs(x));
-}
-
-// Four 32-bit lanes: one RGBX pixel.
-using int4 = std::int32_t __attribute__((ext_vector_type(4)));
-using byte4 = std::uint8_t __attribute__((ext_vector_type(4)));
-
-int4 load_pixel(const std::uint8_t* rgbx) {
-  byte4 pixel;
-  std::memcpy(&pixel, rgbx, sizeof pixel);
-  return __builtin_convertvector(pixel, int4);
-}
-
-// Compiled for AVX2 as well, and chosen at run time: the results are integers, so equal.
-#if defined(__x86_64__) && !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer)
-#define MILLRACE_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define MILLRACE_VECTOR_CLONES
-#endif
-
-// One row of a crop (RGBX) scaled in width (RGB).
-MILLRACE_VECTOR_CLONES
-void narrow_row(const filter_axis& columns, bool flip, const std::uint8_t* rgbx,
-                std::uint8_t* row) {
-  const std::size_t width = columns.first.size();
-  for (std::size_t i = 0; i < width; ++i) {
-    const std::uint8_t* from = rgbx + static_cast<std::size_t>(columns.first[i]) * 4;
-    const std::int32_t* w = columns.weight.data() + i * static_cast<std::size_t>(columns.taps);
-    const auto taps = static_cast<std::size_t>(columns.count[i]);
-    int4 sum = {half, half, half, half};
-    for (std::size_t k = 0; k < taps; ++k) sum += load_pixel(from + k * 4) * w[k];
-    std::uint8_t* to = row + (flip ? width - 1 - i : i) * 3;
-    for (int c = 0; c < 3; ++c) to[c] = to_byte(sum[c]);
+// How far a filter reaches on each side.
+double reach_of(resample_filter f) {
+  switch (f) {
+    case resample_filter::box:
+      return 0.5;
+    case resample_filter::bilinear:
+      return 1;
+    case resample_filter::bicubic:
+      return 2;
+    case resample_filter::lanczos:
+      return 3;
   }
+  return 1;
 }
 
-// `taps` rows of `size` bytes, one behind the other, weighted and summed.
-MILLRACE_VECTOR_CLONES
-void blend_rows(const std::uint8_t* rows, std::size_t size, const std::int32_t* weights,
-                std::size_t taps, std::int32_t* sums, std::uint8_t* out) {
-  for (std::size_t i = 0; i < size; ++i) sums[i] = half;
-  for (std::size_t k = 0; k < taps; ++k) {
-    const std::uint8_t* from = rows + k * size;
-    for (std::size_t i = 0; i < size; ++i) sums[i] += from[i] * weights[k];
+double value_of(resample_filter f, double x) {
+  switch (f) {
+    case resample_filter::box:
+      return x > -0.5 && x <= 0.5 ? 1 : 0;
+    case resample_filter::bilinear:
+      return std::max(0.0, 1.0 - std::abs(x));
+    case resample_filter::bicubic: {
+      constexpr double a = -0.5;
+      x = std::abs(x);
+      if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+      if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
+      return 0;
+    }
+    case resample_filter::lanczos:
+      return x >= -3 && x < 3 ? sinc(x) * sinc(x / 3) : 0;
   }
-  for (std::size_t i = 0; i < size; ++i) out[i] = to_byte(sums[i]);
+  return 0;
+}
+
+// Rounds `exact`, which sums to 1, so that the sum is exact as well: the largest takes the rest.
+void to_fixed(const double* exact, int count, std::int16_t* fixed) {
+  constexpr std::int32_t one = 1 << kernels::weight_bits;
+  std::int32_t sum = 0;
+  int largest = 0;
+  for (int k = 0; k < count; ++k) {
+    const auto rounded = static_cast<std::int32_t>(std::floor(exact[k] * one + 0.5));
+    fixed[k] = static_cast<std::int16_t>(rounded);
+    sum += rounded;
+    if (fixed[k] > fixed[largest]) largest = k;
+  }
+  fixed[largest] = static_cast<std::int16_t>(fixed[largest] + (one - sum));
 }
 
 }  // namespace
 
-void filter_axis::assign(int in_size, int out_size, int out_first, int out_count) {
-  const double scale = static_cast<double>(in_size) / out_size;
+void filter_axis::assign(resample_filter filter, const inputs& in, int out_size, int out_first,
+                         int out_count, bool reversed) {
+  const double scale = in.size / out_size;
   const double stretch = std::max(scale, 1.0);
-  const double support = stretch;  // the triangle reaches 1 on each side
-  taps = static_cast<int>(std::ceil(support)) * 2 + 1;
-  first.resize(static_cast<std::size_t>(out_count));
-  count.resize(static_cast<std::size_t>(out_count));
-  weight.assign(static_cast<std::size_t>(out_count) * static_cast<std::size_t>(taps), 0);
-  std::vector<double> w(static_cast<std::size_t>(taps));
+  const double reach = reach_of(filter) * stretch;
+  const auto most = static_cast<std::size_t>(std::ceil(2 * reach));
+  stride = (most + 3) / 4 * 4;
+  const auto outputs = static_cast<std::size_t>(out_count);
+  first.resize(outputs);
+  count.resize(outputs);
+  weight.assign(outputs * stride, 0);
+  exact_.resize(most);
   for (int i = 0; i < out_count; ++i) {
-    const double center = (out_first + i + 0.5) * scale;
-    const int from = std::max(0, static_cast<int>(center - support + 0.5));
-    const int to = std::min(in_size, static_cast<int>(center + support + 0.5));
+    const double center = in.from + (out_first + i + 0.5) * scale;
+    const int from = std::max(0, static_cast<int>(center - reach + 0.5));
+    const int to =
+        std::min({in.limit, static_cast<int>(center + reach + 0.5), from + static_cast<int>(most)});
     double sum = 0;
     for (int x = from; x < to; ++x) {
-      w[static_cast<std::size_t>(x - from)] = triangle((x - center + 0.5) / stretch);
-      sum += w[static_cast<std::size_t>(x - from)];
+      const double w = value_of(filter, (x - center + 0.5) / stretch);
+      exact_[static_cast<std::size_t>(x - from)] = w;
+      sum += w;
     }
-    const auto at = static_cast<std::size_t>(i);
+    const double normal = 1 / sum;
+    for (int k = 0; k < to - from; ++k) exact_[static_cast<std::size_t>(k)] *= normal;
+    const auto at = static_cast<std::size_t>(reversed ? out_count - 1 - i : i);
     first[at] = from;
     count[at] = to - from;
-    std::int32_t* fixed = weight.data() + at * static_cast<std::size_t>(taps);
-    for (int k = 0; k < to - from; ++k) {
-      const double normal = sum > 0 ? w[static_cast<std::size_t>(k)] / sum : 0;
-      fixed[k] = static_cast<std::int32_t>(normal * (1 << bits) + 0.5);
-    }
+    to_fixed(exact_.data(), to - from, weight.data() + at * stride);
   }
 }
 
-void resampler::begin(const view_of_image& view) {
-  view_ = view;
-  columns_.assign(view.crop.width, view.scaled_width, view.window.x, view.window.width);
-  rows_.assign(view.crop.height, view.scaled_height, view.window.y, view.window.height);
+resample_job resample_job::of(const view_of_image& view, resample_filter filter) {
+  return {.source = view.crop,
+          .width = static_cast<double>(view.crop.width),
+          .height = static_cast<double>(view.crop.height),
+          .scaled_width = view.scaled_width,
+          .scaled_height = view.scaled_height,
+          .window = view.window,
+          .flip = view.flip,
+          .filter = filter};
+}
+
+void resampler::begin(const resample_job& job, std::uint8_t* out) {
+  job_ = job;
+  columns_.assign(job.filter, {job.x, job.width, job.source.width}, job.scaled_width, job.window.x,
+                  job.window.width, job.flip);
+  rows_.assign(job.filter, {job.y, job.height, job.source.height}, job.scaled_height, job.window.y,
+               job.window.height);
   first_row_ = rows_.first.front();
   end_row_ = rows_.first.back() + rows_.count.back();
-  added_ = 0;
-  const auto row_bytes = static_cast<std::size_t>(view.window.width) * 3;
-  const auto needed = static_cast<std::size_t>(end_row_ - first_row_) * row_bytes;
-  if (narrowed_.size() < needed + 1) narrowed_.resize(needed + 1);
-  sums_.resize(row_bytes);
+  const std::size_t left = job.flip ? columns_.first.size() - 1 : 0;
+  const std::size_t right = columns_.first.size() - 1 - left;
+  first_column_ = columns_.first[left];
+  end_column_ = columns_.first[right] + columns_.count[right];
+  for (std::int32_t& x : columns_.first) x -= first_column_;
+  next_row_ = first_row_;
+  next_out_ = 0;
+  waiting_ = nullptr;
+  out_ = out;
+  // The rows of one output, and the one that is narrowed along with its last.
+  ring_rows_ = *std::ranges::max_element(rows_.count) + 1;
+  ring_stride_ = static_cast<std::size_t>(job.window.width) * 3 + kernels::writable_behind;
+  const std::size_t needed = static_cast<std::size_t>(ring_rows_) * ring_stride_;
+  if (ring_.size() < needed) ring_.resize(needed);
+}
+
+std::int16_t* resampler::narrowed(int row) {
+  return ring_.data() + static_cast<std::size_t>(row % ring_rows_) * ring_stride_;
 }
 
 void resampler::add_row(const std::uint8_t* rgbx) {
-  const auto row_bytes = static_cast<std::size_t>(view_.window.width) * 3;
-  narrow_row(columns_, view_.flip, rgbx,
-             narrowed_.data() + static_cast<std::size_t>(added_++) * row_bytes);
+  const bool is_last = next_row_ + 1 == end_row_;
+  if (waiting_ == nullptr && !is_last) {
+    waiting_ = rgbx;
+    ++next_row_;
+    return;
+  }
+  const kernels::axis_weights axis{.first = columns_.first.data(),
+                                   .weights = columns_.weight.data(),
+                                   .quads = columns_.stride / 4,
+                                   .outputs = columns_.first.size()};
+  // A last row by itself is done twice.
+  const std::uint8_t* before = waiting_ != nullptr ? waiting_ : rgbx;
+  std::int16_t* to = narrowed(next_row_);
+  kernels::narrow_rows(before, rgbx, axis, waiting_ != nullptr ? narrowed(next_row_ - 1) : to, to);
+  waiting_ = nullptr;
+  ++next_row_;
+  write_outputs();
 }
 
-void resampler::finish(std::uint8_t* out) {
-  const auto row_bytes = static_cast<std::size_t>(view_.window.width) * 3;
-  for (std::size_t y = 0; y < rows_.first.size(); ++y) {
-    const auto first = static_cast<std::size_t>(rows_.first[y] - first_row_);
-    blend_rows(narrowed_.data() + first * row_bytes, row_bytes,
-               rows_.weight.data() + y * static_cast<std::size_t>(rows_.taps),
-               static_cast<std::size_t>(rows_.count[y]), sums_.data(), out + y * row_bytes);
+// Those whose inputs are there.
+void resampler::write_outputs() {
+  const auto row_bytes = static_cast<std::size_t>(job_.window.width) * 3;
+  for (; next_out_ < rows_.first.size(); ++next_out_) {
+    const int first = rows_.first[next_out_];
+    const int end = first + rows_.count[next_out_];
+    if (end > next_row_) return;
+    inputs_.clear();
+    for (int row = first; row < end; ++row) inputs_.push_back(narrowed(row));
+    if (inputs_.size() % 2 != 0) inputs_.push_back(inputs_.back());  // of weight 0
+    const std::size_t to = job_.upside_down ? rows_.first.size() - 1 - next_out_ : next_out_;
+    kernels::blend_rows(inputs_, rows_.weight.data() + next_out_ * rows_.stride, row_bytes,
+                        out_ + to * row_bytes);
   }
 }
 

@@ -20,6 +20,7 @@
 #include "engine/log.h"
 #include "engine/random.h"
 #include "pipeline/jpeg.h"
+#include "pipeline/jpeg_rewrite.h"
 #include "pipeline/state.h"
 #include "pipeline/tar_writer.h"
 #include "pipeline/tools/names.h"
@@ -256,9 +257,9 @@ class packer {
   // A plan file beside the shards says which run they are of, so that one that was stopped goes on
   // and another one does not write over them.
   void check_plan_file() {
-    std::uint64_t print =
-        fingerprint(fmt::format("{} {} {} {}", options_.most_bytes, options_.most_count,
-                                options_.resize, options_.resize > 0 ? options_.quality : 0));
+    std::uint64_t print = fingerprint(
+        fmt::format("{} {} {} {} {}", options_.most_bytes, options_.most_count, options_.resize,
+                    options_.resize > 0 ? options_.quality : 0, options_.restart));
     for (const packed_sample& s : samples_) {
       print = fingerprint(s.key, print);
       for (const packed_field& f : s.fields) {
@@ -315,7 +316,8 @@ class packer {
       report_.samples += s.end - s.begin;
       std::error_code none;
       const auto there = fs::file_size(names_(next_), none);
-      if (goes_on_ && !none && (options_.resize > 0 || there == s.bytes)) {
+      const bool is_as_planned = options_.resize > 0 || options_.restart > 0 || there == s.bytes;
+      if (goes_on_ && !none && is_as_planned) {
         ++report_.kept;
         continue;
       }
@@ -346,14 +348,14 @@ class packer {
     const std::string name = s.key + "." + f.extension;
     if (f.path.empty()) return out.add(name, f.text);
     const bool is_jpeg = f.extension == "jpg" || f.extension == "jpeg";
-    const bool scales = options_.resize > 0 && is_jpeg;
+    const bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
     const descriptor file(f.path);
-    buffer.resize(scales ? f.size : std::min(f.size, piece));
-    if (!scales) out.begin(name, f.size);
+    buffer.resize(changes ? f.size : std::min(f.size, piece));
+    if (!changes) out.begin(name, f.size);
     std::uint64_t left = f.size;
     while (left > 0) {
-      const ssize_t n = read(file.get(), buffer.data() + (scales ? f.size - left : 0),
-                             std::min<std::uint64_t>(left, scales ? left : piece));
+      const ssize_t n = read(file.get(), buffer.data() + (changes ? f.size - left : 0),
+                             std::min<std::uint64_t>(left, changes ? left : piece));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
         throw failure(
@@ -362,13 +364,20 @@ class packer {
                 .at(f.path)
                 .cause(n < 0 ? errno : 0));
       }
-      if (!scales) out.append(std::span(buffer).first(static_cast<std::size_t>(n)));
+      if (!changes) out.append(std::span(buffer).first(static_cast<std::size_t>(n)));
       left -= static_cast<std::uint64_t>(n);
     }
-    if (!scales) return out.end();
-    const auto scaled = scaled_jpeg(buffer);
-    out.add(name,
-            scaled ? std::span<const std::byte>(*scaled) : std::span<const std::byte>(buffer));
+    if (!changes) return out.end();
+    if (options_.resize > 0) {
+      if (auto scaled = scaled_jpeg(buffer)) buffer = std::move(*scaled);
+    }
+    if (options_.restart > 0) {
+      auto rewritten = with_restart_runs(buffer, options_.restart);
+      if (rewritten) buffer = std::move(*rewritten);
+      const std::scoped_lock lock(mutex_);
+      ++(rewritten ? report_.rewritten : report_.not_rewritten);
+    }
+    out.add(name, std::span<const std::byte>(buffer));
   }
 
   // Nothing where the image is small enough, or cannot be decoded (which is counted).

@@ -5,8 +5,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace millrace {
+
+class engine;
 
 struct pack_options {
   // A folder whose folders are classes, numbered in the order of their names; or "@FILE", with
@@ -18,6 +21,7 @@ struct pack_options {
   std::optional<std::uint64_t> shuffle;      // seed
   int resize = 0;    // of JPEGs: the shorter side in pixels; 0, and smaller ones: bytes as they are
   int quality = 90;  // of those that are scaled
+  int restart = 0;   // JPEGs get a restart marker every so many MCUs (pipeline/jpeg_rewrite.h)
   int part = 1;      // of `parts`: which shards to write
   int parts = 1;
   bool compat = false;  // keys 00000000, 00000001, ... instead of paths
@@ -29,9 +33,11 @@ struct pack_report {
   std::uint64_t samples = 0;
   std::uint64_t classes = 0;
   std::uint64_t shards = 0;
-  std::uint64_t kept = 0;        // of them: there already, from a run that was stopped
-  std::uint64_t bytes = 0;       // of the shards written
-  std::uint64_t not_scaled = 0;  // images that cannot be decoded: packed as they are
+  std::uint64_t kept = 0;           // of them: there already, from a run that was stopped
+  std::uint64_t bytes = 0;          // of the shards written
+  std::uint64_t not_scaled = 0;     // images that cannot be decoded: packed as they are
+  std::uint64_t rewritten = 0;      // images with restart markers
+  std::uint64_t not_rewritten = 0;  // images that cannot have them: packed as they are
   double seconds = 0;
   double cpu_seconds = 0;
   bool interrupted = false;
@@ -45,5 +51,20 @@ struct pack_report {
 pack_report pack_shards(const pack_options& options,
                         const std::function<void(const std::string&)>& say,
                         const std::atomic<bool>& interrupted);
+
+struct repack_options {
+  std::vector<std::string> urls;  // one shard is made of each
+  std::string pattern;            // of their names
+  int restart = 0;                // of JPEGs, as above
+  bool overwrite = false;
+};
+
+// Writes shards again, sample by sample, with their JPEGs rewritten: a plain shard for each, with
+// the same samples in the same order. `bytes` of the report are those written. Samples are what
+// readers take them to be: files without an extension are left out, and told of. Throws `failure`;
+// the shards that are whole stay.
+pack_report repack_shards(engine& eng, const repack_options& options,
+                          const std::function<void(const std::string&)>& say,
+                          const std::atomic<bool>& interrupted);
 
 }  // namespace millrace

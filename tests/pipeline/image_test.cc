@@ -1,12 +1,9 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "pipeline/augment.h"
 #include "pipeline/fake.h"
 #include "pipeline/jpeg.h"
 #include "pipeline/label.h"
-#include "pipeline/resample.h"
 
 namespace millrace {
 namespace {
@@ -52,34 +49,17 @@ TEST(ResizeCenterCrop, AsTorchvisionRounds) {
   EXPECT_EQ(v.window, (pixel_box{58, 16, 224, 224}));  // round(58.5) is 58
 }
 
-TEST(FilterAxis, WeightsSumToOneAndCopyAtScaleOne) {
-  filter_axis axis;
-  for (const auto& [in, out] : {std::pair{375, 224}, {100, 224}, {224, 224}, {1, 5}, {999, 1}}) {
-    axis.assign(in, out, 0, out);
-    for (int i = 0; i < out; ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      std::int64_t sum = 0;
-      for (int k = 0; k < axis.count[at]; ++k) {
-        sum += axis.weight[at * static_cast<std::size_t>(axis.taps) + static_cast<std::size_t>(k)];
-      }
-      EXPECT_NEAR(static_cast<double>(sum), 1 << filter_axis::precision_bits, 8);
-      EXPECT_GE(axis.first[at], 0);
-      EXPECT_LE(axis.first[at] + axis.count[at], in);
-    }
-  }
-}
-
 class Jpeg : public ::testing::Test {
  protected:
   result<std::vector<std::uint8_t>> decode(std::span<const std::byte> file,
                                            const std::function<view_of_image(int, int)>& choose,
-                                           const jpeg_limits& limits = {}) {
+                                           const jpeg_options& options = {}) {
     std::vector<std::uint8_t> out;
     const auto room = [&](const view_of_image& v) {
       out.resize(static_cast<std::size_t>(v.window.width * v.window.height) * 3);
       return std::span(out);
     };
-    if (auto done = decoder_.decode(file, limits, choose, room); !done) return done.error();
+    if (auto done = decoder_.decode(file, options, choose, room); !done) return done.error();
     return out;
   }
   // The crop itself, unscaled.
@@ -136,8 +116,9 @@ TEST_F(Jpeg, TheDecoderServesTheNextImageAfterABadOne) {
 }
 
 TEST_F(Jpeg, LimitsPixels) {
-  EXPECT_EQ(decode(file_, whole, {.max_pixels = 10'200}).error().kind(), errc::too_large);
-  EXPECT_TRUE(decode(file_, whole, {.max_pixels = 10'201}));
+  EXPECT_EQ(decode(file_, whole, {.limits = {.max_pixels = 10'200}}).error().kind(),
+            errc::too_large);
+  EXPECT_TRUE(decode(file_, whole, {.limits = {.max_pixels = 10'201}}));
 }
 
 sample with(std::string extension, std::string_view content) {

@@ -1,0 +1,65 @@
+#include "bench/bare_jpeg.h"
+
+#include <cstdio>
+// libjpeg's header needs size_t and FILE before it.
+#include <jpeglib.h>
+
+#include <csetjmp>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+struct error_handler {
+  jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
+  std::jmp_buf escape;
+};
+
+void give_up(j_common_ptr c) {
+  std::longjmp(reinterpret_cast<error_handler*>(c->err)->escape, 1);
+}
+
+}  // namespace
+
+struct bare_jpeg::impl {
+  jpeg_decompress_struct c{};
+  error_handler handler{};
+  std::vector<unsigned char> line;
+};
+
+bare_jpeg::bare_jpeg() : impl_(std::make_unique<impl>()) {
+  impl_->c.err = jpeg_std_error(&impl_->handler.base);
+  impl_->handler.base.error_exit = give_up;
+  impl_->handler.base.emit_message = [](j_common_ptr, int) {};
+  jpeg_create_decompress(&impl_->c);
+}
+
+bare_jpeg::~bare_jpeg() {
+  jpeg_destroy_decompress(&impl_->c);
+}
+
+bool bare_jpeg::decode(std::span<const std::byte> file,
+                       const std::function<pixel_box(int, int)>& choose) {
+  jpeg_decompress_struct& c = impl_->c;
+  if (setjmp(impl_->handler.escape) != 0) {
+    jpeg_abort_decompress(&c);
+    return false;
+  }
+  jpeg_mem_src(&c, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  jpeg_read_header(&c, TRUE);
+  const pixel_box crop = choose(static_cast<int>(c.image_width), static_cast<int>(c.image_height));
+  const bool is_cmyk = c.jpeg_color_space == JCS_CMYK || c.jpeg_color_space == JCS_YCCK;
+  c.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+  jpeg_start_decompress(&c);
+  auto x = static_cast<JDIMENSION>(crop.x);
+  auto width = static_cast<JDIMENSION>(crop.width);
+  if (width < c.image_width) jpeg_crop_scanline(&c, &x, &width);
+  impl_->line.resize(std::size_t{c.output_width} * static_cast<unsigned>(c.output_components));
+  if (crop.y > 0) jpeg_skip_scanlines(&c, static_cast<JDIMENSION>(crop.y));
+  JSAMPROW row = impl_->line.data();
+  for (int y = 0; y < crop.height; ++y) jpeg_read_scanlines(&c, &row, 1);
+  jpeg_abort_decompress(&c);
+  return true;
+}
+
+}  // namespace millrace

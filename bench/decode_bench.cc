@@ -1,0 +1,182 @@
+#include "bench/decode_bench.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+#include "bench/bare_jpeg.h"
+#include "bench/measure.h"
+#include "pipeline/group.h"
+#include "pipeline/resample.h"
+#include "pipeline/shards.h"
+#include "pipeline/untar.h"
+
+namespace millrace {
+namespace {
+
+struct photo {
+  std::vector<std::byte> file;
+  int width = 0;
+  int height = 0;
+  view_of_image view;
+  pixel_box region;  // what the output is made of
+};
+
+double median(std::vector<double> of) {
+  std::ranges::sort(of);
+  return of[of.size() / 2];
+}
+
+std::size_t output_bytes(const view_of_image& view) {
+  return static_cast<std::size_t>(view.window.width) *
+         static_cast<std::size_t>(view.window.height) * 3;
+}
+
+// What each thread does to an image, with memory of its own.
+using work = std::function<void(const photo&)>;
+using make_work = std::function<work()>;
+
+work header_alone() {
+  return [decoder = std::make_shared<jpeg_decoder>()](const photo& p) {
+    (void)decoder->read_size(p.file);
+  };
+}
+
+work whole_path(const decode_options& o) {
+  return [decoder = std::make_shared<jpeg_decoder>(), out = std::vector<std::uint8_t>(),
+          o](const photo& p) mutable {
+    const auto choose = [&](int, int) { return p.view; };
+    const auto slot = [&](const view_of_image& v) {
+      out.resize(output_bytes(v));
+      return std::span(out);
+    };
+    (void)decoder->decode(p.file, o.jpeg, choose, slot);
+  };
+}
+
+pixel_box region_of(const view_of_image& view) {
+  resampler r;
+  std::vector<std::uint8_t> out(output_bytes(view));
+  r.begin(resample_job::of(view, resample_filter::bilinear), out.data());
+  return {.x = view.crop.x + r.first_column(),
+          .y = view.crop.y + r.first_row(),
+          .width = r.end_column() - r.first_column(),
+          .height = r.end_row() - r.first_row()};
+}
+
+work bare_region() {
+  return [decoder = std::make_shared<bare_jpeg>()](const photo& p) {
+    (void)decoder->decode(p.file, [&](int, int) { return p.region; });
+  };
+}
+
+// Of rows that are there: what they hold does not matter.
+work resize_alone() {
+  return [r = std::make_shared<resampler>(), row = std::vector<std::uint8_t>(),
+          out = std::vector<std::uint8_t>()](const photo& p) mutable {
+    out.resize(output_bytes(p.view));
+    r->begin(resample_job::of(p.view, resample_filter::bilinear), out.data());
+    row.resize(static_cast<std::size_t>(p.view.crop.width) * 4 + r->readable_behind(), 128);
+    for (int y = r->first_row(); y < r->end_row(); ++y) r->add_row(row.data());
+  };
+}
+
+// Seconds, of wall and CPU, of all images on so many threads.
+std::pair<double, double> round_of(const std::vector<photo>& photos, int threads,
+                                   const make_work& make) {
+  std::vector<work> works;
+  for (int t = 0; t < threads; ++t) works.push_back(make());
+  for (const work& w : works) w(photos.front());
+  std::atomic<std::size_t> next{0};
+  const stopwatch_pair watch;
+  {
+    std::vector<std::jthread> running;
+    for (const work& w : works) {
+      running.emplace_back([&] {
+        for (std::size_t i = next++; i < photos.size(); i = next++) w(photos[i]);
+      });
+    }
+  }
+  return {watch.seconds(), watch.cpu_seconds()};
+}
+
+std::vector<photo> read_photos(const engine_options& how, const decode_bench_options& what,
+                               decode_bench_report& report, const std::atomic<bool>& interrupted) {
+  engine eng(how);
+  auto data = eng.run(shards(what.urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key());
+  std::vector<photo> photos;
+  jpeg_decoder decoder;
+  for (const sample& s : data) {
+    if (interrupted || report.bytes >= what.most_bytes) break;
+    const field* image = first_field(s, what.decode.images);
+    if (image == nullptr) continue;
+    photo p{.file = {image->data.span().begin(), image->data.span().end()}};
+    const auto choose = [&](int width, int height) {
+      p.width = width;
+      p.height = height;
+      return p.view = view_of(what.decode, s.where, width, height);
+    };
+    std::vector<std::uint8_t> out;
+    const auto slot = [&](const view_of_image& v) {
+      out.resize(output_bytes(v));
+      return std::span(out);
+    };
+    if (decoder.decode(p.file, what.decode.jpeg, choose, slot)) {
+      report.bytes += p.file.size();
+      p.region = region_of(p.view);
+      photos.push_back(std::move(p));
+    } else {
+      ++report.failed;
+    }
+  }
+  if (photos.empty()) {
+    throw failure(error(errc::no_samples, "no image here can be decoded")
+                      .hint("`millrace verify --images` says why"));
+  }
+  return photos;
+}
+
+}  // namespace
+
+decode_bench_report run_decode_bench(const engine_options& how, const decode_bench_options& what,
+                                     const std::atomic<bool>& interrupted) {
+  decode_bench_report report{.threads = what.threads};
+  const auto photos = read_photos(how, what, report, interrupted);
+  report.images = photos.size();
+  const auto whole = [&] { return whole_path(what.decode); };
+  const std::map<decode_stage, make_work> stages{{decode_stage::header, header_alone},
+                                                 {decode_stage::decode, bare_region},
+                                                 {decode_stage::resize, resize_alone},
+                                                 {decode_stage::all, whole}};
+  std::vector<double> seconds;
+  std::vector<double> cpu;
+  std::vector<double> limit;
+  std::vector<double> ratio;
+  std::map<decode_stage, std::vector<double>> one_thread;
+  for (int round = 0; round < what.rounds && !interrupted; ++round) {
+    const auto [took, cpu_took] = round_of(photos, what.threads, stages.at(what.stage));
+    seconds.push_back(took);
+    cpu.push_back(cpu_took);
+    limit.push_back(round_of(photos, what.threads, bare_region).first);
+    ratio.push_back(limit.back() / took);
+    for (const auto& [stage, make] : stages) {
+      one_thread[stage].push_back(round_of(photos, 1, make).first);
+    }
+  }
+  report.interrupted = interrupted;
+  if (seconds.empty()) return report;
+  report.seconds = median(seconds);
+  report.cpu_seconds = median(cpu);
+  report.limit_seconds = median(limit);
+  report.of_limit = median(ratio);
+  const auto us = [&](decode_stage s) {
+    return 1e6 * median(one_thread[s]) / static_cast<double>(photos.size());
+  };
+  report.header_us = us(decode_stage::header);
+  report.pixels_us = us(decode_stage::decode) - report.header_us;
+  report.resize_us = us(decode_stage::resize);
+  report.other_us = us(decode_stage::all) - report.header_us - report.pixels_us - report.resize_us;
+  return report;
+}
+
+}  // namespace millrace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "pipeline/decode.h"
+#include "pipeline/engine.h"
+
+namespace millrace {
+
+// How far decoding goes.
+enum class decode_stage : std::uint8_t { header, decode, resize, all };
+
+struct decode_bench_options {
+  std::vector<std::string> urls;
+  decode_options decode;  // size, train or validation, seed
+  decode_stage stage = decode_stage::all;
+  int threads = 1;
+  int rounds = 5;
+  std::size_t most_bytes = 1 << 30;  // of images, which are kept in memory
+};
+
+// Over all images, again and again, in turns with the limit: medians of the rounds.
+struct decode_bench_report {
+  std::uint64_t images = 0;
+  std::uint64_t failed = 0;  // not counted among the images
+  std::uint64_t bytes = 0;   // of the images
+  int threads = 0;
+  double seconds = 0;      // of a round
+  double cpu_seconds = 0;  // of a round
+  double limit_seconds = 0;
+  double of_limit = 0;  // median of the rounds' own ratios
+  // Of one image on one thread, in microseconds: reading the header, the region's pixels by the
+  // library alone (the limit, without the header), resampling, and what is left of the whole.
+  double header_us = 0;
+  double pixels_us = 0;
+  double resize_us = 0;
+  double other_us = 0;
+  bool interrupted = false;
+
+  double images_per_s() const { return static_cast<double>(images) / seconds; }
+  double limit_images_per_s() const { return static_cast<double>(images) / limit_seconds; }
+};
+
+// Reads the images, then measures. Blocks. Throws `failure`: no_samples where there is none that
+// can be decoded.
+decode_bench_report run_decode_bench(const engine_options& how, const decode_bench_options& what,
+                                     const std::atomic<bool>& interrupted);
+
+}  // namespace millrace

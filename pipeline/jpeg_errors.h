@@ -1,0 +1,64 @@
+#pragma once
+
+// For the translation units that include libjpeg, and for no other.
+
+#include <cstddef>
+#include <cstdio>
+// libjpeg's header needs size_t and FILE before it.
+#include <jerror.h>
+#include <jpeglib.h>
+
+#include <csetjmp>
+
+#include "engine/result.h"
+
+namespace millrace::libjpeg {
+
+// libjpeg reports errors by a call that must not return. It jumps to the innermost guarded() call,
+// whose body holds nothing that a destructor would have to clean up.
+struct error_handler {
+  jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
+  std::jmp_buf escape;
+  char message[JMSG_LENGTH_MAX];
+  errc kind;
+  bool lenient;  // warnings are counted; otherwise they are errors
+  int warnings;
+};
+
+inline void fail(j_common_ptr c) {
+  auto* handler = reinterpret_cast<error_handler*>(c->err);
+  handler->base.format_message(c, handler->message);
+  handler->kind = errc::bad_image;
+  std::longjmp(handler->escape, 1);
+}
+
+// Level -1 is a warning: data that is corrupt or missing. Some are about decoration only.
+inline void on_message(j_common_ptr c, int level) {
+  const int code = c->err->msg_code;
+  const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
+                        code == JWRN_EXTRANEOUS_DATA || code == JWRN_BOGUS_ICC;
+  if (level >= 0 || harmless) return;
+  auto* handler = reinterpret_cast<error_handler*>(c->err);
+  ++handler->warnings;
+  if (!handler->lenient) fail(c);
+}
+
+inline void ignore_output(j_common_ptr) {}
+
+inline jpeg_error_mgr* set_up(error_handler& handler) {
+  jpeg_error_mgr* out = jpeg_std_error(&handler.base);
+  handler.base.error_exit = fail;
+  handler.base.emit_message = on_message;
+  handler.base.output_message = ignore_output;
+  return out;
+}
+
+// True when `f` came to its end. `f` may be left by a jump: it must own nothing.
+template <class F>
+bool guarded(error_handler& handler, F&& f) {
+  if (setjmp(handler.escape) != 0) return false;
+  f();
+  return true;
+}
+
+}  // namespace millrace::libjpeg

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "pipeline/augment.h"
+
+namespace millrace {
+
+// How a stored image is to be turned to be looked at, as EXIF numbers it: 1 is as it is.
+struct exif_orientation {
+  int number = 1;
+  // Rows and columns change places, before the others.
+  bool is_transposed() const { return number >= 5; }
+  // Of the stored image, whether columns (rows) come last first.
+  bool mirrors_columns() const { return number == 2 || number == 3 || number == 7 || number == 8; }
+  bool mirrors_rows() const { return number == 3 || number == 4 || number == 6 || number == 7; }
+};
+
+// What a JPEG's headers say that libjpeg does not, or not without decoding. `runs` is for files
+// whose entropy-coded data restart markers cut into runs, every `interval` MCUs: each can be
+// decoded without those before it. Such files are baseline or extended sequential, of one scan, 8
+// bits a sample, Huffman-coded.
+struct jpeg_headers {
+  exif_orientation orientation;
+  struct run_layout {
+    int width = 0;  // of the image, in pixels
+    int height = 0;
+    int mcu_width = 0;  // of an MCU, in pixels
+    int mcu_height = 0;
+    int mcus_across = 0;
+    int mcus_down = 0;
+    int interval = 0;         // MCUs of a run; divides mcus_across, or is a multiple of it
+    std::size_t size_at = 0;  // where SOF has height and width
+    std::size_t scan_at = 0;  // where the entropy-coded data begins
+  } runs;
+  bool has_runs = false;
+  std::vector<std::pair<std::size_t, std::size_t>> kept;  // headers that decoding needs: [from, to)
+
+  // Reads them anew, into the memory there is. Any bytes: what is not well formed ends the reading.
+  void read(std::span<const std::byte> file);
+
+ private:
+  bool read_runs(std::span<const std::byte> file);
+};
+
+// A smaller JPEG made of the runs under a region: the same tables, another size.
+struct joined_runs {
+  std::vector<std::byte> file;
+  int x = 0;  // where it lies in the image, in pixels
+  int y = 0;
+};
+
+// Joins the runs that `region` needs, with the margin that chroma upsampling looks at, so that
+// decoding them gives the pixels that decoding the whole image gives. False where the markers are
+// not what they should be (missing, out of order), and where joining would leave nothing out: the
+// file is then decoded as it is. Pure; reuses what `into` has allocated.
+bool join_runs(std::span<const std::byte> file, const jpeg_headers& headers,
+               const pixel_box& region, joined_runs& into);
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace millrace::kernels {
+
+// Inner loops in the vector instructions of the CPU that runs them (chosen once,
+// at run time). All are integer arithmetic: the results are equal everywhere. Any thread.
+
+// Weights have so many bits behind the point, values between the two passes so many.
+inline constexpr int weight_bits = 14;
+inline constexpr int value_bits = 6;
+
+// The weights of one axis: output i is the sum over k < 4 quads of weights[i * 4 quads + k] times
+// input first[i] + k. What lies behind an output's last input has weight 0.
+struct axis_weights {
+  const std::int32_t* first;
+  const std::int16_t* weights;
+  std::size_t quads;
+  std::size_t outputs;
+};
+
+// Values are written in fours, or as wide as a vector: room for so many must be behind a row's
+// last.
+inline constexpr std::size_t writable_behind = 64;
+
+// Two rows of RGBX pixels scaled in width, to three values of [0, 255 << value_bits] a pixel. Reads
+// all 4 quads inputs of each output.
+void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_weights& axis,
+                 std::int16_t* out0, std::int16_t* out1);
+
+// `rows` weighted and summed, `size` values of each, rounded to bytes. An even number of rows;
+// those that do not count have weight 0. Reads up to writable_behind values behind each row's last.
+void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* weights,
+                std::size_t size, std::uint8_t* out);
+
+// Where the first marker at `from` or behind begins in JPEG data: 0xFF with neither 0 nor 0xFF
+// behind it; the data's size where there is none.
+std::size_t find_marker(std::span<const std::byte> data, std::size_t from);
+
+// The instruction sets that this CPU has, for tests: what to give to use_target(), 0 for the best.
+std::vector<std::int64_t> targets();
+void use_target(std::int64_t target);
+
+}  // namespace millrace::kernels
