@@ -112,6 +112,70 @@ class Pack(unittest.TestCase):
             self.assertLess((folder / "s-0.tar").stat().st_size, (folder / "f-0.tar").stat().st_size)
 
 
+class Restart(unittest.TestCase):
+    def listed(self, shard):
+        done = run("millrace", "ls", "--json", shard)
+        return [(s["key"], s["fields"]) for s in json.loads(done.stdout)["list"]]
+
+    def test_shards_are_written_again_with_restart_markers(self):
+        with Folder() as folder:
+            shards = harness.fake(folder, "a", 2, 20)
+            done = run("millrace", "pack", "--from-shards", shards, "-o", folder / "r-%06d.tar", "--restart", 2, "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            report = json.loads(done.stdout)
+            self.assertEqual((report["samples"], report["shards"], report["rewritten"], report["not_rewritten"]), (20, 2, 20, 0))
+            for i in range(2):
+                before, after = self.listed(folder / f"a-{i:06}.tar"), self.listed(folder / f"r-{i:06}.tar")
+                self.assertEqual([k for k, _ in before], [k for k, _ in after])
+                self.assertEqual([f["cls"] for _, f in before], [f["cls"] for _, f in after])
+                self.assertNotEqual(before, after)
+            self.assertEqual(run("millrace", "verify", "--images", folder / "r-{000000..000001}.tar").returncode, 0)
+            again = run("millrace", "pack", "--from-shards", shards, "-o", folder / "r-%06d.tar", "--restart", 2)
+            self.assertEqual((again.returncode, "--overwrite" in again.stderr), (2, True), again.stderr)
+
+    def test_what_is_no_jpeg_stays_as_it_is_and_is_counted(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", [("0.jpg", b"no image"), ("0.cls", b"1"), ("1.txt", b"text")])
+            done = run("millrace", "pack", "--from-shards", folder / "a.tar", "-o", folder / "r-%06d.tar", "--restart", 4, "--json")
+            report = json.loads(done.stdout)
+            self.assertEqual((report["rewritten"], report["not_rewritten"]), (0, 1))
+            self.assertEqual(run("millrace", "digest", folder / "r-000000.tar").stdout,
+                             run("millrace", "digest", folder / "a.tar").stdout)
+
+    def test_folders_are_packed_with_them_as_well(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 3)
+            with tarfile.open(folder / "a-000000.tar") as tar:
+                files = {m.name: tar.extractfile(m).read() for m in tar if m.name.endswith(".jpg")}
+            (folder / "tree/c").mkdir(parents=True)
+            for name, content in files.items():
+                (folder / "tree/c" / name).write_bytes(content)
+            done = run("millrace", "pack", folder / "tree", "-o", folder / "p-%06d.tar", "--restart", 1, "--json")
+            self.assertEqual(json.loads(done.stdout)["rewritten"], 3, done.stderr)
+            with tarfile.open(folder / "p-000000.tar") as tar:
+                for member in tar:
+                    if member.name.endswith(".jpg"):
+                        self.assertIn(b"\xff\xdd\x00\x04\x00\x01", tar.extractfile(member).read())
+
+    def test_wrong_uses_are_refused(self):
+        for arguments in ((), ("somewhere", "--from-shards", "a.tar"), ("--from-shards", "a.tar")):
+            done = run("millrace", "pack", *arguments, "-o", "x-%06d.tar")
+            self.assertEqual(done.returncode, 2, done.stderr)
+
+    def test_bench_decode(self):
+        with Folder() as folder:
+            shards = harness.fake(folder, "a", 1, 20)
+            for options in ((), ("--validation",), ("--stage", "resize"), ("--threads", 2)):
+                done = run("millrace", "bench", "decode", shards, "--size", 32, "--rounds", 1, "--json", *options)
+                report = json.loads(done.stdout.splitlines()[-1])
+                self.assertEqual((report["samples"], report["failed"]), (20, 0), done.stderr)
+                self.assertGreater(report["images_per_s"], 0)
+            self.assertIn("images/s", run("millrace", "bench", "decode", shards, "--rounds", 1).stdout)
+            write_tar(folder / "b.tar", [("0.jpg", b"no image")])
+            nothing = run("millrace", "bench", "decode", folder / "b.tar")
+            self.assertEqual((nothing.returncode, "no_samples" in nothing.stderr), (1, True), nothing.stderr)
+
+
 class Index(unittest.TestCase):
     def test_it_is_what_widsindex_writes(self):
         with Folder() as folder:

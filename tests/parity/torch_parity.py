@@ -161,6 +161,23 @@ class ImageParity(unittest.TestCase):
               f"{100 * different:.3f} % of the values differ")
         self.assertLessEqual(worst, 1)
 
+    @harness.needs_shared("imagenet-sample")
+    def test_rewritten_photos_are_the_same_to_every_reader(self):
+        import io
+        import tarfile
+        shard = harness.SHARED / "imagenet-sample/imagenet-sample-000001.tar"
+        folder = self.enterContext(harness.Folder())
+        done = harness.run("millrace", "pack", "--from-shards", shard, "-o", folder / "r-%06d.tar", "--restart", 4)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before, after = tarfile.open(shard), tarfile.open(folder / "r-000000.tar")
+        for a, b in zip(before, after, strict=True):
+            self.assertEqual(a.name, b.name)
+            if a.name.endswith(".jpg"):
+                one, other = (PIL.Image.open(io.BytesIO(t.extractfile(m).read())) for t, m in ((before, a), (after, b)))
+                self.assertTrue(np.array_equal(np.asarray(one), np.asarray(other)), a.name)
+                self.assertEqual(one.getexif(), other.getexif())
+                self.assertEqual(one.info.get("icc_profile"), other.info.get("icc_profile"))
+
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--train"]:
