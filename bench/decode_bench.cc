@@ -85,12 +85,14 @@ work resize_alone() {
 std::pair<double, double> round_of(const std::vector<photo>& photos, int threads,
                                    const make_work& make) {
   std::vector<work> works;
+  works.reserve(static_cast<std::size_t>(threads));
   for (int t = 0; t < threads; ++t) works.push_back(make());
   for (const work& w : works) w(photos.front());
   std::atomic<std::size_t> next{0};
   const stopwatch_pair watch;
   {
     std::vector<std::jthread> running;
+    running.reserve(works.size());
     for (const work& w : works) {
       running.emplace_back([&] {
         for (std::size_t i = next++; i < photos.size(); i = next++) w(photos[i]);
