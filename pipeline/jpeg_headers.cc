@@ -123,9 +123,9 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
   int components = 0;
   bool can_have_runs = true;
   for (std::size_t at = 2; at + 4 <= file.size();) {
-    if (byte_at(file, at) != 0xFF) return false;
     const unsigned code = byte_at(file, at + 1);
-    if (code == 0xFF) {
+    // As libjpeg does, passes over what is no marker.
+    if (byte_at(file, at) != 0xFF || code == 0 || code == 0xFF) {
       ++at;
       continue;
     }
