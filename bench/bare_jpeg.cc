@@ -38,18 +38,26 @@ bare_jpeg::~bare_jpeg() {
   jpeg_destroy_decompress(&impl_->c);
 }
 
-bool bare_jpeg::decode(std::span<const std::byte> file,
-                       const std::function<pixel_box(int, int)>& choose) {
+namespace {
+
+// Called behind setjmp().
+void begin(jpeg_decompress_struct& c, std::span<const std::byte> file, J_COLOR_SPACE wanted) {
+  jpeg_mem_src(&c, reinterpret_cast<const unsigned char*>(file.data()), file.size());
+  jpeg_read_header(&c, TRUE);
+  const bool is_cmyk = c.jpeg_color_space == JCS_CMYK || c.jpeg_color_space == JCS_YCCK;
+  c.out_color_space = is_cmyk ? JCS_CMYK : wanted;
+}
+
+}  // namespace
+
+bool bare_jpeg::decode_region(std::span<const std::byte> file, const pixel_box& crop) {
   jpeg_decompress_struct& c = impl_->c;
   if (setjmp(impl_->handler.escape) != 0) {
     jpeg_abort_decompress(&c);
     return false;
   }
-  jpeg_mem_src(&c, reinterpret_cast<const unsigned char*>(file.data()), file.size());
-  jpeg_read_header(&c, TRUE);
-  const pixel_box crop = choose(static_cast<int>(c.image_width), static_cast<int>(c.image_height));
-  const bool is_cmyk = c.jpeg_color_space == JCS_CMYK || c.jpeg_color_space == JCS_YCCK;
-  c.out_color_space = is_cmyk ? JCS_CMYK : JCS_RGB;
+  begin(c, file, JCS_RGB);
+  c.dct_method = JDCT_ISLOW;
   jpeg_start_decompress(&c);
   auto x = static_cast<JDIMENSION>(crop.x);
   auto width = static_cast<JDIMENSION>(crop.width);
@@ -59,6 +67,26 @@ bool bare_jpeg::decode(std::span<const std::byte> file,
   JSAMPROW row = impl_->line.data();
   for (int y = 0; y < crop.height; ++y) jpeg_read_scanlines(&c, &row, 1);
   jpeg_abort_decompress(&c);
+  return true;
+}
+
+bool bare_jpeg::decode_whole(std::span<const std::byte> file, bool fast,
+                             std::vector<unsigned char>& out) {
+  jpeg_decompress_struct& c = impl_->c;
+  if (setjmp(impl_->handler.escape) != 0) {
+    jpeg_abort_decompress(&c);
+    return false;
+  }
+  begin(c, file, JCS_EXT_RGBX);
+  c.dct_method = fast ? JDCT_IFAST : JDCT_ISLOW;
+  jpeg_start_decompress(&c);
+  const std::size_t stride = std::size_t{c.output_width} * 4;
+  out.resize(stride * c.output_height);
+  while (c.output_scanline < c.output_height) {
+    JSAMPROW row = out.data() + stride * c.output_scanline;
+    jpeg_read_scanlines(&c, &row, 1);
+  }
+  jpeg_finish_decompress(&c);
   return true;
 }
 

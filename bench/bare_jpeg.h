@@ -1,16 +1,15 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "pipeline/augment.h"
 
 namespace millrace {
 
-// What libjpeg-turbo does of a crop with nothing around it: the crop's rows and MCU columns to RGB,
-// into one row that is written over. The limit to compare decoding with. One thread.
+// libjpeg-turbo with nothing around it, to compare with. One thread.
 class bare_jpeg {
  public:
   bare_jpeg();
@@ -18,9 +17,12 @@ class bare_jpeg {
   bare_jpeg(const bare_jpeg&) = delete;
   bare_jpeg& operator=(const bare_jpeg&) = delete;
 
-  // Whether it could be decoded. `choose` says which part of an image of that size.
-  bool decode(std::span<const std::byte> file,
-              const std::function<pixel_box(int width, int height)>& choose);
+  // The crop's rows and MCU columns to RGB, into one row that is written over: the limit. Whether
+  // it could be decoded.
+  bool decode_region(std::span<const std::byte> file, const pixel_box& crop);
+  // All of the image, to RGBX, rows of 4 x width bytes one behind the other. Reuses the memory of
+  // `out`. `fast`: by the fast transform, which FFCV takes.
+  bool decode_whole(std::span<const std::byte> file, bool fast, std::vector<unsigned char>& out);
 
  private:
   struct impl;

@@ -31,7 +31,9 @@ struct decode_bench_report {
   double seconds = 0;      // of a round
   double cpu_seconds = 0;  // of a round
   double limit_seconds = 0;
-  double of_limit = 0;  // median of the rounds' own ratios
+  double whole_image_seconds = 0;    // decoding whole images by the fast transform, as FFCV does
+  std::vector<view_of_image> views;  // of the images, in their order
+  double of_limit = 0;               // median of the rounds' own ratios
   // Of one image on one thread, in microseconds: reading the header, the region's pixels by the
   // library alone (the limit, without the header), resampling, and what is left of the whole.
   double header_us = 0;
@@ -42,11 +44,12 @@ struct decode_bench_report {
 
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   double limit_images_per_s() const { return static_cast<double>(images) / limit_seconds; }
+  double whole_images_per_s() const { return static_cast<double>(images) / whole_image_seconds; }
 };
 
 // Reads the images, then measures. Blocks. Throws `failure`: no_samples where there is none that
 // can be decoded.
-decode_bench_report run_decode_bench(const engine_options& how, const decode_bench_options& what,
+decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what,
                                      const std::atomic<bool>& interrupted);
 
 }  // namespace millrace
