@@ -47,7 +47,8 @@ def crop():
     jpegs = fn.external_source(batches(files))
     anchors = fn.external_source(batches([np.array([y, x], dtype=np.int32) for x, y, w, h, _ in crops]))
     shapes = fn.external_source(batches([np.array([h, w], dtype=np.int32) for x, y, w, h, _ in crops]))
-    images = fn.decoders.image_slice(jpegs, start=anchors, shape=shapes, axis_names="HW", output_type=types.RGB)
+    images = fn.decoders.image_slice(jpegs, start=anchors, shape=shapes, axis_names="HW", output_type=types.RGB,
+                                      adjust_orientation=False)
     images = fn.resize(images, size=[224, 224], interp_type=types.INTERP_LINEAR, antialias=True)
     return fn.flip(images, horizontal=fn.external_source(batches([np.int32(f) for *_, f in crops])))
 
@@ -137,7 +138,9 @@ def main():
             add("torchvision decode_jpeg, resized_crop", rate(torchvision, files, crops))
             add("Pillow", rate(pillow, files, crops))
             if o.dali:
-                done = subprocess.run([o.dali, "-c", DALI, crops_file, *o.shards], capture_output=True, text=True, check=True)
+                done = subprocess.run([o.dali, "-c", DALI, crops_file, *o.shards], capture_output=True, text=True)
+                if done.returncode != 0:
+                    raise RuntimeError(done.stderr[-2000:])
                 add("DALI on the CPU", float(done.stdout.split()[-1]))
     rates = {name: statistics.median(of) for name, of in found.items()}
     print(f"{len(files)} photos, medians of {o.rounds}\n\n| | images/s | millrace / it |\n|---|---|---|")
