@@ -130,12 +130,7 @@ void transpose(const std::uint8_t* from, int width, int height, std::uint8_t* to
 }  // namespace
 
 struct jpeg_decoder::impl {
-  impl() {
-    c.err = libjpeg::set_up(handler);
-    jpeg_create_decompress(&c);
-    effort.base.progress_monitor = check_effort;
-    c.progress = &effort.base;
-  }
+  impl() { create(); }
   ~impl() { jpeg_destroy_decompress(&c); }
 
   error failed() const {
@@ -148,6 +143,8 @@ struct jpeg_decoder::impl {
         .skippable();
   }
 
+  void create();
+  void forget_tables();
   void begin(const jpeg_limits& l, bool lenient);
   result<void> read_header(std::span<const std::byte> file);
   result<void> read_pixels(const pixel_box& origin, bool fast);
@@ -169,6 +166,27 @@ struct jpeg_decoder::impl {
   std::vector<std::uint8_t> lines;   // two, as the library gives them
   std::vector<std::uint8_t> turned;  // an output whose rows and columns change places
 };
+
+void jpeg_decoder::impl::create() {
+  c.err = libjpeg::set_up(handler);
+  jpeg_create_decompress(&c);
+  effort.base.progress_monitor = check_effort;
+  c.progress = &effort.base;
+}
+
+// The library keeps tables from file to file, for streams that name them once. Here a file that
+// lacks its own must fail, whatever was decoded before it.
+void jpeg_decoder::impl::forget_tables() {
+  std::uint32_t there = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    if (c.dc_huff_tbl_ptrs[i] != nullptr) there |= 1U << i;
+    if (c.ac_huff_tbl_ptrs[i] != nullptr) there |= 16U << i;
+    if (c.quant_tbl_ptrs[i] != nullptr) there |= 256U << i;
+  }
+  if ((there & ~headers.tables) == 0) return;
+  jpeg_destroy_decompress(&c);
+  create();
+}
 
 void jpeg_decoder::impl::begin(const jpeg_limits& l, bool lenient) {
   limits = l;
@@ -319,6 +337,7 @@ result<void> jpeg_decoder::decode(
   impl& d = *impl_;
   d.begin(options.limits, options.lenient);
   d.headers.read(file);
+  d.forget_tables();
   if (!options.orient) d.headers.orientation = {};
   const bool transposed = d.headers.orientation.is_transposed();
   const auto view_for = [&](int width, int height) {

@@ -100,6 +100,28 @@ int orientation_in(std::span<const std::byte> s) {
   return 1;
 }
 
+// Of a segment of Huffman or quantisation tables: those that it defines, as jpeg_headers numbers
+// them.
+std::uint32_t tables_in(std::span<const std::byte> s, bool quantisation) {
+  constexpr std::size_t counts = 16;
+  constexpr std::size_t coefficients = 64;
+  std::uint32_t out = 0;
+  for (std::size_t at = 0; at < s.size();) {
+    const unsigned kind = byte_at(s, at) >> 4;
+    const unsigned number = byte_at(s, at) & 15;
+    std::size_t size = 1 + coefficients * (kind == 0 ? 1 : 2);
+    if (!quantisation) {
+      size = 1 + counts;
+      if (s.size() - at < size) return out;
+      for (std::size_t i = 1; i <= counts; ++i) size += byte_at(s, at + i);
+    }
+    if (kind > 1 || number > 3 || s.size() - at < size) return out;
+    out |= 1U << (number + (quantisation ? 8 : kind * 4));
+    at += size;
+  }
+  return out;
+}
+
 // Which runs: columns of runs [left, right), rows of runs [top, bottom).
 struct run_range {
   int left = 0;
@@ -114,6 +136,7 @@ void jpeg_headers::read(std::span<const std::byte> file) {
   orientation = {};
   runs = {};
   kept.clear();
+  tables = 0;
   has_runs = read_runs(file);
 }
 
@@ -139,6 +162,7 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
       runs.size_at = at + 5;
     }
     if (code == app1 && orientation.number == 1) orientation.number = orientation_in(content);
+    if (code == dht || code == dqt) tables |= tables_in(content, code == dqt);
     if (code == dri) runs.interval = content.size() == 2 ? word_at(content, 0) : 0;
     const bool is_needed = is_frame || code == dri || code == dqt || code == dht || code == app0 ||
                            code == app14 || code == sos;

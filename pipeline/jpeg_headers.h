@@ -38,6 +38,9 @@ struct jpeg_headers {
     std::size_t scan_at = 0;  // where the entropy-coded data begins
   } runs;
   bool has_runs = false;
+  // Tables that stand before the first scan: bits 0 to 3 the DC tables of these numbers, 4 to 7 AC
+  // tables, 8 to 11 quantisation tables.
+  std::uint32_t tables = 0;
   std::vector<std::pair<std::size_t, std::size_t>> kept;  // headers that decoding needs: [from, to)
 
   // Reads them anew, into the memory there is. Any bytes: what is not well formed ends the reading.

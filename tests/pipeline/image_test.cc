@@ -3,6 +3,7 @@
 #include "pipeline/augment.h"
 #include "pipeline/fake.h"
 #include "pipeline/jpeg.h"
+#include "pipeline/jpeg_rewrite.h"
 #include "pipeline/label.h"
 
 namespace millrace {
@@ -113,6 +114,33 @@ TEST_F(Jpeg, TheDecoderServesTheNextImageAfterABadOne) {
   }
   EXPECT_EQ(decode(std::as_bytes(std::span("no image at all")), whole).error().kind(),
             errc::bad_image);
+}
+
+// libjpeg itself would take the tables of the image before. Without any, a file's Huffman tables
+// are the standard's examples (as in Motion JPEG).
+TEST_F(Jpeg, AFileWithoutTablesIsTheSameWhateverWasDecodedBefore) {
+  const auto other = with_restart_runs(file_, 4).value();  // tables of its own
+  for (const unsigned marker : {0xC4U, 0xDBU}) {
+    std::vector<std::byte> file(file_.begin(), file_.begin() + 2);
+    std::size_t at = 2;
+    for (bool is_scan = false; !is_scan;) {
+      const auto code = std::to_integer<unsigned>(file_[at + 1]);
+      const auto size = 2 + std::to_integer<std::size_t>(file_[at + 2]) * 256 +
+                        std::to_integer<std::size_t>(file_[at + 3]);
+      const auto from = file_.begin() + static_cast<std::ptrdiff_t>(at);
+      if (code != marker) file.insert(file.end(), from, from + static_cast<std::ptrdiff_t>(size));
+      is_scan = code == 0xDA;
+      at += size;
+    }
+    file.insert(file.end(), file_.begin() + static_cast<std::ptrdiff_t>(at), file_.end());
+    const auto first = decode(file, whole);
+    ASSERT_TRUE(decode(other, whole));
+    const auto later = decode(file, whole);
+    ASSERT_EQ(first.has_value(), later.has_value());
+    if (first) EXPECT_EQ(*first, *later);
+    if (!first) EXPECT_EQ(first.error().message(), later.error().message());
+    EXPECT_EQ(first.has_value(), marker == 0xC4U);
+  }
 }
 
 TEST_F(Jpeg, LimitsPixels) {
