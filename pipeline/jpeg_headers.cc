@@ -9,6 +9,7 @@ namespace millrace {
 namespace {
 
 // Markers: ITU-T T.81, table B.1.
+constexpr unsigned tem = 0x01;
 constexpr unsigned soi = 0xD8;
 constexpr unsigned eoi = 0xD9;
 constexpr unsigned sos = 0xDA;
@@ -152,6 +153,13 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
       ++at;
       continue;
     }
+    const bool is_bare = code == tem || (code >= rst0 && code < soi);
+    if (is_bare) {
+      at += 2;
+      continue;
+    }
+    // What is left of those without a segment, or with one that nobody knows.
+    if (code < sof_baseline || code == soi || code == eoi) return false;
     const auto length = static_cast<std::size_t>(word_at(file, at + 2));
     if (length < 2 || at + 2 + length > file.size()) return false;
     const auto content = file.subspan(at + 4, length - 2);
