@@ -80,11 +80,9 @@ work whole_image() {
     out.resize(output_bytes(p.view));
     r->begin(resample_job::of(p.view, resample_filter::box), out.data());
     pixels.resize(pixels.size() + r->readable_behind());
-    const auto width = static_cast<std::size_t>(p.width);
     for (int y = r->first_row(); y < r->end_row(); ++y) {
-      const auto row = static_cast<std::size_t>(p.view.crop.y + y);
-      const auto column = static_cast<std::size_t>(p.view.crop.x + r->first_column());
-      r->add_row(pixels.data() + (row * width + column) * 4);
+      const int at = (p.view.crop.y + y) * p.width + p.view.crop.x + r->first_column();
+      r->add_row(pixels.data() + std::ptrdiff_t{at} * 4);
     }
   };
 }
