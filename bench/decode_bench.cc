@@ -148,7 +148,7 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
       ++report.failed;
     }
   }
-  if (photos.empty()) {
+  if (photos.empty() && !interrupted) {
     throw failure(error(errc::no_samples, "no image here can be decoded")
                       .hint("`millrace verify --images` says why"));
   }

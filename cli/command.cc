@@ -44,11 +44,11 @@ plan<sample> sample_walk::samples(const environment& e) const {
 int sample_walk::tell_of_damage(const ledger& counts) {
   const std::uint64_t all = counts.skipped_in_all();
   if (all == 0) return 0;
-  for (const std::string& what : counts.first_skipped) fmt::print(stderr, "{}\n", what);
+  for (const std::string& what : counts.first_skipped) fmt::print(stderr, "millrace: {}\n", what);
   if (all > counts.first_skipped.size()) {
-    fmt::print(stderr, "and {} more\n", all - counts.first_skipped.size());
+    fmt::print(stderr, "millrace: and {} more\n", all - counts.first_skipped.size());
   }
-  fmt::print(stderr, "{}\n", counts.summary());
+  fmt::print(stderr, "millrace: {}\n", counts.summary());
   return exit_code(errc::integrity);
 }
 

@@ -102,7 +102,8 @@ action add_pack(CLI::App& app) {
   pack_options& o = a->options;
   command->add_option("DIR", o.from,
                       "a folder of class folders, or @FILE with lines PATH[<tab>CLASS]");
-  command->add_option("--from-shards", a->shards.specs, "write these shards again, with --restart");
+  CLI::Option* again = command->add_option("--from-shards", a->shards.specs,
+                                           "write these shards again, with --restart");
   command
       ->add_option("--restart", o.restart,
                    "restart markers every so many MCUs in JPEGs, losslessly: crops of them are "
@@ -128,6 +129,11 @@ action add_pack(CLI::App& app) {
                     "keys 00000000, 00000001, ... as ShardWriter's users have them");
   command->add_option("--threads", o.threads, "shards written at once (one for each CPU)")
       ->check(CLI::Range(1, 256));
+  // Shards written again are as they were but for their images.
+  for (const char* other : {"DIR", "--max-bytes", "--max-count", "--shuffle", "--resize",
+                            "--quality", "--part", "--compat", "--threads"}) {
+    again->excludes(command->get_option(other));
+  }
   command->add_flag("--overwrite", o.overwrite, "write over shards that are there");
   command->add_flag("--json", a->json, "print one JSON object on the last line");
   return [a](const environment& e) { return pack(e, *a); };

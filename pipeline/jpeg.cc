@@ -378,14 +378,8 @@ result<void> jpeg_decoder::decode(
 
 std::vector<std::byte> encode_jpeg(std::span<const std::uint8_t> rgb, int width, int height,
                                    int quality) {
-  jpeg_compress_struct c{};
   error_handler handler{};
-  c.err = libjpeg::set_up(handler);
-  unsigned char* encoded = nullptr;
-  unsigned long size = 0;
-  jpeg_create_compress(&c);
-  const bool ok = guarded(handler, [&] {
-    jpeg_mem_dest(&c, &encoded, &size);
+  auto out = libjpeg::compressed(handler, [&](jpeg_compress_struct& c) {
     c.image_width = static_cast<JDIMENSION>(width);
     c.image_height = static_cast<JDIMENSION>(height);
     c.input_components = 3;
@@ -398,17 +392,9 @@ std::vector<std::byte> encode_jpeg(std::span<const std::uint8_t> rgb, int width,
                                                         static_cast<std::size_t>(width) * 3);
       jpeg_write_scanlines(&c, &row, 1);
     }
-    jpeg_finish_compress(&c);
   });
-  std::vector<std::byte> out;
-  if (ok) {
-    const auto* begin = reinterpret_cast<const std::byte*>(encoded);
-    out.assign(begin, begin + size);
-  }
-  jpeg_destroy_compress(&c);
-  std::free(encoded);
-  if (!ok) throw failure(error(errc::internal, handler.message));
-  return out;
+  if (!out) throw failure(error(errc::internal, handler.message));
+  return std::move(*out);
 }
 
 }  // namespace millrace

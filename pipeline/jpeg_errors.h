@@ -9,6 +9,9 @@
 #include <jpeglib.h>
 
 #include <csetjmp>
+#include <cstdlib>
+#include <optional>
+#include <vector>
 
 #include "engine/result.h"
 
@@ -59,6 +62,30 @@ bool guarded(error_handler& handler, F&& f) {
   if (setjmp(handler.escape) != 0) return false;
   f();
   return true;
+}
+
+// The JPEG that `write` makes with the compressor that it is given; nothing where the library gives
+// up, and `handler` then says why. `write` may be left by a jump: it must own nothing.
+template <class F>
+std::optional<std::vector<std::byte>> compressed(error_handler& handler, F&& write) {
+  jpeg_compress_struct c{};
+  c.err = set_up(handler);
+  unsigned char* file = nullptr;
+  unsigned long size = 0;
+  jpeg_create_compress(&c);
+  const bool ok = guarded(handler, [&] {
+    jpeg_mem_dest(&c, &file, &size);
+    write(c);
+    jpeg_finish_compress(&c);
+  });
+  std::optional<std::vector<std::byte>> out;
+  if (ok) {
+    const auto* begin = reinterpret_cast<const std::byte*>(file);
+    out.emplace(begin, begin + size);
+  }
+  jpeg_destroy_compress(&c);
+  std::free(file);
+  return out;
 }
 
 }  // namespace millrace::libjpeg

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "pipeline/jpeg_errors.h"
 
@@ -88,34 +87,20 @@ void write_markers(const jpeg_decompress_struct& from, jpeg_compress_struct& to)
 }
 
 result<std::vector<std::byte>> written(coefficient_reader& from, int mcus) {
-  jpeg_compress_struct c{};
   error_handler handler{};
-  c.err = libjpeg::set_up(handler);
-  unsigned char* file = nullptr;
-  unsigned long size = 0;
-  jpeg_create_compress(&c);
-  const bool ok = guarded(handler, [&] {
-    jpeg_mem_dest(&c, &file, &size);
+  auto out = libjpeg::compressed(handler, [&](jpeg_compress_struct& c) {
     jpeg_copy_critical_parameters(&from.c, &c);
     c.optimize_coding = TRUE;
     c.arith_code = FALSE;
     c.restart_interval = static_cast<unsigned>(nearest_divisor(mcus_across(from.c), mcus));
     jpeg_write_coefficients(&c, from.coefficients);
     write_markers(from.c, c);
-    jpeg_finish_compress(&c);
   });
-  std::vector<std::byte> out;
-  if (ok) {
-    const auto* begin = reinterpret_cast<const std::byte*>(file);
-    out.assign(begin, begin + size);
-  }
-  jpeg_destroy_compress(&c);
-  std::free(file);
-  if (!ok) {
+  if (!out) {
     return error(errc::bad_image, fmt::format("cannot rewrite the image: {}", handler.message))
         .skippable();
   }
-  return out;
+  return std::move(*out);
 }
 
 bool same_coefficients(coefficient_reader& a, coefficient_reader& b) {
