@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -23,12 +24,27 @@ void keep_last(std::deque<double>& values, double next) {
   if (values.size() > averaged) values.pop_front();
 }
 
+// A write that a kill broke off at a page's border leaves half a line: the next one must not join
+// it.
+void cut_off_half_line(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return;  // opening it for writing tells why, if there is more to it than a new file
+  std::uintmax_t whole = 0;
+  std::uintmax_t size = 0;
+  for (std::string line; std::getline(in, line);) {
+    size += line.size() + (in.eof() ? 0 : 1);
+    if (!in.eof()) whole = size;
+  }
+  if (whole != size) std::filesystem::resize_file(file, whole);
+}
+
 }  // namespace
 
 reporter::reporter(int rank, double log_every_s, const std::string& metrics_file, bool append)
     : rank_(rank), log_every_s_(log_every_s), terminal_(isatty(STDERR_FILENO) != 0) {
   if (metrics_file.empty()) return;
   const std::string file = rank == 0 ? metrics_file : fmt::format("{}.rank{}", metrics_file, rank);
+  if (append) cut_off_half_line(file);
   metrics_.open(file, append ? std::ios::app : std::ios::trunc);
   if (!metrics_) {
     throw failure(error(errc::io_failed, "cannot write metrics").at(file).cause(errno));
@@ -66,7 +82,7 @@ void reporter::step(const step_report& s) {
                                {"waiting", s.waiting}}
                     .dump()
              << '\n'
-             << std::flush;  // whole lines, also when killed
+             << std::flush;  // what was reported is there when it is killed
   }
   const auto now = steady_clock::now();
   if (std::chrono::duration<double>(now - last_log_).count() >= log_every_s_) {
