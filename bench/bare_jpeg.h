@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "pipeline/augment.h"
+#include "pipeline/images/view.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 #include "bench/bare_jpeg.h"
 #include "bench/measure.h"
 #include "pipeline/group.h"
-#include "pipeline/resample.h"
+#include "pipeline/images/resample.h"
 #include "pipeline/shards.h"
 #include "pipeline/untar.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/decode.h"
 #include "pipeline/engine.h"
+#include "pipeline/images/decode.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "cli/command.h"
-#include "pipeline/jpeg.h"
+#include "pipeline/images/jpeg.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
 

@@ -8,7 +8,7 @@
 #include <numbers>
 
 #include "engine/random.h"
-#include "pipeline/jpeg.h"
+#include "pipeline/images/jpeg.h"
 #include "pipeline/tar_writer.h"
 
 namespace millrace {

@@ -4,8 +4,8 @@
 
 #include "pipeline/batch.h"
 #include "pipeline/counting.h"
-#include "pipeline/decode.h"
 #include "pipeline/group.h"
+#include "pipeline/images/decode.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
 #include "pipeline/sample_source.h"

@@ -21,8 +21,9 @@ struct pack_options {
   std::optional<std::uint64_t> shuffle;      // seed
   int resize = 0;    // of JPEGs: the shorter side in pixels; 0, and smaller ones: bytes as they are
   int quality = 90;  // of those that are scaled
-  int restart = 0;   // JPEGs get a restart marker every so many MCUs (pipeline/jpeg_rewrite.h)
-  int part = 1;      // of `parts`: which shards to write
+  int restart =
+      0;         // JPEGs get a restart marker every so many MCUs (pipeline/images/jpeg_rewrite.h)
+  int part = 1;  // of `parts`: which shards to write
   int parts = 1;
   bool compat = false;  // keys 00000000, 00000001, ... instead of paths
   int threads = 0;      // shards written at once; 0: one

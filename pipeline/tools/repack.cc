@@ -8,7 +8,7 @@
 #include "engine/log.h"
 #include "pipeline/engine.h"
 #include "pipeline/group.h"
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/shards.h"
 #include "pipeline/stages.h"
 #include "pipeline/tar_writer.h"

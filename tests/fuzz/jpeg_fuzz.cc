@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "pipeline/jpeg.h"
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/jpeg_rewrite.h"
 
 namespace {
 

@@ -1,9 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "pipeline/augment.h"
 #include "pipeline/fake.h"
-#include "pipeline/jpeg.h"
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/jpeg_rewrite.h"
+#include "pipeline/images/view.h"
 #include "pipeline/label.h"
 
 namespace millrace {

@@ -1,11 +1,11 @@
-#include "pipeline/resample.h"
+#include "pipeline/images/resample.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/random.h"
-#include "pipeline/kernels.h"
+#include "pipeline/images/kernels.h"
 
 namespace millrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "pipeline/fake.h"
-#include "pipeline/jpeg.h"
-#include "pipeline/jpeg_headers.h"
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/jpeg_headers.h"
+#include "pipeline/images/jpeg_rewrite.h"
 
 namespace millrace {
 namespace {

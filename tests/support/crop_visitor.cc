@@ -11,8 +11,8 @@
 
 #include "bench/bare_jpeg.h"
 #include "millrace/millrace.h"
-#include "pipeline/jpeg.h"
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/jpeg_rewrite.h"
 
 namespace {
 

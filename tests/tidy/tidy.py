@@ -33,11 +33,11 @@ MAY_INCLUDE = {
 WALLS = {
     r"boost/beast": {"io/http/response_reader.cc"},
     r"liburing\.h": {"engine/uring_io.cc"},
-    r"jpeglib\.h|jerror\.h": {"pipeline/jpeg_errors.h", "bench/bare_jpeg.cc"},
+    r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "bench/bare_jpeg.cc"},
     r"archive\.h|archive_entry\.h": {"io/archive_filter.cc"},
     r"openssl/": {"io/hashes.cc", "io/http/tls.cc"},
     r"zlib\.h": {"io/gunzip.cc"},
-    r"hwy/": {"pipeline/kernels.cc"},
+    r"hwy/": {"pipeline/images/kernels.cc"},
     r"ProcessGroup|TCPStore": {"train/distributed.cc"},
     r"boost/asio\.hpp": set(),
 }

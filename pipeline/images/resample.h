@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "pipeline/augment.h"
+#include "pipeline/images/view.h"
 
 namespace millrace {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/result.h"
-#include "pipeline/augment.h"
-#include "pipeline/resample.h"
+#include "pipeline/images/resample.h"
+#include "pipeline/images/view.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/result.h"
-#include "pipeline/jpeg.h"
+#include "pipeline/images/jpeg.h"
 
 namespace millrace {
 

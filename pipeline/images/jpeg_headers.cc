@@ -1,9 +1,9 @@
-#include "pipeline/jpeg_headers.h"
+#include "pipeline/images/jpeg_headers.h"
 
 #include <algorithm>
 #include <array>
 
-#include "pipeline/kernels.h"
+#include "pipeline/images/kernels.h"
 
 namespace millrace {
 namespace {

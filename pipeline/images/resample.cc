@@ -1,10 +1,10 @@
-#include "pipeline/resample.h"
+#include "pipeline/images/resample.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "pipeline/kernels.h"
+#include "pipeline/images/kernels.h"
 
 namespace millrace {
 namespace {

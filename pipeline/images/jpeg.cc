@@ -1,4 +1,4 @@
-#include "pipeline/jpeg.h"
+#include "pipeline/images/jpeg.h"
 
 #include <fmt/format.h>
 #include <time.h>
@@ -7,8 +7,8 @@
 #include <array>
 #include <optional>
 
-#include "pipeline/jpeg_errors.h"
-#include "pipeline/jpeg_headers.h"
+#include "pipeline/images/jpeg_errors.h"
+#include "pipeline/images/jpeg_headers.h"
 
 namespace millrace {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/augment.h"
+#include "pipeline/images/view.h"
 
 namespace millrace {
 

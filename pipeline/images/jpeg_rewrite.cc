@@ -1,4 +1,4 @@
-#include "pipeline/jpeg_rewrite.h"
+#include "pipeline/images/jpeg_rewrite.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "pipeline/jpeg_errors.h"
+#include "pipeline/images/jpeg_errors.h"
 
 namespace millrace {
 namespace {

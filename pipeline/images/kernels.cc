@@ -1,12 +1,12 @@
 // The one translation unit that includes Highway, which compiles it once for each instruction set.
-#include "pipeline/kernels.h"
+#include "pipeline/images/kernels.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "pipeline/kernels.cc"
+#define HWY_TARGET_INCLUDE "pipeline/images/kernels.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first.
 #include <hwy/highway.h>

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "pipeline/jpeg.h"
+#include "pipeline/images/jpeg.h"
 #include "pipeline/plan.h"
 
 namespace millrace {

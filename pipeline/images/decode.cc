@@ -1,4 +1,4 @@
-#include "pipeline/decode.h"
+#include "pipeline/images/decode.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "pipeline/augment.h"
+#include "pipeline/images/view.h"
 
 #include <algorithm>
 #include <cmath>
