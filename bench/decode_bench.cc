@@ -50,7 +50,7 @@ work whole_path(const decode_options& o) {
       out.resize(output_bytes(v));
       return std::span(out);
     };
-    (void)decoder->decode(p.file, o.jpeg, choose, slot);
+    (void)decoder->decode(p.file, o.image, choose, slot);
   };
 }
 
@@ -140,7 +140,7 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
       out.resize(output_bytes(v));
       return std::span(out);
     };
-    if (decoder.decode(p.file, what.decode.jpeg, choose, slot)) {
+    if (decoder.decode(p.file, what.decode.image, choose, slot)) {
       report.bytes += p.file.size();
       p.region = region_of(p.view);
       photos.push_back(std::move(p));
@@ -159,7 +159,7 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
 
 decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what,
                                      const std::atomic<bool>& interrupted) {
-  what.decode.jpeg.orient = false;  // what is compared with does not turn images
+  what.decode.image.orient = false;  // what is compared with does not turn images
   decode_bench_report report{.threads = what.threads};
   const auto photos = read_photos(how, what, report, interrupted);
   report.images = photos.size();

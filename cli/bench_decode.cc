@@ -72,7 +72,7 @@ void print(const decode_bench_report& r) {
 int bench_decode(const environment& e, arguments a) {
   a.what.urls = a.shards.urls(e);
   a.what.decode.train = !a.validation;
-  a.what.decode.jpeg.fast = a.mode == "fast";
+  a.what.decode.image.fast = a.mode == "fast";
   a.what.decode = checked(a.what.decode);
   const auto report = run_decode_bench(a.shards.engine(e), a.what, interrupted());
   if (!a.crops.empty()) write_crops(report, a.crops);

@@ -10,6 +10,8 @@ pkg_check_modules(liburing REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(libarchive REQUIRED IMPORTED_TARGET libarchive)
 pkg_check_modules(libjpeg REQUIRED IMPORTED_TARGET libjpeg)
 pkg_check_modules(libhwy REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(libpng REQUIRED IMPORTED_TARGET libpng)
+pkg_check_modules(libwebp REQUIRED IMPORTED_TARGET libwebp)
 
 if(MILLRACE_TORCH)
   include(LibTorch)

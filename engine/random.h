@@ -23,6 +23,8 @@ enum class purpose : std::uint32_t {
   stage = 8,
   mix = 9,
   window = 10,
+  colours = 11,
+  mixing = 12,
 };
 
 // A stream of random numbers that is a pure function of (seed, purpose, a, b): nothing is shared

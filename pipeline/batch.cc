@@ -18,18 +18,24 @@ class batch_stream final : public stream<host_batch> {
       : run_(run), images_(std::move(images)), options_(options) {}
 
   awaitable<outcome> next() override {
-    while (gathered_.size() < static_cast<std::size_t>(options_.size) && !epoch_ended_) {
+    const auto full = static_cast<std::size_t>(options_.size);
+    while (gathered_.size() < full && !epoch_ended_) {
+      if (other_size_) gathered_.push_back(*std::exchange(other_size_, std::nullopt));
       auto next = co_await images_->next();
       if (!next) co_return next.error();
-      if (*next) {
-        gathered_.push_back(std::move(**next));
-      } else {
+      if (!*next) {
         epoch_ended_ = true;
+      } else if (!gathered_.empty() && (*next)->height != gathered_.front().height) {
+        other_size_ = std::move(**next);
+        break;
+      } else {
+        gathered_.push_back(std::move(**next));
       }
     }
-    if (gathered_.size() < static_cast<std::size_t>(options_.size) && options_.drop_last) {
+    if (gathered_.size() < full && options_.drop_last) {
       run_.counts.dropped += gathered_.size();
       gathered_.clear();
+      if (other_size_) co_return co_await next();
     }
     if (!gathered_.empty()) co_return std::optional<host_batch>(put_together());
     epoch_ended_ = false;
@@ -39,6 +45,7 @@ class batch_stream final : public stream<host_batch> {
   void save(state& to) const override {
     images_->save(to);
     for (const image& i : gathered_) to.hold(pending_record, {&i.where, 1});
+    if (other_size_) to.hold(pending_record, {&other_size_->where, 1});
     to.put(record_name, {epoch_ended_ ? 1 : 0});
   }
   void restore(const state& from) override {
@@ -72,7 +79,8 @@ class batch_stream final : public stream<host_batch> {
   run_context& run_;
   std::unique_ptr<stream<image>> images_;
   batch_options options_;
-  std::vector<image> gathered_;
+  std::vector<image> gathered_;      // of one size
+  std::optional<image> other_size_;  // the next one, where images grow between two epochs
   bool epoch_ended_ = false;
 };
 

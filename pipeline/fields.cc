@@ -14,13 +14,14 @@
 #include "engine/random.h"
 #include "io/unpack.h"
 #include "pipeline/label.h"
+#include "pipeline/npy.h"
 #include "pipeline/stages.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t largest_unpacked = 256_MiB;
-constexpr std::size_t most_dimensions = 32;
+constexpr std::size_t most_dimensions = npy_header::most_dimensions;
 
 error bad(std::string what) {
   return error(errc::bad_field, std::move(what)).skippable();
@@ -64,53 +65,14 @@ bool fills(const tensor& t, std::size_t size) {
   return count == size;
 }
 
-// What stands behind 'KEY': in the header of a .npy file, up to the next part.
-std::optional<std::string_view> part_of(std::string_view header, std::string_view key) {
-  const auto at = header.find(fmt::format("'{}':", key));
-  if (at == header.npos) return std::nullopt;
-  auto rest = header.substr(at + key.size() + 3);
-  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
-  const auto end = rest.starts_with('(') ? rest.find(')') : rest.find_first_of(",}");
-  return end == rest.npos ? std::nullopt : std::optional(rest.substr(0, end));
-}
-
-// Format: NumPy, "NEP 1 -- A Simple File Format for NumPy Arrays".
 result<tensor> decode_npy(const bytes& file) {
-  const auto text = file.text();
-  constexpr std::size_t preamble = 10;
-  if (text.size() < preamble || !text.starts_with("\x93NUMPY")) return bad("this is no .npy array");
-  const bool wide = text[6] >= 2;
-  if (wide && text.size() < preamble + 2) return bad("the .npy header is cut");
-  std::size_t length = 0;
-  for (std::size_t i = 0; i < (wide ? 4U : 2U); ++i) {
-    length |= static_cast<std::size_t>(static_cast<unsigned char>(text[8 + i])) << (8 * i);
-  }
-  const std::size_t begin = preamble + (wide ? 2 : 0);
-  if (length > text.size() - begin) return bad("the .npy header is cut");
-  const auto header = text.substr(begin, length);
-  const auto type = part_of(header, "descr");
-  const auto order = part_of(header, "fortran_order");
-  const auto shape = part_of(header, "shape");
-  if (!type || !order || !shape || type->size() < 4 || !shape->starts_with('(')) {
-    return bad("the .npy header is not well formed");
-  }
-  if (*order != "False") return bad("an array in Fortran's order");
-  const char endian = (*type)[1];
-  if (endian != '<' && endian != '|') return bad("an array that is not little-endian");
-  tensor out{.type = std::string(type->substr(2, type->size() - 3)), .shape = {}, .data = {}};
-  for (auto rest = shape->substr(1); !rest.empty();) {
-    const auto first = rest.find_first_of("0123456789");
-    if (first == rest.npos) break;
-    std::int64_t n = 0;
-    const auto parsed = std::from_chars(rest.data() + first, rest.data() + rest.size(), n);
-    if (parsed.ec != std::errc{} || out.shape.size() == most_dimensions)
-      return bad("no such shape");
-    out.shape.push_back(n);
-    rest.remove_prefix(static_cast<std::size_t>(parsed.ptr - rest.data()));
-  }
-  out.data = file.slice(begin + length);
+  auto header = read_npy_header(file.span());
+  if (!header) return header.error();
+  tensor out{.type = std::move(header->type),
+             .shape = std::move(header->shape),
+             .data = file.slice(header->size)};
   if (!fills(out, out.data.size())) {
-    return bad(fmt::format("an array of type {} and another size than its shape's", *type));
+    return bad(fmt::format("an array of type {} and another size than its shape's", out.type));
   }
   return out;
 }

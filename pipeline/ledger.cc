@@ -11,6 +11,7 @@ std::string ledger::summary() const {
   }
   std::string out = fmt::format("delivered {}, skipped {}{}, dropped {}", delivered,
                                 skipped_in_all(), kinds.empty() ? "" : " (" + kinds + ")", dropped);
+  if (damaged > 0) out += fmt::format(", {} damaged images", damaged);
   if (lost > 0) out += fmt::format(", lost {}", lost);
   if (lost_bytes > 0) out += fmt::format(", {} bytes of damaged shards", lost_bytes);
   if (without_key > 0) out += fmt::format(", {} files without an extension", without_key);

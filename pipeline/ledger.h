@@ -16,6 +16,7 @@ struct ledger {
   std::uint64_t delivered = 0;
   std::uint64_t dropped = 0;
   std::uint64_t lost = 0;
+  std::uint64_t damaged = 0;  // of the images that came, those whose decoder warned of their data
   std::map<errc, std::uint64_t> skipped;
   // The same for each epoch that is over, as on_error saw it: what came, and what was skipped.
   struct epoch {

@@ -88,6 +88,9 @@ struct host_batch {
   int width = 0;
   std::int64_t epoch = 0;
   std::vector<std::int64_t> labels;
+  // Of mixed images (images/mixing.h): what they were mixed with, and the share of what they were.
+  std::vector<std::int64_t> other_labels;
+  double share = 1;
   std::vector<std::string> keys;
   std::vector<origin> origins;
 

@@ -6,11 +6,13 @@
 #include "pipeline/counting.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
+#include "pipeline/images/mixing.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
 #include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
+#include "pipeline/stages.h"
 #include "pipeline/untar.h"
 
 namespace millrace {
@@ -37,20 +39,29 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                               .train = o.augment,
                               .seed = o.seed,
                               .crop = {.least_area = o.min_crop},
-                              .label = o.label};
+                              .augment = o.changes,
+                              .growing = o.growing,
+                              .label = o.label,
+                              .image = o.image};
   auto images = samples | decode_jpeg(decode);
   // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
-  return images | on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true}) |
-         prefetch(o.prefetch);
+  auto batches =
+      images | on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true});
+  if (o.mixing.mixup + o.mixing.cutmix > 0) {
+    mixing_options mixing = o.mixing;
+    mixing.seed = o.seed;
+    batches = batches | map(mix_images(mixing), {.threads = 1});
+  }
+  return batches | prefetch(o.prefetch);
 }
 
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
   const shard_list_options list{
       .rank = place.rank, .world_size = place.world_size, .lanes = o.lanes, .shuffle = false};
   return shards(o.val_shards, list) | untar() | group_by_key() |
-         decode_jpeg({.size = o.size, .train = false, .label = o.label}) | on_error(o.bad_samples) |
-         batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
+         decode_jpeg({.size = o.size, .train = false, .label = o.label, .image = o.image}) |
+         on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
 }
 
 }  // namespace millrace

@@ -90,6 +90,62 @@ void add_samples(CLI::App& app, train_options& o) {
       ->capture_default_str();
 }
 
+void add_images(CLI::App& app, train_options& o) {
+  const std::map<std::string, augment_policy> policies{
+      {"none", augment_policy::none},
+      {"autoaugment", augment_policy::autoaugment},
+      {"randaugment", augment_policy::randaugment},
+      {"trivialaugment", augment_policy::trivialaugment}};
+  const std::map<std::string, resample_filter> filters{{"box", resample_filter::box},
+                                                       {"bilinear", resample_filter::bilinear},
+                                                       {"bicubic", resample_filter::bicubic},
+                                                       {"lanczos", resample_filter::lanczos}};
+  augment_options& a = o.changes;
+  const auto part = [&app](const char* name, double& to, const char* help) {
+    app.add_option(name, to, help)->check(CLI::Range(0.0, 1.0));
+  };
+  app.add_option("--policy", a.policy, "autoaugment, randaugment, trivialaugment or none")
+      ->transform(CLI::CheckedTransformer(policies));
+  app.add_option("--randaugment-ops", a.randaugment_ops, "operations that randaugment does")
+      ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  app.add_option("--randaugment-magnitude", a.randaugment_magnitude, "how strongly, of 30")
+      ->check(CLI::Range(0, 30))
+      ->capture_default_str();
+  app.add_option_function<std::vector<double>>(
+         "--color-jitter",
+         [&a](const std::vector<double>& each) {
+           a.jitter.brightness = each[0];
+           a.jitter.contrast = each[1];
+           a.jitter.saturation = each[2];
+           a.jitter.hue = each[3];
+         },
+         "brightness,contrast,saturation,hue: 0.4,0.4,0.4,0.1")
+      ->delimiter(',')
+      ->expected(4);
+  part("--jitter-part", a.jitter.probability, "part of the images that is jittered (1)");
+  part("--gray", a.gray, "part of the images that becomes gray (0)");
+  part("--solarize", a.solarize, "part of the images that is solarised (0)");
+  part("--blur", a.blur.probability, "part of the images that is blurred (0)");
+  part("--erase", a.erasing.probability, "part of the images of which a box is erased (0)");
+  app.add_option("--mixup", o.mixing.mixup, "mixup's alpha: 0.2; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--cutmix", o.mixing.cutmix, "CutMix's alpha: 1; 0: none")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--grow-from", o.growing.from, "image size of the first epoch, growing to --size")
+      ->check(CLI::Range(1, 16384));
+  app.add_option("--grow-epochs", o.growing.epochs, "epochs (passes over the data) that it takes")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--filter", o.image.filter, "resampling: bilinear, bicubic, box or lanczos")
+      ->transform(CLI::CheckedTransformer(filters));
+  app.add_flag("--fast-decode", o.image.fast,
+               "decode large JPEGs at a smaller size, by a faster transform; not exact");
+  app.add_flag("--lenient", o.image.lenient,
+               "keep images whose data are damaged, and count them; else they are bad samples");
+  app.add_flag("--fill-truncated", o.image.fill_truncated,
+               "keep images whose end is missing, with gray there, and count them");
+}
+
 void add_model(CLI::App& app, train_options& o) {
   app.add_option("--model", o.model, "resnet18, resnet34, resnet50, or trivial (one linear layer)")
       ->check(CLI::IsMember({"resnet18", "resnet34", "resnet50", "trivial"}))
@@ -188,6 +244,7 @@ parsed_options parse_train_options(int argc, char** argv) {
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
   add_data(app, parsed.options);
   add_samples(app, parsed.options);
+  add_images(app, parsed.options);
   add_model(app, parsed.options);
   add_optimizer(app, parsed.options.optimizer);
   add_run(app, parsed.options);

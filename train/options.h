@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/images/mixing.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
 
@@ -44,7 +46,11 @@ struct train_options {
   int batch_size = 32;  // per rank
   int val_batch_size = 64;
   int size = 224;
-  bool augment = true;         // random crops and flips; else as in validation
+  bool augment = true;      // random crops and flips; else as in validation
+  augment_options changes;  // what else is done to training images
+  mixing_options mixing;
+  growing_size growing;
+  image_options image;         // how images are decoded
   double min_crop = 0.08;      // smallest area of a training crop, as a part of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
   int lanes = 0;

@@ -65,6 +65,10 @@ device_batch to_device::operator()(host_batch b) {
   auto on_device = pixels.to(device_, /*non_blocking=*/true).permute({0, 3, 1, 2});
   out.images = on_device.to(torch::kFloat32).mul_(scale_).add_(shift_);
   out.labels = torch::tensor(b.labels, torch::kInt64).to(device_);
+  out.share = b.share;
+  if (!b.other_labels.empty()) {
+    out.other_labels = torch::tensor(b.other_labels, torch::kInt64).to(device_);
+  }
   if (device_.is_cuda()) {
     while (!copying_.empty() && copying_.front()->copied.query()) copying_.pop_front();
     auto kept = std::make_unique<in_flight>(in_flight{std::move(b), c10::Event(device_.type())});

@@ -12,10 +12,12 @@
 namespace millrace {
 
 // A batch as the model takes it: N x 3 x H x W float32, channels_last, normalised with ImageNet's
-// mean and deviation; labels int64. On the device.
+// mean and deviation; labels int64. On the device. other_labels: of mixed images; else not defined.
 struct device_batch {
   at::Tensor images;
   at::Tensor labels;
+  at::Tensor other_labels;
+  double share = 1;  // of what `labels` say
   std::int64_t epoch = 0;
   std::int64_t size() const;
 };

@@ -94,6 +94,7 @@ class trainer {
   void train_epoch();
   void drop_rest(std::optional<host_batch> batch);
   void train_step(host_batch b);
+  torch::Tensor loss_of(const torch::Tensor& scores, const device_batch& input) const;
   void end_of_epoch();
   void report_epoch();
   void validate();
@@ -244,6 +245,17 @@ void trainer::record(const host_batch& b) const {
       {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
 }
 
+// Of mixed images, that of either label, by their shares.
+torch::Tensor trainer::loss_of(const torch::Tensor& scores, const device_batch& input) const {
+  const auto of = [&](const torch::Tensor& labels) {
+    return torch::nn::functional::cross_entropy(
+        scores, labels,
+        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
+  };
+  if (!input.other_labels.defined()) return of(input.labels);
+  return input.share * of(input.labels) + (1 - input.share) * of(input.other_labels);
+}
+
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
   const double rate =
@@ -261,9 +273,7 @@ void trainer::train_step(host_batch b) {
   {
     const autocast half(device_.is_cuda() && options_.amp);
     scores = model_->forward(input.images);
-    loss = torch::nn::functional::cross_entropy(
-        scores, input.labels,
-        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
+    loss = loss_of(scores, input);
   }
   backward(reducer_.get(), loss);
   if (options_.optimizer.clip_norm > 0) {

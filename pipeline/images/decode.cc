@@ -4,49 +4,19 @@
 
 #include <deque>
 
+#include "engine/log.h"
 #include "engine/offload.h"
-#include "pipeline/label.h"
 #include "pipeline/lanes.h"
 
 namespace millrace {
 namespace {
-
-error described(error why, const sample& s) {
-  if (why.where().empty()) {
-    why.at(s.url ? *s.url : "").offset(static_cast<std::uint64_t>(s.where.offset));
-  }
-  if (why.sample_key().empty()) why.key(s.key);
-  return why;
-}
-
-// Runs on a pool thread. `out` is this sample's slot.
-result<std::int64_t> decode_one(const sample& s, const decode_options& o, std::uint8_t* out) {
-  const field* file = first_field(s, o.images);
-  if (file == nullptr) {
-    return described(error(errc::missing_field, fmt::format("no image among its fields (looked for "
-                                                            "{})",
-                                                            o.images))
-                         .skippable(),
-                     s);
-  }
-  auto label = label_of(s, o.label);
-  if (!label) return label;
-  const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
-  const auto bytes = static_cast<std::size_t>(o.size) * static_cast<std::size_t>(o.size) * 3;
-  const auto slot = [&](const view_of_image&) { return std::span(out, bytes); };
-  // Its tables and row buffers are kept from image to image.
-  thread_local jpeg_decoder decoder;
-  if (auto decoded = decoder.decode(file->data.span(), o.jpeg, choose, slot); !decoded) {
-    return described(decoded.error(), s);
-  }
-  return label;
-}
 
 // One sample on its way through the pool. `finished` and `out` are the spine's.
 struct job {
   sample in;
   image out;
   std::optional<error> failed;
+  int warnings = 0;  // of the image's decoder
   bool finished = false;
   bool has_sample = false;
   bool ends_epoch = false;
@@ -70,23 +40,27 @@ struct shared {
   condition head_finished;
   condition has_room;
 
-  std::size_t image_bytes() const {
-    const auto side = static_cast<std::size_t>(options.size);
+  std::size_t largest_image() const { return bytes_of(options.size); }
+  static std::size_t bytes_of(int size) {
+    const auto side = static_cast<std::size_t>(size);
     return side * side * 3;
   }
 };
 
 awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j) {
-  std::byte* out = j->out.pixels->data + j->out.slot * s->image_bytes();
+  std::byte* out = j->out.pixels->data + j->out.slot * j->out.bytes_per_image();
   const auto work = [s, j, out] {
-    return decode_one(j->in, s->options, reinterpret_cast<std::uint8_t*>(out));
+    // Its tables and row buffers are kept from image to image.
+    thread_local sample_decoder decoder;
+    return decoder.decode(j->in, s->options, reinterpret_cast<std::uint8_t*>(out));
   };
   try {
-    const auto label = co_await offload(s->run.io, s->run.threads.cpu(), work);
-    if (label) {
-      j->out.label = *label;
+    const auto decoded = co_await offload(s->run.io, s->run.threads.cpu(), work);
+    if (decoded) {
+      j->out.label = decoded->label;
+      j->warnings = decoded->warnings;
     } else {
-      j->failed = label.error();
+      j->failed = decoded.error();
     }
   } catch (const std::exception& e) {
     j->failed = error(errc::internal, e.what()).key(j->in.key).skippable();
@@ -98,18 +72,19 @@ awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j) {
 }
 
 awaitable<result<void>> give_slot(shared& s, job& j) {
+  const int size = size_in(s.options, j.in.where.epoch);
   if (s.filling && s.next_slot == static_cast<std::size_t>(s.run.batch_size)) s.filling.reset();
   if (!s.filling) {
-    auto fresh =
-        co_await s.blocks->acquire(s.image_bytes() * static_cast<std::size_t>(s.run.batch_size));
+    auto fresh = co_await s.blocks->acquire(shared::bytes_of(size) *
+                                            static_cast<std::size_t>(s.run.batch_size));
     if (!fresh) co_return fresh.error();
     s.filling = fresh->owner();
     s.next_slot = 0;
   }
   j.out.pixels = s.filling;
   j.out.slot = s.next_slot++;
-  j.out.height = s.options.size;
-  j.out.width = s.options.size;
+  j.out.height = size;
+  j.out.width = size;
   j.out.key = j.in.key;
   j.out.where = j.in.where;
   co_return result<void>();
@@ -166,7 +141,7 @@ class decode_stream final : public stream<image> {
     shared_ = std::make_shared<shared>(run, options, window);
     // Blocks: two in the caller's hands, those queued, one waiting for its last samples, one being
     // filled.
-    const std::size_t block = shared_->image_bytes() * static_cast<std::size_t>(run.batch_size);
+    const std::size_t block = shared_->largest_image() * static_cast<std::size_t>(run.batch_size);
     const std::size_t page_rounded = (block + 4095) / 4096 * 4096;
     const auto queued = static_cast<std::size_t>(run.batches_queued);
     shared_->blocks =
@@ -192,6 +167,7 @@ class decode_stream final : public stream<image> {
       co_return *j->failed;
     }
     if (j->ends_epoch) co_return std::optional<image>();
+    if (j->warnings > 0) tell_of_damage(*j);
     co_return std::optional<image>(std::move(j->out));
   }
 
@@ -205,6 +181,14 @@ class decode_stream final : public stream<image> {
   void restore(const state& from) override { samples_->restore(from); }
 
  private:
+  void tell_of_damage(const job& j) {
+    if (shared_->run.counts.damaged++ > 0) return;
+    log_notice(
+        fmt::format("the data of image {} are damaged ({} warnings of its decoder), and it "
+                    "was kept; further ones are counted",
+                    j.out.key, j.warnings));
+  }
+
   std::unique_ptr<stream<sample>> samples_;
   std::shared_ptr<shared> shared_;
   scope::task pump_;
@@ -212,35 +196,6 @@ class decode_stream final : public stream<image> {
 };
 
 }  // namespace
-
-decode_options checked(decode_options o) {
-  if (o.size < 1 || o.size > 16384) {
-    throw failure(error(errc::usage, fmt::format("an image size of {} pixels", o.size)));
-  }
-  if (o.resize == 0) o.resize = (o.size * 256 + 112) / 224;
-  if (o.resize < o.size) {
-    throw failure(
-        error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
-  }
-  return o;
-}
-
-view_of_image view_of(const decode_options& o, const origin& where, int width, int height) {
-  if (!o.train) return resize_center_crop(width, height, o.resize, o.size);
-  return random_resized_crop(
-      width, height, o.size, o.crop,
-      random_stream(o.seed, purpose::augment, static_cast<std::uint64_t>(where.epoch),
-                    static_cast<std::uint64_t>(where.position)));
-}
-
-const field* first_field(const sample& s, std::string_view names) {
-  for (std::size_t from = 0; from <= names.size();) {
-    const auto end = std::min(names.find(';', from), names.size());
-    if (const field* f = s.find(names.substr(from, end - from))) return f;
-    from = end + 1;
-  }
-  return nullptr;
-}
 
 stage<sample, image> decode_jpeg(const decode_options& options) {
   const decode_options o = checked(options);

@@ -1,26 +1,19 @@
 #include "pipeline/images/jpeg.h"
 
 #include <fmt/format.h>
-#include <time.h>
-
 #include <algorithm>
 #include <array>
 #include <optional>
 
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
+#include "pipeline/images/row_sink.h"
 
 namespace millrace {
 namespace {
 
 using libjpeg::error_handler;
 using libjpeg::guarded;
-
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 struct effort_limit {
   jpeg_progress_mgr base;
@@ -62,71 +55,6 @@ std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   return blocks * DCTSIZE2 * sizeof(JCOEF);
 }
 
-// A view of the turned image as one of the stored image, of `width` x `height`. Where rows and
-// columns change places, they do so in the output.
-resample_job stored_job(const view_of_image& v, resample_filter filter, exif_orientation turned,
-                        int width, int height) {
-  resample_job job = resample_job::of(v, filter);
-  const bool transposed = turned.is_transposed();
-  const auto swapped = [&](pixel_box& box) {
-    if (!transposed) return;
-    std::swap(box.x, box.y);
-    std::swap(box.width, box.height);
-  };
-  swapped(job.source);
-  swapped(job.window);
-  if (transposed) {
-    std::swap(job.width, job.height);
-    std::swap(job.scaled_width, job.scaled_height);
-  }
-  if (turned.mirrors_columns()) {
-    job.source.x = width - job.source.x - job.source.width;
-    job.window.x = job.scaled_width - job.window.x - job.window.width;
-  }
-  if (turned.mirrors_rows()) {
-    job.source.y = height - job.source.y - job.source.height;
-    job.window.y = job.scaled_height - job.window.y - job.window.height;
-  }
-  job.flip = turned.mirrors_columns() != (!transposed && v.flip);
-  job.upside_down = turned.mirrors_rows() != (transposed && v.flip);
-  return job;
-}
-
-// By how much the image can be decoded smaller, so that it is still made smaller.
-int scale_below(const resample_job& job) {
-  const double across = job.width / job.scaled_width;
-  const double down = job.height / job.scaled_height;
-  for (const int scale : {8, 4, 2}) {
-    if (std::min(across, down) >= scale) return scale;
-  }
-  return 1;
-}
-
-// The same job for an image decoded at 1 / scale of its size.
-void decode_smaller(resample_job& job, int scale, int width, int height) {
-  const auto axis = [&](int& from, int& size, double& at, double& extent, int whole) {
-    const int limit = (whole + scale - 1) / scale;
-    const int first = from / scale;
-    const int end = std::min(limit, (from + size + scale - 1) / scale);
-    at = static_cast<double>(from) / scale - first;
-    extent = static_cast<double>(size) / scale;
-    from = first;
-    size = std::max(1, end - first);
-  };
-  axis(job.source.x, job.source.width, job.x, job.width, width);
-  axis(job.source.y, job.source.height, job.y, job.height, height);
-}
-
-void transpose(const std::uint8_t* from, int width, int height, std::uint8_t* to) {
-  const auto w = static_cast<std::size_t>(width);
-  const auto h = static_cast<std::size_t>(height);
-  for (std::size_t y = 0; y < h; ++y) {
-    for (std::size_t x = 0; x < w; ++x) {
-      std::copy_n(from + (y * w + x) * 3, 3, to + (x * h + y) * 3);
-    }
-  }
-}
-
 }  // namespace
 
 struct jpeg_decoder::impl {
@@ -134,7 +62,11 @@ struct jpeg_decoder::impl {
   ~impl() { jpeg_destroy_decompress(&c); }
 
   error failed() const {
-    return error(handler.kind, fmt::format("cannot decode the image: {}", handler.message))
+    const int code = handler.base.msg_code;
+    const char* known = code == JERR_SOF_UNSUPPORTED ? " (a lossless or hierarchical JPEG)"
+                        : code == JERR_BAD_PRECISION ? " (12-bit JPEGs are not decoded)"
+                                                     : "";
+    return error(handler.kind, fmt::format("cannot decode the image: {}{}", handler.message, known))
         .skippable();
   }
   error too_large() const {
@@ -145,26 +77,21 @@ struct jpeg_decoder::impl {
 
   void create();
   void forget_tables();
-  void begin(const jpeg_limits& l, bool lenient);
+  void begin(const image_options& options);
   result<void> read_header(std::span<const std::byte> file);
   result<void> read_pixels(const pixel_box& origin, bool fast);
-  bool decode_runs(std::span<const std::byte> file, const jpeg_options& options);
-  void prepare(const view_of_image& view, const jpeg_options& options, int width, int height,
-               std::span<std::uint8_t> out);
+  bool decode_runs(std::span<const std::byte> file, const image_options& options);
   std::array<std::uint8_t*, 2> two_lines(std::size_t size);
   void to_rgbx(std::uint8_t* line, std::size_t width) const;
 
-  jpeg_limits limits;
+  image_limits limits;
   jpeg_decompress_struct c{};
   error_handler handler{};
   effort_limit effort{};
   jpeg_headers headers;
   joined_runs joined;
-  resample_job job;
-  int scale = 1;
-  resampler resample;
-  std::vector<std::uint8_t> lines;   // two, as the library gives them
-  std::vector<std::uint8_t> turned;  // an output whose rows and columns change places
+  row_sink sink;
+  std::vector<std::uint8_t> lines;  // two, as the library gives them
 };
 
 void jpeg_decoder::impl::create() {
@@ -188,13 +115,15 @@ void jpeg_decoder::impl::forget_tables() {
   create();
 }
 
-void jpeg_decoder::impl::begin(const jpeg_limits& l, bool lenient) {
-  limits = l;
-  handler.lenient = lenient;
+void jpeg_decoder::impl::begin(const image_options& options) {
+  limits = options.limits;
+  handler.lenient = options.lenient;
+  handler.fill_truncated = options.fill_truncated;
+  handler.truncated = false;
   handler.warnings = 0;
-  effort.max_scans = l.max_scans;
+  effort.max_scans = limits.max_scans;
   effort.calls = 0;
-  effort.cpu_deadline = thread_cpu_seconds() + l.max_cpu_seconds;
+  effort.cpu_deadline = thread_cpu_seconds() + limits.max_cpu_seconds;
 }
 
 result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
@@ -206,7 +135,7 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   if (!ok) return failed();
   const std::uint64_t pixels = std::uint64_t{c.image_width} * c.image_height;
   if (pixels > limits.max_pixels) return too_large();
-  if (jpeg_has_multiple_scans(&c) != 0 && coefficient_bytes(c) > limits.max_coefficient_bytes) {
+  if (jpeg_has_multiple_scans(&c) != 0 && coefficient_bytes(c) > limits.max_held_bytes) {
     return error(errc::too_large, fmt::format("a progressive image of {} x {} pixels",
                                               c.image_width, c.image_height))
         .skippable();
@@ -241,28 +170,19 @@ void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
   }
 }
 
-// The resampling of a view, for a stored image of that size.
-void jpeg_decoder::impl::prepare(const view_of_image& view, const jpeg_options& options, int width,
-                                 int height, std::span<std::uint8_t> out) {
-  job = stored_job(view, options.filter, headers.orientation, width, height);
-  scale = options.fast ? scale_below(job) : 1;
-  if (scale > 1) decode_smaller(job, scale, width, height);
-  if (headers.orientation.is_transposed()) turned.resize(out.size());
-  resample.begin(job, headers.orientation.is_transposed() ? turned.data() : out.data());
-}
-
 // Decodes the image whose header was read, and which begins at `origin` of the whole image (at its
 // own scale).
 result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast) {
-  const int top = job.source.y + resample.first_row() - origin.y;
-  const int bottom = job.source.y + resample.end_row() - origin.y;
-  const int first_column = job.source.x + resample.first_column() - origin.x;
-  const int end_column = job.source.x + resample.end_column() - origin.x;
+  const pixel_box needed = sink.needed();
+  const int top = needed.y - origin.y;
+  const int bottom = top + needed.height;
+  const int first_column = needed.x - origin.x;
+  const int end_column = first_column + needed.width;
   JDIMENSION x = 0;
   JDIMENSION width = 0;
   const bool started = guarded(handler, [&] {
     c.scale_num = 1;
-    c.scale_denom = static_cast<unsigned>(scale);
+    c.scale_denom = static_cast<unsigned>(sink.scale());
     c.dct_method = fast ? JDCT_IFAST : JDCT_ISLOW;
     c.do_fancy_upsampling = fast ? FALSE : TRUE;
     jpeg_start_decompress(&c);
@@ -275,20 +195,20 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast)
   });
   if (!started) return failed();
   const std::array<std::uint8_t*, 2> line =
-      two_lines(std::size_t{width} * 4 + resample.readable_behind());
+      two_lines(std::size_t{width} * 4 + sink.readable_behind());
   const std::size_t from = (static_cast<std::size_t>(first_column) - x) * 4;
   const bool decoded = guarded(handler, [&] {
     if (top > 0) jpeg_skip_scanlines(&c, static_cast<JDIMENSION>(top));
     for (int row = top; row < bottom;) {
       // Two rows, or the one that goes with the row before.
-      const std::size_t held = resample.holds_row() ? 1 : 0;
+      const std::size_t held = sink.holds_row() ? 1 : 0;
       std::array<JSAMPROW, 2> to = line;
       const auto wanted = static_cast<JDIMENSION>(
           std::min<std::size_t>(2 - held, static_cast<std::size_t>(bottom - row)));
       const JDIMENSION got = jpeg_read_scanlines(&c, to.data() + held, wanted);
       for (std::size_t i = held; i < held + got; ++i) {
         to_rgbx(to[i], width);
-        resample.add_row(to[i] + from);
+        sink.add_row(to[i] + from);
       }
       row += static_cast<int>(got);
     }
@@ -298,17 +218,21 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast)
 
 // The job by the runs that it needs. False where that is not possible, or fails: the file is then
 // decoded as it is, and says what is wrong with it.
-bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file, const jpeg_options& options) {
-  const pixel_box region{.x = (job.source.x + resample.first_column()) * scale,
-                         .y = (job.source.y + resample.first_row()) * scale,
-                         .width = (resample.end_column() - resample.first_column()) * scale,
-                         .height = (resample.end_row() - resample.first_row()) * scale};
+bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file,
+                                     const image_options& options) {
+  const int scale = sink.scale();
+  const pixel_box needed = sink.needed();
+  const pixel_box region{.x = needed.x * scale,
+                         .y = needed.y * scale,
+                         .width = needed.width * scale,
+                         .height = needed.height * scale};
   if (!join_runs(file, headers, region, joined)) return false;
   const pixel_box origin{.x = joined.x / scale, .y = joined.y / scale, .width = 0, .height = 0};
   const bool decoded =
       read_header(joined.file) && read_pixels(origin, options.fast) && handler.warnings == 0;
   jpeg_abort_decompress(&c);
   handler.warnings = 0;
+  handler.truncated = false;
   return decoded;
 }
 
@@ -320,8 +244,8 @@ int jpeg_decoder::warnings() const {
 }
 
 result<jpeg_decoder::image_size> jpeg_decoder::read_size(std::span<const std::byte> file,
-                                                         const jpeg_limits& limits) {
-  impl_->begin(limits, false);
+                                                         const image_limits& limits) {
+  impl_->begin({.limits = limits});
   const auto read = impl_->read_header(file);
   const image_size size{.width = static_cast<int>(impl_->c.image_width),
                         .height = static_cast<int>(impl_->c.image_height)};
@@ -330,49 +254,34 @@ result<jpeg_decoder::image_size> jpeg_decoder::read_size(std::span<const std::by
   return size;
 }
 
-result<void> jpeg_decoder::decode(
-    std::span<const std::byte> file, const jpeg_options& options,
-    const std::function<view_of_image(int, int)>& choose,
-    const std::function<std::span<std::uint8_t>(const view_of_image&)>& out) {
+result<void> jpeg_decoder::decode(std::span<const std::byte> file, const image_options& options,
+                                  const view_chooser& choose, const pixel_place& place) {
   impl& d = *impl_;
-  d.begin(options.limits, options.lenient);
+  d.begin(options);
   d.headers.read(file);
   d.forget_tables();
   if (!options.orient) d.headers.orientation = {};
-  const bool transposed = d.headers.orientation.is_transposed();
-  const auto view_for = [&](int width, int height) {
-    return transposed ? choose(height, width) : choose(width, height);
-  };
-  std::optional<view_of_image> view;
-  std::span<std::uint8_t> to;
-  const auto finish = [&] {
-    if (transposed) transpose(d.turned.data(), d.job.window.width, d.job.window.height, to.data());
-  };
-  const auto prepare = [&](int width, int height) {
-    if (!view) {
-      view = view_for(width, height);
-      to = out(*view);
-    }
-    d.prepare(*view, options, width, height, to);
+  const auto begin_sink = [&](int width, int height) {
+    d.sink.begin(choose, place, options, d.headers.orientation, width, height);
   };
   const auto& runs = d.headers.runs;
   const auto pixels =
       static_cast<std::uint64_t>(runs.width) * static_cast<std::uint64_t>(runs.height);
   if (options.runs && d.headers.has_runs && pixels <= options.limits.max_pixels) {
-    prepare(runs.width, runs.height);
+    begin_sink(runs.width, runs.height);
     if (d.decode_runs(file, options)) {
-      finish();
+      d.sink.finish();
       return {};
     }
   }
   auto decoded = d.read_header(file);
   if (decoded) {
-    prepare(static_cast<int>(d.c.image_width), static_cast<int>(d.c.image_height));
+    begin_sink(static_cast<int>(d.c.image_width), static_cast<int>(d.c.image_height));
     decoded = d.read_pixels({}, options.fast);
   }
   // Ends the image early where rows are left; the object serves the next one.
   jpeg_abort_decompress(&d.c);
-  if (decoded) finish();
+  if (decoded) d.sink.finish();
   return decoded;
 }
 

@@ -24,7 +24,9 @@ struct error_handler {
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX];
   errc kind;
-  bool lenient;  // warnings are counted; otherwise they are errors
+  bool lenient;         // warnings are counted; otherwise they are errors
+  bool fill_truncated;  // so is the end of the file, before that of the image
+  bool truncated;       // it was met
   int warnings;
 };
 
@@ -43,7 +45,10 @@ inline void on_message(j_common_ptr c, int level) {
   if (level >= 0 || harmless) return;
   auto* handler = reinterpret_cast<error_handler*>(c->err);
   ++handler->warnings;
-  if (!handler->lenient) fail(c);
+  if (code == JWRN_JPEG_EOF) handler->truncated = true;
+  // What the decoder says once the file is at its end comes of that alone.
+  const bool allowed = handler->truncated ? handler->fill_truncated : handler->lenient;
+  if (!allowed) fail(c);
 }
 
 inline void ignore_output(j_common_ptr) {}

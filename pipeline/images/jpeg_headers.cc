@@ -1,7 +1,6 @@
 #include "pipeline/images/jpeg_headers.h"
 
 #include <algorithm>
-#include <array>
 
 #include "pipeline/images/kernels.h"
 
@@ -67,38 +66,6 @@ bool read_frame(std::span<const std::byte> s, jpeg_headers::run_layout& l, int& 
   l.mcus_across = divided_up(l.width, l.mcu_width);
   l.mcus_down = divided_up(l.height, l.mcu_height);
   return true;
-}
-
-// Of an APP1 segment: the orientation that EXIF's first directory names; 1 where there is none.
-// Source: Exif 2.32, 4.5 and 4.6; TIFF 6.0, section 2.
-int orientation_in(std::span<const std::byte> s) {
-  constexpr std::array<unsigned, 6> name = {'E', 'x', 'i', 'f', 0, 0};
-  constexpr std::size_t entry_bytes = 12;
-  constexpr unsigned orientation_tag = 0x0112;
-  for (std::size_t i = 0; i < name.size(); ++i) {
-    if (i >= s.size() || byte_at(s, i) != name[i]) return 1;
-  }
-  const auto tiff = s.subspan(name.size());
-  if (tiff.size() < 8) return 1;
-  const bool is_little = byte_at(tiff, 0) == 'I';
-  const auto number = [&](std::size_t at, std::size_t bytes) {
-    std::uint32_t value = 0;
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value = value << 8 | byte_at(tiff, at + (is_little ? bytes - 1 - i : i));
-    }
-    return value;
-  };
-  const std::size_t directory = number(4, 4);
-  if (directory > tiff.size() || tiff.size() - directory < 2) return 1;
-  const std::size_t entries = number(directory, 2);
-  for (std::size_t i = 0; i < entries; ++i) {
-    const std::size_t at = directory + 2 + i * entry_bytes;
-    if (at + entry_bytes > tiff.size()) return 1;
-    if (number(at, 2) != orientation_tag) continue;
-    const auto value = static_cast<int>(number(at + 8, 2));
-    return value >= 1 && value <= 8 ? value : 1;
-  }
-  return 1;
 }
 
 // Of a segment of Huffman or quantisation tables: those that it defines, as jpeg_headers numbers
@@ -169,7 +136,7 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
       can_have_runs = is_known && read_frame(content, runs, components);
       runs.size_at = at + 5;
     }
-    if (code == app1 && orientation.number == 1) orientation.number = orientation_in(content);
+    if (code == app1 && orientation.number == 1) orientation = orientation_of(content);
     if (code == dht || code == dqt) tables |= tables_in(content, code == dqt);
     if (code == dri) runs.interval = content.size() == 2 ? word_at(content, 0) : 0;
     const bool is_needed = is_frame || code == dri || code == dqt || code == dht || code == app0 ||

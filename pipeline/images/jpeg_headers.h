@@ -6,19 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline/images/orientation.h"
 #include "pipeline/images/view.h"
 
 namespace millrace {
-
-// How a stored image is to be turned to be looked at, as EXIF numbers it: 1 is as it is.
-struct exif_orientation {
-  int number = 1;
-  // Rows and columns change places, before the others.
-  bool is_transposed() const { return number >= 5; }
-  // Of the stored image, whether columns (rows) come last first.
-  bool mirrors_columns() const { return number == 2 || number == 3 || number == 7 || number == 8; }
-  bool mirrors_rows() const { return number == 3 || number == 4 || number == 6 || number == 7; }
-};
 
 // What a JPEG's headers say that libjpeg does not, or not without decoding. `runs` is for files
 // whose entropy-coded data restart markers cut into runs, every `interval` MCUs: each can be

@@ -27,7 +27,7 @@ struct coefficient_reader {
   coefficient_reader(const coefficient_reader&) = delete;
   coefficient_reader& operator=(const coefficient_reader&) = delete;
 
-  result<void> read(std::span<const std::byte> file, const jpeg_limits& limits) {
+  result<void> read(std::span<const std::byte> file, const image_limits& limits) {
     constexpr unsigned longest = 0xFFFF;
     const bool header = guarded(handler, [&] {
       jpeg_save_markers(&c, JPEG_COM, longest);
@@ -131,7 +131,7 @@ bool same_coefficients(coefficient_reader& a, coefficient_reader& b) {
 }  // namespace
 
 result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
-                                                 const jpeg_limits& limits) {
+                                                 const image_limits& limits) {
   coefficient_reader original;
   if (auto read = original.read(file, limits); !read) return read.error();
   auto out = written(original, mcus);

@@ -18,6 +18,6 @@ namespace millrace {
 // Fails with bad_image where the file is damaged or of a kind that cannot be rewritten (12 bits,
 // lossless), and with too_large above the limits.
 result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
-                                                 const jpeg_limits& limits = {});
+                                                 const image_limits& limits = {});
 
 }  // namespace millrace

@@ -13,9 +13,9 @@ namespace {
 using namespace millrace;
 using pixels = std::vector<std::uint8_t>;
 
-constexpr jpeg_limits small{.max_pixels = 1 << 18, .max_coefficient_bytes = 4 << 20};
+constexpr image_limits small{.max_pixels = 1 << 18, .max_held_bytes = 4 << 20};
 
-std::optional<pixels> decoded(std::span<const std::byte> file, const jpeg_options& options,
+std::optional<pixels> decoded(std::span<const std::byte> file, const image_options& options,
                               bool whole) {
   static jpeg_decoder decoder;
   pixels out;
@@ -44,7 +44,7 @@ std::optional<pixels> decoded(std::span<const std::byte> file, const jpeg_option
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span file(reinterpret_cast<const std::byte*>(data), size);
-  const jpeg_options plain{.limits = small, .runs = false};
+  const image_options plain{.limits = small, .runs = false};
   const bool is_well = decoded(file, plain, true).has_value();
   const auto part = decoded(file, plain, false);
   const auto by_runs = decoded(file, {.limits = small}, false);

@@ -54,7 +54,7 @@ class Jpeg : public ::testing::Test {
  protected:
   result<std::vector<std::uint8_t>> decode(std::span<const std::byte> file,
                                            const std::function<view_of_image(int, int)>& choose,
-                                           const jpeg_options& options = {}) {
+                                           const image_options& options = {}) {
     std::vector<std::uint8_t> out;
     const auto room = [&](const view_of_image& v) {
       out.resize(static_cast<std::size_t>(v.window.width * v.window.height) * 3);

@@ -21,7 +21,7 @@ class Restart : public ::testing::Test {
     return encode_jpeg(fake_image({.size = side}, 3, 1), side, side, 92);
   }
   result<pixels> decode(std::span<const std::byte> file, const view_of_image& view,
-                        const jpeg_options& options = {}) {
+                        const image_options& options = {}) {
     pixels out;
     const auto choose = [&](int, int) { return view; };
     const auto room = [&](const view_of_image& v) {

@@ -37,6 +37,8 @@ WALLS = {
     r"archive\.h|archive_entry\.h": {"io/archive_filter.cc"},
     r"openssl/": {"io/hashes.cc", "io/http/tls.cc"},
     r"zlib\.h": {"io/gunzip.cc"},
+    r"png\.h": {"pipeline/images/png.cc"},
+    r"webp/": {"pipeline/images/webp.cc"},
     r"hwy/": {"pipeline/images/kernels.cc"},
     r"ProcessGroup|TCPStore": {"train/distributed.cc"},
     r"boost/asio\.hpp": set(),

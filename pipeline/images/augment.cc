@@ -1,0 +1,220 @@
+#include "pipeline/images/augment.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/error.h"
+
+namespace millrace {
+namespace {
+
+using op = augment_op;
+
+// The amount of an operation at `level` of [0, 1]: linear from the one to the other.
+struct op_range {
+  op what = op::identity;
+  double none = 0;
+  double most = 0;
+  bool has_sign = false;
+  bool is_factor = false;  // counted from 1
+};
+
+constexpr std::size_t policy_ops = 14;
+
+// Shifts are of that many pixels at most.
+std::array<op_range, policy_ops> ranges_of(double shear, double shift_x, double shift_y,
+                                           double turn, double factor, double bits) {
+  return {{{.what = op::identity},
+           {.what = op::shear_x, .most = shear, .has_sign = true},
+           {.what = op::shear_y, .most = shear, .has_sign = true},
+           {.what = op::translate_x, .most = shift_x, .has_sign = true},
+           {.what = op::translate_y, .most = shift_y, .has_sign = true},
+           {.what = op::rotate, .most = turn, .has_sign = true},
+           {.what = op::brightness, .most = factor, .has_sign = true, .is_factor = true},
+           {.what = op::color, .most = factor, .has_sign = true, .is_factor = true},
+           {.what = op::contrast, .most = factor, .has_sign = true, .is_factor = true},
+           {.what = op::sharpness, .most = factor, .has_sign = true, .is_factor = true},
+           {.what = op::posterize, .none = 8, .most = bits},
+           {.what = op::solarize, .none = 255, .most = 0},
+           {.what = op::autocontrast},
+           {.what = op::equalize}}};
+}
+
+std::array<op_range, policy_ops> usual_ranges(int width, int height) {
+  constexpr double shift = 150.0 / 331;  // of the image
+  return ranges_of(0.3, shift * width, shift * height, 30, 0.9, 4);
+}
+
+augment_step step_at(const op_range& range, double level, bool negative) {
+  double amount = range.none + level * (range.most - range.none);
+  if (range.what == op::posterize) amount = range.none - std::nearbyint(range.none - amount);
+  if (range.has_sign && negative) amount = -amount;
+  return {range.what, range.is_factor ? 1 + amount : amount};
+}
+
+const op_range& range_for(const std::array<op_range, policy_ops>& ranges, op what) {
+  static constexpr op_range plain{.what = op::invert};
+  const auto found = std::ranges::find(ranges, what, &op_range::what);
+  return found == ranges.end() ? plain : *found;
+}
+
+void rand_augment(const augment_options& o, random_stream& random, int width, int height,
+                  std::vector<augment_step>& to) {
+  constexpr double most_magnitude = 30;
+  const auto ranges = usual_ranges(width, height);
+  for (int i = 0; i < o.randaugment_ops; ++i) {
+    const op_range& range = ranges[random.below(policy_ops)];
+    to.push_back(step_at(range, o.randaugment_magnitude / most_magnitude, random.below(2) == 1));
+  }
+}
+
+void trivial_augment(random_stream& random, std::vector<augment_step>& to) {
+  constexpr std::uint32_t levels = 31;
+  constexpr double shift = 32;
+  const auto ranges = ranges_of(0.99, shift, shift, 135, 0.99, 2);
+  const op_range& range = ranges[random.below(policy_ops)];
+  const double level = static_cast<double>(random.below(levels)) / (levels - 1);
+  to.push_back(step_at(range, level, random.below(2) == 1));
+}
+
+// One half of a sub-policy: its probability in tenths, its level in ninths.
+struct policy_part {
+  op what;
+  int tenths;
+  int ninths = 0;
+};
+
+// Source: AutoAugment, table 9 (ImageNet), in torchvision's order.
+constexpr std::array<std::array<policy_part, 2>, 25> imagenet_policy = {{
+    {{{op::posterize, 4, 8}, {op::rotate, 6, 9}}}, {{{op::solarize, 6, 5}, {op::autocontrast, 6}}},
+    {{{op::equalize, 8}, {op::equalize, 6}}},      {{{op::posterize, 6, 7}, {op::posterize, 6, 6}}},
+    {{{op::equalize, 4}, {op::solarize, 2, 4}}},   {{{op::equalize, 4}, {op::rotate, 8, 8}}},
+    {{{op::solarize, 6, 3}, {op::equalize, 6}}},   {{{op::posterize, 8, 5}, {op::equalize, 10}}},
+    {{{op::rotate, 2, 3}, {op::solarize, 6, 8}}},  {{{op::equalize, 6}, {op::posterize, 4, 6}}},
+    {{{op::rotate, 8, 8}, {op::color, 4, 0}}},     {{{op::rotate, 4, 9}, {op::equalize, 6}}},
+    {{{op::equalize, 0}, {op::equalize, 8}}},      {{{op::invert, 6}, {op::equalize, 10}}},
+    {{{op::color, 6, 4}, {op::contrast, 10, 8}}},  {{{op::rotate, 8, 8}, {op::color, 10, 2}}},
+    {{{op::color, 8, 8}, {op::solarize, 8, 7}}},   {{{op::sharpness, 4, 7}, {op::invert, 6}}},
+    {{{op::shear_x, 6, 5}, {op::equalize, 10}}},   {{{op::color, 4, 0}, {op::equalize, 6}}},
+    {{{op::equalize, 4}, {op::solarize, 2, 4}}},   {{{op::solarize, 6, 5}, {op::autocontrast, 6}}},
+    {{{op::invert, 6}, {op::equalize, 10}}},       {{{op::color, 6, 4}, {op::contrast, 10, 8}}},
+    {{{op::equalize, 8}, {op::equalize, 6}}},
+}};
+
+void auto_augment(random_stream& random, int width, int height, std::vector<augment_step>& to) {
+  const auto ranges = usual_ranges(width, height);
+  const auto& parts = imagenet_policy[random.below(imagenet_policy.size())];
+  for (const policy_part& part : parts) {
+    const bool is_done = random.uniform() < part.tenths / 10.0;
+    const bool negative = random.below(2) == 1;
+    if (is_done) to.push_back(step_at(range_for(ranges, part.what), part.ninths / 9.0, negative));
+  }
+}
+
+void jitter_colours(const augment_options::color_jitter& o, random_stream& random,
+                    std::vector<augment_step>& to) {
+  if (random.uniform() >= o.probability) return;
+  std::array<augment_step, 4> steps;
+  const auto factor = [&](double reach) {
+    return random.uniform(std::max(0.0, 1 - reach), 1 + reach);
+  };
+  steps[0] = {op::brightness, factor(o.brightness)};
+  steps[1] = {op::contrast, factor(o.contrast)};
+  steps[2] = {op::color, factor(o.saturation)};
+  steps[3] = {op::hue, random.uniform(-o.hue, o.hue)};
+  const std::array<double, 4> reach = {o.brightness, o.contrast, o.saturation, o.hue};
+  std::array<std::size_t, 4> order = {0, 1, 2, 3};
+  for (std::uint32_t i = 3; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+  for (const std::size_t i : order) {
+    if (reach[i] > 0) to.push_back(steps[i]);
+  }
+}
+
+std::optional<pixel_box> erased_box(const augment_options::random_erasing& o, random_stream& random,
+                                    int width, int height) {
+  const double area = static_cast<double>(width) * height;
+  const double least = std::log(o.least_aspect);
+  const double most = std::log(o.most_aspect);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * random.uniform(o.least_area, o.most_area);
+    const double aspect = std::exp(random.uniform(least, most));
+    const auto h = static_cast<int>(std::nearbyint(std::sqrt(target * aspect)));
+    const auto w = static_cast<int>(std::nearbyint(std::sqrt(target / aspect)));
+    if (w >= width || h >= height) continue;
+    const auto y = static_cast<int>(random.below(static_cast<std::uint32_t>(height - h + 1)));
+    const auto x = static_cast<int>(random.below(static_cast<std::uint32_t>(width - w + 1)));
+    return pixel_box{x, y, w, h};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void check(const augment_options& o) {
+  const auto& b = o.blur;
+  const auto& e = o.erasing;
+  const auto& j = o.jitter;
+  const auto is_part = [](double p) { return p >= 0 && p <= 1; };
+  const bool parts = is_part(j.probability) && is_part(o.gray) && is_part(o.solarize) &&
+                     is_part(b.probability) && is_part(e.probability);
+  const bool amounts = j.brightness >= 0 && j.contrast >= 0 && j.saturation >= 0 && j.hue >= 0 &&
+                       j.hue <= 0.5 && o.solarize_from >= 0 && o.solarize_from <= 255;
+  const bool rand = o.randaugment_ops >= 0 && o.randaugment_ops <= 16 &&
+                    o.randaugment_magnitude >= 0 && o.randaugment_magnitude <= 30;
+  const bool blur = b.size % 2 == 1 && b.size >= 1 && b.size <= 255 && b.least_sigma > 0 &&
+                    b.most_sigma >= b.least_sigma;
+  const bool erasing = e.least_area >= 0 && e.most_area >= e.least_area && e.most_area <= 1 &&
+                       e.least_aspect > 0 && e.most_aspect >= e.least_aspect;
+  const char* wrong = !parts     ? "a probability that is not within [0, 1]"
+                      : !amounts ? "a jitter below 0, a hue beyond 0.5, or a value beyond 255"
+                      : !rand    ? "RandAugment takes up to 16 operations and magnitudes of 0 to 30"
+                      : !blur ? "a blur's size is odd and at most 255, its sigmas rise from above 0"
+                      : !erasing ? "areas to be erased rise within [0, 1], aspects from above 0"
+                                 : nullptr;
+  if (wrong != nullptr) throw failure(error(errc::usage, fmt::format("augmentation: {}", wrong)));
+}
+
+augment_steps draw_steps(const augment_options& o, random_stream random, int width, int height) {
+  augment_steps out;
+  switch (o.policy) {
+    case augment_policy::none:
+      break;
+    case augment_policy::autoaugment:
+      auto_augment(random, width, height, out.steps);
+      break;
+    case augment_policy::randaugment:
+      rand_augment(o, random, width, height, out.steps);
+      break;
+    case augment_policy::trivialaugment:
+      trivial_augment(random, out.steps);
+      break;
+  }
+  const auto& j = o.jitter;
+  const bool jitters = j.brightness > 0 || j.contrast > 0 || j.saturation > 0 || j.hue > 0;
+  if (jitters) jitter_colours(j, random, out.steps);
+  const auto happens = [&](double probability) {
+    return probability > 0 && random.uniform() < probability;
+  };
+  if (happens(o.gray)) out.steps.push_back({op::grayscale, 0});
+  if (happens(o.solarize)) out.steps.push_back({op::solarize, o.solarize_from});
+  if (happens(o.blur.probability)) {
+    out.blur_sigma = random.uniform(o.blur.least_sigma, o.blur.most_sigma);
+  }
+  if (happens(o.erasing.probability)) out.erased = erased_box(o.erasing, random, width, height);
+  return out;
+}
+
+void augmenter::apply(const augment_options& o, random_stream random, const rgb_pixels& pixels) {
+  const augment_steps drawn = draw_steps(o, random, pixels.width, pixels.height);
+  for (const augment_step& step : drawn.steps) ops_.apply(step, pixels);
+  if (drawn.blur_sigma > 0) {
+    // A kernel that reaches beyond the reflection of a small image is cut to what there is.
+    const int most = 2 * std::min(pixels.width, pixels.height) - 1;
+    ops_.blur(std::min(o.blur.size, most), drawn.blur_sigma, pixels);
+  }
+  if (drawn.erased) erase(*drawn.erased, o.erasing.colour, pixels);
+}
+
+}  // namespace millrace

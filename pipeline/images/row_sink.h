@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "pipeline/images/options.h"
+#include "pipeline/images/orientation.h"
+#include "pipeline/images/resample.h"
+
+namespace millrace {
+
+// Takes the rows of a stored image as a decoder gives them: the part that a view needs is resampled
+// and turned as EXIF says on its way into the output. One thread; keeps its memory from image to
+// image.
+class row_sink {
+ public:
+  // For a stored image of width x height. With options.fast the rows that follow are those of the
+  // image at 1 / scale() of its size.
+  void begin(const view_chooser& choose, const pixel_place& place, const image_options& options,
+             exif_orientation turned, int width, int height);
+  int scale() const { return scale_; }
+  // The pixels that the output is made of, at the scale that rows have.
+  pixel_box needed() const;
+  // Bytes that must be readable behind a row's last needed pixel.
+  std::size_t readable_behind() const { return resample_.readable_behind(); }
+  // Whether the row added last must still stay as it is.
+  bool holds_row() const { return resample_.holds_row(); }
+  // The needed rows in order, RGBX, from the first needed pixel on. Each must stay as it is until
+  // the one behind it has been added.
+  void add_row(const std::uint8_t* rgbx) { resample_.add_row(rgbx); }
+  // Behind the last row: the output is whole.
+  void finish();
+
+ private:
+  resampler resample_;
+  resample_job job_;
+  int scale_ = 1;
+  std::span<std::uint8_t> out_;
+  bool transposed_ = false;
+  std::vector<std::uint8_t> turned_;  // an output whose rows and columns change places
+};
+
+}  // namespace millrace

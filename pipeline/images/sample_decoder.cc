@@ -1,0 +1,109 @@
+#include "pipeline/images/sample_decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "pipeline/label.h"
+
+namespace millrace {
+namespace {
+
+error described(error why, const sample& s) {
+  if (why.where().empty()) {
+    why.at(s.url ? *s.url : "").offset(static_cast<std::uint64_t>(s.where.offset));
+  }
+  if (why.sample_key().empty()) why.key(s.key);
+  return why;
+}
+
+random_stream random_for(const decode_options& o, purpose what, const origin& where) {
+  return {o.seed, what, static_cast<std::uint64_t>(where.epoch),
+          static_cast<std::uint64_t>(where.position)};
+}
+
+void check_side(int size, const char* what) {
+  constexpr int most = 16384;
+  if (size >= 1 && size <= most) return;
+  throw failure(error(errc::usage, fmt::format("{} of {} pixels", what, size)));
+}
+
+}  // namespace
+
+decode_options checked(decode_options o) {
+  check_side(o.size, "an image size");
+  if (o.resize == 0) o.resize = (o.size * 256 + 112) / 224;
+  if (o.resize < o.size) {
+    throw failure(
+        error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
+  }
+  if (o.growing.from != 0) {
+    check_side(o.growing.from, "a first image size");
+    if (o.growing.from > o.size || o.growing.multiple < 1 || o.growing.epochs < 1) {
+      throw failure(error(
+          errc::usage, fmt::format("image sizes that grow from {} to {}, by {} at "
+                                   "least, over {} epochs",
+                                   o.growing.from, o.size, o.growing.multiple, o.growing.epochs)));
+    }
+  }
+  if ((o.image.raw_width != 0) || (o.image.raw_height != 0)) {
+    check_side(o.image.raw_width, "a width of bare pixels");
+    check_side(o.image.raw_height, "a height of bare pixels");
+  }
+  check(o.augment);
+  return o;
+}
+
+int size_in(const decode_options& o, std::int64_t epoch) {
+  const growing_size& g = o.growing;
+  if (!o.train || g.from == 0 || epoch >= g.epochs) return o.size;
+  const double part = static_cast<double>(epoch) / static_cast<double>(g.epochs);
+  const double exact = g.from + part * (o.size - g.from);
+  const auto rounded = static_cast<int>(std::lround(exact / g.multiple)) * g.multiple;
+  return std::clamp(rounded, g.from, o.size);
+}
+
+view_of_image view_of(const decode_options& o, const origin& where, int width, int height) {
+  if (!o.train) return resize_center_crop(width, height, o.resize, o.size);
+  return random_resized_crop(width, height, size_in(o, where.epoch), o.crop,
+                             random_for(o, purpose::augment, where));
+}
+
+const field* first_field(const sample& s, std::string_view names) {
+  for (std::size_t from = 0; from <= names.size();) {
+    const auto end = std::min(names.find(';', from), names.size());
+    if (const field* f = s.find(names.substr(from, end - from))) return f;
+    from = end + 1;
+  }
+  return nullptr;
+}
+
+result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const decode_options& o,
+                                                       std::uint8_t* out) {
+  const field* file = first_field(s, o.images);
+  if (file == nullptr) {
+    return described(error(errc::missing_field,
+                           fmt::format("no image among its fields (looked for {})", o.images))
+                         .skippable(),
+                     s);
+  }
+  const auto label = label_of(s, o.label);
+  if (!label) return label.error();
+  const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
+  const auto place = [&](const view_of_image& v) {
+    const auto pixels =
+        static_cast<std::size_t>(v.window.width) * static_cast<std::size_t>(v.window.height);
+    return std::span(out, pixels * 3);
+  };
+  if (auto done = images_.decode(file->data.span(), o.image, choose, place); !done) {
+    return described(done.error(), s);
+  }
+  if (o.train) {
+    const int size = size_in(o, s.where.epoch);
+    augment_.apply(o.augment, random_for(o, purpose::colours, s.where), {out, size, size});
+  }
+  return decoded{.label = *label, .warnings = images_.warnings()};
+}
+
+}  // namespace millrace

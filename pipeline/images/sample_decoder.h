@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "pipeline/images/augment.h"
+#include "pipeline/images/image_decoder.h"
+#include "pipeline/sample.h"
+
+namespace millrace {
+
+// Output sizes that grow by epoch: `size` of the options is that of the last ones.
+struct growing_size {
+  int from = 0;             // pixels; 0: all epochs have the same size
+  std::int64_t epochs = 0;  // over which it grows, evenly
+  int multiple = 32;        // sizes are rounded to
+};
+
+struct decode_options {
+  int size = 224;     // of the output, in pixels: size x size
+  bool train = true;  // random-resized-crop and flip; else resize and centre crop
+  int resize = 0;     // shorter side before the centre crop; 0: size x 256 / 224
+  std::uint64_t seed = 0;
+  crop_options crop;
+  augment_options augment;                               // where `train`
+  growing_size growing;                                  // where `train`
+  std::string images = "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these that a sample has
+  std::string label = "auto";                            // pipeline/label.h
+  image_options image;
+  int in_flight = 0;  // samples in the pool at once; 0: three for each thread
+};
+
+// The options with what is left to them filled in. Throws `failure` (usage) for sizes and
+// augmentations that cannot be.
+decode_options checked(decode_options options);
+// Of the output, in pixels. Source of the schedule: FFCV's training script (linear, rounded).
+int size_in(const decode_options& options, std::int64_t epoch);
+// What part of an image of that size a sample's output is made of.
+view_of_image view_of(const decode_options& options, const origin& where, int width, int height);
+// The first of the fields that `names` ("jpg;jpeg") lists; nullptr where a sample has none.
+const field* first_field(const sample& s, std::string_view names);
+
+// One sample's image and label. One thread; keeps its memory from sample to sample.
+class sample_decoder {
+ public:
+  struct decoded {
+    std::int64_t label = -1;
+    int warnings = 0;  // of the image's decoder
+  };
+  // `out`: size_in(options, epoch) squared x 3 bytes. What it holds is a function of the sample and
+  // the options. Fails, naming the sample, with bad_image, too_large, bad_label or missing_field
+  // (all skippable); `out` is then undefined.
+  result<decoded> decode(const sample& s, const decode_options& options, std::uint8_t* out);
+
+ private:
+  image_decoder images_;
+  augmenter augment_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+#include "pipeline/images/webp.h"
+
+#include <fmt/format.h>
+#include <webp/decode.h>
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/images/row_sink.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::uint8_t gray = 128;  // of pixels that are missing
+
+std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
+  std::uint32_t value = 0;
+  for (std::size_t i = 4; i-- > 0;) {
+    value = value << 8 | std::to_integer<std::uint32_t>(file[at + i]);
+  }
+  return value;
+}
+
+// Source: WebP container specification, "RIFF File Format": chunks of a name, a size and contents,
+// padded to an even size.
+exif_orientation orientation_in(std::span<const std::byte> file) {
+  constexpr std::size_t riff_header = 12;
+  constexpr std::size_t chunk_header = 8;
+  for (std::size_t at = riff_header; at + chunk_header <= file.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at, 4);
+    const std::size_t size = little_endian(file, at + 4);
+    at += chunk_header;
+    if (size > file.size() - at) return {};
+    if (name == "EXIF") return orientation_of(file.subspan(at, size));
+    at += size + size % 2;
+  }
+  return {};
+}
+
+const char* text_of(VP8StatusCode code) {
+  switch (code) {
+    case VP8_STATUS_NOT_ENOUGH_DATA:
+    case VP8_STATUS_SUSPENDED:
+      return "the file ends before the image";
+    case VP8_STATUS_OUT_OF_MEMORY:
+      return "libwebp has no memory for it";
+    case VP8_STATUS_UNSUPPORTED_FEATURE:
+      return "it uses a feature that libwebp does not know";
+    default:
+      return "the WebP data is damaged";
+  }
+}
+
+error failed(VP8StatusCode code) {
+  return error(errc::bad_image, fmt::format("cannot decode the image: {}", text_of(code)))
+      .skippable();
+}
+
+using incremental = std::unique_ptr<WebPIDecoder, decltype(&WebPIDelete)>;
+
+// What is needed of an image, and what chroma upsampling looks at beside it, from even corners on.
+pixel_box with_margin(const pixel_box& needed, int width, int height) {
+  constexpr int margin = 2;
+  const int left = std::max(0, needed.x - margin) / 2 * 2;
+  const int top = std::max(0, needed.y - margin) / 2 * 2;
+  const int right = std::min(width, needed.x + needed.width + margin);
+  const int bottom = std::min(height, needed.y + needed.height + margin);
+  return {left, top, right - left, bottom - top};
+}
+
+}  // namespace
+
+struct webp_decoder::impl {
+  result<void> read_pixels(std::span<const std::byte> file, const image_options& options,
+                           const pixel_box& region);
+
+  row_sink sink;
+  WebPDecoderConfig config{};
+  std::vector<std::uint8_t> pixels;  // of the region, RGBA
+  int warnings = 0;
+};
+
+result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
+                                             const image_options& options,
+                                             const pixel_box& region) {
+  const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
+  const std::size_t size = stride * static_cast<std::size_t>(region.height);
+  pixels.assign(size + sink.readable_behind(), gray);
+  config.options.use_cropping = 1;
+  config.options.crop_left = region.x;
+  config.options.crop_top = region.y;
+  config.options.crop_width = region.width;
+  config.options.crop_height = region.height;
+  config.output.colorspace = MODE_RGBA;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA = {.rgba = pixels.data(), .stride = static_cast<int>(stride), .size = size};
+  const incremental decoder(WebPIDecode(nullptr, 0, &config), WebPIDelete);
+  if (decoder == nullptr) return failed(VP8_STATUS_OUT_OF_MEMORY);
+  const double deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
+  const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
+  constexpr std::size_t portion = 256 << 10;  // between two looks at the time
+  VP8StatusCode status = VP8_STATUS_SUSPENDED;
+  for (std::size_t end = 0; end < file.size() && status == VP8_STATUS_SUSPENDED;) {
+    end = std::min(file.size(), end + portion);
+    status = WebPIUpdate(decoder.get(), data, end);
+    if (thread_cpu_seconds() > deadline) {
+      return error(errc::too_large, "cannot decode the image: it takes too long").skippable();
+    }
+  }
+  if (status == VP8_STATUS_OK) return {};
+  const bool is_cut = status == VP8_STATUS_SUSPENDED || status == VP8_STATUS_NOT_ENOUGH_DATA;
+  if (!is_cut || !options.fill_truncated) return failed(status);
+  ++warnings;
+  return {};
+}
+
+webp_decoder::webp_decoder() : impl_(std::make_unique<impl>()) {}
+webp_decoder::~webp_decoder() = default;
+
+int webp_decoder::warnings() const {
+  return impl_->warnings;
+}
+
+result<void> webp_decoder::decode(std::span<const std::byte> file, const image_options& options,
+                                  const view_chooser& choose, const pixel_place& place) {
+  impl& d = *impl_;
+  d.warnings = 0;
+  if (WebPInitDecoderConfig(&d.config) == 0) {
+    throw failure(error(errc::internal, "libwebp is of another version than its headers"));
+  }
+  const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
+  const auto found = WebPGetFeatures(data, file.size(), &d.config.input);
+  if (found != VP8_STATUS_OK) return failed(found);
+  const int width = d.config.input.width;
+  const int height = d.config.input.height;
+  if (d.config.input.has_animation != 0) {
+    return error(errc::bad_image, "an animated WebP: only still images are decoded").skippable();
+  }
+  const auto count = static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height);
+  if (count > options.limits.max_pixels || count * 4 > options.limits.max_held_bytes) {
+    return error(errc::too_large, fmt::format("a WebP of {} x {} pixels (at most {} in all)", width,
+                                              height, options.limits.max_pixels))
+        .skippable();
+  }
+  const exif_orientation turned = options.orient ? orientation_in(file) : exif_orientation{};
+  d.sink.begin(choose, place, options, turned, width, height);
+  const pixel_box needed = d.sink.needed();
+  const pixel_box region = with_margin(needed, width, height);
+  if (auto read = d.read_pixels(file, options, region); !read) return read;
+  const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
+  const std::uint8_t* row = d.pixels.data() +
+                            static_cast<std::size_t>(needed.y - region.y) * stride +
+                            static_cast<std::size_t>(needed.x - region.x) * 4;
+  for (int y = 0; y < needed.height; ++y)
+    d.sink.add_row(row + static_cast<std::size_t>(y) * stride);
+  d.sink.finish();
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "engine/result.h"
+#include "pipeline/images/options.h"
+
+namespace millrace {
+
+// Decodes lossy and lossless WebP images by libwebp, to RGB: alpha is left out. Only the region
+// that is needed is held, and what lies below it is not decoded. Animations are refused. One
+// thread; keeps its memory from image to image.
+class webp_decoder {
+ public:
+  webp_decoder();
+  ~webp_decoder();
+  webp_decoder(const webp_decoder&) = delete;
+  webp_decoder& operator=(const webp_decoder&) = delete;
+
+  // As jpeg_decoder. libwebp has no warnings: only an image that was cut counts as one.
+  result<void> decode(std::span<const std::byte> file, const image_options& options,
+                      const view_chooser& choose, const pixel_place& place);
+  int warnings() const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,134 @@
+// Does to images what its lines of input ask for, to be compared with what others do. A line is a
+// JSON object, and so is each answer:
+//
+//   {"do": "decode", "file": F, "out": O, "lenient": bool, "fill": bool, "orient": bool,
+//    "raw": [width, height]}            the whole image, RGB -> O; {"width", "height", "warnings",
+//                                       "seconds"} of CPU, or {"kind", "error"}
+//   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
+//   {"do": "blur", "amount": sigma, "size": k, ...}
+//   {"do": "draw", "policy": NAME, "count": n, "width": w, "height": h}    {"steps": [[NAME,
+//   x]...]}
+#include <fmt/format.h>
+
+#include <array>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "pipeline/images/augment.h"
+#include "pipeline/images/image_decoder.h"
+
+namespace {
+
+using namespace millrace;
+using nlohmann::json;
+
+constexpr std::array names = {
+    "identity",     "shear_x",  "shear_y",  "translate_x", "translate_y", "rotate",
+    "brightness",   "color",    "contrast", "sharpness",   "posterize",   "solarize",
+    "autocontrast", "equalize", "invert",   "hue",         "grayscale"};
+
+augment_op op_named(const std::string& name) {
+  const auto* found = std::ranges::find(names, name);
+  if (found == names.end()) throw failure(error(errc::usage, "no operation " + name));
+  return static_cast<augment_op>(found - names.begin());
+}
+
+std::vector<std::uint8_t> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+void write_file(const std::string& path, const std::vector<std::uint8_t>& pixels) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(pixels.data()),
+             static_cast<std::streamsize>(pixels.size()));
+}
+
+json decode(image_decoder& decoder, const json& line) {
+  image_options options{.lenient = line.value("lenient", false),
+                        .fill_truncated = line.value("fill", false),
+                        .orient = line.value("orient", true)};
+  if (line.contains("raw")) {
+    options.raw_width = line["raw"][0];
+    options.raw_height = line["raw"][1];
+  }
+  std::vector<std::uint8_t> out;
+  int width = 0;
+  int height = 0;
+  const auto whole = [&](int w, int h) {
+    width = w;
+    height = h;
+    return view_of_image{
+        .crop = {0, 0, w, h}, .scaled_width = w, .scaled_height = h, .window = {0, 0, w, h}};
+  };
+  const auto place = [&](const view_of_image& v) {
+    out.resize(static_cast<std::size_t>(v.window.width) *
+               static_cast<std::size_t>(v.window.height) * 3);
+    return std::span(out);
+  };
+  const auto file = read_file(line["file"]);
+  const double begun = thread_cpu_seconds();
+  const auto done = decoder.decode(std::as_bytes(std::span(file)), options, whole, place);
+  const double seconds = thread_cpu_seconds() - begun;
+  if (!done) {
+    return {{"kind", kind_name(done.error().kind())},
+            {"error", done.error().what()},
+            {"seconds", seconds}};
+  }
+  if (line.contains("out")) write_file(line["out"], out);
+  return {
+      {"width", width}, {"height", height}, {"warnings", decoder.warnings()}, {"seconds", seconds}};
+}
+
+json apply(op_applier& ops, const json& line) {
+  auto pixels = read_file(line["in"]);
+  const rgb_pixels view{pixels.data(), line["width"], line["height"]};
+  if (line["do"] == "blur") {
+    ops.blur(line["size"], line["amount"], view);
+  } else {
+    ops.apply({op_named(line["op"]), line["amount"]}, view);
+  }
+  write_file(line["out"], pixels);
+  return json::object();
+}
+
+json draw(const json& line) {
+  augment_options options;
+  const std::string policy = line["policy"];
+  options.policy = policy == "autoaugment"   ? augment_policy::autoaugment
+                   : policy == "randaugment" ? augment_policy::randaugment
+                                             : augment_policy::trivialaugment;
+  json steps = json::array();
+  for (std::uint64_t i = 0; i < line["count"]; ++i) {
+    const auto drawn = draw_steps(options, random_stream(3, purpose::colours, 0, i), line["width"],
+                                  line["height"]);
+    for (const augment_step& s : drawn.steps) {
+      steps.push_back({names[static_cast<std::size_t>(s.op)], s.amount});
+    }
+  }
+  return {{"steps", steps}};
+}
+
+}  // namespace
+
+int main() {
+  try {
+    image_decoder decoder;
+    op_applier ops;
+    for (std::string text; std::getline(std::cin, text);) {
+      const json line = json::parse(text);
+      const std::string what = line["do"];
+      const json answer = what == "decode" ? decode(decoder, line)
+                          : what == "draw" ? draw(line)
+                                           : apply(ops, line);
+      fmt::print("{}\n", answer.dump());
+      std::fflush(stdout);
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "image_visitor: {}\n", e.what());
+    return 1;
+  }
+}
