@@ -27,11 +27,6 @@ double median(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
-std::size_t output_bytes(const view_of_image& view) {
-  return static_cast<std::size_t>(view.window.width) *
-         static_cast<std::size_t>(view.window.height) * 3;
-}
-
 // What each thread does to an image, with memory of its own.
 using work = std::function<void(const photo&)>;
 using make_work = std::function<work()>;
@@ -72,7 +67,7 @@ work bare_region() {
 
 // As FFCV goes about it: the whole image by the fast transform, then the crop's areas averaged (by
 // this project's resampler, which is quicker than what FFCV uses).
-work whole_image() {
+work whole_by_fast_transform() {
   return [decoder = std::make_shared<bare_jpeg>(), r = std::make_shared<resampler>(),
           pixels = std::vector<unsigned char>(),
           out = std::vector<std::uint8_t>()](const photo& p) mutable {
@@ -180,7 +175,7 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
     seconds.push_back(took);
     cpu.push_back(cpu_took);
     limit.push_back(round_of(photos, what.threads, bare_region).first);
-    whole_images.push_back(round_of(photos, what.threads, whole_image).first);
+    whole_images.push_back(round_of(photos, what.threads, whole_by_fast_transform).first);
     ratio.push_back(limit.back() / took);
     for (const auto& [stage, make] : stages) {
       one_thread[stage].push_back(round_of(photos, 1, make).first);

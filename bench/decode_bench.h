@@ -15,7 +15,8 @@ enum class decode_stage : std::uint8_t { header, decode, resize, all };
 
 struct decode_bench_options {
   std::vector<std::string> urls;
-  decode_options decode;  // size, train or validation, seed
+  // Size, train or validation, seed. Of JPEGs: there is nothing to compare the others with.
+  decode_options decode{.images = "jpg;jpeg"};
   decode_stage stage = decode_stage::all;
   int threads = 1;
   int rounds = 5;

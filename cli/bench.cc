@@ -6,11 +6,12 @@ namespace millrace::cli {
 
 action add_bench(CLI::App& app) {
   CLI::App* bench = app.add_subcommand(
-      "bench", "what a disk or a server gives, read as training reads it, and what decoding does");
+      "bench", "what a disk or a server gives, what decoding does, what limits a whole loader");
   bench->require_subcommand(1);
   const std::map<std::string, action> kinds{{"decode", add_bench_decode(*bench)},
                                             {"disk", add_bench_disk(*bench)},
-                                            {"http", add_bench_http(*bench)}};
+                                            {"http", add_bench_http(*bench)},
+                                            {"load", add_bench_load(*bench)}};
   return [bench, kinds](const environment& e) {
     return kinds.at(bench->get_subcommands().front()->get_name())(e);
   };

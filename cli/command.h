@@ -26,6 +26,7 @@ action add_bench(CLI::App& app);
 action add_bench_decode(CLI::App& bench);
 action add_bench_disk(CLI::App& bench);
 action add_bench_http(CLI::App& bench);
+action add_bench_load(CLI::App& bench);
 action add_cache(CLI::App& app);
 action add_cat(CLI::App& app);
 action add_digest(CLI::App& app);

@@ -1,15 +1,20 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
 #include "cli/command.h"
-#include "pipeline/images/jpeg.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {
 namespace {
+
+constexpr std::array<std::string_view, 7> image_fields = {"jpg", "jpeg", "png", "webp",
+                                                          "ppm", "pgm",  "pnm"};
 
 struct arguments {
   shard_arguments shards;
@@ -19,17 +24,12 @@ struct arguments {
 };
 
 // Decodes all of an image at its own size.
-result<void> check_jpeg(std::span<const std::byte> file) {
-  thread_local jpeg_decoder decoder;
+result<void> check_image(std::span<const std::byte> file) {
+  thread_local image_decoder decoder;
   thread_local std::vector<std::uint8_t> pixels;
-  const auto whole = [](int width, int height) {
-    const pixel_box all{.x = 0, .y = 0, .width = width, .height = height};
-    return view_of_image{
-        .crop = all, .scaled_width = width, .scaled_height = height, .window = all};
-  };
+  const auto whole = [](int width, int height) { return whole_image(width, height); };
   const auto out = [&](const view_of_image& v) {
-    pixels.resize(static_cast<std::size_t>(v.window.width) *
-                  static_cast<std::size_t>(v.window.height) * 3);
+    pixels.resize(output_bytes(v));
     return std::span(pixels);
   };
   return decoder.decode(file, {}, whole, out);
@@ -81,9 +81,9 @@ int verify(const environment& e, const arguments& a) {
   if (a.images) {
     how.wants = [](std::string_view x) {
       const auto last = x.substr(x.rfind('.') + 1);
-      return last == "jpg" || last == "jpeg";
+      return std::ranges::find(image_fields, last) != image_fields.end();
     };
-    how.check = check_jpeg;
+    how.check = check_image;
   }
   std::unordered_map<std::string, std::size_t> shard_of_key;
   auto problems = nlohmann::json::array();
@@ -139,7 +139,7 @@ action add_verify(CLI::App& app) {
   a->shards.add_to(*command, false);
   command->add_option("--index", a->index,
                       "compare counts, sizes, MD5s and offsets with this index");
-  command->add_flag("--images", a->images, "decode every JPEG as well");
+  command->add_flag("--images", a->images, "decode every image as well");
   command->add_flag("--json", a->json, "print one JSON object on the last line");
   return [a](const environment& e) { return verify(e, *a); };
 }

@@ -298,7 +298,7 @@ std::optional<double> first_number(const char* path, int index = 0) {
 
 }  // namespace
 
-std::size_t default_memory_bytes() {
+std::size_t allowed_memory_bytes() {
   struct sysinfo info{};
   sysinfo(&info);
   auto total = static_cast<double>(info.totalram) * info.mem_unit;
@@ -306,7 +306,11 @@ std::size_t default_memory_bytes() {
        {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
     if (const auto limit = first_number(path)) total = std::min(total, *limit);
   }
-  return std::min<std::size_t>(static_cast<std::size_t>(total / 4), 4_GiB);
+  return static_cast<std::size_t>(total);
+}
+
+std::size_t default_memory_bytes() {
+  return std::min<std::size_t>(allowed_memory_bytes() / 4, 4_GiB);
 }
 
 int allowed_cpus() {

@@ -118,7 +118,9 @@ class memory_plan {
   std::vector<std::function<void()>> when_divided_;
 };
 
-// A quarter of the memory that the cgroup allows, at most 4 GiB.
+// What the host has, or the cgroup allows of it.
+std::size_t allowed_memory_bytes();
+// A quarter of that, at most 4 GiB.
 std::size_t default_memory_bytes();
 // CPUs that affinity and cgroup quota allow, at least 1.
 int allowed_cpus();

@@ -6,9 +6,9 @@
 namespace millrace {
 
 int pool_controller::next(const look& seen) {
-  constexpr double starving = 0.02;   // of the time
-  constexpr double saturated = 0.8;   // of the threads
-  constexpr double filled = 0.9;      // how busy those that are left should be
+  constexpr double starving = 0.02;  // of the time
+  constexpr double saturated = 0.8;  // of the threads
+  constexpr double filled = 0.9;     // how busy those that are left should be
   constexpr int looks_until_fewer = 5;
   constexpr double longest_avoided = 120;
   if (seen.seconds <= 0) return threads_;

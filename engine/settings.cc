@@ -24,7 +24,7 @@ constexpr std::array table = {
     setting{"MILLRACE_MEMORY", bytes, "auto", 16 * MiB, TiB, "",
             "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"},
     setting{"MILLRACE_CPU_THREADS", integer, "auto", 1, 1024, "",
-            "threads that decode (auto: the CPUs that the cgroup allows)"},
+            "threads that decode (auto: up to the CPUs that the cgroup allows, as few as suffice)"},
     setting{"MILLRACE_IO_THREADS", integer, "1", 1, 64, "",
             "threads that run the coroutines, each with its own ring"},
     setting{"MILLRACE_IO", choice, "auto", 0, 0, "auto|uring|pread",

@@ -64,6 +64,12 @@ struct run_stats {
   std::uint64_t requests = 0;       // files opened and HTTP requests made
   std::uint64_t retries = 0;        // transfers that were resumed or asked again
   double seconds = 0;
+  double spine_cpu = 0;  // CPU time of the I/O thread
+  // Of the pool, which all runs of an engine share.
+  int pool_threads = 0;
+  int pool_used = 0;     // of them, that take work at present
+  double pool_busy = 0;  // wall time of its tasks, summed over the threads
+  double pool_cpu = 0;   // CPU time of its threads
 };
 
 // Adds the time until its end to `total`.

@@ -2,6 +2,8 @@
 
 #include <semaphore.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,7 +24,8 @@ class pool_task {
 };
 
 // Named threads fed by a lock-free bounded queue. An idle worker sleeps on a semaphore that counts
-// the tasks queued: it does not spin, and no wake-up is missed.
+// the tasks queued: it does not spin, and no wake-up is missed. On a host of several NUMA nodes the
+// threads are dealt over them.
 class worker_pool {
  public:
   // Takes up to `capacity` tasks at once; the I/O threads see to it that there are never more
@@ -35,6 +38,15 @@ class worker_pool {
 
   int threads() const { return static_cast<int>(threads_.size()); }
 
+  // How many of the threads take work, 1 to threads(); all, at first. Those beyond end what they
+  // have in hand, and sleep. Any thread.
+  void use(int threads);
+  int used() const { return used_.load(std::memory_order_relaxed); }
+  // Wall time that tasks have taken, summed over the threads. Any thread.
+  double busy_seconds() const;
+  // CPU time of the threads so far. Not while the pool is being destroyed.
+  double cpu_seconds() const;
+
  private:
   friend class io_thread;
   struct job {
@@ -42,10 +54,13 @@ class worker_pool {
     io_thread* home = nullptr;
   };
   void push(job j);
-  void work();
+  void work(int index);
+  void wait_until_used(int index);
 
   bounded_queue<job> jobs_;
   sem_t queued_{};
+  std::atomic<int> used_;
+  std::atomic<std::int64_t> busy_ns_{0};
   std::vector<std::thread> threads_;
 };
 

@@ -6,6 +6,7 @@
 #include <boost/asio/detached.hpp>
 #include <utility>
 
+#include "engine/cpu_time.h"
 #include "engine/log.h"
 
 namespace millrace {
@@ -31,6 +32,9 @@ engine::engine(const engine_options& options) : options_(options) {
                                                 .cpu_threads = options.cpu_threads,
                                                 .io = options.io,
                                                 .register_buffers = options.register_buffers});
+  if (options.cpu_threads == 0) {
+    governor_ = std::make_unique<detail::pool_governor>(threads_->cpu());
+  }
   for (int i = 0; i < options.io_threads; ++i) {
     registries_.push_back(standard_sources(threads_->io(i), options_.source));
     if (options.add_sources) options.add_sources(registries_.back());
@@ -53,9 +57,26 @@ const source_registry& engine::next_sources() const {
 
 namespace detail {
 
+pool_governor::pool_governor(worker_pool& pool) : pool_(pool), controller_(pool.threads()) {}
+
+void pool_governor::consumer_waited(double seconds) {
+  constexpr double between_looks = 0.1;
+  const std::scoped_lock lock(mutex_);
+  waited_ += seconds;
+  const auto now = steady_clock::now();
+  const double passed = std::chrono::duration<double>(now - last_).count();
+  if (passed < between_looks) return;
+  const double busy = pool_.busy_seconds();
+  pool_.use(controller_.next({passed, waited_, busy - busy_before_}));
+  last_ = now;
+  busy_before_ = busy;
+  waited_ = 0;
+}
+
 run_base::run_base(runtime& threads, io_thread& io, const source_registry& sources,
-                   const engine_options& options)
+                   const engine_options& options, pool_governor* governor)
     : io_(io),
+      governor_(governor),
       tasks_(io.executor()),
       context_{
           .threads = threads,
@@ -90,6 +111,12 @@ run_stats run_base::stats() {
     out.bytes_read = context_.counters.bytes;
     out.requests = context_.counters.requests;
     out.retries = context_.counters.retries;
+    const worker_pool& pool = context_.threads.cpu();
+    out.pool_threads = pool.threads();
+    out.pool_used = pool.used();
+    out.pool_busy = pool.busy_seconds();
+    out.pool_cpu = pool.cpu_seconds();
+    out.spine_cpu = thread_cpu_seconds();
     const double tick =
         out.seconds / static_cast<double>(std::max(ticks() - start_ticks_, std::uint64_t{1}));
     double before = 0;

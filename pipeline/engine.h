@@ -4,10 +4,12 @@
 #include <future>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <stop_token>
 #include <vector>
 
+#include "engine/pool_controller.h"
 #include "engine/runtime.h"
 #include "engine/settings.h"
 #include "engine/stats.h"
@@ -18,7 +20,9 @@
 namespace millrace {
 
 struct engine_options {
-  int cpu_threads = 0;           // that decode; 0: the CPUs that affinity and cgroup allow
+  // That decode. 0: up to the CPUs that affinity and cgroup allow, and of them as few as keep the
+  // consumer from waiting.
+  int cpu_threads = 0;
   int io_threads = 1;            // that run the coroutines
   std::size_t memory_bytes = 0;  // budget of each run; 0: a quarter of the memory, at most 4 GiB
   io_backend io = io_backend::automatic;
@@ -33,11 +37,28 @@ struct engine_options {
 
 namespace detail {
 
+// Gives the pool of an engine as many threads as its consumers need. Any thread.
+class pool_governor {
+ public:
+  explicit pool_governor(worker_pool& pool);
+  // A consumer has waited so long for an item.
+  void consumer_waited(double seconds);
+
+ private:
+  worker_pool& pool_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  pool_controller controller_;
+  steady_clock::time_point last_ = steady_clock::now();
+  double busy_before_ = 0;
+  double waited_ = 0;
+};
+
 // One run of a plan, without its item type. The owner's thread waits for the spine here.
 class run_base {
  public:
   run_base(runtime& threads, io_thread& io, const source_registry& sources,
-           const engine_options& options);
+           const engine_options& options, pool_governor* governor);
   virtual ~run_base() = default;
   run_base(const run_base&) = delete;
   run_base& operator=(const run_base&) = delete;
@@ -59,6 +80,7 @@ class run_base {
   void tell_who_waits();
   virtual void destroy_streams() = 0;
   io_thread& io_;
+  pool_governor* governor_;  // null: the pool has a fixed number of threads
   scope tasks_;
   run_context context_;
   steady_clock::time_point start_ = steady_clock::now();
@@ -81,11 +103,16 @@ class run final : public run_base {
   stream<T>& root() { return *root_; }
 
   std::optional<T> next() {
+    const auto asked = steady_clock::now();
     std::promise<typename stream<T>::outcome> answer;
     auto waiting = answer.get_future();
     asio::post(io_.context(), [this, &answer] { tasks_.spawn(pull(root_.get(), &answer)); });
     while (waiting.wait_for(told_after) == std::future_status::timeout) tell_who_waits();
     auto item = waiting.get();
+    if (governor_ != nullptr) {
+      governor_->consumer_waited(
+          std::chrono::duration<double>(steady_clock::now() - asked).count());
+    }
     if (!item) throw failure(item.error());
     return std::move(*item);
   }
@@ -196,7 +223,8 @@ class engine {
   // Starts a plan. Throws `failure`: no_memory when the budget cannot carry it.
   template <class T>
   loader<T> run(const plan<T>& what) {
-    auto made = std::make_unique<detail::run<T>>(*threads_, next_io(), next_sources(), options_);
+    auto made = std::make_unique<detail::run<T>>(*threads_, next_io(), next_sources(), options_,
+                                                 governor_.get());
     made->start(what);
     return loader<T>(std::move(made));
   }
@@ -215,6 +243,7 @@ class engine {
 
   engine_options options_;
   std::unique_ptr<runtime> threads_;
+  std::unique_ptr<detail::pool_governor> governor_;
   std::vector<source_registry> registries_;  // one for each I/O thread
   int turn_ = -1;
 };

@@ -35,14 +35,20 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   auto samples = raw ? raw_samples(class_folders(o.raw), list)
                      : shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
   if (o.shuffle > 0 && !raw) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
-  const decode_options decode{.size = o.size,
-                              .train = o.augment,
-                              .seed = o.seed,
-                              .crop = {.least_area = o.min_crop},
-                              .augment = o.changes,
-                              .growing = o.growing,
-                              .label = o.label,
-                              .image = o.image};
+  decode_options decode{.size = o.size,
+                        .train = o.augment,
+                        .seed = o.seed,
+                        .crop = {.least_area = o.min_crop},
+                        .augment = o.changes,
+                        .growing = o.growing,
+                        .label = o.label,
+                        .image = o.image};
+  if (!o.cache_decoded.empty()) {
+    const auto bytes = parse_bytes(o.cache_decoded);
+    if (!bytes) throw failure(bytes.error());
+    decode.cache =
+        cache_decoded({.bytes = *bytes, .folder = o.cache_folder, .resize = o.cache_resize});
+  }
   auto images = samples | decode_jpeg(decode);
   // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
   if (!passes) images = images | epochs_of(length * o.batch_size);

@@ -136,6 +136,14 @@ void add_images(CLI::App& app, train_options& o) {
       ->check(CLI::Range(1, 16384));
   app.add_option("--grow-epochs", o.growing.epochs, "epochs (passes over the data) that it takes")
       ->check(CLI::PositiveNumber);
+  auto* cache = app.add_option("--cache-decoded", o.cache_decoded,
+                               "bytes for decoded images of earlier epochs, beside the budget: 8G");
+  app.add_option("--cache-decoded-dir", o.cache_folder, "keep them on disk, in this folder")
+      ->needs(cache);
+  app.add_option("--cache-decoded-resize", o.cache_resize,
+                 "keep them with this shorter side at most; not exact")
+      ->needs(cache)
+      ->check(CLI::PositiveNumber);
   app.add_option("--filter", o.image.filter, "resampling: bilinear, bicubic, box or lanczos")
       ->transform(CLI::CheckedTransformer(filters));
   app.add_flag("--fast-decode", o.image.fast,

@@ -51,6 +51,9 @@ struct train_options {
   mixing_options mixing;
   growing_size growing;
   image_options image;         // how images are decoded
+  std::string cache_decoded;   // bytes for decoded images: "8G"; empty: none are kept
+  std::string cache_folder;    // where; empty: in memory
+  int cache_resize = 0;        // their shorter side; 0: as they are
   double min_crop = 0.08;      // smallest area of a training crop, as a part of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
   int lanes = 0;

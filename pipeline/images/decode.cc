@@ -166,7 +166,10 @@ class decode_stream final : public stream<image> {
       if (!j->failed->is_skippable()) s.broken = j->failed;
       co_return *j->failed;
     }
-    if (j->ends_epoch) co_return std::optional<image>();
+    if (j->ends_epoch) {
+      tell_of_cache();
+      co_return std::optional<image>();
+    }
     if (j->warnings > 0) tell_of_damage(*j);
     co_return std::optional<image>(std::move(j->out));
   }
@@ -189,6 +192,13 @@ class decode_stream final : public stream<image> {
                     j.out.key, j.warnings));
   }
 
+  // What keeping them costs, once an epoch has been through.
+  void tell_of_cache() {
+    const auto& cache = shared_->options.cache;
+    if (cache && !std::exchange(told_of_cache_, true)) log_notice(cache->summary());
+  }
+
+  bool told_of_cache_ = false;
   std::unique_ptr<stream<sample>> samples_;
   std::shared_ptr<shared> shared_;
   scope::task pump_;

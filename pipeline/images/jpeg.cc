@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 
+#include "engine/cpu_time.h"
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
 #include "pipeline/images/row_sink.h"

@@ -47,7 +47,4 @@ using view_chooser = std::function<view_of_image(int width, int height)>;
 // asked twice.
 using pixel_place = std::function<std::span<std::uint8_t>(const view_of_image&)>;
 
-// CPU time of this thread, which limits what one image may take.
-double thread_cpu_seconds();
-
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <csetjmp>
 #include <cstring>
 
+#include "engine/cpu_time.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {

@@ -1,7 +1,5 @@
 #include "pipeline/images/row_sink.h"
 
-#include <time.h>
-
 #include <algorithm>
 
 namespace millrace {
@@ -73,12 +71,6 @@ void transpose(const std::uint8_t* from, int width, int height, std::uint8_t* to
 }
 
 }  // namespace
-
-double thread_cpu_seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 void row_sink::begin(const view_chooser& choose, const pixel_place& place,
                      const image_options& options, exif_orientation turned, int width, int height) {

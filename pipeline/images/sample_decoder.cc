@@ -79,6 +79,54 @@ const field* first_field(const sample& s, std::string_view names) {
   return nullptr;
 }
 
+// The number of warnings.
+result<int> sample_decoder::decode_image(const sample& s, std::span<const std::byte> file,
+                                         const decode_options& o, const view_chooser& choose,
+                                         const pixel_place& place) {
+  if (o.cache) return by_cache(s, file, o, choose, place);
+  if (auto done = images_.decode(file, o.image, choose, place); !done) return done.error();
+  return images_.warnings();
+}
+
+// An image that is not there yet, and fits, is decoded whole, kept, and then cut like those that
+// are.
+result<int> sample_decoder::by_cache(const sample& s, std::span<const std::byte> file,
+                                     const decode_options& o, const view_chooser& choose,
+                                     const pixel_place& place) {
+  auto picture = o.cache->find(s);
+  if (!picture) {
+    std::optional<view_of_image> kept;
+    const auto choose_whole = [&](int width, int height) {
+      kept = whole_image(width, height, o.cache->options().resize);
+      const bool fits = o.cache->has_room(output_bytes(*kept));
+      if (!fits) kept.reset();
+      return fits ? *kept : choose(width, height);
+    };
+    const auto place_whole = [&](const view_of_image& v) {
+      if (!kept) return place(v);
+      whole_.resize(output_bytes(v));
+      return std::span(whole_);
+    };
+    if (auto done = images_.decode(file, o.image, choose_whole, place_whole); !done) {
+      return done.error();
+    }
+    if (!kept) {
+      o.cache->count_not_kept();
+      return images_.warnings();
+    }
+    picture = {.rgb = std::as_bytes(std::span(whole_)),
+               .width = kept->window.width,
+               .height = kept->window.height,
+               .warnings = images_.warnings()};
+    if (auto added = o.cache->add(s, *picture, file.size())) picture = added;
+  }
+  image_options bare = o.image;
+  bare.raw_width = picture->width;
+  bare.raw_height = picture->height;
+  if (auto done = kept_.decode(picture->rgb, bare, choose, place); !done) return done.error();
+  return picture->warnings;
+}
+
 result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const decode_options& o,
                                                        std::uint8_t* out) {
   const field* file = first_field(s, o.images);
@@ -91,19 +139,14 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
   const auto label = label_of(s, o.label);
   if (!label) return label.error();
   const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
-  const auto place = [&](const view_of_image& v) {
-    const auto pixels =
-        static_cast<std::size_t>(v.window.width) * static_cast<std::size_t>(v.window.height);
-    return std::span(out, pixels * 3);
-  };
-  if (auto done = images_.decode(file->data.span(), o.image, choose, place); !done) {
-    return described(done.error(), s);
-  }
+  const auto place = [&](const view_of_image& v) { return std::span(out, output_bytes(v)); };
+  const auto warnings = decode_image(s, file->data.span(), o, choose, place);
+  if (!warnings) return described(warnings.error(), s);
   if (o.train) {
     const int size = size_in(o, s.where.epoch);
     augment_.apply(o.augment, random_for(o, purpose::colours, s.where), {out, size, size});
   }
-  return decoded{.label = *label, .warnings = images_.warnings()};
+  return decoded{.label = *label, .warnings = *warnings};
 }
 
 }  // namespace millrace

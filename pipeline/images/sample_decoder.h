@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pipeline/images/augment.h"
+#include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/sample.h"
 
@@ -28,7 +30,8 @@ struct decode_options {
   std::string images = "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these that a sample has
   std::string label = "auto";                            // pipeline/label.h
   image_options image;
-  int in_flight = 0;  // samples in the pool at once; 0: three for each thread
+  std::shared_ptr<decoded_cache> cache;  // of decoded images; null: none
+  int in_flight = 0;                     // samples in the pool at once; 0: three for each thread
 };
 
 // The options with what is left to them filled in. Throws `failure` (usage) for sizes and
@@ -54,7 +57,16 @@ class sample_decoder {
   result<decoded> decode(const sample& s, const decode_options& options, std::uint8_t* out);
 
  private:
+  result<int> decode_image(const sample& s, std::span<const std::byte> file,
+                           const decode_options& options, const view_chooser& choose,
+                           const pixel_place& place);
+  result<int> by_cache(const sample& s, std::span<const std::byte> file,
+                       const decode_options& options, const view_chooser& choose,
+                       const pixel_place& place);
+
   image_decoder images_;
+  raw_pixels kept_;
+  std::vector<std::uint8_t> whole_;  // an image on its way into the cache
   augmenter augment_;
 };
 

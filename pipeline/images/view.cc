@@ -31,6 +31,19 @@ pixel_box largest_center_crop(int width, int height, const crop_options& o) {
 
 }  // namespace
 
+view_of_image whole_image(int width, int height, int shorter) {
+  const int least = std::min(width, height);
+  const bool scales = shorter > 0 && least > shorter;
+  const auto scaled = [&](int side) {
+    if (!scales) return side;
+    return side == least ? shorter
+                         : std::max(1, static_cast<int>(std::lround(
+                                           side * (static_cast<double>(shorter) / least))));
+  };
+  const pixel_box window{0, 0, scaled(width), scaled(height)};
+  return {{0, 0, width, height}, window.width, window.height, window, false};
+}
+
 view_of_image random_resized_crop(int width, int height, int size, const crop_options& options,
                                   random_stream random) {
   const bool flip = random.uniform() < options.flip;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "engine/random.h"
@@ -24,6 +25,15 @@ struct view_of_image {
   pixel_box window;
   bool flip = false;
 };
+
+// The bytes of its output, RGB.
+inline std::size_t output_bytes(const view_of_image& v) {
+  return static_cast<std::size_t>(v.window.width) * static_cast<std::size_t>(v.window.height) * 3;
+}
+
+// All of an image of that size; where its shorter side is longer than `shorter` (and that is not
+// 0), made smaller until it is as long.
+view_of_image whole_image(int width, int height, int shorter = 0);
 
 struct crop_options {
   double least_area = 0.08;  // of the image

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/cpu_time.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {

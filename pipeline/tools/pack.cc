@@ -384,22 +384,10 @@ class packer {
   std::optional<std::vector<std::byte>> scaled_jpeg(std::span<const std::byte> file) {
     thread_local jpeg_decoder decoder;
     std::vector<std::uint8_t> pixels;
-    int width = 0;
-    int height = 0;
-    bool small = false;
-    const auto choose = [&](int w, int h) {
-      const int shorter = std::min(w, h);
-      small = shorter <= options_.resize;
-      const double scale = small ? 1.0 : static_cast<double>(options_.resize) / shorter;
-      width = w == shorter && !small ? options_.resize : static_cast<int>(w * scale + 0.5);
-      height = h == shorter && !small ? options_.resize : static_cast<int>(h * scale + 0.5);
-      return view_of_image{.crop = {.x = 0, .y = 0, .width = w, .height = h},
-                           .scaled_width = width,
-                           .scaled_height = height,
-                           .window = {.x = 0, .y = 0, .width = width, .height = height}};
-    };
-    const auto slot = [&](const view_of_image&) {
-      pixels.resize(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3);
+    view_of_image view;
+    const auto choose = [&](int w, int h) { return view = whole_image(w, h, options_.resize); };
+    const auto slot = [&](const view_of_image& v) {
+      pixels.resize(output_bytes(v));
       return std::span(pixels);
     };
     const auto decoded = decoder.decode(file, {}, choose, slot);
@@ -407,8 +395,9 @@ class packer {
       const std::scoped_lock lock(mutex_);
       ++report_.not_scaled;
     }
-    if (!decoded || small) return std::nullopt;
-    return encode_jpeg(pixels, width, height, options_.quality);
+    const bool is_small = view.window.width == view.crop.width;
+    if (!decoded || is_small) return std::nullopt;
+    return encode_jpeg(pixels, view.window.width, view.window.height, options_.quality);
   }
 
   static constexpr std::uint64_t piece = 1 << 20;

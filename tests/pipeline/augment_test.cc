@@ -147,6 +147,47 @@ TEST_F(Images, DamagedOnesAreSkippedOrKeptAndCounted) {
   EXPECT_EQ(filled.counts().summary(), "delivered 3, skipped 0, dropped 0, 1 damaged images");
 }
 
+// Whole images are kept: what is cut from them is what is cut from their files.
+TEST_F(Images, KeptOnesGiveTheSamePixelsInEveryEpoch) {
+  std::vector<decode_options> each(4, decode_options{.size = 24, .seed = 2});
+  const std::size_t one = std::size_t{side} * side * 3;
+  each[1].cache = cache_decoded({.bytes = samples * one});
+  each[2].cache = cache_decoded({.bytes = 5 * one + 100});
+  each[3].cache = cache_decoded({.bytes = samples * one, .folder = ::testing::TempDir()});
+  std::vector<std::vector<std::uint8_t>> all;
+  for (const decode_options& o : each) {
+    engine eng(with_memory_store(store_));
+    auto data = eng.run(decoded(o, {.epochs = 3}) | batch({.size = 6}));
+    auto& pixels = all.emplace_back();
+    for (int epoch = 0; epoch < 3; ++epoch) {
+      for (const host_batch& b : data) {
+        pixels.insert(pixels.end(), b.data(), b.data() + b.payload_bytes());
+      }
+    }
+    EXPECT_EQ(pixels, all.front());
+  }
+  EXPECT_EQ(each[1].cache->hits(), 2U * samples);
+  EXPECT_EQ(each[2].cache->hits(), 2U * 5);
+  EXPECT_EQ(each[3].cache->hits(), 2U * samples);
+  EXPECT_EQ(each[1].cache->summary(),
+            "12 decoded images in 0.1 MB, 1.0 times their files; 0 more do not fit");
+}
+
+TEST_F(Images, KeptOnesMayBeSmaller) {
+  decode_options o{.size = 20, .train = false, .resize = 20};
+  o.cache = cache_decoded({.bytes = 1 << 20, .resize = 20});
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(decoded(o, {.epochs = 2}) | batch({.size = samples}));
+  const auto first = data.next();
+  EXPECT_FALSE(data.next());
+  const auto second = data.next();
+  EXPECT_EQ(first->keys.size(), 12U);
+  EXPECT_EQ(o.cache->hits(), 12U);
+  EXPECT_TRUE(o.cache->summary().starts_with("12 decoded images in 0.0 MB"));
+  EXPECT_THROW(cache_decoded({.bytes = std::size_t{1} << 60}), failure);
+  EXPECT_THROW(cache_decoded({.bytes = 1 << 20, .folder = "/no/such/folder"}), failure);
+}
+
 TEST_F(Images, OptionsThatCannotBeAreRefused) {
   for (const auto& change : std::vector<std::function<void(decode_options&)>>{
            [](auto& o) { o.size = 0; }, [](auto& o) { o.augment.gray = 1.5; },

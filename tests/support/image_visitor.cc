@@ -2,8 +2,10 @@
 // JSON object, and so is each answer:
 //
 //   {"do": "decode", "file": F, "out": O, "lenient": bool, "fill": bool, "orient": bool,
-//    "raw": [width, height]}            the whole image, RGB -> O; {"width", "height", "warnings",
-//                                       "seconds"} of CPU, or {"kind", "error"}
+//    "raw": [width, height], "fast": bool, "filter": 0 to 3, "crop": [x, y, width, height],
+//    "size": [width, height]}           the whole image, or its crop, as it is or scaled to a size,
+//                                       RGB -> O; {"width", "height", "warnings", "seconds"} of
+//                                       CPU, or {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
 //   {"do": "blur", "amount": sigma, "size": k, ...}
 //   {"do": "draw", "policy": NAME, "count": n, "width": w, "height": h}    {"steps": [[NAME,
@@ -16,6 +18,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "engine/cpu_time.h"
 #include "pipeline/images/augment.h"
 #include "pipeline/images/image_decoder.h"
 
@@ -49,7 +52,10 @@ void write_file(const std::string& path, const std::vector<std::uint8_t>& pixels
 json decode(image_decoder& decoder, const json& line) {
   image_options options{.lenient = line.value("lenient", false),
                         .fill_truncated = line.value("fill", false),
-                        .orient = line.value("orient", true)};
+                        .orient = line.value("orient", true),
+                        .fast = line.value("fast", false)};
+  options.filter = static_cast<resample_filter>(
+      line.value("filter", static_cast<int>(resample_filter::bilinear)));
   if (line.contains("raw")) {
     options.raw_width = line["raw"][0];
     options.raw_height = line["raw"][1];
@@ -60,12 +66,19 @@ json decode(image_decoder& decoder, const json& line) {
   const auto whole = [&](int w, int h) {
     width = w;
     height = h;
-    return view_of_image{
-        .crop = {0, 0, w, h}, .scaled_width = w, .scaled_height = h, .window = {0, 0, w, h}};
+    pixel_box crop{0, 0, w, h};
+    if (const auto c = line.find("crop"); c != line.end()) {
+      crop = {(*c)[0], (*c)[1], (*c)[2], (*c)[3]};
+    }
+    pixel_box window{0, 0, crop.width, crop.height};
+    if (const auto s = line.find("size"); s != line.end()) window = {0, 0, (*s)[0], (*s)[1]};
+    return view_of_image{.crop = crop,
+                         .scaled_width = window.width,
+                         .scaled_height = window.height,
+                         .window = window};
   };
   const auto place = [&](const view_of_image& v) {
-    out.resize(static_cast<std::size_t>(v.window.width) *
-               static_cast<std::size_t>(v.window.height) * 3);
+    out.resize(output_bytes(v));
     return std::span(out);
   };
   const auto file = read_file(line["file"]);

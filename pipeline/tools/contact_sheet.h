@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "pipeline/images/sample_decoder.h"
+
+namespace millrace {
+
+// Small pictures of samples, side by side, to look at. One thread.
+class contact_sheet {
+ public:
+  // `decode.size` is a tile's side in pixels.
+  contact_sheet(int columns, const decode_options& decode);
+  // The sample's picture becomes the next tile. Fails like sample_decoder::decode(); the tile is
+  // then plain.
+  result<void> add(const sample& s);
+  int tiles() const { return static_cast<int>(tiles_.size()); }
+  // Rows of tiles in the order in which they came, as a PNG.
+  std::vector<std::byte> png() const;
+
+ private:
+  int columns_;
+  decode_options decode_;
+  sample_decoder decoder_;
+  std::vector<std::vector<std::uint8_t>> tiles_;
+};
+
+}  // namespace millrace

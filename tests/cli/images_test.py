@@ -1,0 +1,114 @@
+"""What commands do with images: contact sheets, and the benchmark of a whole loader."""
+
+import json
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.harness import run  # noqa: E402
+
+
+def visit(line):
+    done = run("image_visitor", stdin=json.dumps(line) + "\n")
+    return json.loads(done.stdout)
+
+
+class ContactSheet(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(harness.Folder())
+        harness.fake(self.folder, "a", 1, 20, size=64)
+        self.shard = self.folder / "a-000000.tar"
+
+    def sheet(self, *arguments, code=0):
+        done = run("millrace", "ls", "--contact-sheet", self.folder / "s.png", *arguments)
+        self.assertEqual(done.returncode, code, done.stderr)
+        pixels = self.folder / "s.rgb"
+        found = visit({"do": "decode", "file": str(self.folder / "s.png"), "out": str(pixels)})
+        return done, found["width"], found["height"], pixels.read_bytes()
+
+    def test_the_first_images_by_rows(self):
+        done, width, height, pixels = self.sheet(self.shard, "--tiles", 10, "--tile-size", 32)
+        self.assertEqual((width, height), (8 * 34 + 2, 2 * 34 + 2))
+        self.assertEqual(len(done.stdout.splitlines()), 10)
+        self.assertIn("10 tiles in", done.stderr)
+        # The third tile of the second row is beyond the tenth: paper.
+        at = ((34 + 2) * width + 2 * 34 + 2) * 3
+        self.assertEqual(set(pixels[at:at + 32 * 3]), {255})
+
+    def test_augmented_ones_depend_on_the_seed(self):
+        def sheet(*more):
+            return self.sheet(self.shard, "--tile-size", 32, "--augmented", *more)[3]
+        self.assertEqual(sheet("--seed", 1), sheet("--seed", 1))
+        self.assertNotEqual(sheet("--seed", 1), sheet("--seed", 2))
+
+    def test_what_cannot_be_decoded_is_black_and_told_of(self):
+        import tarfile
+        with tarfile.open(self.folder / "b.tar", "w") as archive:
+            (self.folder / "x").write_bytes(b"GIF89a and so on")
+            archive.add(self.folder / "x", "one.jpg")
+            (self.folder / "y").write_bytes(b"0")
+            archive.add(self.folder / "y", "one.cls")
+        done, width, _, pixels = self.sheet(self.folder / "b.tar", "--tile-size", 16, code=1)
+        self.assertIn("the image is a GIF", done.stderr)
+        self.assertEqual(pixels[(2 * width + 2) * 3], 0)
+
+    def test_wrong_flags(self):
+        for arguments in (["--tiles", 3], ["--contact-sheet", "s.png", "--json"], ["--contact-sheet", "s.png", "--tiles", 0]):
+            self.assertEqual(run("millrace", "ls", self.shard, *arguments).returncode, 2, arguments)
+        done = run("millrace", "ls", self.shard, "--contact-sheet", "/no/such/folder/s.png")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("cannot write the sheet, at /no/such/folder/s.png", done.stderr)
+
+
+class BenchLoad(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.enterClassContext(harness.Folder())
+        cls.shards = harness.fake(cls.folder, "a", 2, 200, size=96)
+
+    def load(self, *arguments):
+        done = run("millrace", "bench", "load", self.shards, "--size", 64, "--batch", 20, "--json", *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def test_stages_pool_and_a_verdict(self):
+        found = self.load("--seconds", 1, "--threads", 2)
+        self.assertEqual([s["name"] for s in found["stages"]][-4:], ["decode_jpeg", "on_error", "batch", "prefetch"])
+        self.assertEqual(found["pool_threads"], 2)
+        self.assertGreater(found["samples"], 0)
+        self.assertAlmostEqual(found["samples_per_s"], found["samples"] / found["seconds"], places=3)
+        for stage in found["stages"]:
+            times = stage["busy"] + stage["waiting_input"] + stage["waiting_output"]
+            self.assertAlmostEqual(times, found["seconds"], delta=0.25 * found["seconds"], msg=stage)
+        self.assertIn(found["limit"], ("decoding", "reading", "spine"))
+        self.assertIn(" limits: ", found["verdict"])
+
+    def test_a_slow_consumer_is_what_limits(self):
+        found = self.load("--seconds", 2, "--rate", 100)
+        self.assertEqual(found["limit"], "consumer")
+        self.assertAlmostEqual(found["samples_per_s"], 100, delta=25)
+
+    def test_kept_images_are_told_of(self):
+        done = run("millrace", "bench", "load", self.shards, "--size", 32, "--seconds", 1, "--cache-decoded", "64M")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("400 decoded images in 11.1 MB", done.stderr)
+        self.assertIn("waits input %", done.stdout)
+        done = run("millrace", "bench", "load", self.shards, "--cache-decoded", "many")
+        self.assertEqual(done.returncode, 2, done.stderr)
+
+    def test_ctrl_c_ends_it_with_its_report(self):
+        process = harness.start("millrace", "bench", "load", self.shards, "--seconds", "600", "--cache-decoded", "64M",
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.stderr.readline()  # the first epoch is over
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn("images/s", said)
+
+
+if __name__ == "__main__":
+    unittest.main()
