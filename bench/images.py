@@ -2,7 +2,7 @@
 
     images.py difference SHARD... [--crops 10]     histogram over random crops of each photo, all four filters
     images.py psnr SHARD...                        fast beside exact, by how much smaller images are made
-    images.py speed SHARD... [--rounds 5]          exact and fast on photos of 2000 x 1500, made of 4 x 4 photos each
+    images.py speed SHARD... [--rounds 5]          exact and fast on photos of 2000 x 1500, made of photos
 
 Needs Pillow and numpy (./setup --peers), and the programs of build/release."""
 
@@ -93,30 +93,42 @@ def psnr(a, folder):
         print(f"made {scale:4} times smaller: PSNR median {np.median(each):.1f} dB, worst of {len(each)} {each.min():.1f} dB")
 
 
-def speed(a, folder):
-    """In turns; the whole photo is made 224 wide and high, and random crops of it."""
-    small = [PIL.Image.open(io.BytesIO(f)).convert("RGB").resize((500, 375)) for _, f in zip(range(320), photos(a.shards))]
-    with tarfile.open(folder / "large.tar", "w") as archive:
-        for i in range(len(small) // 16):
+def large_photos(a, folder, across):
+    """Photos of 2000 x 1500 in a shard, of across x across photos each: the fewer, the less detail a pixel has."""
+    count = 20
+    size = (2000 // across, 1500 // across)
+    small = [PIL.Image.open(io.BytesIO(f)).convert("RGB").resize(size, PIL.Image.Resampling.LANCZOS)
+             for _, f in zip(range(count * across ** 2), photos(a.shards))]
+    with tarfile.open(folder / f"{across}.tar", "w") as archive:
+        for i in range(count):
             sheet = PIL.Image.new("RGB", (2000, 1500))
-            for j in range(16):
-                sheet.paste(small[i * 16 + j], (j % 4 * 500, j // 4 * 375))
+            for j in range(across ** 2):
+                sheet.paste(small[i * across ** 2 + j], (j % across * size[0], j // across * size[1]))
             file = io.BytesIO()
             sheet.save(file, "JPEG", quality=90)
             for name, content in ((f"{i:04}.jpg", file.getvalue()), (f"{i:04}.cls", b"0")):
                 member = tarfile.TarInfo(name)
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
-    for what in ([], ["--validation"]):
-        ratios, rates = [], {"exact": [], "fast": []}
-        for _ in range(a.rounds):
-            for mode in rates:
-                done = subprocess.run([BIN / "millrace", "bench", "decode", folder / "large.tar", "--mode", mode, "--rounds", "3",
-                                       "--json", *what], capture_output=True, text=True, check=True)
-                rates[mode].append(json.loads(done.stdout)["images_per_s"])
-            ratios.append(rates["fast"][-1] / rates["exact"][-1])
-        print(f"{'validation' if what else 'random-resized-crop'}: exact {statistics.median(rates['exact']):.0f} images/s, fast "
-              f"{statistics.median(rates['fast']):.0f}, ratio {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+    return folder / f"{across}.tar"
+
+
+def speed(a, folder):
+    """In turns; the whole photo is made 224 wide and high, and random crops of it."""
+    for across in (4, 2, 1):
+        shard = large_photos(a, folder, across)
+        print(f"{across} x {across} photos, {shard.stat().st_size / 20e3:.0f} KB each")
+        for what in ([], ["--validation"]):
+            ratios, rates = [], {"exact": [], "fast": []}
+            for _ in range(a.rounds):
+                for mode in rates:
+                    done = subprocess.run([BIN / "millrace", "bench", "decode", shard, "--mode", mode, "--rounds", "3", "--json", *what],
+                                          capture_output=True, text=True, check=True)
+                    rates[mode].append(json.loads(done.stdout)["images_per_s"])
+                ratios.append(rates["fast"][-1] / rates["exact"][-1])
+            print(f"  {'validation' if what else 'random-resized-crop'}: exact {statistics.median(rates['exact']):.0f} images/s, "
+                  f"fast {statistics.median(rates['fast']):.0f}, ratio {statistics.median(ratios):.2f} "
+                  f"({min(ratios):.2f} to {max(ratios):.2f})")
 
 
 def main():

@@ -15,8 +15,9 @@ enum class resample_filter : std::uint8_t { box, bilinear, bicubic, lanczos };
 // k < count[i] of weight[i * stride + k] * input[first[i] + k]; each output's weights sum to
 // 1 << kernels::weight_bits exactly, so that a flat area stays as it is.
 //
-// Source of the filters: Pillow, libImaging/Resample.c. Results are within 1 of 255 of Pillow's
-// (checked by tests): it rounds to bytes between the two passes, where this keeps 6 bits more.
+// Source of the filters: Pillow, libImaging/Resample.c. Results of box and bilinear are within 1
+// of 255 of Pillow's (checked by tests): it rounds to bytes between the two passes, where this
+// keeps 6 bits more. Those of the others also differ where the first pass overshoots, and is cut.
 struct filter_axis {
   std::size_t stride = 0;           // a multiple of 4
   std::vector<std::int32_t> first;  // index of the first input of each output
