@@ -3,6 +3,7 @@
     images.py difference SHARD... [--crops 10]     histogram over random crops of each photo, all four filters
     images.py psnr SHARD...                        fast beside exact, by how much smaller images are made
     images.py speed SHARD... [--rounds 5]          exact and fast on photos of 2000 x 1500, made of photos
+    images.py memory SHARD...                      what a decoder keeps from image to image
 
 Needs Pillow and numpy (./setup --peers), and the programs of build/release."""
 
@@ -93,6 +94,32 @@ def psnr(a, folder):
         print(f"made {scale:4} times smaller: PSNR median {np.median(each):.1f} dB, worst of {len(each)} {each.min():.1f} dB")
 
 
+def memory(a, folder):
+    """Behind the largest photos, and behind images whose area grows and whose width does not."""
+    visitor = Visitor(folder)
+
+    def kept():
+        visitor.process.stdin.write('{"do": "memory"}\n')
+        visitor.process.stdin.flush()
+        return json.loads(visitor.process.stdout.readline())["bytes"]
+
+    def after(file, before):
+        (folder / "photo").write_bytes(file)
+        width, height = PIL.Image.open(io.BytesIO(file)).size
+        visitor.decode(file=str(folder / "photo"), size=[224, 224])
+        return width, height, (kept() - before) / 1e6
+
+    begin = kept()
+    photo = next(f for f in photos(a.shards) if PIL.Image.open(io.BytesIO(f)).size == (500, 375))
+    print("{} x {}: {:.2f} MB".format(*after(photo, begin)))
+    most = max(after(f, begin) for f in photos(a.shards))
+    print("behind all photos, the widest {} x {}: {:.2f} MB".format(*most))
+    for height in (1500, 3000, 12000):
+        file = io.BytesIO()
+        PIL.Image.effect_noise((4000, height), 20).convert("RGB").save(file, "JPEG", quality=50)
+        print("{} x {}: {:.2f} MB".format(*after(file.getvalue(), begin)))
+
+
 def large_photos(a, folder, across):
     """Photos of 2000 x 1500 in a shard, of across x across photos each: the fewer, the less detail a pixel has."""
     count = 20
@@ -133,13 +160,13 @@ def speed(a, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["difference", "psnr", "speed"])
+    parser.add_argument("what", choices=["difference", "psnr", "speed", "memory"])
     parser.add_argument("shards", nargs="+")
     parser.add_argument("--crops", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=5)
     a = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        {"difference": difference, "psnr": psnr, "speed": speed}[a.what](a, pathlib.Path(folder))
+        {"difference": difference, "psnr": psnr, "speed": speed, "memory": memory}[a.what](a, pathlib.Path(folder))
 
 
 if __name__ == "__main__":

@@ -44,13 +44,15 @@ reader& reader_of(png_structp png) {
   jump(reader_of(png), errc::bad_image, what);
 }
 
-// Most are about what is not used here, such as colour profiles.
+// Most are about what is not used here, such as colour profiles. Wrong checksums are damage.
 void on_warning(png_structp png, png_const_charp what) {
   reader& r = reader_of(png);
   const bool is_damage = std::strstr(what, "CRC") != nullptr ||
                          std::strstr(what, "ADLER") != nullptr ||
                          std::strstr(what, "incorrect data check") != nullptr;
-  if (is_damage) ++r.warnings;
+  if (!is_damage) return;
+  if (!r.lenient) jump(r, errc::bad_image, what);
+  ++r.warnings;
 }
 
 void give_bytes(png_structp png, png_bytep to, std::size_t size) {

@@ -160,6 +160,43 @@ class CodecParity(unittest.TestCase):
         # Lossy ones by another libwebp than Pillow's own: the same format, decoded exactly.
         self.check([self.written(f"lossy{q}.webp", self.rgb, quality=q) for q in (10, 75, 100)])
 
+    def test_regions_are_those_of_the_whole_image(self):
+        exif = PIL.Image.Exif()
+        exif[0x0112] = 8
+        names = [self.written(*a, **o)[0] for a, o in (
+            (("a.png", self.rgb), {}), (("t.png", self.rgb), {"exif": exif}), (("a.webp", self.rgb), {"quality": 80}),
+            (("l.webp", self.rgba), {"lossless": True, "exif": exif}), (("a.ppm", self.rgb), {}), (("a.jpg", self.rgb), {}))]
+        np.save(self.folder / "a.npy", np.asarray(self.rgb))
+        random = np.random.default_rng(2)
+        for name in [*names, "a.npy"]:
+            line = {"do": "decode", "file": str(self.folder / name)}
+            out = str(self.folder / "whole")
+            whole, = visit([line | {"out": out}])
+            width, height = whole["width"], whole["height"]
+            pixels = np.fromfile(out, np.uint8).reshape(height, width, 3)
+            boxes = []
+            for _ in range(60):
+                w, h = int(random.integers(1, width + 1)), int(random.integers(1, height + 1))
+                boxes.append((int(random.integers(0, width - w + 1)), int(random.integers(0, height - h + 1)), w, h))
+            lines = [line | {"crop": box, "out": f"{out}{i}"} for i, box in enumerate(boxes)]
+            for i, ((x, y, w, h), found) in enumerate(zip(boxes, visit(lines), strict=True)):
+                self.assertNotIn("error", found, name)
+                part = np.fromfile(f"{out}{i}", np.uint8).reshape(h, w, 3)
+                self.assertTrue(np.array_equal(part, pixels[y:y + h, x:x + w]), f"{name} {(x, y, w, h)}")
+
+    def test_wrong_checksums_are_errors_or_counted(self):
+        self.written("a.png", self.rgb)
+        file = bytearray((self.folder / "a.png").read_bytes())
+        at = file.index(b"IDAT")
+        size = int.from_bytes(file[at - 4:at], "big")
+        file[at + 4 + size] ^= 1  # of the chunk's checksum
+        (self.folder / "a.png").write_bytes(file)
+        line = {"do": "decode", "file": str(self.folder / "a.png")}
+        strict, lenient = visit([line, line | {"lenient": True}])
+        self.assertEqual(strict["kind"], "bad_image")
+        self.assertIn("CRC", strict["error"])
+        self.assertEqual(lenient["warnings"], 1)
+
     def test_pixels_that_are_not_compressed(self):
         pixels = np.asarray(self.rgb)
         np.save(self.folder / "hwc.npy", pixels)
