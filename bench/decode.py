@@ -5,7 +5,7 @@
 `millrace bench decode` says which crops it took, and measures itself beside bare libjpeg-turbo and FFCV's way (whole
 image, fast transform, areas averaged); the others decode the same crops of the same files in memory, to 224 x 224,
 antialiased. In turns; medians. `--restarts`: the same shards with restart runs. `--dali`: the interpreter of an
-environment that has nvidia-dali (no GPU is needed). Needs ./setup --peers."""
+environment that has nvidia-dali (no GPU is needed): build/venv/dali/bin/python. Needs bench/peers/setup."""
 
 import argparse
 import io

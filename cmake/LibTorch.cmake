@@ -53,4 +53,13 @@ if(MILLRACE_TORCH_CUDA AND MILLRACE_NCCL_INCLUDE AND MILLRACE_CUDA_INCLUDE)
 else()
   set(MILLRACE_CUDA OFF)
 endif()
+# The library itself is found at run time.
+if(MILLRACE_NVJPEG)
+  find_path(MILLRACE_NVJPEG_INCLUDE nvjpeg.h HINTS ${MILLRACE_CUDA_HINTS} /usr/local/cuda/include)
+  if(NOT MILLRACE_NVJPEG_INCLUDE OR NOT MILLRACE_CUDA_INCLUDE)
+    message(FATAL_ERROR "MILLRACE_NVJPEG is on, and nvjpeg.h or cuda_runtime_api.h was not found: install the CUDA "
+      "toolkit (the packages nvidia-nvjpeg and nvidia-cuda-runtime in build/venv serve), or name the folders with "
+      "-DMILLRACE_NVJPEG_INCLUDE=... and -DMILLRACE_CUDA_INCLUDE=...")
+  endif()
+endif()
 message(STATUS "LibTorch ${MILLRACE_TORCH_VERSION} in ${MILLRACE_TORCH_ROOT}, CUDA: ${MILLRACE_CUDA}")

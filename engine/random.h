@@ -25,6 +25,7 @@ enum class purpose : std::uint32_t {
   window = 10,
   colours = 11,
   mixing = 12,
+  device = 13,
 };
 
 // A stream of random numbers that is a pure function of (seed, purpose, a, b): nothing is shared

@@ -69,6 +69,7 @@ class batch_stream final : public stream<host_batch> {
         std::memmove(out.pixels->data + i * bytes, from.pixels->data + from.slot * bytes, bytes);
       }
       out.labels.push_back(from.label);
+      if (from.encoded) out.encoded.emplace_back(i, *from.encoded);
       out.keys.push_back(std::move(from.key));
       out.origins.push_back(from.where);
     }

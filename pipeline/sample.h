@@ -2,11 +2,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/bytes.h"
+#include "pipeline/images/view.h"
 
 namespace millrace {
 
@@ -66,6 +68,12 @@ struct sample {
   }
 };
 
+// In the place of pixels, a slot may hold the file of a JPEG that the device is to decode.
+struct encoded_image {
+  std::size_t bytes = 0;
+  view_of_image view;
+};
+
 // A decoded image in its slot of a batch's block.
 struct image {
   std::shared_ptr<block> pixels;  // slots of height x width x 3 bytes, RGB
@@ -73,6 +81,7 @@ struct image {
   int height = 0;
   int width = 0;
   std::int64_t label = -1;
+  std::optional<encoded_image> encoded;
   std::string key;
   origin where;
 
@@ -91,6 +100,8 @@ struct host_batch {
   // Of mixed images (images/mixing.h): what they were mixed with, and the share of what they were.
   std::vector<std::int64_t> other_labels;
   double share = 1;
+  // Images that the device is to decode, by their index (decode_options.encoded_share).
+  std::vector<std::pair<std::size_t, encoded_image>> encoded;
   std::vector<std::string> keys;
   std::vector<origin> origins;
 

@@ -42,7 +42,8 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                         .augment = o.changes,
                         .growing = o.growing,
                         .label = o.label,
-                        .image = o.image};
+                        .image = o.image,
+                        .encoded_share = o.gpu_decode};
   if (!o.cache_decoded.empty()) {
     const auto bytes = parse_bytes(o.cache_decoded);
     if (!bytes) throw failure(bytes.error());
@@ -66,7 +67,11 @@ plan<host_batch> validation_plan(const train_options& o, const job_place& place)
   const shard_list_options list{
       .rank = place.rank, .world_size = place.world_size, .lanes = o.lanes, .shuffle = false};
   return shards(o.val_shards, list) | untar() | group_by_key() |
-         decode_jpeg({.size = o.size, .train = false, .label = o.label, .image = o.image}) |
+         decode_jpeg({.size = o.size,
+                      .train = false,
+                      .label = o.label,
+                      .image = o.image,
+                      .encoded_share = o.gpu_decode}) |
          on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
 }
 

@@ -136,6 +136,9 @@ void add_images(CLI::App& app, train_options& o) {
       ->check(CLI::Range(1, 16384));
   app.add_option("--grow-epochs", o.growing.epochs, "epochs (passes over the data) that it takes")
       ->check(CLI::PositiveNumber);
+  app.add_option("--gpu-decode", o.gpu_decode,
+                 "part of the JPEGs that the GPU decodes, by nvJPEG; not exact (0)")
+      ->check(CLI::Range(0.0, 1.0));
   auto* cache = app.add_option("--cache-decoded", o.cache_decoded,
                                "bytes for decoded images of earlier epochs, beside the budget: 8G");
   app.add_option("--cache-decoded-dir", o.cache_folder, "keep them on disk, in this folder")
@@ -224,6 +227,9 @@ void check(const train_options& o) {
   }
   if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
     throw failure(error(errc::usage, "none of --shards, --index and --raw"));
+  }
+  if (o.gpu_decode > 0 && o.mixing.mixup + o.mixing.cutmix > 0) {
+    throw failure(error(errc::usage, "--gpu-decode besides --mixup or --cutmix"));
   }
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw besides --shards or --index"));

@@ -51,6 +51,7 @@ struct train_options {
   mixing_options mixing;
   growing_size growing;
   image_options image;         // how images are decoded
+  double gpu_decode = 0;       // part of the JPEGs that nvJPEG decodes on the GPU
   std::string cache_decoded;   // bytes for decoded images: "8G"; empty: none are kept
   std::string cache_folder;    // where; empty: in memory
   int cache_resize = 0;        // their shorter side; 0: as they are

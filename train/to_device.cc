@@ -46,8 +46,9 @@ struct to_device::in_flight {
   c10::Event copied;
 };
 
-to_device::to_device(c10::Device device)
+to_device::to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder)
     : device_(device),
+      decoder_(std::move(decoder)),
       scale_(per_channel({1 / (0.229F * 255), 1 / (0.224F * 255), 1 / (0.225F * 255)}, device)),
       shift_(per_channel({-0.485F / 0.229F, -0.456F / 0.224F, -0.406F / 0.225F}, device)) {}
 
@@ -63,7 +64,9 @@ device_batch to_device::operator()(host_batch b) {
   out.epoch = b.epoch;
   // NHWC in memory seen as NCHW is channels_last.
   auto on_device = pixels.to(device_, /*non_blocking=*/true).permute({0, 3, 1, 2});
-  out.images = on_device.to(torch::kFloat32).mul_(scale_).add_(shift_);
+  out.images = on_device.to(torch::kFloat32);
+  if (!b.encoded.empty()) decoder_->decode(b, out.images);
+  out.images.mul_(scale_).add_(shift_);
   out.labels = torch::tensor(b.labels, torch::kInt64).to(device_);
   out.share = b.share;
   if (!b.other_labels.empty()) {

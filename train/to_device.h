@@ -8,6 +8,7 @@
 
 #include "engine/memory.h"
 #include "pipeline/sample.h"
+#include "train/gpu_decoder.h"
 
 namespace millrace {
 
@@ -26,13 +27,17 @@ struct device_batch {
 // asynchronous, so the host memory is kept until it is done. One thread.
 class to_device {
  public:
-  explicit to_device(c10::Device device);
+  // `decoder`: of images that come encoded; null where none do.
+  explicit to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder = nullptr);
   ~to_device();
   device_batch operator()(host_batch b);
+  // Images whose data the device's decoder found damaged.
+  std::uint64_t damaged() const { return decoder_ ? decoder_->damaged() : 0; }
 
  private:
   struct in_flight;
   c10::Device device_;
+  std::unique_ptr<gpu_decoder> decoder_;
   at::Tensor scale_;
   at::Tensor shift_;
   std::deque<std::unique_ptr<in_flight>> copying_;

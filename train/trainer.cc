@@ -66,7 +66,8 @@ class trainer {
         stop_(std::move(stop)),
         pinned_(make_pinned_allocator(device_)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        hand_off_(device_),
+        hand_off_(device_,
+                  options.gpu_decode > 0 ? std::make_unique<gpu_decoder>(device_) : nullptr),
         model_(make_seeded_model()),
         reducer_(group_.make_reducer(parameters())),
         optimizer_(model_->parameters(), sgd_options()) {}
@@ -428,7 +429,8 @@ void trainer::validate() {
 
 void trainer::report_end(double seconds, std::int64_t samples) {
   const run_stats stats = data_->stats();
-  const ledger counts = data_->counts();
+  ledger counts = data_->counts();
+  counts.damaged += hand_off_.damaged();
   std::string stages;
   for (const auto& s : stats.stages) {
     stages += fmt::format("{}{} {:.1f} s", stages.empty() ? "" : ", ", s.name, s.busy);
@@ -447,6 +449,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                      {"skipped", counts.skipped_in_all()},
                      {"dropped", counts.dropped},
                      {"lost", counts.lost},
+                     {"damaged", counts.damaged},
                      {"bytes_read", stats.bytes_read},
                      {"retries", stats.retries}}
           .dump(),

@@ -176,6 +176,13 @@ void check(const augment_options& o) {
   if (wrong != nullptr) throw failure(error(errc::usage, fmt::format("augmentation: {}", wrong)));
 }
 
+bool changes_pixels(const augment_options& o) {
+  const auto& j = o.jitter;
+  return o.policy != augment_policy::none || j.brightness > 0 || j.contrast > 0 ||
+         j.saturation > 0 || j.hue > 0 || o.gray > 0 || o.solarize > 0 || o.blur.probability > 0 ||
+         o.erasing.probability > 0;
+}
+
 augment_steps draw_steps(const augment_options& o, random_stream random, int width, int height) {
   augment_steps out;
   switch (o.policy) {

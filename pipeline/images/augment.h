@@ -54,6 +54,8 @@ struct augment_options {
   } erasing = {};
 };
 
+// Whether any of it is asked for.
+bool changes_pixels(const augment_options& options);
 // Throws `failure` (usage) for what cannot be.
 void check(const augment_options& options);
 

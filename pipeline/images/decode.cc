@@ -58,6 +58,7 @@ awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j) {
     const auto decoded = co_await offload(s->run.io, s->run.threads.cpu(), work);
     if (decoded) {
       j->out.label = decoded->label;
+      j->out.encoded = decoded->encoded;
       j->warnings = decoded->warnings;
     } else {
       j->failed = decoded.error();

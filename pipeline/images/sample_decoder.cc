@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstring>
 
 #include "pipeline/label.h"
 
@@ -52,6 +54,14 @@ decode_options checked(decode_options o) {
     check_side(o.image.raw_height, "a height of bare pixels");
   }
   check(o.augment);
+  if (o.encoded_share < 0 || o.encoded_share > 1) {
+    throw failure(
+        error(errc::usage, fmt::format("{} of the images decoded by the device", o.encoded_share)));
+  }
+  if (o.encoded_share > 0 && o.train && changes_pixels(o.augment)) {
+    throw failure(error(errc::usage, "augmentations of images that the device decodes")
+                      .hint("leave out one of the two"));
+  }
   return o;
 }
 
@@ -127,6 +137,26 @@ result<int> sample_decoder::by_cache(const sample& s, std::span<const std::byte>
   return picture->warnings;
 }
 
+// Where this sample is of those that the device decodes: its file is copied to `out`.
+std::optional<encoded_image> sample_decoder::left_encoded(const sample& s,
+                                                          std::span<const std::byte> file,
+                                                          const decode_options& o,
+                                                          std::uint8_t* out) {
+  if (o.encoded_share == 0) return std::nullopt;
+  if (random_for(o, purpose::device, s.where).uniform() >= o.encoded_share) return std::nullopt;
+  const auto size = static_cast<std::size_t>(size_in(o, s.where.epoch));
+  constexpr std::array soi = {std::byte{0xFF}, std::byte{0xD8}};
+  if (file.size() > size * size * 3 || file.size() < soi.size()) return std::nullopt;
+  if (!std::ranges::equal(file.first(soi.size()), soi)) return std::nullopt;
+  headers_.read(file);
+  const bool turns = o.image.orient && headers_.orientation.number != 1;
+  const auto whole = jpeg_.read_size(file, o.image.limits);
+  if (turns || !whole) return std::nullopt;
+  std::memcpy(out, file.data(), file.size());
+  return encoded_image{.bytes = file.size(),
+                       .view = view_of(o, s.where, whole->width, whole->height)};
+}
+
 result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const decode_options& o,
                                                        std::uint8_t* out) {
   const field* file = first_field(s, o.images);
@@ -140,6 +170,9 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
   if (!label) return label.error();
   const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
   const auto place = [&](const view_of_image& v) { return std::span(out, output_bytes(v)); };
+  if (auto encoded = left_encoded(s, file->data.span(), o, out)) {
+    return decoded{.label = *label, .encoded = std::move(encoded)};
+  }
   const auto warnings = decode_image(s, file->data.span(), o, choose, place);
   if (!warnings) return described(warnings.error(), s);
   if (o.train) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "pipeline/images/augment.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/image_decoder.h"
+#include "pipeline/images/jpeg_headers.h"
 #include "pipeline/sample.h"
 
 namespace millrace {
@@ -30,6 +32,9 @@ struct decode_options {
   std::string images = "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these that a sample has
   std::string label = "auto";                            // pipeline/label.h
   image_options image;
+  // Part of the JPEGs that is left to a decoder on the device: their slots hold the files. Not
+  // those that are larger than their slot, or to be turned; not with `augment`.
+  double encoded_share = 0;
   std::shared_ptr<decoded_cache> cache;  // of decoded images; null: none
   int in_flight = 0;                     // samples in the pool at once; 0: three for each thread
 };
@@ -50,6 +55,7 @@ class sample_decoder {
   struct decoded {
     std::int64_t label = -1;
     int warnings = 0;  // of the image's decoder
+    std::optional<encoded_image> encoded = {};
   };
   // `out`: size_in(options, epoch) squared x 3 bytes. What it holds is a function of the sample and
   // the options. Fails, naming the sample, with bad_image, too_large, bad_label or missing_field
@@ -64,7 +70,12 @@ class sample_decoder {
                        const decode_options& options, const view_chooser& choose,
                        const pixel_place& place);
 
+  std::optional<encoded_image> left_encoded(const sample& s, std::span<const std::byte> file,
+                                            const decode_options& options, std::uint8_t* out);
+
   image_decoder images_;
+  jpeg_headers headers_;
+  jpeg_decoder jpeg_;  // for sizes
   raw_pixels kept_;
   std::vector<std::uint8_t> whole_;  // an image on its way into the cache
   augmenter augment_;

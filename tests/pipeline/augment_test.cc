@@ -147,6 +147,57 @@ TEST_F(Images, DamagedOnesAreSkippedOrKeptAndCounted) {
   EXPECT_EQ(filled.counts().summary(), "delivered 3, skipped 0, dropped 0, 1 damaged images");
 }
 
+// Of the JPEGs, so many are left to the device: their slots hold the files, and say the views.
+TEST_F(Images, AShareIsLeftEncoded) {
+  constexpr int count = 200;
+  tar_builder shard;
+  std::vector<std::string> files;
+  for (int i = 0; i < count; ++i) {
+    const bool is_jpeg = i % 10 != 0;
+    files.push_back(
+        is_jpeg ? text_of(encode_jpeg(
+                      fake_image({.size = 40}, i % 10, static_cast<std::uint64_t>(i)), 40, 40, 80))
+                : picture(i));
+    const std::string key = std::to_string(1000 + i);
+    shard.file(key + (is_jpeg ? ".jpg" : ".ppm"), files.back()).file(key + ".cls", "1");
+  }
+  store_->put("a", shard.end().str());
+  const decode_options all{.size = 48, .seed = 4};
+  decode_options some = all;
+  some.encoded_share = 0.4;
+  engine eng(with_memory_store(store_));
+  const shard_list_options in_order{.shuffle = false};
+  auto plain = eng.run(decoded(all, in_order) | batch({.size = 50}));
+  auto shared = eng.run(decoded(some, in_order) | batch({.size = 50}));
+  std::size_t left = 0;
+  for (int i = 0; i < count / 50; ++i) {
+    const auto a = plain.next();
+    const auto b = shared.next();
+    ASSERT_TRUE(a && b);
+    const std::size_t size = a->payload_bytes() / 50;
+    std::map<std::size_t, encoded_image> encoded(b->encoded.begin(), b->encoded.end());
+    for (std::size_t k = 0; k < 50; ++k) {
+      const std::string& file = files[static_cast<std::size_t>(i) * 50 + k];
+      const auto it = encoded.find(k);
+      const std::string_view slot(reinterpret_cast<const char*>(b->data()) + k * size, size);
+      if (it == encoded.end()) {
+        EXPECT_TRUE(std::equal(slot.begin(), slot.end(),
+                               reinterpret_cast<const char*>(a->data()) + k * size));
+        continue;
+      }
+      ++left;
+      EXPECT_EQ(slot.substr(0, it->second.bytes), file);
+      // Decoded by that view, it is what the pool would have made of it.
+      std::vector<std::uint8_t> pixels(size);
+      ASSERT_TRUE(jpeg_decoder().decode(
+          std::as_bytes(std::span(file)), {}, [&](int, int) { return it->second.view; },
+          [&](const view_of_image&) { return std::span(pixels); }));
+      EXPECT_TRUE(std::equal(pixels.begin(), pixels.end(), a->data() + k * size));
+    }
+  }
+  EXPECT_NEAR(static_cast<double>(left), 0.4 * 0.9 * count, 25);
+}
+
 // Whole images are kept: what is cut from them is what is cut from their files.
 TEST_F(Images, KeptOnesGiveTheSamePixelsInEveryEpoch) {
   std::vector<decode_options> each(4, decode_options{.size = 24, .seed = 2});

@@ -39,6 +39,7 @@ WALLS = {
     r"zlib\.h": {"io/gunzip.cc"},
     r"png\.h": {"pipeline/images/png.cc"},
     r"webp/": {"pipeline/images/webp.cc"},
+    r"nvjpeg\.h": {"train/gpu_decoder.cc"},
     r"hwy/": {"pipeline/images/kernels.cc"},
     r"ProcessGroup|TCPStore": {"train/distributed.cc"},
     r"boost/asio\.hpp": set(),

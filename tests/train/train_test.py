@@ -309,6 +309,12 @@ class Messages(TrainTest):
         self.check(2, ["usage", "RANK=3 of WORLD_SIZE=2"], "--shards", "x",
                    env={"RANK": "3", "WORLD_SIZE": "2"})
 
+    def test_decoding_on_a_gpu_that_is_not_there(self):
+        options = ["--shards", self.shards, *TRIVIAL, "--max-steps", 1, "--gpu-decode", 0.5]
+        self.check(1, ["unsupported", "cannot decode on the device", "leave out --gpu-decode"], *options)
+        self.check(2, ["usage", "--gpu-decode besides --mixup or --cutmix"], *options, "--mixup", 0.2)
+        self.check(2, ["usage", "augmentations of images that the device decodes"], *options, "--gray", 0.2)
+
     def test_missing_shard(self):
         self.check(4, ["not_found", "/no.tar"], "--shards", "/no.tar", *TRIVIAL)
 
