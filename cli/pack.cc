@@ -71,6 +71,10 @@ int pack(const environment& e, arguments a) {
             {"samples", r.samples},
             {"shards", r.shards},
             {"kept", r.kept},
+            {"scaled", r.scaled},
+            {"not_scaled", r.not_scaled},
+            {"bytes_before", r.bytes_before},
+            {"bytes_after", r.bytes_after},
             {"rewritten", r.rewritten},
             {"not_rewritten", r.not_rewritten},
             {"bytes", r.bytes},
@@ -85,6 +89,13 @@ int pack(const environment& e, arguments a) {
                r.classes > 0 ? fmt::format(" of {} classes", r.classes) : "", r.shards,
                r.kept > 0 ? fmt::format(" ({} of them were there)", r.kept) : "",
                format_bytes(static_cast<std::size_t>(r.bytes)), r.seconds);
+    if (a.options.resize > 0) {
+      fmt::print(
+          "{} JPEGs are smaller, {} before and {} now, coded once more with quality {}; {} cannot "
+          "be decoded, and are as they were\n",
+          r.scaled, format_bytes(static_cast<std::size_t>(r.bytes_before)),
+          format_bytes(static_cast<std::size_t>(r.bytes_after)), a.options.quality, r.not_scaled);
+    }
     if (a.options.restart > 0) {
       fmt::print("{} JPEGs have restart markers; {} cannot have them, and are as they were\n",
                  r.rewritten, r.not_rewritten);

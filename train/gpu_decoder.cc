@@ -21,6 +21,25 @@ failure unsupported(const std::string& what, std::string_view hint) {
   return failure(error(errc::unsupported, "cannot decode on the device: " + what).hint(hint));
 }
 
+}  // namespace
+
+at::Tensor resampled(const at::Tensor& image, const view_of_image& view) {
+  const auto crop = image.narrow(1, view.crop.y, view.crop.height)
+                        .narrow(2, view.crop.x, view.crop.width)
+                        .to(torch::kFloat32)
+                        .unsqueeze(0);
+  const auto scaled = at::_upsample_bilinear2d_aa(crop, {view.scaled_height, view.scaled_width},
+                                                  /*align_corners=*/false)
+                          .squeeze(0);
+  const auto kept = scaled.narrow(1, view.window.y, view.window.height)
+                        .narrow(2, view.window.x, view.window.width);
+  return (view.flip ? kept.flip({2}) : kept).round().clamp(0, 255);
+}
+
+#ifdef MILLRACE_NVJPEG
+
+namespace {
+
 std::span<const std::byte> file_of(const host_batch& b, std::size_t index, std::size_t bytes) {
   const std::size_t slot = b.payload_bytes() / b.size();
   return {b.pixels->data + index * slot, bytes};
@@ -40,25 +59,6 @@ at::Tensor decoded_by_cpu(jpeg_decoder& decoder, std::span<const std::byte> file
   damaged = !done || decoder.warnings() > 0;
   return out.permute({2, 0, 1}).to(torch::kFloat32);
 }
-
-}  // namespace
-
-at::Tensor resampled(const at::Tensor& image, const view_of_image& view) {
-  const auto crop = image.narrow(1, view.crop.y, view.crop.height)
-                        .narrow(2, view.crop.x, view.crop.width)
-                        .to(torch::kFloat32)
-                        .unsqueeze(0);
-  const auto scaled = at::_upsample_bilinear2d_aa(crop, {view.scaled_height, view.scaled_width},
-                                                  /*align_corners=*/false)
-                          .squeeze(0);
-  const auto kept = scaled.narrow(1, view.window.y, view.window.height)
-                        .narrow(2, view.window.x, view.window.width);
-  return (view.flip ? kept.flip({2}) : kept).round().clamp(0, 255);
-}
-
-#ifdef MILLRACE_NVJPEG
-
-namespace {
 
 // What is used of the library, found at run time: a host without it can still train.
 struct nvjpeg {

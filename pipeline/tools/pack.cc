@@ -369,7 +369,13 @@ class packer {
     }
     if (!changes) return out.end();
     if (options_.resize > 0) {
-      if (auto scaled = scaled_jpeg(buffer)) buffer = std::move(*scaled);
+      if (auto scaled = scaled_jpeg(buffer)) {
+        const std::scoped_lock lock(mutex_);
+        ++report_.scaled;
+        report_.bytes_before += buffer.size();
+        report_.bytes_after += scaled->size();
+        buffer = std::move(*scaled);
+      }
     }
     if (options_.restart > 0) {
       auto rewritten = with_restart_runs(buffer, options_.restart);

@@ -34,9 +34,12 @@ struct pack_report {
   std::uint64_t samples = 0;
   std::uint64_t classes = 0;
   std::uint64_t shards = 0;
-  std::uint64_t kept = 0;           // of them: there already, from a run that was stopped
-  std::uint64_t bytes = 0;          // of the shards written
-  std::uint64_t not_scaled = 0;     // images that cannot be decoded: packed as they are
+  std::uint64_t kept = 0;          // of them: there already, from a run that was stopped
+  std::uint64_t bytes = 0;         // of the shards written
+  std::uint64_t scaled = 0;        // images made smaller
+  std::uint64_t not_scaled = 0;    // images that cannot be decoded: packed as they are
+  std::uint64_t bytes_before = 0;  // of the images made smaller
+  std::uint64_t bytes_after = 0;
   std::uint64_t rewritten = 0;      // images with restart markers
   std::uint64_t not_rewritten = 0;  // images that cannot have them: packed as they are
   double seconds = 0;

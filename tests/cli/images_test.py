@@ -87,10 +87,12 @@ class BenchLoad(unittest.TestCase):
         self.assertIn(found["limit"], ("decoding", "reading", "spine"))
         self.assertIn(" limits: ", found["verdict"])
 
-    def test_a_slow_consumer_is_what_limits(self):
+    def test_a_consumer_takes_no_more_than_it_is_told_to(self):
         found = self.load("--seconds", 2, "--rate", 100)
-        self.assertEqual(found["limit"], "consumer")
-        self.assertAlmostEqual(found["samples_per_s"], 100, delta=25)
+        # A batch of 20 may come at the very end.
+        self.assertLessEqual(found["samples"], 100 * found["seconds"] + 20)
+        self.assertLess(found["waiting"], 1)
+        self.assertTrue(found["verdict"])
 
     def test_kept_images_are_told_of(self):
         done = run("millrace", "bench", "load", self.shards, "--size", 32, "--seconds", 1, "--cache-decoded", "64M")

@@ -36,7 +36,7 @@ TEST(Device, ResamplesAsThePoolDoes) {
 
 TEST(Device, WhereThereIsNoGpuItSaysSo) {
   try {
-    const gpu_decoder none(c10::Device(c10::kCPU));
+    const gpu_decoder none{c10::Device(c10::kCPU)};
     FAIL();
   } catch (const failure& f) {
     EXPECT_EQ(f.why().kind(), errc::unsupported);
