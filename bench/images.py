@@ -3,7 +3,7 @@
     images.py difference SHARD... [--crops 10]     histogram over random crops of each photo, all four filters
     images.py psnr SHARD...                        fast beside exact, by how much smaller images are made
     images.py speed SHARD... [--rounds 5]          exact and fast on photos of 2000 x 1500, made of photos
-    images.py memory SHARD...                      what a decoder keeps from image to image
+    images.py memory SHARD...                      what decoding an image takes at its peak
 
 Needs Pillow and numpy (./setup --peers), and the programs of build/release."""
 
@@ -95,29 +95,30 @@ def psnr(a, folder):
 
 
 def memory(a, folder):
-    """Behind the largest photos, and behind images whose area grows and whose width does not."""
-    visitor = Visitor(folder)
+    """What decoding takes at its peak, without the file and the output; for images whose area grows and whose width does not."""
+    def high_water(visitor):
+        status = pathlib.Path(f"/proc/{visitor.process.pid}/status").read_text()
+        return int(next(l for l in status.splitlines() if l.startswith("VmHWM")).split()[1]) * 1024
 
-    def kept():
-        visitor.process.stdin.write('{"do": "memory"}\n')
-        visitor.process.stdin.flush()
-        return json.loads(visitor.process.stdout.readline())["bytes"]
+    def taken_by(file):
+        visitor = Visitor(folder)
+        small = io.BytesIO()
+        PIL.Image.new("RGB", (16, 16)).save(small, "JPEG")
+        before = []
+        for content in (small.getvalue(), file):
+            (folder / "photo").write_bytes(content)
+            visitor.decode(file=str(folder / "photo"), size=[224, 224])
+            before.append(high_water(visitor))
+        visitor.process.kill()
+        # The program holds the file twice: as it grows, and as it is.
+        return (before[1] - before[0] - 2 * len(file)) / 2 ** 20
 
-    def after(file, before):
-        (folder / "photo").write_bytes(file)
-        width, height = PIL.Image.open(io.BytesIO(file)).size
-        visitor.decode(file=str(folder / "photo"), size=[224, 224])
-        return width, height, (kept() - before) / 1e6
-
-    begin = kept()
     photo = next(f for f in photos(a.shards) if PIL.Image.open(io.BytesIO(f)).size == (500, 375))
-    print("{} x {}: {:.2f} MB".format(*after(photo, begin)))
-    most = max(after(f, begin) for f in photos(a.shards))
-    print("behind all photos, the widest {} x {}: {:.2f} MB".format(*most))
-    for height in (1500, 3000, 12000):
+    print(f"500 x 375: {taken_by(photo):.2f} MiB")
+    for width, height in ((2000, 1500), (4000, 1500), (4000, 3000), (4000, 12000)):
         file = io.BytesIO()
-        PIL.Image.effect_noise((4000, height), 20).convert("RGB").save(file, "JPEG", quality=50)
-        print("{} x {}: {:.2f} MB".format(*after(file.getvalue(), begin)))
+        PIL.Image.effect_noise((width, height), 20).convert("RGB").save(file, "JPEG", quality=50)
+        print(f"{width} x {height}: {taken_by(file.getvalue()):.2f} MiB")
 
 
 def large_photos(a, folder, across):

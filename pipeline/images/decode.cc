@@ -33,10 +33,12 @@ struct shared {
   std::shared_ptr<memory_share> blocks;
   std::shared_ptr<block> filling;
   std::size_t next_slot = 0;
-  std::deque<std::shared_ptr<job>> jobs;  // in order
-  bool ended = false;                     // nothing more is asked of the stage in front
-  std::optional<error> broken;            // why: given again to whoever asks again
-  bool epoch_held = false;                // an end of epoch waits to be taken
+  std::deque<std::shared_ptr<job>> jobs;       // in order
+  std::vector<std::shared_ptr<job>> gathered;  // for the next crossing
+  std::size_t groups_away = 0;
+  bool ended = false;           // nothing more is asked of the stage in front
+  std::optional<error> broken;  // why: given again to whoever asks again
+  bool epoch_held = false;      // an end of epoch waits to be taken
   condition head_finished;
   condition has_room;
 
@@ -47,29 +49,61 @@ struct shared {
   }
 };
 
-awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j) {
-  std::byte* out = j->out.pixels->data + j->out.slot * j->out.bytes_per_image();
-  const auto work = [s, j, out] {
-    // Its tables and row buffers are kept from image to image.
-    thread_local sample_decoder decoder;
-    return decoder.decode(j->in, s->options, reinterpret_cast<std::uint8_t*>(out));
+void submit(const std::shared_ptr<shared>& s);
+
+error internal(const std::exception& e, const job& j) {
+  return error(errc::internal, e.what()).key(j.in.key).skippable();
+}
+
+// Runs on a pool thread.
+void decode_into_slot(job& j, const decode_options& options) {
+  // Its tables and row buffers are kept from image to image.
+  thread_local sample_decoder decoder;
+  std::byte* out = j.out.pixels->data + j.out.slot * j.out.bytes_per_image();
+  try {
+    const auto decoded = decoder.decode(j.in, options, reinterpret_cast<std::uint8_t*>(out));
+    if (!decoded) {
+      j.failed = decoded.error();
+      return;
+    }
+    j.out.label = decoded->label;
+    j.out.encoded = decoded->encoded;
+    j.warnings = decoded->warnings;
+  } catch (const std::exception& e) {
+    j.failed = internal(e, j);
+  }
+}
+
+// One crossing for all of them.
+awaitable<void> run_group(std::shared_ptr<shared> s, std::vector<std::shared_ptr<job>> group) {
+  const auto work = [s, &group] {
+    for (const auto& j : group) decode_into_slot(*j, s->options);
   };
   try {
-    const auto decoded = co_await offload(s->run.io, s->run.threads.cpu(), work);
-    if (decoded) {
-      j->out.label = decoded->label;
-      j->out.encoded = decoded->encoded;
-      j->warnings = decoded->warnings;
-    } else {
-      j->failed = decoded.error();
-    }
+    co_await offload(s->run.io, s->run.threads.cpu(), work);
   } catch (const std::exception& e) {
-    j->failed = error(errc::internal, e.what()).key(j->in.key).skippable();
+    for (const auto& j : group) j->failed = internal(e, *j);
   }
-  // The compressed bytes go back to the budget as soon as they are used.
-  for (field& f : j->in.fields) f.data = bytes();
-  j->finished = true;
+  for (const auto& j : group) {
+    // The compressed bytes go back to the budget as soon as they are used.
+    for (field& f : j->in.fields) f.data = bytes();
+    j->finished = true;
+  }
+  --s->groups_away;
+  submit(s);
   s->head_finished.notify_all();
+}
+
+// Samples cross one by one while threads may be idle, else in groups: a wake-up of the spine costs
+// more than all else that it does for a small image. Each thread has a group in hand and one
+// waiting; whenever one comes back, what was gathered goes.
+void submit(const std::shared_ptr<shared>& s) {
+  constexpr std::size_t most_of_a_group = 4;
+  const std::size_t enough = 2 * static_cast<std::size_t>(s->run.threads.cpu().used());
+  const bool may_wait = s->groups_away >= enough && s->gathered.size() < most_of_a_group;
+  if (s->gathered.empty() || may_wait) return;
+  ++s->groups_away;
+  s->run.tasks.spawn(run_group(s, std::exchange(s->gathered, {})));
 }
 
 awaitable<result<void>> give_slot(shared& s, job& j) {
@@ -127,7 +161,8 @@ awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
       s->head_finished.notify_all();
       continue;
     }
-    s->run.tasks.spawn(run_job(s, j));
+    s->gathered.push_back(j);
+    submit(s);
   }
 }
 
@@ -138,7 +173,7 @@ class decode_stream final : public stream<image> {
       : samples_(std::move(samples)) {
     const auto threads = static_cast<std::size_t>(run.threads.cpu().threads());
     const auto window =
-        options.in_flight > 0 ? static_cast<std::size_t>(options.in_flight) : threads * 3;
+        options.in_flight > 0 ? static_cast<std::size_t>(options.in_flight) : threads * 12;
     shared_ = std::make_shared<shared>(run, options, window);
     // Blocks: two in the caller's hands, those queued, one waiting for its last samples, one being
     // filled.

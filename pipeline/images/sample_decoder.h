@@ -36,7 +36,7 @@ struct decode_options {
   // those that are larger than their slot, or to be turned; not with `augment`.
   double encoded_share = 0;
   std::shared_ptr<decoded_cache> cache;  // of decoded images; null: none
-  int in_flight = 0;                     // samples in the pool at once; 0: three for each thread
+  int in_flight = 0;  // samples on their way through the pool; 0: twelve for each thread
 };
 
 // The options with what is left to them filled in. Throws `failure` (usage) for sizes and

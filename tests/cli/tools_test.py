@@ -107,6 +107,7 @@ class Pack(unittest.TestCase):
             (folder / "tree/a/broken.jpg").write_bytes(b"\xff\xd8 no image")
             done = run("millrace", "pack", folder / "tree", "-o", folder / "s-%d.tar", "--resize", 48)
             self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r"\d+ JPEGs are smaller, .* before and .* now, .* 1 cannot be decoded")
             with tarfile.open(folder / "s-0.tar") as tar:
                 self.assertEqual(tar.extractfile("a/broken.jpg").read(), b"\xff\xd8 no image")
             self.assertLess((folder / "s-0.tar").stat().st_size, (folder / "f-0.tar").stat().st_size)

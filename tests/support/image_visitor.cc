@@ -8,11 +8,9 @@
 //                                       CPU, or {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
 //   {"do": "blur", "amount": sigma, "size": k, ...}
-//   {"do": "memory"}                     {"bytes": that malloc has given away}
 //   {"do": "draw", "policy": NAME, "count": n, "width": w, "height": h}    {"steps": [[NAME,
 //   x]...]}
 #include <fmt/format.h>
-#include <malloc.h>
 
 #include <array>
 #include <fstream>
@@ -109,12 +107,6 @@ json apply(op_applier& ops, const json& line) {
   return json::object();
 }
 
-// Between two images, what changes is what the decoders keep.
-json memory() {
-  const auto now = mallinfo2();
-  return {{"bytes", now.uordblks + now.hblkhd}};
-}
-
 json draw(const json& line) {
   augment_options options;
   const std::string policy = line["policy"];
@@ -141,10 +133,9 @@ int main() {
     for (std::string text; std::getline(std::cin, text);) {
       const json line = json::parse(text);
       const std::string what = line["do"];
-      const json answer = what == "decode"   ? decode(decoder, line)
-                          : what == "draw"   ? draw(line)
-                          : what == "memory" ? memory()
-                                             : apply(ops, line);
+      const json answer = what == "decode" ? decode(decoder, line)
+                          : what == "draw" ? draw(line)
+                                           : apply(ops, line);
       fmt::print("{}\n", answer.dump());
       std::fflush(stdout);
     }
