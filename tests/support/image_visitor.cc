@@ -5,7 +5,7 @@
 //    "raw": [width, height], "fast": bool, "filter": 0 to 3, "crop": [x, y, width, height],
 //    "size": [width, height]}           the whole image, or its crop, as it is or scaled to a size,
 //                                       RGB -> O; {"width", "height", "warnings", "seconds"} of
-//                                       CPU, or {"kind", "error"}
+//                                       CPU and "peak" bytes of memory, or {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
 //   {"do": "blur", "amount": sigma, "size": k, ...}
 //   {"do": "draw", "policy": NAME, "count": n, "width": w, "height": h}    {"steps": [[NAME,
@@ -49,6 +49,24 @@ void write_file(const std::string& path, const std::vector<std::uint8_t>& pixels
              static_cast<std::streamsize>(pixels.size()));
 }
 
+// Of /proc/self/status, in bytes.
+long status_of(const std::string& name) {
+  std::ifstream in("/proc/self/status");
+  for (std::string text; std::getline(in, text);) {
+    if (text.starts_with(name + ":")) return std::stol(text.substr(name.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+// Resident memory that `f` takes at its peak beyond what is there.
+template <class F>
+long peak_of(F&& f) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // the peak so far is forgotten
+  const long before = status_of("VmRSS");
+  f();
+  return status_of("VmHWM") - before;
+}
+
 json decode(image_decoder& decoder, const json& line) {
   image_options options{.lenient = line.value("lenient", false),
                         .fill_truncated = line.value("fill", false),
@@ -82,17 +100,24 @@ json decode(image_decoder& decoder, const json& line) {
     return std::span(out);
   };
   const auto file = read_file(line["file"]);
-  const double begun = thread_cpu_seconds();
-  const auto done = decoder.decode(std::as_bytes(std::span(file)), options, whole, place);
-  const double seconds = thread_cpu_seconds() - begun;
+  result<void> done;
+  double seconds = 0;
+  const long peak = peak_of([&] {
+    const double begun = thread_cpu_seconds();
+    done = decoder.decode(std::as_bytes(std::span(file)), options, whole, place);
+    seconds = thread_cpu_seconds() - begun;
+  });
   if (!done) {
     return {{"kind", kind_name(done.error().kind())},
             {"error", done.error().what()},
             {"seconds", seconds}};
   }
   if (line.contains("out")) write_file(line["out"], out);
-  return {
-      {"width", width}, {"height", height}, {"warnings", decoder.warnings()}, {"seconds", seconds}};
+  return {{"width", width},
+          {"height", height},
+          {"warnings", decoder.warnings()},
+          {"seconds", seconds},
+          {"peak", peak}};
 }
 
 json apply(op_applier& ops, const json& line) {
