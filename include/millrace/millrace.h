@@ -11,6 +11,7 @@
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
+#include "pipeline/images/mixing.h"
 #include "pipeline/mix.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
