@@ -170,8 +170,8 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
   if (!label) return label.error();
   const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
   const auto place = [&](const view_of_image& v) { return std::span(out, output_bytes(v)); };
-  if (auto encoded = left_encoded(s, file->data.span(), o, out)) {
-    return decoded{.label = *label, .encoded = std::move(encoded)};
+  if (const auto encoded = left_encoded(s, file->data.span(), o, out)) {
+    return decoded{.label = *label, .encoded = encoded};
   }
   const auto warnings = decode_image(s, file->data.span(), o, choose, place);
   if (!warnings) return described(warnings.error(), s);

@@ -35,8 +35,8 @@ std::vector<std::byte> contact_sheet::png() const {
   const std::size_t row_bytes = static_cast<std::size_t>(decode_.size) * 3;
   for (int i = 0; i < tiles(); ++i) {
     const auto& tile = tiles_[static_cast<std::size_t>(i)];
-    const auto left = static_cast<std::size_t>(gap + i % columns * pitch);
-    const auto top = static_cast<std::size_t>(gap + i / columns * pitch);
+    const auto left = gap + static_cast<std::size_t>(i % columns) * static_cast<std::size_t>(pitch);
+    const auto top = gap + static_cast<std::size_t>(i / columns) * static_cast<std::size_t>(pitch);
     for (std::size_t y = 0; y < static_cast<std::size_t>(decode_.size); ++y) {
       const std::size_t to = ((top + y) * static_cast<std::size_t>(width) + left) * 3;
       std::copy_n(tile.data() + y * row_bytes, row_bytes, sheet.data() + to);

@@ -311,7 +311,7 @@ class Messages(TrainTest):
 
     def test_decoding_on_a_gpu_that_is_not_there(self):
         options = ["--shards", self.shards, *TRIVIAL, "--max-steps", 1, "--gpu-decode", 0.5]
-        self.check(1, ["unsupported", "cannot decode on the device", "leave out --gpu-decode"], *options)
+        self.check(2, ["unsupported", "cannot decode on the device", "leave out --gpu-decode"], *options)
         self.check(2, ["usage", "--gpu-decode besides --mixup or --cutmix"], *options, "--mixup", 0.2)
         self.check(2, ["usage", "augmentations of images that the device decodes"], *options, "--gray", 0.2)
 
