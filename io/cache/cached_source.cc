@@ -28,7 +28,8 @@ struct held_descriptor {
   }
 };
 
-// Fetches the whole object into the cache.
+// Fetches the whole object into the cache. The entry is finished in the same step that appends its
+// last byte: a program that ends as soon as it has read that byte leaves a whole entry.
 awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context, cache_origin from,
                      object_version version, std::shared_ptr<cache_writer> writer) {
   const auto opened = co_await from.open(context, {.begin = writer->size(), .end = {}}, version);
@@ -36,9 +37,10 @@ awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context
   for (;;) {
     const auto piece = co_await (*opened)->read();
     if (!piece) co_return writer->give_up();  // readers ask the origin themselves, and hear why
-    const bool ended = piece->empty();
+    const bool ended = piece->empty() || writer->size() + piece->size() == version.total;
     const auto put = co_await offload(context.io, context.threads.cpu(), [&] {
-      return ended ? writer->finish() : writer->append(piece->span());
+      const auto appended = writer->append(piece->span());
+      return appended && ended ? writer->finish() : appended;
     });
     if (!put) co_return cache->fail(put.error());
     if (ended) co_return;
