@@ -231,6 +231,9 @@ void check(const train_options& o) {
   if (o.gpu_decode > 0 && o.mixing.mixup + o.mixing.cutmix > 0) {
     throw failure(error(errc::usage, "--gpu-decode besides --mixup or --cutmix"));
   }
+  if (o.gpu_decode > 0 && changes_pixels(o.changes)) {
+    throw failure(error(errc::usage, "--gpu-decode besides augmentations of pixels"));
+  }
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw besides --shards or --index"));
   }

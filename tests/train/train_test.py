@@ -313,7 +313,7 @@ class Messages(TrainTest):
         options = ["--shards", self.shards, *TRIVIAL, "--max-steps", 1, "--gpu-decode", 0.5]
         self.check(2, ["unsupported", "cannot decode on the device", "leave out --gpu-decode"], *options)
         self.check(2, ["usage", "--gpu-decode besides --mixup or --cutmix"], *options, "--mixup", 0.2)
-        self.check(2, ["usage", "augmentations of images that the device decodes"], *options, "--gray", 0.2)
+        self.check(2, ["usage", "--gpu-decode besides augmentations of pixels"], *options, "--gray", 0.2)
 
     def test_missing_shard(self):
         self.check(4, ["not_found", "/no.tar"], "--shards", "/no.tar", *TRIVIAL)
