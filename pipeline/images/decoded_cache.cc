@@ -16,13 +16,15 @@ namespace {
 
 // A file without a name, of that size, whose blocks are there: writing to its memory cannot fail.
 int nameless_file(const std::string& folder, std::size_t bytes) {
-  const int fd = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  std::string path = folder + "/millrace-decoded-XXXXXX";
+  const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) {
     throw failure(error(errc::io_failed, "cannot make a file for decoded images")
                       .at(folder)
                       .cause(errno)
                       .hint("name a folder on a local file system"));
   }
+  unlink(path.c_str());
   const int failed = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
   if (failed == 0) return fd;
   close(fd);
