@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "bench/measure.h"
+#include "engine/log.h"
 #include "pipeline/batch.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
@@ -49,6 +50,17 @@ std::optional<host_batch> next_of(loader<host_batch>& data) {
   return next ? std::move(next) : data.next();
 }
 
+// Where there is none, what was skipped is why.
+void take_first(loader<host_batch>& data) {
+  try {
+    if (next_of(data)) return;
+  } catch (const failure&) {
+    for (const std::string& skipped : data.counts().first_skipped) log_notice(skipped);
+    throw;
+  }
+  throw failure(error(errc::no_samples, "the shards gave no batch"));
+}
+
 // What happened between two looks.
 void subtract(load_bench_report& r, const run_stats& before, const run_stats& after) {
   r.bytes = after.bytes_read - before.bytes_read;
@@ -87,7 +99,7 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   const auto started = steady_clock::now();
   engine eng(how);
   auto data = eng.run(plan_of(what));
-  if (!next_of(data)) throw failure(error(errc::no_samples, "the shards gave no batch"));
+  take_first(data);
   r.first_batch_s = since(started);
   const run_stats before = data.stats();
   const stopwatch_pair watch;

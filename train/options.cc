@@ -132,10 +132,12 @@ void add_images(CLI::App& app, train_options& o) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--cutmix", o.mixing.cutmix, "CutMix's alpha: 1; 0: none")
       ->check(CLI::NonNegativeNumber);
+  auto* epochs = app.add_option("--grow-epochs", o.growing.epochs,
+                                "epochs (passes over the data) that growing takes")
+                     ->check(CLI::PositiveNumber);
   app.add_option("--grow-from", o.growing.from, "image size of the first epoch, growing to --size")
+      ->needs(epochs)
       ->check(CLI::Range(1, 16384));
-  app.add_option("--grow-epochs", o.growing.epochs, "epochs (passes over the data) that it takes")
-      ->check(CLI::PositiveNumber);
   app.add_option("--gpu-decode", o.gpu_decode,
                  "part of the JPEGs that the GPU decodes, by nvJPEG; not exact (0)")
       ->check(CLI::Range(0.0, 1.0));

@@ -1,6 +1,7 @@
 #include "pipeline/images/jpeg.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <optional>

@@ -94,6 +94,12 @@ class BenchLoad(unittest.TestCase):
         self.assertLess(found["waiting"], 1)
         self.assertTrue(found["verdict"])
 
+    def test_shards_that_are_not_there_are_named(self):
+        done = run("millrace", "bench", "load", self.folder / "none.tar")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no such file, at", done.stderr)
+        self.assertIn("none.tar", done.stderr)
+
     def test_kept_images_are_told_of(self):
         done = run("millrace", "bench", "load", self.shards, "--size", 32, "--seconds", 1, "--cache-decoded", "64M")
         self.assertEqual(done.returncode, 0, done.stderr)
