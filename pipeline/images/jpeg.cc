@@ -9,6 +9,7 @@
 #include "engine/cpu_time.h"
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
+#include "pipeline/images/jpeg_huffman.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {
@@ -81,7 +82,9 @@ struct jpeg_decoder::impl {
   void forget_tables();
   void begin(const image_options& options);
   result<void> read_header(std::span<const std::byte> file);
-  result<void> read_pixels(const pixel_box& origin, bool fast);
+  result<void> read_pixels(const pixel_box& origin, bool fast, bool own_huffman);
+  result<void> decode_file(std::span<const std::byte> file, const image_options& options,
+                           bool own_huffman, const view_chooser& choose, const pixel_place& place);
   bool decode_runs(std::span<const std::byte> file, const image_options& options);
   std::array<std::uint8_t*, 2> two_lines(std::size_t size);
   void to_rgbx(std::uint8_t* line, std::size_t width) const;
@@ -92,6 +95,7 @@ struct jpeg_decoder::impl {
   effort_limit effort{};
   jpeg_headers headers;
   joined_runs joined;
+  jpeg_huffman huffman;
   row_sink sink;
   std::vector<std::uint8_t> lines;  // two, as the library gives them
 };
@@ -121,14 +125,14 @@ void jpeg_decoder::impl::begin(const image_options& options) {
   limits = options.limits;
   handler.lenient = options.lenient;
   handler.fill_truncated = options.fill_truncated;
-  handler.truncated = false;
-  handler.warnings = 0;
   effort.max_scans = limits.max_scans;
   effort.calls = 0;
   effort.cpu_deadline = thread_cpu_seconds() + limits.max_cpu_seconds;
 }
 
 result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
+  handler.truncated = false;
+  handler.warnings = 0;
   if (file.empty()) return error(errc::bad_image, "the image has no bytes").skippable();
   const bool ok = guarded(handler, [&] {
     jpeg_mem_src(&c, reinterpret_cast<const unsigned char*>(file.data()), file.size());
@@ -174,7 +178,7 @@ void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
 
 // Decodes the image whose header was read, and which begins at `origin` of the whole image (at its
 // own scale).
-result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast) {
+result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast, bool own_huffman) {
   const pixel_box needed = sink.needed();
   const int top = needed.y - origin.y;
   const int bottom = top + needed.height;
@@ -194,6 +198,7 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast)
     x = static_cast<JDIMENSION>(left);
     width = static_cast<JDIMENSION>(right - left);
     if (width < c.output_width) jpeg_crop_scanline(&c, &x, &width);
+    if (own_huffman) huffman.take_over(c, x, width);
   });
   if (!started) return failed();
   const std::array<std::uint8_t*, 2> line =
@@ -230,11 +235,26 @@ bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file,
                          .height = needed.height * scale};
   if (!join_runs(file, headers, region, joined)) return false;
   const pixel_box origin{.x = joined.x / scale, .y = joined.y / scale, .width = 0, .height = 0};
-  const bool decoded =
-      read_header(joined.file) && read_pixels(origin, options.fast) && handler.warnings == 0;
+  const bool decoded = read_header(joined.file) &&
+                       read_pixels(origin, options.fast, options.own_huffman) &&
+                       handler.warnings == 0;
   jpeg_abort_decompress(&c);
-  handler.warnings = 0;
-  handler.truncated = false;
+  return decoded;
+}
+
+// The file as it is.
+result<void> jpeg_decoder::impl::decode_file(std::span<const std::byte> file,
+                                             const image_options& options, bool own_huffman,
+                                             const view_chooser& choose, const pixel_place& place) {
+  huffman.forget();
+  auto decoded = read_header(file);
+  if (decoded) {
+    sink.begin(choose, place, options, headers.orientation, static_cast<int>(c.image_width),
+               static_cast<int>(c.image_height));
+    decoded = read_pixels({}, options.fast, own_huffman);
+  }
+  // Ends the image early where rows are left; the object serves the next one.
+  jpeg_abort_decompress(&c);
   return decoded;
 }
 
@@ -263,26 +283,18 @@ result<void> jpeg_decoder::decode(std::span<const std::byte> file, const image_o
   d.headers.read(file);
   d.forget_tables();
   if (!options.orient) d.headers.orientation = {};
-  const auto begin_sink = [&](int width, int height) {
-    d.sink.begin(choose, place, options, d.headers.orientation, width, height);
-  };
   const auto& runs = d.headers.runs;
   const auto pixels =
       static_cast<std::uint64_t>(runs.width) * static_cast<std::uint64_t>(runs.height);
   if (options.runs && d.headers.has_runs && pixels <= options.limits.max_pixels) {
-    begin_sink(runs.width, runs.height);
+    d.sink.begin(choose, place, options, d.headers.orientation, runs.width, runs.height);
     if (d.decode_runs(file, options)) {
       d.sink.finish();
       return {};
     }
   }
-  auto decoded = d.read_header(file);
-  if (decoded) {
-    begin_sink(static_cast<int>(d.c.image_width), static_cast<int>(d.c.image_height));
-    decoded = d.read_pixels({}, options.fast);
-  }
-  // Ends the image early where rows are left; the object serves the next one.
-  jpeg_abort_decompress(&d.c);
+  auto decoded = d.decode_file(file, options, options.own_huffman, choose, place);
+  if (d.huffman.gave_up()) decoded = d.decode_file(file, options, false, choose, place);
   if (decoded) d.sink.finish();
   return decoded;
 }

@@ -32,6 +32,9 @@ struct image_options {
   // JPEG: where restart markers cut the file into runs, only those under the region are decoded.
   // The pixels are the same.
   bool runs = true;
+  // Baseline JPEG: the Huffman-coded data is decoded by jpeg_huffman in the place of libjpeg. The
+  // coefficients are the same.
+  bool own_huffman = true;
   // JPEG, not exact: images that are made smaller than half are decoded at a half, a quarter or an
   // eighth of their size, by a faster transform and plain chroma upsampling.
   bool fast = false;

@@ -1,4 +1,5 @@
-// Any bytes as a JPEG: decoded by its restart runs and without them, in every mode, and rewritten.
+// Any bytes as a JPEG: decoded by its restart runs and without them, with libjpeg's Huffman decoder
+// and without it, in every mode, and rewritten.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -45,6 +46,15 @@ std::optional<pixels> decoded(std::span<const std::byte> file, const image_optio
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::span file(reinterpret_cast<const std::byte*>(data), size);
   const image_options plain{.limits = small, .runs = false};
+  for (const bool lenient : {false, true}) {
+    image_options by_library{.limits = small, .lenient = lenient, .fill_truncated = lenient};
+    by_library.runs = by_library.own_huffman = false;
+    image_options own = by_library;
+    own.own_huffman = true;
+    for (const bool whole : {false, true}) {
+      if (decoded(file, by_library, whole) != decoded(file, own, whole)) std::abort();
+    }
+  }
   const bool is_well = decoded(file, plain, true).has_value();
   const auto part = decoded(file, plain, false);
   const auto by_runs = decoded(file, {.limits = small}, false);

@@ -184,6 +184,36 @@ class CodecParity(unittest.TestCase):
                 part = np.fromfile(f"{out}{i}", np.uint8).reshape(h, w, 3)
                 self.assertTrue(np.array_equal(part, pixels[y:y + h, x:x + w]), f"{name} {(x, y, w, h)}")
 
+    def test_huffman_decoding_of_its_own_is_that_of_the_library(self):
+        """Baseline JPEGs of every sampling, tables and restart interval: whole, and regions of any place and scale."""
+        random = np.random.default_rng(3)
+        noise = PIL.Image.fromarray(random.integers(0, 256, (67, 150, 3), np.uint8), "RGB")
+        names = []
+        for name, image in (("smooth", self.rgb), ("noise", noise), ("gray", noise.convert("L")), ("cmyk", noise.convert("CMYK"))):
+            for quality in (1, 30, 75, 95, 100):
+                for subsampling in ("4:4:4", "4:2:2", "4:2:0", "4:1:1") if image.mode == "RGB" else ("4:4:4",):
+                    for optimize, blocks in ((False, 0), (True, 0), (True, 7), (False, 1)):
+                        names.append(f"{name}{quality}{subsampling.replace(':', '')}{optimize}{blocks}.jpg")
+                        image.save(self.folder / names[-1], quality=quality, subsampling=subsampling, optimize=optimize,
+                                   restart_marker_blocks=blocks)
+        lines = []
+        for name in names:
+            line = {"do": "decode", "file": str(self.folder / name)}
+            width, height = PIL.Image.open(self.folder / name).size
+            for i in range(8):
+                w, h = int(random.integers(1, width + 1)), int(random.integers(1, height + 1))
+                x, y = int(random.integers(0, width - w + 1)), int(random.integers(0, height - h + 1))
+                crop = {"crop": [x, y, w, h]} if i > 0 else {}
+                out = str(self.folder / f"{name}.{i}")
+                lines.append(line | crop | {"out": out + ".own"})
+                lines.append(line | crop | {"out": out + ".library", "own_huffman": False})
+        found = visit(lines)
+        for line, answer in zip(lines, found, strict=True):
+            self.assertNotIn("error", answer, line)
+        for line in lines[::2]:
+            own = pathlib.Path(line["out"])
+            self.assertEqual(own.read_bytes(), own.with_suffix(".library").read_bytes(), line)
+
     def test_wrong_checksums_are_errors_or_counted(self):
         self.written("a.png", self.rgb)
         file = bytearray((self.folder / "a.png").read_bytes())

@@ -2,8 +2,9 @@
 // JSON object, and so is each answer:
 //
 //   {"do": "decode", "file": F, "out": O, "lenient": bool, "fill": bool, "orient": bool,
-//    "raw": [width, height], "fast": bool, "filter": 0 to 3, "crop": [x, y, width, height],
-//    "size": [width, height]}           the whole image, or its crop, as it is or scaled to a size,
+//    "raw": [width, height], "fast": bool, "own_huffman": bool, "filter": 0 to 3, "crop": [x, y,
+//    width, height], "size": [width, height]}           the whole image, or its crop, as it is or
+//    scaled to a size,
 //                                       RGB -> O; {"width", "height", "warnings", "seconds"} of
 //                                       CPU and "peak" bytes of memory, or {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
@@ -72,6 +73,7 @@ json decode(image_decoder& decoder, const json& line) {
                         .fill_truncated = line.value("fill", false),
                         .orient = line.value("orient", true),
                         .fast = line.value("fast", false)};
+  options.own_huffman = line.value("own_huffman", true);
   options.filter = static_cast<resample_filter>(
       line.value("filter", static_cast<int>(resample_filter::bilinear)));
   if (line.contains("raw")) {
