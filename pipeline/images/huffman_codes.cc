@@ -34,7 +34,7 @@ bool code_table::assign(std::span<const std::uint8_t, 17> counts,
   for (unsigned length = 1; length <= 16; ++length) {
     const unsigned count = counts_[length];
     if (code + count > 1U << length || place + count > 256) return false;
-    offset_[length] = static_cast<int>(place) - static_cast<int>(code);
+    offset_[length] = place - code;
     for (unsigned i = 0; i < count; ++i) add(code++, length, bytes_[place++]);
     limit_[length] = code;
     code <<= 1;

@@ -122,8 +122,8 @@ class code_table {
 
   std::array<symbol, look_ups> one_;
   std::array<symbols, look_ups> two_;
-  std::array<unsigned, 17> limit_{};  // of each length, the code behind the last
-  std::array<int, 17> offset_{};      // from a code to the place of its symbol
+  std::array<unsigned, 17> limit_{};   // of each length, the code behind the last
+  std::array<unsigned, 17> offset_{};  // from a code to the place of its symbol, modulo 2^32
   std::array<std::uint8_t, 17> counts_{};
   std::array<std::uint8_t, 256> bytes_{};
   bool assigned_ = false;
@@ -134,7 +134,7 @@ inline int code_table::find_long(bit_reader& bits) const {
     const auto code = static_cast<unsigned>(bits.top(length));
     if (code >= limit_[length]) continue;
     bits.drop(length);
-    return bytes_[static_cast<std::size_t>(static_cast<int>(code) + offset_[length])];
+    return bytes_[code + offset_[length]];
   }
   return -1;
 }

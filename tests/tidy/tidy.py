@@ -34,6 +34,7 @@ WALLS = {
     r"boost/beast": {"io/http/response_reader.cc"},
     r"liburing\.h": {"engine/uring_io.cc"},
     r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "bench/bare_jpeg.cc"},
+    r"jpegint\.h": {"pipeline/images/jpeg_huffman.cc"},
     r"archive\.h|archive_entry\.h": {"io/archive_filter.cc"},
     r"openssl/": {"io/hashes.cc", "io/http/tls.cc"},
     r"zlib\.h": {"io/gunzip.cc"},
