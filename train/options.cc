@@ -236,6 +236,9 @@ void check(const train_options& o) {
   if (o.gpu_decode > 0 && changes_pixels(o.changes)) {
     throw failure(error(errc::usage, "--gpu-decode besides augmentations of pixels"));
   }
+  if (!o.augment && (changes_pixels(o.changes) || o.growing.from != 0)) {
+    throw failure(error(errc::usage, "--no-augment besides augmentations or --grow-from"));
+  }
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw besides --shards or --index"));
   }

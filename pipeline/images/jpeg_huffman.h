@@ -7,8 +7,9 @@ struct jpeg_decompress_struct;
 namespace millrace {
 
 // Decodes the Huffman-coded data of baseline JPEGs in the place of libjpeg's own decoder, to the
-// same coefficients, in less than half of its time. All else stays libjpeg's: headers, transform,
-// upsampling, colours.
+// same coefficients, in two thirds of its time: a look-up gives a code and its value together, and
+// what no pixel needs is passed over by two codes at once. All else stays libjpeg's: headers,
+// transform, upsampling, colours.
 //
 // It knows whole data only. Whatever is not as it should be (a code that does not exist, a marker
 // out of place, the end of the file) makes it give up, by a jump to the guarded() call around it;

@@ -306,6 +306,7 @@ class Messages(TrainTest):
         self.check(2, ["usage", "--bogus"], "--shards", "x", "--bogus")
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
+        self.check(2, ["usage", "--no-augment besides augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
         self.check(2, ["usage", "RANK=3 of WORLD_SIZE=2"], "--shards", "x",
                    env={"RANK": "3", "WORLD_SIZE": "2"})
 
