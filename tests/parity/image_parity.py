@@ -196,6 +196,12 @@ class CodecParity(unittest.TestCase):
                         names.append(f"{name}{quality}{subsampling.replace(':', '')}{optimize}{blocks}.jpg")
                         image.save(self.folder / names[-1], quality=quality, subsampling=subsampling, optimize=optimize,
                                    restart_marker_blocks=blocks)
+        # A gray image's blocks stand row by row, whatever its sampling factors are.
+        for factors in (0x21, 0x22, 0x41):
+            file = bytearray((self.folder / "gray75444False0.jpg").read_bytes())
+            file[file.index(b"\xff\xc0") + 11] = factors
+            names.append(f"gray{factors:x}.jpg")
+            (self.folder / names[-1]).write_bytes(file)
         lines = []
         for name in names:
             line = {"do": "decode", "file": str(self.folder / name)}
