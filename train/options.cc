@@ -4,9 +4,22 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace millrace {
 namespace {
+
+// An option that takes one of these names.
+template <class T>
+void add_choice(CLI::App& app, const char* option, T& to, const std::map<std::string, T>& names,
+                const char* help) {
+  std::vector<std::string> known;
+  for (const auto& [name, value] : names) known.push_back(name);
+  app.add_option_function<std::string>(
+         option, [&to, names](const std::string& name) { to = names.at(name); }, help)
+      ->check(CLI::IsMember(known));
+}
 
 void add_data(CLI::App& app, train_options& o) {
   app.add_option("--shards", o.shards,
@@ -50,10 +63,9 @@ void add_samples(CLI::App& app, train_options& o) {
       ->capture_default_str();
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
                                                   {"equal", train_epochs::equal}};
-  app.add_option("--mode", o.mode,
-                 "how shards are drawn: equal (each sample once a pass), or resample (with "
-                 "replacement; needs the length of an epoch)")
-      ->transform(CLI::CheckedTransformer(modes));
+  add_choice(app, "--mode", o.mode, modes,
+             "how shards are drawn: equal (each sample once a pass), or resample (with "
+             "replacement; needs the length of an epoch)");
   auto* batches = app.add_option("--epoch-batches", o.epoch_batches,
                                  "length of an epoch in batches of each rank, instead of one pass: "
                                  "the next one goes on where it stopped")
@@ -104,8 +116,7 @@ void add_images(CLI::App& app, train_options& o) {
   const auto part = [&app](const char* name, double& to, const char* help) {
     app.add_option(name, to, help)->check(CLI::Range(0.0, 1.0));
   };
-  app.add_option("--policy", a.policy, "autoaugment, randaugment, trivialaugment or none")
-      ->transform(CLI::CheckedTransformer(policies));
+  add_choice(app, "--policy", a.policy, policies, "what draws operations (none)");
   app.add_option("--randaugment-ops", a.randaugment_ops, "operations that randaugment does")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
@@ -149,8 +160,7 @@ void add_images(CLI::App& app, train_options& o) {
                  "keep them with this shorter side at most; not exact")
       ->needs(cache)
       ->check(CLI::PositiveNumber);
-  app.add_option("--filter", o.image.filter, "resampling: bilinear, bicubic, box or lanczos")
-      ->transform(CLI::CheckedTransformer(filters));
+  add_choice(app, "--filter", o.image.filter, filters, "of resampling (bilinear)");
   app.add_flag("--fast-decode", o.image.fast,
                "decode large JPEGs at a smaller size, by a faster transform; not exact");
   app.add_flag("--lenient", o.image.lenient,
@@ -192,8 +202,7 @@ void add_optimizer(CLI::App& app, optimizer_options& o) {
   const std::map<std::string, lr_schedule> schedules{{"constant", lr_schedule::constant},
                                                      {"step", lr_schedule::step},
                                                      {"cosine", lr_schedule::cosine}};
-  app.add_option("--schedule", o.schedule, "step, cosine or constant")
-      ->transform(CLI::CheckedTransformer(schedules));
+  add_choice(app, "--schedule", o.schedule, schedules, "of the learning rate (step)");
   app.add_option("--step-epochs", o.step_epochs, "epochs at which step lowers the rate")
       ->delimiter(',');
   app.add_option("--step-factor", o.step_factor, "what step multiplies the rate by")

@@ -304,6 +304,9 @@ class Messages(TrainTest):
     def test_usage(self):
         self.check(2, ["usage", "none of --shards, --index and --raw"])
         self.check(2, ["usage", "--bogus"], "--shards", "x", "--bogus")
+        self.check(2, ["usage", "--policy: grey not in", "trivialaugment"], "--shards", "x", "--policy", "grey")
+        help_text = run("millrace-train", "--help").stdout
+        self.assertTrue(help_text and all(c.isprintable() or c == "\n" for c in help_text))
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
         self.check(2, ["usage", "--no-augment besides augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
