@@ -35,9 +35,8 @@ struct decode_bench_report {
   double whole_image_seconds = 0;    // decoding whole images by the fast transform, as FFCV does
   std::vector<view_of_image> views;  // of the images, in their order
   double of_limit = 0;               // median of the rounds' own ratios
-  // Of one image on one thread, in microseconds: reading the header, decoding the
-  // region's pixels, resampling, and what is left of the whole (the differences of such figures may
-  // be a little below 0).
+  // Of one image on one thread, in microseconds: reading the header, decoding the region's pixels,
+  // resampling, and what is left of the whole: a difference, which may be a little below 0.
   double header_us = 0;
   double pixels_us = 0;
   double resize_us = 0;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/decode_bench.h"
@@ -15,7 +16,9 @@ struct arguments {
   decode_bench_options what;
   bool validation = false;
   std::string crops;
+  std::string stage = "all";
   std::string mode = "exact";
+  std::string huffman = "own";
   bool json = false;
 };
 
@@ -72,7 +75,13 @@ void print(const decode_bench_report& r) {
 int bench_decode(const environment& e, arguments a) {
   a.what.urls = a.shards.urls(e);
   a.what.decode.train = !a.validation;
+  const std::map<std::string, decode_stage> stages{{"header", decode_stage::header},
+                                                   {"decode", decode_stage::decode},
+                                                   {"resize", decode_stage::resize},
+                                                   {"all", decode_stage::all}};
+  a.what.stage = stages.at(a.stage);
   a.what.decode.image.fast = a.mode == "fast";
+  a.what.decode.image.own_huffman = a.huffman == "own";
   a.what.decode = checked(a.what.decode);
   const auto report = run_decode_bench(a.shards.engine(e), a.what, interrupted());
   if (!a.crops.empty()) write_crops(report, a.crops);
@@ -96,18 +105,20 @@ action add_bench_decode(CLI::App& bench) {
       ->capture_default_str();
   decode->add_flag("--validation", a->validation,
                    "resize and centre crop, in the place of random-resized-crop and flip");
-  const std::map<std::string, decode_stage> stages{{"header", decode_stage::header},
-                                                   {"decode", decode_stage::decode},
-                                                   {"resize", decode_stage::resize},
-                                                   {"all", decode_stage::all}};
-  decode->add_option("--stage", a->what.stage, "how far: header, decode, resize or all")
-      ->transform(CLI::CheckedTransformer(stages));
+  decode->add_option("--stage", a->stage, "how far: header, decode, resize or all")
+      ->check(CLI::IsMember({"header", "decode", "resize", "all"}))
+      ->capture_default_str();
   decode->add_option("--rounds", a->what.rounds, "over all images; medians count")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   decode->add_option("--write-crops", a->crops,
                      "a file for the crops, a line for each image: x y width height mirrored");
   decode->add_option("--mode", a->mode, "exact, or fast")->check(CLI::IsMember({"exact", "fast"}));
+  decode
+      ->add_option("--huffman", a->huffman,
+                   "who decodes baseline JPEGs' Huffman codes: own, library")
+      ->check(CLI::IsMember({"own", "library"}))
+      ->capture_default_str();
   decode->add_flag("--json", a->json, "print one JSON object on the last line");
   return [a](const environment& e) { return bench_decode(e, *a); };
 }

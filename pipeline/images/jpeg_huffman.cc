@@ -59,7 +59,8 @@ constexpr unsigned last_needed(int size) {
 }
 static_assert(last_needed(8) == last_coefficient && last_needed(1) == 0);
 
-// One number of a block's first coefficient; false where no code is next.
+// By how much a block's first coefficient differs from that of the block before; false where no
+// code is next.
 MILLRACE_INLINE bool read_difference(bit_reader& bits, const code_table& table, int& out) {
   bits.fill();
   const symbol& s = table.look_up(bits);
@@ -195,9 +196,8 @@ bool jpeg_huffman::impl::plan(const jpeg_decompress_struct& c) {
     const JHUFF_TBL* dc_table = c.dc_huff_tbl_ptrs[dc];
     const JHUFF_TBL* ac_table = c.ac_huff_tbl_ptrs[ac];
     if (dc_table == nullptr || ac_table == nullptr) return false;
-    if (!dc_tables[dc].assign(dc_table->bits, dc_table->huffval, false) ||
-        !ac_tables[ac].assign(ac_table->bits, ac_table->huffval, true))
-      return false;
+    if (!dc_tables[dc].assign(dc_table->bits, dc_table->huffval, false)) return false;
+    if (!ac_tables[ac].assign(ac_table->bits, ac_table->huffval, true)) return false;
 #if JPEG_LIB_VERSION >= 70
     const int size = std::max(info.DCT_h_scaled_size, info.DCT_v_scaled_size);
 #else

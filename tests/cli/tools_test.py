@@ -167,12 +167,15 @@ class Restart(unittest.TestCase):
     def test_bench_decode(self):
         with Folder() as folder:
             shards = harness.fake(folder, "a", 1, 20)
-            for options in ((), ("--validation",), ("--stage", "resize"), ("--threads", 2)):
+            for options in ((), ("--validation",), ("--stage", "resize"), ("--stage", "decode", "--mode", "fast"), ("--threads", 2),
+                            ("--huffman", "library")):
                 done = run("millrace", "bench", "decode", shards, "--size", 32, "--rounds", 1, "--json", *options)
                 report = json.loads(done.stdout.splitlines()[-1])
                 self.assertEqual((report["samples"], report["failed"]), (20, 0), done.stderr)
                 self.assertGreater(report["images_per_s"], 0)
             self.assertIn("images/s", run("millrace", "bench", "decode", shards, "--rounds", 1).stdout)
+            help_text = run("millrace", "bench", "decode", "--help").stdout
+            self.assertTrue(help_text and all(c.isprintable() or c == "\n" for c in help_text))
             write_tar(folder / "b.tar", [("0.jpg", b"no image")])
             nothing = run("millrace", "bench", "decode", folder / "b.tar")
             self.assertEqual((nothing.returncode, "no_samples" in nothing.stderr), (1, True), nothing.stderr)

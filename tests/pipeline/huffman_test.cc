@@ -193,6 +193,29 @@ class Damaged : public ::testing::Test {
   jpeg_decoder decoder_;
 };
 
+// Seen by what it leaves out: coefficients that an image decoded at a quarter does not need.
+TEST(Huffman, ItIsInUseWhereverItCanBeBuilt) {
+  constexpr int side = 256;
+  const file_bytes file = encode_jpeg(fake_image({.size = side}, 3, 1), side, side, 95);
+  const auto at_a_quarter = [&](bool own) {
+    pixels out;
+    jpeg_decoder decoder;
+    const auto choose = [](int width, int height) { return whole_image(width, height, side / 5); };
+    const auto place = [&](const view_of_image& v) {
+      out.resize(output_bytes(v));
+      return std::span(out);
+    };
+    EXPECT_TRUE(decoder.decode(file, {.own_huffman = own, .fast = true}, choose, place));
+    return out;
+  };
+#if __has_include(<jpegint.h>)
+  constexpr bool can_be_built = true;
+#else
+  constexpr bool can_be_built = false;
+#endif
+  EXPECT_EQ(at_a_quarter(true) != at_a_quarter(false), can_be_built);
+}
+
 TEST_F(Damaged, WhateverIsWrongLibjpegSaysIt) {
   constexpr int side = 70;
   const file_bytes plain = encode_jpeg(fake_image({.size = side}, 3, 1), side, side, 92);
