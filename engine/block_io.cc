@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/this_coro.hpp>
 #include <cerrno>
 
@@ -28,6 +29,27 @@ std::size_t accept(open_file& file, const read_op& op, std::size_t wanted) {
   return got;
 }
 
+constexpr auto first_pause = std::chrono::milliseconds(1);
+constexpr auto most_pause = std::chrono::milliseconds(100);
+
+bool is_passing(int outcome) {
+  return outcome == -EINTR || outcome == -EAGAIN;
+}
+
+error silent(const open_file& file, std::uint64_t at, steady_clock::duration patience) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
+  auto why = error(errc::timed_out, fmt::format("the device returned nothing for {} s", seconds))
+                 .at(file.path())
+                 .offset(at)
+                 .skippable()
+                 .hint(
+                     "check the disk or the mount; source_options.read_timeout "
+                     "(MILLRACE_READ_TIMEOUT) sets the limit");
+  // Said now: a thread that waits for a hung device holds up an orderly end.
+  log_notice(why.message());
+  return why;
+}
+
 }  // namespace
 
 awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file,
@@ -36,8 +58,9 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
                                                  bool apart) {
   const auto executor = co_await asio::this_coro::executor;
   std::size_t done = 0;
+  auto give_up_at = steady_clock::now() + patience;  // counted from the last byte that came
+  steady_clock::duration pause = first_pause;
   while (done < size) {
-    const auto give_up_at = steady_clock::now() + patience;
     const std::size_t align = file->alignment();
     auto op = std::make_shared<read_op>(executor, file, into);
     op->file_offset = offset + done;
@@ -54,29 +77,25 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
     if (!op->finished) {
       cancel(*op);
       if (!expired) co_return error(errc::stopped, "stopped while reading").at(file->path());
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(patience).count();
-      auto why = error(errc::timed_out, fmt::format("the device gave nothing for {} s", seconds))
-                     .at(file->path())
-                     .offset(offset + done)
-                     .skippable()
-                     .hint("check the disk or the mount; MILLRACE_READ_TIMEOUT sets the limit");
-      // Said now: a thread that waits for a hung device holds up an orderly end.
-      log_notice(why.message());
-      co_return why;
+      co_return silent(*file, offset + done, patience);
     }
     if (op->outcome == 0) break;
     if (op->outcome > 0) {
       done += accept(*file, *op, size - done);
+      give_up_at = steady_clock::now() + patience;
+      pause = first_pause;
     } else if (op->outcome == -EINVAL && align > 1) {
       file->read_through_cache();  // this file system, or this part of it, does not do direct reads
-    } else if (op->outcome == -EINTR || op->outcome == -EAGAIN) {
+    } else if (is_passing(op->outcome)) {
       // The kernel is short of something for a moment. It may say so any number of times.
-      if (steady_clock::now() >= give_up_at) op->outcome = -EIO;
-      op->timer.expires_after(std::chrono::milliseconds(1));
-      co_await op->timer.async_wait(no_throw);
+      if (steady_clock::now() >= give_up_at) co_return silent(*file, offset + done, patience);
+      op->timer.expires_after(
+          std::exchange(pause, std::min<steady_clock::duration>(2 * pause, most_pause)));
+      const auto [interrupted] = co_await op->timer.async_wait(no_throw);
+      if (interrupted) co_return error(errc::stopped, "stopped while reading").at(file->path());
     }
-    const bool again =
-        op->outcome == -EINTR || op->outcome == -EAGAIN || (op->outcome == -EINVAL && align > 1);
+    const bool again = is_passing(op->outcome) || (op->outcome == -EINVAL && align > 1);
+    if (op->outcome == -ENOMEM) co_return out_of_memory().at(file->path()).offset(offset + done);
     if (op->outcome < 0 && !again) {
       co_return error(errc::io_failed, "cannot read the file")
           .at(file->path())
@@ -94,10 +113,12 @@ std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend,
   if (backend == io_backend::pread) return std::make_unique<pread_io>(home);
   if (const auto refused = uring_refused()) {
     if (backend == io_backend::uring) {
-      throw failure(error(errc::unsupported, "MILLRACE_IO=uring, but " + *refused)
-                        .hint("or set MILLRACE_IO=auto"));
+      throw failure(error(errc::unsupported,
+                          "engine_options.io (MILLRACE_IO) demands io_uring, but " + *refused)
+                        .hint("io_backend::automatic (MILLRACE_IO=auto) takes what there is"));
     }
-    log_notice(*refused + "; files are read by a pread pool");
+    static std::atomic<bool> told = false;  // what the host refuses, it refuses to all threads
+    if (!told.exchange(true)) log_notice(*refused + "; files are read by a pread pool");
     return std::make_unique<pread_io>(home);
   }
   return std::make_unique<uring_io>(home, register_buffers);

@@ -17,8 +17,8 @@ class io_thread;
 
 enum class io_backend { automatic, uring, pread };
 
-// One read on its way. Kept alive by whoever works on it, so that an abandoned read (a deadline, a
-// stop) never writes into memory that has another owner by then.
+// A read under way. Whoever works on it keeps it alive, so that an abandoned read (after a deadline
+// or a stop) never writes into memory that belongs to somebody else by then.
 struct read_op {
   read_op(const asio::any_io_executor& executor, std::shared_ptr<open_file> of, buffer to)
       : file(std::move(of)), into(std::move(to)), timer(executor) {}
@@ -30,8 +30,8 @@ struct read_op {
   std::size_t size = 0;
   int outcome = 0;  // bytes read, or -errno
   bool finished = false;
-  bool apart = false;        // not to be joined with the reads before it into one call
-  asio::steady_timer timer;  // the deadline; cancelled when finished
+  bool apart = false;  // must not be joined with earlier reads into one call
+  steady_timer timer;  // the deadline; cancelled when finished
 
   void finish(int how) {
     outcome = how;
@@ -45,9 +45,10 @@ class block_io {
  public:
   virtual ~block_io() = default;
 
-  // Reads `size` bytes at `offset` of `file`, which has its descriptor, into the front of `into`.
-  // Short reads, EINTR and EAGAIN are gone on with; fewer bytes than asked for means that the file
-  // ended. Fails with io_failed (EIO), or timed_out when nothing at all moved for `patience`.
+  // Reads `size` bytes at `offset` of `file`, whose descriptor must be open, into the front of
+  // `into`. Retries short reads, EINTR and EAGAIN; fewer bytes than asked for means that the file
+  // ended. Fails with io_failed (EIO), or with timed_out when no byte came for `patience`, however
+  // often the kernel answered.
   //
   // Adjacent reads that are asked for together may reach the device as one, unless `apart`.
   awaitable<result<std::size_t>> read_at(std::shared_ptr<open_file> file, std::uint64_t offset,
@@ -65,11 +66,11 @@ class block_io {
   virtual void cancel(read_op& op) = 0;
 };
 
-// `automatic` takes io_uring where the kernel allows it and says so once where not. `uring` throws
-// `failure` (unsupported) where it is refused.
+// `automatic` takes io_uring where the kernel allows it, and otherwise gives one notice. `uring`
+// throws `failure` (unsupported) where it is refused.
 std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend, bool register_buffers);
 
-// nullopt when io_uring works here, else the reason and what to do.
+// nullopt when io_uring works here, else the reason. Throws `failure` (no_descriptors).
 std::optional<std::string> uring_refused();
 
 }  // namespace millrace

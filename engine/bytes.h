@@ -16,6 +16,7 @@ class memory_share;
 struct block {
   std::byte* data = nullptr;
   std::size_t size = 0;
+  const memory_share* share = nullptr;  // that it is charged to; null: none
 };
 
 // An immutable slice of payload memory that keeps its block alive. Copying and slicing copy no
@@ -43,6 +44,9 @@ class bytes {
     return {reinterpret_cast<const char*>(view_.data()), view_.size()};
   }
 
+  // Whether they are charged to this share.
+  bool are_of(const memory_share& share) const { return owner_ && owner_->share == &share; }
+
   // The bytes [offset, offset + size) of this slice; the range must lie within it.
   bytes slice(std::size_t offset, std::size_t size) const {
     bytes b;
@@ -57,7 +61,7 @@ class bytes {
   std::shared_ptr<const block> owner_;
 };
 
-// Bytes with memory of their own, outside the budget: for what is small or short-lived.
+// Bytes in their own memory, outside the budget: for small or short-lived data.
 template <class Container>
 bytes owned_bytes(Container content) {
   struct holder {

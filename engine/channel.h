@@ -25,7 +25,7 @@ class channel {
     assert(capacity > 0);
   }
 
-  // False when the channel no longer takes items (closed by either side): `item` is dropped.
+  // False when the channel is closed (by either side): `item` is then dropped.
   awaitable<result<bool>> push(T item) {
     while (!closed_ && !failed_ && items_.size() >= capacity_) co_await changed_room_.wait();
     if (failed_) co_return *failed_;

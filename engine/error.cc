@@ -2,7 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstring>
+
+#include "engine/fingerprint.h"
+#include "engine/printable.h"
 
 namespace millrace {
 
@@ -68,10 +73,29 @@ std::string_view kind_name(errc kind) {
       return "unsupported";
     case errc::stopped:
       return "stopped";
+    case errc::uncaught:
+      return "uncaught";
     case errc::internal:
       return "internal";
   }
   return "internal";
+}
+
+bool is_read_failure(errc kind) {
+  switch (kind) {
+    case errc::not_found:
+    case errc::not_allowed:
+    case errc::connect_failed:
+    case errc::untrusted:
+    case errc::timed_out:
+    case errc::cut:
+    case errc::http_status:
+    case errc::protocol:
+    case errc::io_failed:
+      return true;
+    default:
+      return false;
+  }
 }
 
 int exit_code(errc kind) {
@@ -83,15 +107,6 @@ int exit_code(errc kind) {
       return 2;
     case errc::too_many_skipped:
       return 3;
-    case errc::not_found:
-    case errc::not_allowed:
-    case errc::connect_failed:
-    case errc::untrusted:
-    case errc::timed_out:
-    case errc::cut:
-    case errc::http_status:
-    case errc::protocol:
-    case errc::io_failed:
     case errc::no_descriptors:
       return 4;
     case errc::changed:
@@ -107,25 +122,146 @@ int exit_code(errc kind) {
     case errc::stopped:
       return 130;
     default:
-      return 1;
+      return is_read_failure(kind) ? 4 : 1;
   }
 }
 
-std::string redacted(std::string_view url) {
-  if (url.starts_with("pipe:")) {  // a command may have secrets among its arguments
-    const auto program = url.substr(0, url.find(' '));
-    return program.size() == url.size() ? std::string(url) : std::string(program) + " ...";
+namespace {
+
+constexpr std::string_view between_urls = ",;|(){}<>\"'`: \t\r\n";
+
+// Without what stands between URLs behind it.
+std::string_view trimmed(std::string_view url) {
+  return url.substr(0, url.find_last_not_of(between_urls) + 1);
+}
+
+// Where the scheme at the front of `text` ends, at its ':'; 0: there is none (RFC 3986, 3.1; two
+// characters at least).
+std::size_t scheme_end(std::string_view text) {
+  std::size_t n = 0;
+  while (n < text.size() && (std::isalnum(static_cast<unsigned char>(text[n])) != 0 ||
+                             std::string_view("+-.").find(text[n]) != text.npos)) {
+    ++n;
   }
-  const auto scheme_end = url.find("://");
-  if (scheme_end == std::string_view::npos) return std::string(url);
-  const auto authority = scheme_end + 3;
-  const auto authority_end = std::min(url.find_first_of("/?#", authority), url.size());
+  const bool is_scheme = n >= 2 && n < text.size() && text[n] == ':' &&
+                         std::isalpha(static_cast<unsigned char>(text[0])) != 0;
+  return is_scheme ? n : 0;
+}
+
+// A scheme's name is in any case.
+bool has_scheme(std::string_view text, std::string_view scheme) {
+  const auto is_alike = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == b;
+  };
+  return scheme_end(text) == scheme.size() &&
+         std::ranges::equal(text.substr(0, scheme.size()), scheme, is_alike);
+}
+
+// Where user, host and port begin; nullopt: it is a path. Also of what is not quite a URL:
+// "http:/user:password@host", "//user:password@host".
+std::optional<std::size_t> authority_of(std::string_view text) {
+  const auto slashes = text.find("://");
+  if (slashes != std::string_view::npos) return slashes + 3;
+  if (text.starts_with("//")) return 2;
+  const auto colon = text.find(':');
+  const bool is_scheme = colon != std::string_view::npos && colon >= 2 &&
+                         text.substr(0, colon).find_first_of("/.@ ") == std::string_view::npos;
+  if (!is_scheme || has_scheme(text, "file")) return std::nullopt;
+  return std::min(text.find_first_not_of('/', colon + 1), text.size());
+}
+
+bool is_port(std::string_view text) {
+  return text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_host_and_port(std::string_view text) {
+  const auto bracket = text.rfind(']');  // of an IPv6 address
+  const auto colon = text.find(':', bracket == std::string_view::npos ? 0 : bracket);
+  return colon == std::string_view::npos || is_port(text.substr(colon + 1));
+}
+
+// Where user, host and port end. Where what stands there is no "host:port", a '/', '?' or '#' in a
+// password may have ended it early: then they end behind the last '@' there is.
+std::size_t authority_end_of(std::string_view url, std::size_t authority) {
+  const auto end = std::min(url.find_first_of("/?#", authority), url.size());
+  const auto text = url.substr(authority, end - authority);
+  const auto last = url.rfind('@');
+  if (text.find('@') != std::string_view::npos || last == std::string_view::npos || last < end) {
+    return end;
+  }
+  if (!text.empty() && is_host_and_port(text)) return end;
+  return std::min(url.find_first_of("/?#", last), url.size());
+}
+
+// A command may have secrets in its arguments, and in variables that are set in front of it.
+std::string redacted_command(std::string_view url) {
+  const auto is_plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("-_./+").find(c) != std::string_view::npos;
+  };
+  const std::size_t begin = url.find(':') + 1;
+  std::size_t end = begin;
+  while (end < url.size() && is_plain(url[end])) ++end;
+  if (end == url.size()) return std::string(url);
+  return std::string(url.substr(0, url[end] == '=' ? begin : end)) + " ...";
+}
+
+std::string redacted_one(std::string_view url) {
+  if (has_scheme(url, "pipe")) return redacted_command(url);
+  const auto authority = authority_of(url);
+  if (!authority) return std::string(url);
+  const auto authority_end = authority_end_of(url, *authority);
   const auto at = url.substr(0, authority_end).rfind('@');
-  const auto host = at != std::string_view::npos && at >= authority ? at + 1 : authority;
+  const auto host = at != std::string_view::npos && at >= *authority ? at + 1 : *authority;
   const auto tail = std::min(url.find_first_of("?#", authority_end), url.size());
-  std::string out(url.substr(0, authority));
+  std::string out(url.substr(0, *authority));
   out += url.substr(host, tail - host);
   if (tail < url.size()) out += "?...";
+  return out;
+}
+
+// Whether what is secret in `url` is where it belongs. Where it is not, a part of it may look like
+// another URL.
+bool is_well_written(std::string_view url) {
+  const auto authority = authority_of(url);
+  if (!authority) return true;
+  const auto text = url.substr(*authority, url.find_first_of("/?#", *authority) - *authority);
+  return text.find('@') != std::string_view::npos || is_host_and_port(text);
+}
+
+// Where in a list the URL after the first begins; the text's size: there is none. Of a command all
+// that follows may be its own.
+std::size_t next_url(std::string_view text) {
+  if (has_scheme(text, "pipe")) return text.size();
+  bool in_query = false;
+  for (std::size_t at = 1; at < text.size(); ++at) {
+    const char before = text[at - 1];
+    in_query = in_query || before == '?' || before == '#';
+    const bool may_begin = (before == '/' && !in_query) ||
+                           (before == ':' && at >= 2 && text[at - 2] == ':') ||
+                           (before != ':' && between_urls.find(before) != between_urls.npos);
+    if (!may_begin) continue;
+    const std::string_view rest = text.substr(at);
+    const std::size_t end = scheme_end(rest);
+    const bool begins =
+        end > 0 && (rest.substr(end + 1).starts_with('/') || has_scheme(rest, "pipe"));
+    if (begins) return is_well_written(trimmed(text.substr(0, at))) ? at : text.size();
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::string redacted(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::size_t next = next_url(text);
+    const std::string_view one =
+        next < text.size() ? trimmed(text.substr(0, next)) : text.substr(0, next);
+    out += redacted_one(one);
+    out += text.substr(one.size(), next - one.size());
+    text.remove_prefix(next);
+  }
   return out;
 }
 
@@ -140,6 +276,7 @@ error::fields& error::own() {
 }
 
 error& error::at(std::string_view url) {
+  own().where_fingerprint = fingerprint(url);
   return own().where = redacted(url), *this;
 }
 error& error::offset(std::uint64_t byte) {
@@ -155,28 +292,37 @@ error& error::hint(std::string_view what_to_do) {
   return own().hint = what_to_do, *this;
 }
 error& error::retryable(bool yes) {
-  return own().retryable = yes, *this;
+  if (fields_->retryable != yes) own().retryable = yes;
+  return *this;
 }
+// A stop is the caller's, and a lack of memory or descriptors the host's: no fault of what is read,
+// and to skip it would lose healthy samples.
 error& error::skippable(bool yes) {
-  return own().skippable = yes, *this;
+  const errc kind = fields_->kind;
+  const bool can_be =
+      yes && kind != errc::stopped && kind != errc::no_memory && kind != errc::no_descriptors;
+  if (fields_->skippable != can_be) own().skippable = can_be;
+  return *this;
+}
+
+error& error::whole_shard() {
+  return own().whole_shard = true, *this;
+}
+
+error out_of_memory() {
+  static const auto told = [] {
+    error e(errc::no_memory, "the host gives no more memory");
+    e.hint(
+        "lower the budget (engine_options.memory_bytes, MILLRACE_MEMORY), or run fewer programs on "
+        "this host");
+    return e.fields_;
+  }();
+  return error(told);
 }
 
 namespace {
-
-// Names come out of archives and off the network: control bytes must not reach a terminal.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
+// Made while there is memory.
+[[maybe_unused]] const error first_told = out_of_memory();
 }  // namespace
 
 std::string error::message() const {
@@ -186,7 +332,7 @@ std::string error::message() const {
   if (f.offset) out += fmt::format("{}byte {}", f.where.empty() ? ", at " : " ", *f.offset);
   if (!f.key.empty()) out += fmt::format(", key {}", printable(f.key));
   if (f.os_errno != 0) out += fmt::format(" ({})", std::strerror(f.os_errno));
-  if (!f.hint.empty()) out += "; " + f.hint;
+  if (!f.hint.empty()) out += "; " + printable(f.hint);
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <boost/assert/source_location.hpp>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -43,16 +44,25 @@ enum class errc : std::uint8_t {
   too_many_skipped,  // more failed samples than the policy allows
   unsupported,       // known but not built
   stopped,           // by the user
+  uncaught,          // an exception that came out of a function, stage or source of the program
   internal,          // a fault of millrace
 };
 
 std::string_view kind_name(errc kind);
 
+// The kind of a failed call of the operating system, by its errno.
+errc kind_of(int os_errno);
+
+// The bytes of a file or an object cannot be read: not_found to io_failed.
+bool is_read_failure(errc kind);
+
 // The exit code of a program that ends because of `kind` (the list is in the README).
 int exit_code(errc kind);
 
-// `url` without what must not be logged: userinfo, query and fragment.
-std::string redacted(std::string_view url);
+// `text`, a URL, a list of URLs or any other text with URLs in it, without what must not be logged:
+// userinfo, queries and fragments, and of a `pipe:` command what follows its first plain word. Text
+// without a URL is returned as it is.
+std::string redacted(std::string_view text);
 
 // An expected failure: what, where, and what to do about it. A cheap-to-move value; made once,
 // refined on its way up with the setters, then only read. Not thread-safe while being refined.
@@ -62,21 +72,27 @@ class error {
   // What result::error() gives where there is none (boost::system::result asks for it).
   error() : error(errc::internal, "no error") {}
 
-  // `url` is redacted here, so an error never holds a secret.
+  // A URL or a path. It is redacted here, so an error never holds a secret.
   error& at(std::string_view url);
   error& offset(std::uint64_t byte);
   error& key(std::string_view sample_key);
   error& cause(int os_errno);
   error& hint(std::string_view what_to_do);
   error& retryable(bool yes = true);
-  // A skippable error concerns one sample or one shard: the stream goes on behind it.
+  // A skippable error concerns one sample or one shard: the stream continues after it. A stop, and
+  // a host without memory or descriptors (stopped, no_memory, no_descriptors), never is.
   error& skippable(bool yes = true);
+  // Nothing came of a shard: it cannot be opened, or breaks before its first sample.
+  error& whole_shard();
 
   errc kind() const { return fields_->kind; }
   bool is_retryable() const { return fields_->retryable; }
   bool is_skippable() const { return fields_->skippable; }
+  bool is_of_whole_shard() const { return fields_->whole_shard; }
   const std::string& what() const { return fields_->what; }
   const std::string& where() const { return fields_->where; }
+  // The fingerprint of what at() was given: URLs that are the same once redacted have others.
+  std::uint64_t where_fingerprint() const { return fields_->where_fingerprint; }
   const std::string& what_to_do() const { return fields_->hint; }
   const std::string& sample_key() const { return fields_->key; }
   std::optional<std::uint64_t> byte_offset() const { return fields_->offset; }
@@ -89,17 +105,24 @@ class error {
     errc kind;
     bool retryable = false;
     bool skippable = false;
+    bool whole_shard = false;
     int os_errno = 0;
     std::string what;
     std::string where;
     std::string key;
     std::string hint;
     std::optional<std::uint64_t> offset;
+    std::uint64_t where_fingerprint = 0;
   };
+  explicit error(std::shared_ptr<fields> of) : fields_(std::move(of)) {}
+  friend error out_of_memory();
   fields& own();
 
   std::shared_ptr<fields> fields_;
 };
+
+// no_memory: the host gives no more. Made without allocating; never skippable.
+error out_of_memory();
 
 // How an error leaves the library: thrown to the caller's own thread.
 class failure : public std::runtime_error {
@@ -111,6 +134,17 @@ class failure : public std::runtime_error {
  private:
   error why_;
 };
+
+// An exception as an error. A `failure` gives its own; memory that the host refuses is no_memory.
+// Any thread.
+//
+// What a function, stage or source of the user threw: anything else, also what is no
+// std::exception, is `uncaught` with its type and text. `thrower` is the subject of the sentence:
+// "the stage 'map'". Where there is no memory to say it, out_of_memory().
+error error_of(const std::exception_ptr& thrown, std::string_view thrower) noexcept;
+// What millrace's own code threw: failures of the file system and of the operating system get their
+// kind, path and cause; anything else is `internal`.
+error error_of(const std::exception_ptr& thrown);
 
 // Called by boost::system::result when value() is asked of a failed result.
 [[noreturn]] void throw_exception_from_error(const error& why, const boost::source_location& where);

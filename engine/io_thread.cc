@@ -1,30 +1,58 @@
 #include "engine/io_thread.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
-#include <boost/asio/post.hpp>
+#include <boost/system/system_error.hpp>
 #include <cassert>
+#include <cstdlib>
 
 #include "engine/block_io.h"
 #include "engine/numa.h"
+#include "engine/standard_error.h"
+#include "engine/start_thread.h"
+#include "engine/stepper.h"
+#include "engine/thread_owner.h"
 
 namespace millrace {
+namespace {
 
-io_thread::io_thread(int index, io_backend backend, bool register_buffers)
-    : files_(make_block_io(*this, backend, register_buffers)) {
-  thread_ = std::thread([this, index] {
+// Of Asio's event loop: an eventfd, an epoll and a timerfd.
+error no_event_loop(int index, const boost::system::system_error& why) {
+  const int code = why.code().value();
+  return error(kind_of(code), fmt::format("cannot make the event loop of I/O thread {}", index))
+      .cause(code)
+      .hint(kind_of(code) == errc::no_descriptors
+                ? "raise `ulimit -n`, or lower engine_options.io_threads (MILLRACE_IO_THREADS)"
+                : "lower engine_options.io_threads (MILLRACE_IO_THREADS)");
+}
+
+}  // namespace
+
+io_thread::io_thread(int index, io_backend backend, bool register_buffers) try
+    : files_(make_block_io(*this, backend, register_buffers)), steps_(stepper::in_force()) {
+  if (steps_ != nullptr) {
+    steps_->began(*this);
+    return;
+  }
+  thread_ = start_thread(fmt::format("mr-io-{}", index), [this, index] {
+    set_owner_of_this_thread(this);
     stay_on_a_node(index);
     context_.run();
   });
-  pthread_setname_np(thread_.native_handle(), fmt::format("mr-io-{}", index).c_str());
+} catch (const boost::system::system_error& e) {
+  throw failure(no_event_loop(index, e));
 }
 
 io_thread::~io_thread() {
   // block_io's own watch ends on its thread; then nothing is left to run.
-  asio::post(context_, [this] { files_->stop(); });
+  stop_files_.ask();
   guard_.reset();
-  thread_.join();
+  if (steps_ != nullptr) {
+    context_.poll();
+    steps_->ended(*this);
+  } else {
+    thread_.join();
+  }
   // A read that was abandoned may come back only now.
   files_.reset();
   drain();
@@ -39,18 +67,20 @@ bool io_thread::submit(worker_pool& pool, pool_task* task) {
 }
 
 void io_thread::complete(pool_task* task) {
-  // There is room: no more than max_tasks are away.
-  done_.try_push(task);
-  // One post wakes the thread for all completions that arrive before it drains.
-  if (!drain_posted_.exchange(true, std::memory_order_acq_rel)) {
-    asio::post(context_, [this] { drain(); });
+  if (!done_.try_push(task)) {  // there is room for all that may be away
+    to_stderr("millrace: more tasks came back to an I/O thread than were away\n");
+    std::abort();
   }
+  drain_.ask();
+}
+
+void io_thread::stop_files() {
+  files_->stop();
 }
 
 void io_thread::drain() {
-  // Lowered before the queue is read: whoever pushes after the read posts again, and so does
-  // whoever is pushing while it is read.
-  drain_posted_.exchange(false, std::memory_order_acq_rel);
+  // The call has begun: whoever pushes after the queue was read asks again, and so does whoever is
+  // pushing while it is read.
   pool_task* task = nullptr;
   while (done_.try_pop(task)) {
     --away_;

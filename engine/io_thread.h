@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <memory>
@@ -8,18 +7,21 @@
 #include <thread>
 
 #include "engine/async.h"
+#include "engine/posted_call.h"
 #include "engine/worker_pool.h"
 
 namespace millrace {
 
 class block_io;
+class stepper;
 enum class io_backend;
 
 // One thread that runs coroutines: an io_context, its own block_io, and the way back from the
 // pools. Everything that runs here runs one at a time, so code on one I/O thread needs no locks.
 class io_thread {
  public:
-  // The `index`-th of its runtime: on hosts of several NUMA nodes they take turns over the nodes.
+  // The `index`-th of its runtime: on hosts with several NUMA nodes, threads are distributed over
+  // the nodes. Throws `failure`: no_memory where a thread is refused, no_descriptors.
   io_thread(int index, io_backend backend, bool register_buffers);
   // Joins the thread. All coroutines must have ended (their scopes are joined by their owners).
   ~io_thread();
@@ -30,7 +32,7 @@ class io_thread {
   asio::io_context& context() { return context_; }
   block_io& files() { return *files_; }
 
-  // Tasks that may be away in pools at once; beyond that offload() waits.
+  // Most tasks in pools at once; beyond that offload() waits.
   static constexpr int max_tasks = 4096;
 
   // This thread only. Gives `task` to `pool`; false when max_tasks are away. The task is not owned:
@@ -43,14 +45,18 @@ class io_thread {
   friend class worker_pool;
   void complete(pool_task* task);  // any thread
   void drain();
+  void stop_files();
 
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard_{context_.get_executor()};
   condition came_back_{context_.get_executor()};
   int away_ = 0;
   bounded_queue<pool_task*> done_{max_tasks};
-  std::atomic<bool> drain_posted_ = false;
+  // One call wakes the thread for all completions that arrive before it drains.
+  const wake_up drain_{context_.get_executor(), [this] { drain(); }};
+  const wake_up stop_files_{context_.get_executor(), [this] { stop_files(); }};
   std::unique_ptr<block_io> files_;
+  stepper* steps_;  // null: the thread runs
   std::thread thread_;
 };
 

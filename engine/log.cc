@@ -1,8 +1,10 @@
 #include "engine/log.h"
 
 #include <atomic>
-#include <cstdio>
+#include <memory>
 #include <mutex>
+
+#include "engine/standard_error.h"
 
 namespace millrace {
 namespace {
@@ -10,7 +12,7 @@ namespace {
 struct log_state {
   std::atomic<log_level> level = log_level::notice;
   std::mutex mutex;
-  std::function<void(std::string_view)> sink;  // guarded by mutex
+  std::shared_ptr<const std::function<void(std::string_view)>> sink;  // guarded by mutex
 };
 
 log_state& state() {
@@ -18,16 +20,31 @@ log_state& state() {
   return s;
 }
 
+thread_local bool is_in_sink = false;  // which holds the mutex
+
+// False where the sink throws: a line that cannot be told there is no reason for a run to end.
+bool told(const std::function<void(std::string_view)>& sink, std::string_view line) {
+  const struct scope {
+    scope() { is_in_sink = true; }
+    ~scope() { is_in_sink = false; }
+  } inside;
+  try {
+    sink(line);
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 void write(log_level at, std::string_view line) {
   log_state& s = state();
   if (s.level < at) return;
-  const std::scoped_lock lock(s.mutex);
-  if (s.sink) {
-    s.sink(line);
-  } else {
-    const std::string whole = "millrace: " + std::string(line) + "\n";
-    std::fwrite(whole.data(), 1, whole.size(), stderr);
+  if (!is_in_sink) {
+    const std::scoped_lock lock(s.mutex);
+    const auto sink = s.sink;
+    if (sink && told(*sink, line)) return;
   }
+  to_stderr("millrace: {}\n", line);
 }
 
 }  // namespace
@@ -43,8 +60,11 @@ void set_log_level(std::string_view name) {
 }
 
 void set_log_sink(std::function<void(std::string_view)> sink) {
-  const std::scoped_lock lock(state().mutex);
-  state().sink = std::move(sink);
+  auto next = sink ? std::make_shared<const std::function<void(std::string_view)>>(std::move(sink))
+                   : nullptr;
+  std::unique_lock lock(state().mutex, std::defer_lock);
+  if (!is_in_sink) lock.lock();
+  state().sink.swap(next);
 }
 
 void log_notice(std::string_view line) {

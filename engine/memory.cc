@@ -1,21 +1,18 @@
 #include "engine/memory.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/mman.h>
-#include <sys/sysinfo.h>
 
 #include <algorithm>
-#include <boost/asio/bind_cancellation_slot.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
-#include <charconv>
 #include <cstdlib>
-#include <deque>
-#include <fstream>
+#include <cstring>
+#include <list>
 #include <map>
 #include <mutex>
 #include <new>
+
+#include "engine/posted_call.h"
 
 namespace millrace {
 namespace {
@@ -60,25 +57,46 @@ class page_allocator final : public host_allocator {
   }
 };
 
-struct waiter {
-  std::size_t size;
-  asio::steady_timer timer;  // expires never; cancelled when it is this waiter's turn
-  bool given = false;
-};
+}  // namespace
 
 std::size_t charge_of(std::size_t size) {
   return size >= mapped_from ? round_up(size, page_bytes) : std::max<std::size_t>(size, 1);
 }
-
-}  // namespace
 
 host_allocator& default_host_allocator() {
   static page_allocator allocator;
   return allocator;
 }
 
+struct memory_share::waiter final : posted_call {
+  waiter(const asio::any_io_executor& home, std::size_t bytes, std::shared_ptr<memory_holder> of)
+      : posted_call(home), size(bytes), who(std::move(of)), turn(home) {}
+
+  std::size_t size;
+  std::shared_ptr<memory_holder> who;
+  condition turn;
+  bool given = false;
+  std::optional<error> failed;
+
+ private:
+  // A condition belongs to its I/O thread, and memory may be given back on any thread.
+  void run() override { turn.notify_all(); }
+};
+
 struct memory_share::state {
   explicit state(host_allocator& a) : allocator(a) {}
+
+  // Blocks of one size: those that are kept for the next, each with the address of the one after
+  // it in its first bytes, and how many are in use.
+  struct idle_blocks {
+    std::byte* first = nullptr;
+    std::size_t in_use = 0;
+  };
+  struct given_block {
+    std::size_t size;
+    std::uint64_t counted_in;  // the search for a hopeless wait that has seen it
+  };
+  using waiters = std::list<std::shared_ptr<waiter>>;
 
   std::mutex mutex;
   host_allocator& allocator;
@@ -87,20 +105,89 @@ struct memory_share::state {
   std::size_t idle = 0;     // memory kept for the next
   std::uint64_t returns = 0;
   std::uint64_t returns_seen = ~std::uint64_t{0};  // when is_starved() was asked last
-  std::map<std::size_t, std::vector<std::byte*>> idle_by_size;
-  std::deque<std::shared_ptr<waiter>> waiting;
+  std::map<std::size_t, idle_blocks> idle_by_size;
+  waiters waiting;
+  std::map<const std::byte*, given_block> given;  // of `taken`, by where they begin
+  std::uint64_t searches = 0;
+
+  // Of the block of this share that `at` is in; null where it is in none.
+  const std::byte* block_of(const std::byte* at) const {
+    auto it = given.upper_bound(at);
+    if (it == given.begin()) return nullptr;
+    --it;
+    return at < it->first + it->second.size ? it->first : nullptr;
+  }
+
+  void push_idle(idle_blocks& of, std::byte* data, std::size_t size) {
+    std::memcpy(data, static_cast<const void*>(&of.first), sizeof of.first);
+    of.first = data;
+    idle += size;
+  }
+  std::byte* pop_idle(idle_blocks& of, std::size_t size) {
+    std::byte* const data = of.first;
+    std::memcpy(static_cast<void*>(&of.first), data, sizeof of.first);
+    idle -= size;
+    return data;
+  }
 
   void drop_idle(std::size_t until_at_most) {
     for (auto it = idle_by_size.begin(); it != idle_by_size.end() && idle > until_at_most;) {
       auto& [size, blocks] = *it;
-      while (!blocks.empty() && idle > until_at_most) {
-        allocator.release(blocks.back(), size);
-        blocks.pop_back();
-        idle -= size;
+      while (blocks.first != nullptr && idle > until_at_most) {
+        allocator.release(pop_idle(blocks, size), size);
       }
-      it = blocks.empty() ? idle_by_size.erase(it) : std::next(it);
+      const bool is_of_use = blocks.first != nullptr || blocks.in_use > 0;
+      it = is_of_use ? std::next(it) : idle_by_size.erase(it);
     }
   }
+
+  std::byte* allocate(std::size_t size, std::size_t limit) {
+    if (taken + idle + size > limit) drop_idle(limit - std::min(limit, taken + size));
+    try {
+      return allocator.allocate(size);
+    } catch (const std::bad_alloc&) {
+      throw;
+    } catch (...) {
+      throw failure(error_of(std::current_exception(), "the host_allocator"));
+    }
+  }
+
+  // How much of this share is kept by holders that wait for more.
+  std::size_t kept_by_waiters();
+
+  // Takes out of `waiting` whose turn it is; and, where all that is charged is kept by holders that
+  // wait, the first of them, with an error: nobody could ever serve it. To be called whenever less
+  // is charged, more is kept, or another one waits, or waits no more. Mutex held.
+  waiters who_can_end(const memory_share& of) noexcept;
+  // The same, with the mutex, and wakes them.
+  static void wake_who_can_end(const memory_share& of) noexcept;
+  static void wake(const waiters& ready) noexcept {
+    for (const auto& w : ready) w->post();
+  }
+};
+
+// Gives its memory back when it is destroyed.
+class memory_share::charged_block final : public block {
+ public:
+  charged_block() = default;
+  ~charged_block() {
+    if (of_) of_->give_back(data, charged_);
+  }
+  charged_block(const charged_block&) = delete;
+  charged_block& operator=(const charged_block&) = delete;
+
+  void take(std::shared_ptr<memory_share> of, std::byte* memory, std::size_t bytes,
+            std::size_t charged) {
+    data = memory;
+    size = bytes;
+    share = of.get();
+    of_ = std::move(of);
+    charged_ = charged;
+  }
+
+ private:
+  std::shared_ptr<memory_share> of_;
+  std::size_t charged_ = 0;
 };
 
 memory_share::memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator)
@@ -121,59 +208,128 @@ bool memory_share::is_starved() {
   return std::exchange(s.returns_seen, s.returns) == s.returns && !s.waiting.empty();
 }
 
-// Mutex held; `size` is charged already.
+// Mutex held; `size` is charged already, or will be. All that can fail comes before the first
+// change.
 buffer memory_share::take(std::size_t size) {
   state& s = *state_;
   const std::size_t needed = charge_of(size);
+  auto made = std::make_shared<charged_block>();
+  decltype(s.given) entry;
+  entry.emplace(nullptr, state::given_block{needed, 0});
+  auto of_given = entry.extract(entry.begin());
   std::byte* data = nullptr;
-  if (auto it = s.idle_by_size.find(needed); it != s.idle_by_size.end() && !it->second.empty()) {
-    data = it->second.back();
-    it->second.pop_back();
-    s.idle -= needed;
-  } else {
-    if (s.taken + s.idle + needed > limit_) {
-      s.drop_idle(limit_ - std::min(limit_, s.taken + needed));
-    }
-    data = s.allocator.allocate(needed);
-  }
-  s.taken += needed;
-  auto give_back = [self = shared_from_this(), needed](block* b) {
-    {
-      state& st = *self->state_;
-      const std::scoped_lock lock(st.mutex);
-      if (needed >= mapped_from) {
-        st.idle_by_size[needed].push_back(b->data);
-        st.idle += needed;
-      } else {
-        st.allocator.release(b->data, needed);
+  if (needed >= mapped_from) {
+    // A place to give it back to, which drop_idle() leaves while it is of use.
+    struct user {
+      state::idle_blocks& of;
+      bool gives_up = true;
+      explicit user(state::idle_blocks& b) : of(b) { ++of.in_use; }
+      ~user() {
+        if (gives_up) --of.in_use;
       }
-      st.taken -= needed;
-    }
-    delete b;
-    self->uncharge(needed);
-  };
-  return buffer(std::shared_ptr<block>(new block{data, size}, std::move(give_back)));
+    } use(s.idle_by_size[needed]);
+    data = use.of.first != nullptr ? s.pop_idle(use.of, needed) : s.allocate(needed, limit_);
+    use.gives_up = false;
+  } else {
+    data = s.allocate(needed, limit_);
+  }
+  of_given.key() = data;
+  s.given.insert(std::move(of_given));
+  s.taken += needed;
+  made->take(shared_from_this(), data, size, needed);
+  return buffer(std::move(made));
 }
 
-void memory_share::uncharge(std::size_t size) {
-  std::deque<std::shared_ptr<waiter>> ready;
+void memory_share::give_back(std::byte* data, std::size_t size) noexcept {
+  {
+    state& s = *state_;
+    const std::scoped_lock lock(s.mutex);
+    s.given.erase(data);
+    if (size >= mapped_from) {
+      auto& blocks = s.idle_by_size.find(size)->second;
+      --blocks.in_use;
+      s.push_idle(blocks, data, size);
+    } else {
+      s.allocator.release(data, size);
+    }
+    s.taken -= size;
+  }
+  uncharge(size);
+}
+
+std::size_t memory_share::state::kept_by_waiters() {
+  ++searches;
+  std::size_t sum = 0;
+  for (const auto& w : waiting) {
+    if (!w->who) continue;
+    for (const auto& [begin, piece] : w->who->kept_) {
+      given_block& kept = given.at(begin);
+      if (std::exchange(kept.counted_in, searches) != searches) sum += kept.size;
+    }
+  }
+  return sum;
+}
+
+// Mutex held.
+error memory_share::why_hopeless(const waiter& first, std::size_t kept) const noexcept {
+  try {
+    const state& s = *state_;
+    std::map<const memory_holder*, std::string> who;
+    for (const auto& w : s.waiting) {
+      if (!w->who || w->who->kept_.empty()) continue;
+      std::size_t of_one = 0;
+      for (const auto& [begin, piece] : w->who->kept_) of_one += s.given.at(begin).size;
+      who[w->who.get()] = fmt::format("{} keeps {}", w->who->name_, format_bytes(of_one));
+    }
+    std::string keepers;
+    for (const auto& [holder, text] : who) keepers += (keepers.empty() ? "" : ", ") + text;
+    return error(errc::no_memory,
+                 fmt::format("{} waits for {} of '{}', of which {} are kept by those who wait for "
+                             "more: {}; the share is {}",
+                             first.who->name_, format_bytes(first.size), name_, format_bytes(kept),
+                             keepers, format_bytes(limit_)))
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
+  } catch (const std::bad_alloc&) {
+    return out_of_memory();
+  }
+}
+
+memory_share::state::waiters memory_share::state::who_can_end(const memory_share& of) noexcept {
+  waiters ready;
+  while (!waiting.empty() && charged + waiting.front()->size <= of.limit_) {
+    waiting.front()->given = true;
+    charged += waiting.front()->size;
+    ready.splice(ready.end(), waiting, waiting.begin());
+  }
+  const std::size_t kept = kept_by_waiters();
+  if (kept > 0 && kept >= charged) {
+    const auto first = std::ranges::find_if(
+        waiting, [](const auto& w) { return w->who && !w->who->kept_.empty(); });
+    (*first)->failed = of.why_hopeless(**first, kept);
+    ready.splice(ready.end(), waiting, first);
+  }
+  return ready;
+}
+
+void memory_share::state::wake_who_can_end(const memory_share& of) noexcept {
+  waiters ready;
+  {
+    const std::scoped_lock lock(of.state_->mutex);
+    ready = of.state_->who_can_end(of);
+  }
+  wake(ready);
+}
+
+void memory_share::uncharge(std::size_t size) noexcept {
+  state::waiters ready;
   {
     state& s = *state_;
     const std::scoped_lock lock(s.mutex);
     s.charged -= size;
     ++s.returns;
-    while (!s.waiting.empty() && s.charged + s.waiting.front()->size <= limit_) {
-      s.waiting.front()->given = true;
-      s.charged += s.waiting.front()->size;
-      ready.push_back(std::move(s.waiting.front()));
-      s.waiting.pop_front();
-    }
+    ready = s.who_can_end(*this);
   }
-  // A timer belongs to its I/O thread, and memory may be given back on any thread.
-  for (auto& w : ready) {
-    auto executor = w->timer.get_executor();
-    asio::post(executor, [w = std::move(w)] { w->timer.cancel(); });
-  }
+  state::wake(ready);
 }
 
 buffer memory_share::try_acquire(std::size_t size) {
@@ -181,24 +337,26 @@ buffer memory_share::try_acquire(std::size_t size) {
   const std::scoped_lock lock(s.mutex);
   const std::size_t needed = charge_of(size);
   if (!s.waiting.empty() || s.charged + needed > limit_) return {};
+  buffer taken = take(size);
   s.charged += needed;
-  return take(size);
+  return taken;
 }
 
-awaitable<result<buffer>> memory_share::acquire(std::size_t size) {
-  auto reserved = co_await reserve(charge_of(size));
+awaitable<result<buffer>> memory_share::acquire(std::size_t size,
+                                                std::shared_ptr<memory_holder> who) {
+  auto reserved = co_await reserve(charge_of(size), std::move(who));
   if (!reserved) co_return reserved.error();
   co_return reserved->take(size);
 }
 
-awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size) {
+awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size,
+                                                            std::shared_ptr<memory_holder> who) {
   if (size > limit_) {
     co_return error(errc::no_memory, fmt::format("{} asked for {}, the share for '{}' is {}", name_,
                                                  format_bytes(size), name_, format_bytes(limit_)))
-        .hint("raise MILLRACE_MEMORY")
-        .skippable();
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
   }
-  auto executor = co_await asio::this_coro::executor;
+  const auto executor = co_await asio::this_coro::executor;
   std::shared_ptr<waiter> mine;
   {
     state& s = *state_;
@@ -207,17 +365,44 @@ awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size) {
       s.charged += size;
       co_return memory_reservation(shared_from_this(), size);
     }
-    mine = std::make_shared<waiter>(size,
-                                    asio::steady_timer(executor, steady_clock::time_point::max()));
+    mine = std::make_shared<waiter>(executor, size, std::move(who));
     s.waiting.push_back(mine);
   }
-  co_await mine->timer.async_wait(no_throw);
+  state::wake_who_can_end(*this);
+  std::exception_ptr thrown;
+  try {
+    co_await mine->turn.wait();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  std::optional<error> failed;
   {
     const std::scoped_lock lock(state_->mutex);
-    if (!mine->given) std::erase(state_->waiting, mine);
+    failed = std::move(mine->failed);
+    if (!mine->given && !failed) std::erase(state_->waiting, mine);
   }
-  if (!mine->given) co_return error(errc::stopped, "stopped while waiting for memory");
-  co_return memory_reservation(shared_from_this(), size);
+  memory_reservation reserved(shared_from_this(), mine->given ? size : 0);
+  if (!mine->given) state::wake_who_can_end(*this);  // those behind it may fit
+  if (thrown) std::rethrow_exception(thrown);
+  if (mine->given) co_return reserved;
+  co_return failed ? std::move(*failed) : error(errc::stopped, "stopped while waiting for memory");
+}
+
+void memory_holder::keep(const bytes& piece) {
+  {
+    memory_share::state& s = *share_->state_;
+    const std::scoped_lock lock(s.mutex);
+    const std::byte* const block = s.block_of(piece.data());
+    if (block == nullptr) return;
+    kept_.emplace(block, piece);
+  }
+  memory_share::state::wake_who_can_end(*share_);
+}
+
+void memory_holder::let_go() {
+  std::map<const std::byte*, bytes> kept;  // given back without the lock, which that takes
+  const std::scoped_lock lock(share_->state_->mutex);
+  kept_.swap(kept);
 }
 
 memory_reservation& memory_reservation::operator=(memory_reservation&& other) noexcept {
@@ -235,123 +420,6 @@ buffer memory_reservation::take(std::size_t size) {
   buffer taken = share_->take(size);
   left_ -= charge_of(size);
   return taken;
-}
-
-std::shared_ptr<memory_share> memory_plan::share(std::string name, std::size_t least,
-                                                 std::size_t most, host_allocator& allocator) {
-  auto made = std::make_shared<memory_share>(std::move(name), least, allocator);
-  claims_.push_back({made, least, std::max(least, most)});
-  return made;
-}
-
-result<void> memory_plan::divide() {
-  std::size_t least = 0;
-  std::size_t wanted = 0;
-  for (const claim& c : claims_) {
-    least += c.least;
-    wanted += c.most - c.least;
-  }
-  if (least > budget_) {
-    std::string parts;
-    for (const claim& c : claims_) {
-      parts +=
-          fmt::format("{}{} {}", parts.empty() ? "" : ", ", c.share->name(), format_bytes(c.least));
-    }
-    return error(errc::no_memory, fmt::format("the plan needs {} ({}), the budget is {}",
-                                              format_bytes(least), parts, format_bytes(budget_)))
-        .hint(fmt::format("set MILLRACE_MEMORY={}M or more, or lower the batch size, the read "
-                          "extent or the number of lanes",
-                          (least + 1_MiB - 1) / 1_MiB));
-  }
-  const std::size_t spare = std::min(budget_ - least, wanted);
-  for (const claim& c : claims_) {
-    const auto part = wanted == 0 ? 0.0
-                                  : static_cast<double>(c.most - c.least) *
-                                        static_cast<double>(spare) / static_cast<double>(wanted);
-    c.share->set_limit(c.least + static_cast<std::size_t>(part));
-  }
-  for (const auto& what : when_divided_) what();
-  return {};
-}
-
-std::string memory_plan::starved() {
-  std::string out;
-  for (const claim& c : claims_) {
-    if (!c.share->is_starved()) continue;
-    out += fmt::format("{}{} ({})", out.empty() ? "" : ", ", c.share->name(),
-                       format_bytes(c.share->limit()));
-  }
-  return out;
-}
-
-namespace {
-
-std::optional<double> first_number(const char* path, int index = 0) {
-  std::ifstream in(path);
-  std::string word;
-  for (int i = 0; i <= index; ++i) {
-    if (!(in >> word)) return std::nullopt;
-  }
-  if (word == "max") return std::nullopt;
-  return std::strtod(word.c_str(), nullptr);
-}
-
-}  // namespace
-
-std::size_t allowed_memory_bytes() {
-  struct sysinfo info{};
-  sysinfo(&info);
-  auto total = static_cast<double>(info.totalram) * info.mem_unit;
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    if (const auto limit = first_number(path)) total = std::min(total, *limit);
-  }
-  return static_cast<std::size_t>(total);
-}
-
-std::size_t default_memory_bytes() {
-  return std::min<std::size_t>(allowed_memory_bytes() / 4, 4_GiB);
-}
-
-int allowed_cpus() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  const auto quota = first_number("/sys/fs/cgroup/cpu.max", 0);
-  const auto period = first_number("/sys/fs/cgroup/cpu.max", 1);
-  if (quota && period && *period > 0) {
-    cpus = std::min(cpus, static_cast<int>((*quota + *period - 1) / *period));
-  }
-  return std::max(cpus, 1);
-}
-
-result<std::size_t> parse_bytes(std::string_view text) {
-  std::size_t number = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
-  static constexpr std::string_view prefixes = "KMGT";
-  std::size_t shift = 0;
-  bool known = unit.empty() || unit == "B";
-  if (!known) {
-    const char upper = static_cast<char>(unit[0] & ~0x20);
-    const auto at = prefixes.find(upper);
-    const auto rest = unit.substr(1);
-    known = at != std::string_view::npos && (rest.empty() || rest == "B" || rest == "iB");
-    shift = known ? 10 * (at + 1) : 0;
-  }
-  if (failed != std::errc{} || !known || (shift > 0 && number > (~std::size_t{0} >> shift))) {
-    return error(errc::usage, fmt::format("'{}' is not a size", text))
-        .hint("write a number of bytes, or a number with K, M, G or T");
-  }
-  return number << shift;
-}
-
-std::string format_bytes(std::size_t bytes) {
-  const auto n = static_cast<double>(bytes);
-  if (bytes >= 1_GiB) return fmt::format("{:.1f} GiB", n / 0x1p30);
-  if (bytes >= 1_MiB) return fmt::format("{:.1f} MiB", n / 0x1p20);
-  if (bytes >= 1_KiB) return fmt::format("{:.1f} KiB", n / 0x1p10);
-  return fmt::format("{} B", bytes);
 }
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,10 +24,15 @@ class host_allocator {
 };
 host_allocator& default_host_allocator();
 
+class memory_holder;
 class memory_share;
 
-// Memory that is charged to a share and not yet taken. Gives back what is left of it. Movable; one
-// thread at a time.
+// The bytes that a share charges for a block of `size`: whole pages from 64 KiB on. Use it to
+// compare the memory held with a limit.
+std::size_t charge_of(std::size_t size);
+
+// Memory that is charged to a share and not yet allocated. The destructor gives back the rest.
+// Movable; one thread at a time.
 class memory_reservation {
  public:
   memory_reservation() = default;
@@ -50,8 +56,12 @@ class memory_reservation {
 // A part of the budget that belongs to one use, so that no use can starve another (that is what
 // makes a deadlock impossible: each use can finish with its own share).
 //
-// Thread-safe. Freed blocks of 64 KiB and more are kept for the next request of the same size,
-// the most recently freed one first, because its lines may still be in the cache.
+// Thread-safe. Giving memory back allocates nothing, and so never fails. Freed blocks of 64 KiB and
+// more are kept for the next request of the same size, the most recently freed one first, because
+// its lines may still be in the cache.
+//
+// Where the host has no memory for a grant, all functions throw std::bad_alloc and leave the share
+// as it was.
 class memory_share : public std::enable_shared_from_this<memory_share> {
  public:
   memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator);
@@ -60,34 +70,68 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   memory_share& operator=(const memory_share&) = delete;
 
   // Waits, first come first served, until `size` bytes are free. Fails at once with no_memory when
-  // `size` is above the limit: such a request could never be met.
-  awaitable<result<buffer>> acquire(std::size_t size);
-  // The same for the right to as much, without the memory itself: for those who wait for something
-  // else next. What is taken later is then the memory that was freed last.
-  awaitable<result<memory_reservation>> reserve(std::size_t size);
-  // The same without waiting: an empty buffer when the memory is not there or others wait.
+  // `size` is above the limit, and when all that is charged is kept by holders that wait
+  // themselves: such a request could never be met. `who`: on whose behalf, where somebody keeps
+  // memory of this share meanwhile.
+  awaitable<result<buffer>> acquire(std::size_t size, std::shared_ptr<memory_holder> who = nullptr);
+  // Reserves `size` bytes without allocating them. Reserve before waiting for anything else, and
+  // allocate when that wait is over: the allocation then gets the memory freed last.
+  awaitable<result<memory_reservation>> reserve(std::size_t size,
+                                                std::shared_ptr<memory_holder> who = nullptr);
+  // As acquire(), without waiting: an empty buffer when there is no free memory or others wait.
   buffer try_acquire(std::size_t size);
 
   // Set before the first acquire.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
   std::size_t limit() const { return limit_; }
   std::size_t in_use() const;
-  // Whether somebody waits for memory, and none was given back since this was asked last.
+  // Whether somebody waits for memory and none was given back since the last call.
   bool is_starved();
   const std::string& name() const { return name_; }
 
  private:
+  friend class memory_holder;
   friend class memory_reservation;
   struct state;
+  class charged_block;
+  struct waiter;
   buffer take(std::size_t size);
-  void uncharge(std::size_t size);
+  void give_back(std::byte* data, std::size_t size) noexcept;
+  void uncharge(std::size_t size) noexcept;
+  error why_hopeless(const waiter& first, std::size_t kept) const noexcept;
 
   std::string name_;
   std::size_t limit_;
   std::unique_ptr<state> state_;
 };
 
-// Collects what the stages of a plan need, then divides the budget among them.
+// Takes memory of a share piece by piece and keeps the pieces while it waits for more: for a block
+// that is checked as a whole, or for samples that are given out together. The holder reports to the
+// share what it keeps and which requests are made on its behalf. The share then knows when those
+// who wait for memory keep all of it: that is an error with their names, not a deadlock.
+//
+// A wait that could end is never reported: memory counts as kept only through the reference held
+// here, and only while a request of its holder waits. Let go before waiting for anything else.
+//
+// Thread-safe.
+class memory_holder {
+ public:
+  memory_holder(std::shared_ptr<memory_share> of, std::string name)
+      : share_(std::move(of)), name_(std::move(name)) {}
+
+  // Keeps `piece`, and its block charged, until let_go(). Bytes of other memory are not counted.
+  void keep(const bytes& piece);
+  // Releases the kept pieces: more has come, or never will.
+  void let_go();
+
+ private:
+  friend class memory_share;
+  std::shared_ptr<memory_share> share_;
+  std::string name_;
+  std::map<const std::byte*, bytes> kept_;  // by block; guarded by the share
+};
+
+// Collects the needs of a plan's stages, then divides the budget among them.
 class memory_plan {
  public:
   explicit memory_plan(std::size_t budget_bytes) : budget_(budget_bytes) {}
@@ -95,6 +139,10 @@ class memory_plan {
   // A share that gets at least `least` bytes and, where there is room, up to `most`.
   std::shared_ptr<memory_share> share(std::string name, std::size_t least, std::size_t most,
                                       host_allocator& allocator = default_host_allocator());
+
+  // A share that also gets the memory that no share has asked for; several such shares get equal
+  // parts.
+  void take_rest(const std::shared_ptr<memory_share>& share);
 
   // Called at the end of divide(), when the shares have their limits.
   void when_divided(std::function<void()> what) { when_divided_.push_back(std::move(what)); }
@@ -112,17 +160,18 @@ class memory_plan {
     std::shared_ptr<memory_share> share;
     std::size_t least;
     std::size_t most;
+    bool takes_rest = false;
   };
   std::size_t budget_;
   std::vector<claim> claims_;
   std::vector<std::function<void()>> when_divided_;
 };
 
-// What the host has, or the cgroup allows of it.
+// The host's memory, or the part that the cgroup allows.
 std::size_t allowed_memory_bytes();
 // A quarter of that, at most 4 GiB.
 std::size_t default_memory_bytes();
-// CPUs that affinity and cgroup quota allow, at least 1.
+// The number of CPUs that affinity and the cgroup quota allow, at least 1.
 int allowed_cpus();
 // "512M", "4G", "1048576" (K, M, G, T are powers of 1024; an i and a B may follow).
 result<std::size_t> parse_bytes(std::string_view text);

@@ -7,21 +7,22 @@
 #include <sstream>
 #include <string>
 
+#include "engine/file_system.h"
+
 namespace millrace {
 
 namespace fs = std::filesystem;
 
 std::vector<std::vector<int>> numa_nodes(const fs::path& root) {
   std::vector<std::vector<int>> nodes;
-  std::vector<fs::path> folders;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", none)) {
-    const std::string name = entry.path().filename();
-    if (name.starts_with("node") && name.size() > 4) folders.push_back(entry.path());
-  }
-  std::ranges::sort(folders);
-  for (const fs::path& folder : folders) {
-    std::ifstream list(folder / "cpulist");  // "0-3,8-11"
+  const fs::path all = root / "sys/devices/system/node";
+  std::vector<std::string> names;
+  // Not by a directory_iterator, which ends the program where there is no memory.
+  if (host_files().list(all, names) != 0) return nodes;
+  std::ranges::sort(names);
+  for (const std::string& name : names) {
+    if (!name.starts_with("node") || name.size() == 4) continue;
+    std::ifstream list(all / name / "cpulist");  // "0-3,8-11"
     std::vector<int> cpus;
     for (std::string range; std::getline(list, range, ',');) {
       int first = -1;
@@ -37,7 +38,7 @@ std::vector<std::vector<int>> numa_nodes(const fs::path& root) {
   return nodes;
 }
 
-void stay_on_a_node(int index) {
+void stay_on_a_node(int index) noexcept try {
   const auto nodes = numa_nodes("/");
   if (nodes.size() < 2) return;
   cpu_set_t allowed;
@@ -48,6 +49,8 @@ void stay_on_a_node(int index) {
     if (cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) CPU_SET(cpu, &wanted);
   }
   if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof wanted, &wanted);
+} catch (const std::exception&) {
+  return;  // no memory to look, or /sys cannot be read: it works on any node
 }
 
 }  // namespace millrace

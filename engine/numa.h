@@ -11,7 +11,7 @@ std::vector<std::vector<int>> numa_nodes(const std::filesystem::path& root);
 
 // On a host of several nodes, keeps the calling thread on the CPUs of one of them, `index` modulo
 // their number: the memory that it touches first is then local to it. Does nothing on one node, and
-// where none of the node's CPUs is allowed.
-void stay_on_a_node(int index);
+// where none of the node's CPUs is allowed or the host cannot tell.
+void stay_on_a_node(int index) noexcept;
 
 }  // namespace millrace

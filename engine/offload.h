@@ -18,7 +18,7 @@ class offloaded final : public pool_task {
  public:
   using value_type = std::invoke_result_t<F&>;
 
-  offloaded(const asio::any_io_executor& home, F f) : f_(std::move(f)), done_(home) {}
+  explicit offloaded(F f) : f_(std::move(f)) {}
 
   void run() noexcept override {
     try {
@@ -33,11 +33,11 @@ class offloaded final : public pool_task {
   }
   void finish() noexcept override {
     finished_ = true;
-    done_.notify_all();
+    if (asker_.is_taken()) asker_.resume();
   }
 
   bool finished() const { return finished_; }
-  condition& done() { return done_; }
+  parking& asker() { return asker_; }
   value_type take() {
     if (thrown_) std::rethrow_exception(thrown_);
     if constexpr (!std::is_void_v<value_type>) return std::move(*value_);
@@ -46,7 +46,7 @@ class offloaded final : public pool_task {
  private:
   using stored = std::conditional_t<std::is_void_v<value_type>, bool, value_type>;
   F f_;
-  condition done_;
+  parking asker_;
   bool finished_ = false;
   std::optional<stored> value_;
   std::exception_ptr thrown_;
@@ -61,11 +61,11 @@ class offloaded final : public pool_task {
 // so the wait for it always runs to its end.
 template <class F>
 awaitable<std::invoke_result_t<F&>> offload(io_thread& home, worker_pool& pool, F f) {
-  detail::offloaded<F> task(home.executor(), std::move(f));
+  detail::offloaded<F> task(std::move(f));
   while (!home.submit(pool, &task)) co_await home.tasks_came_back().wait();
   const bool threw_if_cancelled = co_await asio::this_coro::throw_if_cancelled();
   co_await asio::this_coro::throw_if_cancelled(false);
-  while (!task.finished()) co_await task.done().wait();
+  if (!task.finished()) co_await task.asker().wait();  // needs no memory: it cannot fail
   co_await asio::this_coro::throw_if_cancelled(threw_if_cancelled);
   co_return task.take();
 }

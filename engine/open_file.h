@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// A regular file, open for reading. Its size is taken once, at open(): a file that ends before it
-// has shrunk, and reads past it are never asked for.
+// A regular file, open for reading. Its size is taken once, at open(): a file that ends earlier has
+// shrunk, and nothing beyond that size is read.
 //
 // Its descriptor may be closed while nobody reads and opened again, so that more files can be open
 // than descriptors are allowed. One I/O thread, except for open(), reopen() and cached_share().
@@ -45,8 +45,8 @@ class open_file {
   void read_through_cache();
   std::size_t alignment() const { return alignment_; }  // 1: through the page cache
 
-  // Of the file's pages, how many are in the page cache: 0 to 1; nullopt where the kernel does not
-  // tell.
+  // The share of the file's pages that is in the page cache, 0 to 1; nullopt where the kernel does
+  // not tell.
   std::optional<double> cached_share() const;
 
  private:

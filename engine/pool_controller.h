@@ -2,16 +2,16 @@
 
 namespace millrace {
 
-// Decides how many threads of a pool take work, so that a consumer is fed by the fewest: as many as
-// were busy, and a tenth more. Where the consumer waits and all threads work, half of them are
-// added; they become fewer only after some calm looks, and not soon to a number that starved the
-// consumer. Pure: it knows only what it is told. One thread.
+// Decides how many threads of a pool take work: as few as feed the consumer, which is the number
+// that was busy and a tenth more. Where the consumer waits and all threads work, it adds half as
+// many. It removes threads only after several calm intervals, and does not soon return to a number
+// that starved the consumer. Pure. One thread.
 class pool_controller {
  public:
   // Starts with all, so that the first items come soon.
   explicit pool_controller(int most) : most_(most), threads_(most) {}
 
-  // Since the look before.
+  // Figures since the previous call.
   struct look {
     double seconds = 0;
     double waited = 0;  // of them, by the consumer

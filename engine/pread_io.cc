@@ -2,11 +2,13 @@
 
 #include <limits.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
+#include <iterator>
+#include <new>
+
+#include "engine/file_system.h"
 
 namespace millrace {
 namespace {
@@ -20,24 +22,29 @@ std::byte* destination(const read_op& op) {
 
 }  // namespace
 
-// One call of preadv for the reads at the front of a run.
+// One call of preadv for the reads at the front of a run. Has the memory that it needs when it is
+// made.
 class pread_io::call final : public pool_task {
  public:
-  call(std::weak_ptr<pread_io*> owner, run_list::iterator of,
-       std::vector<std::shared_ptr<read_op>> ops)
-      : owner_(std::move(owner)), of_(of), ops_(std::move(ops)) {}
+  call(std::weak_ptr<pread_io*> owner, run_list::iterator of, std::size_t reads)
+      : owner_(std::move(owner)), of_(of) {
+    pieces_.reserve(reads);
+    outcomes_.reserve(reads);
+  }
+
+  // The reads from the front of the run to `end`.
+  void take(op_list::iterator end) {
+    ops_.splice(ops_.end(), of_->waiting, of_->waiting.begin(), end);
+  }
 
   void run() noexcept override {
-    std::vector<iovec> pieces;
-    pieces.reserve(ops_.size());
-    for (const auto& op : ops_) pieces.push_back({destination(*op), op->size});
+    for (const auto& op : ops_) pieces_.push_back({destination(*op), op->size});
     const read_op& first = *ops_.front();
-    const ssize_t n = ::preadv(first.file->fd(), pieces.data(), static_cast<int>(pieces.size()),
-                               static_cast<off_t>(first.file_offset));
+    const ssize_t n = host_files().read(first.file->fd(), pieces_, first.file_offset);
     if (n >= 0) {
       distribute(static_cast<std::size_t>(n));
-    } else if (ops_.size() == 1) {
-      outcomes_.push_back(-errno);
+    } else if (pieces_.size() == 1) {
+      outcomes_.push_back(static_cast<int>(n));
     } else {
       one_by_one();  // so that the one that fails is the one that says so
     }
@@ -49,19 +56,17 @@ class pread_io::call final : public pool_task {
   }
 
   void finish() noexcept override {
-    const auto ops = std::move(ops_);
-    const auto outcomes = std::move(outcomes_);
-    const auto owner = owner_.lock();
-    const auto of = of_;
-    delete this;
-    if (owner) {
+    const std::unique_ptr<call> self(this);
+    auto rest = ops_.begin();
+    std::advance(rest, outcomes_.size());
+    if (const auto owner = owner_.lock()) {
       // What the call did not come to goes back to the front, before anything else is told.
-      for (std::size_t i = ops.size(); i > outcomes.size(); --i) {
-        of->waiting.push_front(ops[i - 1]);
-      }
-      (*owner)->ended(of);
+      of_->waiting.splice(of_->waiting.begin(), ops_, rest, ops_.end());
+      (*owner)->ended(of_);
+    } else {
+      ops_.erase(rest, ops_.end());
     }
-    for (std::size_t i = 0; i < outcomes.size(); ++i) ops[i]->finish(outcomes[i]);
+    for (auto outcome = outcomes_.begin(); const auto& op : ops_) op->finish(*outcome++);
   }
 
  private:
@@ -78,35 +83,33 @@ class pread_io::call final : public pool_task {
   }
   void one_by_one() {
     for (const auto& op : ops_) {
-      const ssize_t n =
-          ::pread(op->file->fd(), destination(*op), op->size, static_cast<off_t>(op->file_offset));
-      outcomes_.push_back(n < 0 ? -errno : static_cast<int>(n));
+      const iovec into{destination(*op), op->size};
+      const ssize_t n = host_files().read(op->file->fd(), std::span(&into, 1), op->file_offset);
+      outcomes_.push_back(static_cast<int>(n));
     }
   }
 
   std::weak_ptr<pread_io*> owner_;
   run_list::iterator of_;
-  std::vector<std::shared_ptr<read_op>> ops_;
+  op_list ops_;
+  std::vector<iovec> pieces_;
   std::vector<int> outcomes_;
 };
 
 void pread_io::submit(std::shared_ptr<read_op> op) {
   op->size = std::min(op->size, most_bytes);
   const std::uint64_t begin = op->file_offset;
+  const std::uint64_t end = begin + op->size;
   auto of = std::ranges::find_if(runs_, [&](const run& r) {
     return r.file == op->file && r.end == begin && (r.under_way || !r.waiting.empty());
   });
   if (of == runs_.end()) of = runs_.insert(runs_.end(), run{.file = op->file});
-  of->end = begin + op->size;
   of->waiting.push_back(std::move(op));
-  // Reads that are asked for in one turn of the event loop are to be seen together.
-  if (start_posted_) return;
-  start_posted_ = true;
-  asio::post(home_.context(), [this] { start_runs(); });
+  of->end = end;
+  start_runs_.ask();
 }
 
 void pread_io::start_runs() {
-  start_posted_ = false;
   for (auto it = runs_.begin(); it != runs_.end();) {
     const auto which = it++;
     if (!which->under_way) start(which);
@@ -114,29 +117,38 @@ void pread_io::start_runs() {
 }
 
 void pread_io::start(run_list::iterator which) {
-  std::vector<std::shared_ptr<read_op>> ops;
+  auto end = which->waiting.begin();
+  std::size_t reads = 0;
   std::size_t bytes = 0;
-  while (!which->waiting.empty() && ops.size() < IOV_MAX) {
-    const read_op& next = *which->waiting.front();
-    if (!ops.empty()) {
-      const read_op& last = *ops.back();
+  for (; end != which->waiting.end() && reads < IOV_MAX; ++end, ++reads) {
+    const read_op& next = **end;
+    if (reads > 0) {
+      const read_op& last = **std::prev(end);
       const bool adjacent = last.file_offset + last.size == next.file_offset;
       if (!adjacent || next.apart || bytes + next.size > most_bytes) break;
     }
     bytes += next.size;
-    ops.push_back(std::move(which->waiting.front()));
-    which->waiting.pop_front();
   }
-  if (ops.empty()) {
+  std::unique_ptr<call> task;
+  try {
+    if (reads > 0) task = std::make_unique<call>(here_, which, reads);
+  } catch (const std::bad_alloc&) {
+    task.reset();  // each of its reads is told
+  }
+  if (!task) {
+    const op_list refused = std::move(which->waiting);
     runs_.erase(which);
+    for (const auto& op : refused) op->finish(-ENOMEM);
     return;
   }
-  auto* task = new call(here_, which, std::move(ops));
+  task->take(end);
   which->under_way = true;
-  if (home_.submit(pool_, task)) return;
+  if (home_.submit(pool_, task.get())) {
+    [[maybe_unused]] const call* const under_way = task.release();  // deletes itself in finish()
+    return;
+  }
   which->under_way = false;
   task->give_up();
-  delete task;
 }
 
 void pread_io::ended(run_list::iterator which) {

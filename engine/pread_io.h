@@ -1,12 +1,12 @@
 #pragma once
 
-#include <deque>
 #include <list>
 #include <memory>
 #include <vector>
 
 #include "engine/block_io.h"
 #include "engine/io_thread.h"
+#include "engine/posted_call.h"
 #include "engine/worker_pool.h"
 
 namespace millrace {
@@ -29,10 +29,12 @@ class pread_io final : public block_io {
 
  private:
   class call;
+  // Reads pass between a run and its calls without allocating.
+  using op_list = std::list<std::shared_ptr<read_op>>;
   struct run {
     std::shared_ptr<open_file> file;
     std::uint64_t end = 0;
-    std::deque<std::shared_ptr<read_op>> waiting;
+    op_list waiting;
     bool under_way = false;
   };
   using run_list = std::list<run>;
@@ -45,7 +47,8 @@ class pread_io final : public block_io {
   io_thread& home_;
   std::shared_ptr<pread_io*> here_;  // calls may come back after this object has gone
   run_list runs_;
-  bool start_posted_ = false;
+  // Reads submitted in one turn of the event loop are combined.
+  const wake_up start_runs_{home_.executor(), [this] { start_runs(); }};
   worker_pool pool_;
 };
 

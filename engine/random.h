@@ -11,7 +11,7 @@ namespace millrace {
 std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
                                         std::array<std::uint32_t, 2> key);
 
-// What a stream of random numbers is for. Streams of different purpose never share numbers.
+// The purpose of a stream of random numbers. Streams of different purposes never share numbers.
 enum class purpose : std::uint32_t {
   shard_order = 1,
   shard_draw = 2,
@@ -42,7 +42,7 @@ class random_stream {
   double uniform();
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
 
-  // Words drawn so far; a stream constructed alike and given this position goes on from here.
+  // Words drawn so far; a stream constructed alike and set to this position continues from here.
   std::uint64_t position() const { return drawn_; }
   void seek(std::uint64_t words_drawn) { drawn_ = words_drawn; }
 

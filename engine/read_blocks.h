@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// Where the buffers of file reads come from: arenas that are mapped once and stay where they are
-// for the life of the process, so that a ring can pin them (io_uring's registered buffers) without
-// ever meeting another mapping at an old address. An arena is a row of blocks of one size; blocks
-// are whole huge pages where the size allows. What no arena can serve is mapped by itself.
+// Allocates the buffers of file reads from arenas, which are mapped once and never unmapped, so
+// that a ring can pin them (io_uring's registered buffers) without ever meeting another mapping at
+// an old address. An arena is a row of blocks of one size; blocks are whole huge pages where the
+// size allows. A request that no arena can serve gets a mapping of its own.
 //
 // Thread-safe.
 class read_block_allocator final : public host_allocator {

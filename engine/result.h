@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// A T or an error: for everything that is expected to fail now and then. value() throws `failure`.
+// A T or an error: for expected failures. value() throws `failure`.
 template <class T>
 using result = boost::system::result<T, error>;
 

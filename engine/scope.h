@@ -2,15 +2,21 @@
 
 #include <boost/asio/cancellation_signal.hpp>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
+#include <optional>
+#include <string>
 
 #include "engine/async.h"
+#include "engine/error.h"
+#include "engine/posted_call.h"
 
 namespace millrace {
 
 // Owns coroutines: each one spawned here has ended when join() returns. The first that throws stops
-// its siblings, and join() throws what it threw. One I/O thread only.
+// its siblings, and join() throws what it threw; only the exception by which a coroutine unwinds
+// that was asked to end counts as none. One I/O thread only.
 //
 // Spawn a coroutine that is a function with value parameters (or references to what outlives the
 // scope), never a capturing lambda: captures die with the lambda object, not with the coroutine.
@@ -23,6 +29,9 @@ class scope {
   scope& operator=(const scope&) = delete;
 
   // Stops its coroutine when destroyed. The coroutine still ends within the scope.
+  //
+  // Where there is no memory for another coroutine, both throw std::bad_alloc and leave the scope
+  // as it was. Once started, a coroutine ends without any.
   class task;
   [[nodiscard]] task spawn_stoppable(awaitable<void> work);
   void spawn(awaitable<void> work);
@@ -30,23 +39,30 @@ class scope {
   // Asks every coroutine to end at its next suspension. Idempotent.
   void stop();
   bool stopped() const { return stopped_; }
+  // The first exception that was thrown; null while there is none.
+  const std::exception_ptr& first_thrown() const { return first_thrown_; }
   std::size_t running() const { return children_.size(); }
   const asio::any_io_executor& executor() const { return executor_; }
 
-  // Waits for all, whether or not the awaiting coroutine is itself cancelled meanwhile.
+  // Waits for all, also when the awaiting coroutine is cancelled meanwhile. One join at a time.
   awaitable<void> join();
 
+  // Called on the I/O thread whenever the last coroutine has ended; throws nothing. It may destroy
+  // the scope.
+  void when_empty(std::function<void()> what) { when_empty_ = std::move(what); }
+
  private:
-  struct child {
-    asio::cancellation_signal cancel;
-  };
+  class child;
   using child_list = std::list<std::shared_ptr<child>>;
   std::shared_ptr<child> start(awaitable<void> work);
-  void ended(child_list::iterator which, std::exception_ptr thrown);
+  void ended(child_list::iterator which);
+  void rethrow_first();
+  friend awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b);
 
   asio::any_io_executor executor_;
   child_list children_;
-  condition one_ended_;
+  parking joining_;
+  std::function<void()> when_empty_;
   std::exception_ptr first_thrown_;
   bool stopped_ = false;
 };
@@ -69,7 +85,19 @@ class scope::task {
   std::weak_ptr<child> child_;
 };
 
+// Waits until one of the two has ended, and returns which: 0 or 1. The other one is stopped, and
+// has ended when this returns. Throws what one of them throws first, and operation_aborted when the
+// awaiting coroutine is stopped.
+awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b);
+
 // True for the exception by which a stopped coroutine unwinds.
 bool is_stop(const std::exception_ptr& thrown);
+
+// Returns what was thrown as an error (error_of). The exception by which a stopped coroutine
+// unwinds is not an error: it is thrown on.
+awaitable<error> error_unless_stopped(std::exception_ptr thrown, std::string thrower);
+
+// Awaits `work`, and gives what it throws as an error in the same way; nullopt when it has ended.
+awaitable<std::optional<error>> failure_of(awaitable<void> work, std::string thrower);
 
 }  // namespace millrace

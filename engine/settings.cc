@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cstdlib>
 #include <vector>
 
 #include "engine/memory.h"
+#include "engine/spelling.h"
 
 namespace millrace {
 namespace {
@@ -25,34 +27,37 @@ constexpr std::array table = {
             "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"},
     setting{"MILLRACE_CPU_THREADS", integer, "auto", 1, 1024, "",
             "threads that decode (auto: up to the CPUs that the cgroup allows, as few as suffice)"},
-    setting{"MILLRACE_IO_THREADS", integer, "1", 1, 64, "",
-            "threads that run the coroutines, each with its own ring"},
+    setting{
+        "MILLRACE_IO_THREADS", integer, "1", 1, 64, "",
+        "threads that run the coroutines; a run uses one, so more are for several runs at once"},
     setting{"MILLRACE_IO", choice, "auto", 0, 0, "auto|uring|pread",
             "how files are read (auto: io_uring where the kernel allows it)"},
     setting{"MILLRACE_READ_CHUNK", bytes, "2M", 4 * KiB, 64 * MiB, "",
             "bytes of one read of a file, and of one buffer of an HTTP body"},
     setting{"MILLRACE_READ_AHEAD", integer, "8", 1, 1024, "",
-            "chunks per open shard that are under way or ready beyond the one in use"},
+            "chunks that are read ahead of the one in use, for each open shard"},
     setting{"MILLRACE_READ_DEPTH", integer, "auto", 1, 4096, "",
-            "chunks under way at once on a device that has no gate (auto: by measurement)"},
+            "reads at once on a device that has no gate (auto: by measurement)"},
     setting{"MILLRACE_DIRECT", choice, "auto", 0, 0, "auto|on|off",
-            "read past the page cache (auto: what will not stay in it)"},
+            "bypass the page cache (auto: for what would not stay in it)"},
     setting{"MILLRACE_DROP_CACHE", choice, "off", 0, 0, "on|off",
-            "give back the page cache of what was read through it"},
+            "drop pages from the page cache once they have been read"},
     setting{"MILLRACE_SPINDLES", integer, "auto", 1, 1024, "",
             "disks that one large read keeps busy; set: the files are on rotational disks"},
-    setting{"MILLRACE_SERIALIZE", choice_or_integer, "auto", 1, 1024, "auto|off",
-            "large reads at once on a rotational device (auto: 1 on rotational disks, else any)"},
+    setting{
+        "MILLRACE_SERIALIZE", choice_or_integer, "auto", 1, 1024, "auto|off",
+        "large reads at once on a rotational device (auto: 1 on rotational disks, else unlimited)"},
     setting{"MILLRACE_READ_EXTENT", bytes, "auto", 64 * KiB, 1024 * MiB, "",
             "bytes of one turn at a rotational device (auto: 16M or more, by its measured seeks)"},
     setting{"MILLRACE_GATE_DIR", text, "auto", 0, 0, "",
             "where processes take turns (auto: /run/lock, /dev/shm or /tmp)"},
-    setting{"MILLRACE_GATE_PATIENCE", seconds, "5", 0.01, 3600, "",
-            "seconds without motion at a gate before a stopped process is passed by"},
+    setting{
+        "MILLRACE_GATE_PATIENCE", seconds, "5", 0.01, 3600, "",
+        "seconds without a sign of life (at a gate, filling the cache) before others stop waiting"},
     setting{"MILLRACE_REGISTERED_BUFFERS", choice, "off", 0, 0, "on|off",
             "pin read buffers for io_uring once, as many as `ulimit -l` allows"},
     setting{"MILLRACE_READ_TIMEOUT", seconds, "60", 0.001, 86400, "",
-            "seconds that a disk may give nothing before its read fails"},
+            "seconds that a disk may return nothing before its read fails"},
     setting{"MILLRACE_HTTP_CONNECT_TIMEOUT", seconds, "5", 0.001, 3600, "",
             "seconds for a name look-up and a connection"},
     setting{"MILLRACE_HTTP_TLS_TIMEOUT", seconds, "5", 0.001, 3600, "",
@@ -62,7 +67,7 @@ constexpr std::array table = {
     setting{"MILLRACE_HTTP_PROGRESS_TIMEOUT", seconds, "10", 0.001, 3600, "",
             "seconds in which a transfer must bring 64 KiB"},
     setting{"MILLRACE_HTTP_ATTEMPTS", integer, "6", 1, 1000, "",
-            "attempts in a row without a byte gained before a transfer fails"},
+            "attempts in a row that may bring nothing before a transfer fails"},
     setting{"MILLRACE_HTTP_BACKOFF", seconds, "0.5", 0, 3600, "",
             "seconds of the first pause between attempts; doubles, with full jitter, to 30 s"},
     setting{"MILLRACE_HTTP_CONNECTIONS", integer, "64", 1, 4096, "",
@@ -74,10 +79,10 @@ constexpr std::array table = {
     setting{"MILLRACE_HTTP_PART", bytes, "auto", 64 * KiB, 1024 * MiB, "",
             "bytes of one part (auto: by the time to its first byte)"},
     setting{"MILLRACE_HTTP_HEDGE", integer, "5", 0, 100, "",
-            "percent of the bytes that may be asked for twice where a part is late"},
+            "percent of the bytes that may be requested twice when a part is late"},
     setting{"MILLRACE_HTTP_RECEIVE_BUFFER", bytes, "auto", 4 * KiB, 1024 * MiB, "",
             "SO_RCVBUF of connections (auto: the kernel's own tuning)"},
-    setting{"MILLRACE_HTTP_USER_AGENT", text, "millrace/0.1", 0, 0, "", "how requests name us"},
+    setting{"MILLRACE_HTTP_USER_AGENT", text, "millrace/0.1", 0, 0, "", "User-Agent of requests"},
     setting{"MILLRACE_HTTP_HEADERS", text, "auto", 0, 0, "",
             "sent to the hosts that URLs name: 'Name: value|Name: value' (auto: none)"},
     setting{"MILLRACE_HTTP_TOKENS", text, "auto", 0, 0, "",
@@ -89,17 +94,17 @@ constexpr std::array table = {
     setting{"MILLRACE_S3_PATH_STYLE", choice, "auto", 0, 0, "auto|on|off",
             "bucket in the path rather than in the host (auto: where an endpoint is set)"},
     setting{"MILLRACE_S3_UNSIGNED", choice, "off", 0, 0, "on|off",
-            "ask S3 and Google stores without credentials, for public buckets"},
+            "access S3 and Google stores without credentials, for public buckets"},
     setting{"MILLRACE_S3_REQUESTER_PAYS", choice, "off", 0, 0, "on|off",
-            "agree to pay for what buckets of others charge"},
+            "agree to pay for requests to requester-pays buckets"},
     setting{"MILLRACE_CA_FILE", text, "auto", 0, 0, "",
-            "certificates (PEM) to trust besides the host's (auto: none)"},
+            "certificates (PEM) to trust in addition to the host's (auto: none)"},
     setting{"MILLRACE_CLIENT_CERT", text, "auto", 0, 0, "",
-            "certificate (PEM) that shows servers who asks (auto: none)"},
+            "client certificate (PEM) to show to servers (auto: none)"},
     setting{"MILLRACE_CLIENT_KEY", text, "auto", 0, 0, "",
             "its private key (PEM; auto: in MILLRACE_CLIENT_CERT)"},
     setting{"MILLRACE_REWRITE", text, "auto", 0, 0, "",
-            "what URLs begin with, replaced: 'from=to;from=to' (auto: nothing)"},
+            "prefixes of URLs to replace: 'from=to;from=to' (auto: none)"},
     setting{"MILLRACE_ALLOW_PIPE", choice, "0", 0, 0, "0|1",
             "whether pipe: URLs may run commands of the shell"},
     setting{"MILLRACE_CACHE", text, "auto", 0, 0, "",
@@ -109,11 +114,11 @@ constexpr std::array table = {
     setting{"MILLRACE_CACHE_FREE", bytes, "1G", 0, 1024 * TiB, "",
             "bytes that the cache leaves free on its disk"},
     setting{"MILLRACE_CACHE_PATHS", text, "auto", 0, 0, "",
-            "files that are cached as well, by what their paths begin with: '/nas/;/far/'"},
+            "prefixes of paths whose files are cached as well: '/nas/;/far/'"},
     setting{"MILLRACE_MAX_EXPANSION", integer, "200", 1, 1'000'000, "",
             "times that a compressed shard may grow when it is unpacked"},
     setting{"MILLRACE_LOG", choice, "notice", 0, 0, "quiet|notice|debug",
-            "what goes to stderr besides errors"},
+            "what is printed on stderr in addition to errors"},
     setting{"MILLRACE_TORCH", choice, "on", 0, 0, "on|off",
             "read by ./setup, ./run and ./test only: off builds everything but train/"},
 };
@@ -164,24 +169,13 @@ constexpr std::array<std::string_view, 43> foreign_names = {
     "HF_ENDPOINT",
     "HF_HOME"};
 
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i);
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-std::string_view nearest_name(std::string_view name) {
-  return std::ranges::min_element(table, {},
-                                  [&](const setting& s) { return edit_distance(s.name, name); })
-      ->name;
+// "did you mean X? ", where one is near.
+std::string did_you_mean(std::string_view name) {
+  std::vector<std::string> known;
+  known.reserve(std::size(table));
+  for (const setting& s : table) known.emplace_back(s.name);
+  const std::string near = near_of(name, known, std::string_view("MILLRACE_").size());
+  return near.empty() ? "" : fmt::format("did you mean {}? ", near);
 }
 
 std::string written(setting_type type, double number) {
@@ -193,9 +187,12 @@ std::string range_of(const setting& s) {
   if (s.type == choice) return "one of " + std::string(s.choices);
   if (s.type == setting_type::text) return "a text";
   if (s.type == choice_or_integer) {
-    return fmt::format("one of {}, or from {} to {}", s.choices, s.least, s.most);
+    return fmt::format("one of {}, or a number from {} to {}", s.choices, s.least, s.most);
   }
-  return fmt::format("{}from {} to {}", s.initial == "auto" ? "auto, or " : "",
+  const std::string_view what = s.type == bytes     ? "a size from "
+                                : s.type == seconds ? "seconds from "
+                                                    : "a number from ";
+  return fmt::format("{}{}{} to {}", s.initial == "auto" ? "auto, or " : "", what,
                      written(s.type, s.least), written(s.type, s.most));
 }
 
@@ -227,6 +224,23 @@ std::optional<double> parse(const setting& s, const std::string& text) {
   return number >= s.least && number <= s.most ? std::optional(number) : std::nullopt;
 }
 
+// Switches understand what people write: true, yes and 1 for on; false, no and 0 for off.
+std::string canonical(const setting& s, const std::string& text) {
+  const bool is_number = s.type == choice_or_integer && parse(s, text).has_value();
+  if (s.choices.empty() || is_choice(s, text) || is_number) return text;
+  static constexpr std::array<std::string_view, 4> on{"on", "true", "yes", "1"};
+  static constexpr std::array<std::string_view, 4> off{"off", "false", "no", "0"};
+  std::string lower = text;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& words : {on, off}) {
+    if (std::ranges::find(words, lower) == words.end()) continue;
+    for (const std::string_view word : words) {
+      if (is_choice(s, word)) return std::string(word);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::span<const setting> all_settings() {
@@ -251,15 +265,17 @@ result<settings> settings::from_environment(const char* const* environment) {
     if (!entry.starts_with(prefix)) continue;
     const auto equals = entry.find('=');
     const auto name = entry.substr(0, equals);
-    const std::string text(entry.substr(equals + 1));
+    const std::string given(entry.substr(equals + 1));
     const auto* const known = std::ranges::find(table, name, &setting::name);
     if (known == table.end()) {
       return error(errc::bad_setting, fmt::format("{} is not a variable of millrace", name))
-          .hint(fmt::format("did you mean {}? `millrace env` lists them all", nearest_name(name)));
+          .hint(did_you_mean(name) + "`millrace env` lists them all");
     }
+    if (given.empty() && equals != entry.npos) continue;  // as if it were not set
+    const std::string text = canonical(*known, given);
     const auto number = parse(*known, text);
     if (!number) {
-      return error(errc::bad_setting, fmt::format("{}='{}' is out of range", name, text))
+      return error(errc::bad_setting, fmt::format("{}='{}' cannot be used", name, text))
           .hint("set it to " + range_of(*known) + ", or unset it");
     }
     made.values_[std::string(name)] = {text, *number, true};

@@ -17,7 +17,7 @@ enum class setting_type { bytes, integer, seconds, choice, choice_or_integer, te
 struct setting {
   std::string_view name;
   setting_type type;
-  std::string_view initial;  // as one would write it; "auto" where the host decides
+  std::string_view initial;  // as a user writes it; "auto" where the host decides
   double least;              // in bytes, units or seconds; for a choice unused
   double most;
   std::string_view choices;  // "auto|uring|pread"
@@ -27,7 +27,7 @@ struct setting {
 // Every variable that millrace knows, in the order in which `millrace env` lists them.
 std::span<const setting> all_settings();
 
-// The variables of other programs that millrace heeds: proxies, and credentials of object stores.
+// The variables of other programs that millrace reads: proxies, and credentials of object stores.
 std::span<const std::string_view> foreign_variables();
 
 // The variables as they are set. Immutable; made once, near main().
@@ -37,7 +37,7 @@ class settings {
   // pointer). Fails with bad_setting for one that is unknown or out of range.
   static result<settings> from_environment(const char* const* environment);
 
-  // As set or, where it is not set, its initial value. `name` must be in the table.
+  // The value as set, or the initial value where it is not set. `name` must be in the table.
   const std::string& text(std::string_view name) const;
   bool is_set(std::string_view name) const;
   // 0 for "auto", and for a choice where there could be a number.

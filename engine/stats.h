@@ -11,18 +11,18 @@
 
 namespace millrace {
 
-// What one stage has done so far. Times are wall time on the spine, in seconds.
+// The work of one stage so far. Times are wall time on the spine, in seconds.
 struct stage_stats {
   std::string name;
   std::uint64_t items = 0;
   std::uint64_t bytes = 0;
   double busy = 0;            // working, or waiting for what it asked of the pool
   double waiting_input = 0;   // for the stage before it
-  double waiting_output = 0;  // for the stage behind it to ask
+  double waiting_output = 0;  // for the next stage to ask
 };
 
-// How long single operations took: counts in classes an eighth of a power of two wide, so a
-// percentile is right within 9 %.
+// Durations of single operations, counted in classes an eighth of a power of two wide: a percentile
+// is right within 9 %.
 class latency_histogram {
  public:
   void add(double seconds) {

@@ -7,8 +7,8 @@
 namespace millrace {
 
 // The ticks of a clock of constant rate that is cheap to read: for the figures of stages that pass
-// a million items a second, where steady_clock would cost a tenth of the time it measures. What a
-// tick is worth is told by taking both clocks at two points. Any thread.
+// a million items a second, where steady_clock would cost a tenth of the time it measures. Read
+// both clocks at two points to learn the length of a tick. Any thread.
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();

@@ -1,7 +1,6 @@
 #include "engine/time_source.h"
 
 #include <boost/asio/this_coro.hpp>
-#include <ctime>
 
 namespace millrace {
 namespace {
@@ -9,10 +8,11 @@ namespace {
 class real_time_source final : public time_source {
  public:
   time_point now() const override { return steady_clock::now(); }
-  std::int64_t unix_seconds() const override { return std::time(nullptr); }
+  std::int64_t unix_seconds() const override { return steady_clock::unix_seconds(); }
   awaitable<void> sleep_until(time_point when) override {
-    asio::steady_timer timer(co_await asio::this_coro::executor, when);
-    co_await timer.async_wait(asio::use_awaitable);
+    steady_timer timer(co_await asio::this_coro::executor, when);
+    const auto [interrupted] = co_await timer.async_wait(no_throw);
+    if (interrupted) throw boost::system::system_error(interrupted);
   }
 };
 

@@ -1,15 +1,17 @@
 #pragma once
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <cstdint>
 
 #include "engine/async.h"
 #include "engine/result.h"
+#include "engine/timer.h"
 
 namespace millrace {
 
-// Time as the code sees it that talks to servers: the real one, or a simulated one that jumps to
-// the next sleeper. One I/O thread.
+// Time as one component sees it, given to it when it is made: the HTTP client, its connections and
+// the signers of requests. Tests of these alone give each its own time, which jumps to the next
+// sleeper. In programs, and in a simulation of the whole process, it is real_time(), which is the
+// steady_clock (engine/clock.h); all other code uses that directly. One I/O thread.
 class time_source {
  public:
   using time_point = steady_clock::time_point;
@@ -24,18 +26,17 @@ class time_source {
   awaitable<void> sleep(steady_clock::duration time) { return sleep_until(now() + time); }
 };
 
-// Stateless, for any thread.
+// The steady_clock. Stateless, for any thread.
 time_source& real_time();
 
-// Waits for `work` until `when`; `on_timeout` is the answer when it took longer. It is cancelled
-// then and has ended when this returns, so it must heed cancellation.
+// Waits for `work` until `when`; returns `on_timeout` when it took longer. `work` is then cancelled
+// and has ended when this returns, so it must be cancellable.
 template <class T>
 awaitable<result<T>> until(time_source& time, time_source::time_point when,
                            awaitable<result<T>> work, error on_timeout) {
-  using namespace asio::experimental::awaitable_operators;
-  auto first = co_await (std::move(work) || time.sleep_until(when));
-  if (first.index() == 1) co_return on_timeout;
-  co_return std::move(std::get<0>(first));
+  auto answer = co_await unless_first(time.sleep_until(when), std::move(work));
+  if (!answer) co_return on_timeout;
+  co_return std::move(*answer);
 }
 
 }  // namespace millrace

@@ -1,31 +1,47 @@
 #pragma once
 
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <boost/system/system_error.hpp>
+#include <optional>
+#include <utility>
 
 #include "engine/async.h"
 #include "engine/result.h"
+#include "engine/scope.h"
 
 namespace millrace {
 
+// Sleeps. Throws operation_aborted when stopped meanwhile.
+inline awaitable<void> sleep_for(steady_clock::duration time) {
+  steady_timer timer(co_await asio::this_coro::executor, time);
+  const auto [interrupted] = co_await timer.async_wait(no_throw);
+  if (interrupted) throw boost::system::system_error(interrupted);
+}
+
+// Returns the result of `work` if it ends before `limit`; else nullopt. The other one is stopped,
+// and has ended when this returns, so it must be cancellable.
+template <class T>
+awaitable<std::optional<T>> unless_first(awaitable<void> limit, awaitable<T> work) {
+  struct keep {
+    static awaitable<void> in(std::optional<T>* to, awaitable<T> from) {
+      to->emplace(co_await std::move(from));
+    }
+  };
+  std::optional<T> answer;
+  const auto first = co_await first_of(keep::in(&answer, std::move(work)), std::move(limit));
+  if (first != 0) answer.reset();
+  co_return answer;
+}
+
 // Waits for `work` at most `limit` long. The causes of an early end stay apart: `on_timeout` when
 // the time passed, an exception (operation_aborted) when the awaiting coroutine was stopped, and
-// what `work` itself says when its peer ended it. `work` is cancelled on timeout and has ended when
-// this returns, so it must heed cancellation.
+// what `work` itself says when its peer ended it.
 template <class T>
 awaitable<result<T>> with_deadline(awaitable<result<T>> work, steady_clock::duration limit,
                                    error on_timeout) {
-  using namespace asio::experimental::awaitable_operators;
-  asio::steady_timer timer(co_await asio::this_coro::executor, limit);
-  auto first = co_await (std::move(work) || timer.async_wait(asio::use_awaitable));
-  if (first.index() == 1) co_return on_timeout;
-  co_return std::move(std::get<0>(first));
-}
-
-// Sleeps. Throws operation_aborted when stopped meanwhile.
-inline awaitable<void> sleep_for(steady_clock::duration time) {
-  asio::steady_timer timer(co_await asio::this_coro::executor, time);
-  co_await timer.async_wait(asio::use_awaitable);
+  auto answer = co_await unless_first(sleep_for(limit), std::move(work));
+  if (!answer) co_return on_timeout;
+  co_return std::move(*answer);
 }
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 #include "engine/uring_io.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <liburing.h>
 #include <unistd.h>
@@ -7,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
 #include <mutex>
@@ -20,6 +20,8 @@ namespace millrace {
 namespace {
 
 constexpr unsigned ring_entries = 256;
+constexpr std::chrono::milliseconds first_ring_pause{1};
+constexpr std::chrono::milliseconds most_ring_pause{100};
 constexpr unsigned most_arenas = 1024;
 constexpr std::size_t least_registered = 1_MiB;
 
@@ -28,37 +30,64 @@ void say_once_how_much_is_pinned(const std::vector<std::span<std::byte>>& parts)
   std::call_once(said, [&] {
     std::size_t pinned = 0;
     for (const auto& p : parts) pinned += p.size();
-    log_notice(fmt::format(
-        "{} of read buffers are registered with io_uring, then locked memory ran out; all would "
-        "need a `ulimit -l` of the read budget",
-        format_bytes(pinned)));
+    log_notice(
+        fmt::format("{} of read buffers are registered with io_uring, then locked memory ran out; "
+                    "registering all needs a `ulimit -l` of the read budget",
+                    format_bytes(pinned)));
   });
+}
+
+}  // namespace
+
+namespace {
+
+error no_ring(int os_errno) {
+  const errc kind =
+      kind_of(os_errno) == errc::no_descriptors ? errc::no_descriptors : errc::unsupported;
+  return error(kind, "cannot make an io_uring")
+      .cause(os_errno)
+      .hint(kind == errc::no_descriptors
+                ? "raise `ulimit -n`, or lower engine_options.io_threads (MILLRACE_IO_THREADS)"
+                : "io_backend::pread (MILLRACE_IO=pread) does without");
 }
 
 }  // namespace
 
 struct uring_io::ring {
   explicit ring(asio::io_context& context) : readable(context) {
-    const int code = io_uring_queue_init(ring_entries, &uring, 0);
-    if (code < 0) {
-      throw failure(error(errc::unsupported, "cannot make an io_uring").cause(-code));
+    // Asio would take a descriptor that is none.
+    const int own = fcntl(uring.of.ring_fd, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) throw failure(no_ring(errno));
+    boost::system::error_code refused;
+    readable.assign(own, refused);
+    if (refused) {
+      close(own);
+      throw failure(no_ring(refused.value()));
     }
-    readable.assign(dup(uring.ring_fd));
   }
-  ~ring() {
-    readable.close();
-    io_uring_queue_exit(&uring);
-  }
+  ~ring() { readable.close(); }
   ring(const ring&) = delete;
   ring& operator=(const ring&) = delete;
 
-  io_uring uring{};
+  struct queues {
+    queues() {
+      const int code = io_uring_queue_init(ring_entries, &of, 0);
+      if (code < 0) throw failure(no_ring(-code));
+    }
+    ~queues() { io_uring_queue_exit(&of); }
+    queues(const queues&) = delete;
+    queues& operator=(const queues&) = delete;
+    io_uring of{};
+  };
+  queues uring;
   asio::posix::stream_descriptor readable;
 };
 
 std::optional<std::string> uring_refused() {
   io_uring probe{};
   const int code = io_uring_queue_init(2, &probe, 0);
+  // No matter of io_uring: the pread pool would find none for its files either.
+  if (kind_of(-code) == errc::no_descriptors) throw failure(no_ring(-code));
   if (code == 0) {
     io_uring_queue_exit(&probe);
     return std::nullopt;
@@ -77,9 +106,12 @@ std::optional<std::string> uring_refused() {
 }
 
 uring_io::uring_io(io_thread& home, bool register_buffers)
-    : home_(home), ring_(std::make_unique<ring>(home.context())), registering_(register_buffers) {
+    : home_(home),
+      ring_(std::make_unique<ring>(home.context())),
+      registering_(register_buffers),
+      refused_(home.executor()) {
   if (registering_) {
-    registering_ = io_uring_register_buffers_sparse(&ring_->uring, most_arenas) == 0;
+    registering_ = io_uring_register_buffers_sparse(&ring_->uring.of, most_arenas) == 0;
   }
 }
 
@@ -93,7 +125,7 @@ void uring_io::register_new_arenas() {
       iovec where{part.data(), part.size()};
       __u64 no_tag = 0;
       code = io_uring_register_buffers_update_tag(
-          &ring_->uring, static_cast<unsigned>(registered_.size()), &where, &no_tag, 1);
+          &ring_->uring.of, static_cast<unsigned>(registered_.size()), &where, &no_tag, 1);
       if (code >= 0) break;
       part = part.first(part.size() / 2);
     }
@@ -121,20 +153,23 @@ std::optional<int> uring_io::registered(const std::byte* data, std::size_t size)
 
 uring_io::~uring_io() {
   // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into
-  // their buffers until their completions are in.
-  while (!in_kernel_.empty()) {
+  // their buffers until their completions are in. Those that it never took are not waited for.
+  io_uring_submit(&ring_->uring.of);
+  const std::size_t not_taken = io_uring_sq_ready(&ring_->uring.of);
+  while (in_kernel_.size() > not_taken) {
     io_uring_cqe* cqe = nullptr;
-    const int code = io_uring_wait_cqe(&ring_->uring, &cqe);
+    const int code = io_uring_wait_cqe(&ring_->uring.of, &cqe);
     if (code == -EINTR) continue;
     if (code < 0) break;
     in_kernel_.erase(static_cast<read_op*>(io_uring_cqe_get_data(cqe)));
-    io_uring_cqe_seen(&ring_->uring, cqe);
+    io_uring_cqe_seen(&ring_->uring.of, cqe);
   }
 }
 
 void uring_io::stop() {
   stopped_ = true;
   ring_->readable.cancel();
+  refused_.cancel();
 }
 
 void uring_io::submit(std::shared_ptr<read_op> op) {
@@ -151,25 +186,26 @@ void uring_io::submit(std::shared_ptr<read_op> op) {
 
 bool uring_io::prepare(const std::shared_ptr<read_op>& op) {
   // The completion queue is twice the submission queue: with this bound it cannot overflow.
-  if (in_kernel_.size() >= ring_entries) return false;
-  io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring);
-  if (sqe == nullptr) return false;
+  if (in_kernel_.size() >= ring_entries || io_uring_sq_space_left(&ring_->uring.of) == 0)
+    return false;
   std::byte* const to = op->into.data() + op->buffer_offset;
   const auto size = static_cast<unsigned>(op->size);
-  if (const auto index = registered(to, size)) {
+  const auto index = registered(to, size);
+  in_kernel_.emplace(op.get(), op);  // the last that can fail
+  io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring.of);
+  if (index) {
     io_uring_prep_read_fixed(sqe, op->file->fd(), to, size, op->file_offset, *index);
   } else {
     io_uring_prep_read(sqe, op->file->fd(), to, size, op->file_offset);
   }
   io_uring_sqe_set_data(sqe, op.get());
-  in_kernel_.emplace(op.get(), op);
   return true;
 }
 
 void uring_io::cancel(read_op& op) {
   const auto mine = [&op](const auto& other) { return other.get() == &op; };
   if (std::erase_if(waiting_, mine) > 0 || !in_kernel_.contains(&op)) return;
-  if (io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring)) {
+  if (io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring.of)) {
     io_uring_prep_cancel(sqe, &op, 0);
     io_uring_sqe_set_data(sqe, nullptr);
     flush_later();
@@ -177,28 +213,47 @@ void uring_io::cancel(read_op& op) {
 }
 
 void uring_io::flush_later() {
-  if (flush_posted_) return;
-  flush_posted_ = true;
-  asio::post(home_.context(), [this] { flush(); });
+  if (!is_refused_) flush_.ask();
 }
 
 void uring_io::flush() {
-  flush_posted_ = false;
-  const int code = io_uring_submit(&ring_->uring);
+  const int code = io_uring_submit(&ring_->uring.of);
   // EAGAIN, EBUSY: the kernel is short of memory or of room for completions; EINTR: a signal. What
-  // was prepared stays prepared and goes with the next call, after completions are drained.
-  if (code < 0) flush_later();
+  // was prepared stays prepared and goes with a later call, after completions are drained: it may
+  // refuse for long, and the reads' own deadlines go on meanwhile.
+  pause_ = code < 0 ? std::min(2 * pause_, most_ring_pause) : first_ring_pause;
+  if (code < 0 && !stopped_) flush_after(pause_);
   watch();
+}
+
+void uring_io::flush_after(std::chrono::milliseconds pause) {
+  if (is_refused_) return;
+  is_refused_ = true;
+  try {
+    refused_.expires_after(pause);
+    refused_.async_wait([this](boost::system::error_code ended) {
+      is_refused_ = false;
+      if (!ended) flush();
+    });
+  } catch (const std::bad_alloc&) {
+    is_refused_ = false;
+    flush_.ask();  // without a pause
+  }
 }
 
 void uring_io::watch() {
   if (watching_ || stopped_ || in_kernel_.empty()) return;
   watching_ = true;
-  ring_->readable.async_wait(asio::posix::stream_descriptor::wait_read,
-                             [this](boost::system::error_code ended) {
-                               watching_ = false;
-                               if (!ended) drain();
-                             });
+  try {
+    ring_->readable.async_wait(asio::posix::stream_descriptor::wait_read,
+                               [this](boost::system::error_code ended) {
+                                 watching_ = false;
+                                 if (!ended) drain();
+                               });
+  } catch (const std::bad_alloc&) {
+    watching_ = false;
+    drain();  // which looks again
+  }
 }
 
 void uring_io::drain() {
@@ -206,21 +261,31 @@ void uring_io::drain() {
     read_op* op;
     int outcome;
   };
-  std::vector<completion> arrived;
   std::array<io_uring_cqe*, 64> cqes{};
-  while (const unsigned n = io_uring_peek_batch_cqe(&ring_->uring, cqes.data(), cqes.size())) {
+  std::array<completion, 64> arrived{};
+  while (const unsigned n = io_uring_peek_batch_cqe(&ring_->uring.of, cqes.data(), cqes.size())) {
     for (unsigned i = 0; i < n; ++i) {
-      arrived.push_back({static_cast<read_op*>(io_uring_cqe_get_data(cqes[i])), cqes[i]->res});
+      arrived[i] = {static_cast<read_op*>(io_uring_cqe_get_data(cqes[i])), cqes[i]->res};
     }
-    io_uring_cq_advance(&ring_->uring, n);
+    io_uring_cq_advance(&ring_->uring.of, n);
+    for (const completion& c : std::span(arrived).first(n)) {
+      if (c.op == nullptr) continue;  // the answer to a cancellation
+      auto done = in_kernel_.extract(c.op);
+      done.mapped()->finish(c.outcome);
+    }
   }
-  for (const completion& c : arrived) {
-    if (c.op == nullptr) continue;  // the answer to a cancellation
-    auto done = in_kernel_.extract(c.op);
-    done.mapped()->finish(c.outcome);
-  }
-  while (!waiting_.empty() && prepare(waiting_.front())) waiting_.pop_front();
+  while (!waiting_.empty() && prepare_or_refuse(waiting_.front())) waiting_.pop_front();
   flush_later();
+}
+
+// In a call of the event loop, where nobody could be told.
+bool uring_io::prepare_or_refuse(const std::shared_ptr<read_op>& op) {
+  try {
+    return prepare(op);
+  } catch (const std::bad_alloc&) {
+    op->finish(-ENOMEM);
+    return true;
+  }
 }
 
 }  // namespace millrace

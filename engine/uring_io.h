@@ -36,9 +36,11 @@ class uring_io final : public block_io {
   struct ring;
   void flush_later();
   void flush();
+  void flush_after(std::chrono::milliseconds pause);
   void watch();
   void drain();
   bool prepare(const std::shared_ptr<read_op>& op);
+  bool prepare_or_refuse(const std::shared_ptr<read_op>& op);
   void register_new_arenas();
   std::optional<int> registered(const std::byte* data, std::size_t size);
 
@@ -50,7 +52,10 @@ class uring_io final : public block_io {
   bool registering_;
   std::vector<std::span<std::byte>>
       registered_;  // of the arena with this index: as much as is pinned
-  bool flush_posted_ = false;
+  const wake_up flush_{home_.executor(), [this] { flush(); }};
+  bool is_refused_ = false;  // a submission, by the kernel
+  steady_timer refused_;     // until a submission that the kernel refused is tried again
+  std::chrono::milliseconds pause_{1};
   bool watching_ = false;
   bool stopped_ = false;
 };

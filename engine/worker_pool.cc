@@ -4,36 +4,65 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 
 #include "engine/async.h"
 #include "engine/cpu_time.h"
 #include "engine/io_thread.h"
 #include "engine/numa.h"
+#include "engine/standard_error.h"
+#include "engine/start_thread.h"
+#include "engine/stepper.h"
+#include "engine/thread_owner.h"
 
 namespace millrace {
 
 worker_pool::worker_pool(const std::string& name, int threads, std::size_t capacity)
-    : jobs_(capacity + static_cast<std::size_t>(threads)), used_(threads) {
+    : jobs_(capacity + static_cast<std::size_t>(threads)),
+      used_(threads),
+      count_(threads),
+      steps_(stepper::in_force()) {
   sem_init(&queued_, 0, 0);
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([this, i] { work(i); });
-    const std::string thread_name = (name + "-" + std::to_string(i)).substr(0, 15);
-    pthread_setname_np(threads_.back().native_handle(), thread_name.c_str());
+  if (steps_ != nullptr) {
+    stepped_.reserve(capacity);  // as many as the I/O threads may have away
+    steps_->began(*this);
+    return;
+  }
+  threads_.reserve(static_cast<std::size_t>(threads));
+  try {
+    for (int i = 0; i < threads; ++i) {
+      threads_.push_back(start_thread(name + "-" + std::to_string(i), [this, i] { work(i); }));
+    }
+  } catch (...) {
+    end_threads();
+    throw;
   }
 }
 
 worker_pool::~worker_pool() {
+  if (steps_ != nullptr) {
+    while (waiting() > 0) run_one(0);
+    steps_->ended(*this);
+  }
+  end_threads();
+}
+
+void worker_pool::end_threads() {
   use(threads());
   for (std::size_t i = 0; i < threads_.size(); ++i) push({});
   for (std::thread& t : threads_) t.join();
+  threads_.clear();
   sem_destroy(&queued_);
 }
 
 void worker_pool::push(job j) {
+  if (steps_ != nullptr) {
+    stepped_.push_back(j);
+    steps_->queued(*this);
+    return;
+  }
   if (!jobs_.try_push(j)) {
-    std::fputs("millrace: a worker pool was given more tasks than it has room for\n", stderr);
+    to_stderr("millrace: a worker pool was given more tasks than it has room for\n");
     std::abort();
   }
   sem_post(&queued_);
@@ -67,6 +96,7 @@ double worker_pool::cpu_seconds() const {
 }
 
 void worker_pool::work(int index) {
+  set_owner_of_this_thread(this);
   stay_on_a_node(index);
   for (;;) {
     wait_until_used(index);
@@ -77,12 +107,22 @@ void worker_pool::work(int index) {
     // into the queue at this moment, for the few instructions that this takes.
     while (!jobs_.try_pop(next)) std::this_thread::yield();
     if (next.task == nullptr) return;
-    const auto begun = steady_clock::now();
-    next.task->run();
-    busy_ns_.fetch_add(std::chrono::nanoseconds(steady_clock::now() - begun).count(),
-                       std::memory_order_relaxed);
-    next.home->complete(next.task);
+    run(next);
   }
+}
+
+void worker_pool::run(const job& j) {
+  const auto begun = steady_clock::now();
+  j.task->run();
+  busy_ns_.fetch_add(std::chrono::nanoseconds(steady_clock::now() - begun).count(),
+                     std::memory_order_relaxed);
+  j.home->complete(j.task);
+}
+
+void worker_pool::run_one(std::size_t which) {
+  const job next = stepped_.at(which);
+  stepped_.erase(stepped_.begin() + static_cast<std::ptrdiff_t>(which));
+  run(next);
 }
 
 }  // namespace millrace

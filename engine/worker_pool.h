@@ -14,6 +14,7 @@
 namespace millrace {
 
 class io_thread;
+class stepper;
 
 // A piece of work that crosses from an I/O thread to a pool and back.
 class pool_task {
@@ -25,27 +26,32 @@ class pool_task {
 
 // Named threads fed by a lock-free bounded queue. An idle worker sleeps on a semaphore that counts
 // the tasks queued: it does not spin, and no wake-up is missed. On a host of several NUMA nodes the
-// threads are dealt over them.
+// threads are distributed over them.
 class worker_pool {
  public:
   // Takes up to `capacity` tasks at once; the I/O threads see to it that there are never more
-  // (io_thread::max_tasks each).
+  // (io_thread::max_tasks each). Throws `failure` (no_memory) where the host refuses a thread.
   worker_pool(const std::string& name, int threads, std::size_t capacity);
   // Runs what is queued, then joins the threads.
   ~worker_pool();
   worker_pool(const worker_pool&) = delete;
   worker_pool& operator=(const worker_pool&) = delete;
 
-  int threads() const { return static_cast<int>(threads_.size()); }
+  int threads() const { return count_; }
 
-  // How many of the threads take work, 1 to threads(); all, at first. Those beyond end what they
-  // have in hand, and sleep. Any thread.
+  // Sets how many of the threads take work, 1 to threads(); all, at first. The others finish their
+  // current task and sleep. Any thread.
   void use(int threads);
   int used() const { return used_.load(std::memory_order_relaxed); }
   // Wall time that tasks have taken, summed over the threads. Any thread.
   double busy_seconds() const;
   // CPU time of the threads so far. Not while the pool is being destroyed.
   double cpu_seconds() const;
+
+  // For a stepper, which runs the tasks: how many there are, and run one of them on this thread.
+  // The first threads() of them may end in any order.
+  std::size_t waiting() const { return stepped_.size(); }
+  void run_one(std::size_t which);
 
  private:
   friend class io_thread;
@@ -54,13 +60,18 @@ class worker_pool {
     io_thread* home = nullptr;
   };
   void push(job j);
+  void run(const job& j);
   void work(int index);
+  void end_threads();
   void wait_until_used(int index);
 
   bounded_queue<job> jobs_;
   sem_t queued_{};
   std::atomic<int> used_;
   std::atomic<std::int64_t> busy_ns_{0};
+  int count_;
+  stepper* steps_;            // null: the threads run
+  std::vector<job> stepped_;  // else what they would run
   std::vector<std::thread> threads_;
 };
 

@@ -1,8 +1,10 @@
 // All of the loader: the engine, sources, and stages. Training is in <millrace/train.h>.
 #pragma once
 
+#include "engine/log.h"
 #include "engine/memory.h"
 #include "io/shard_spec.h"
+#include "io/shard_urls.h"
 #include "pipeline/batch.h"
 #include "pipeline/buckets.h"
 #include "pipeline/collate.h"
@@ -15,6 +17,7 @@
 #include "pipeline/mix.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
+#include "pipeline/redeal.h"
 #include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"

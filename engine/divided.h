@@ -1,0 +1,11 @@
+#pragma once
+
+namespace millrace {
+
+// `all` divided by `by`, rounded up. For sizes that users give: nothing is added, so nothing wraps.
+template <class T>
+constexpr T divided_up(T all, T by) {
+  return static_cast<T>(all / by + (all % by != 0 ? 1 : 0));
+}
+
+}  // namespace millrace

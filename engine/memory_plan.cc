@@ -1,0 +1,211 @@
+// The division of the budget, and what the host allows; declared in engine/memory.h.
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/sysinfo.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <limits>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/memory.h"
+
+namespace millrace {
+namespace {
+
+// Shares and their sizes in few words: those whose names differ in numbers alone, such as those of
+// lanes, as one; the largest first.
+class share_list {
+ public:
+  void add(std::string_view name, std::size_t size) {
+    group& g = groups_[pattern_of(name)];
+    if (g.shares++ == 0) g.name = name;
+    g.size += size;
+  }
+  std::string text() const {
+    constexpr std::size_t most_listed = 8;
+    std::vector<std::pair<std::string, group>> all(groups_.begin(), groups_.end());
+    std::ranges::sort(all, std::less(), [](const auto& g) {
+      return std::pair(std::numeric_limits<std::size_t>::max() - g.second.size, g.first);
+    });
+    std::string out;
+    for (const auto& [pattern, g] : std::span(all).first(std::min(all.size(), most_listed))) {
+      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", g.shares == 1 ? g.name : pattern,
+                         format_bytes(g.size));
+      if (g.shares > 1) out += fmt::format(" in {} shares", g.shares);
+    }
+    if (all.size() > most_listed) out += ", and others";
+    return out;
+  }
+
+ private:
+  struct group {
+    std::string name;  // of the first
+    std::size_t shares = 0;
+    std::size_t size = 0;
+  };
+  // Each number as a '*'.
+  static std::string pattern_of(std::string_view name) {
+    std::string out;
+    for (const char c : name) {
+      const bool is_digit = c >= '0' && c <= '9';
+      if (!is_digit) out += c;
+      if (is_digit && !out.ends_with('*')) out += '*';
+    }
+    return out;
+  }
+
+  std::map<std::string, group> groups_;
+};
+
+}  // namespace
+
+std::shared_ptr<memory_share> memory_plan::share(std::string name, std::size_t least,
+                                                 std::size_t most, host_allocator& allocator) {
+  // Sizes that users give: the sum of all must not wrap.
+  constexpr std::size_t absurd = std::size_t{1} << 44;
+  least = std::min(least, absurd);
+  auto made = std::make_shared<memory_share>(std::move(name), least, allocator);
+  claims_.push_back({made, least, std::clamp(most, least, absurd)});
+  return made;
+}
+
+void memory_plan::take_rest(const std::shared_ptr<memory_share>& share) {
+  std::ranges::find(claims_, share, &claim::share)->takes_rest = true;
+}
+
+result<void> memory_plan::divide() {
+  std::size_t least = 0;
+  std::size_t wanted = 0;
+  for (const claim& c : claims_) {
+    least += c.least;
+    wanted += c.most - c.least;
+  }
+  if (least > budget_) {
+    share_list parts;
+    for (const claim& c : claims_) {
+      if (c.least > 0) parts.add(c.share->name(), c.least);
+    }
+    return error(errc::no_memory,
+                 fmt::format("the plan needs {} ({}), the budget is {}", format_bytes(least),
+                             parts.text(), format_bytes(budget_)))
+        .hint(fmt::format("raise engine_options.memory_bytes to {0}_MiB or more "
+                          "(MILLRACE_MEMORY={0}M), or lower the batch size, the read "
+                          "extent or the number of lanes",
+                          (least + 1_MiB - 1) / 1_MiB));
+  }
+  const std::size_t spare = std::min(budget_ - least, wanted);
+  const auto takers = std::ranges::count_if(claims_, &claim::takes_rest);
+  const std::size_t rest =
+      takers == 0 ? 0 : (budget_ - least - spare) / static_cast<std::size_t>(takers);
+  for (const claim& c : claims_) {
+    const auto part = wanted == 0 ? 0.0
+                                  : static_cast<double>(c.most - c.least) *
+                                        static_cast<double>(spare) / static_cast<double>(wanted);
+    c.share->set_limit(c.least + static_cast<std::size_t>(part) + (c.takes_rest ? rest : 0));
+  }
+  for (const auto& what : when_divided_) what();
+  return {};
+}
+
+std::string memory_plan::starved() {
+  share_list out;
+  for (const claim& c : claims_) {
+    if (c.share->is_starved()) out.add(c.share->name(), c.share->limit());
+  }
+  return out.text();
+}
+
+namespace {
+
+std::optional<double> first_number(const char* path, int index = 0) {
+  std::ifstream in(path);
+  std::string word;
+  for (int i = 0; i <= index; ++i) {
+    if (!(in >> word)) return std::nullopt;
+  }
+  if (word == "max") return std::nullopt;
+  return std::strtod(word.c_str(), nullptr);
+}
+
+}  // namespace
+
+std::size_t allowed_memory_bytes() {
+  struct sysinfo info{};
+  sysinfo(&info);
+  auto total = static_cast<double>(info.totalram) * info.mem_unit;
+  for (const char* path :
+       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    if (const auto limit = first_number(path)) total = std::min(total, *limit);
+  }
+  return static_cast<std::size_t>(total);
+}
+
+std::size_t default_memory_bytes() {
+  return std::min<std::size_t>(allowed_memory_bytes() / 4, 4_GiB);
+}
+
+int allowed_cpus() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const auto quota = first_number("/sys/fs/cgroup/cpu.max", 0);
+  const auto period = first_number("/sys/fs/cgroup/cpu.max", 1);
+  if (quota && period && *period > 0) {
+    cpus = std::min(cpus, static_cast<int>((*quota + *period - 1) / *period));
+  }
+  return std::max(cpus, 1);
+}
+
+result<std::size_t> parse_bytes(std::string_view text) {
+  std::size_t number = 0;
+  auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  // "1.5G": a fraction of a unit, which needs one.
+  double fraction = 0;
+  const bool has_fraction =
+      failed == std::errc{} && end != text.data() + text.size() && *end == '.';
+  if (has_fraction) {
+    const auto part =
+        std::from_chars(end, text.data() + text.size(), fraction, std::chars_format::fixed);
+    if (part.ec != std::errc{}) failed = part.ec;
+    end = part.ptr;
+  }
+  const std::string_view unit(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  static constexpr std::string_view prefixes = "KMGT";
+  std::size_t shift = 0;
+  bool known = unit.empty() || unit == "B";
+  if (!known) {
+    const char upper = static_cast<char>(unit[0] & ~0x20);
+    const auto at = prefixes.find(upper);
+    const auto rest = unit.substr(1);
+    known = at != std::string_view::npos && (rest.empty() || rest == "B" || rest == "iB");
+    shift = known ? 10 * (at + 1) : 0;
+  }
+  if (failed != std::errc{} || !known || (shift > 0 && number > (~std::size_t{0} >> shift))) {
+    return error(errc::usage, fmt::format("'{}' is not a size", text))
+        .hint("write a number of bytes, or a number with K, M, G or T");
+  }
+  if (has_fraction && shift == 0) {
+    return error(errc::usage, fmt::format("'{}' is a fraction of a byte", text));
+  }
+  return (number << shift) +
+         static_cast<std::size_t>(fraction * static_cast<double>(1ULL << shift));
+}
+
+std::string format_bytes(std::size_t bytes) {
+  const auto n = static_cast<double>(bytes);
+  if (bytes >= 1_GiB) return fmt::format("{:.1f} GiB", n / 0x1p30);
+  if (bytes >= 1_MiB) return fmt::format("{:.1f} MiB", n / 0x1p20);
+  if (bytes >= 1_KiB) return fmt::format("{:.1f} KiB", n / 0x1p10);
+  return fmt::format("{} B", bytes);
+}
+
+}  // namespace millrace

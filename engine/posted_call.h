@@ -1,0 +1,56 @@
+#pragma once
+
+#include <atomic>
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <functional>
+#include <memory>
+
+namespace millrace {
+
+namespace asio = boost::asio;
+
+// A call on an I/O thread that needs no memory to be posted: post() cannot fail, so that clean-up
+// and error paths can use it. Held by shared_ptr; a pending call keeps its object alive.
+class posted_call : public std::enable_shared_from_this<posted_call> {
+ public:
+  // `home`: of an I/O thread.
+  explicit posted_call(const asio::any_io_executor& home);
+  virtual ~posted_call() = default;
+  posted_call(const posted_call&) = delete;
+  posted_call& operator=(const posted_call&) = delete;
+
+  // Any thread. Posted again before it has begun, it runs once.
+  void post() noexcept;
+  // Whether the calling thread is the I/O thread, in one of its calls.
+  bool is_at_home() const { return home_.running_in_this_thread(); }
+
+ protected:
+  // On the I/O thread. Throws nothing.
+  virtual void run() = 0;
+
+ private:
+  template <class T>
+  struct room_allocator;
+  struct handler;
+
+  asio::io_context::executor_type home_;
+  std::atomic<bool> asked_ = false;
+  alignas(std::max_align_t) std::byte room_[128];
+};
+
+// Calls a function on an I/O thread in this way. A pending call outlives this object: `what` must
+// own what it uses, or the owner must wait until the I/O thread has run it. `what` throws nothing.
+class wake_up {
+ public:
+  wake_up() = default;
+  wake_up(const asio::any_io_executor& home, std::function<void()> what);
+  // Any thread.
+  void ask() const noexcept { call_->post(); }
+
+ private:
+  std::shared_ptr<posted_call> call_;
+};
+
+}  // namespace millrace

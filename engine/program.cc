@@ -1,0 +1,25 @@
+#include "engine/program.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "engine/error.h"
+
+namespace millrace {
+
+void open_standard_streams() {
+  // open() takes the lowest free number, so each closed one is filled in turn.
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    const bool is_closed = fcntl(fd, F_GETFD) < 0 && errno == EBADF;
+    if (!is_closed) continue;
+    // Reading from an input that is not there, and writing to such an output, fails (EBADF).
+    const int mode = fd == STDIN_FILENO ? O_WRONLY : fd == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (open("/dev/null", mode) != fd) _exit(exit_code(errc::io_failed));
+  }
+  std::signal(SIGCHLD, SIG_DFL);
+}
+
+}  // namespace millrace

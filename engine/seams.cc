@@ -1,0 +1,16 @@
+#include "engine/seams.h"
+
+#include "engine/clock.h"
+#include "engine/stepper.h"
+
+namespace millrace {
+
+void simulate_clock(simulated_clock* instead) {
+  steady_clock::simulated_ = instead;
+}
+
+void simulate_threads(stepper* instead) {
+  stepper::in_force_ = instead;
+}
+
+}  // namespace millrace

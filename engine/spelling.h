@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// The number of characters to insert, remove or replace to turn one word into the other
+// (Levenshtein). Pure.
+std::size_t edit_distance(std::string_view a, std::string_view b);
+
+// The name that the user most likely meant: the first of the nearest ones. Empty where there are
+// none. Pure.
+std::string nearest_of(std::string_view name, std::span<const std::string> known);
+
+// The same; empty where less than half of it is alike: such a name is not meant. `prefix`: how many
+// characters all of them begin with ("--"), which make nothing alike. Pure.
+std::string near_of(std::string_view name, std::span<const std::string> known, std::size_t prefix);
+
+}  // namespace millrace

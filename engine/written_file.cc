@@ -1,0 +1,204 @@
+#include "engine/written_file.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/file_system.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t buffered = std::size_t{1} << 20;
+constexpr std::string_view infix = ".partial.";
+
+[[noreturn]] void fail(const std::string& what, const std::string& path, int why) {
+  error e(kind_of(why), what);
+  e.at(path).cause(why);
+  if (why == ENOENT) e.hint("make its folder first");
+  if (why == ENOTDIR)
+    e.hint("what stands where its folder should be is a file: choose another name");
+  if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
+  if (why == ENOSPC || why == EDQUOT) e.hint("free some room, then run the same command again");
+  throw failure(std::move(e));
+}
+
+// Where a file of that name is written: a link's target, else the path itself.
+std::string target_of(const std::string& path) {
+  struct stat s{};
+  if (host_files().stat(path, s, false) != 0 || !S_ISLNK(s.st_mode)) return path;
+  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
+                                                         &std::free);
+  return real ? std::string(real.get()) : path;
+}
+
+// Makes a partial file, locked, whose name no other process has.
+int make_partial(const std::string& target, std::string& name) {
+  file_system& files = host_files();
+  for (int i = 0;; ++i) {
+    name = fmt::format("{}{}{}", target, infix, getpid());
+    if (i > 0) name += fmt::format("-{}", i);
+    held_file made(files.open(name, O_WRONLY | O_CREAT | O_EXCL, 0666));
+    if (made.fd() == -EEXIST) continue;
+    if (!made) return made.fd();
+    // Who removes partial files locks them first: one that was taken for a killed process's in the
+    // moment before this lock is gone.
+    const bool is_taken = files.lock_whole(made.fd()) == -EWOULDBLOCK;
+    struct stat s{};
+    if (!is_taken && files.stat(made.fd(), s) == 0 && s.st_nlink > 0) return made.release();
+  }
+}
+
+// What make_partial() puts behind the infix: a process, and which of its files.
+bool is_of_process(std::string_view suffix) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  const auto dash = suffix.find('-');
+  return is_number(suffix.substr(0, dash)) &&
+         (dash == suffix.npos || is_number(suffix.substr(dash + 1)));
+}
+
+}  // namespace
+
+struct written_file::impl {
+  std::string path;
+  std::string target;
+  std::string partial;  // empty: written in place
+  std::string_view noun;
+  held_file fd;
+  std::vector<std::byte> pending;
+
+  void write_out(std::span<const std::byte> data) {
+    while (!data.empty()) {
+      const ssize_t n = host_files().append(fd.fd(), data);
+      if (n == -EINTR) continue;
+      if (n < 0) fail(fmt::format("cannot write the {}", noun), path, static_cast<int>(-n));
+      data = data.subspan(static_cast<std::size_t>(n));
+    }
+  }
+};
+
+written_file::written_file(std::string path, std::string_view noun)
+    : impl_(std::make_unique<impl>()) {
+  impl& w = *impl_;
+  w.path = std::move(path);
+  w.noun = noun;
+  w.target = target_of(w.path);
+  struct stat there{};
+  const bool exists = host_files().stat(w.target, there) == 0;
+  if (exists && S_ISDIR(there.st_mode)) {
+    throw failure(error(errc::usage, fmt::format("the {} has the name of a folder", noun))
+                      .at(w.path)
+                      .hint("name a file"));
+  }
+  const bool in_place = exists && !S_ISREG(there.st_mode);
+  const int fd =
+      in_place ? host_files().open(w.target, O_WRONLY) : make_partial(w.target, w.partial);
+  if (fd < 0) fail(fmt::format("cannot make the {}", noun), w.path, -fd);
+  w.fd = held_file(fd);
+  if (exists && !in_place) host_files().set_mode(fd, there.st_mode & 0777);
+}
+
+written_file::~written_file() {
+  if (!impl_->fd) return;
+  impl_->fd.close();
+  if (!impl_->partial.empty()) host_files().unlink(impl_->partial);
+}
+
+void written_file::append(std::span<const std::byte> data) {
+  impl& w = *impl_;
+  if (w.pending.size() + data.size() > buffered) {
+    w.write_out(w.pending);
+    w.pending.clear();
+  }
+  if (data.size() >= buffered) return w.write_out(data);
+  w.pending.insert(w.pending.end(), data.begin(), data.end());
+}
+
+void written_file::commit() {
+  impl& w = *impl_;
+  w.write_out(w.pending);
+  w.pending.clear();
+  const auto check = [&](int code, std::string_view what) {
+    if (code < 0) fail(fmt::format("cannot {} the {}", what, w.noun), w.path, -code);
+  };
+  if (w.partial.empty()) return check(w.fd.close(), "write");
+  check(host_files().sync(w.fd.fd()), "write");
+  // Renamed while it is locked: nobody takes it for a killed process's.
+  if (const int code = host_files().rename(w.partial, w.target); code < 0) {
+    fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
+  }
+  w.fd.close();
+  check(sync_folder(fs::path(w.target).parent_path()), "write");
+}
+
+void write_whole_file(const std::string& path, std::string_view text, std::string_view noun) {
+  written_file out(path, noun);
+  out.append(text);
+  out.commit();
+  remove_partial_files(std::array{path});
+}
+
+void remove_partial_files(std::span<const std::string> paths) {
+  std::map<fs::path, std::set<std::string>> names;  // by folder
+  for (const std::string& path : paths) {
+    const fs::path target = target_of(path);
+    const fs::path folder = target.parent_path();
+    names[folder.empty() ? "." : folder].insert(target.filename());
+  }
+  for (const auto& [folder, wanted] : names) {
+    std::vector<std::string> here;
+    host_files().list(folder, here);
+    for (const std::string& name : here) {
+      const auto at = name.rfind(infix);
+      const bool is_partial =
+          at != name.npos && is_of_process(std::string_view(name).substr(at + infix.size()));
+      if (!is_partial || !wanted.contains(name.substr(0, at))) continue;
+      const fs::path path = folder / name;
+      const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+      if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);
+    }
+  }
+}
+
+void check_output(const std::string& path, const file_kind& kind,
+                  std::span<const std::string> inputs) {
+  struct stat there{};
+  const int none = host_files().stat(path, there);
+  if (none == -ENOENT || none == -ENOTDIR) return;
+  if (none != 0) fail("cannot look at the file that would be replaced", path, -none);
+  if (!S_ISREG(there.st_mode)) return;
+  for (const std::string& input : inputs) {
+    struct stat s{};
+    if (host_files().stat(input, s) != 0) continue;
+    if (s.st_dev != there.st_dev || s.st_ino != there.st_ino) continue;
+    throw failure(error(errc::usage, "the output is one of the inputs")
+                      .at(path)
+                      .hint("choose another name for the output"));
+  }
+  std::array<char, 4096> head{};
+  const held_file there_now(host_files().open(path, O_RDONLY));
+  if (!there_now) fail("cannot read the file that would be replaced", path, -there_now.fd());
+  const ssize_t n = read_all(there_now.fd(), std::as_writable_bytes(std::span(head)), 0);
+  if (n == 0) return;
+  if (n > 0 && kind.matches({head.data(), static_cast<std::size_t>(n)})) return;
+  throw failure(error(errc::usage, fmt::format("the file that is there is not {}", kind.name))
+                    .at(path)
+                    .hint("choose another name for the output, or remove that file first"));
+}
+
+}  // namespace millrace

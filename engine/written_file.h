@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace millrace {
+
+// A file that appears under its name when it is complete, or not at all. It is written as
+// NAME.partial.PID in the same folder; commit() syncs it to the disk and renames it. A link keeps
+// pointing at its target, which is replaced; devices and pipes, such as /dev/stdout, are written in
+// place. Every function throws `failure` with the path, the kind by errno (not_found, not_allowed,
+// io_failed) and the cause. One thread.
+class written_file {
+ public:
+  // `noun`: the word for it in errors ("shard"); must outlive the object.
+  explicit written_file(std::string path, std::string_view noun = "file");
+  // Removes the partial file unless it is committed.
+  ~written_file();
+  written_file(const written_file&) = delete;
+  written_file& operator=(const written_file&) = delete;
+
+  void append(std::span<const std::byte> data);
+  void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
+  void commit();
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+// The whole file in one call; partial files of killed processes are removed as well.
+void write_whole_file(const std::string& path, std::string_view text,
+                      std::string_view noun = "file");
+
+// Removes the partial files of `paths` that killed processes left. Those that a living process,
+// also of another host, is writing are locked, and stay. Call it when a job is complete. Never
+// throws for what cannot be removed.
+void remove_partial_files(std::span<const std::string> paths);
+
+// A kind of file that a command writes.
+struct file_kind {
+  std::string_view name;              // "a PNG"
+  bool (*matches)(std::string_view);  // whether a file that begins with these bytes, at most
+                                      // 4096, is one
+};
+
+// Throws `failure` (usage) unless a file of this kind may be written to `path`: nothing is there,
+// or an empty file, a device or a pipe, or a file of the same kind that is none of `inputs` (local
+// paths).
+void check_output(const std::string& path, const file_kind& kind,
+                  std::span<const std::string> inputs);
+
+}  // namespace millrace
