@@ -3,12 +3,16 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <condition_variable>
 #include <cstring>
 #include <mutex>
 #include <thread>
 
 #include "engine/async.h"
+#include "engine/posted_call.h"
+#include "engine/start_thread.h"
+#include "engine/work_memory.h"
 #include "io/unpack.h"
 
 namespace millrace {
@@ -18,10 +22,11 @@ namespace {
 // that waits there. Spine and thread take turns: one of them works, the other waits.
 class archive_filter final : public unpacker {
  public:
-  explicit archive_filter(const source_context& context)
-      : done_(std::make_shared<condition>(context.io.executor())),
-        executor_(context.io.executor()),
-        thread_([this] { run(); }) {}
+  archive_filter(const source_context& context, compression how)
+      : filter_(code_of(how)),
+        done_(std::make_shared<condition>(context.io.executor())),
+        tell_(context.io.executor(), [done = done_] { done->notify_all(); }),
+        thread_(start_thread("mr-unpack", [this] { run(); })) {}
 
   // Waits for the step under way, which takes no longer than a buffer's filling.
   ~archive_filter() override {
@@ -67,7 +72,7 @@ class archive_filter final : public unpacker {
   // On the thread, with the lock held: lets the spine go on and waits for its next step.
   void yield(std::unique_lock<std::mutex>& lock) {
     threads_turn_ = false;
-    asio::post(executor_, [done = done_] { done->notify_all(); });
+    tell_.ask();
     turn_.wait(lock, [this] { return threads_turn_ || given_up_; });
   }
 
@@ -86,33 +91,53 @@ class archive_filter final : public unpacker {
     return static_cast<la_ssize_t>(f.in_use_.size());
   }
 
-  void run() {
+  void run() noexcept {
     {
       std::unique_lock lock(mutex_);
       turn_.wait(lock, [this] { return threads_turn_ || given_up_; });
       if (given_up_) return;
     }
+    std::optional<error> failed;
+    try {
+      failed = unpack();
+    } catch (const std::bad_alloc&) {
+      failed = out_of_memory();
+    }
+    std::unique_lock lock(mutex_);
+    failed_ = std::move(failed);
+    while (!given_up_) yield(lock);
+  }
+
+  bool is_given_up() {
+    const std::scoped_lock lock(mutex_);
+    return given_up_;
+  }
+
+  std::optional<error> unpack() {
     const std::unique_ptr<archive, void (*)(archive*)> a(
         archive_read_new(), [](archive* one) { archive_read_free(one); });
-    archive_read_support_filter_bzip2(a.get());
-    archive_read_support_filter_xz(a.get());
-    archive_read_support_filter_zstd(a.get());
-    archive_read_support_filter_lz4(a.get());
-    archive_read_support_filter_compress(a.get());
-    archive_read_support_format_raw(a.get());
+    if (!a) return out_of_memory();
+    // Not the one that libarchive finds: what is unpacked may look like another compressed stream,
+    // whose windows nobody has seen. That of compress(1) reads at once when it is appended, where
+    // there is nothing to read from yet; it has no windows.
+    const int set = filter_ == ARCHIVE_FILTER_COMPRESS
+                        ? archive_read_support_filter_compress(a.get())
+                        : archive_read_append_filter(a.get(), filter_);
+    if (set != ARCHIVE_OK || archive_read_support_format_raw(a.get()) != ARCHIVE_OK) {
+      return why_not(a.get());
+    }
     archive_entry* entry = nullptr;
     int code = archive_read_open(a.get(), this, nullptr, read_more, nullptr);
     if (code >= ARCHIVE_WARN) code = archive_read_next_header(a.get(), &entry);
-    while (code != ARCHIVE_EOF && code >= ARCHIVE_WARN) {
+    while (code != ARCHIVE_EOF && code >= ARCHIVE_WARN && !is_given_up()) {
       const void* data = nullptr;
       std::size_t size = 0;
       la_int64_t offset = 0;
       code = archive_read_data_block(a.get(), &data, &size, &offset);
       if (code >= ARCHIVE_WARN) give({static_cast<const std::byte*>(data), size});
     }
-    std::unique_lock lock(mutex_);
-    if (code != ARCHIVE_EOF) failed_ = why_not(archive_error_string(a.get()));
-    while (!given_up_) yield(lock);
+    if (code == ARCHIVE_EOF) return std::nullopt;
+    return why_not(a.get());
   }
 
   // On the thread: what has been unpacked, to the spine, a buffer at a time.
@@ -127,14 +152,37 @@ class archive_filter final : public unpacker {
     }
   }
 
-  static error why_not(const char* said) {
-    const std::string text = said != nullptr ? said : "no message";
+  static error why_not(archive* a) {
+    // It has no message where it has no memory for one.
+    const char* const said = archive_error_string(a);
+    if (archive_errno(a) == ENOMEM || said == nullptr) return out_of_memory();
+    const std::string text = said;
     const bool cut = text.find("runcated") != text.npos || text.find("remature") != text.npos;
     return {cut ? errc::truncated : errc::bad_archive, "the compressed stream is damaged: " + text};
   }
 
+  static int code_of(compression how) {
+    switch (how) {
+      case compression::bzip2:
+        return ARCHIVE_FILTER_BZIP2;
+      case compression::xz:
+        return ARCHIVE_FILTER_XZ;
+      case compression::zstd:
+        return ARCHIVE_FILTER_ZSTD;
+      case compression::lz4:
+        return ARCHIVE_FILTER_LZ4;
+      case compression::lzw:
+        return ARCHIVE_FILTER_COMPRESS;
+      case compression::gzip:
+      case compression::none:
+        return ARCHIVE_FILTER_NONE;
+    }
+    return ARCHIVE_FILTER_NONE;
+  }
+
+  const int filter_;
   std::shared_ptr<condition> done_;
-  asio::any_io_executor executor_;
+  wake_up tell_;
   std::mutex mutex_;
   std::condition_variable turn_;
   // Guarded by mutex_.
@@ -156,6 +204,7 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
     std::span<const std::byte> content, std::size_t most) {
   const std::unique_ptr<archive, void (*)(archive*)> a(
       archive_read_new(), [](archive* one) { archive_read_free(one); });
+  if (!a) return out_of_memory();
   archive_read_support_format_zip(a.get());
   std::vector<std::pair<std::string, std::string>> out;
   std::size_t all = 0;
@@ -166,6 +215,10 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
     if (code < ARCHIVE_WARN || code == ARCHIVE_EOF) break;
     const char* name = archive_entry_pathname(entry);
     std::string file;
+    // Names, and what the list of files grows by.
+    constexpr std::size_t an_entry = 512;
+    if (!take_work_memory(an_entry))
+      return error(errc::no_memory, "not enough memory to unpack it");
     const void* data = nullptr;
     std::size_t size = 0;
     la_int64_t offset = 0;
@@ -173,12 +226,22 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
       if (all += size; all > most) {
         return error(errc::too_large, "it unpacks to more than is allowed");
       }
+      if (file.capacity() - file.size() < size) {
+        const std::size_t before = file.capacity();
+        const std::size_t capacity = std::max(before * 2, file.size() + size);
+        if (!take_work_memory(capacity)) {
+          return error(errc::no_memory, "not enough memory to unpack it");
+        }
+        file.reserve(capacity);
+        give_work_memory(before);
+      }
       file.append(static_cast<const char*>(data), size);
     }
     if (code != ARCHIVE_EOF) break;
     code = ARCHIVE_OK;
     out.emplace_back(name != nullptr ? name : "", std::move(file));
   }
+  if (code != ARCHIVE_EOF && archive_errno(a.get()) == ENOMEM) return out_of_memory();
   if (code != ARCHIVE_EOF) {
     const char* why = archive_error_string(a.get());
     return error(errc::bad_archive,
@@ -187,8 +250,8 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
   return out;
 }
 
-std::shared_ptr<unpacker> make_archive_filter(const source_context& context) {
-  return std::make_shared<archive_filter>(context);
+std::shared_ptr<unpacker> make_archive_filter(const source_context& context, compression how) {
+  return std::make_shared<archive_filter>(context, how);
 }
 
 }  // namespace millrace

@@ -16,10 +16,27 @@ constexpr std::size_t max_items = 50'000'000;
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 error unbalanced() {
-  return error(errc::usage, "braces do not balance");
+  return error(errc::usage, "braces do not balance").hint("write a brace as \\{ to mean itself");
 }
 error too_many() {
-  return error(errc::too_large, fmt::format("braces that expand to over {} items", max_items));
+  return error(errc::usage, fmt::format("braces that expand to over {} names", max_items))
+      .hint("name fewer, in several ranges or a list (@FILE)");
+}
+
+// Whether braces within braces go deeper than anybody means them to: each takes a level of the
+// stack.
+bool is_too_deep(std::string_view pattern) {
+  constexpr int most = 64;
+  int depth = 0;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\')
+      ++i;
+    else if (pattern[i] == '{' && ++depth > most)
+      return true;
+    else if (pattern[i] == '}')
+      --depth;
+  }
+  return false;
 }
 
 result<strings> parse_pattern(std::string_view pattern);
@@ -167,8 +184,9 @@ result<strings> parse_pattern(std::string_view pattern) {
 }  // namespace
 
 result<strings> brace_expand(std::string_view pattern) {
+  if (is_too_deep(pattern)) return error(errc::usage, "braces are nested more than 64 deep");
   auto out = parse_pattern(pattern);
-  if (!out) return out.error().at(pattern).hint("write a brace as \\{ to mean itself");
+  if (!out) return out.error().at(pattern);
   for (std::string& s : *out) {
     if (s.find('\\') == std::string::npos) continue;
     std::string plain;

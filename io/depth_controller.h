@@ -4,15 +4,15 @@
 
 namespace millrace {
 
-// How many reads a device is given at once: more while that brings more bytes per second, fewer
-// when it only makes each read wait longer. Hill climbing by doubling over windows of reads that
-// were made with the device kept at the depth.
+// Chooses how many reads a device gets at once: more while that raises the rate, fewer when it only
+// makes each read wait longer. Hill climbing by doubling over windows of reads that were made with
+// the device kept at the depth.
 //
 //   growing    each window at twice the depth before; ends when a window brings less than 4 % more
 //   settled    at the least depth that was within 4 % of the best; grows again after 64 windows, or
 //              shrinks when latency doubles without the rate having grown
 //
-// Pure: time is what the caller says.
+// Pure: the caller supplies the time.
 class depth_controller {
  public:
   // `fixed`: the depth that the user has set; 0: by measurement, from 1 to `most`, beginning with

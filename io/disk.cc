@@ -40,10 +40,11 @@ std::optional<std::string> rate_lost(const storage& on, const source_options& op
   const std::size_t wanted = 2 * (speed.extent_for(expected_share) + options.chunk_bytes);
   const std::size_t enough = budget_bytes + shards * (wanted - share_bytes);
   return fmt::format(
-      "the budget costs rate: turns of {} at {} for each of {} open shards reach {:.2f} of it; "
-      "MILLRACE_MEMORY={}M, or fewer lanes, would reach {:.2f}",
-      format_bytes(extent), on.identity, shards, speed.share_at(extent),
-      (enough + 1_MiB - 1) / 1_MiB, expected_share);
+      "the budget (engine_options.memory_bytes, MILLRACE_MEMORY) limits {} to {:.0f} % of its "
+      "rate: {} open shards leave {} for each read; "
+      "{}M, or fewer lanes, would reach {:.0f} %",
+      on.identity, 100 * speed.share_at(extent), shards, format_bytes(extent),
+      (enough + 1_MiB - 1) / 1_MiB, 100 * expected_share);
 }
 
 disk::disk(asio::any_io_executor executor, storage on, const source_options& options)

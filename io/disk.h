@@ -14,19 +14,19 @@
 
 namespace millrace {
 
-// What reads of one device have in common, on one I/O thread.
+// The state that all reads of one device share, on one I/O thread.
 class disk {
  public:
   disk(asio::any_io_executor executor, storage on, const source_options& options);
 
   storage what;
-  std::shared_ptr<read_gate> gate;  // null: the device takes reads as they come
+  std::shared_ptr<read_gate> gate;  // null: the device needs none
   extent_controller extents;        // of a gated device
   depth_controller depth;           // of the others
 
   // Waits, first come first served, until one more chunk may be under way.
   awaitable<void> begin_chunk();
-  // Without waiting: for the chunks of a turn.
+  // As begin_chunk(), without waiting: for the chunks of a turn.
   void begin_chunk_now() { ++under_way_; }
   void end_chunk();
   int under_way() const { return under_way_; }
@@ -44,12 +44,12 @@ class disk {
   std::deque<waiter*> waiting_;
 };
 
-// The storage as the user says it is: MILLRACE_SPINDLES makes it rotational.
+// The storage with the user's settings applied: MILLRACE_SPINDLES makes it rotational.
 storage with_overrides(storage found, const source_options& options);
 // The extent that `share_bytes` of memory for one open shard allow: two are to fit, one being read
 // and one being consumed, and a chunk at each end.
 std::size_t affordable_extent(std::size_t share_bytes, std::size_t chunk_bytes);
-// What a budget costs, as a user would want to read it: nullopt where `share_bytes` for each of
+// The cost of a small budget, in words for the user: nullopt where `share_bytes` for each of
 // `shards` open shards reach the usual part of the device's rate.
 std::optional<std::string> rate_lost(const storage& on, const source_options& options,
                                      std::size_t share_bytes, std::size_t shards,

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What a rotational device does with one large extent at a time: it moves to it, then streams.
+// Models a rotational device that reads one large extent at a time: it moves to it, then streams.
 //
 // With extents of E bytes, a rate of r bytes/s and a move of t seconds between two of them, a
 // device gives E / (E + r t) of its rate. A consumer that wants from n shards at once needs n
@@ -24,17 +24,17 @@ struct disk_speed {
 
 inline constexpr std::size_t least_extent = 16_MiB;
 inline constexpr std::size_t most_extent = 512_MiB;
-// What extents are made for, and below which a budget is said to cost rate.
+// The share that extents aim for, and the one below which a budget is reported to cost rate.
 inline constexpr double wanted_share = 0.975;
 inline constexpr double expected_share = 0.95;
 
 // A 7200-rpm disk, times the spindles, before anything is measured.
 disk_speed usual_speed(int spindles);
 
-// Learns a device's speed from its extents, and says how large they should be: what a usual disk
-// of so many spindles needs, or more. A line through (bytes, seconds), least squares with older
-// extents weighing less: its slope is the rate, its value at 0 the move. Extents differ in size,
-// because files end; a usual move has a small say for ever. Pure.
+// Learns a device's speed from its extents, and chooses their size: that of a usual disk with so
+// many spindles, or more. A line through (bytes, seconds), least squares with older extents
+// weighing less: its slope is the rate, its value at 0 the move. Extents differ in size, because
+// files end; a usual move has a small say for ever. Pure.
 class extent_controller {
  public:
   // `fixed_bytes`: the extent that the user has set; 0: by measurement.

@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/experimental/awaitable_operators.hpp>
 
 #include "engine/log.h"
 #include "engine/offload.h"
+#include "engine/timer.h"
 
 namespace millrace {
 namespace {
@@ -81,7 +81,7 @@ class file_reader::place {
 
 file_reader::file_reader(source_context context, std::shared_ptr<readable_file> from,
                          std::uint64_t offset, std::uint64_t end,
-                         std::shared_ptr<read_window> window)
+                         std::shared_ptr<read_window> window, std::shared_ptr<memory_holder> keeps)
     : context_(std::move(context)),
       from_(std::move(from)),
       device_(from_->device),
@@ -90,7 +90,8 @@ file_reader::file_reader(source_context context, std::shared_ptr<readable_file> 
       offset_(offset),
       end_(end),
       dropped_to_(offset),
-      window_(std::move(window)) {}
+      window_(std::move(window)),
+      keeps_(std::move(keeps)) {}
 
 awaitable<void> file_reader::run() {
   while (offset_ < end_) {
@@ -114,7 +115,7 @@ awaitable<result<void>> file_reader::read_one() {
   const auto most = static_cast<std::size_t>(context_.options.read_ahead);
   while (window_->chunks() >= most) co_await window_->changed();
   const auto asked = steady_clock::now();
-  auto into = co_await context_.memory->acquire(chunk_);
+  auto into = co_await context_.memory->acquire(chunk_, keeps_);
   if (!into) co_return into.error();
   context_.counters.memory_wait_s += seconds_since(asked);
   if (auto held = co_await from_->disks->files.hold(context_.threads, context_.io, file_); !held) {
@@ -128,7 +129,6 @@ awaitable<result<void>> file_reader::read_one() {
 // Memory for as much of the wanted extent as the share can give. A consumer that waits for this
 // file may itself hold a part of it: then what is free must do.
 awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
-  using namespace asio::experimental::awaitable_operators;
   const std::size_t unit = chunk_;
   memory_share& memory = *context_.memory;
   const std::uint64_t left = end_ - offset_;
@@ -144,10 +144,11 @@ awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
   for (;;) {
     if (window_->starving()) {
       const std::size_t free = memory.limit() - std::min(memory.limit(), memory.in_use());
-      co_return co_await memory.reserve(std::clamp<std::size_t>(free / unit, 1, count) * unit);
+      co_return co_await memory.reserve(std::clamp<std::size_t>(free / unit, 1, count) * unit,
+                                        keeps_);
     }
-    auto first = co_await (memory.reserve(count * unit) || window_->changed());
-    if (first.index() == 0) co_return std::move(std::get<0>(first));
+    auto reserved = co_await unless_first(window_->changed(), memory.reserve(count * unit));
+    if (reserved) co_return std::move(*reserved);
   }
 }
 

@@ -11,15 +11,16 @@ namespace millrace {
 // Reads one file ahead of its consumer, a range of it, chunk by chunk into `window`.
 //
 // On a device without a gate: up to options.read_ahead chunks at a time, as many as the device's
-// depth allows. On a gated one: an extent at a time. The extent's memory is there before the turn
-// is asked for, all its chunks are given to the device at once, and the turn is given on when only
-// the last few milliseconds of it are still under way, so that the device never waits.
+// depth allows. On a gated one: an extent at a time. It acquires the extent's memory before it asks
+// for the turn, gives all chunks to the device at once, and passes the turn on when only the last
+// few milliseconds of it are left, so that the device never waits.
 class file_reader : public std::enable_shared_from_this<file_reader> {
  public:
   file_reader(source_context context, std::shared_ptr<readable_file> from, std::uint64_t offset,
-              std::uint64_t end, std::shared_ptr<read_window> window);
+              std::uint64_t end, std::shared_ptr<read_window> window,
+              std::shared_ptr<memory_holder> keeps = nullptr);
 
-  // To the end of the range, or the first error, which it leaves in the window.
+  // Reads to the end of the range, or to the first error, which it leaves in the window.
   awaitable<void> run();
 
  private:
@@ -51,6 +52,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   std::uint64_t end_;
   std::uint64_t dropped_to_;
   std::shared_ptr<read_window> window_;
+  std::shared_ptr<memory_holder> keeps_;  // its consumer, where that keeps what it was given
 };
 
 }  // namespace millrace

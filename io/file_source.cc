@@ -1,14 +1,17 @@
 #include "io/file_source.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fstream>
 
 #include "engine/offload.h"
+#include "engine/timer.h"
 #include "io/file_reader.h"
 #include "io/read_ahead.h"
 
@@ -55,7 +58,7 @@ awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context co
         .at(path)
         .offset(range.begin)
         .skippable()
-        .hint("the shard was replaced since the state was saved");
+        .hint("the shard was replaced after its index or the saved state was made");
   }
   const std::uint64_t end = std::clamp(range.end.value_or(size), range.begin, size);
   co_return read_range(std::move(context), std::move(*file), range.begin, end);
@@ -63,24 +66,40 @@ awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context co
 
 using queue = read_ahead_source::queue;
 
+awaitable<result<std::size_t>> read_some(std::shared_ptr<asio::posix::stream_descriptor> pipe,
+                                         std::span<std::byte> into) {
+  const auto [failed, got] =
+      co_await pipe->async_read_some(asio::buffer(into.data(), into.size()), no_throw);
+  if (failed == asio::error::eof) co_return std::size_t{0};
+  if (failed) {
+    co_return error(errc::io_failed, "cannot read standard input").cause(failed.value());
+  }
+  co_return got;
+}
+
 awaitable<void> read_pipe(source_context context,
                           std::shared_ptr<asio::posix::stream_descriptor> pipe,
                           std::shared_ptr<queue> ahead) {
   for (;;) {
     auto chunk = co_await context.memory->acquire(context.options.chunk_bytes);
     if (!chunk) co_return ahead->fail(chunk.error());
-    const auto [failed, got] =
-        co_await pipe->async_read_some(asio::buffer(chunk->data(), chunk->size()), no_throw);
-    if (failed == asio::error::eof) break;
-    if (failed) {
-      co_return ahead->fail(
-          error(errc::io_failed, "cannot read standard input").at("-").cause(failed.value()));
-    }
-    context.counters.bytes += got;
-    const auto taken = co_await ahead->push(std::move(*chunk).freeze(got));
+    const auto got = co_await with_deadline(
+        read_some(pipe, chunk->span()), context.options.read_timeout,
+        error(errc::timed_out, "standard input gives no data")
+            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may"));
+    if (!got) co_return ahead->fail(error(got.error()).at("-"));
+    if (*got == 0) break;
+    context.counters.bytes += *got;
+    const auto taken = co_await ahead->push(std::move(*chunk).freeze(*got));
     if (!taken || !*taken) co_return;
   }
   ahead->close();
+}
+
+// A process has one standard input, whatever engine reads it.
+bool is_read_first(const struct stat& input) {
+  static std::atomic<ino_t> last{0};
+  return last.exchange(input.st_ino) != input.st_ino;
 }
 
 awaitable<opened> open_stdin(std::shared_ptr<disk_table> disks, source_context context,
@@ -95,10 +114,15 @@ awaitable<opened> open_stdin(std::shared_ptr<disk_table> disks, source_context c
         .offset(range.begin)
         .hint("name the shards, or redirect a file");
   }
+  if (!is_read_first(info)) {
+    co_return error(errc::unsupported, "standard input is a pipe, which can be read only once")
+        .at("-")
+        .hint("for several epochs or passes name the shards, or redirect a file");
+  }
   ++context.counters.requests;
   auto pipe = std::make_shared<asio::posix::stream_descriptor>(context.io.executor());
   boost::system::error_code failed;
-  pipe->assign(dup(STDIN_FILENO), failed);
+  pipe->assign(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0), failed);
   if (failed) {
     co_return error(errc::io_failed, "cannot read standard input").at("-").cause(failed.value());
   }
@@ -125,11 +149,12 @@ awaitable<result<std::shared_ptr<readable_file>>> open_readable(std::shared_ptr<
 }
 
 std::unique_ptr<byte_source> read_range(source_context context, std::shared_ptr<readable_file> from,
-                                        std::uint64_t offset, std::uint64_t end) {
+                                        std::uint64_t offset, std::uint64_t end,
+                                        std::shared_ptr<memory_holder> keeps) {
   const auto window = std::make_shared<read_window>(context.io.executor());
   scope& tasks = context.tasks;
-  auto reader =
-      std::make_shared<file_reader>(std::move(context), std::move(from), offset, end, window);
+  auto reader = std::make_shared<file_reader>(std::move(context), std::move(from), offset, end,
+                                              window, std::move(keeps));
   auto task = tasks.spawn_stoppable(run_reader(std::move(reader)));
   return std::make_unique<file_source>(window, std::move(task));
 }

@@ -1,26 +1,17 @@
 #include "io/folder_listing.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
-#include <memory>
+#include <string_view>
 
+#include "engine/file_system.h"
+#include "engine/folders.h"
+#include "io/stores/listing.h"
 #include "io/url.h"
 
 namespace millrace {
 namespace {
-
-namespace fs = std::filesystem;
-
-// The path, where a URL may name many local files.
-std::string path_of_many(const std::string& name) {
-  if (!name.ends_with('/') && name.find('*') == std::string::npos) return {};
-  const auto where = parse_url(name);
-  return where && where->scheme == "file" ? where->path : std::string();
-}
 
 bool is_archive(const std::string& name) {
   static constexpr std::array endings = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"};
@@ -28,57 +19,116 @@ bool is_archive(const std::string& name) {
          name.find(".tar.") != std::string::npos;
 }
 
+// The path, where a URL may name many local files. A folder needs no '/' at its end, unless it is
+// called like an archive: names of archives are not looked up, since there may be a million.
+std::string path_of_many(const std::string& name) {
+  const bool says_so = name.ends_with('/') || name.find('*') != std::string::npos;
+  if (!says_so && is_archive(name)) return {};
+  const auto where = parse_url(name);
+  if (!where || where->scheme != "file") return {};
+  if (!says_so && !is_folder(where->path)) return {};
+  return says_so ? where->path : where->path + "/";
+}
+
 result<std::vector<std::string>> archives_in(const std::string& folder) {
-  std::vector<std::string> out;
-  std::error_code failed;
-  for (auto it = fs::directory_iterator(folder, failed); !failed && it != fs::directory_iterator();
-       it.increment(failed)) {
-    const std::string name = it->path().filename();
-    std::error_code unknown;
-    if (is_archive(name) && !it->is_directory(unknown)) out.push_back(folder + name);
-  }
-  if (failed) {
-    const bool is_missing = failed == std::errc::no_such_file_or_directory;
-    return error(is_missing ? errc::not_found : errc::not_allowed, "this folder cannot be listed")
+  std::vector<std::string> names;
+  if (const int code = host_files().list(folder, names); code != 0) {
+    return error(kind_of(-code), "this folder cannot be listed")
         .at(folder)
-        .cause(failed.value());
+        .cause(-code)
+        .hint(hint_on_path(-code));
+  }
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    if (is_archive(name) && !is_folder(folder + name)) out.push_back(folder + name);
   }
   return out;
 }
 
+// As a shell matches a component of a path: '*' does not stand for a dot at its front.
+bool matches(std::string_view name, std::string_view pattern) {
+  return (!name.starts_with('.') || pattern.starts_with('.')) && matches_pattern(name, pattern);
+}
+
+// What the pattern describes, from its `from`-th character on, within `folder` (which ends with
+// '/', or is empty).
+result<void> add_matches(const std::string& folder, const std::string& pattern, std::size_t from,
+                         std::vector<std::string>& out) {
+  const auto star = pattern.find('*', from);
+  if (star == pattern.npos) {
+    const std::string path = folder + pattern.substr(from);
+    if (size_of_file(path) || is_folder(path)) out.push_back(path);
+    return {};
+  }
+  // What stands before the component with the star is as it is.
+  const auto slash = pattern.rfind('/', star);
+  const auto begin = slash == pattern.npos || slash < from ? from : slash + 1;
+  const auto end = std::min(pattern.find('/', star), pattern.size());
+  const std::string here = folder + pattern.substr(from, begin - from);
+  std::vector<std::string> names;
+  const int code = host_files().list(here.empty() ? "." : here, names);
+  if (code == -ENOENT || code == -ENOTDIR) return {};
+  if (code != 0) {
+    return error(kind_of(-code), "a folder of this pattern cannot be listed")
+        .at(pattern)
+        .cause(-code)
+        .hint(hint_on_path(-code));
+  }
+  for (const std::string& name : names) {
+    if (!matches(name, std::string_view(pattern).substr(begin, end - begin))) continue;
+    if (end == pattern.size()) {
+      out.push_back(here + name);
+    } else if (auto below = add_matches(here + name + "/", pattern, end + 1, out); !below) {
+      return below;
+    }
+  }
+  return {};
+}
+
 result<std::vector<std::string>> matches_of(const std::string& pattern) {
-  // Of what glob() knows, the star alone.
-  std::string escaped;
-  for (const char c : pattern) {
-    if (c == '?' || c == '[' || c == '\\') escaped += '\\';
-    escaped += c;
-  }
-  glob_t found{};
-  const auto matters = [](const char*, int e) { return e == ENOENT || e == ENOTDIR ? 0 : 1; };
-  const int outcome = glob(escaped.c_str(), GLOB_NOSORT, matters, &found);
-  const std::unique_ptr<glob_t, decltype(&globfree)> owner(&found, &globfree);
-  if (outcome == GLOB_NOSPACE) throw std::bad_alloc();
-  if (outcome == GLOB_ABORTED) {
-    return error(errc::not_allowed, "a folder of this pattern cannot be listed").at(pattern);
-  }
-  return std::vector<std::string>(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+  std::vector<std::string> out;
+  if (auto added = add_matches("", pattern, 0, out); !added) return added.error();
+  return out;
 }
 
 result<std::vector<std::string>> files_of(const std::string& path) {
-  std::error_code unknown;
-  if (!path.ends_with('/') && fs::exists(path, unknown)) return std::vector{path};
+  if (!path.ends_with('/') && size_of_file(path)) return std::vector{path};
   auto found = path.find('*') == std::string::npos ? archives_in(path) : matches_of(path);
   if (!found) return found;
   if (found->empty()) {
     return error(errc::not_found, path.ends_with('/') ? "no archive is in this folder"
-                                                      : "no file has a name like that")
-        .at(path);
+                                                      : "no file matches this pattern")
+        .at(path)
+        .hint(path.ends_with('/')
+                  ? "archives end with .tar, .tgz or .tar. and a compression; those "
+                    "in folders within it are named by a pattern: FOLDER/*/*.tar"
+                  : "check the path");
   }
   std::ranges::sort(*found);
   return found;
 }
 
 }  // namespace
+
+const char* hint_on_path(int why) {
+  switch (why) {
+    case ENOENT:
+    case ENOTDIR:
+      return "check the path";
+    case EACCES:
+    case EPERM:
+      return "check the permissions";
+    case ELOOP:
+      return "its links lead in a circle";
+    case EMFILE:
+    case ENFILE:
+      return "raise `ulimit -n`";
+    case ENAMETOOLONG:
+      return "use a shorter path";
+    default:
+      return "check the disk (dmesg, smartctl)";
+  }
+}
 
 result<std::vector<std::string>> with_folders(std::vector<std::string> urls) {
   if (std::ranges::all_of(urls, [](const auto& u) { return path_of_many(u).empty(); })) return urls;

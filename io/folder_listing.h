@@ -7,10 +7,14 @@
 
 namespace millrace {
 
-// Puts files in the place of each local path that names many, in byte order: of one that ends with
-// '/', the archives in that folder (".tar", ".tar.*", ".tgz" and their kin); of one with a '*',
-// which stands for any characters but '/', what it describes. A file of that very name comes first.
-// Fails with not_found where one names nothing, with not_allowed where a folder cannot be read.
+// What to do where a file or a folder cannot be opened or looked at; `why`: its errno, above 0.
+const char* hint_on_path(int why);
+
+// Replaces each local path that names several files by those files, in byte order. A path that ends
+// with '/' names the archives in that folder (".tar", ".tar.*", ".tgz" and so on); one with a '*',
+// which stands for any characters but '/', names the files that match. A file with exactly that
+// name takes precedence. Fails with not_found where one names nothing, and where a folder
+// cannot be read with the kind of its errno.
 result<std::vector<std::string>> with_folders(std::vector<std::string> urls);
 
 }  // namespace millrace

@@ -5,10 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <ctime>
+#include <span>
+#include <string_view>
+
+#include "engine/clock.h"
+#include "engine/file_system.h"
 
 namespace millrace {
 namespace {
@@ -19,7 +24,9 @@ error gate_error(const std::string& path, std::string what, int why) {
   return error(errc::io_failed, std::move(what))
       .at(path)
       .cause(why)
-      .hint("set MILLRACE_GATE_DIR to a folder that all users may write to, the same for all");
+      .hint(
+          "set source_options.gate_folder (MILLRACE_GATE_DIR) to a folder that all users may write "
+          "to, the same for all");
 }
 
 struct flock range(short type, std::int64_t from, std::int64_t count) {
@@ -34,18 +41,42 @@ struct flock range(short type, std::int64_t from, std::int64_t count) {
 // In a sticky folder O_CREAT is refused for a file of somebody else (fs.protected_regular), so
 // opening and making are two steps; whoever loses the race to make it opens it.
 int open_or_make(const std::string& path) {
-  constexpr int how = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  constexpr int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+  file_system& files = host_files();
+  int fd = -ENOENT;
   for (int attempt = 0; attempt < 8; ++attempt) {
-    int fd = ::open(path.c_str(), how);
-    if (fd >= 0 || errno != ENOENT) return fd;
-    fd = ::open(path.c_str(), how | O_CREAT | O_EXCL, 0666);
-    if (fd >= 0) {
-      fchmod(fd, 0666);  // whatever the umask
-      return fd;
-    }
-    if (errno != EEXIST) return fd;
+    fd = files.open(path, how);
+    if (fd != -ENOENT) return fd;
+    fd = files.open(path, how | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0) files.set_mode(fd, 0666);  // whatever the umask
+    if (fd != -EEXIST) return fd;
   }
-  return -1;
+  return fd;
+}
+
+void make_meeting_place(const std::string& folder) {
+  if (host_files().make_folder(folder, 0777) != 0) return;
+  const held_file made(host_files().open(folder, O_RDONLY | O_DIRECTORY));
+  if (made) host_files().set_mode(made.fd(), 01777);
+}
+
+// A plain file that nothing is lost of when a name is written to its front. With a second name,
+// which any user can give it, it must look like a gate: it could be anybody's file under a gate's
+// name.
+bool is_gate(int fd) {
+  struct stat info{};
+  if (host_files().stat(fd, info) != 0 || !S_ISREG(info.st_mode)) return false;
+  if (info.st_nlink <= 1) return true;
+  std::array<char, 64> text{};
+  const ssize_t n = read_all(fd, std::as_writable_bytes(std::span(text)), 0);
+  const std::string_view content(text.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return (info.st_mode & 0777) == 0666 && info.st_size < static_cast<off_t>(text.size()) &&
+         content.find_first_not_of("0123456789 \n") == std::string_view::npos;
+}
+
+// Whether a lock was refused because another has it.
+bool is_held(int code) {
+  return code == -EAGAIN || code == -EACCES;
 }
 
 }  // namespace
@@ -53,55 +84,47 @@ int open_or_make(const std::string& path) {
 result<std::unique_ptr<gate_file>> gate_file::open(const std::string& folder,
                                                    const std::string& name, int permits) {
   std::string path = folder + "/millrace-gate-" + name;
-  if (mkdir(folder.c_str(), 0777) == 0) chmod(folder.c_str(), 01777);
-  const int fd = open_or_make(path);
-  if (fd < 0) return gate_error(path, "cannot open the read gate", errno);
-  std::unique_ptr<gate_file> made(new gate_file(fd, path, permits));
-  struct stat info{};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_nlink != 1) {
-    return gate_error(path, "the read gate is not a plain file with one name", 0);
-  }
+  make_meeting_place(folder);
+  held_file file(open_or_make(path));
+  if (!file) return gate_error(path, "cannot open the read gate", -file.fd());
+  if (!is_gate(file.fd()))
+    return gate_error(path, "the read gate is not a plain file of its own", 0);
+  std::unique_ptr<gate_file> made(new gate_file(std::move(file), path, permits));
   // Held by another who tries at this moment: then there are locks.
-  const bool locks = made->lock(first_ticket - 1) || errno == EAGAIN || errno == EACCES;
-  if (!locks) return gate_error(path, "no locks on the read gate", errno);
+  const int locked = made->lock(first_ticket - 1);
+  if (locked != 0 && !is_held(locked)) {
+    return gate_error(path, "the read gate cannot be locked", -locked);
+  }
   made->unlock(first_ticket - 1);
   return made;
 }
 
-gate_file::~gate_file() {
-  ::close(fd_);
-}
-
-bool gate_file::lock(std::int64_t byte) {
-  auto r = range(F_WRLCK, byte, 1);
-  return fcntl(fd_, F_OFD_SETLK, &r) == 0;
+int gate_file::lock(std::int64_t byte) {
+  return host_files().lock(file_.fd(), range(F_WRLCK, byte, 1));
 }
 
 void gate_file::unlock(std::int64_t byte) {
-  auto r = range(F_UNLCK, byte, 1);
-  fcntl(fd_, F_OFD_SETLK, &r);
+  host_files().lock(file_.fd(), range(F_UNLCK, byte, 1));
 }
 
 bool gate_file::others_hold(std::int64_t from, std::int64_t count) const {
   auto r = range(F_WRLCK, from, count);
-  return fcntl(fd_, F_OFD_GETLK, &r) == 0 && r.l_type != F_UNLCK;
+  return host_files().find_lock(file_.fd(), r) == 0 && r.l_type != F_UNLCK;
 }
 
 void gate_file::write_name(pid_t who) const {
   const std::string text = fmt::format("{:<10}\n", who);
   // A full or read-only file system costs the others their wake-up; they look again by themselves.
-  [[maybe_unused]] const ssize_t written = pwrite(fd_, text.data(), text.size(), 0);
+  host_files().write(file_.fd(), std::as_bytes(std::span(text)), 0);
 }
 
 void gate_file::queue() {
   if (ticket_ != 0) return;
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  std::int64_t ticket =
-      std::max<std::int64_t>(std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, first_ticket);
+  const auto now = std::chrono::nanoseconds(steady_clock::now().time_since_epoch());
+  std::int64_t ticket = std::max<std::int64_t>(now.count(), first_ticket);
   // Taken only when somebody else queued in the same nanosecond. Out of kernel locks (ENOLCK): then
   // without a ticket's precedence, but still one at a time.
-  while (!lock(ticket) && (errno == EAGAIN || errno == EACCES)) ++ticket;
+  while (is_held(lock(ticket))) ++ticket;
   ticket_ = ticket;
 }
 
@@ -115,7 +138,7 @@ std::optional<int> gate_file::try_enter() {
   if (others_hold(first_ticket, ticket_ - first_ticket)) return std::nullopt;
   for (std::size_t place = 0; place < taken_.size(); ++place) {
     // What this participant holds already would be granted again.
-    if (taken_[place] || !lock(static_cast<std::int64_t>(place))) continue;
+    if (taken_[place] || lock(static_cast<std::int64_t>(place)) != 0) continue;
     taken_[place] = true;
     unlock(std::exchange(ticket_, 0));
     write_name(getpid());
@@ -135,13 +158,16 @@ bool gate_file::idle() const {
 }
 
 bool gate_file::orphaned() const {
-  struct stat info{};
-  return fstat(fd_, &info) != 0 || info.st_nlink == 0;
+  struct stat open{};
+  struct stat named{};
+  return host_files().stat(file_.fd(), open) != 0 || host_files().stat(path_, named, false) != 0 ||
+         open.st_ino != named.st_ino || open.st_dev != named.st_dev;
 }
 
 pid_t gate_file::last_entered() const {
   std::array<char, 16> text{};
-  const ssize_t n = pread(fd_, text.data(), text.size() - 1, 0);
+  const ssize_t n =
+      read_all(file_.fd(), std::as_writable_bytes(std::span(text)).first(text.size() - 1), 0);
   return n > 0 ? static_cast<pid_t>(std::strtol(text.data(), nullptr, 10)) : 0;
 }
 
@@ -149,7 +175,8 @@ std::string default_gate_folder() {
   for (const char* folder : {"/run/lock", "/dev/shm"}) {
     struct stat info{};
     constexpr mode_t open_to_all = S_ISVTX | S_IWOTH | S_IXOTH;
-    if (stat(folder, &info) == 0 && (info.st_mode & open_to_all) == open_to_all) return folder;
+    if (host_files().stat(folder, info) == 0 && (info.st_mode & open_to_all) == open_to_all)
+      return folder;
   }
   return "/tmp";
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/file_system.h"
 #include "engine/result.h"
 
 namespace millrace {
@@ -27,41 +28,39 @@ namespace millrace {
 class gate_file {
  public:
   // Opens <folder>/millrace-gate-<name>, made with mode 0666 where it is missing. Never follows a
-  // symbolic link, and refuses what is not a plain file with one name.
+  // symbolic link, and refuses what is not a plain file, or has a second name and content of its
+  // own.
   static result<std::unique_ptr<gate_file>> open(const std::string& folder, const std::string& name,
                                                  int permits);
-  ~gate_file();
-  gate_file(const gate_file&) = delete;
-  gate_file& operator=(const gate_file&) = delete;
-
   // Joins the queue's end; does nothing when already queued.
   void queue();
   bool queued() const { return ticket_ != 0; }
   void leave_queue();
-  // The place taken, when it is this participant's turn and one is free. Ends its queueing.
+  // Takes a place when it is this participant's turn and one is free, and returns it. Ends its
+  // queueing.
   std::optional<int> try_enter();
   void leave(int place);
 
-  // Wakes those who watch the file.
+  // Wakes everybody who watches the file.
   void announce() const { write_name(last_entered()); }
 
   // Nobody else is in or queued.
   bool idle() const;
-  // The file has lost its name: others meet elsewhere by now.
+  // The file has lost its name: other participants use another file by now.
   bool orphaned() const;
-  // Who entered last, as far as is known; 0 unknown.
+  // The process that entered last; 0 if unknown.
   pid_t last_entered() const;
   const std::string& path() const { return path_; }
 
  private:
-  gate_file(int fd, std::string path, int permits)
-      : fd_(fd), path_(std::move(path)), taken_(static_cast<std::size_t>(permits)) {}
-  bool lock(std::int64_t byte);
+  gate_file(held_file file, std::string path, int permits)
+      : file_(std::move(file)), path_(std::move(path)), taken_(static_cast<std::size_t>(permits)) {}
+  int lock(std::int64_t byte);  // 0 or -errno
   void unlock(std::int64_t byte);
   bool others_hold(std::int64_t from, std::int64_t count) const;
   void write_name(pid_t who) const;
 
-  int fd_;
+  held_file file_;
   std::string path_;
   std::vector<bool> taken_;  // by this participant
   std::int64_t ticket_ = 0;

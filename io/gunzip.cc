@@ -2,8 +2,10 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <new>
 
 #include "engine/offload.h"
+#include "engine/work_memory.h"
 #include "io/unpack.h"
 
 namespace millrace {
@@ -11,10 +13,14 @@ namespace {
 
 constexpr int gzip_only = 15 + 16;  // zlib: largest window, gzip header
 
+void begin(z_stream& z) {
+  if (inflateInit2(&z, gzip_only) != Z_OK) throw std::bad_alloc();
+}
+
 class gunzip final : public unpacker {
  public:
   explicit gunzip(const source_context& context) : threads_(context.threads), io_(context.io) {
-    inflateInit2(&z_, gzip_only);
+    begin(z_);
   }
   ~gunzip() override { inflateEnd(&z_); }
   gunzip(const gunzip&) = delete;
@@ -47,6 +53,8 @@ class gunzip final : public unpacker {
       const int code = inflate(&z_, Z_NO_FLUSH);
       if (code == Z_STREAM_END) {
         between_streams_ = true;
+      } else if (code == Z_MEM_ERROR) {
+        throw std::bad_alloc();
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
         return error(errc::bad_archive, std::string("the gzip stream is damaged: ") +
                                             (z_.msg ? z_.msg : "no message"));
@@ -67,7 +75,7 @@ class gunzip final : public unpacker {
 
 result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_t most) {
   z_stream z{};
-  inflateInit2(&z, gzip_only);
+  begin(z);
   const std::unique_ptr<z_stream, int (*)(z_stream*)> ended(&z, inflateEnd);
   z.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(compressed.data()));
   z.avail_in = static_cast<uInt>(compressed.size());
@@ -80,7 +88,14 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
         return error(errc::too_large,
                      fmt::format("it unpacks to more than {}", format_bytes(most)));
       }
-      out.resize(std::max(out.size() * 2, std::size_t{4_KiB}));
+      // One byte more than is allowed shows that there is more.
+      const std::size_t before = out.size();
+      const std::size_t size = std::min(std::max(before * 2, std::size_t{4_KiB}), most + 1);
+      if (!take_work_memory(size + 1))
+        return error(errc::no_memory, "not enough memory to unpack it");
+      out.reserve(size);  // the old text is there until this is done
+      out.resize(size);
+      give_work_memory(before);
     }
     z.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
     z.avail_out = static_cast<uInt>(out.size() - filled);
@@ -89,6 +104,7 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
     if (code == Z_BUF_ERROR && z.avail_in == 0 && z.avail_out > 0) {
       return error(errc::truncated, "the gzip stream ends too early");
     }
+    if (code == Z_MEM_ERROR) throw std::bad_alloc();
     if (code != Z_OK && code != Z_STREAM_END && code != Z_BUF_ERROR) {
       return error(errc::bad_archive, "the gzip stream is damaged");
     }

@@ -1,12 +1,14 @@
 #include "io/hashes.h"
 
 #include <fmt/format.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <openssl/pem.h>
 
 #include <array>
 #include <cstring>
+#include <new>
 
 namespace millrace {
 namespace {
@@ -14,7 +16,35 @@ namespace {
 using context_ptr = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
 
 context_ptr new_context() {
-  return {EVP_MD_CTX_new(), EVP_MD_CTX_free};
+  context_ptr made(EVP_MD_CTX_new(), EVP_MD_CTX_free);
+  if (!made) throw std::bad_alloc();
+  return made;
+}
+
+// A digest that cannot be made is never an empty one.
+void check(bool done, const char* what) {
+  if (done) return;
+  const unsigned long code = ERR_peek_last_error();
+  ERR_clear_error();
+  if (ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE) throw std::bad_alloc();
+  const char* why = ERR_reason_error_string(code);
+  throw failure(error(errc::unsupported, fmt::format("OpenSSL makes no {}: {}", what,
+                                                     why != nullptr ? why : "no reason given"))
+                    .hint("a host in FIPS mode has no MD5; see `openssl list -digest-algorithms`"));
+}
+
+const char* name_of(hash_algorithm which) {
+  switch (which) {
+    case hash_algorithm::md5:
+      return "MD5";
+    case hash_algorithm::sha1:
+      return "SHA-1";
+    case hash_algorithm::sha256:
+      return "SHA-256";
+    case hash_algorithm::crc32c:
+      return "CRC-32C";
+  }
+  return "digest";
 }
 
 const EVP_MD* openssl_digest(hash_algorithm which) {
@@ -77,35 +107,40 @@ std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t before) {
 
 struct hasher::state {
   context_ptr context = new_context();
-  bool is_crc = false;
+  hash_algorithm which;
   std::uint32_t crc = 0;
 };
 
 hasher::hasher(hash_algorithm which) : state_(std::make_unique<state>()) {
-  state_->is_crc = which == hash_algorithm::crc32c;
-  if (!state_->is_crc) EVP_DigestInit_ex(state_->context.get(), openssl_digest(which), nullptr);
+  state_->which = which;
+  if (which == hash_algorithm::crc32c) return;
+  check(EVP_DigestInit_ex(state_->context.get(), openssl_digest(which), nullptr) == 1,
+        name_of(which));
 }
 hasher::~hasher() = default;
 hasher::hasher(hasher&&) noexcept = default;
 hasher& hasher::operator=(hasher&&) noexcept = default;
 
 void hasher::add(std::span<const std::byte> data) {
-  if (state_->is_crc) {
+  if (state_->which == hash_algorithm::crc32c) {
     state_->crc = crc32c(data, state_->crc);
   } else {
-    EVP_DigestUpdate(state_->context.get(), data.data(), data.size());
+    check(EVP_DigestUpdate(state_->context.get(), data.data(), data.size()) == 1,
+          name_of(state_->which));
   }
 }
 
 std::string hasher::finish() {
   std::string out;
-  if (state_->is_crc) {
+  if (state_->which == hash_algorithm::crc32c) {
     for (int shift = 24; shift >= 0; shift -= 8) out += static_cast<char>(state_->crc >> shift);
     return out;
   }
   out.resize(EVP_MAX_MD_SIZE);
   unsigned size = 0;
-  EVP_DigestFinal_ex(state_->context.get(), reinterpret_cast<unsigned char*>(out.data()), &size);
+  check(EVP_DigestFinal_ex(state_->context.get(), reinterpret_cast<unsigned char*>(out.data()),
+                           &size) == 1,
+        name_of(state_->which));
   out.resize(size);
   return out;
 }
@@ -119,9 +154,10 @@ std::string digest_of(hash_algorithm which, std::string_view text) {
 std::string hmac_sha256(std::string_view key, std::string_view text) {
   std::string out(32, '\0');
   unsigned size = 0;
-  HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
-       reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-       reinterpret_cast<unsigned char*>(out.data()), &size);
+  const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+                          reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                          reinterpret_cast<unsigned char*>(out.data()), &size);
+  check(made != nullptr, "HMAC of SHA-256");
   return out;
 }
 
@@ -130,7 +166,7 @@ result<std::string> rsa_sha256(const std::string& private_key_pem, std::string_v
       BIO_new_mem_buf(private_key_pem.data(), static_cast<int>(private_key_pem.size())), BIO_free);
   const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
       PEM_read_bio_PrivateKey(in.get(), nullptr, nullptr, nullptr), EVP_PKEY_free);
-  if (!key) return error(errc::usage, "the private key is not one in PEM");
+  if (!key) return error(errc::usage, "the private key is not in PEM format");
   const auto context = new_context();
   const auto* data = reinterpret_cast<const unsigned char*>(text.data());
   std::size_t size = 0;

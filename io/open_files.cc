@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "engine/file_system.h"
 #include "engine/offload.h"
 
 namespace millrace {
@@ -14,12 +16,9 @@ namespace {
 std::size_t descriptors_to_use() {
   rlimit allowed{};
   getrlimit(RLIMIT_NOFILE, &allowed);
-  std::error_code none;
-  std::size_t used = 0;
-  for (auto it = std::filesystem::directory_iterator("/proc/self/fd", none);
-       !none && it != std::filesystem::directory_iterator(); it.increment(none)) {
-    ++used;
-  }
+  std::vector<std::string> used_now;
+  host_files().list("/proc/self/fd", used_now);
+  const std::size_t used = used_now.size();
   const std::size_t free = allowed.rlim_cur > used ? allowed.rlim_cur - used : 0;
   return std::max<std::size_t>(1, free / 4 * 3);
 }
@@ -66,6 +65,7 @@ awaitable<result<std::shared_ptr<open_file>>> open_files::open(runtime& threads,
 
 awaitable<result<void>> open_files::hold(runtime& threads, io_thread& io,
                                          std::shared_ptr<open_file> file) {
+  // held over co_await: its place goes with `file`, which is held here
   const auto mine = places_.at(file.get());
   entries_.splice(entries_.end(), entries_, mine);
   while (!file->has_descriptor()) {

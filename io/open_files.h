@@ -15,19 +15,19 @@ namespace millrace {
 // run short, the file that was read least recently gives up its own and opens again when it is
 // read next. So the number of open shards is not bounded by `ulimit -n`.
 //
-// One I/O thread; opening itself happens in the pool, because a device may take its time over it.
+// One I/O thread; opening itself happens in the pool, because it may block on a slow device.
 class open_files {
  public:
   explicit open_files(const asio::any_io_executor& executor);
 
   awaitable<result<std::shared_ptr<open_file>>> open(runtime& threads, io_thread& io,
                                                      std::string path);
-  // Sees to it that `file` has its descriptor, and keeps it until let_go().
+  // Opens the descriptor of `file` if needed, and keeps it open until let_go().
   awaitable<result<void>> hold(runtime& threads, io_thread& io, std::shared_ptr<open_file> file);
-  // Once more, while it is held.
+  // Holds it once more.
   void hold_again(const std::shared_ptr<open_file>& file);
   void let_go(const std::shared_ptr<open_file>& file);
-  // The file is read no more.
+  // Releases a hold: the file is no longer being read.
   void forget(const std::shared_ptr<open_file>& file);
 
  private:

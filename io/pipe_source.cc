@@ -1,178 +1,73 @@
 #include "io/pipe_source.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <spawn.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <csignal>
+#include <cerrno>
 #include <map>
 #include <sstream>
 #include <vector>
 
+#include "engine/error.h"
 #include "engine/log.h"
+#include "engine/process.h"
 #include "engine/timer.h"
 #include "io/read_ahead.h"
-
-extern char** environ;
 
 namespace millrace {
 namespace {
 
 using queue = read_ahead_source::queue;
-using descriptor = asio::posix::stream_descriptor;
+using output = child_process::output;
 
 constexpr std::size_t kept_stderr_bytes = 2048;
+// What is killed has ended by then, unless a device holds it.
+constexpr auto killed_within = std::chrono::milliseconds(500);
 
 // A running command. Its group is killed when this goes; that it has ended is waited for by who
 // owns it.
-struct child {
-  explicit child(const asio::any_io_executor& executor)
-      : out(executor), complaints(executor), ended(executor) {}
-  ~child() { kill_group(); }
-  child(const child&) = delete;
-  child& operator=(const child&) = delete;
-
-  void kill_group() {
-    if (pid > 0) kill(-pid, SIGKILL);
-    if (watcher > 0) {
-      kill(watcher, SIGKILL);
-      waitpid(std::exchange(watcher, 0), nullptr, 0);
-    }
-    if (lifeline >= 0) close(std::exchange(lifeline, -1));
-  }
-
-  pid_t pid = 0;
-  // Kills the group when this process dies, however it dies: it waits for the end of a pipe whose
-  // other end is held here alone.
-  pid_t watcher = 0;
-  int lifeline = -1;
-  descriptor out;
-  descriptor complaints;
-  descriptor ended;  // a pidfd
-  std::string said;  // the end of its stderr
-  bool killed = false;
+struct running {
+  std::unique_ptr<child_process> process;
+  std::string said = {};   // the end of its stderr
+  bool is_enough = false;  // there is more, which nobody wants
 };
 
 error cannot_start(const std::string& url, int why) {
-  return error(errc::io_failed, "cannot start the command").at(url).cause(why);
-}
-
-// Both ends of a pipe, closed on exec; the first is ours.
-struct pipe_ends {
-  int ours = -1;
-  int theirs = -1;
-  bool open() {
-    int fds[2];
-    if (pipe2(fds, O_CLOEXEC) != 0) return false;
-    ours = fds[0];
-    theirs = fds[1];
-    return true;
-  }
-};
-
-void watch(child& command) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return;
-  command.lifeline = ends[1];
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, ends[0], STDIN_FILENO);
-  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-    posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_WRONLY, 0);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  std::string shell = "sh";
-  std::string flag = "-c";
-  std::string text = fmt::format("read -r _; kill -9 -{}", command.pid);
-  char* const arguments[] = {shell.data(), flag.data(), text.data(), nullptr};
-  if (posix_spawn(&command.watcher, "/bin/sh", &files, &attributes, arguments, environ) != 0) {
-    command.watcher = 0;
-  }
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  close(ends[0]);
-}
-
-result<std::shared_ptr<child>> start(const std::string& command, const std::string& url,
-                                     const asio::any_io_executor& executor) {
-  auto made = std::make_shared<child>(executor);
-  pipe_ends out;
-  pipe_ends err;
-  if (!out.open() || !err.open()) return cannot_start(url, errno);
-  made->out.assign(out.ours);
-  made->complaints.assign(err.ours);
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&files, out.theirs, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&files, err.theirs, STDERR_FILENO);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigset_t usual;
-  sigemptyset(&none);
-  sigemptyset(&usual);
-  for (const int s : {SIGPIPE, SIGINT, SIGTERM, SIGHUP}) sigaddset(&usual, s);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &usual);
-  posix_spawnattr_setpgroup(&attributes, 0);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  std::string shell = "sh";
-  std::string flag = "-c";
-  std::string text = command;
-  char* const arguments[] = {shell.data(), flag.data(), text.data(), nullptr};
-  const int failed = posix_spawn(&made->pid, "/bin/sh", &files, &attributes, arguments, environ);
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  close(out.theirs);
-  close(err.theirs);
-  if (failed != 0) {
-    made->pid = 0;
-    return cannot_start(url, failed);
-  }
-  watch(*made);
-  const long fd = syscall(SYS_pidfd_open, made->pid, 0);
-  if (fd < 0) return cannot_start(url, errno);
-  made->ended.assign(static_cast<int>(fd));
-  return made;
+  const errc kind = why == ENOENT ? errc::io_failed : kind_of(why);  // the URL is no missing object
+  error e(kind, "cannot start the command");
+  e.at(url).cause(why);
+  if (why == ENOENT) e.hint("pipe: needs /bin/sh");
+  if (why == EAGAIN) e.hint("the system gives no more processes: raise `ulimit -u`");
+  return e;
 }
 
 // Reads what the command complains about, to its end; only the end of it is kept.
-awaitable<void> listen(std::shared_ptr<child> to) {
+awaitable<void> listen(std::shared_ptr<running> to) {
   std::string piece(1024, '\0');
   for (;;) {
-    const auto [failed, got] =
-        co_await to->complaints.async_read_some(asio::buffer(piece), no_throw);
-    if (failed) co_return;
-    to->said.append(piece, 0, got);
+    const ssize_t got =
+        co_await to->process->read_some(output::err, std::as_writable_bytes(std::span(piece)));
+    if (got <= 0) co_return;
+    to->said.append(piece, 0, static_cast<std::size_t>(got));
     if (to->said.size() > kept_stderr_bytes) {
       to->said.erase(0, to->said.size() - kept_stderr_bytes);
     }
   }
 }
 
-// The command's status, once it has ended; waits for that even when stopped, having killed it.
-awaitable<int> status_of(std::shared_ptr<child> of) {
-  const bool threw = co_await asio::this_coro::throw_if_cancelled();
-  co_await asio::this_coro::throw_if_cancelled(false);
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
-  co_await of->ended.async_wait(descriptor::wait_read, no_throw);
-  int status = 0;
-  of->kill_group();  // what it has left behind; its number is its own until it is waited for
-  waitpid(of->pid, &status, 0);
-  of->pid = 0;
-  co_await asio::this_coro::reset_cancellation_state(asio::enable_total_cancellation());
-  co_await asio::this_coro::throw_if_cancelled(threw);
-  co_return status;
+awaitable<result<void>> wait_for_end(std::shared_ptr<running> of) {
+  const int failed = co_await of->process->wait_for_end();
+  if (failed != 0) co_return error(errc::io_failed, "cannot wait for the command").cause(-failed);
+  co_return result<void>();
+}
+
+// Kills the group, and what it has left where the command has ended by itself. Then the command's
+// status; nullopt where even that does not end it (it waits for a device), which holds up nobody.
+awaitable<std::optional<int>> ended_status(std::shared_ptr<running> of) {
+  of->process->kill();
+  co_await with_deadline(wait_for_end(of), killed_within, error(errc::timed_out, "not killed"));
+  co_return of->process->status();
 }
 
 std::string last_line(std::string text) {
@@ -184,6 +79,11 @@ std::string last_line(std::string text) {
 
 std::optional<error> failure_of(int status, const std::string& said, const std::string& url) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+  if (status == unknown_status) {
+    return error(errc::io_failed, "it is not known whether the command succeeded")
+        .at(url)
+        .hint("do not ignore SIGCHLD in the program, nor wait for its children elsewhere");
+  }
   std::string what = WIFSIGNALED(status)
                          ? fmt::format("the command was killed by signal {}", WTERMSIG(status))
                          : fmt::format("the command ended with status {}", WEXITSTATUS(status));
@@ -191,26 +91,28 @@ std::optional<error> failure_of(int status, const std::string& said, const std::
   return error(errc::io_failed, what).at(url).skippable().hint("run it by hand to see why");
 }
 
-awaitable<result<std::size_t>> read_some(descriptor* from, std::span<std::byte> into) {
-  const auto [failed, got] =
-      co_await from->async_read_some(asio::buffer(into.data(), into.size()), no_throw);
-  if (failed == asio::error::eof) co_return std::size_t{0};
-  if (failed) co_return error(errc::io_failed, failed.message());
-  co_return got;
+awaitable<result<std::size_t>> read_output(std::shared_ptr<running> from,
+                                           std::span<std::byte> into) {
+  const ssize_t got = co_await from->process->read_some(output::out, into);
+  if (got < 0) {
+    co_return error(errc::io_failed, "cannot read what the command writes")
+        .cause(static_cast<int>(-got));
+  }
+  co_return static_cast<std::size_t>(got);
 }
 
 // Its output to `ahead`, leaving out `skip` bytes at its front, up to `end`.
-awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<child> from,
+awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<running> from,
                                      std::string url, byte_range range,
                                      std::shared_ptr<queue> ahead) {
   std::uint64_t at = 0;
   while (!range.end || at < *range.end) {
     auto chunk = co_await context.memory->acquire(context.options.chunk_bytes);
     if (!chunk) co_return chunk.error();
-    const auto got =
-        co_await with_deadline(read_some(&from->out, chunk->span()), context.options.read_timeout,
-                               error(errc::timed_out, "the command writes nothing")
-                                   .hint("MILLRACE_READ_TIMEOUT is how long it may"));
+    const auto got = co_await with_deadline(
+        read_output(from, chunk->span()), context.options.read_timeout,
+        error(errc::timed_out, "the command writes no data")
+            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may"));
     if (!got) co_return error(got.error()).at(url).offset(at).skippable();
     if (*got == 0) co_return std::nullopt;
     const std::uint64_t first = std::max(at, range.begin);
@@ -223,26 +125,41 @@ awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<chi
     }
     at += *got;
   }
-  from->killed = true;  // there is more, which nobody wants
+  from->is_enough = true;
   co_return std::nullopt;
 }
 
-awaitable<void> run(source_context context, std::shared_ptr<child> command, std::string url,
+// The command's output to its end, then its own: who closes its output and goes on is given as long
+// as who writes nothing.
+awaitable<std::optional<error>> copy_to_end(source_context context,
+                                            std::shared_ptr<running> command, std::string url,
+                                            byte_range range, std::shared_ptr<queue> ahead) {
+  auto failed = co_await copy(context, command, url, range, ahead);
+  if (failed || command->is_enough) co_return failed;
+  const auto ended = co_await with_deadline(
+      wait_for_end(command), context.options.read_timeout,
+      error(errc::timed_out, "the command has closed its output and does not end")
+          .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may take to"));
+  if (!ended) co_return error(ended.error()).at(url).skippable();
+  co_return std::nullopt;
+}
+
+awaitable<void> run(source_context context, std::shared_ptr<running> command, std::string url,
                     byte_range range, std::shared_ptr<queue> ahead) {
   std::optional<error> failed;
+  std::exception_ptr stopped;
+  auto listening = context.tasks.spawn_stoppable(listen(command));
   try {
-    auto listening = context.tasks.spawn_stoppable(listen(command));
-    failed = co_await copy(context, command, url, range, ahead);
-    if (failed || command->killed) command->kill_group();
-    const int status = co_await status_of(command);
-    if (!failed && !command->killed) failed = failure_of(status, command->said, url);
+    failed = co_await copy_to_end(context, command, url, range, ahead);
   } catch (...) {
-    // Stopped: the group is killed; that the command itself has ended is still waited for.
-    command->kill_group();
-    const auto thrown = std::current_exception();
-    if (command->pid > 0) waitpid(std::exchange(command->pid, 0), nullptr, 0);
-    std::rethrow_exception(thrown);
+    stopped = std::current_exception();
   }
+  // From here on to the end, also when stopped.
+  co_await asio::this_coro::throw_if_cancelled(false);
+  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  const auto status = co_await ended_status(command);
+  if (stopped) std::rethrow_exception(stopped);
+  if (!failed && !command->is_enough && status) failed = failure_of(*status, command->said, url);
   failed ? ahead->fail(*failed) : ahead->close();
 }
 
@@ -250,12 +167,13 @@ awaitable<result<std::unique_ptr<byte_source>>> open_pipe(
     source_context context, std::string text, url where, byte_range range,
     std::shared_ptr<std::map<std::string, bool>> told) {
   if (!context.options.allow_pipe) {
-    error refused(errc::not_allowed, "pipe: runs commands, which is not allowed");
+    error refused(errc::not_allowed, "pipe: URLs run commands, which is not allowed");
     const auto native = native_url(where.path);
     co_return refused.at(text).hint(
-        native ? fmt::format("use {}, which needs no process; or set MILLRACE_ALLOW_PIPE=1",
+        native ? fmt::format("use {}, which needs no process; or set source_options.allow_pipe "
+                             "(MILLRACE_ALLOW_PIPE=1)",
                              redacted(*native))
-               : "set MILLRACE_ALLOW_PIPE=1, or give --allow-pipe, where you trust the URLs");
+               : "set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1) where you trust the URLs");
   }
   ++context.counters.requests;
   const std::string program = where.path.substr(0, where.path.find(' '));
@@ -264,13 +182,14 @@ awaitable<result<std::unique_ptr<byte_source>>> open_pipe(
     log_notice(fmt::format("pipe:{} ...: {} gives the same bytes without a process", program,
                            redacted(*native)));
   }
-  auto command = start(where.path, text, context.io.executor());
-  if (!command) co_return command.error();
+  auto command = std::make_shared<running>();
+  const int why = host_processes().start(where.path, context.io.executor(), command->process);
+  if (why != 0) co_return cannot_start(text, -why);
   auto ahead = std::make_shared<queue>(context.io.executor(), 2);
   auto source = std::make_unique<read_ahead_source>(ahead);
   scope& tasks = context.tasks;
   source->produced_by(tasks.spawn_stoppable(
-      run(std::move(context), std::move(*command), std::move(text), range, std::move(ahead))));
+      run(std::move(context), std::move(command), std::move(text), range, std::move(ahead))));
   co_return std::unique_ptr<byte_source>(std::move(source));
 }
 

@@ -7,10 +7,10 @@
 
 namespace millrace {
 
-// What a command of the shell writes: "pipe:COMMAND", only where source_options::allow_pipe. The
-// command has a process group of its own, which is killed when the source ends early; its status is
-// checked after the end of its output, and the end of what it wrote to stderr is in the error's
-// message. One that writes nothing for source_options::read_timeout fails.
+// The output of a shell command: "pipe:COMMAND", only where source_options::allow_pipe. The command
+// has a process group of its own, which is killed when the source ends early; its status is checked
+// after the end of its output, and the end of what it wrote to stderr is in the error's message.
+// One that writes nothing for source_options::read_timeout fails.
 source_factory pipe_source_factory();
 
 // The URL or path that gives the same bytes without a process, for the commands that people use:

@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// The sizes of a source's extents: small ones first, so that the first samples are there soon, then
-// each twice the one before, up to the size that is best for the rate.
+// The sizes of a source's extents: small ones first, so that the first samples arrive soon, then
+// each twice the previous, up to the size that is best for the rate.
 class extent_ramp {
  public:
   explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first, most)) {}

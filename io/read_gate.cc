@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/this_coro.hpp>
 
 #include "engine/log.h"
+#include "engine/scope.h"
 
 namespace millrace {
 namespace {
@@ -21,6 +21,19 @@ constexpr auto between_looks = 1ms;
 // Without inotify (its instances are limited for each user), and against a lost wake-up.
 constexpr auto unannounced_look = 5ms;
 constexpr auto usual_look = 250ms;
+// Times its patience that a gate waits for a turn in all, and goes without one afterwards.
+constexpr int most_patience = 10;
+constexpr int apart_for = 100;
+
+awaitable<void> expired(steady_timer* timer) {
+  co_await timer->async_wait(no_throw);
+}
+awaitable<void> expired_or_woken(steady_timer* timer, condition* woken) {
+  co_await first_of(expired(timer), woken->wait());
+}
+awaitable<void> readable(asio::posix::stream_descriptor* of) {
+  co_await of->async_wait(asio::posix::stream_descriptor::wait_read, no_throw);
+}
 
 }  // namespace
 
@@ -58,7 +71,7 @@ void read_gate::open(int generation) {
   auto opened = gate_file::open(options_.folder, options_.identity + suffix, options_.permits);
   if (!opened) {
     if (!told_) {
-      log_notice(fmt::format("{}; reads of {} are in turn within this process alone",
+      log_notice(fmt::format("{}; reads of {} take turns within this process only",
                              opened.error().message(), options_.identity));
     }
     told_ = true;
@@ -76,6 +89,7 @@ void read_gate::open(int generation) {
 
 // Sees to it that this gate queues where the others do.
 void read_gate::meet() {
+  if (steady_clock::now() < apart_until_) return;
   if (!meeting_ || meeting_->orphaned()) {
     open(generation_);
   } else if (generation_ > 0 && !meeting_->queued()) {
@@ -116,14 +130,19 @@ void read_gate::give(gate_permit permit) {
   permit.contended_ = chosen->waited || !waiters_.empty();
   chosen->given = std::move(permit);
   chosen->woken.notify_all();
-  last_motion_ = steady_clock::now();
+  last_motion_ = last_turn_ = steady_clock::now();
 }
 
 void read_gate::left(const std::shared_ptr<gate_file>& meeting, int place) {
   if (meeting) meeting->leave(place);
   --inside_;
-  last_motion_ = steady_clock::now();
-  serve_waiters();
+  last_motion_ = last_turn_ = steady_clock::now();
+  try {
+    serve_waiters();
+  } catch (const std::bad_alloc&) {
+    // Who leaves may be a destructor: the first that waits looks for itself.
+    if (!waiters_.empty()) waiters_.front()->woken.notify_all();
+  }
 }
 
 awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
@@ -146,7 +165,7 @@ awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
   guard g{*this, std::make_shared<waiter>(executor_)};
   g.mine->ready = std::move(ready);
   // While nobody waited here, nobody looked.
-  if (waiters_.empty()) last_motion_ = steady_clock::now();
+  if (waiters_.empty()) last_motion_ = last_turn_ = steady_clock::now();
   waiters_.push_back(g.mine);
   serve_waiters();
   g.mine->waited = !g.mine->given;
@@ -165,23 +184,25 @@ awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
 
 // Until something may have changed.
 awaitable<void> read_gate::watch(waiter& mine) {
-  using namespace asio::experimental::awaitable_operators;
   const auto interval = soon_ > 0                           ? between_looks
                         : watch_ < 0 && meeting_ != nullptr ? unannounced_look
                                                             : usual_look;
   if (soon_ > 0) --soon_;
-  asio::steady_timer timer(executor_,
-                           std::min<steady_clock::duration>(interval, options_.patience));
+  steady_timer timer(executor_, std::min<steady_clock::duration>(interval, options_.patience));
   if (watch_ >= 0) {
-    co_await (events_.async_wait(asio::posix::stream_descriptor::wait_read, no_throw) ||
-              timer.async_wait(no_throw) || mine.woken.wait());
+    co_await first_of(readable(&events_), expired_or_woken(&timer, &mine.woken));
     drain_events();
   } else {
-    co_await (timer.async_wait(no_throw) || mine.woken.wait());
+    co_await expired_or_woken(&timer, &mine.woken);
   }
   // Nobody loses patience with an extent of their own.
-  const bool too_long = steady_clock::now() - last_motion_ >= options_.patience;
-  if (meeting_ && inside_ == 0 && too_long) lose_patience();
+  if (!meeting_ || inside_ > 0) co_return;
+  const auto now = steady_clock::now();
+  if (now - last_turn_ >= most_patience * options_.patience) {
+    go_apart();
+  } else if (now - last_motion_ >= options_.patience) {
+    lose_patience();
+  }
 }
 
 void read_gate::drain_events() {
@@ -200,11 +221,26 @@ void read_gate::drain_events() {
 
 void read_gate::lose_patience() {
   log_notice(fmt::format(
-      "the read gate of {} has not moved for {} s (is process {} stopped?); going on without it",
+      "the read gate of {} has not moved for {} s (is process {} stopped?); reading without it",
       options_.identity, std::chrono::duration<double>(options_.patience).count(),
       meeting_->last_entered()));
   meeting_->leave_queue();
   open(generation_ + 1);
+}
+
+// Something moves at the gate all the time, and there is never a turn: who makes it look so is no
+// reader of this kind.
+void read_gate::go_apart() {
+  const std::chrono::duration<double> patience = options_.patience;
+  log_notice(
+      fmt::format("the read gate of {} gave no turn for {} s (process {} was the last in; see {}); "
+                  "reads take turns within this process only for {} s",
+                  options_.identity, most_patience * patience.count(), meeting_->last_entered(),
+                  meeting_->path(), apart_for * patience.count()));
+  meeting_->leave_queue();
+  meeting_.reset();
+  generation_ = 0;
+  apart_until_ = steady_clock::now() + apart_for * options_.patience;
 }
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ struct gate_options {
   std::string folder;    // where the processes of the host meet
   std::string identity;  // of the physical disks (io/topology.h)
   int permits = 1;       // extents under way at once, of all processes
-  // After so long without anyone coming or going, a waiter goes on without whoever is in the way.
+  // After so long without anyone coming or going, a waiter bypasses whoever blocks the gate.
   steady_clock::duration patience = std::chrono::seconds(5);
 };
 
@@ -34,7 +34,7 @@ class gate_permit {
   ~gate_permit() { release(); }
 
   void release();
-  // Tells those who wait that this extent moves, slow as it may be.
+  // Shows the waiters that this extent makes progress, however slowly.
   void keep_alive();
   // Others wanted the device when this was given.
   bool contended() const { return contended_; }
@@ -54,20 +54,22 @@ class gate_permit {
 };
 
 // Lets the extents of one device's readers pass in turn: first come first served between the gates
-// of all processes (and of all I/O threads of this one), and within this one first who is nearest
-// to starving. A waiting coroutine is suspended; no thread waits for it.
+// of all processes (and of all I/O threads of this one), and within this one the reader that is
+// nearest to starving first. A waiting coroutine is suspended; no thread waits for it.
 //
 // A participant that was stopped (SIGSTOP) or hangs cannot hold up the others beyond
-// `options.patience`: they say so and meet in another file, until the first is deserted. Where no
-// file can be opened the gate holds for this I/O thread alone, and says so once.
+// `options.patience`: they log a notice and use another file until the first is deserted. Nobody
+// can hold up the others beyond ten times that: a gate that grants no turn for so long, whatever
+// its activity, is bypassed for ten times as long, with a notice. While it is bypassed, and where
+// no file can be opened, the gate covers this I/O thread alone.
 //
 // One I/O thread.
 class read_gate : public std::enable_shared_from_this<read_gate> {
  public:
   read_gate(asio::any_io_executor executor, gate_options options);
 
-  // `ready` gives the bytes that the reader has ahead of its consumer; it is asked while the caller
-  // waits.
+  // `ready` returns the bytes that the reader has ahead of its consumer; it is called while the
+  // caller waits.
   awaitable<gate_permit> enter(std::function<std::size_t()> ready);
 
  private:
@@ -90,6 +92,7 @@ class read_gate : public std::enable_shared_from_this<read_gate> {
   awaitable<void> watch(waiter& mine);
   void drain_events();
   void lose_patience();
+  void go_apart();
 
   asio::any_io_executor executor_;
   gate_options options_;
@@ -102,6 +105,8 @@ class read_gate : public std::enable_shared_from_this<read_gate> {
   asio::posix::stream_descriptor events_;  // inotify; closed where it is refused
   int watch_ = -1;
   steady_clock::time_point last_motion_;  // that was seen, or from when on it was looked for
+  steady_clock::time_point last_turn_;    // of this gate, or from when on one was wanted
+  steady_clock::time_point apart_until_;  // without a file
   int soon_ = 0;                          // looks at short intervals that are left
 };
 

@@ -12,7 +12,7 @@
 namespace millrace {
 
 // The chunks of one object that are under way or ready, in their order. Its reader takes them from
-// the front; whoever reads ahead adds them at the back and fills them in any order.
+// the front; the read-ahead adds them at the back and fills them in any order.
 //
 // One I/O thread.
 class read_window {
@@ -42,7 +42,7 @@ class read_window {
     which.done = true;
     arrived_.notify_all();
   }
-  // No chunk will be added any more; `why`: because of this.
+  // No chunk will be added any more; `why`: the error that ended it.
   void end(std::optional<error> why = std::nullopt) {
     ended_ = true;
     failed_ = std::move(why);
@@ -70,7 +70,7 @@ class read_window {
 
   std::size_t chunks() const { return chunks_.size(); }
   std::size_t bytes_ahead() const { return bytes_; }
-  // The reader waits, and nothing is on its way.
+  // The reader waits, and no chunk is being read.
   bool starving() const { return starving_ && chunks_.empty(); }
   // Waits until a chunk was taken, or the reader waits for one.
   awaitable<void> changed() { return changed_.wait(); }

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <iostream>
+#include <sstream>
+#include <utility>
 
+#include "engine/folders.h"
 #include "io/brace_expand.h"
 
 namespace millrace {
@@ -25,7 +27,7 @@ result<std::string> substituted(std::string text, const variable_lookup& variabl
       const std::string name = text.substr(at + 2, close - at - 2);
       const auto value = variables(name);
       if (!value) {
-        return error(errc::usage, fmt::format("${{{}}} stands in the shard spec", name))
+        return error(errc::usage, fmt::format("the shard spec contains ${{{}}}", name))
             .at(text)
             .hint(fmt::format("set WDS_{}", name));
       }
@@ -51,17 +53,20 @@ result<std::vector<std::string>> expand_part(const std::string& part,
 result<std::vector<std::string>> expand_list(const std::string& file,
                                              const variable_lookup& variables, int depth) {
   if (depth >= max_list_depth) {
-    return error(errc::usage, "lists that name lists too deeply").at(file);
+    return error(errc::usage, "lists that name lists are nested too deeply").at(file);
   }
-  std::ifstream opened;
+  std::istringstream opened;
   if (file != "-") {
-    opened.open(file);
-    if (!opened) {
-      return error(errc::not_found, "cannot read the list of shards")
+    if (is_folder(file)) {
+      return error(errc::usage, "this is a folder, not a list of shards")
           .at(file)
-          .cause(errno)
-          .hint("@FILE names a text file with one shard a line");
+          .hint("@FILE names a text file with one shard a line; a folder of shards needs no @");
     }
+    auto text = read_whole_file(file);
+    if (!text) {
+      return error(text.error()).hint("@FILE names a text file with one shard a line");
+    }
+    opened.str(std::move(*text));
   }
   std::istream& in = file == "-" ? std::cin : opened;
   std::vector<std::string> out;
@@ -105,7 +110,7 @@ result<std::vector<std::string>> expand_shards(std::string_view spec,
     if (!shards) return shards.error();
     append(out, std::move(*shards));
   }
-  if (out.empty()) return error(errc::usage, "no shard is named").at(spec);
+  if (out.empty()) return error(errc::usage, "no shards are given").at(spec);
   return out;
 }
 

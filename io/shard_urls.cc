@@ -5,14 +5,13 @@
 
 #include "io/folder_listing.h"
 #include "io/shard_spec.h"
-#include "io/stores/listing.h"
+#include "io/url_scheme.h"
 
 namespace millrace {
 
 std::string with_base(std::string_view base, const std::string& name) {
-  const auto where = parse_url(name);
-  const bool stays = base.empty() || name.starts_with('/') || !where || where->scheme != "file" ||
-                     name.starts_with("file:");
+  const bool stays =
+      base.empty() || name.starts_with('/') || name.empty() || name == "-" || has_scheme(name);
   if (stays) return name;
   std::string out(base);
   for (const std::string_view place : {"%s", "{}"}) {
@@ -44,13 +43,14 @@ result<rewrite_rules> parse_rewrites(const std::string& text) {
 }
 
 result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
-                                             std::string_view base, const source_options& options) {
+                                             std::string_view base, const source_options& options,
+                                             object_sizes* sizes) {
   auto urls = expand_shards(specs);
   if (!urls) return urls;
   for (std::string& url : *urls) url = with_base(base, url);
   auto files = with_folders(std::move(*urls));
   if (!files) return files;
-  return with_listings(std::move(*files), options);
+  return with_listings(std::move(*files), options, sizes);
 }
 
 }  // namespace millrace

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "io/source.h"
+#include "io/stores/listing.h"
 
 namespace millrace {
 
-// A shard's name put into a base: in the place of "%s" or "{}" where the base has one, else behind
-// it, with a '/' between them. Names that are URLs or absolute paths stay as they are, as all do
-// where the base is empty. Pure.
+// Combines a base and a shard's name: the name replaces "%s" or "{}" in the base, or else is
+// appended with a '/' between them. Names that are URLs or absolute paths stay as they are, as all
+// do where the base is empty. Pure.
 std::string with_base(std::string_view base, const std::string& name);
 
 // The first rule whose `from` the URL begins with replaces it. Pure.
@@ -20,10 +21,11 @@ std::string rewritten(const std::string& url, const rewrite_rules& rules);
 // "from=to;from=to". Fails with bad_setting. Pure.
 result<rewrite_rules> parse_rewrites(const std::string& text);
 
-// The shards that the specs name: expanded (expand_shards), put behind `base`, and listed where
-// they name many files (with_folders) or objects of a store (with_listings). Blocks where a store
-// is asked.
+// The shards that the specs name: expanded (expand_shards), combined with `base` (with_base), and
+// listed where they name several files (with_folders) or objects of a store (with_listings). Blocks
+// while a store is listed, whose word on the objects' sizes goes to `sizes`, where given.
 result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
-                                             std::string_view base, const source_options& options);
+                                             std::string_view base, const source_options& options,
+                                             object_sizes* sizes = nullptr);
 
 }  // namespace millrace

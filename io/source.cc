@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "io/cache/cached_source.h"
@@ -73,7 +76,8 @@ cache_options cache_options_from(const settings& s) {
   cache_options o{.folder = text("MILLRACE_CACHE"),
                   .most_bytes = s.bytes("MILLRACE_CACHE_SIZE"),
                   .least_free = s.bytes("MILLRACE_CACHE_FREE"),
-                  .paths = {}};
+                  .paths = {},
+                  .patience = s.seconds("MILLRACE_GATE_PATIENCE")};
   std::istringstream paths(text("MILLRACE_CACHE_PATHS"));
   for (std::string path; std::getline(paths, path, ';');) {
     if (!path.empty()) o.paths.push_back(path);
@@ -116,15 +120,30 @@ result<source_options> source_options::from(const settings& s) {
   };
 }
 
-source_memory memory_for(const source_options& options, const std::string& url) {
-  const auto where = parse_url(rewritten(url, options.rewrites));
-  if (where && where->scheme == "file") return file_memory(options, where->path);
+source_memory memory_for(const source_options& options, std::span<const std::string> urls) {
   const auto ahead = static_cast<std::size_t>(options.read_ahead);
   // Parts of an object on a server that are fetched side by side wait in memory for their turn.
-  const bool splits = where && !where->host.empty() && options.http.split != 1;
   const auto parts_at_once = static_cast<std::size_t>(options.http.split.value_or(4) + 1);
-  const std::size_t parts = splits ? std::max(64_MiB, options.http.part_bytes * parts_at_once) : 0;
-  return {2 * options.chunk_bytes, std::max((1 + ahead) * options.chunk_bytes, parts)};
+  const std::size_t parts = std::max(64_MiB, options.http.part_bytes * parts_at_once);
+  source_memory most{2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
+  std::set<std::array<bool, 3>> kinds;
+  for (const std::string& url : urls) {
+    const auto where = parse_url(rewritten(url, options.rewrites));
+    if (!where) continue;  // opening it will say so
+    const bool is_file = where->scheme == "file";
+    const bool splits = !where->host.empty() && options.http.split != 1;
+    const bool cached = is_cached(*where, options.cache);
+    if (!kinds.insert({is_file, splits, cached}).second) continue;
+    source_memory need = most;
+    if (is_file) {
+      need = file_memory(options, where->path);
+    } else if (splits) {
+      need.most = std::max(need.most, parts);
+    }
+    if (cached) need = with_cache(need, options);
+    most = {std::max(most.least, need.least), std::max(most.most, need.most)};
+  }
+  return most;
 }
 
 std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
@@ -167,8 +186,74 @@ void source_counters::add(const source_counters& other) {
   first_bytes.add(other.first_bytes);
 }
 
+namespace {
+
+// What code of the program's has thrown, with the URL that it was about.
+awaitable<error> thrown_at(std::exception_ptr thrown, std::string url) {
+  error why = co_await error_unless_stopped(std::move(thrown), "the source");
+  if (why.where().empty()) why.at(url);
+  co_return why;
+}
+
+class guarded_source final : public byte_source {
+ public:
+  guarded_source(std::unique_ptr<byte_source> from, std::string url)
+      : from_(std::move(from)), url_(std::move(url)) {}
+  awaitable<result<bytes>> read() override {
+    std::exception_ptr thrown;
+    try {
+      co_return co_await from_->read();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    co_return co_await thrown_at(std::move(thrown), url_);
+  }
+
+ private:
+  std::unique_ptr<byte_source> from_;
+  std::string url_;
+};
+
+awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory factory,
+                                                             source_context context,
+                                                             std::string text, url where,
+                                                             byte_range range) {
+  std::exception_ptr thrown;
+  try {
+    auto opened = co_await factory(std::move(context), text, std::move(where), range);
+    if (!opened) co_return opened.error();
+    if (*opened) co_return std::make_unique<guarded_source>(std::move(*opened), text);
+    co_return error(errc::usage, "the source factory of this scheme opened nothing")
+        .at(text)
+        .hint("return a source, or an error");
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  co_return co_await thrown_at(std::move(thrown), text);
+}
+
+// Those of millrace throw nothing but a stop, and need no guard.
+struct own_factory {
+  source_factory open;
+  awaitable<result<std::unique_ptr<byte_source>>> operator()(source_context context,
+                                                             std::string text, url where,
+                                                             byte_range range) const {
+    return open(std::move(context), std::move(text), std::move(where), range);
+  }
+};
+
+}  // namespace
+
 void source_registry::add(std::string scheme, source_factory factory) {
-  factories_[std::move(scheme)] = std::move(factory);
+  if (factory.target<own_factory>() != nullptr) {
+    factories_[std::move(scheme)] = std::move(factory);
+    return;
+  }
+  factories_[std::move(scheme)] = [factory = std::move(factory)](source_context context,
+                                                                 std::string text, url where,
+                                                                 byte_range range) {
+    return open_guarded(factory, std::move(context), std::move(text), std::move(where), range);
+  };
 }
 
 awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_context context,
@@ -183,9 +268,9 @@ awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_con
     for (const auto& [scheme, factory] : factories_) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", scheme);
     }
-    co_return error(errc::unsupported, fmt::format("no source for '{}:'", where->scheme))
+    co_return error(errc::unsupported, fmt::format("'{}:' URLs are not supported", where->scheme))
         .at(text)
-        .hint("this build reads " + known);
+        .hint("this build supports " + known);
   }
   co_return co_await found->second(std::move(context), std::move(text), std::move(*where), range);
 }
@@ -194,15 +279,15 @@ source_registry standard_sources(io_thread& io, const source_options& options) {
   source_registry made;
   const auto disks = std::make_shared<disk_table>(io.executor(), options);
   const auto cache = std::make_shared<object_cache>(options.cache, disks);
-  made.add("file", cached_files(cache, file_source_factory(disks)));
-  made.add("pipe", pipe_source_factory());
-  made.add("-", stdin_source_factory(disks));
+  made.add("file", own_factory{cached_files(cache, file_source_factory(disks))});
+  made.add("pipe", own_factory{pipe_source_factory()});
+  made.add("-", own_factory{stdin_source_factory(disks)});
   const auto stack = std::make_shared<http_stack>(
       options.http, real_network(options.http.receive_buffer_bytes), real_time());
-  made.add("http", http_source_factory(stack, cache));
-  made.add("https", http_source_factory(stack, cache));
+  made.add("http", own_factory{http_source_factory(stack, cache)});
+  made.add("https", own_factory{http_source_factory(stack, cache)});
   for (const auto& [scheme, store] : object_stores(stack)) {
-    made.add(scheme, store_source_factory(stack, store, cache));
+    made.add(scheme, own_factory{store_source_factory(stack, store, cache)});
   }
   return made;
 }

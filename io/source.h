@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,12 +25,12 @@
 namespace millrace {
 
 // The bytes of one object, or of a range of it, in order. One I/O thread, one call at a time.
-// Destroying it gives up what is under way.
+// Destroying it cancels reads under way.
 class byte_source {
  public:
   virtual ~byte_source() = default;
   // The next bytes; an empty slice at the end, and only when all has been given:
-  // a cut or a shrunk object is an error. After an error the source is of no more use.
+  // a cut or a shrunk object is an error. After an error the source must not be used.
   virtual awaitable<result<bytes>> read() = 0;
 };
 
@@ -40,10 +41,10 @@ enum class direct_reads {
   never,
 };
 
-// What URLs that begin with the first are to begin with instead.
+// Rules that replace a prefix of URLs: the prefix and its replacement.
 using rewrite_rules = std::vector<std::pair<std::string, std::string>>;
 
-// How bytes are fetched. Every field is also a MILLRACE_ variable, but for the last two.
+// Options of reading. Every field but the last two is also a MILLRACE_ variable.
 struct source_options {
   std::size_t chunk_bytes = 2_MiB;  // one read, one buffer
   int read_ahead = 8;               // chunks ready or under way beyond the one in use
@@ -61,9 +62,10 @@ struct source_options {
   cache_options cache;
   rewrite_rules rewrites;   // of URLs, before they are opened
   int max_expansion = 200;  // times that a compressed shard may grow
-  // What the run reads, perhaps many times over. 0: unknown, or read once.
+  // The size of the data that the run reads repeatedly. 0: unknown, or read once.
   std::uint64_t working_set_bytes = 0;
-  // Many shards are wanted at once, and something of each soon: the first turns are short.
+  // Many shards are opened together and the first bytes of each are needed soon, so the first turns
+  // are short.
   bool quick_start = false;
 
   // Fails with bad_setting for a text that is not what its variable asks for.
@@ -75,14 +77,16 @@ struct source_memory {
   std::size_t least = 0;
   std::size_t most = 0;
 };
-// Looks at the device that a file is on; other sources need the same wherever they are. Blocks
-// for as long as a stat() of the file takes.
-source_memory memory_for(const source_options& options, const std::string& url);
-// What the budget costs of the rate of the device that a file is on (io/disk.h).
+// What suffices for any one of `urls`: the largest over their kinds (files, objects on servers,
+// others; through the cache or not). Looks at the device that the first file of a kind is on; other
+// sources need the same wherever they are. Blocks for as long as a stat() of those files takes.
+source_memory memory_for(const source_options& options, std::span<const std::string> urls);
+// The part of the device's rate that the budget costs, for the device that a file is on
+// (io/disk.h).
 std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes);
-// About how many bytes of files these are, by the size of the first: what a run reads in an epoch.
+// Estimates the bytes that a run reads in an epoch, from the size of the first file.
 std::uint64_t working_set_of(const std::vector<std::string>& urls);
 
 // Counted by sources; one I/O thread only.
@@ -110,7 +114,7 @@ struct source_counters {
   void add(const source_counters& other);
 };
 
-// What a source lives in. The referents outlive the source and its tasks.
+// The surroundings of a source. The referents outlive the source and its tasks.
 struct source_context {
   runtime& threads;
   io_thread& io;
@@ -120,13 +124,16 @@ struct source_context {
   source_counters& counters;
 };
 
-// Opens a range of `where`, which is what `text` says.
+// Opens a range of `where`, which is what `text` says. Called on the I/O thread of the registry,
+// once for each time that an object is opened; lives as long as the registry, and may be copied.
 using source_factory = std::function<awaitable<result<std::unique_ptr<byte_source>>>(
     source_context context, std::string text, url where, byte_range range)>;
 
 // Scheme -> factory. Passed in wherever sources are opened; there is no global one.
 class source_registry {
  public:
+  // Takes the place of what was there for the scheme. An exception of the factory or its sources
+  // becomes an error that names the URL; returning no source is an error as well (usage).
   void add(std::string scheme, source_factory factory);
   // Fails with `unsupported` for a scheme that nobody added.
   awaitable<result<std::unique_ptr<byte_source>>> open(source_context context, std::string text,

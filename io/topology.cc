@@ -179,7 +179,7 @@ std::string remark_on(const std::string& type) {
   if (is({"nfs", "nfs4", "cifs", "smb3", "ceph", "lustre", "afs", "gpfs", "beegfs"})) {
     return "a network file system: the server's disks cannot be seen from here";
   }
-  if (type.starts_with("fuse")) return "a FUSE file system: a program answers";
+  if (type.starts_with("fuse")) return "a FUSE file system: a program serves it";
   if (is({"9p", "virtiofs"})) return "shared by the virtual machine's host";
   if (is({"tmpfs", "ramfs", "devtmpfs"})) return "in memory";
   if (type == "overlay") return "an overlay whose folders cannot be seen from here";
@@ -223,7 +223,7 @@ storage explorer::find(dev_t device, const std::string& path, int depth) const {
   s.chunk_bytes = top.chunk_bytes;
   s.rotational = top.rotational && !top.virtual_disk;
   if (top.rotational && top.virtual_disk) {
-    s.remark = "a virtual disk: its rotational flag says nothing about the disk behind it";
+    s.remark = "a virtual disk: its rotational flag says nothing about the real disk";
   }
   std::set<std::string> disks;
   collect_disks(top, disks);

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// One block device, and what it is made of.
+// A block device and the devices it is made of.
 struct block_device {
   std::string name;  // as in /sys/class/block: "sda", "md0", "dm-3"
   std::string kind;  // "disk", "partition", "raid6", "LVM", "crypt", "loop", "bcache", ...
@@ -25,12 +25,12 @@ struct block_device {
   std::vector<block_device> below;
 };
 
-// What a file lies on.
+// The storage of a file.
 struct storage {
   std::string file_system;  // "ext4", "nfs4", "fuse.sshfs"; empty when it is unknown
   std::string mount_point;
   std::vector<block_device> devices;  // none: a network, memory, or a program answers
-  std::string remark;                 // why nothing more is known, as a user would want to read it
+  std::string remark;                 // why nothing more is known, in words for the user
 
   bool rotational = false;  // a gate pays: real, turning disks
   int spindles = 1;
@@ -38,9 +38,9 @@ struct storage {
   std::string identity;  // the same for all that shares the physical disks: "sda+sdb"
 };
 
-// What lies under the file system object with `device` (stat's st_dev), which `path` (absolute)
-// names. Reads only below `root`: <root>/sys and <root>/proc/self/mountinfo; "/" is this host.
-// Never fails: what cannot be found out is said in `remark`. Thread-safe.
+// Finds the storage of the file with `device` (stat's st_dev), which `path` (absolute) names. Reads
+// only below `root`: <root>/sys and <root>/proc/self/mountinfo; "/" is this host. Never fails:
+// `remark` says what could not be found out. Thread-safe.
 //
 // Follows partitions, md, device mapper (LVM, crypt), bcache, and loop devices to their file.
 storage find_storage(const std::filesystem::path& root, dev_t device, const std::string& path);

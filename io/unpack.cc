@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "io/stream_windows.h"
+
 namespace millrace {
 namespace {
 
@@ -14,6 +16,9 @@ constexpr std::size_t piece_bytes = 256_KiB;
 // A small file may grow as it likes.
 constexpr std::uint64_t free_growth = 64_MiB;
 
+// What compressors make: of zstd --long, of xz -9. A stream that claims more is taken for hostile.
+constexpr std::uint64_t largest_window = 129_MiB;
+
 constexpr std::array magics{std::pair{"\x1f\x8b"sv, compression::gzip},
                             std::pair{"BZh"sv, compression::bzip2},
                             std::pair{"\xfd\x37zXZ\0"sv, compression::xz},
@@ -21,26 +26,37 @@ constexpr std::array magics{std::pair{"\x1f\x8b"sv, compression::gzip},
                             std::pair{"\x04\x22\x4d\x18"sv, compression::lz4},
                             std::pair{"\x1f\x9d"sv, compression::lzw}};
 
+// Pieces that are unpacked, read and held by a sample being put together at the same time.
+constexpr std::size_t room_for_pieces = 3 * piece_bytes;
+
 class unpacking_source final : public byte_source {
  public:
-  unpacking_source(const source_context& context, std::shared_ptr<memory_share> memory, packed what,
+  unpacking_source(const source_context& context, unpack_memory memory, packed what,
                    std::uint64_t offset)
       : most_growth_(static_cast<std::uint64_t>(context.options.max_expansion)),
         memory_(std::move(memory)),
         what_(std::move(what)),
         to_discard_(offset),
+        taken_(what_.first.size()),
+        windows_(stream_windows::of(what_.how)),
         unpacker_(what_.how == compression::gzip ? make_gunzip(context)
-                                                 : make_archive_filter(context)) {
-    taken_ = what_.first.size();
-    unpacker_->feed(std::move(what_.first));
+                                                 : make_archive_filter(context, what_.how)) {}
+  ~unpacking_source() override {
+    if (memory_.held) *memory_.held -= charged_;
   }
+  unpacking_source(const unpacking_source&) = delete;
+  unpacking_source& operator=(const unpacking_source&) = delete;
 
   awaitable<result<bytes>> read() override {
     for (;;) {
-      auto piece = co_await memory_->acquire(piece_bytes);
+      if (wants_input_) {
+        if (auto fed = co_await feed(); !fed) co_return fed.error();
+      }
+      auto piece = co_await memory_.pieces->acquire(piece_bytes);
       if (!piece) co_return piece.error();
       const auto got = co_await unpacker_->step(unpacker_, *piece);
       if (!got) co_return described(got.error());
+      wants_input_ = got->wants_input;
       given_ += got->written;
       if (given_ > free_growth && given_ / most_growth_ > taken_) co_return too_large();
       bytes out = std::move(*piece).freeze(got->written);
@@ -49,41 +65,161 @@ class unpacking_source final : public byte_source {
       to_discard_ -= unwanted;
       if (unwanted < out.size()) co_return out.slice(unwanted);
       if (!got->wants_input && got->written == 0) co_return bytes();
-      if (!got->wants_input) continue;
-      auto input = co_await what_.source->read();
-      if (!input) co_return input.error();
-      taken_ += input->size();
-      unpacker_->feed(std::move(*input));
     }
   }
 
  private:
-  error described(error why) const { return why.at(what_.url).offset(given_).skippable(); }
+  // The unpacker's next input: what comes before the next window is taken, or that with it.
+  awaitable<result<void>> feed() {
+    if (what_.first.empty()) {
+      auto input = co_await what_.source->read();
+      if (!input) co_return input.error();
+      taken_ += input->size();
+      what_.first = std::move(*input);
+    }
+    bytes& input = what_.first;
+    std::size_t fits = input.size();
+    for (bool more = windows_ && !input.empty(); more; more = fits == 0) {
+      if (windows_->failed()) co_return described(*windows_->failed());
+      if (wanted() > charged_) {
+        if (auto taken = co_await take_window(); !taken) co_return described(taken.error());
+      }
+      fits = windows_->feed(input.span());
+    }
+    unpacker_->feed(input.slice(0, fits));
+    input = fits < input.size() ? input.slice(fits) : bytes();
+    wants_input_ = false;
+    co_return result<void>();
+  }
+
+  // Bytes for the decoder: what the stream claims, and at its begin the room that it was given.
+  std::uint64_t wanted() const {
+    const std::size_t room = memory_.at_first && given_ == 0 ? *memory_.at_first : 0;
+    return std::max<std::uint64_t>(windows_->needed(), std::min(room, memory_.windows->limit()));
+  }
+
+  // What the decoder will need, before it learns of it.
+  awaitable<result<void>> take_window() {
+    const std::uint64_t needed = wanted();
+    const bool one_share = memory_.windows == memory_.pieces;
+    const std::size_t held = (memory_.held ? *memory_.held : 0) + (one_share ? room_for_pieces : 0);
+    const std::size_t all = memory_.windows->limit();
+    const std::size_t limit = all - std::min(all, held) + (memory_.held ? charged_ : 0);
+    if (needed > limit) {
+      lacks_room_ = needed <= largest_window;
+      co_return window_too_large(needed, limit);
+    }
+    const std::size_t more = static_cast<std::size_t>(needed) - charged_;
+    // Several that hold a window, or files of which they have unpacked a part, and wait for more
+    // would wait for each other.
+    if ((charged_ == 0 && given_ == 0) || one_share) {
+      auto reserved = co_await memory_.windows->reserve(more);
+      if (!reserved) co_return reserved.error();
+      window_.push_back(std::move(*reserved));
+    } else {
+      grown_.push_back(memory_.windows->try_acquire(more));
+      if (!grown_.back()) {
+        // One that grows again and again begins anew a few times, not for each step.
+        if (memory_.at_first) *memory_.at_first = std::max(charged_ + more, 2 * charged_);
+        co_return no_room_to_grow(needed);
+      }
+    }
+    if (memory_.held) *memory_.held += more;
+    charged_ += more;
+    co_return result<void>();
+  }
+
+  static error window_too_large(std::uint64_t needed, std::size_t limit) {
+    return error(errc::too_large,
+                 fmt::format("unpacking it needs {} of memory, as the compressed stream says, and "
+                             "at most {} of the budget can be had for it",
+                             format_bytes(needed + stream_windows::free_bytes),
+                             format_bytes(limit + stream_windows::free_bytes)))
+        .hint(
+            "raise engine_options.memory_bytes (MILLRACE_MEMORY), read fewer shards at once, or "
+            "compress it with a smaller dictionary or window; let its name tell the compression "
+            "(.tar.xz, .tar.zst), for room is kept by names");
+  }
+  static error no_room_to_grow(std::uint64_t needed) {
+    return error(errc::no_memory,
+                 fmt::format("a later part of the compressed stream needs {} of memory to unpack, "
+                             "which other shards have in use",
+                             format_bytes(needed + stream_windows::free_bytes)))
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
+  }
+  // What is wrong with the shard can be skipped; that the budget has no room for it cannot.
+  error described(error why) const {
+    const bool lacks_memory = why.kind() == errc::no_memory || lacks_room_;
+    return why.at(what_.url).offset(given_).skippable(!lacks_memory);
+  }
   error too_large() const {
     return described(
         error(errc::too_large, fmt::format("{} compressed bytes unpack to more than {}", taken_,
                                            format_bytes(given_)))
-            .hint("raise MILLRACE_MAX_EXPANSION if that is right"));
+            .hint("raise source_options.max_expansion (MILLRACE_MAX_EXPANSION) if that is right"));
   }
 
   std::uint64_t most_growth_;
-  std::shared_ptr<memory_share> memory_;
-  packed what_;
+  unpack_memory memory_;
+  packed what_;  // its `first` is the input that the unpacker has not been given
   std::uint64_t to_discard_;
-  std::uint64_t taken_ = 0;
+  std::uint64_t taken_;
   std::uint64_t given_ = 0;
+  bool wants_input_ = true;
+  bool lacks_room_ = false;
+  std::unique_ptr<stream_windows> windows_;
+  std::vector<memory_reservation> window_;
+  std::vector<buffer> grown_;  // the same, taken without waiting; nothing is written there
+  std::size_t charged_ = 0;
   // Shared with the step under way, which may outlive a source that is given up.
   std::shared_ptr<unpacker> unpacker_;
 };
 
-}  // namespace
+// The rest of a piece, and then what follows it.
+class rest_source final : public byte_source {
+ public:
+  rest_source(bytes rest, std::unique_ptr<byte_source> behind)
+      : rest_(std::move(rest)), behind_(std::move(behind)) {}
 
-compression compression_of(std::span<const std::byte> first) {
-  const std::string_view text(reinterpret_cast<const char*>(first.data()), first.size());
+  awaitable<result<bytes>> read() override {
+    if (!rest_.empty()) co_return std::exchange(rest_, {});
+    co_return co_await behind_->read();
+  }
+
+ private:
+  bytes rest_;
+  std::unique_ptr<byte_source> behind_;
+};
+
+compression compression_of(std::string_view first) {
   for (const auto& [magic, how] : magics) {
-    if (text.starts_with(magic)) return how;
+    if (first.starts_with(magic)) return how;
   }
   return compression::none;
+}
+
+}  // namespace
+
+awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source) {
+  auto first = co_await source->read();
+  if (!first) co_return first.error();
+  if (first->size() < magic_bytes && !first->empty()) {  // a connection cut, a pipe's short write
+    std::string some(first->text());
+    while (some.size() < magic_bytes) {
+      first = bytes();  // the source may have memory for one piece alone
+      first = co_await source->read();
+      if (!first) co_return first.error();
+      if (first->empty()) break;
+      const std::size_t taken = std::min(first->size(), magic_bytes - some.size());
+      some += first->text().substr(0, taken);
+      if (taken < first->size()) {
+        source = std::make_unique<rest_source>(first->slice(taken), std::move(source));
+      }
+    }
+    first = owned_bytes(std::move(some));
+  }
+  const compression how = compression_of(first->text());
+  co_return begun_source{how, std::move(source), std::move(*first)};
 }
 
 bool has_compressed_name(std::string_view url) {
@@ -93,9 +229,26 @@ bool has_compressed_name(std::string_view url) {
   return std::ranges::any_of(endings, [&](const char* end) { return url.ends_with(end); });
 }
 
-std::unique_ptr<byte_source> unpack(const source_context& context,
-                                    std::shared_ptr<memory_share> memory, packed what,
-                                    std::uint64_t offset) {
+std::size_t memory_for_windows(std::string_view url) {
+  url = url.substr(0, url.find_first_of("?#"));
+  const auto ends_in = [&](auto... ends) { return (url.ends_with(ends) || ...); };
+  if (ends_in(".xz", ".txz", ".zst", ".tzst")) return static_cast<std::size_t>(largest_window);
+  if (ends_in(".lz4")) return 24_MiB;
+  if (ends_in(".bz2", ".tbz2")) return 4_MiB;
+  return 0;
+}
+
+std::size_t memory_for_windows(std::span<const std::string> urls) {
+  std::size_t most = 0;
+  for (const std::string& url : urls) {
+    most = std::max(most, memory_for_windows(url));
+    if (most == largest_window) break;
+  }
+  return most;
+}
+
+std::unique_ptr<byte_source> unpack(const source_context& context, unpack_memory memory,
+                                    packed what, std::uint64_t offset) {
   return std::make_unique<unpacking_source>(context, std::move(memory), std::move(what), offset);
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -36,6 +38,14 @@ bool is_web(std::string_view scheme) {
   return scheme == "http" || scheme == "https" || scheme == "http+unix";
 }
 
+// What RFC 3986, 3.2.2 allows in a host: nothing that could end it, or begin a line.
+bool is_host(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("-._~%!$&'()*+,;=:").find(c) != std::string_view::npos;
+  });
+}
+
 result<void> parse_authority(std::string_view authority, url& out) {
   if (const auto at = authority.rfind('@'); at != authority.npos) {
     out.userinfo = authority.substr(0, at);
@@ -53,20 +63,24 @@ result<void> parse_authority(std::string_view authority, url& out) {
     out.host = is_web(out.scheme) ? lowered(host) : std::string(host);
     if (out.scheme == "http+unix") {
       out.socket = percent_decoded(host);
+      if (out.socket.empty()) return error(errc::usage, "a URL without the path of a socket");
       out.host = "localhost";
       out.scheme = "http";
     }
     port = colon == authority.npos ? std::string_view() : authority.substr(colon);
   }
-  if (!port.empty()) {
+  if (!port.empty() && port.front() != ':') return error(errc::usage, "text between ']' and '/'");
+  if (port.size() > 1) {
     port.remove_prefix(1);
-    if (port.size() > 5 ||
-        !std::ranges::all_of(port, [](char c) { return c >= '0' && c <= '9'; })) {
-      return error(errc::usage, fmt::format("'{}' is not a port", port));
-    }
+    // Not quoted: in a URL that is written wrong it may be part of a password.
+    if (!port_number(port)) return error(errc::usage, "the port is not a number from 1 to 65535");
     out.port = port;
   }
+  if (is_web(out.scheme) && out.host.ends_with('.')) out.host.pop_back();
   if (out.host.empty()) return error(errc::usage, "a URL without a host");
+  if (is_web(out.scheme) && !is_host(out.host)) {
+    return error(errc::usage, "the host has a byte that no host can have");
+  }
   return {};
 }
 
@@ -84,6 +98,23 @@ std::string encoded_target(std::string_view target) {
   return out;
 }
 
+// "/a/./b/../c" is "/a/c". Source: RFC 3986, section 5.2.4, for paths that begin with '/'.
+std::string without_dot_segments(std::string_view path) {
+  std::vector<std::string_view> kept;
+  bool ends_in_folder = false;
+  for (std::size_t from = 1; from <= path.size();) {
+    const std::size_t end = std::min(path.find('/', from), path.size());
+    const std::string_view segment = path.substr(from, end - from);
+    ends_in_folder = segment == "." || segment == "..";
+    if (!ends_in_folder) kept.push_back(segment);
+    if (segment == ".." && !kept.empty()) kept.pop_back();
+    from = end + 1;
+  }
+  std::string out;
+  for (const std::string_view segment : kept) out.append("/").append(segment);
+  return ends_in_folder ? out + "/" : out;
+}
+
 }  // namespace
 
 std::string url::port_or_default() const {
@@ -94,7 +125,12 @@ std::string url::port_or_default() const {
 std::string url::origin() const {
   if (!socket.empty()) {
     std::string escaped;
-    for (const char c : socket) escaped += c == '/' ? "%2F" : std::string(1, c);
+    for (const char c : socket) {
+      const bool is_plain = std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+                            std::string_view("-._~").find(c) != std::string_view::npos;
+      escaped +=
+          is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
     return "http+unix://" + escaped;
   }
   const bool ipv6 = host.find(':') != std::string::npos;
@@ -105,6 +141,13 @@ std::string url::origin() const {
 
 std::string to_string(const url& u) {
   return u.host.empty() ? u.path : u.origin() + u.path;
+}
+
+std::optional<std::uint16_t> port_number(std::string_view text) {
+  std::uint16_t number = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failed != std::errc{} || end != text.data() + text.size() || number == 0) return std::nullopt;
+  return number;
 }
 
 std::string percent_decoded(std::string_view text) {
@@ -126,6 +169,8 @@ std::string percent_decoded(std::string_view text) {
 result<url> parse_url(std::string_view text) {
   url out;
   if (text.empty()) return error(errc::usage, "an empty URL");
+  // It would end there for the operating system, and name something else.
+  if (text.find('\0') != text.npos) return error(errc::usage, "a NUL byte in a URL").at(text);
   const std::size_t n = scheme_length(text);
   if (text == "-" || n == 0) {
     out.scheme = text == "-" ? "-" : "file";
@@ -139,9 +184,15 @@ result<url> parse_url(std::string_view text) {
     if (rest.starts_with("//")) rest.remove_prefix(std::min(rest.find('/', 2), rest.size()));
     out.path = percent_decoded(rest);
     if (out.path.empty()) return error(errc::usage, "a file URL without a path").at(text);
+    if (out.path.find('\0') != out.path.npos) {
+      return error(errc::usage, "a NUL byte in a file's path").at(text);
+    }
     return out;
   }
   if (!rest.starts_with("//")) {
+    if (is_web(out.scheme)) {
+      return error(errc::usage, "a URL without a host").at(text).hint("write http://host/path");
+    }
     out.path = rest;
     return out;
   }
@@ -161,16 +212,23 @@ result<url> parse_url(std::string_view text) {
   return out;
 }
 
+// Source: RFC 3986, section 5.2; without the fragment, which is never sent.
 result<url> resolve_url(const url& base, std::string_view reference) {
   if (scheme_length(reference) > 0) return parse_url(reference);
   if (reference.starts_with("//")) return parse_url(base.scheme + ":" + std::string(reference));
+  reference = reference.substr(0, reference.find('#'));
+  const std::string path = base.path.substr(0, base.path.find('?'));
   url out = base;
-  if (reference.starts_with('/')) {
-    out.path = encoded_target(reference);
-  } else {
-    const auto path = base.path.substr(0, base.path.find('?'));
-    out.path = path.substr(0, path.rfind('/') + 1) + encoded_target(reference);
+  if (reference.empty()) return out;
+  if (reference.starts_with('?')) {
+    out.path = path + encoded_target(reference);
+    return out;
   }
+  const std::size_t query = std::min(reference.find('?'), reference.size());
+  const std::string folder =
+      reference.starts_with('/') ? std::string() : path.substr(0, path.rfind('/') + 1);
+  out.path = without_dot_segments(folder + encoded_target(reference.substr(0, query))) +
+             encoded_target(reference.substr(query));
   return out;
 }
 

@@ -1,6 +1,5 @@
 #include "io/cache/cached_source.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,9 +7,11 @@
 #include <algorithm>
 #include <deque>
 
+#include "engine/file_system.h"
 #include "engine/log.h"
 #include "engine/offload.h"
 #include "engine/time_source.h"
+#include "io/cache/seen_versions.h"
 #include "io/file_source.h"
 #include "io/hashes.h"
 
@@ -19,30 +20,56 @@ namespace {
 
 // How often a reader looks whether another process has fetched more.
 constexpr auto look_again = std::chrono::milliseconds(10);
+// Looks at an entry that others remove or complete at the same time.
+constexpr int most_tries = 4;
 
-// What is left of an open file when its holder goes.
-struct held_descriptor {
-  int fd = -1;
-  ~held_descriptor() {
-    if (fd >= 0) close(fd);
+template <class F>
+auto in_pool(const source_context& context, F f) {
+  return offload(context.io, context.threads.cpu(), std::move(f));
+}
+
+// Readers in other processes see that this one has not been stopped, however slow the origin is.
+// Not while the memory for a piece is not there: its own program, which has it, may keep it for
+// long.
+awaitable<void> keep_alive(source_context context, std::shared_ptr<cache_writer> writer,
+                           steady_clock::duration every) {
+  for (;;) {
+    co_await real_time().sleep(every);
+    if (!context.memory->try_acquire(context.options.chunk_bytes)) continue;
+    co_await in_pool(context, [&] { writer->keep_alive(); });
   }
-};
+}
+
+// Where what was fetched has lost its name: was it the whole folder?
+awaitable<void> look_for_folder(std::shared_ptr<object_cache> cache, source_context context) {
+  const auto there = co_await in_pool(context, [&] { return cache->folder().check(); });
+  if (!there && there.error().kind() == errc::not_found) cache->lost();
+}
 
 // Fetches the whole object into the cache. The entry is finished in the same step that appends its
 // last byte: a program that ends as soon as it has read that byte leaves a whole entry.
 awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context, cache_origin from,
                      object_version version, std::shared_ptr<cache_writer> writer) {
+  const auto beat = context.tasks.spawn_stoppable(
+      keep_alive(context, writer, cache->folder().options().patience / 4));
   const auto opened = co_await from.open(context, {.begin = writer->size(), .end = {}}, version);
   if (!opened) co_return writer->give_up();
   for (;;) {
     const auto piece = co_await (*opened)->read();
+    if (!piece && piece.error().kind() == errc::integrity) co_return writer->refuse();
     if (!piece) co_return writer->give_up();  // readers ask the origin themselves, and hear why
-    const bool ended = piece->empty() || writer->size() + piece->size() == version.total;
-    const auto put = co_await offload(context.io, context.threads.cpu(), [&] {
+    const std::uint64_t size = writer->size() + piece->size();
+    if (size > *version.total || (piece->empty() && size < *version.total)) {
+      co_return writer->give_up();
+    }
+    const bool ended = size == *version.total;
+    const auto put = co_await in_pool(context, [&] {
       const auto appended = writer->append(piece->span());
       return appended && ended ? writer->finish() : appended;
     });
+    if (!put && put.error().kind() == errc::integrity) co_return;  // which its readers see
     if (!put) co_return cache->fail(put.error());
+    if (writer->has_lost_its_name()) co_await look_for_folder(cache, context);
     if (ended) co_return;
   }
 }
@@ -55,15 +82,15 @@ class cached_source final : public byte_source {
         context_(std::move(context)),
         from_(std::move(from)),
         at_(range.begin),
-        end_(range.end) {}
+        end_(range.end),
+        is_whole_(range.begin == 0 && !range.end) {}
 
   awaitable<result<bytes>> read() override {
     for (;;) {
       if (!ready_.empty()) {
         bytes piece = std::move(ready_.front());
         ready_.pop_front();
-        at_ += piece.size();
-        co_return piece;
+        co_return checked(std::move(piece));
       }
       if (end_ && at_ >= *end_) co_return bytes();
       switch (phase_) {
@@ -71,15 +98,15 @@ class cached_source final : public byte_source {
           if (auto opened = co_await open(); !opened) co_return opened.error();
           break;
         case phase::filled:
-          co_await read_block();
+          if (auto taken = co_await read_block(); !taken) co_return taken.error();
           break;
         case phase::filling:
           if (auto followed = co_await follow(); !followed) co_return followed.error();
           break;
         case phase::origin: {
           auto piece = co_await origin_->read();
-          if (piece) at_ += piece->size();
-          co_return piece;
+          if (!piece) co_return piece;
+          co_return checked(std::move(*piece));
         }
       }
     }
@@ -90,69 +117,134 @@ class cached_source final : public byte_source {
 
   template <class F>
   auto blocking(F f) {
-    return offload(context_.io, context_.threads.cpu(), std::move(f));
+    return in_pool(context_, std::move(f));
+  }
+
+  // What is given out next. The last piece of a whole object is not where that was read in several
+  // ways, or from an entry that nobody has checked, and does not have its digest.
+  result<bytes> checked(bytes piece) {
+    if (check_) {
+      check_->add(piece.span());
+      if (at_ + piece.size() == *version_.total) {
+        const auto right = check_->finish();
+        check_.reset();
+        if (!right) {
+          if (file_) cache_->folder().remove(name_, *file_);
+          return not_the_object(right.error());
+        }
+      }
+    }
+    at_ += piece.size();
+    return piece;
+  }
+
+  error not_the_object(error why) const {
+    return why.at(redacted(from_.url))
+        .skippable()
+        .hint("do not trust what was read of it; compare it with its source");
+  }
+
+  awaitable<bool> have_folder() {
+    if (cache_->usable() && !cache_->is_prepared()) {
+      cache_->prepared(co_await blocking([&] { return cache_->folder().prepare(); }));
+    }
+    co_return cache_->usable();
   }
 
   awaitable<result<void>> open() {
-    if (!cache_->usable()) co_return co_await go_to_origin();
-    if (!version_.total) {
+    if (!co_await have_folder()) co_return co_await go_to_origin();
+    if (name_.empty()) {
       if (auto known = co_await learn_version(); !known) co_return known.error();
-      if (!version_.total) co_return co_await go_to_origin();
+      if (name_.empty()) co_return co_await go_to_origin();
       if (!end_ || *end_ > *version_.total) end_ = version_.total;
-      name_ = cache_name(from_.url, version_);
       if (at_ >= *end_) co_return result<void>();
+      if (is_whole_ && version_.digest) check_.emplace(*version_.digest);
     }
+    if (++tries_ > most_tries) co_return co_await go_to_origin();
     file_ = co_await blocking([&] { return cache_->folder().open(name_); });
     if (file_) co_return co_await begin_file();
     auto writer =
         co_await blocking([&] { return cache_->folder().fill(name_, from_.url, version_); });
-    if (!writer) {
-      if (writer.error().kind() == errc::too_large) {
-        log_debug(writer.error().message());
-      } else {
-        cache_->fail(writer.error());
-      }
+    if (!writer) co_return co_await without_entry(writer.error());
+    const bool ours = *writer != nullptr;
+    auto part = co_await blocking([&] { return cache_->folder().open_part(name_); });
+    if (!part) {
+      // Somebody completed or removed it just now: looked at again. Else it cannot be followed.
+      if (!ours && part.error().kind() == errc::not_found) co_return result<void>();
       co_return co_await go_to_origin();
     }
-    const bool ours = *writer != nullptr;
-    part_ = std::make_unique<held_descriptor>();
-    part_->fd = cache_->folder().open_part(name_);
+    part_ = std::move(*part);
     if (ours) {
       ++context_.counters.cache_misses;
       context_.tasks.spawn(fill(cache_, context_, from_, version_,
                                 std::shared_ptr<cache_writer>(std::move(*writer))));
     }
-    // Else somebody completed it just now: look again.
-    if (part_->fd >= 0) phase_ = phase::filling;
+    seen_ = {};
+    phase_ = phase::filling;
     co_return result<void>();
+  }
+
+  // What to do where the cache has no entry and can make none.
+  awaitable<result<void>> without_entry(error why) {
+    if (why.kind() == errc::not_found) {
+      co_await look_for_folder(cache_, context_);
+      co_return result<void>();  // looked at again
+    }
+    if (why.kind() == errc::too_large) {
+      cache_->say_once(object_cache::notice::no_room,
+                       why.message() + "; what does not fit is read without the cache");
+    } else if (why.kind() != errc::no_descriptors) {
+      cache_->fail(why);
+    }
+    co_return co_await go_to_origin();
   }
 
   // What the origin has; where it cannot be reached, what it had when it was last seen.
   awaitable<result<void>> learn_version() {
+    if (cache_->is_away(from_.url) && co_await take_copy()) co_return result<void>();
     auto now = co_await from_.probe();
     if (now) {
-      version_ = std::move(*now);
-      if (version_.total) {
-        co_await blocking([&] { cache_->folder().remember(from_.url, version_); });
+      cache_->found_back(from_.url);
+      if (now->total.value_or(0) == 0) co_return result<void>();  // some tell 0 to a HEAD
+      if (!identifies(*now)) {
+        cache_->say_once(object_cache::notice::no_version,
+                         fmt::format("{}: the server gives no version of it (neither ETag nor "
+                                     "Last-Modified); such objects are not cached",
+                                     redacted(from_.url)));
+        co_return result<void>();
       }
+      version_ = std::move(*now);
+      name_ = cache_name(from_.url, version_);
+      co_await blocking(
+          [&] { remember_version(cache_->folder().options().folder, from_.url, version_); });
       co_return result<void>();
     }
     const errc why = now.error().kind();
     const bool away = why == errc::connect_failed || why == errc::timed_out || why == errc::cut;
-    if (!away) co_return now.error();
-    const auto before = co_await blocking([&] { return cache_->folder().remembered(from_.url); });
-    if (!before || !co_await blocking([&] {
-          return cache_->folder().open(cache_name(from_.url, *before)) != nullptr;
-        })) {
-      co_return now.error();
-    }
-    log_notice(fmt::format("{}; reading what the cache has of it", now.error().message()));
-    version_ = *before;
+    if (!away || !co_await take_copy()) co_return now.error();
+    cache_->found_away(from_.url, now.error());
     co_return result<void>();
   }
 
+  // Whether there is an entry of what the origin had when it was last seen: that is read then.
+  awaitable<bool> take_copy() {
+    const auto before = co_await blocking(
+        [&] { return remembered_version(cache_->folder().options().folder, from_.url); });
+    if (!before) co_return false;
+    const std::string name = cache_name(from_.url, *before);
+    const bool there = co_await blocking([&] { return cache_->folder().open(name) != nullptr; });
+    if (!there) co_return false;
+    version_ = *before;
+    name_ = name;
+    co_return true;
+  }
+
+  // Where nothing was given out yet, the whole is asked for, which the origin's source checks.
   awaitable<result<void>> go_to_origin() {
-    auto opened = co_await from_.open(context_, {.begin = at_, .end = end_}, version_);
+    const bool all = is_whole_ && at_ == 0;
+    if (all) check_.reset();
+    const byte_range left{.begin = at_, .end = all ? std::nullopt : end_};
+    auto opened = co_await from_.open(context_, left, version_);
     if (!opened) co_return opened.error();
     origin_ = std::move(*opened);
     phase_ = phase::origin;
@@ -162,94 +254,121 @@ class cached_source final : public byte_source {
   // Reads a complete entry as any file is read, from the beginning of a block on.
   awaitable<result<void>> begin_file() {
     auto opened = co_await open_readable(cache_->disks(), context_, file_->path());
-    if (!opened) {  // evicted by somebody else, in this moment
+    if (!opened) {
       file_.reset();
-      co_return result<void>();
+      co_return co_await go_to_origin();
     }
+    if (check_ && at_ == 0 && file_->has_digest(*version_.digest)) check_.reset();
     block_ = at_ / cache_block_bytes;
     const std::uint64_t first = block_ * cache_block_bytes;
-    file_bytes_ = read_range(context_, std::move(*opened), first, file_->bytes());
+    keeps_ = std::make_shared<memory_holder>(context_.memory, "a block of the cache");
+    file_bytes_ = read_range(context_, std::move(*opened), first, file_->bytes(), keeps_);
     ++context_.counters.cache_hits;
     phase_ = phase::filled;
     co_return result<void>();
   }
 
-  // The next block into `ready_`, once it is known to be right.
-  awaitable<void> read_block() {
-    const std::uint64_t begin = block_ * cache_block_bytes;
-    const auto size = static_cast<std::size_t>(
-        std::min<std::uint64_t>(cache_block_bytes, file_->bytes() - begin));
+  // The pieces of the next block; fewer where it cannot be read.
+  awaitable<result<std::deque<bytes>>> take_block(std::size_t size) {
     std::deque<bytes> pieces;
     for (std::size_t got = 0; got < size;) {
       if (rest_.empty()) {
-        auto piece = co_await file_bytes_->read();
-        if (!piece || piece->empty()) co_return heal();
-        rest_ = std::move(*piece);
+        for (const bytes& piece : pieces) keeps_->keep(piece);
+        auto next = co_await file_bytes_->read();
+        keeps_->let_go();
+        if (!next && next.error().kind() == errc::no_memory) co_return next.error();
+        if (!next || next->empty()) break;
+        rest_ = std::move(*next);
       }
       const std::size_t n = std::min(rest_.size(), size - got);
       pieces.push_back(rest_.slice(0, n));
       rest_ = rest_.slice(n);
       got += n;
     }
+    co_return pieces;
+  }
+
+  // The next block into `ready_`, once it is known to be right.
+  awaitable<result<void>> read_block() {
+    const std::uint64_t begin = block_ * cache_block_bytes;
+    const auto size = static_cast<std::size_t>(
+        std::min<std::uint64_t>(cache_block_bytes, file_->bytes() - begin));
+    const auto pieces = co_await take_block(size);
+    if (!pieces) co_return pieces.error();
     // In the pool: this thread is to keep the device busy.
     const std::uint32_t sum = co_await blocking([&] {
       std::uint32_t crc = 0;
-      for (const bytes& piece : pieces) crc = crc32c(piece.span(), crc);
+      for (const bytes& piece : *pieces) crc = crc32c(piece.span(), crc);
       return crc;
     });
-    if (!file_->has_sum(block_, sum)) co_return heal();
+    if (!file_->has_sum(block_, sum)) co_return co_await heal();
     std::uint64_t offset = begin;
-    for (bytes& piece : pieces) {
+    for (const bytes& piece : *pieces) {
       const std::uint64_t from = std::max(offset, at_);
       const std::uint64_t to = std::min(offset + piece.size(), *end_);
       if (to > from) ready_.push_back(piece.slice(from - offset, to - from));
       offset += piece.size();
     }
     ++block_;
+    co_return result<void>();
   }
 
   // A block is not what was written: the entry goes, and is fetched again.
-  void heal() {
+  awaitable<result<void>> heal() {
     ++context_.counters.cache_healed;
-    log_notice(fmt::format("the cache's copy of {} is damaged at byte {}; fetching it anew",
+    log_notice(fmt::format("the cache's copy of {} is damaged at byte {}; fetching it again",
                            redacted(from_.url), block_ * cache_block_bytes));
-    cache_->folder().remove(name_);
+    cache_->folder().remove(name_, *file_);
+    if (is_whole_ && version_.digest && !check_) {
+      // What was given out of it is checked with what comes behind it from elsewhere.
+      check_ = co_await blocking([&] { return file_->digest_of(block_, *version_.digest); });
+      if (!check_) {
+        co_return not_the_object(
+            error(errc::integrity, "the cache's copy changes while it is read"));
+      }
+    }
     file_bytes_.reset();
     rest_ = {};
     file_.reset();
     phase_ = phase::unopened;
+    co_return result<void>();
   }
 
   // Reads behind whoever fills the entry.
   awaitable<result<void>> follow() {
-    struct stat info{};
-    if (fstat(part_->fd, &info) != 0) info.st_size = 0;
-    const std::uint64_t there =
-        std::min<std::uint64_t>(static_cast<std::uint64_t>(info.st_size), *end_);
-    if (there > at_) co_return co_await read_part(there);
-    // Nothing new. Gone without being complete: the disk was full, or the origin failed.
-    const bool removed = info.st_nlink == 0;
-    if (removed) {
-      const bool complete =
-          co_await blocking([&] { return cache_->folder().open(name_) != nullptr; });
-      if (!complete) co_return co_await go_to_origin();
+    const auto now = co_await blocking([&] { return part_->look(); });
+    if (now.filling) {
+      const std::uint64_t there = std::min(now.there, *end_);
+      if (there > at_) co_return co_await read_part(there);
+      co_return co_await wait_for_more(now);
     }
-    if (co_await is_abandoned()) {
-      phase_ = phase::unopened;  // whoever filled it has died: perhaps it is our turn
-      part_.reset();
-      co_return result<void>();
+    file_ = co_await blocking([&] { return part_->completed(); });
+    const auto part = std::exchange(part_, nullptr);
+    if (file_) co_return co_await begin_file();
+    if (!now.named && is_whole_ && at_ > 0 && part->is_refused()) {
+      co_return not_the_object(
+          error(errc::integrity, "the bytes do not have the digest that the server says"));
     }
-    co_await real_time().sleep(look_again);
+    // Given up: the disk was full, or the origin failed. Else whoever filled it has died.
+    if (!now.named) co_return co_await go_to_origin();
+    phase_ = phase::unopened;
     co_return result<void>();
   }
 
-  awaitable<bool> is_abandoned() {
-    co_return co_await blocking([&] {
-      struct flock whole{};
-      whole.l_type = F_RDLCK;
-      whole.l_whence = SEEK_SET;
-      return fcntl(part_->fd, F_OFD_GETLK, &whole) == 0 && whole.l_type == F_UNLCK;
-    });
+  awaitable<result<void>> wait_for_more(part_file::state now) {
+    if (now != std::exchange(seen_, now)) moved_ = steady_clock::now();
+    const auto patience = cache_->folder().options().patience;
+    if (steady_clock::now() - moved_ < patience) {
+      co_await real_time().sleep(look_again);
+      co_return result<void>();
+    }
+    cache_->say_once(
+        object_cache::notice::stopped_filler,
+        fmt::format("{}: the process that fetches it into the cache has given no sign of life for "
+                    "{} s (is it stopped?); no longer waiting for it",
+                    redacted(from_.url), std::chrono::duration<double>(patience).count()));
+    part_.reset();
+    co_return co_await go_to_origin();
   }
 
   awaitable<result<void>> read_part(std::uint64_t there) {
@@ -257,10 +376,11 @@ class cached_source final : public byte_source {
         std::min<std::uint64_t>(there - at_, context_.options.chunk_bytes));
     auto memory = co_await context_.memory->acquire(size);
     if (!memory) co_return memory.error();
-    const auto got = co_await blocking(
-        [&] { return pread(part_->fd, memory->data(), size, static_cast<off_t>(at_)); });
+    const auto got =
+        co_await blocking([&] { return read_all(part_->fd(), memory->span().first(size), at_); });
     if (got <= 0) co_return co_await go_to_origin();
     ready_.push_back(std::move(*memory).freeze(static_cast<std::size_t>(got)));
+    tries_ = 0;
     co_return result<void>();
   }
 
@@ -269,17 +389,23 @@ class cached_source final : public byte_source {
   cache_origin from_;
   std::uint64_t at_;  // of the next byte to give out
   std::optional<std::uint64_t> end_;
+  bool is_whole_;                      // all of the object is wanted
+  std::optional<digest_check> check_;  // of what was given out; see checked()
   phase phase_ = phase::unopened;
   object_version version_;
-  std::string name_;
+  std::string name_;  // of its entry; empty: not known yet
+  int tries_ = 0;     // of finding it, without a byte gained
   std::deque<bytes> ready_;
   // filled
   std::unique_ptr<cached_file> file_;
   std::unique_ptr<byte_source> file_bytes_;
   std::uint64_t block_ = 0;
   bytes rest_;
+  std::shared_ptr<memory_holder> keeps_;
   // filling
-  std::unique_ptr<held_descriptor> part_;
+  std::unique_ptr<part_file> part_;
+  part_file::state seen_;
+  steady_clock::time_point moved_ = steady_clock::now();  // or was first looked at
   // origin
   std::unique_ptr<byte_source> origin_;
 };
@@ -289,10 +415,10 @@ awaitable<result<object_version>> version_of_file(io_thread* io, runtime* thread
                                                   std::string path) {
   co_return co_await offload(*io, threads->cpu(), [&]() -> result<object_version> {
     struct stat info{};
-    if (stat(path.c_str(), &info) != 0) {
-      return error(errno == ENOENT ? errc::not_found : errc::io_failed, "cannot find the file")
+    if (const int none = host_files().stat(path, info); none != 0) {
+      return error(none == -ENOENT ? errc::not_found : errc::io_failed, "cannot find the file")
           .at(path)
-          .cause(errno);
+          .cause(-none);
     }
     return object_version{
         .total = static_cast<std::uint64_t>(info.st_size),
@@ -304,10 +430,7 @@ awaitable<result<object_version>> version_of_file(io_thread* io, runtime* thread
 awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
     std::shared_ptr<object_cache> cache, source_factory plain, source_context context,
     std::string text, url where, byte_range range) {
-  const auto& paths = cache->folder().options().paths;
-  const bool cached = std::ranges::any_of(
-      paths, [&](const std::string& begin) { return where.path.starts_with(begin); });
-  if (!cached || !cache->usable()) {
+  if (!is_cached(where, cache->folder().options()) || !cache->usable()) {
     co_return co_await plain(std::move(context), std::move(text), std::move(where), range);
   }
   cache_origin from{
@@ -322,28 +445,27 @@ awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
 
 }  // namespace
 
+bool is_cached(const url& where, const cache_options& options) {
+  if (options.folder.empty()) return false;
+  if (where.scheme != "file") return !where.host.empty();
+  return std::ranges::any_of(
+      options.paths, [&](const std::string& begin) { return where.path.starts_with(begin); });
+}
+
+source_memory with_cache(source_memory need, const source_options& options) {
+  const std::size_t chunk = round_up(options.chunk_bytes, page_bytes);  // as file_reader does
+  const std::size_t whole = (cache_block_bytes + chunk - 1) / chunk;
+  const bool fits = chunk % cache_block_bytes == 0 || cache_block_bytes % chunk == 0;
+  const std::size_t chunks = whole + (fits ? 0 : 1) + 1;
+  return {std::max(need.least, chunks * chunk), std::max(need.most, chunks * chunk)};
+}
+
 source_factory cached_files(std::shared_ptr<object_cache> cache, source_factory plain) {
   return [cache = std::move(cache), plain = std::move(plain)](
              source_context context, std::string text, url where, byte_range range) {
     return open_cached_file(cache, plain, std::move(context), std::move(text), std::move(where),
                             range);
   };
-}
-
-object_cache::object_cache(cache_options options, std::shared_ptr<disk_table> disks)
-    : folder_(std::move(options)), disks_(std::move(disks)) {}
-
-bool object_cache::usable() {
-  if (folder_.options().folder.empty() || broken_) return false;
-  if (!std::exchange(prepared_, true)) {
-    if (const auto made = folder_.prepare(); !made) fail(made.error());
-  }
-  return !broken_;
-}
-
-void object_cache::fail(const error& why) {
-  if (std::exchange(broken_, true)) return;
-  log_notice(fmt::format("{}; reading goes on without a cache", why.message()));
 }
 
 std::unique_ptr<byte_source> object_cache::open(source_context context, cache_origin from,

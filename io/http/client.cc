@@ -17,10 +17,12 @@ namespace {
 using lease = connection_pool::lease;
 
 constexpr std::size_t head_read_bytes = 16UL * 1024;
+// What a server of TLS answers to anything else begins with: an alert, version 3.x (RFC 8446, 5.1).
+constexpr std::string_view tls_record = "\x15\x03";
 
 error translated(error_code why, std::string_view doing) {
   if (why == asio::error::timed_out) {
-    return error(errc::timed_out, fmt::format("{}: the server gave nothing in time", doing))
+    return error(errc::timed_out, fmt::format("{}: the server sent nothing in time", doing))
         .retryable();
   }
   if (why == asio::error::operation_aborted) return error(errc::stopped, "stopped");
@@ -40,9 +42,33 @@ std::string authority(const url& target, bool always_port) {
   return host;
 }
 
-bool is_clean(std::string_view text) {
-  return std::ranges::none_of(
-      text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+// No control bytes; nor spaces and bytes beyond ASCII where `is_visible`.
+bool is_clean(std::string_view text, bool is_visible = false) {
+  return std::ranges::all_of(text, [&](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return is_visible ? byte > 0x20 && byte < 0x7f : byte >= 0x20 && byte != 0x7f;
+  });
+}
+
+// A request as it goes onto the wire. The one place where that is written, so that nothing that was
+// read anywhere can begin another line or another request (RFC 9112, 3 and 5): fails with usage.
+result<std::string> request_text(std::string_view method, std::string_view target,
+                                 const http_fields& fields) {
+  if (!is_clean(method, true) || !is_clean(target, true) || target.empty()) {
+    return error(errc::usage, "the URL has a byte that no request can carry")
+        .hint("write %20 for a space, %XX for other bytes, and punycode for a host");
+  }
+  std::string text = fmt::format("{} {} HTTP/1.1\r\n", method, target);
+  for (const auto& [name, value] : fields) {
+    const bool is_name = !name.empty() && is_clean(name, true) && name.find(':') == name.npos;
+    // The host is part of the URL.
+    if (!is_name || !is_clean(value, name == "Host")) {
+      return error(errc::usage, fmt::format("the header field '{}' has a byte that it cannot carry",
+                                            is_name ? name : "?"));
+    }
+    text.append(name).append(": ").append(value).append("\r\n");
+  }
+  return text + "\r\n";
 }
 
 std::optional<http_field> proxy_authorization(const url& proxy) {
@@ -63,25 +89,30 @@ class exchange final : public http_exchange {
   awaitable<result<void>> begin(std::string_view text) {
     const auto begun = time_.now();
     const auto deadline = begun + limits_.first_byte;
-    auto& [stream, pending] = lease_.connection;
+    byte_stream* const stream = lease_.connection.stream.get();
+    std::string& pending = lease_.connection.pending;
     const auto unsent = co_await write_all(*stream, std::as_bytes(std::span(text)), deadline);
     // A server may answer, and end the connection, before it has read the whole request.
     if (unsent && unsent != asio::error::broken_pipe) {
       co_return translated(unsent, "sending the request");
     }
     while (!reader_.has_head()) {
+      if (pending.starts_with(tls_record)) {
+        co_return error(errc::protocol, "this port speaks TLS").hint("write https:// for http://");
+      }
       auto used = reader_.put_head(pending);
       if (!used) co_return used.error();
       pending.erase(0, *used);
       if (reader_.has_head()) break;
       std::string more(head_read_bytes, '\0');
       const auto got =
-          co_await read_some(*stream, std::as_writable_bytes(std::span(more)), deadline);
+          co_await read_some(*stream, std::as_writable_bytes(std::span(more)), time_, deadline);
       if (got.failed) co_return translated(got.failed, "waiting for the answer");
       any_byte_ = true;
       pending.append(more, 0, got.bytes);
     }
     time_to_head_ = time_.now() - begun;
+    reader_.head().from_private = lease_.connection.is_private;
     co_return result<void>();
   }
   bool any_byte() const { return any_byte_; }
@@ -109,7 +140,8 @@ class exchange final : public http_exchange {
         scratch_.resize(64UL * 1024);
         place = std::as_writable_bytes(std::span(scratch_));
       }
-      const auto got = co_await read_some(*lease_.connection.stream, place, begun + progress_left_);
+      const auto got =
+          co_await read_some(*lease_.connection.stream, place, time_, begun + progress_left_);
       if (got.failed == asio::error::eof && reader_.put_end()) continue;
       if (got.failed) co_return translated(got.failed, "reading the body");
       count_progress(got.bytes, time_.now() - begun);
@@ -165,14 +197,17 @@ class pooled_client final : public http_client {
     if (!proxy) co_return proxy.error();
     auto text = written(what, *proxy);
     if (!text) co_return text.error();
+    // Of what is kept nobody knows to which address it leads.
+    const bool public_only = what.public_only && !*proxy;
     const std::string key = (*proxy ? (*proxy)->origin() + "|" : "") +
-                            (*proxy && what.target.scheme == "http" ? "" : what.target.origin());
+                            (*proxy && what.target.scheme == "http" ? "" : what.target.origin()) +
+                            (public_only ? "|public" : "");
     lease l = co_await pool_->acquire(key, what.priority, what.fresh_connection);
     const bool reused = l.connection.stream != nullptr;
     if (!reused) {
-      auto made = co_await connect(tasks, what.target, *proxy);
+      auto made = co_await connect_in_time(tasks, what.target, *proxy, public_only);
       if (!made) co_return described(made.error(), what.target);
-      l.connection = {std::move(*made), {}};
+      l.connection = {std::move(made->stream), {}, made->is_private && !*proxy};
     }
     auto begun =
         std::make_unique<exchange>(std::move(l), time_, options_.timeouts, what.method == "HEAD");
@@ -196,11 +231,10 @@ class pooled_client final : public http_client {
   result<std::string> written(const http_request& what, const std::optional<url>& proxy) const {
     const url& target = what.target;
     const bool by_proxy = proxy && target.scheme == "http";
-    std::string text = fmt::format(
-        "{} {}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\nAccept-Encoding: identity\r\n",
-        what.method, by_proxy ? "http://" + authority(target, false) : "", target.path,
-        authority(target, false), options_.user_agent);
-    http_fields fields = options_.fields;
+    http_fields fields{{"Host", authority(target, false)},
+                       {"User-Agent", options_.user_agent},
+                       {"Accept-Encoding", "identity"}};
+    fields.insert(fields.end(), options_.fields.begin(), options_.fields.end());
     fields.insert(fields.end(), what.fields.begin(), what.fields.end());
     if (const auto secret = by_proxy ? proxy_authorization(*proxy) : std::nullopt) {
       fields.push_back(*secret);
@@ -208,14 +242,10 @@ class pooled_client final : public http_client {
     if (!what.body.empty() || what.method == "PUT" || what.method == "POST") {
       fields.push_back({"Content-Length", std::to_string(what.body.size())});
     }
-    for (const auto& [name, value] : fields) {
-      if (!is_clean(name) || !is_clean(value) || name.empty()) {
-        return error(errc::usage, fmt::format("the header field '{}' has a control character",
-                                              is_clean(name) ? name : "?"));
-      }
-      text += fmt::format("{}: {}\r\n", name, value);
-    }
-    return text + "\r\n" + what.body;
+    auto text = request_text(
+        what.method, (by_proxy ? "http://" + authority(target, false) : "") + target.path, fields);
+    if (!text) return described(text.error(), target);
+    return *text + what.body;
   }
 
   tls_context* tls(error& why) {
@@ -230,58 +260,92 @@ class pooled_client final : public http_client {
     return tls_.get();
   }
 
-  awaitable<result<std::unique_ptr<byte_stream>>> connect(scope& tasks, url target,
-                                                          std::optional<url> proxy) {
-    const url& first = proxy ? *proxy : target;
+  // Where descriptors are lacking, other connections end first.
+  awaitable<result<dialer::dialed>> connect_in_time(scope& tasks, url target,
+                                                    std::optional<url> proxy, bool public_only) {
     const auto deadline = time_.now() + options_.timeouts.connect;
-    auto stream = target.socket.empty()
-                      ? co_await dialer_.dial(tasks, first.host, first.port_or_default(), deadline)
-                      : co_await dialer_.dial_unix(target.socket, deadline);
-    if (!stream) co_return stream.error();
-    if (proxy && proxy->scheme == "https") {
-      stream = co_await encrypted(std::move(*stream), *proxy);
-      if (!stream) co_return stream.error();
+    for (;;) {
+      auto made = co_await connect(tasks, target, proxy, public_only);
+      if (made || made.error().kind() != errc::no_descriptors) co_return made;
+      if (time_.now() >= deadline) {
+        co_return error(made.error())
+            .retryable()
+            .hint(
+                "raise `ulimit -n`, or lower http_options.connections (MILLRACE_HTTP_CONNECTIONS)");
+      }
+      if (!pool_->drop_idle()) co_await pool_->until_one_may_be_free(deadline);
     }
-    if (target.scheme != "https") co_return stream;
-    if (proxy) {
-      const auto open = co_await tunnel(**stream, target, *proxy);
-      if (!open) co_return open.error();
-    }
-    co_return co_await encrypted(std::move(*stream), target);
   }
 
-  awaitable<result<std::unique_ptr<byte_stream>>> encrypted(std::unique_ptr<byte_stream> below,
-                                                            url peer) {
+  awaitable<result<dialer::dialed>> connect(scope& tasks, url target, std::optional<url> proxy,
+                                            bool public_only) {
+    const url first = proxy ? *proxy : target;
+    const auto deadline = time_.now() + options_.timeouts.connect;
+    auto made = target.socket.empty()
+                    ? co_await dialer_.dial(tasks, first.host, first.port_or_default(), public_only,
+                                            deadline)
+                    : co_await dialer_.dial_unix(target.socket, deadline);
+    if (made && proxy && proxy->scheme == "https") {
+      made = co_await encrypted(std::move(*made), *proxy);
+    }
+    if (!made && proxy) co_return of_proxy(made.error(), target);
+    if (!made || target.scheme != "https") co_return made;
+    if (proxy) {
+      const auto open = co_await tunnel(*made->stream, target, *proxy);
+      if (!open) co_return open.error();
+    }
+    co_return co_await encrypted(std::move(*made), target);
+  }
+
+  // Of an attempt to reach the proxy.
+  error of_proxy(const error& why, const url& target) const {
+    if (why.kind() == errc::stopped || why.kind() == errc::no_descriptors) return why;
+    const bool is_https = target.scheme == "https";
+    const auto& own = is_https ? options_.proxies.https_proxy : options_.proxies.http_proxy;
+    const std::string variable = own.empty() ? "all_proxy" : target.scheme + "_proxy";
+    return error(why.kind(),
+                 fmt::format("the proxy ({}) cannot be reached: {}", variable, why.what()))
+        .retryable(why.is_retryable())
+        .skippable(why.is_skippable())
+        .hint(why.what_to_do());
+  }
+
+  awaitable<result<dialer::dialed>> encrypted(dialer::dialed below, url peer) {
     error why;
     tls_context* const context = tls(why);
     if (context == nullptr) co_return why;
-    co_return co_await context->handshake(std::move(below), peer.host, peer.origin(),
-                                          time_.now() + options_.timeouts.tls);
+    auto stream = co_await context->handshake(std::move(below.stream), peer.host, peer.origin(),
+                                              time_.now() + options_.timeouts.tls);
+    if (!stream) co_return stream.error();
+    co_return dialer::dialed{std::move(*stream), below.is_private};
   }
 
   // Asks the proxy for a way to the target.
   awaitable<result<void>> tunnel(byte_stream& stream, url target, url proxy) {
     const auto deadline = time_.now() + options_.timeouts.connect;
     const std::string to = authority(target, true);
-    std::string text = fmt::format("CONNECT {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: {}\r\n", to, to,
-                                   options_.user_agent);
-    if (const auto secret = proxy_authorization(proxy)) {
-      text += fmt::format("{}: {}\r\n", secret->name, secret->value);
-    }
-    text += "\r\n";
-    auto failed = co_await write_all(stream, std::as_bytes(std::span(text)), deadline);
+    http_fields fields{{"Host", to}, {"User-Agent", options_.user_agent}};
+    if (auto secret = proxy_authorization(proxy)) fields.push_back(std::move(*secret));
+    const auto text = request_text("CONNECT", to, fields);
+    if (!text) co_return text.error();
+    auto failed = co_await write_all(stream, std::as_bytes(std::span(*text)), deadline);
     response_reader reader(true);
     std::string pending;
     while (!failed && !reader.has_head()) {
       // Not a byte beyond the head: what follows is the target's.
       std::byte next{};
-      const auto got = co_await read_some(stream, {&next, 1}, deadline);
+      const auto got = co_await read_some(stream, {&next, 1}, time_, deadline);
       failed = got.failed;
       if (failed) break;
       pending += static_cast<char>(next);
-      if (!pending.ends_with("\r\n\r\n")) continue;
+      if (!pending.ends_with("\r\n\r\n") && pending.size() < head_read_bytes) continue;
       const auto used = reader.put_head(pending);
       if (!used) co_return used.error();
+      pending.erase(0, *used);
+      if (pending.size() >= head_read_bytes) {
+        co_return error(errc::protocol, "the proxy's answer to CONNECT is not HTTP/1.1")
+            .retryable();
+      }
     }
     if (failed) co_return translated(failed, "waiting for the proxy");
     const int status = reader.head().status;

@@ -40,14 +40,15 @@ struct http_client_options {
 struct http_request {
   url target;
   std::string method = "GET";
-  http_fields fields;  // beside Host, User-Agent, Accept-Encoding and the client's own
+  http_fields fields;  // in addition to Host, User-Agent, Accept-Encoding and the client's own
   std::string body;
   int priority = 0;               // where connections are few: the lowest first
   bool fresh_connection = false;  // not one that was kept alive
+  bool public_only = false;       // not to an address of is_private_address()
 };
 
-// One response being read. One I/O thread, one call at a time. A connection that is still of use
-// when this ends is kept.
+// One response being read. One I/O thread, one call at a time. A connection that can be reused when
+// this ends is kept.
 class http_exchange {
  public:
   virtual ~http_exchange() = default;

@@ -14,8 +14,9 @@ namespace millrace {
 // (RFC 8305, 4). Pure.
 std::vector<address> interleaved_families(const std::vector<address>& found);
 
-// Makes connections by name. Answers of the resolver are kept for a minute; where it fails later,
-// the last answer serves. Addresses are tried side by side, each a quarter of a second after the
+// Makes connections by name. Answers of the resolver are kept for a minute, or until none of the
+// addresses can be reached; where it fails later, the last answer serves. Concurrent requests for a
+// name share one look-up. Addresses are tried side by side, each a quarter of a second after the
 // one before, or as soon as that one has failed; the first to connect wins (RFC 8305, "Happy
 // Eyeballs"). One I/O thread.
 class dialer {
@@ -23,27 +24,33 @@ class dialer {
   // `time` outlives the dialer.
   dialer(std::shared_ptr<network> over, time_source& time);
 
-  // The attempts run in `tasks`. Fails with connect_failed, timed_out or no_descriptors.
-  awaitable<result<std::unique_ptr<byte_stream>>> dial(scope& tasks, std::string host,
-                                                       std::string port,
-                                                       time_source::time_point deadline);
-  awaitable<result<std::unique_ptr<byte_stream>>> dial_unix(std::string path,
-                                                            time_source::time_point deadline);
+  struct dialed {
+    std::unique_ptr<byte_stream> stream;
+    bool is_private = false;  // is_private_address() of its other end
+  };
+  // The attempts run in `tasks`. `public_only`: addresses that are private are left out. Fails with
+  // connect_failed, timed_out, no_descriptors, or protocol where only private ones are left out.
+  awaitable<result<dialed>> dial(scope& tasks, std::string host, std::string port, bool public_only,
+                                 time_source::time_point deadline);
+  awaitable<result<dialed>> dial_unix(std::string path, time_source::time_point deadline);
 
  private:
   struct race;
-  struct known_name {
-    std::vector<address> addresses;
-    time_source::time_point fresh_until;
-  };
-  awaitable<result<std::vector<address>>> addresses_of(std::string host, std::string port,
+  struct known_name;
+  // Hold it by value: another coroutine may erase the name while this one waits.
+  std::shared_ptr<known_name> name_of(const std::string& host, const std::string& port,
+                                      const asio::any_io_executor& executor);
+  awaitable<result<std::vector<address>>> addresses_of(std::shared_ptr<known_name> known,
+                                                       std::string host, std::string port,
                                                        time_source::time_point deadline);
+  awaitable<result<dialed>> connect_to_first(scope& tasks, std::vector<address> addresses,
+                                             time_source::time_point deadline);
   static awaitable<void> attempt(std::shared_ptr<race> in, address where,
                                  time_source::time_point deadline);
 
   std::shared_ptr<network> network_;
   time_source& time_;
-  std::map<std::string, known_name> names_;
+  std::map<std::string, std::shared_ptr<known_name>> names_;
 };
 
 }  // namespace millrace

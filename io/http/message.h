@@ -25,6 +25,7 @@ struct response_head {
   int status = 0;
   std::optional<std::uint64_t> content_length;
   http_fields fields;
+  bool from_private = false;  // of a server at an address of is_private_address()
 
   std::optional<std::string> field(std::string_view name) const { return find_field(fields, name); }
 };

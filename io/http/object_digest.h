@@ -19,9 +19,9 @@ struct expected_digest {
   std::string source;  // "x-goog-hash": who says so
 };
 
-// What the head of an answer says about the whole object: Repr-Digest (RFC 9530),
+// The digest of the whole object by the head of an answer: Repr-Digest (RFC 9530),
 // x-amz-checksum-crc32c, x-goog-hash, and, in answers that carry all of it, Content-MD5 and
-// Content-Digest. The one that costs least is chosen; nullopt where there is none. Pure.
+// Content-Digest. Chooses the cheapest one; nullopt where there is none. Pure.
 std::optional<expected_digest> digest_in(const response_head& head);
 
 // The check of one object whose bytes come in order.

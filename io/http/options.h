@@ -29,7 +29,7 @@ struct http_options {
   std::optional<bool> s3_path_style;          // unset: where an endpoint is set
   bool s3_unsigned = false;
   bool s3_requester_pays = false;
-  // The variables of other programs that are heeded: proxies, credentials of object stores.
+  // The variables of other programs that millrace reads: proxies, credentials of object stores.
   std::map<std::string, std::string> environment;
 
   // The value of one of them; empty where it is not set.

@@ -10,15 +10,15 @@
 
 namespace millrace {
 
-// How often one origin may be asked again: a token bucket, so that a server in trouble is not
-// buried under retries of all that it failed. A request that works earns a tenth of a retry, and
-// two a second come by themselves; who finds none waits for one. Pure.
+// Limits retries to one origin by a token bucket, so that a server in trouble is not buried under
+// them. A successful request earns a tenth of a retry, and two retries a second are added; a caller
+// that finds none waits for one. Pure.
 class retry_budget {
  public:
   using time_point = time_source::time_point;
 
   void succeeded();
-  // Takes a retry; how long to wait for it.
+  // Takes a retry; returns how long to wait before it.
   steady_clock::duration take(time_point now);
 
   static constexpr double most = 100;
@@ -30,9 +30,9 @@ class retry_budget {
   time_point last_{};
 };
 
-// How large a part of an object is asked for at once, by what the answers show: its body is to take
-// eight times as long as the wait for its first byte, between 1 MiB and what the memory allows.
-// Pure.
+// Chooses the size of the parts in which an object is requested, from measurements: the body should
+// take eight times as long as the wait for its first byte. Between 1 MiB and what the memory
+// allows. Pure.
 class part_size {
  public:
   // `fixed`: as the user has set it; 0: by measurement.
@@ -59,9 +59,9 @@ class range_planner {
 
   // The next range to ask for; nullopt when all is asked for. `part_bytes` 0: all that is left.
   std::optional<byte_range> next(std::size_t part_bytes);
-  // Nothing lies behind `total`.
+  // The object ends at `total`.
   void known(std::uint64_t total) { end_ = std::min(total, end_.value_or(total)); }
-  // All behind `begin` comes with what was asked for already.
+  // A request that was already made brings everything from `begin` on.
   void all_asked() { done_ = true; }
   bool done() const { return done_ || (end_ && next_ >= *end_); }
 
@@ -72,8 +72,8 @@ class range_planner {
   bool done_ = false;
 };
 
-// When a slow part is asked for a second time, and what that may cost: `share` of all bytes
-// received, and a little to begin with. Pure.
+// Decides when to request a slow part a second time. This may cost `share` of all bytes received,
+// and a small initial amount. Pure.
 class hedge_policy {
  public:
   explicit hedge_policy(double share) : share_(share) {}
@@ -82,9 +82,9 @@ class hedge_policy {
   void wasted(std::uint64_t bytes) { wasted_ += bytes; }
   // A part ended: `bytes` in `seconds`, the wait for its first byte included.
   void completed(std::uint64_t bytes, double seconds);
-  // Whether to ask again for a part that has brought `bytes` in `seconds`, and lacks `left`.
+  // Whether to request a part again that has brought `bytes` in `seconds` and lacks `left`.
   bool worth_it(std::uint64_t bytes, double seconds, std::uint64_t left) const;
-  // What may still be received twice.
+  // The bytes that may still be received twice.
   std::uint64_t allowance() const;
 
   static constexpr std::uint64_t first_allowance = 4 << 20;

@@ -1,8 +1,51 @@
 #include "io/http/pool.h"
 
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/post.hpp>
 #include <boost/asio/this_coro.hpp>
+#include <mutex>
 
 namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Others' descriptors come free without a sign.
+constexpr auto looked_again_after = 100ms;
+
+// The pools that hold connections, in the order in which they began to: descriptors are the
+// process's, and pools are the I/O threads'.
+struct pool_list {
+  struct entry {
+    asio::any_io_executor executor;
+    std::weak_ptr<connection_pool> pool;
+  };
+  std::mutex mutex;
+  std::map<std::uint64_t, entry> entries;
+  std::uint64_t next = 0;
+  std::atomic<int> lacking = 0;  // who waits for a descriptor
+};
+
+pool_list& all_pools() {
+  static pool_list list;
+  return list;
+}
+
+}  // namespace
+
+connection_pool::~connection_pool() {
+  if (!in_list_) return;
+  const std::scoped_lock lock(all_pools().mutex);
+  all_pools().entries.erase(*in_list_);
+}
+
+void connection_pool::enter_list(const asio::any_io_executor& executor) {
+  if (in_list_) return;
+  const std::scoped_lock lock(all_pools().mutex);
+  in_list_ = all_pools().next++;
+  all_pools().entries.emplace(*in_list_, pool_list::entry{executor, weak_from_this()});
+}
 
 // Waits in an origin's line; leaves it also when its coroutine is stopped.
 class connection_pool::place_in_line {
@@ -33,9 +76,11 @@ connection_pool::lease::~lease() {
   origin& at = pool_->origins_.at(key_);
   --at.leased;
   wake_first(at);
+  if (pool_->one_ended_) pool_->one_ended_->notify_all();
 }
 
 void connection_pool::lease::give_back() {
+  if (all_pools().lacking > 0) return;
   auto& at = pool_->origins_.at(key_);
   at.idle.push_back({std::move(connection), pool_->time_.now()});
 }
@@ -53,7 +98,9 @@ void connection_pool::drop_overdue() {
 
 awaitable<connection_pool::lease> connection_pool::acquire(std::string key, int priority,
                                                            bool fresh) {
+  enter_list(co_await asio::this_coro::executor);
   drop_overdue();
+  // held over co_await: an origin is never erased
   origin& at = origins_[key];
   if (at.leased >= most_ || !at.waiting.empty()) {
     place_in_line mine(at, {priority, next_ticket_++}, co_await asio::this_coro::executor);
@@ -74,6 +121,36 @@ awaitable<connection_pool::lease> connection_pool::acquire(std::string key, int 
     break;
   }
   co_return taken;
+}
+
+bool connection_pool::drop_idle() {
+  bool any = false;
+  for (auto& [key, at] : origins_) {
+    any = any || !at.idle.empty();
+    at.idle.clear();
+  }
+  return any;
+}
+
+awaitable<void> connection_pool::until_one_may_be_free(time_source::time_point deadline) {
+  if (!one_ended_) one_ended_.emplace(co_await asio::this_coro::executor);
+  struct mark {
+    mark() { ++all_pools().lacking; }
+    ~mark() { --all_pools().lacking; }
+    mark(const mark&) = delete;
+    mark& operator=(const mark&) = delete;
+  } const lacking;
+  {
+    const std::scoped_lock lock(all_pools().mutex);
+    for (const auto& [place, other] : all_pools().entries) {
+      if (place == in_list_) continue;
+      asio::post(other.executor, [pool = other.pool] {
+        if (const auto there = pool.lock()) there->drop_idle();
+      });
+    }
+  }
+  co_await first_of(one_ended_->wait(),
+                    time_.sleep_until(std::min(deadline, time_.now() + looked_again_after)));
 }
 
 std::size_t connection_pool::idle_connections() const {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,16 +16,20 @@ namespace millrace {
 struct pooled_connection {
   std::unique_ptr<byte_stream> stream;
   std::string pending;
+  bool is_private = false;  // of its other end, where that is the server
 };
 
-// Connections by what they lead to: at most so many at once for each, those given back kept for the
-// next request until they have been idle too long. The least idle is given out first. Who waits for
-// a place is served by priority (the lowest first), then in order. One I/O thread.
+// Connections by their end point: at most so many at once for each. Those given back are kept for
+// the next request until they have been idle too long; the least idle is given out first. Waiters
+// are served by priority (the lowest first), then in order. One I/O thread.
 class connection_pool : public std::enable_shared_from_this<connection_pool> {
  public:
   // `time` outlives the pool.
   connection_pool(time_source& time, int most_per_origin, steady_clock::duration idle_limit)
       : time_(time), most_(most_per_origin), idle_limit_(idle_limit) {}
+  ~connection_pool();
+  connection_pool(const connection_pool&) = delete;
+  connection_pool& operator=(const connection_pool&) = delete;
 
   // A place, and the connection in it; ends both when destroyed.
   class lease {
@@ -36,7 +41,7 @@ class connection_pool : public std::enable_shared_from_this<connection_pool> {
     ~lease();
 
     pooled_connection connection;  // without a stream: to be made
-    // Keeps the connection for the next one who wants it.
+    // Keeps the connection for the next one who wants it, unless some pool lacks descriptors.
     void give_back();
 
    private:
@@ -46,6 +51,13 @@ class connection_pool : public std::enable_shared_from_this<connection_pool> {
 
   // `fresh`: without a connection that was kept.
   awaitable<lease> acquire(std::string key, int priority, bool fresh);
+
+  // Closes idle connections; false where there were none.
+  bool drop_idle();
+  // Call when descriptors have run out: makes the pools of other I/O threads close their idle
+  // connections, and waits until a lease of this one has ended, or for a moment; at most until
+  // `deadline`.
+  awaitable<void> until_one_may_be_free(time_source::time_point deadline);
 
   std::size_t idle_connections() const;
 
@@ -63,12 +75,15 @@ class connection_pool : public std::enable_shared_from_this<connection_pool> {
   class place_in_line;
   void drop_overdue();
   static void wake_first(origin& at);
+  void enter_list(const asio::any_io_executor& executor);
 
   time_source& time_;
   int most_;
   steady_clock::duration idle_limit_;
   std::map<std::string, origin> origins_;  // references stay valid
   std::uint64_t next_ticket_ = 0;
+  std::optional<condition> one_ended_;    // once somebody waits for it
+  std::optional<std::uint64_t> in_list_;  // its place in the list of all pools
 };
 
 }  // namespace millrace

@@ -67,7 +67,7 @@ result<std::optional<url>> proxy_for(const url& target, const proxy_settings& se
     return error(errc::usage,
                  fmt::format("{}_proxy is not the URL of an HTTP proxy", target.scheme))
         .at(text)
-        .hint("write http://host:port; SOCKS is not spoken");
+        .hint("write http://host:port; SOCKS is not supported");
   }
   if (proxy->port.empty() && proxy->scheme == "http") proxy->port = "3128";
   return std::optional(std::move(*proxy));

@@ -44,7 +44,7 @@ range_fetch::range_fetch(source_context context, std::shared_ptr<http_stack> sta
                  .private_redirects = stack_->options().private_redirects,
                  .name = object_.name,
                  .trusted_hosts = object_.trusted_hosts,
-                 .verified = signals_->digest.has_value()},
+                 .verified = signals_->checks_whole},
                 stack_->time(), stack_->next_seed()),
       ramp_(whole_pages(std::min(context_.options.chunk_bytes, context_.memory->limit() / 2))),
       started_(stack_->time().now()),
@@ -77,9 +77,29 @@ awaitable<void> range_fetch::run(std::shared_ptr<range_fetch> self) {
       co_return self->finish();
     }
     if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
+      if (again->from_begin) self->throw_away();
       co_await self->pause(*again);
     }
   }
+}
+
+bytes range_fetch::take_ready() {
+  transfer_.gave_out();
+  bytes piece = std::move(ready.front());
+  ready.pop_front();
+  return piece;
+}
+
+// What came so far, of which nothing was given out, is not what the next request will bring.
+void range_fetch::throw_away() {
+  std::uint64_t had = filled_ - given_;
+  for (const bytes& piece : ready) had += piece.size();
+  context_.counters.wasted_bytes += had;
+  context_.counters.bytes -= had;
+  ready.clear();
+  filling_ = {};
+  filled_ = given_ = 0;
+  begun_body_ = false;
 }
 
 awaitable<void> range_fetch::pause(http_transfer::ask_again how) {
@@ -95,7 +115,8 @@ awaitable<result<http_request>> range_fetch::next_request() {
                        .fields = transfer_.request_fields(),
                        .body = {},
                        .priority = priority_,
-                       .fresh_connection = fresh_connection_};
+                       .fresh_connection = fresh_connection_,
+                       .public_only = transfer_.public_only()};
   if (transfer_.may_send_secrets()) {
     const auto add = [&](const http_fields& more) {
       request.fields.insert(request.fields.end(), more.begin(), more.end());
@@ -122,10 +143,17 @@ bool range_fetch::is_refused(const response_head& head) {
 awaitable<error> range_fetch::with_code(error why, http_exchange& exchange) {
   std::string page(4096, '\0');
   const auto got = co_await exchange.read_body(std::as_writable_bytes(std::span(page)));
-  const std::string code = got ? error_code_in(std::string_view(page).substr(0, *got)) : "";
+  page.resize(got ? *got : 0);
+  if (transfer_.target().scheme == "http" && asks_for_tls(page)) {
+    co_return transfer_.described(error(errc::protocol, "this port speaks TLS")
+                                      .skippable()
+                                      .hint("write https:// for http://"));
+  }
+  const std::string code = error_code_in(page);
   if (code.empty()) co_return why;
+  // The URL itself, which another error has only redacted.
   error more(why.kind(), fmt::format("{} ({})", why.what(), code));
-  co_return more.at(why.where()).offset(transfer_.offset()).skippable().hint(why.what_to_do());
+  co_return transfer_.described(more.skippable().hint(why.what_to_do()));
 }
 
 // One request, up to the end of its body or a failure.
@@ -151,9 +179,7 @@ awaitable<http_transfer::action> range_fetch::attempt() {
   if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
     if (again->is_retry) {
       ++context_.counters.retries;
-      tell(error(errc::http_status, fmt::format("the server answered {}", head.status))
-               .at(to_string(object_.target)),
-           again->pause);
+      tell(*again->why, again->pause);
     }
     co_return next;
   }
@@ -163,11 +189,20 @@ awaitable<http_transfer::action> range_fetch::attempt() {
   if (!std::holds_alternative<http_transfer::take_body>(next)) co_return next;
   refused_once_ = false;
   origin_.retries.succeeded();
+  digest_ = digest_in(head);
+  is_object_ = false;
+  if (head.status == 206) on_object();
+  co_return co_await take_body(exchange);
+}
+
+// What comes is the object. Of an answer of 200 that is not known before its first bytes are: it
+// may be a page that tells of a failure, and its head is then the page's.
+void range_fetch::on_object() {
+  if (std::exchange(is_object_, true)) return;
   if (transfer_.ignores_ranges()) origin_.ignores_ranges = true;
-  if (!signals_->digest) signals_->digest = digest_in(head);
+  if (!signals_->digest) signals_->digest = std::move(digest_);
   begun_body_ = true;
   notify();
-  co_return co_await take_body(exchange);
 }
 
 // A place for the next bytes.
@@ -194,13 +229,12 @@ awaitable<result<void>> range_fetch::have_room() {
 
 // Counts what came, and keeps what is wanted of it at its front.
 std::optional<http_transfer::action> range_fetch::take_piece(std::span<std::byte> piece) {
-  if (transfer_.offset() == 0) {
-    const std::string_view first(reinterpret_cast<const char*>(piece.data()), piece.size());
-    if (auto page = transfer_.on_first_bytes(first)) {
-      ++context_.counters.retries;
-      return page;
-    }
+  const std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
+  if (auto page = transfer_.on_front(text)) {
+    ++context_.counters.retries;
+    return page;
   }
+  if (!transfer_.holds_front()) on_object();
   const auto unwanted = static_cast<std::size_t>(transfer_.on_body(piece.size()));
   if (unwanted > 0) std::ranges::copy(piece.subspan(unwanted), piece.begin());
   const std::size_t kept = piece.size() - unwanted;
@@ -224,6 +258,7 @@ void range_fetch::count_buffer() {
 // reader that waits.
 void range_fetch::give(bool all) {
   const std::size_t more = filled_ - given_;
+  if (transfer_.holds_front()) return;
   if (more == 0 || (!all && filled_ < filling_.size() && !(is_awaited && more >= least_piece)))
     return;
   ready.push_back(bytes(filling_.owner(), given_, more));
@@ -235,26 +270,36 @@ void range_fetch::give(bool all) {
   notify();
 }
 
+// The answer ended, as announced or before.
+http_transfer::action range_fetch::at_its_end() {
+  auto next = transfer_.on_end();
+  const auto* again = std::get_if<http_transfer::ask_again>(&next);
+  if (again == nullptr || !again->from_begin) {
+    on_object();
+    give(true);
+  }
+  return next;
+}
+
 // All that is wanted is here: what the rest of the answer means; nullopt: there is more to come.
 awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchange& exchange) {
   const auto end = transfer_.end();
   if (!end || transfer_.offset() < *end) co_return std::nullopt;
   // Of a whole object that came instead of a range the rest is not read, and its connection ended.
-  if (transfer_.ignores_ranges()) co_return transfer_.on_end();
+  if (transfer_.ignores_ranges()) co_return at_its_end();
   std::byte beyond{};
   const auto got = co_await exchange.read_body({&beyond, 1});
-  if (got && *got > 0)
+  if (got && *got > 0) {
+    give(true);
     co_return after_failure(
         error(errc::protocol, "the server sent more than it announced").retryable());
-  co_return transfer_.on_end();
+  }
+  co_return at_its_end();
 }
 
 awaitable<http_transfer::action> range_fetch::take_body(http_exchange& exchange) {
   for (;;) {
-    if (auto done = co_await at_end(exchange)) {
-      give(true);
-      co_return *done;
-    }
+    if (auto done = co_await at_end(exchange)) co_return *done;
     const auto room = co_await have_room();
     if (!room) co_return room.error();
     const auto place = filling_.span().subspan(filled_);
@@ -264,8 +309,7 @@ awaitable<http_transfer::action> range_fetch::take_body(http_exchange& exchange)
       co_return after_failure(got.error());
     }
     if (*got == 0) {
-      give(true);
-      auto next = transfer_.on_end();
+      auto next = at_its_end();
       if (std::holds_alternative<http_transfer::ask_again>(next)) {
         ++context_.counters.retries;
         ++context_.counters.resumed;
@@ -291,7 +335,9 @@ http_transfer::action range_fetch::after_failure(const error& why) {
 
 // The first time the user is told why it takes so long; later times only on request.
 void range_fetch::tell(const error& why, std::chrono::milliseconds pause) {
-  const std::string line = fmt::format("{} (byte {}); asking again in {} ms", why.message(),
+  error of_object = why;
+  if (why.where().empty()) of_object.at(to_string(object_.target));
+  const std::string line = fmt::format("{} (byte {}); retrying in {} ms", of_object.message(),
                                        transfer_.offset(), pause.count());
   told_ ? log_debug(line) : log_notice(line);
   told_ = true;

@@ -13,7 +13,7 @@
 namespace millrace {
 
 // Fetches one range of an object into buffers of its source's memory, in order. One I/O thread;
-// run() is spawned once, and what it brings is taken from `ready` meanwhile.
+// spawn run() once, and take the data from `ready` meanwhile.
 class range_fetch {
  public:
   // `reserved`: for a part that is fetched ahead of its turn; without, buffers are acquired one by
@@ -24,13 +24,16 @@ class range_fetch {
 
   static awaitable<void> run(std::shared_ptr<range_fetch> self);
 
+  // Take from it by take_ready() only: data that was taken cannot be fetched again.
   std::deque<bytes> ready;
+  bytes take_ready();
+  void gave_out() { transfer_.gave_out(); }
   bool ended = false;
   std::optional<error> failed;
   // The reader waits for this one's next byte: it is given out as it comes.
   bool is_awaited = false;
 
-  bool begun() const { return begun_body_; }  // the first answer is there
+  bool begun() const { return begun_body_; }  // an answer with the object is there
   const http_transfer& transfer() const { return transfer_; }
   std::uint64_t received() const { return transfer_.offset() - begin_; }
   double seconds() const;  // since the first request
@@ -44,10 +47,13 @@ class range_fetch {
   awaitable<result<void>> have_room();
   std::optional<http_transfer::action> take_piece(std::span<std::byte> piece);
   void give(bool all);
+  http_transfer::action at_its_end();
+  void throw_away();
   void count_buffer();
   awaitable<std::optional<http_transfer::action>> at_end(http_exchange& exchange);
   awaitable<result<http_request>> next_request();
   bool is_refused(const response_head& head);
+  void on_object();
   http_transfer::action after_failure(const error& why);
   awaitable<void> pause(http_transfer::ask_again how);
   void tell(const error& why, std::chrono::milliseconds pause);
@@ -73,6 +79,8 @@ class range_fetch {
   time_source::time_point counted_;  // when the last buffer was full
   double first_byte_s_ = 0;
   bool begun_body_ = false;
+  bool is_object_ = false;                 // the answer under way is the object's
+  std::optional<expected_digest> digest_;  // that it names
   bool fresh_connection_ = false;
   bool refused_once_ = false;
   bool told_ = false;

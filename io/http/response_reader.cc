@@ -53,6 +53,9 @@ bool response_reader::has_head() const {
 const response_head& response_reader::head() const {
   return *state_->head;
 }
+response_head& response_reader::head() {
+  return *state_->head;
+}
 
 result<std::size_t> response_reader::put_head(std::string_view pending) {
   std::size_t used = 0;
@@ -68,7 +71,7 @@ result<std::size_t> response_reader::put_head(std::string_view pending) {
     if (!parser.is_header_done()) return used;
     const auto& message = parser.get();
     if (message.result_int() / 100 == 1 && message.result_int() != 101) {
-      if (++state_->interim > most_interim_responses) return broken("interim answers without end");
+      if (++state_->interim > most_interim_responses) return broken("too many interim answers");
       state_->begin();
       continue;
     }

@@ -10,20 +10,21 @@
 
 namespace millrace {
 
-// The bytes of one HTTP/1.1 response taken apart: its head, then its body as the head frames it.
-// Interim responses (1xx) are passed over. Heads are limited to 64 KiB. No I/O.
+// Parses one HTTP/1.1 response: its head, then its body as the head frames it. Skips interim
+// responses (1xx). Heads are limited to 64 KiB. No I/O.
 class response_reader {
  public:
   // `head_only`: there is no body whatever the head says (HEAD, CONNECT).
   explicit response_reader(bool head_only);
   ~response_reader();
 
-  // How many bytes at the front of `pending` are dealt with. Fails with protocol.
+  // Parses bytes from the front of `pending`; returns how many were used. Fails with protocol.
   result<std::size_t> put_head(std::string_view pending);
   bool has_head() const;
   const response_head& head() const;
+  response_head& head();
 
-  // Moves what is body from the front of `pending` into `into`; how many bytes of body that were.
+  // Moves body bytes from the front of `pending` into `into`; returns their number.
   result<std::size_t> take_body(std::string& pending, std::span<std::byte> into);
   // How many of the next `wanted` bytes from the connection are body as they are; 0: they are
   // framed, and must go through take_body().

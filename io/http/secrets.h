@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-// What shows a server who asks. Asked before each request, so that what ends can be renewed in
+// Authenticates requests. Called before each one, so that credentials that expire can be renewed in
 // time. One I/O thread.
 class request_signer {
  public:
   virtual ~request_signer() = default;
-  // The fields to add to `what`, which is complete otherwise.
+  // The fields to add to `what`, which is otherwise complete.
   virtual awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) = 0;
   // The server refused what sign() gave: gets new credentials, or forgets those it has. True when
   // asking again may help.

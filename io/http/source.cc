@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine/log.h"
+#include "io/http/header_values.h"
 #include "io/http/range_fetch.h"
 
 namespace millrace {
@@ -39,7 +40,9 @@ class assembly {
         end_(range.end),
         planner_(range),
         version_(std::move(known)),
-        signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {}
+        signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {
+    signals_->checks_whole = is_whole_;
+  }
 
   static void begin(const std::shared_ptr<assembly>& self);
   awaitable<result<bytes>> read();
@@ -55,13 +58,15 @@ class assembly {
   static awaitable<void> start_parts(std::shared_ptr<assembly> self);
   // Parts that this object may have under way.
   int allowed() const {
-    if (origin_.ignores_ranges || stack_->options().split == 1) return 1;
+    if (origin_.ignores_ranges || origin_.names_no_version || stack_->options().split == 1)
+      return 1;
     if (stack_->options().split) return *stack_->options().split;
     return std::max(1, origin_.requests.depth() / std::max(1, origin_.sources));
   }
   // Of a request that is the only one under way; 0: all that is left.
   std::size_t bytes_of_one() const {
-    const bool may_split = !origin_.ignores_ranges && !stack_->options().split;
+    const bool may_split =
+        !origin_.ignores_ranges && !origin_.names_no_version && !stack_->options().split;
     return may_split && origin_.sources <= enough_sources ? origin_.part.bytes_alone() : 0;
   }
   int under_way() const {
@@ -76,13 +81,17 @@ class assembly {
     for (const part& p : parts_) sum += p.reserved;
     return sum <= context_.memory->limit() / 2;
   }
-  bool knows_version() const { return version_.etag || version_.last_modified || signals_->digest; }
+  bool knows_version() const {
+    return version_.etag || version_.last_modified || (signals_->checks_whole && signals_->digest);
+  }
   void start(byte_range range, memory_reservation reserved);
   void learn_from(const range_fetch& first);
+  bool began_anew();
   awaitable<void> wait_for_head(part& head);
   void consider_hedge(part& head);
   void settle_hedge(part& head);
   void drop_hedge(part& head);
+  bytes cut_at_end(bytes piece, bool may_pass_end);
   result<bytes> checked(bytes piece);
   bytes take_held();
   std::optional<result<bytes>> finish();
@@ -134,6 +143,7 @@ void assembly::begin(const std::shared_ptr<assembly>& self) {
 awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
   assembly& a = *self;
   while (!a.gone_ && !a.failed_ && !a.planner_.done()) {
+    if (a.began_anew()) continue;
     if (!a.parts_.empty()) a.learn_from(*a.parts_.front().fetch);
     const bool may_split = a.allowed() > 1;
     const bool ready = a.parts_.empty() || (a.is_known_ && a.under_way() < a.allowed());
@@ -173,6 +183,25 @@ void assembly::learn_from(const range_fetch& first) {
   version_ = seen.version();
   if (version_.total) planner_.known(*version_.total);
   if (seen.brings_the_rest()) planner_.all_asked();
+}
+
+// The first answer names nothing to know the object by, so a second one may be of another version:
+// all that is wanted is asked for again, in one.
+bool assembly::began_anew() {
+  if (is_known_ || parts_.empty() || planner_.done()) return false;
+  const range_fetch& first = *parts_.front().fetch;
+  if (!first.begun() || first.failed || !first.transfer().stands_alone()) return false;
+  const auto total = first.transfer().version().total;
+  const auto wanted = end_ && total ? std::min(*end_, *total) : (end_ ? end_ : total);
+  if (wanted && *first.transfer().end() >= *wanted) return false;  // it brings all
+  origin_.names_no_version = true;
+  is_known_ = true;
+  context_.counters.wasted_bytes += first.received();
+  context_.counters.bytes -= first.received();
+  parts_.clear();
+  planner_ = range_planner({.begin = offset_, .end = end_});
+  start(*planner_.next(0), {});
+  return true;
 }
 
 awaitable<void> assembly::wait_for_head(part& head) {
@@ -222,6 +251,7 @@ void assembly::settle_hedge(part& head) {
   std::uint64_t brought = 0;
   for (const bytes& b : second.ready) brought += b.size();
   if (brought <= twice || !slow.ready.empty()) return;
+  second.gave_out();
   for (std::uint64_t skip = twice; skip > 0;) {
     bytes& first = second.ready.front();
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(skip, first.size()));
@@ -248,14 +278,16 @@ awaitable<result<bytes>> assembly::read() {
       co_await signals_->changed.wait();
       continue;
     }
+    if (began_anew()) continue;
     part& head = parts_.front();
     settle_hedge(head);
     range_fetch& fetch = *head.fetch;
     if (!fetch.ready.empty()) {
-      bytes piece = std::move(fetch.ready.front());
-      fetch.ready.pop_front();
-      offset_ += piece.size();
+      const bool may_pass_end = fetch.transfer().ignores_ranges();
+      bytes piece = fetch.take_ready();
       fetch.notify();
+      piece = cut_at_end(std::move(piece), may_pass_end);
+      offset_ += piece.size();
       auto given = checked(std::move(piece));
       if (!given) {
         failed_ = true;
@@ -279,6 +311,16 @@ awaitable<result<bytes>> assembly::read() {
     }
     co_await wait_for_head(head);
   }
+}
+
+// A server that does not do ranges sends what follows the end that was asked for as well. Drops the
+// parts where the end is reached.
+bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
+  if (!may_pass_end || !end_ || piece.size() < *end_ - offset_) return piece;
+  piece = piece.slice(0, static_cast<std::size_t>(*end_ - offset_));
+  give_up();
+  planner_ = range_planner({.begin = *end_, .end = end_});
+  return piece;
 }
 
 // What may be given out now, perhaps nothing: until the digest is known to be right, all of a small
@@ -312,7 +354,7 @@ std::optional<result<bytes>> assembly::finish() {
   if (right) return take_held();
   held_.clear();
   if (!given_any_ && !std::exchange(refetched_, true)) {
-    log_notice(fmt::format("{}; fetching it once more",
+    log_notice(fmt::format("{}; fetching it again",
                            error(right.error()).at(to_string(object_.target)).message()));
     ++context_.counters.retries;
     checking_begun_ = false;
@@ -323,10 +365,9 @@ std::optional<result<bytes>> assembly::finish() {
   }
   failed_ = true;
   error why = right.error();
-  return result<bytes>(
-      why.at(to_string(object_.target))
-          .skippable()
-          .hint("what was read of it is not to be trusted; compare it with its source"));
+  return result<bytes>(why.at(to_string(object_.target))
+                           .skippable()
+                           .hint("do not trust what was read of it; compare it with its source"));
 }
 
 class assembled_source final : public byte_source {
@@ -344,6 +385,12 @@ class assembled_source final : public byte_source {
   std::shared_ptr<assembly> whole_;
 };
 
+// A range without a byte.
+class empty_source final : public byte_source {
+ public:
+  awaitable<result<bytes>> read() override { co_return bytes(); }
+};
+
 // The object's version by HEAD or, where the server does not answer that (a URL signed for GET), by
 // its first byte.
 awaitable<result<object_version>> probe(std::shared_ptr<http_stack> stack, scope* tasks,
@@ -354,15 +401,18 @@ awaitable<result<object_version>> probe(std::shared_ptr<http_stack> stack, scope
   object_version version;
   if (refused) {
     object.fields.push_back({"Range", "bytes=0-0"});
-    answer = co_await ask(*stack, *tasks, object);
+    // A server that ignores the range begins to send all of it.
+    answer = co_await ask(*stack, *tasks, object, "GET", {}, 0);
     if (!answer) co_return answer.error();
-    version.total = total_in(answer->head);
+    version.total =
+        answer->head.status == 206 ? total_in(answer->head) : answer->head.content_length;
   } else {
     if (!answer) co_return answer.error();
     version.total = answer->head.content_length;
   }
   version.etag = answer->head.field("etag");
   version.last_modified = answer->head.field("last-modified");
+  version.digest = digest_in(answer->head);
   co_return version;
 }
 
@@ -392,6 +442,7 @@ std::unique_ptr<byte_source> http_object_source(source_context context,
                                                 std::shared_ptr<http_stack> stack,
                                                 http_object object, byte_range range,
                                                 object_version known) {
+  if (range.end && *range.end <= range.begin) return std::make_unique<empty_source>();
   return std::make_unique<assembled_source>(std::make_shared<assembly>(
       std::move(context), std::move(stack), std::move(object), range, std::move(known)));
 }
@@ -401,7 +452,8 @@ std::unique_ptr<byte_source> cached_http_source(source_context context,
                                                 const std::shared_ptr<object_cache>& cache,
                                                 http_object object, std::string url,
                                                 byte_range range) {
-  if (!cache->usable()) {
+  const bool is_empty = range.end && *range.end <= range.begin;
+  if (is_empty || !cache->usable()) {
     return http_object_source(std::move(context), std::move(stack), std::move(object), range);
   }
   cache_origin from{

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "engine/log.h"
 
 namespace millrace {
@@ -30,6 +32,7 @@ http_client_options client_options(const http_options& o) {
 http_stack::http_stack(http_options options, std::shared_ptr<network> over, time_source& time)
     : options_(std::move(options)),
       time_(time),
+      seed_(over->seed()),
       client_(make_http_client(client_options(options_), std::move(over), time)) {}
 
 http_origin& http_stack::origin_of(const url& target) {
@@ -43,32 +46,34 @@ std::shared_ptr<request_signer> http_stack::secrets_for(const url& target) {
   return secrets_[key] = web_secrets(target, options_);
 }
 
-struct http_stack::ticker {
-  std::vector<std::weak_ptr<fetch_signals>> readers;
-  bool running = false;
+// By the scope that they tick in: one run of an engine ends before another.
+struct http_stack::tickers {
+  std::map<scope*, std::vector<std::weak_ptr<fetch_signals>>> readers;
 };
 
-awaitable<void> http_stack::run_ticker(time_source* time, std::shared_ptr<ticker> which) {
-  struct running {
-    bool& flag;
-    ~running() { flag = false; }
-  } const mark{which->running};
-  while (!which->readers.empty()) {
+awaitable<void> http_stack::run_ticker(time_source* time, std::shared_ptr<tickers> all, scope* of) {
+  struct mark {
+    tickers& in;
+    scope* of;
+    ~mark() { in.readers.erase(of); }
+  } const running{*all, of};
+  for (;;) {
     co_await time->sleep(std::chrono::milliseconds(250));
-    std::erase_if(which->readers, [](const auto& reader) {
+    auto& readers = all->readers[of];
+    std::erase_if(readers, [](const auto& reader) {
       const auto alive = reader.lock();
       if (alive) alive->changed.notify_all();
       return !alive;
     });
+    if (readers.empty()) co_return;
   }
 }
 
 void http_stack::tick(scope& tasks, const std::shared_ptr<fetch_signals>& of) {
-  if (!ticker_) ticker_ = std::make_shared<ticker>();
-  if (!ticker_->running) std::erase_if(ticker_->readers, [](const auto& r) { return r.expired(); });
-  ticker_->readers.push_back(of);
-  if (std::exchange(ticker_->running, true)) return;
-  tasks.spawn(run_ticker(&time_, ticker_));
+  if (!tickers_) tickers_ = std::make_shared<tickers>();
+  const auto [at, is_first] = tickers_->readers.try_emplace(&tasks);
+  at->second.push_back(of);
+  if (is_first) tasks.spawn(run_ticker(&time_, tickers_, &tasks));
 }
 
 std::string error_code_in(std::string_view body) {
@@ -78,6 +83,16 @@ std::string error_code_in(std::string_view body) {
   std::string code(body.substr(from + 6, std::min<std::size_t>(to - from - 6, 60)));
   std::erase_if(code, [](unsigned char c) { return std::isalnum(c) == 0; });
   return code;
+}
+
+bool asks_for_tls(std::string_view body) {
+  constexpr std::string_view known[] = {
+      "plain HTTP request was sent to HTTPS port",
+      "Client sent an HTTP request to an HTTPS server",
+      "speaking plain HTTP to an SSL-enabled server port",
+  };
+  return std::ranges::any_of(known,
+                             [&](auto text) { return body.find(text) != std::string_view::npos; });
 }
 
 namespace {
@@ -97,7 +112,17 @@ awaitable<std::optional<error>> take_body(http_exchange& from, std::size_t most,
   }
 }
 
+error with_code(const error& why, const std::string& code, const url& target) {
+  if (code.empty()) return why;
+  return error(why.kind(), fmt::format("{} ({})", why.what(), code))
+      .at(to_string(target))
+      .hint(why.what_to_do());
+}
+
 }  // namespace
+
+// What a refusal says fits into this.
+constexpr std::size_t most_of_an_error = 64UL << 10;
 
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
                                    std::string method, std::string body, std::size_t most) {
@@ -117,7 +142,8 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
                          .fields = object.fields,
                          .body = body,
                          .priority = 0,
-                         .fresh_connection = fresh};
+                         .fresh_connection = fresh,
+                         .public_only = transfer.public_only()};
     if (!transfer.may_send_secrets() && !body.empty()) {  // it may be a secret itself
       co_return error(errc::protocol, "a redirect to another host is not followed with a body")
           .at(to_string(object.target));
@@ -141,10 +167,14 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       const bool wants_body = std::holds_alternative<http_transfer::take_body>(next) ||
                               std::holds_alternative<error>(next);
       std::optional<error> broken;
-      if (wants_body) broken = co_await take_body(*outcome->exchange, most, answer.body);
+      const bool succeeds = std::holds_alternative<http_transfer::take_body>(next);
+      if (succeeds && most == 0) co_return answer;
+      if (wants_body)
+        broken =
+            co_await take_body(*outcome->exchange, std::max(most, most_of_an_error), answer.body);
       if (broken && broken->kind() == errc::too_large)
         co_return broken->at(to_string(object.target));
-      if (std::holds_alternative<http_transfer::take_body>(next)) {
+      if (succeeds) {
         if (!broken) co_return answer;
         next = transfer.on_failure(*broken);
       }
@@ -155,10 +185,7 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       }
     }
     if (const auto* why = std::get_if<error>(&next)) {
-      const std::string code = error_code_in(answer.body);
-      if (code.empty()) co_return *why;
-      co_return error(why->kind(), fmt::format("{} ({})", why->what(), code))
-          .at(to_string(object.target));
+      co_return with_code(*why, error_code_in(answer.body), object.target);
     }
     if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
       if (again->pause.count() > 0) co_await stack.time().sleep(again->pause);

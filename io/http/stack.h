@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What is known of one server, and what all transfers from it share.
+// The state of one server, which all transfers from it share.
 struct http_origin {
   explicit http_origin(const http_options& options)
       : hedges(options.hedge),
@@ -29,6 +29,7 @@ struct http_origin {
   int sources = 0;  // objects being read
   int waiting = 0;  // of their readers: for the next byte
   bool ignores_ranges = false;
+  bool names_no_version = false;  // neither ETag nor Last-Modified nor digest
 };
 
 // One more of something, for as long as it lives or until end().
@@ -47,25 +48,26 @@ class counted {
   int* count_;
 };
 
-// What an object is asked for with.
+// The request for an object.
 struct http_object {
   explicit http_object(url asked) : target(std::move(asked)) {}
 
   url target;
   std::shared_ptr<request_signer> secrets;  // null: none
   http_fields fields;
-  std::string trusted_hosts;  // where redirects may lead without the secrets being left behind
+  std::string trusted_hosts;  // hosts to which redirects may take the secrets
   std::string name;           // what the user calls it; empty: by its target
 };
 
-// What the parts of one object, and its reader, tell each other.
+// The state that the parts of one object and its reader share.
 struct fetch_signals {
   explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}
   condition changed;
   std::optional<expected_digest> digest;  // of the whole, once a server has named it
+  bool checks_whole = false;              // the reader compares all that is given out with it
 };
 
-// What all HTTP of one I/O thread shares. The referents outlive it; that thread only.
+// The state that all HTTP on one I/O thread shares. The referents outlive it; that thread only.
 class http_stack {
  public:
   http_stack(http_options options, std::shared_ptr<network> over, time_source& time);
@@ -79,33 +81,36 @@ class http_stack {
   std::uint64_t next_seed() { return ++seed_; }
 
   // Notifies `of` four times a second, for as long as it lives, so that its reader looks at the
-  // time. One coroutine for all; it runs in `tasks`.
+  // time. One coroutine for all of `tasks`, in which it runs.
   void tick(scope& tasks, const std::shared_ptr<fetch_signals>& of);
 
  private:
   http_options options_;
   time_source& time_;
+  std::uint64_t seed_;
   std::shared_ptr<http_client> client_;
   std::map<std::string, http_origin> origins_;  // references stay valid
   std::map<std::string, std::shared_ptr<request_signer>> secrets_;
-  std::uint64_t seed_ = 0;
-  struct ticker;
-  std::shared_ptr<ticker> ticker_;
-  static awaitable<void> run_ticker(time_source* time, std::shared_ptr<ticker> which);
+  struct tickers;
+  std::shared_ptr<tickers> tickers_;
+  static awaitable<void> run_ticker(time_source* time, std::shared_ptr<tickers> all, scope* of);
 };
 
-// A whole answer in memory, for what is small: credentials, listings. Follows redirects, asks again
-// as http_transfer does, with the request's own method and body. Fails with too_large above `most`.
+// Fetches a small answer whole, into memory: credentials, listings. Follows redirects, asks again
+// as http_transfer does, with the request's own method and body. Fails with too_large above `most`;
+// where that is 0, the body of an answer that succeeds is not read.
 struct http_answer {
   response_head head;
   std::string body;
 };
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
                                    std::string method = "GET", std::string body = {},
-                                   std::size_t most = 64UL << 20);
+                                   std::size_t most = 1UL << 20);
 
-// What a store's error page says in a word: "AccessDenied"; empty where it says nothing of the
-// kind.
+// The code in a store's error page: "AccessDenied"; empty where there is none.
 std::string error_code_in(std::string_view body);
+// Whether an answer is the one that nginx, Apache or Go's servers give to a plain request on a TLS
+// port.
+bool asks_for_tls(std::string_view body);
 
 }  // namespace millrace

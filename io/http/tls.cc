@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <unistd.h>
 
 #include <boost/asio/error.hpp>
 #include <boost/asio/ip/address.hpp>
@@ -149,7 +150,7 @@ error untrusted(long why, const std::string& host, const std::string& subject) {
   switch (why) {
     case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
       return made(fmt::format("the certificate of {} is self-signed", host),
-                  "where it is yours, name it in MILLRACE_CA_FILE");
+                  "if it is yours, set tls_options.ca_file (MILLRACE_CA_FILE) to it");
     case X509_V_ERR_CERT_HAS_EXPIRED:
     case X509_V_ERR_CERT_NOT_YET_VALID:
       return made(
@@ -161,10 +162,10 @@ error untrusted(long why, const std::string& host, const std::string& subject) {
       return made(fmt::format("the certificate is for another host than {}: {}", host, subject),
                   "use the name that the certificate is for");
     default:
-      return made(
-          fmt::format("the certificate of {} is untrusted: {}", host,
-                      X509_verify_cert_error_string(why)),
-          "name the authority's certificate in MILLRACE_CA_FILE, or install ca-certificates");
+      return made(fmt::format("the certificate of {} is untrusted: {}", host,
+                              X509_verify_cert_error_string(why)),
+                  "set tls_options.ca_file (MILLRACE_CA_FILE) to the authority's certificate, or "
+                  "install ca-certificates");
   }
 }
 
@@ -194,6 +195,7 @@ class openssl_context final : public tls_context,
       std::unique_ptr<byte_stream> below, std::string host, std::string peer,
       time_source::time_point deadline) override {
     ssl_ptr ssl(SSL_new(context_.get()));
+    // held over co_await: a peer is never erased
     session_ptr& session = sessions_[peer];
     SSL_set_app_data(ssl.get(), &session);
     if (session) SSL_set_session(ssl.get(), session.get());
@@ -241,6 +243,14 @@ class openssl_context final : public tls_context,
       return untrusted(why, host, subject_of(ssl));
     }
     const bool ended = ERR_peek_error() == 0;
+    // What is no TLS at all, taken for the head of a record.
+    const int reason = ERR_GET_REASON(ERR_peek_error());
+    if (!ended && (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST ||
+                   reason == SSL_R_PACKET_LENGTH_TOO_LONG)) {
+      ERR_clear_error();
+      return error(errc::protocol, fmt::format("this port of {} speaks no TLS", host))
+          .hint("write http:// for https://, or use the port that speaks TLS");
+    }
     return error(ended ? errc::cut : errc::protocol,
                  ended
                      ? fmt::format("{} ended the connection during the TLS handshake", host)
@@ -254,6 +264,11 @@ class openssl_context final : public tls_context,
 };
 
 error unusable(const char* what, const std::string& file) {
+  if (access(file.c_str(), R_OK) != 0) {
+    const int why = errno;
+    ERR_clear_error();
+    return error(errc::usage, fmt::format("{} cannot be read", what)).at(file).cause(why);
+  }
   return error(errc::usage, fmt::format("{} cannot be used: {}", what, openssl_reason())).at(file);
 }
 

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/ip/address.hpp>
-#include <charconv>
-#include <ctime>
+
+#include "io/http/header_values.h"
+#include "io/http/private_host.h"
 
 namespace millrace {
 namespace {
@@ -16,42 +16,23 @@ constexpr milliseconds longest_pause{30'000};
 constexpr std::chrono::seconds longest_retry_after{60};
 // A request that brought so much has not failed as far as the retry budget is concerned.
 constexpr std::uint64_t worthwhile = 65'536;
-
-struct content_range {
-  std::uint64_t first;
-  std::uint64_t last;
-  std::optional<std::uint64_t> total;
-};
-
-bool parse_number(std::string_view& text, std::uint64_t& number) {
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (failed != std::errc{}) return false;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  return true;
-}
-
-bool skip(std::string_view& text, std::string_view prefix) {
-  if (!text.starts_with(prefix)) return false;
-  text.remove_prefix(prefix.size());
-  return true;
-}
-
-// "bytes 100-199/1000" or "bytes 100-199/*".
-std::optional<content_range> parse_content_range(std::string_view text) {
-  content_range r{};
-  if (!skip(text, "bytes ") || !parse_number(text, r.first) || !skip(text, "-") ||
-      !parse_number(text, r.last) || !skip(text, "/") || r.last < r.first) {
-    return std::nullopt;
-  }
-  if (text == "*") return r;
-  std::uint64_t total = 0;
-  if (!parse_number(text, total) || !text.empty() || r.last >= total) return std::nullopt;
-  r.total = total;
-  return r;
-}
+// Times `attempts`: requests in a row that bring less than that.
+constexpr int most_crumbs = 10;
 
 bool is_strong(const std::optional<std::string>& etag) {
   return etag && !etag->starts_with("W/");
+}
+
+// Where both are as long as the shorter.
+bool begin_alike(std::string_view a, std::string_view b) {
+  const std::size_t n = std::min(a.size(), b.size());
+  return a.substr(0, n) == b.substr(0, n);
+}
+
+// One server, as far as secrets are concerned.
+bool is_same_place(const url& a, const url& b) {
+  return a.scheme == b.scheme && a.socket == b.socket && a.host == b.host &&
+         a.port_or_default() == b.port_or_default();
 }
 
 bool is_transient(int status) {
@@ -75,42 +56,6 @@ error status_error(int status) {
 
 }  // namespace
 
-std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std::int64_t now) {
-  std::uint64_t seconds = 0;
-  std::string_view rest = text;
-  if (parse_number(rest, seconds) && rest.empty()) {
-    return std::chrono::seconds(std::min<std::uint64_t>(seconds, 86400));
-  }
-  std::tm date{};
-  const char* end = strptime(std::string(text).c_str(), "%a, %d %b %Y %H:%M:%S GMT", &date);
-  if (end == nullptr) return std::nullopt;
-  return std::chrono::seconds(std::max<std::int64_t>(timegm(&date) - now, 0));
-}
-
-std::optional<std::uint64_t> total_in(const response_head& head) {
-  const auto text = head.field("content-range");
-  const auto range = text ? parse_content_range(*text) : std::nullopt;
-  return range ? range->total : std::nullopt;
-}
-
-bool is_private_host(std::string_view host) {
-  if (host == "localhost" || host.ends_with(".localhost") || host == "metadata.google.internal") {
-    return true;
-  }
-  boost::system::error_code not_an_address;
-  auto ip = boost::asio::ip::make_address(std::string(host), not_an_address);
-  if (not_an_address) return false;
-  if (ip.is_v6() && ip.to_v6().is_v4_mapped()) {
-    ip = boost::asio::ip::make_address_v4(boost::asio::ip::v4_mapped, ip.to_v6());
-  }
-  if (ip.is_loopback() || ip.is_unspecified()) return true;
-  if (ip.is_v6()) {
-    constexpr std::string_view aws_metadata = "fd00:ec2::254";
-    return ip.to_v6().is_link_local() || ip.to_string() == aws_metadata;
-  }
-  return (ip.to_v4().to_uint() >> 16) == 0xa9fe;  // 169.254.0.0/16
-}
-
 http_transfer::http_transfer(url target, byte_range range, object_version known,
                              const transfer_options& options, time_source& time,
                              std::uint64_t jitter_seed)
@@ -119,21 +64,24 @@ http_transfer::http_transfer(url target, byte_range range, object_version known,
       begin_(range.begin),
       offset_(range.begin),
       end_(range.end),
-      version_(std::move(known)),
-      is_known_(version_.total || version_.etag || version_.last_modified),
+      asked_end_(range.end),
+      known_(std::move(known)),
+      version_(known_),
+      is_known_(version_.total || version_.is_known()),
       was_known_(is_known_),
       options_(options),
       time_(time),
-      jitter_(jitter_seed, purpose::retry) {}
+      jitter_(jitter_seed, purpose::retry),
+      origin_is_private_(is_private_host(origin_.host) || !origin_.socket.empty()) {}
 
 bool http_transfer::may_send_secrets() const {
   const std::string& trusted = options_.trusted_hosts;
   const bool no_worse = target_.scheme == "https" || origin_.scheme == "http";
-  if (!trusted.empty() && no_worse && (trusted == "*" || target_.host.ends_with(trusted))) {
+  if (!trusted.empty() && no_worse && target_.socket.empty() &&
+      (trusted == "*" || target_.host.ends_with(trusted))) {
     return true;
   }
-  return target_.scheme == origin_.scheme && target_.host == origin_.host &&
-         target_.port_or_default() == origin_.port_or_default();
+  return is_same_place(target_, origin_);
 }
 
 http_fields http_transfer::request_fields() const {
@@ -151,25 +99,47 @@ http_fields http_transfer::request_fields() const {
 }
 
 bool http_transfer::can_resume() const {
-  return options_.verified || is_strong(version_.etag) || version_.last_modified;
+  return is_checked() || is_strong(version_.etag) || version_.last_modified;
+}
+
+// A weak ETag cannot be asked by, but what comes can be compared by it.
+bool http_transfer::can_resume_at_all() const {
+  return can_resume() || version_.etag;
+}
+
+bool http_transfer::must_begin_anew() const {
+  return offset_ > begin_ && (!can_resume() || holds_front());
+}
+
+bool http_transfer::public_only() const {
+  return target_.host != origin_.host && !origin_is_private_ && !options_.private_redirects;
 }
 
 bool http_transfer::same_version(const response_head& head) const {
+  const auto digest = digest_in(head);
+  const bool comparable =
+      version_.digest && digest && version_.digest->algorithm == digest->algorithm;
+  if (comparable && version_.digest->value != digest->value) return false;
   const auto etag = head.field("etag");
   if (version_.etag && etag) return *version_.etag == *etag;
   const auto modified = head.field("last-modified");
   if (version_.last_modified && modified) return *version_.last_modified == *modified;
-  return true;  // nothing to compare; lengths are compared as well
+  // Lengths are compared as well. An answer to If-Range may leave a Last-Modified out, but not an
+  // ETag (RFC 9110, 15.3.7); of any other that names nothing nobody knows what it is of.
+  const bool by_date = head.status == 206 && version_.last_modified && !version_.etag;
+  return comparable || by_date || is_checked() || !version_.is_known();
 }
 
 void http_transfer::remember_version(const response_head& head) {
   if (auto etag = head.field("etag")) version_.etag = std::move(etag);
   if (auto modified = head.field("last-modified")) version_.last_modified = std::move(modified);
+  if (!version_.digest) version_.digest = digest_in(head);
 }
 
 error http_transfer::described(error why) const {
   if (why.where().empty()) why.at(options_.name.empty() ? to_string(origin_) : options_.name);
-  if (!why.byte_offset()) why.offset(offset_);
+  const bool is_file = why.where().starts_with('/');  // of certificates or secrets
+  if (!why.byte_offset() && !is_file) why.offset(offset_);
   return why;
 }
 
@@ -178,24 +148,41 @@ error http_transfer::changed(std::string what) const {
       error(errc::changed, std::move(what)).skippable().hint("do not overwrite shards in use"));
 }
 
+http_transfer::action http_transfer::differs(std::string what) {
+  if (must_begin_anew() && gave_out_) return changed(std::move(what));
+  if (offset_ == begin_) begin_anew();
+  return retry(error(errc::changed, std::move(what)));
+}
+
 http_transfer::action http_transfer::retry(const error& why,
                                            const std::optional<std::string>& retry_after) {
-  if (offset_ > begin_ && !can_resume()) {
+  const bool from_begin = must_begin_anew();
+  if (from_begin && gave_out_) {
     return described(error(why.kind(), why.what() +
                                            ", and it cannot be resumed: the server gives neither a "
-                                           "strong ETag nor a Last-Modified to know the object by")
+                                           "strong ETag nor a Last-Modified to identify the object")
                          .skippable()
-                         .hint("give the shards a Last-Modified, or a digest by an index"));
+                         .hint("have the server send an ETag or a Last-Modified"));
   }
   ++attempts_;
+  crumbs_ = gained_ < worthwhile ? crumbs_ + 1 : 0;
+  if (from_begin && ++restarts_ >= options_.attempts) {
+    return give_up(why, fmt::format("restarted {} times", restarts_));
+  }
   if (attempts_ >= options_.attempts) {
-    error last = error(why.kind(), fmt::format("{} (attempt {} of {})", why.what(), attempts_,
-                                               options_.attempts))
-                     .skippable()
-                     .hint(
-                         "check the server and the network; MILLRACE_HTTP_ATTEMPTS sets how "
-                         "often it is asked");
-    return described(std::move(last));
+    return give_up(why, fmt::format("attempt {} of {}", attempts_, options_.attempts));
+  }
+  if (crumbs_ >= most_crumbs * options_.attempts) {
+    return give_up(why, fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
+  }
+  if (from_begin) {
+    // What it is known by may have been told to other parts of the object, and that this one brings
+    // the rest to whoever asks for them.
+    was_known_ = was_known_ || version_.is_known();
+    if (is_known_ && brings_the_rest() && !holds_front()) asked_end_.reset();
+    begin_anew();
+    if (!version_.is_known() || holds_front()) version_ = known_;
+    front_.clear();
   }
   // Full jitter: uniform between nothing and the exponential bound.
   const auto doubled = options_.first_pause * (1 << std::min(attempts_ - 1, 16));
@@ -213,7 +200,28 @@ http_transfer::action http_transfer::retry(const error& why,
   // Behind a redirect, the place that was redirected to may be what fails.
   target_ = origin_;
   redirects_ = 0;
-  return ask_again{pause, is_retry};
+  return ask_again{pause, is_retry, from_begin, why};
+}
+
+http_transfer::action http_transfer::give_up(const error& why, std::string_view told) const {
+  std::string what = fmt::format("{} ({})", why.what(), told);
+  if (why.kind() == errc::changed) return changed(std::move(what));
+  return described(error(why.kind(), std::move(what))
+                       .skippable()
+                       .hint(why.kind() == errc::no_descriptors
+                                 ? "raise `ulimit -n`, or lower http_options.connections "
+                                   "(MILLRACE_HTTP_CONNECTIONS)"
+                                 : "check the server and the network; http_options.attempts "
+                                   "(MILLRACE_HTTP_ATTEMPTS) sets "
+                                   "the number of attempts"));
+}
+
+void http_transfer::begin_anew() {
+  offset_ = begin_;
+  end_ = asked_end_;
+  is_known_ = was_known_;
+  ignores_ranges_ = false;
+  part_end_.reset();
 }
 
 http_transfer::action http_transfer::on_failure(const error& why) {
@@ -229,10 +237,16 @@ std::optional<error> http_transfer::refused_redirect(const url& next) const {
   if (target_.scheme == "https" && next.scheme == "http") {
     return refused("a redirect from https to http is not followed");
   }
-  const bool private_already = is_private_host(origin_.host) || !origin_.socket.empty();
-  if (is_private_host(next.host) && !private_already && !options_.private_redirects) {
+  // A socket of this machine is for who named it, not for a server to send others to.
+  if (!next.socket.empty() && next.socket != target_.socket) {
+    return refused("a redirect to a unix socket is not followed");
+  }
+  // What other names lead to is judged when it is connected to: public_only().
+  const bool is_other = next.host != origin_.host;
+  if (is_other && is_private_host(next.host) && !origin_is_private_ &&
+      !options_.private_redirects) {
     return refused(fmt::format("a redirect to the private address {} is not followed", next.host))
-        .hint("MILLRACE_HTTP_PRIVATE_REDIRECTS=on follows it");
+        .hint("http_options.private_redirects (MILLRACE_HTTP_PRIVATE_REDIRECTS=on) follows it");
   }
   return std::nullopt;
 }
@@ -271,12 +285,27 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
                           end_ ? std::to_string(*end_ - 1) : "",
                           text.value_or(head.field("content-type").value_or("no Content-Range"))))
             .skippable()
-            .hint("the server's ranges are broken; MILLRACE_HTTP_SPLIT=off asks for fewer"));
+            .hint("the server's ranges are broken; http_options.split = 1 "
+                  "(MILLRACE_HTTP_SPLIT=off) asks for fewer"));
   }
   if (!same_version(head) || (version_.total && got->total && *version_.total != *got->total)) {
-    return changed("the object changed while it was read");
+    return differs("the object changed while it was read");
+  }
+  // What follows a part of unknown length is of the same version only where there is a version.
+  if (part_end_ && !can_resume_at_all()) {
+    return described(error(errc::protocol,
+                           "the server sends a part of the object at a time, and tells neither its "
+                           "length nor an ETag or a Last-Modified to identify it by")
+                         .skippable()
+                         .hint("have the server send Content-Range with the object's length"));
+  }
+  // A HEAD may have told another length than the object has.
+  if (version_.total && !got->total && got->last >= *version_.total) {
+    return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
   }
   is_known_ = true;
+  part_end_.reset();
+  if (!end_ && !got->total && !version_.total) part_end_ = got->last + 1;
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
   remember_version(head);
@@ -289,23 +318,37 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool other_length = known && head.content_length && *known != *head.content_length;
   const bool is_bound = offset_ > 0 || was_known_;
   if (is_bound && (!same_version(head) || other_length)) {
-    return changed("the object changed while it was read");
+    return differs("the object changed while it was read");
+  }
+  if (was_known_ && known && !head.content_length) {
+    return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
+  }
+  const auto all = head.content_length ? head.content_length : known;
+  if (all && *all < offset_) {
+    return differs(fmt::format("the object has only {} bytes", *all));
   }
   // The server does not do ranges: what we have already is sent again, and left out; and so is all
   // that follows, which is taken where nobody else was asked for it yet.
   if (!is_known_) end_.reset();
   is_known_ = true;
   ignores_ranges_ = asked_for_range;
+  part_end_.reset();
   if (head.content_length) version_.total = head.content_length;
-  if (known && *known < offset_)
-    return changed(fmt::format("the object has only {} bytes", *known));
+  if (end_ && head.content_length) end_ = std::min(*end_, *head.content_length);
   remember_version(head);
-  to_discard_ = offset_;
+  to_discard_ = all == offset_ ? 0 : offset_;  // nothing follows where it ends here
   return take_body{};
+}
+
+// A refusal may name nothing that it is of.
+bool http_transfer::may_be_of_it(const response_head& head) const {
+  const auto etag = head.field("etag");
+  return !version_.etag || !etag || *version_.etag == *etag;
 }
 
 http_transfer::action http_transfer::on_head(const response_head& head) {
   to_discard_ = 0;
+  if (head.from_private && target_.host == origin_.host) origin_is_private_ = true;
   if (is_transient(head.status)) {
     return retry(error(errc::http_status, fmt::format("the server answered {}", head.status)),
                  head.field("retry-after"));
@@ -321,13 +364,33 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
     case 206:
       break;
     case 412:
-      return changed("the object changed while it was read");
+      return differs("the object changed while it was read");
     case 416: {
-      // Nothing behind `offset`: the end, where the total is known to be there.
-      const auto range = head.field("content-range");
-      const bool at_end = range == fmt::format("bytes */{}", offset_);
-      const bool empty = offset_ == 0 && (!range || range == "bytes */0");
-      if (!at_end && !empty) return changed("the object is shorter than when it was first read");
+      // A part that was asked for before anybody knew the length: the object ends in front of it.
+      if (const auto all = length_told(head);
+          all && *all < begin_ && offset_ == begin_ && !version_.total && may_be_of_it(head)) {
+        version_.total = all;
+        return finished{};
+      }
+      // Nothing behind `offset`: the end, where the server says that it is there.
+      if (head.field("content-range") != fmt::format("bytes */{}", offset_)) {
+        if (part_end_ && !head.field("content-range")) {
+          return described(error(errc::protocol,
+                                 "the server answered 416, and states neither here nor elsewhere "
+                                 "where the object ends")
+                               .skippable()
+                               .hint("have the server send Content-Range: bytes */LENGTH"));
+        }
+        if (offset_ > 0) return differs("the object is shorter than when it was first read");
+        return described(error(errc::protocol,
+                               "the server answered 416 to the first byte, and "
+                               "does not say that the object is empty")
+                             .skippable()
+                             .hint("check the server"));
+      }
+      if (version_.total.value_or(offset_) != offset_) {
+        return differs("the object is shorter than when it was first read");
+      }
       version_.total = offset_;
       return finished{};
     }
@@ -350,37 +413,64 @@ std::uint64_t http_transfer::on_body(std::uint64_t n) {
   to_discard_ -= unwanted;
   if (n > unwanted) {
     offset_ += n - unwanted;
+    if (holds_front()) return unwanted;  // a page of error gains nothing
     gained_ += n - unwanted;
     attempts_ = 0;
   }
   return unwanted;
 }
 
-std::optional<http_transfer::action> http_transfer::on_first_bytes(std::string_view first) {
-  // S3 and its kin begin an answer of 200 before they know that they will fail.
-  const bool is_xml = first.starts_with("<?xml") || first.starts_with("<Error>");
-  if (!is_xml || first.substr(0, 512).find("<Error>") == std::string_view::npos) {
-    return std::nullopt;
-  }
-  const auto from = first.find("<Code>");
-  const auto to = first.find("</Code>");
-  const std::string code(to != std::string_view::npos && from < to
-                             ? first.substr(from + 6, std::min<std::size_t>(to - from - 6, 60))
+std::optional<http_transfer::action> http_transfer::on_front(std::string_view piece) {
+  if (offset_ >= front_bytes || front_.size() != offset_) return std::nullopt;
+  front_ += piece.substr(0, front_bytes - front_.size());
+  return judged_front(false);
+}
+
+// S3 and its kin begin an answer of 200 before they know that they will fail. `is_all`: nothing
+// follows.
+std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
+  const bool may_be = begin_alike(front_, "<?xml") || begin_alike(front_, "<Error>");
+  const bool is_page = may_be && front_.find("<Error>") != std::string::npos;
+  const bool is_complete = is_all || front_.size() == front_bytes;
+  const auto to = front_.find("</Code>");
+  if (may_be && !is_complete && !(is_page && to != std::string::npos)) return std::nullopt;
+  const std::string front = std::exchange(front_, {});
+  if (!is_page) return std::nullopt;
+  const auto from = front.find("<Code>");
+  const std::string code(to != std::string::npos && from < to
+                             ? front.substr(from + 6, std::min<std::size_t>(to - from - 6, 60))
                              : "no code");
-  offset_ = 0;
-  if (begin_ == 0) version_ = {};
-  return retry(error(errc::http_status,
-                     fmt::format("the store answered 200 with an error in the body: {}", code)));
+  begin_anew();
+  version_ = known_;
+  auto next =
+      retry(error(errc::http_status,
+                  fmt::format("the store answered 200 with an error in the body: {}", code)));
+  // Of the page itself nothing may be kept.
+  if (auto* again = std::get_if<ask_again>(&next)) again->from_begin = true;
+  return next;
+}
+
+// A server may send less than was asked for, and only who asks beyond the end learns where it is.
+http_transfer::action http_transfer::ask_on() {
+  crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
+  if (crumbs_ < most_crumbs * options_.attempts) return ask_again{};
+  return give_up(error(errc::cut, "the server sends next to nothing at a time"),
+                 fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
 }
 
 http_transfer::action http_transfer::on_end() {
-  const auto wanted = end();
+  if (holds_front()) {
+    if (auto page = judged_front(true)) return *page;
+  }
+  const auto wanted = end() ? end() : part_end_;
   if (wanted && offset_ < *wanted) {
     return retry(error(errc::cut, fmt::format("the transfer was cut, {} of {} bytes are missing",
                                               *wanted - offset_, *wanted)));
   }
-  if (to_discard_ > 0) return changed("the object is shorter than before");
-  if (!version_.total) version_.total = offset_;
+  if (to_discard_ > 0) return differs("the object is shorter than before");
+  if (part_end_) return ask_on();
+  // The end of a part says nothing of the object's: a server need not know that (RFC 9110, 14.4).
+  if (!version_.total && !end_) version_.total = offset_;
   return finished{};
 }
 

@@ -12,25 +12,30 @@
 #include "engine/result.h"
 #include "engine/time_source.h"
 #include "io/http/message.h"
+#include "io/http/object_digest.h"
 #include "io/url.h"
 
 namespace millrace {
 
 struct transfer_options {
-  int attempts = 6;  // in a row without a byte gained
+  int attempts = 6;  // in a row without a byte gained; ten times as many that gain next to nothing
   std::chrono::milliseconds first_pause{500};
   int redirects = 5;
   bool private_redirects = false;  // follow redirects to loopback and link-local addresses
   std::string name;                // in messages; empty: the target
   std::string trusted_hosts;       // hosts of this ending, or "*", may be shown what is secret
-  bool verified = false;           // a digest of the whole will show whether versions were mixed
+  bool verified = false;  // where the server tells a digest, what is read is checked against it
 };
 
-// What tells one version of an object from another, as far as the server says.
+// The attributes that tell one version of an object from another, as far as the server gives them.
 struct object_version {
   std::optional<std::uint64_t> total;
   std::optional<std::string> etag;
   std::optional<std::string> last_modified;
+  std::optional<expected_digest> digest = std::nullopt;
+
+  // Whether another version of the same length would be noticed.
+  bool is_known() const { return etag || last_modified || digest; }
 };
 
 // One range of an object being fetched over as many requests as it takes: the sans-io algorithm, in
@@ -50,7 +55,9 @@ class http_transfer {
   struct take_body {};
   struct ask_again {  // after a pause; the target may have changed
     std::chrono::milliseconds pause{0};
-    bool is_retry = false;  // the server or the network failed, and little was gained before
+    bool is_retry = false;    // the server or the network failed, and little was gained before
+    bool from_begin = false;  // what came so far is to be thrown away
+    std::optional<error> why = std::nullopt;  // of what failed
   };
   struct finished {};
   using action = std::variant<take_body, ask_again, finished, error>;
@@ -60,41 +67,65 @@ class http_transfer {
                 time_source& time, std::uint64_t jitter_seed);
 
   const url& target() const { return target_; }
-  // False behind a redirect to another scheme, host or port: what is secret stays at home.
+  // False after a redirect to another scheme, host or port: secrets are not sent there.
   bool may_send_secrets() const;
+  // True after a redirect to another host: private addresses must not be connected to.
+  bool public_only() const;
   // Range and If-Range.
   http_fields request_fields() const;
 
   action on_head(const response_head& head);
   // `n` body bytes came: how many of them, from the front, are not wanted.
   std::uint64_t on_body(std::uint64_t n);
-  // The first bytes of the object: a store's error page that came with status 200 is asked for
-  // again.
-  std::optional<action> on_first_bytes(std::string_view first);
+  // The next bytes of the object, before on_body(), for as long as offset() is within front_bytes:
+  // a store's error page that came with status 200 is asked for again.
+  std::optional<action> on_front(std::string_view piece);
+  // What came so far may still turn out to be such a page: none of it may be given out.
+  bool holds_front() const { return !front_.empty(); }
+  static constexpr std::size_t front_bytes = 512;
   // The body ended as announced, or where nothing was announced.
   action on_end();
   // The connection failed or ended early; `why` says how.
   action on_failure(const error& why);
+  // Bytes have left the transfer's owner: from now on it cannot begin anew.
+  void gave_out() { gave_out_ = true; }
   // The request failed on a kept-alive connection that the server had closed: not an attempt.
   action on_stale_connection() { return ask_again{}; }
+
+  // `why` with the object's URL and the next byte, where it names none.
+  error described(error why) const;
 
   std::uint64_t offset() const { return offset_; }  // of the next byte to deliver
   // Of the last byte and one; the object's end where the server gave all of it unasked.
   std::optional<std::uint64_t> end() const { return end_ ? end_ : version_.total; }
   const object_version& version() const { return version_; }
   bool ignores_ranges() const { return ignores_ranges_; }
-  // No end was asked for, or the server did not heed it: all that follows comes with this.
+  // No end was asked for, or the server ignored it: all that follows comes with this.
   bool brings_the_rest() const { return !end_; }
+  // An end was asked for, and no later request can know that it goes on with the same version.
+  bool stands_alone() const {
+    return is_known_ && end_ && !ignores_ranges_ && !can_resume_at_all();
+  }
 
  private:
   action on_partial(const response_head& head);
   action on_whole(const response_head& head);
   action on_redirect(const response_head& head);
+  bool may_be_of_it(const response_head& head) const;
   std::optional<error> refused_redirect(const url& next) const;
+  // An answer that is not of the object as it was before. A proxy's or a store's passing failure
+  // looks like that as well: the object is called changed once all attempts say so.
+  action differs(std::string what);
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
-  error described(error why) const;
+  action ask_on();
+  std::optional<action> judged_front(bool is_all);
   error changed(std::string what) const;
+  action give_up(const error& why, std::string_view told) const;
+  bool is_checked() const { return options_.verified && version_.digest; }
   bool can_resume() const;
+  bool can_resume_at_all() const;
+  bool must_begin_anew() const;
+  void begin_anew();
   bool same_version(const response_head& head) const;
   void remember_version(const response_head& head);
 
@@ -103,6 +134,8 @@ class http_transfer {
   std::uint64_t begin_;
   std::uint64_t offset_;
   std::optional<std::uint64_t> end_;
+  std::optional<std::uint64_t> asked_end_;
+  object_version known_;  // before this transfer
   object_version version_;
   bool is_known_;   // a server has answered for the object
   bool was_known_;  // before this transfer
@@ -110,19 +143,17 @@ class http_transfer {
   time_source& time_;
   random_stream jitter_;
   std::uint64_t to_discard_ = 0;
+  std::string front_;  // of the object, while it may be an error page
+  // Of a part of an object whose length the server does not tell: where the part ends.
+  std::optional<std::uint64_t> part_end_;
   bool ignores_ranges_ = false;
   std::uint64_t gained_ = 0;  // bytes since the last failure
-  int attempts_ = 0;
+  int attempts_ = 0;          // in a row without a byte
+  int crumbs_ = 0;            // in a row with next to nothing
+  int restarts_ = 0;
+  bool gave_out_ = false;
+  bool origin_is_private_;
   int redirects_ = 0;
 };
-
-// The size of the whole object by a Content-Range; nullopt where the head has none.
-std::optional<std::uint64_t> total_in(const response_head& head);
-
-// Seconds, or an HTTP date seen from `now` (seconds since the epoch); nullopt for neither.
-std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std::int64_t now);
-
-// Loopback, link-local and unspecified addresses, and the names that clouds serve secrets under.
-bool is_private_host(std::string_view host);
 
 }  // namespace millrace

@@ -1,12 +1,17 @@
 #include "io/http/transport.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <random>
+
+#include "io/http/name_lookup.h"
+#include "io/url.h"
 
 namespace millrace {
 namespace {
@@ -53,24 +58,31 @@ class watched_socket : public std::enable_shared_from_this<watched_socket> {
     return expired_ ? error_code(asio::error::timed_out) : failed;
   }
   void arm() {
-    armed_ = true;
+    armed_ = false;
     timer_.expires_at(deadline_);
     timer_.async_wait([weak = weak_from_this()](error_code cancelled) {
       const auto self = weak.lock();
       if (!self || cancelled) return;
       self->fired();
     });
+    armed_ = true;
   }
   void fired() {
     armed_ = false;
     if (deadline_ == time_point::max()) return;
-    if (deadline_ > steady_clock::now()) return arm();
+    if (deadline_ > steady_clock::now()) {
+      try {
+        return arm();
+      } catch (const std::bad_alloc&) {
+        armed_ = false;  // without memory for another timer the wait ends with this one
+      }
+    }
     expired_ = true;
     error_code ignored;
     socket.cancel(ignored);
   }
 
-  asio::steady_timer timer_;
+  steady_timer timer_;
   time_point deadline_ = time_point::max();
   bool armed_ = false;
   bool expired_ = false;
@@ -120,25 +132,24 @@ error connect_error(const address& where, error_code why) {
       .retryable();
 }
 
+constexpr std::size_t most_socket_path_bytes = sizeof(sockaddr_un::sun_path) - 1;
+
 class asio_network final : public network {
  public:
   explicit asio_network(std::size_t receive_buffer_bytes)
       : receive_buffer_bytes_(receive_buffer_bytes) {}
 
   awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) override {
-    tcp::resolver resolver(co_await asio::this_coro::executor);
-    const auto [failed, found] = co_await resolver.async_resolve(host, port, no_throw);
-    if (failed == asio::error::operation_aborted) co_return error(errc::stopped, "stopped");
-    if (failed) {
-      co_return error(errc::connect_failed,
-                      fmt::format("cannot find the address of {} ({})", host, failed.message()))
-          .retryable();
-    }
+    const auto found = co_await names_.addresses_of(std::move(host));
+    if (!found) co_return found.error();
     std::vector<address> out;
-    for (const auto& entry : found) {
-      out.push_back({.ip = entry.endpoint().address().to_string(), .port = port, .path = {}});
-    }
+    for (const std::string& ip : *found) out.push_back({.ip = ip, .port = port, .path = {}});
     co_return out;
+  }
+
+  std::uint64_t seed() const override {
+    std::random_device random;
+    return (std::uint64_t{random()} << 32) + random();
   }
 
   awaitable<result<std::unique_ptr<byte_stream>>> connect(address where,
@@ -147,21 +158,29 @@ class asio_network final : public network {
     error_code failed;
     socket_type::endpoint_type endpoint;
     if (where.ip.empty()) {
+      if (where.path.empty() || where.path.size() > most_socket_path_bytes) {
+        co_return error(errc::usage, "the path of a unix socket has 1 to 107 bytes");
+      }
       endpoint = asio::local::stream_protocol::endpoint(where.path);
     } else {
       const auto ip = asio::ip::make_address(where.ip, failed);
       if (failed) co_return connect_error(where, failed);
-      endpoint = tcp::endpoint(ip, static_cast<std::uint16_t>(std::stoi(where.port)));
+      const auto port = port_number(where.port);
+      if (!port) co_return error(errc::usage, fmt::format("'{}' is not a port", where.port));
+      endpoint = tcp::endpoint(ip, *port);
     }
     watched->socket.open(endpoint.protocol(), failed);
     if (failed == asio::error::no_descriptors) {
-      co_return error(errc::no_descriptors, "no descriptor for a connection").cause(EMFILE);
+      co_return error(errc::no_descriptors, "no file descriptor is left for a connection")
+          .cause(EMFILE);
     }
     if (failed) co_return connect_error(where, failed);
     if (receive_buffer_bytes_ > 0) {
       const asio::socket_base::receive_buffer_size size(static_cast<int>(receive_buffer_bytes_));
       watched->socket.set_option(size, failed);
     }
+    // Asio has no way to ask for it at once.
+    fcntl(watched->socket.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!where.ip.empty()) watched->socket.set_option(tcp::no_delay(true), failed);
     failed = co_await watched->connect(endpoint, deadline);
     if (failed) {
@@ -173,13 +192,15 @@ class asio_network final : public network {
 
  private:
   std::size_t receive_buffer_bytes_;
+  name_lookups names_;
 };
 
 }  // namespace
 
 awaitable<byte_stream::moved> read_some(byte_stream& from, std::span<std::byte> into,
-                                        time_point deadline) {
+                                        time_source& time, time_point deadline) {
   for (;;) {
+    if (time.now() > deadline) co_return byte_stream::moved{0, asio::error::timed_out};
     const byte_stream::moved got = from.try_read(into);
     if (got.failed != asio::error::would_block) co_return got;
     if (const auto failed = co_await from.wait(byte_stream::direction::read, deadline)) {

@@ -2,6 +2,7 @@
 
 #include <boost/system/error_code.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,9 +16,9 @@ namespace millrace {
 
 using boost::system::error_code;
 
-// A connected stream of bytes in both directions, in terms of what can be done without waiting, so
-// that streams can be put on top of each other (TLS over a proxy's tunnel over a socket). One I/O
-// thread, one call at a time; destroying it closes it.
+// A connected stream of bytes in both directions, by non-blocking operations, so that streams can
+// be stacked (TLS over a proxy's tunnel over a socket). One I/O thread, one call at a time;
+// destroying it closes it.
 class byte_stream {
  public:
   enum class direction { read, write };
@@ -33,9 +34,10 @@ class byte_stream {
   virtual awaitable<error_code> wait(direction which, time_source::time_point deadline) = 0;
 };
 
-// Reads what is there, waiting for it if need be: at least one byte, or a failure.
+// Reads what is there, waiting for it if need be: at least one byte, or a failure. timed_out after
+// `deadline`, also where the peer is never waited for.
 awaitable<byte_stream::moved> read_some(byte_stream& from, std::span<std::byte> into,
-                                        time_source::time_point deadline);
+                                        time_source& time, time_source::time_point deadline);
 awaitable<error_code> write_all(byte_stream& to, std::span<const std::byte> data,
                                 time_source::time_point deadline);
 
@@ -52,14 +54,17 @@ struct address {
 class network {
  public:
   virtual ~network() = default;
-  // Never empty.
+  // Never empty. Must heed cancellation.
   virtual awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) = 0;
   virtual awaitable<result<std::unique_ptr<byte_stream>>> connect(
       address where, time_source::time_point deadline) = 0;
+  // What random pauses begin with. A real network's is another one in each process, so that those
+  // of a job do not ask a server that came back all at once.
+  virtual std::uint64_t seed() const { return 0; }
 };
 
 // Names by the host's resolver, TCP with no delay, unix sockets. `receive_buffer_bytes`: SO_RCVBUF;
-// 0 leaves it to the kernel, whose own tuning is better nearly always.
+// 0 leaves it to the kernel, whose own tuning is nearly always better.
 std::shared_ptr<network> real_network(std::size_t receive_buffer_bytes);
 
 }  // namespace millrace

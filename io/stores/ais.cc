@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <utility>
+
+#include "engine/log.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 
@@ -13,18 +16,18 @@ class ais final : public object_store {
   explicit ais(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
 
   result<http_object> locate(const url& where) override {
-    const std::string key = key_of(where);
-    const auto question = key.find('?');
-    auto found = at(fmt::format("/v1/objects/{}/{}?provider=ais", where.host,
-                                uri_encoded(key.substr(0, question), true)));
-    if (found && question != std::string::npos) {
-      found->target.path += "&" + key.substr(question + 1);
-    }
+    const auto [key, file] = split_key(where, option_mark());
+    auto found = at(fmt::format("/v1/objects/{}/{}?provider=ais", uri_encoded(where.host, false),
+                                uri_encoded(key, true)));
+    if (found && !file.empty()) found->target.path += "&archpath=" + uri_encoded(file, true);
     return found;
   }
 
-  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
-    auto where = at("/s3/" + prefix.host);
+  // One file of an archive.
+  std::string_view option_mark() const override { return "?archpath="; }
+
+  awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
+    auto where = at("/s3/" + uri_encoded(prefix.host, false));
     if (!where) co_return where.error();
     co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
   }
@@ -33,6 +36,9 @@ class ais final : public object_store {
   result<http_object> at(const std::string& path) {
     const http_options& o = stack_->options();
     const std::string& set = o.variable("AIS_ENDPOINT");
+    if (set.empty() && !std::exchange(told_of_default_, true)) {
+      log_notice("AIS_ENDPOINT is not set: ais:// is read from http://localhost:8080");
+    }
     auto target = parse_endpoint(set.empty() ? "http://localhost:8080" : set, "AIS_ENDPOINT");
     if (!target) return target.error();
     target->path += path;
@@ -46,6 +52,7 @@ class ais final : public object_store {
   }
 
   std::shared_ptr<http_stack> stack_;
+  bool told_of_default_ = false;
 };
 
 }  // namespace

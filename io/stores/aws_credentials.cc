@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/property_tree/ptree.hpp>
-#include <boost/property_tree/xml_parser.hpp>
 #include <ctime>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "engine/json_tree.h"
 #include "io/http/secrets.h"
+#include "io/stores/xml.h"
 
 namespace millrace {
 namespace {
@@ -32,12 +31,9 @@ std::map<std::string, std::map<std::string, std::string>> profiles_in(const std:
 
 // As the container and instance endpoints answer.
 result<std::optional<aws_credentials>> parse_credentials(const std::string& text, const url& from) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
-  const auto value = [&](const char* name) {
-    const auto it = json.find(name);
-    return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
-  };
-  if (!json.is_object() || value("AccessKeyId").empty()) {
+  const auto json = json_tree::parse(text).value_or(json_tree());
+  const auto value = [&](const char* name) { return std::string(json.text_of(name)); };
+  if (value("AccessKeyId").empty()) {
     return error(errc::protocol, "the credentials endpoint gave no credentials")
         .at(to_string(from));
   }
@@ -91,7 +87,7 @@ awaitable<result<aws_keys>> aws_credential_chain::keys(scope& tasks) {
     auto found = co_await search(tasks);
     if (found) {
       current_ = std::move(*found);
-    } else if (!current_ || *current_->ends <= now) {  // else: those we have still serve
+    } else if (!current_ || (current_->ends && *current_->ends <= now)) {  // else they still serve
       co_return found.error();
     }
   }
@@ -109,7 +105,9 @@ awaitable<result<aws_credentials>> aws_credential_chain::search(scope& tasks) {
   co_return error(errc::not_allowed,
                   "no AWS credentials: neither in the environment, nor by web identity, in the "
                   "profile files, or from a container's or an instance's endpoint")
-      .hint("set AWS_PROFILE or AWS_ACCESS_KEY_ID, or MILLRACE_S3_UNSIGNED=on for public buckets");
+      .hint(
+          "set AWS_PROFILE or AWS_ACCESS_KEY_ID, or http_options.s3_unsigned "
+          "(MILLRACE_S3_UNSIGNED=on) for public buckets");
 }
 
 aws_credential_chain::found aws_credential_chain::from_environment() const {
@@ -164,7 +162,7 @@ result<aws_credential_chain::found> aws_credential_chain::from_profile() const {
   return error(errc::not_allowed,
                fmt::format("the AWS profile '{}' has no aws_access_key_id", named))
       .hint(
-          "roles, SSO and credential_process of profiles are not followed: let `aws configure "
+          "roles, SSO and credential_process of profiles are not supported: let `aws configure "
           "export-credentials --format env` set the environment");
 }
 
@@ -191,12 +189,11 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_web_id
   sts.fields = {{"Content-Type", "application/x-www-form-urlencoded"}};
   const auto answer = co_await ask(*stack_, tasks, std::move(sts), "POST", body);
   if (!answer) co_return answer.error();
+  const auto tree = parse_store_xml(answer->body, "that of a token service");
+  if (!tree) co_return error(tree.error()).at(to_string(*target));
   namespace pt = boost::property_tree;
   try {
-    pt::ptree tree;
-    std::istringstream in(answer->body);
-    pt::read_xml(in, tree);
-    const auto& c = tree.get_child(
+    const auto& c = tree->get_child(
         "AssumeRoleWithWebIdentityResponse.AssumeRoleWithWebIdentityResult.Credentials");
     co_return found(aws_credentials{
         .keys = {c.get<std::string>("AccessKeyId"), c.get<std::string>("SecretAccessKey"),

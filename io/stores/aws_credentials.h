@@ -23,15 +23,15 @@ std::map<std::string, std::map<std::string, std::string>> parse_profiles(const s
 std::optional<std::int64_t> parse_utc(const std::string& text);
 
 // The usual chain, in its usual order: environment, web identity, profile files, container
-// endpoint, instance endpoint. What it finds is kept until five minutes before its end. One I/O
+// endpoint, instance endpoint. Credentials are kept until five minutes before they expire. One I/O
 // thread.
 class aws_credential_chain {
  public:
   explicit aws_credential_chain(std::shared_ptr<http_stack> stack);
 
-  // Fails with not_allowed, telling where was looked.
+  // Fails with not_allowed, listing the places that were searched.
   awaitable<result<aws_keys>> keys(scope& tasks);
-  // The server refused them: asks anew. False where they are fixed.
+  // Call when the server refused them: fetches new ones. False where they are fixed.
   bool forget();
   // Of the environment or the profile; "us-east-1" where neither says.
   std::string region() const;

@@ -96,9 +96,10 @@ class azure final : public object_store {
     return found;
   }
 
-  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
-    std::vector<std::string> urls;
+  awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
+    std::vector<listed_object> found;
     std::string next;
+    listing_progress pages;
     do {
       auto where = container(prefix);
       if (!where) co_return where.error();
@@ -106,14 +107,17 @@ class azure final : public object_store {
           "?restype=container&comp=list&prefix=" + uri_encoded(key_of(prefix), false);
       if (!next.empty()) where->target.path += "&marker=" + uri_encoded(next, false);
       add_signature(where->target);
-      const auto answer = co_await ask(*stack_, tasks, std::move(*where));
+      const auto answer = co_await ask(*stack_, tasks, std::move(*where), "GET", {}, listing_bytes);
       if (!answer) co_return answer.error();
       auto page = parse_azure_listing(answer->body);
-      if (!page) co_return page.error();
-      for (const std::string& key : page->keys) urls.push_back("az://" + prefix.host + "/" + key);
+      if (!page) co_return error(page.error()).at(to_string(prefix));
+      const std::size_t bytes = add_objects("az://" + prefix.host + "/", *page, found);
       next = std::move(page->next);
+      if (const auto more = pages.turn_to(next, page->keys.size(), bytes); !more) {
+        co_return error(more.error()).at(to_string(prefix));
+      }
     } while (!next.empty());
-    co_return urls;
+    co_return found;
   }
 
  private:
@@ -138,7 +142,7 @@ class azure final : public object_store {
 
   result<http_object> container(const url& where) {
     if (account_.empty()) {
-      return error(errc::usage, "no Azure account is named")
+      return error(errc::usage, "no Azure account is set")
           .at(to_string(where))
           .hint("set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING");
     }
@@ -146,7 +150,7 @@ class azure final : public object_store {
         endpoint_.empty() ? fmt::format("https://{}.blob.core.windows.net", account_) : endpoint_,
         "AZURE_STORAGE_BLOB_ENDPOINT");
     if (!target) return target.error();
-    target->path += "/" + where.host;
+    target->path += "/" + uri_encoded(where.host, false);
     http_object found(std::move(*target));
     found.fields = {{"x-ms-version", api_version}};
     if (!key_.empty() && signature_.empty()) {

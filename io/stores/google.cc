@@ -1,8 +1,9 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 #include <optional>
 
+#include "engine/json_tree.h"
 #include "io/hashes.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
@@ -10,13 +11,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t renewed_before_s = 300;
+constexpr std::int64_t token_renewed_before_s = 300;
 constexpr const char* read_only = "https://www.googleapis.com/auth/devstorage.read_only";
-
-std::string text_of(const nlohmann::json& json, const char* name) {
-  const auto it = json.find(name);
-  return it != json.end() && it->is_string() ? it->get<std::string>() : std::string();
-}
 
 // An OAuth 2.0 access token: of the environment, of a service account or a user (by the file that
 // GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's own), or of the metadata server. Where there is
@@ -57,34 +53,35 @@ class google_signer final : public request_signer {
   }
 
   awaitable<result<void>> by_file(scope& tasks, std::string content, std::string file) {
-    const auto json = nlohmann::json::parse(content, nullptr, false);
-    if (!json.is_object()) {
-      co_return error(errc::not_allowed, "the Google credentials are not JSON").at(file);
+    const auto json = json_tree::parse(content).value_or(json_tree());
+    if (json.as<json_tree::object>() == nullptr) {
+      co_return error(errc::not_allowed, "the Google credentials are not in JSON").at(file);
     }
-    const std::string uri = text_of(json, "token_uri");
+    const auto uri = json.text_of("token_uri");
     auto target = parse_url(uri.empty() ? "https://oauth2.googleapis.com/token" : uri);
     if (!target) co_return target.error();
     std::string body;
-    if (text_of(json, "type") == "service_account") {
+    if (json.text_of("type") == "service_account") {
       const std::int64_t now = stack_->time().unix_seconds();
-      const nlohmann::json claims{{"iss", text_of(json, "client_email")},
-                                  {"scope", read_only},
-                                  {"aud", to_string(*target)},
-                                  {"iat", now},
-                                  {"exp", now + 3600}};
-      const std::string unsigned_part =
-          base64_url(R"({"alg":"RS256","typ":"JWT"})") + "." + base64_url(claims.dump());
-      const auto signature = rsa_sha256(text_of(json, "private_key"), unsigned_part);
+      json_tree::object claims;
+      claims.emplace("iss", std::string(json.text_of("client_email")));
+      claims.emplace("scope", std::string(read_only));
+      claims.emplace("aud", to_string(*target));
+      claims.emplace("iat", now);
+      claims.emplace("exp", now + 3600);
+      const std::string unsigned_part = base64_url(R"({"alg":"RS256","typ":"JWT"})") + "." +
+                                        base64_url(json_tree(std::move(claims)).dump());
+      const auto signature = rsa_sha256(std::string(json.text_of("private_key")), unsigned_part);
       if (!signature) co_return error(signature.error()).at(file);
       body = "grant_type=urn%3Aietf%3Aparams%3Aoauth%3Agrant-type%3Ajwt-bearer&assertion=" +
              unsigned_part + "." + base64_url(*signature);
-    } else if (!text_of(json, "refresh_token").empty()) {
+    } else if (!json.text_of("refresh_token").empty()) {
       body = fmt::format("grant_type=refresh_token&client_id={}&client_secret={}&refresh_token={}",
-                         uri_encoded(text_of(json, "client_id"), false),
-                         uri_encoded(text_of(json, "client_secret"), false),
-                         uri_encoded(text_of(json, "refresh_token"), false));
+                         uri_encoded(json.text_of("client_id"), false),
+                         uri_encoded(json.text_of("client_secret"), false),
+                         uri_encoded(json.text_of("refresh_token"), false));
     } else {
-      co_return error(errc::not_allowed, "Google credentials of a kind that is not known")
+      co_return error(errc::not_allowed, "Google credentials of an unknown type")
           .at(file)
           .hint("use a service account's key, or `gcloud auth application-default login`");
     }
@@ -113,19 +110,22 @@ class google_signer final : public request_signer {
   }
 
   result<void> keep_answer(const std::string& body, const url& from) {
-    const auto json = nlohmann::json::parse(body, nullptr, false);
-    const std::string token = json.is_object() ? text_of(json, "access_token") : "";
+    const auto json = json_tree::parse(body).value_or(json_tree());
+    const std::string token(json.text_of("access_token"));
     if (token.empty()) {
       return error(errc::protocol, "the token endpoint gave no token").at(to_string(from));
     }
-    keep(token, json.value("expires_in", std::int64_t{3600}));
+    const json_tree* const told = json.find("expires_in");
+    const auto* const lives = told == nullptr ? nullptr : told->as<std::int64_t>();
+    constexpr std::int64_t longest = 86'400;
+    keep(token, lives != nullptr ? std::clamp(*lives, std::int64_t{0}, longest) : 3600);
     return {};
   }
 
   void keep(std::string token, std::int64_t seconds) {
     token_ = std::move(token);
     ends_ = stack_->time().unix_seconds() + seconds;
-    renew_at_ = ends_ - std::min(renewed_before_s, seconds / 2);
+    renew_at_ = ends_ - std::min(token_renewed_before_s, seconds / 2);
   }
 
   std::shared_ptr<http_stack> stack_;
@@ -145,7 +145,7 @@ class google final : public object_store {
     return found;
   }
 
-  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+  awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
     auto where = bucket(prefix);
     if (!where) co_return where.error();
     co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
@@ -158,7 +158,7 @@ class google final : public object_store {
     if (endpoint.find("://") == std::string::npos) endpoint.insert(0, "http://");
     auto target = parse_endpoint(endpoint, "STORAGE_EMULATOR_HOST");
     if (!target) return target.error();
-    target->path += "/" + where.host + "/";
+    target->path += "/" + uri_encoded(where.host, false) + "/";
     http_object found(std::move(*target));
     if (!stack_->options().s3_unsigned) found.secrets = signer_;
     return found;

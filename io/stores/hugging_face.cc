@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
+#include <boost/algorithm/string.hpp>
+#include <string_view>
+#include <vector>
 
+#include "engine/json_tree.h"
 #include "io/http/secrets.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
@@ -11,14 +15,14 @@ namespace {
 
 // A file of a repository: hf://datasets/OWNER/NAME[@REVISION]/PATH.
 struct repository_file {
-  std::string repository;  // "datasets/OWNER/NAME"
+  std::string repository;  // "datasets/OWNER/NAME", encoded
   std::string revision;
   std::string path;
 };
 
 result<repository_file> parse(const url& where) {
   const auto refused = [&] {
-    return error(errc::usage, "this is not the URL of a file of a dataset")
+    return error(errc::usage, "not the URL of a file of a dataset")
         .at(to_string(where))
         .hint("write hf://datasets/OWNER/NAME[@REVISION]/PATH");
   };
@@ -34,7 +38,73 @@ result<repository_file> parse(const url& where) {
     revision = repository.substr(at + 1);
     repository.erase(at);
   }
-  return repository_file{"datasets/" + repository, revision, key.substr(name + 1)};
+  return repository_file{"datasets/" + uri_encoded(repository, true), revision,
+                         key.substr(name + 1)};
+}
+
+// Where `wanted` stands in `text`, not between quotes; its size where it does not.
+std::size_t find_unquoted(std::string_view text, char wanted) {
+  bool quoted = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') quoted = !quoted;
+    if (text[i] == wanted && !quoted) return i;
+  }
+  return text.size();
+}
+
+// What stands in front of the next unquoted `separator`, which is taken off with it.
+std::string_view take_until(std::string_view& text, char separator) {
+  const auto end = find_unquoted(text, separator);
+  const std::string_view taken = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return taken;
+}
+
+// Of the parameters of a link, such as `; rel="prev next"; title=x`: whether a relation is next.
+bool is_of_next(std::string_view parameters) {
+  while (!parameters.empty()) {
+    std::string_view value = take_until(parameters, ';');
+    const auto name = boost::algorithm::trim_copy(std::string(take_until(value, '=')));
+    if (!equal_ignoring_case(name, "rel")) continue;
+    const auto unquoted =
+        boost::algorithm::trim_copy_if(std::string(value), boost::algorithm::is_any_of(" \t\""));
+    std::vector<std::string> relations;
+    boost::algorithm::split(relations, unquoted, boost::algorithm::is_space());
+    return std::ranges::any_of(relations,
+                               [](const auto& r) { return equal_ignoring_case(r, "next"); });
+  }
+  return false;
+}
+
+// The path of the next page of a listing, by the answer's links (RFC 8288, 3); empty where there is
+// none. Its host is not asked: it is this one, under a name of its own, or none that may be trusted
+// with the token.
+result<std::string> next_page(const response_head& head) {
+  for (const http_field& field : head.fields) {
+    if (!equal_ignoring_case(field.name, "link")) continue;
+    for (std::string_view rest = field.value; !rest.empty();) {
+      take_until(rest, '<');
+      const std::string_view target = rest.substr(0, rest.find('>'));
+      rest.remove_prefix(std::min(target.size() + 1, rest.size()));
+      if (!is_of_next(take_until(rest, ','))) continue;
+      if (target.starts_with('/') && !target.starts_with("//")) return std::string(target);
+      const auto next = parse_url(target);
+      if (!next || !next->scheme.starts_with("http")) {
+        return error(errc::protocol, fmt::format("the listing goes on at '{}'", target))
+            .hint("have the server name a URL or a path that begins with /");
+      }
+      return next->path;
+    }
+  }
+  return "";
+}
+
+// A link of an endpoint that has a path begins with it.
+std::string within(const std::string& path, std::string_view base) {
+  if (base.ends_with('/')) base.remove_suffix(1);
+  const bool is_below =
+      !base.empty() && path.starts_with(base) && path.substr(base.size()).starts_with('/');
+  return is_below ? path.substr(base.size()) : path;
 }
 
 class hugging_face final : public object_store {
@@ -48,51 +118,56 @@ class hugging_face final : public object_store {
                           uri_encoded(file->path, true)));
   }
 
-  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+  awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
     const auto file = parse(prefix);
     if (!file) co_return file.error();
     const std::string folder = file->path.substr(0, file->path.rfind('/') + 1);
     const std::string begin =
         to_string(prefix).substr(0, to_string(prefix).size() - file->path.size());
-    std::vector<std::string> urls;
+    std::vector<listed_object> found;
     std::string next = fmt::format(
         "/api/{}/tree/{}/{}?recursive=true", file->repository, uri_encoded(file->revision, false),
         uri_encoded(folder.substr(0, folder.find_last_not_of('/') + 1), true));
+    const auto whole = at("");
+    if (!whole) co_return whole.error();
+    const std::string base = whole->target.path;  // of the endpoint
+    listing_progress pages;
     while (!next.empty()) {
       auto page = at(next);
       if (!page) co_return page.error();
-      const auto answer = co_await ask(*stack_, tasks, std::move(*page));
+      const auto answer = co_await ask(*stack_, tasks, std::move(*page), "GET", {}, listing_bytes);
       if (!answer) co_return answer.error();
-      const auto json = nlohmann::json::parse(answer->body, nullptr, false);
-      if (!json.is_array()) {
+      const auto json = json_tree::parse(answer->body).value_or(json_tree());
+      const auto* const entries = json.as<json_tree::list>();
+      const auto* const numbers = json.as<json_tree::integers>();  // and an empty list
+      if (entries == nullptr && (numbers == nullptr || !numbers->empty())) {
         co_return error(errc::protocol, "the answer is not a listing").at(to_string(prefix));
       }
-      for (const auto& entry : json) {
-        const std::string path = entry.value("path", "");
-        if (entry.value("type", "") == "file" && path.starts_with(file->path)) {
-          urls.push_back(begin + path);
+      std::size_t bytes = 0;
+      const std::size_t count = entries == nullptr ? 0 : entries->size();
+      for (std::size_t i = 0; i < count; ++i) {
+        const auto path = (*entries)[i].text_of("path");
+        if ((*entries)[i].text_of("type") == "file" && path.starts_with(file->path)) {
+          const json_tree* const told = (*entries)[i].find("size");
+          const auto* const size = told == nullptr ? nullptr : told->as<std::int64_t>();
+          const bool is_size = size != nullptr && *size >= 0;
+          found.push_back({begin + std::string(path),
+                           is_size ? std::optional<std::uint64_t>(*size) : std::nullopt});
+          bytes += found.back().url.size();
         }
       }
-      next = next_page(answer->head);
+      auto following = next_page(answer->head);
+      if (!following) co_return error(following.error()).at(to_string(prefix));
+      next = within(*following, base);
+      if (const auto more = pages.turn_to(next, count, bytes); !more) {
+        co_return error(more.error()).at(to_string(prefix));
+      }
     }
-    std::ranges::sort(urls);
-    co_return urls;
+    std::ranges::sort(found, {}, &listed_object::url);
+    co_return found;
   }
 
  private:
-  // Link: <https://host/api/...?cursor=...>; rel="next"
-  static std::string next_page(const response_head& head) {
-    const std::string link = head.field("link").value_or("");
-    const auto open = link.find('<');
-    const auto close = link.find('>');
-    if (open == std::string::npos || close == std::string::npos ||
-        link.find("rel=\"next\"", close) == std::string::npos) {
-      return {};
-    }
-    const auto target = parse_url(link.substr(open + 1, close - open - 1));
-    return target ? target->path : "";
-  }
-
   result<http_object> at(const std::string& path) {
     const http_options& o = stack_->options();
     const std::string& set = o.variable("HF_ENDPOINT");

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -7,18 +9,21 @@
 
 namespace millrace {
 
-// Whether a URL names many objects: one of a store (s3:, gs:, az:, ais:, hf:) that ends with '/' or
-// has a
-// '*' in its key. Pure.
+// By the objects' URLs, in bytes.
+using object_sizes = std::map<std::string, std::uint64_t>;
+
+// Whether a URL names several objects: one of a store (s3:, gs:, az:, ais:, hf:) that ends with '/'
+// or has a '*' in its key. Pure.
 bool is_listing(const std::string& url);
 
-// Whether `text` is what `pattern` describes: '*' stands for any characters but '/'. Pure.
+// Whether `text` matches `pattern`: '*' stands for any characters but '/'. Pure.
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
-// Puts the objects' URLs in the place of each URL that names many, in byte order. Asks the stores,
-// on a thread of its own, and blocks; does nothing where no URL names many. Fails with not_found
-// where one names nothing.
+// Replaces each URL that names several objects by the objects' URLs, in byte order. Asks the stores
+// on a thread of its own, and blocks; does nothing where no URL names several. `sizes`, where
+// given, is filled with what the stores tell. Fails with not_found where one names nothing.
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,
-                                               const source_options& options);
+                                               const source_options& options,
+                                               object_sizes* sizes = nullptr);
 
 }  // namespace millrace

@@ -1,78 +1,139 @@
-#include <boost/property_tree/ptree.hpp>
-#include <boost/property_tree/xml_parser.hpp>
-#include <sstream>
+#include <fmt/format.h>
+
+#include <charconv>
 
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
+#include "io/stores/xml.h"
 
 namespace millrace {
 namespace {
 
 namespace pt = boost::property_tree;
 
-error not_a_listing() {
-  return error(errc::protocol, "the store's answer is not a listing");
+constexpr std::string_view listing = "a store's listing";
+
+std::optional<std::uint64_t> size_in(const pt::ptree& of, const char* path) {
+  const std::string text = of.get<std::string>(path, "");
+  std::uint64_t size = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), size);
+  const bool is_whole = failed == std::errc{} && end == text.data() + text.size();
+  return is_whole ? std::optional(size) : std::nullopt;
 }
 
 }  // namespace
 
 result<listing_page> parse_s3_listing(const std::string& xml) {
+  const auto tree = parse_store_xml(xml, listing);
+  if (!tree) return tree.error();
   listing_page page;
+  bool is_cut = false;
   try {
-    pt::ptree tree;
-    std::istringstream in(xml);
-    pt::read_xml(in, tree);
-    for (const auto& [name, child] : tree.get_child("ListBucketResult")) {
-      if (name == "Contents") page.keys.push_back(child.get<std::string>("Key"));
+    for (const auto& [name, child] : tree->get_child("ListBucketResult")) {
+      if (name == "IsTruncated") is_cut = child.data() == "true";
+      if (name == "Contents") {
+        page.keys.push_back(child.get<std::string>("Key"));
+        page.sizes.push_back(size_in(child, "Size"));
+      }
       if (name == "NextContinuationToken") page.next = child.data();
     }
   } catch (const pt::ptree_error&) {
-    return not_a_listing();
+    return error(errc::protocol, fmt::format("the answer is not {}", listing));
+  }
+  if (is_cut && page.next.empty()) {
+    return error(errc::protocol,
+                 "the store cuts its listing, and does not say how it goes on: it may know version "
+                 "1 of ListObjects alone")
+        .hint("name the shards themselves, as PREFIX/train-{000000..000999}.tar");
   }
   return page;
 }
 
 result<listing_page> parse_azure_listing(const std::string& xml) {
+  const auto tree = parse_store_xml(xml, listing);
+  if (!tree) return tree.error();
   listing_page page;
   try {
-    pt::ptree tree;
-    // A byte order mark may come first.
-    std::istringstream in(xml.substr(std::min(xml.find('<'), xml.size())));
-    pt::read_xml(in, tree);
-    const auto& result = tree.get_child("EnumerationResults");
+    const auto& result = tree->get_child("EnumerationResults");
     for (const auto& [name, child] : result.get_child("Blobs")) {
-      if (name == "Blob") page.keys.push_back(child.get<std::string>("Name"));
+      if (name != "Blob") continue;
+      page.keys.push_back(child.get<std::string>("Name"));
+      page.sizes.push_back(size_in(child, "Properties.Content-Length"));
     }
     page.next = result.get<std::string>("NextMarker", "");
   } catch (const pt::ptree_error&) {
-    return not_a_listing();
+    return error(errc::protocol, fmt::format("the answer is not {}", listing));
   }
   return page;
 }
 
-awaitable<result<std::vector<std::string>>> list_by_s3(std::shared_ptr<http_stack> stack,
-                                                       scope& tasks, http_object bucket,
-                                                       url prefix) {
+result<void> listing_progress::turn_to(const std::string& next, std::size_t keys,
+                                       std::size_t bytes) {
+  empty_pages_ = keys > 0 ? 0 : empty_pages_ + 1;
+  keys_ += keys;
+  bytes_ += bytes;
+  const auto refused = [](std::string what) { return error(errc::protocol, std::move(what)); };
+  if (!next.empty() && next == last_) return refused("the store's listing repeats its last page");
+  if (empty_pages_ > most_empty_pages) return refused("the store's listing has empty pages only");
+  if (keys_ > most_keys) {
+    return error(errc::too_large, fmt::format("the store's listing has over {} keys", most_keys))
+        .hint("use a longer prefix");
+  }
+  if (bytes_ > most_bytes) {
+    return error(errc::too_large,
+                 fmt::format("the store's listing has over {} GiB of names", most_bytes >> 30))
+        .hint("use a longer prefix");
+  }
+  last_ = next;
+  return {};
+}
+
+awaitable<result<std::vector<listed_object>>> list_by_s3(std::shared_ptr<http_stack> stack,
+                                                         scope& tasks, http_object bucket,
+                                                         url prefix) {
   const std::string base =
       bucket.target.path + "?list-type=2&prefix=" + uri_encoded(key_of(prefix), false);
-  std::vector<std::string> urls;
+  std::vector<listed_object> found;
   std::string next;
+  listing_progress pages;
   do {
     http_object page_of = bucket;
     page_of.target.path = base;
     if (!next.empty()) page_of.target.path += "&continuation-token=" + uri_encoded(next, false);
-    const auto answer = co_await ask(*stack, tasks, std::move(page_of));
+    const auto answer = co_await ask(*stack, tasks, std::move(page_of), "GET", {}, listing_bytes);
     if (!answer) co_return answer.error();
     auto page = parse_s3_listing(answer->body);
     if (!page) co_return error(page.error()).at(to_string(bucket.target));
-    for (const std::string& key : page->keys) urls.push_back(prefix.origin() + "/" + key);
+    const std::size_t bytes = add_objects(prefix.origin() + "/", *page, found);
     next = std::move(page->next);
+    if (const auto more = pages.turn_to(next, page->keys.size(), bytes); !more) {
+      co_return error(more.error()).at(to_string(bucket.target));
+    }
   } while (!next.empty());
-  co_return urls;
+  co_return found;
+}
+
+std::size_t add_objects(const std::string& begin, const listing_page& page,
+                        std::vector<listed_object>& to) {
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < page.keys.size(); ++i) {
+    to.push_back({begin + page.keys[i], page.sizes[i]});
+    bytes += to.back().url.size();
+  }
+  return bytes;
 }
 
 std::string key_of(const url& where) {
   return where.path.empty() ? "" : where.path.substr(1);
+}
+
+key_and_option split_key(const url& where, std::string_view mark) {
+  std::string key = key_of(where);
+  const auto at = key.rfind(mark);
+  if (at == std::string::npos) return {std::move(key), {}};
+  std::string option = key.substr(at + mark.size());
+  key.resize(at);
+  return {std::move(key), std::move(option)};
 }
 
 result<url> parse_endpoint(const std::string& text, std::string_view variable) {

@@ -37,16 +37,17 @@ class s3 final : public object_store {
   result<http_object> locate(const url& where) override {
     auto found = bucket(where);
     if (!found) return found;
-    // "?versionId=..." asks for one version.
-    const std::string key = key_of(where);
-    const auto version = key.find("?versionId=");
-    found->target.path += uri_encoded(key.substr(0, version), true);
-    if (version != std::string::npos) found->target.path += key.substr(version);
+    const auto [key, version] = split_key(where, option_mark());
+    found->target.path += uri_encoded(key, true);
+    if (!version.empty()) found->target.path += "?versionId=" + uri_encoded(version, false);
     found->fields.push_back({"x-amz-checksum-mode", "ENABLED"});
     return found;
   }
 
-  awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) override {
+  // One version of the object.
+  std::string_view option_mark() const override { return "?versionId="; }
+
+  awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
     auto where = bucket(prefix);
     if (!where) co_return where.error();
     co_return co_await list_by_s3(stack_, tasks, std::move(*where), std::move(prefix));
@@ -66,7 +67,7 @@ class s3 final : public object_store {
     const bool in_path =
         o.s3_path_style.value_or(!is_aws || where.host.find('.') != std::string::npos);
     if (in_path) {
-      target->path += "/" + where.host + "/";
+      target->path += "/" + uri_encoded(where.host, false) + "/";
     } else {
       target->host = where.host + "." + target->host;
       target->path += "/";

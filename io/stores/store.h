@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,14 +13,23 @@
 
 namespace millrace {
 
-// A place for objects that is spoken to over HTTP. One I/O thread.
+struct listed_object {
+  std::string url;
+  std::optional<std::uint64_t> bytes;  // where the listing tells
+};
+
+// An object store, reached over HTTP. One I/O thread.
 class object_store {
  public:
   virtual ~object_store() = default;
-  // What to ask for to get the object. Fails with usage or not_allowed.
+  // The target to request for the object, encoded for a URL. Fails with usage or not_allowed.
   virtual result<http_object> locate(const url& where) = 0;
-  // The URLs of all objects whose URL begins with `prefix`, in byte order.
-  virtual awaitable<result<std::vector<std::string>>> list(scope& tasks, url prefix) = 0;
+  // All objects whose URL begins with `prefix`, in byte order of their URLs.
+  virtual awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) = 0;
+  // The mark in a URL after an object's key, at its last occurrence, that introduces an option of
+  // the request ("?versionId="); empty: a URL has only a key. Where nothing follows the mark there
+  // is no option, so that a key that contains the mark can be written.
+  virtual std::string_view option_mark() const { return {}; }
 };
 
 using store_table = std::map<std::string, std::shared_ptr<object_store>, std::less<>>;
@@ -40,19 +51,54 @@ source_factory store_source_factory(std::shared_ptr<http_stack> stack,
 // Blobs). Fails with protocol where it is no such XML. Pure.
 struct listing_page {
   std::vector<std::string> keys;
+  std::vector<std::optional<std::uint64_t>> sizes;  // of each key
   std::string next;  // what to ask the next page with; empty: this was the last
 };
 result<listing_page> parse_s3_listing(const std::string& xml);
 result<listing_page> parse_azure_listing(const std::string& xml);
 
+// Of the answer with one page; real ones have 1,000 to 5,000 keys.
+inline constexpr std::size_t listing_bytes = 16UL << 20;
+
+// Guards against a listing that never ends: a store that always names a next page is not followed.
+// Pure.
+class listing_progress {
+ public:
+  // Call for each page: it has `keys`, whose URLs take `bytes`, and names `next`. Fails with
+  // protocol or too_large.
+  result<void> turn_to(const std::string& next, std::size_t keys, std::size_t bytes);
+
+  static constexpr std::size_t most_keys = 10'000'000;
+  static constexpr std::size_t most_bytes = 1UL << 30;  // a hundred for each key
+  static constexpr int most_empty_pages = 1000;  // in a row: stores give some where much is deleted
+
+ private:
+  std::string last_;
+  std::size_t keys_ = 0;
+  std::size_t bytes_ = 0;
+  int empty_pages_ = 0;
+};
+
 // All pages of a ListObjectsV2 of `bucket`, which is asked for as `object`, with its URL up to the
 // query.
-awaitable<result<std::vector<std::string>>> list_by_s3(std::shared_ptr<http_stack> stack,
-                                                       scope& tasks, http_object bucket,
-                                                       url prefix);
+awaitable<result<std::vector<listed_object>>> list_by_s3(std::shared_ptr<http_stack> stack,
+                                                         scope& tasks, http_object bucket,
+                                                         url prefix);
 
-// The key behind the '/' of a store's path.
+// Appends the page's objects, with `begin` + key for their URLs, to `to`; returns the number of
+// bytes of the URLs.
+std::size_t add_objects(const std::string& begin, const listing_page& page,
+                        std::vector<listed_object>& to);
+
+// The key after the '/' of a store's path.
 std::string key_of(const url& where);
+
+// The key, and what follows the last `mark`. Pure.
+struct key_and_option {
+  std::string key;
+  std::string option;  // empty: there is none
+};
+key_and_option split_key(const url& where, std::string_view mark);
 
 // The scheme, host and port of an endpoint's URL, and the path before buckets, without a '/' at its
 // end.
