@@ -5,12 +5,21 @@
 namespace millrace {
 
 struct batch_options {
-  int size = 64;           // images
-  bool drop_last = false;  // leave out what an epoch's end cuts short (counted as dropped)
+  int size = 64;  // images
+  // Leave out batches that are cut short, by an epoch's end or by an image of another size (all are
+  // counted as dropped, and the first one cut short by a size is told in a notice).
+  bool drop_last = false;
+  // Batches that the program keeps at once, 1 or more: the budget must have room for so many. A
+  // program that keeps more (to feed several devices, or to accumulate) says so here; next() waits
+  // for memory where more are kept than the budget has room for.
+  int held = 2;
 };
 
-// Puts consecutive images together: one contiguous block of uint8, NHWC. The images were decoded
-// into that block already; they are moved only behind one that failed.
+// Combines consecutive images of one size: one contiguous block of uint8, NHWC. An image of another
+// size begins a new batch. Images that come straight from decode_jpeg (also through on_error,
+// slice, epochs_of, repeated and prefetch) were decoded into that block already, and are moved only
+// after one that failed. With any other stage between the two, images are copied into the batch,
+// since they may come in any order.
 stage<image, host_batch> batch(const batch_options& options);
 
 }  // namespace millrace

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Items in a row, from batched(). Held by nothing but itself.
+// Consecutive items, from batched().
 template <class T>
 struct group_of {
   std::vector<T> items;
@@ -23,6 +23,15 @@ struct group_of {
 };
 
 namespace detail {
+
+// Announces to earlier stages the items that a grouping stage holds: `gathered` items that wait for
+// others, and `group` items in each of two groups held by later stages or the program.
+template <class T>
+void announce_groups(run_context& run, std::size_t gathered, std::size_t group) {
+  const std::size_t held = gathered + 2 * group;
+  if constexpr (std::is_same_v<T, image>) run.images_held += held;
+  if constexpr (std::is_same_v<T, host_batch>) run.batches_held += static_cast<int>(held);
+}
 
 template <class T>
 class batched_stream final : public stream<group_of<T>> {
@@ -36,6 +45,7 @@ class batched_stream final : public stream<group_of<T>> {
         partial_(partial) {}
 
   awaitable<outcome> next() override {
+    aside_.clear();  // of an item that failed
     while (held_.items.size() < size_ && !ended_) {
       auto item = co_await items_->next();
       if (!item) co_return item.error();
@@ -62,13 +72,9 @@ class batched_stream final : public stream<group_of<T>> {
     append_origins(held, held_);
     held.insert(held.end(), aside_.begin(), aside_.end());
     to.hold(pending_record, held);
-    to.put("batched", {ended_ ? 1 : 0});
+    if (ended_) to.append(end_owed_record, state::record{1});
   }
-  void restore(const state& from) override {
-    items_->restore(from);
-    const auto* r = from.find("batched");
-    ended_ = r != nullptr && !r->empty() && r->front() != 0;
-  }
+  void restore(const state& from) override { items_->restore(from); }
 
  private:
   run_context& run_;
@@ -115,8 +121,8 @@ class unbatched_stream final : public stream<T> {
 }  // namespace detail
 
 // `size` items in a row, the last ones of an epoch fewer, or dropped where not `partial`. Samples,
-// records and tuples are copied out of read buffers into memory for batches; where there is less
-// than a few of them need, next() throws no_memory.
+// records and tuples are copied out of read buffers into memory for batches; where that is too
+// small for a few batches, next() throws no_memory.
 struct batched {
   std::size_t size;
   bool partial;
@@ -131,11 +137,12 @@ struct batched {
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<group_of<T>>> {
               return std::make_unique<detail::batched_stream<T>>(run, std::move(items), b.size,
                                                                  b.partial);
-            }};
+            },
+            [n = size](run_context& run) { detail::announce_groups<T>(run, n, n); }};
   }
 };
 
-// The items of groups, one by one.
+// Splits groups into their items.
 struct unbatched {
   template <class G>
   auto for_items() const {

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Items of at most so much, `size` of them to a batch.
+// Items of at most this measure, `size` of them to a batch.
 struct bucket {
   std::int64_t up_to = 0;
   std::size_t size = 1;
@@ -33,6 +33,7 @@ class bucketed_stream final : public stream<group_of<T>> {
         held_(buckets_.size()) {}
 
   awaitable<outcome> next() override {
+    aside_.clear();  // of an item that failed
     for (;;) {
       if (ended_) co_return take_rest();
       auto item = co_await items_->next();
@@ -95,12 +96,12 @@ class bucketed_stream final : public stream<group_of<T>> {
 
 }  // namespace detail
 
-// Batches of items of like size: `measure` says how much an item is (pixels, tokens, bytes), and it
-// waits for others in the first bucket that takes so much. Batches come as buckets fill; at the end
-// of an epoch come those not full, smallest bucket first, or they are dropped where not `partial`.
-// An item for which there is no bucket is an error (too_large, skippable). `measure` is called on
-// the I/O thread, and must be pure. Throws `failure` (usage) for buckets that do not ascend, or
-// take nothing.
+// Batches of items of like size: `measure` gives the size of an item (pixels, tokens, bytes), which
+// waits for others in the first bucket that takes this size. Batches come as buckets fill; at the
+// end of an epoch come those not full, smallest bucket first, or they are dropped where not
+// `partial`. An item for which there is no bucket is an error (too_large, skippable). `measure` is
+// called on the I/O thread, and must be pure. Throws `failure` (usage) for buckets that do not
+// ascend, or take nothing.
 template <class F>
 struct bucketed {
   F measure;
@@ -124,6 +125,15 @@ struct bucketed {
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<group_of<T>>> {
               return std::make_unique<detail::bucketed_stream<T>>(run, std::move(items), b.measure,
                                                                   b.buckets, b.partial);
+            },
+            [all = buckets](run_context& run) {
+              std::size_t gathered = 0;
+              std::size_t largest = 0;
+              for (const bucket& one : all) {
+                gathered += one.size;
+                largest = std::max(largest, one.size);
+              }
+              detail::announce_groups<T>(run, gathered, largest);
             }};
   }
 };

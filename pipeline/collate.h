@@ -22,9 +22,9 @@ struct collated_batch {
   std::size_t size() const { return keys.size(); }
 };
 
-// Turns a batch of tuples into columns, for map(), behind batched(). Any thread. Fails with
+// Turns a batch of tuples into columns, for map(), after batched(). Any thread. Fails with
 // bad_field, naming both samples, where the tensors of one place differ in type or shape, or the
-// tuples in length: that is for the plan to mend, so the run ends.
+// tuples in length: the plan has to change, so the run ends.
 //
 //   plan | map(decode_fields) | map(to_tuple({"npy", "cls"})) | batched(32) | map(collated)
 result<collated_batch> collated(const group_of<tuple_of_values>& batch);

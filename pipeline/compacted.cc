@@ -1,5 +1,7 @@
 #include "pipeline/compacted.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -37,8 +39,17 @@ std::vector<bytes*> parts_of(tuple_of_values& t) {
 
 awaitable<result<void>> detail::move_parts(std::shared_ptr<memory_share> memory,
                                            std::vector<bytes*> parts) {
+  std::erase_if(parts, [&](const bytes* part) { return part->are_of(*memory); });
+  if (parts.empty()) co_return result<void>();
   std::size_t size = 0;
   for (const bytes* part : parts) size += part->size();
+  if (charge_of(size) > memory->limit()) {
+    co_return error(errc::too_large,
+                    fmt::format("a sample of {}, and the budget leaves {} for '{}'",
+                                format_bytes(size), format_bytes(memory->limit()), memory->name()))
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+        .skippable();
+  }
   auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
   if (!whole) co_return whole.error();
   std::size_t at = 0;

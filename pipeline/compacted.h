@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,11 +20,12 @@ template <class T>
 concept has_parts = requires(T& item) { parts_of(item); };
 
 namespace detail {
-// Copies what `parts` point to into one piece of `memory`, and has them point there.
+// Copies the bytes of `parts` into one piece of `memory`, and makes the parts point there. Parts
+// that are in `memory` already stay.
 awaitable<result<void>> move_parts(std::shared_ptr<memory_share> memory, std::vector<bytes*> parts);
 }  // namespace detail
 
-// The same item with its bytes in memory of their own, so that it keeps no read buffer alive.
+// The same item with its bytes in separate memory, so that it keeps no read buffer alive.
 template <has_parts T>
 awaitable<result<T>> compacted(std::shared_ptr<memory_share> memory, T item) {
   auto moved = co_await detail::move_parts(std::move(memory), parts_of(item));
@@ -30,8 +33,9 @@ awaitable<result<T>> compacted(std::shared_ptr<memory_share> memory, T item) {
   co_return item;
 }
 
-// Memory for a stage that puts items together. Lanes would wait for the read buffers that its items
-// hold, while it waits for the lanes. Items that are not known to hold bytes stay as they are.
+// Memory for a stage that groups items. Otherwise the lanes would wait for the read buffers that
+// its items hold, while it waits for the lanes. Items that are not known to hold bytes stay as they
+// are.
 template <class T>
 class collected_memory {
  public:
@@ -40,32 +44,48 @@ class collected_memory {
     if constexpr (has_parts<T>) share_ = run.memory.share(name, 1_MiB, run.memory.budget() / 4);
   }
 
-  // `item`, of this stage. Fails with no_memory where what is collected, with this one, is more
-  // than would leave room for the batches that others still have.
+  // Returns `item` with its bytes in this memory, for this stage to hold. Fails with no_memory
+  // where they would leave too little room for the batches that others still hold, and with
+  // too_large, which is skippable, where no batch could hold them.
   awaitable<result<T>> keep(T item) {
     if constexpr (has_parts<T>) {
-      for (const bytes* part : parts_of(item)) held_ += part->size();
+      const std::size_t own = charge_of(size_of(item));
+      if (own > share_->limit() / sets_) co_return too_large(own);
+      held_ += own;
       if (held_ > share_->limit() / sets_) co_return too_much();
       co_return co_await compacted(share_, std::move(item));
     } else {
       co_return item;
     }
   }
-  // What was collected has been passed on.
+  // Call when the held items have been passed on.
   void passed_on(std::vector<T>& items) {
     if constexpr (has_parts<T>) {
-      for (T& item : items) {
-        for (const bytes* part : parts_of(item)) held_ -= part->size();
-      }
+      for (T& item : items) held_ -= charge_of(size_of(item));
     }
   }
 
  private:
+  static std::size_t size_of(T& item) {
+    std::size_t size = 0;
+    for (const bytes* part : parts_of(item)) size += part->size();
+    return size;
+  }
+  error too_large(std::size_t one) const {
+    return error(errc::too_large, fmt::format("a sample of {}, and {}", format_bytes(one), room()))
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+        .skippable();
+  }
+  std::string room() const {
+    return fmt::format("{} are what the budget has for a batch of {}",
+                       format_bytes(share_->limit() / sets_), share_->name());
+  }
   error too_much() const {
-    return error(errc::no_memory, share_->name() + " collects " + format_bytes(held_) +
-                                      " of samples, and " + format_bytes(share_->limit() / sets_) +
-                                      " are what the budget has for it")
-        .hint("raise MILLRACE_MEMORY, make batches smaller, or decode before they are made");
+    return error(errc::no_memory, fmt::format("{} collects {} of samples, and {}", share_->name(),
+                                              format_bytes(held_), room()))
+        .hint(
+            "raise engine_options.memory_bytes (MILLRACE_MEMORY), make batches smaller, or decode "
+            "before they are made");
   }
 
   std::size_t sets_;  // batches that there are at a time: in the making, with others, queued

@@ -1,12 +1,12 @@
 #pragma once
 
-#include <algorithm>
-#include <charconv>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "pipeline/stages.h"
 
@@ -16,95 +16,99 @@ namespace millrace {
 
 namespace detail {
 
-// What a stage has counted in its epoch, as its state. What stages behind it hold when that is
-// saved comes again first, and must not be counted again: such items stand, in the order of
-// samples, at or before the last one counted. Other numbers of ranks take their part of what all
-// had counted.
+// An epoch without items looks like the end of the data, after which there are ends whenever one is
+// asked for. Stages that make epochs of others go past empty ones; after so many in a row without
+// an item they give an end themselves, so that nobody waits for ever.
+inline constexpr int most_empty_epochs = 100;
+
+// What a stage that counts has counted in its epoch, and the ends that it has given; its state.
+// Items and ends that later stages held when the state was saved come again, and must not be
+// counted twice. With another number of ranks, each takes its part of the total.
 class item_count {
  public:
-  item_count(const run_context& run, std::string_view stage) : run_(run), stage_(stage) {}
+  // `stage` names the record, with a number from the second one of its kind on.
+  item_count(run_context& run, std::string_view stage);
 
   std::int64_t value = 0;
 
-  // Whether items come again that were counted before the state was saved.
-  bool awaits_again() const { return again_ > 0; }
-  // False for those.
+  // Whether the item was given before the state was saved.
   template <class T>
-  bool add(const T& item) {
-    if (again_ > 0) {
-      --again_;
+  bool comes_again(const T& item) {
+    if constexpr (tells_origins<T>()) {
+      of_item_.clear();
+      append_origins(of_item_, item);
+      return is_again();
+    } else {
       return false;
     }
+  }
+  // False for an item that comes again.
+  template <class T>
+  bool add(const T& item) {
+    if (comes_again(item)) return false;
     ++value;
-    if constexpr (requires { item.where.position; }) last_ = item.where.place();
     return true;
   }
-  // Whether a stage behind held an end that this one had given; once.
-  bool takes_end_again() { return std::exchange(end_again_, false); }
+  bool awaits_again() const { return !again_.empty(); }
 
-  void save(state& to) const {
-    to.put(name_of(run_.rank, run_.world_size), {value, last_.first, last_.second, ends_held(to)});
-  }
-  void restore(const state& from) {
-    const auto* mine = from.find(name_of(run_.rank, run_.world_size));
-    int ranks = run_.world_size;
-    const auto* r = mine != nullptr ? mine : of_rank_0(from, ranks);
-    if (r == nullptr || r->size() != 4) {
-      throw failure(
-          error(errc::bad_state, "the saved state was saved without " + std::string(stage_)));
-    }
-    value = (*r)[0];
-    if (mine == nullptr) {
-      value = value * ranks / run_.world_size;
-      return;
-    }
-    last_ = {(*r)[1], (*r)[2]};
-    end_again_ = ends_held(from) > (*r)[3];
-    again_ = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
-      return o.place() <= last_ && std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
-    });
-  }
+  // For a stage that gives ends of its own. Whether an end that a later stage held is the next to
+  // be given: it comes again after the items that it came after.
+  bool takes_end_again();
+  // For such a stage: it gives an end, and whatever has not come again will not.
+  void end();
+  // For such a stage, at each end of those in front: whether it was taken before the state was
+  // saved. It comes again for the sake of the stages in front, after items that later ones held.
+  bool takes_end_in_front_again();
+  // For a stage that passes ends on, at each: whether it was given before the state was saved.
+  bool passes_end_again();
+
+  void save(state& to) const;
+  // For a stage whose ends are not those of the stages in front: after those have saved, and before
+  // save().
+  static void save_own_ends(state& to);
+  void restore_own_ends(const state& from);  // after restore()
+  void restore(const state& from);
+  // The same for what is not divided among ranks.
+  void restore_whole(const state& from);
 
  private:
-  static std::int64_t ends_held(const state& in) {
-    const auto* r = in.find(end_owed_record);
-    return r == nullptr ? 0 : std::ssize(*r);
-  }
-  std::string name_of(int rank, int world_size) const {
-    return std::string(stage_) + " of rank " + std::to_string(rank) + " of " +
-           std::to_string(world_size);
-  }
-  const state::record* of_rank_0(const state& from, int& ranks) const {
-    const std::string begin = std::string(stage_) + " of rank 0 of ";
-    const auto it = from.records().lower_bound(begin);
-    if (it == from.records().end() || !it->first.starts_with(begin)) return nullptr;
-    const char* number = it->first.data() + begin.size();
-    std::from_chars(number, it->first.data() + it->first.size(), ranks);
-    return &it->second;
-  }
+  using place = std::pair<std::int64_t, std::int64_t>;  // in the order
 
-  const run_context& run_;
-  std::string_view stage_;
-  std::pair<std::int64_t, std::int64_t> last_{-1, -1};  // place in the order
-  std::ptrdiff_t again_ = 0;
-  bool end_again_ = false;
+  bool is_again();
+  void note_end(const place& after);
+  int restore_value(const state& from);
+  void restore_again(const state& from, const state::record& r, std::int64_t ends_held);
+
+  run_context& run_;
+  std::string stage_;
+  std::vector<origin> of_item_;  // that was given last
+  place last_{-1, -1};           // of all that were given
+  std::deque<place> ends_;       // given: the last item before each, of as many as may be held
+  std::deque<origin> again_;     // that have not come again yet, in order
+  std::size_t came_again_ = 0;   // origins
+  struct end_again {
+    std::size_t origins = 0;  // that come again before it
+    place after{-1, -1};      // as in ends_
+  };
+  std::deque<end_again> ends_again_;
+  std::int64_t ends_in_front_again_ = 0;
 };
 
 template <class T>
 class epochs_of_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  epochs_of_stream(const run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
+  epochs_of_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
       : passing<T>(std::move(items)), given_(run, "epochs_of"), length_(length) {}
 
   awaitable<outcome> next() override {
-    for (bool ended = false;;) {
-      if (!given_.awaits_again()) {
-        if (given_.takes_end_again()) co_return std::optional<T>();
-        if (given_.value >= length_) {
-          given_.value = 0;
-          co_return std::optional<T>();
-        }
+    for (int ends = 0;;) {
+      if (given_.takes_end_again()) co_return std::optional<T>();
+      // One more than its length, where an item that was to come again cannot be read any more.
+      if (given_.value >= length_ + (given_.awaits_again() ? 1 : 0)) {
+        given_.value = 0;
+        given_.end();
+        co_return std::optional<T>();
       }
       auto item = co_await this->items_->next();
       if (!item) co_return item;
@@ -112,17 +116,21 @@ class epochs_of_stream final : public passing<T> {
         given_.add(**item);
         co_return item;
       }
-      // The end of the data's own epoch is passed over; two in a row are the end of all.
-      if (std::exchange(ended, true)) co_return item;
+      if (given_.takes_end_in_front_again() || ++ends < most_empty_epochs) continue;
+      given_.value = 0;
+      given_.end();
+      co_return item;
     }
   }
   void save(state& to) const override {
     this->items_->save(to);
+    item_count::save_own_ends(to);
     given_.save(to);
   }
   void restore(const state& from) override {
     this->items_->restore(from);
     given_.restore(from);
+    given_.restore_own_ends(from);
   }
 
  private:
@@ -134,40 +142,39 @@ template <class T>
 class repeated_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  repeated_stream(const run_context& run, std::unique_ptr<stream<T>> items, std::int64_t times)
+  repeated_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t times)
       : passing<T>(std::move(items)), ended_(run, "repeated"), times_(times) {}
 
   awaitable<outcome> next() override {
-    for (;;) {
+    for (int ends = 0;;) {
+      if (ended_.takes_end_again()) co_return std::optional<T>();
       auto item = co_await this->items_->next();
       if (!item) co_return item;
       if (*item) {
-        any_ = true;
+        ended_.comes_again(**item);
         co_return item;
       }
-      if (ended_.takes_end_again()) co_return item;
-      // Two ends in a row are the end of all.
-      if (++ended_.value == times_ || !std::exchange(any_, false)) {
-        ended_.value = 0;
-        any_ = false;
-        co_return item;
-      }
+      if (ended_.takes_end_in_front_again()) continue;
+      if (++ended_.value < times_ && ++ends < most_empty_epochs) continue;
+      ended_.value = 0;
+      ended_.end();
+      co_return item;
     }
   }
   void save(state& to) const override {
     this->items_->save(to);
+    item_count::save_own_ends(to);
     ended_.save(to);
   }
   void restore(const state& from) override {
     this->items_->restore(from);
-    ended_.restore(from);
-    any_ = true;
+    ended_.restore_whole(from);
+    ended_.restore_own_ends(from);
   }
 
  private:
   item_count ended_;  // of the data's epochs, in this one
   std::int64_t times_;
-  bool any_ = false;  // whether the data's current epoch has given anything
 };
 
 struct slice_bounds {
@@ -180,7 +187,7 @@ template <class T>
 class slice_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
-  slice_stream(const run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
+  slice_stream(run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
       : passing<T>(std::move(items)), at_(run, "slice"), which_(which) {}
 
   awaitable<outcome> next() override {
@@ -188,7 +195,7 @@ class slice_stream final : public passing<T> {
       auto item = co_await this->items_->next();
       if (!item) co_return item;
       if (!*item) {
-        at_.value = 0;
+        if (!at_.passes_end_again()) at_.value = 0;
         co_return item;
       }
       const std::int64_t i = at_.value;
@@ -213,8 +220,8 @@ class slice_stream final : public passing<T> {
 
 }  // namespace detail
 
-// Epochs of `length` items each, whatever the data's own are: the next one goes on where the last
-// one stopped. Ends when the data do.
+// Epochs of `length` items each, whatever the data's own epochs are: each continues where the last
+// one stopped. The last one ends when the data end, or have given no item in 100 epochs.
 struct epochs_of {
   std::int64_t length;
   explicit epochs_of(std::int64_t n) : length(n) {
@@ -227,11 +234,13 @@ struct epochs_of {
             [n = length](run_context& run,
                          std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::epochs_of_stream<T>>(run, std::move(items), n);
-            }};
+            },
+            [](run_context& run) { run.ends_moved = true; }, true};
   }
 };
 
-// Epochs of `times` of the data's own epochs each, one after the other.
+// Epochs of `times` of the data's own epochs each, one after the other, or of fewer where 100 of
+// them in a row have given no item.
 struct repeated {
   std::int64_t times;
   explicit repeated(std::int64_t n) : times(n) {
@@ -244,7 +253,8 @@ struct repeated {
             [n = times](run_context& run,
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::repeated_stream<T>>(run, std::move(items), n);
-            }};
+            },
+            nullptr, true};
   }
 };
 
@@ -261,7 +271,8 @@ struct slice {
             [w = which](run_context& run,
                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::slice_stream<T>>(run, std::move(items), w);
-            }};
+            },
+            nullptr, true};
   }
 };
 

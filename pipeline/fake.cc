@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "engine/random.h"
+#include "engine/written_file.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/tar_writer.h"
 
@@ -64,12 +65,14 @@ std::vector<std::uint8_t> fake_image(const fake_options& options, int label, std
   return rgb;
 }
 
-void write_fake_shards(const std::vector<std::string>& paths, const fake_options& options) {
+bool write_fake_shards(const std::vector<std::string>& paths, const fake_options& options,
+                       const std::function<bool(std::size_t shards)>& goes_on) {
   const auto shards = static_cast<std::uint64_t>(paths.size());
   const auto samples = static_cast<std::uint64_t>(options.samples);
   for (std::uint64_t s = 0; s < shards; ++s) {
     tar_writer shard(paths[s]);
     for (std::uint64_t i = samples * s / shards; i < samples * (s + 1) / shards; ++i) {
+      if (goes_on && !goes_on(s)) return false;
       random_stream draw(options.seed, purpose::fake_data, 1, i);
       const auto label = static_cast<int>(draw.below(static_cast<std::uint32_t>(options.classes)));
       const std::string key = fmt::format("{:08}", i);
@@ -79,6 +82,8 @@ void write_fake_shards(const std::vector<std::string>& paths, const fake_options
     }
     shard.close();
   }
+  remove_partial_files(paths);
+  return true;
 }
 
 }  // namespace millrace

@@ -1,12 +1,9 @@
 #include "pipeline/fetch.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <numeric>
 
+#include "io/unpack.h"
 #include "pipeline/compacted.h"
-#include "pipeline/sample_source.h"
 
 namespace millrace {
 namespace {
@@ -16,10 +13,12 @@ constexpr std::int64_t wide_gap = 4 << 20;
 
 result<sample> through_stages(const lane_context& lane, sample s, std::size_t stages) {
   for (std::size_t i = 0; i < stages; ++i) {
+    detail::item_name name;
+    name.note(s);
     auto out = lane.sample_stages[i](std::move(s));
-    if (!out) return out.error();
+    if (!out) return name.named(out.error());
     if (!*out) {
-      return error(errc::bad_state, "a sample stage leaves out now what it let pass before")
+      return error(errc::bad_state, "a sample stage now drops a sample that it passed before")
           .hint("sample stages must be pure functions");
     }
     s = std::move(**out);
@@ -27,105 +26,116 @@ result<sample> through_stages(const lane_context& lane, sample s, std::size_t st
   return s;
 }
 
-// Those of a mix, source by source.
-awaitable<result<std::vector<sample>>> fetch_of_parts(lane_context& lane,
-                                                      std::shared_ptr<memory_share> memory,
-                                                      std::vector<origin> where,
-                                                      std::size_t stages) {
-  std::vector<sample> out(where.size());
-  for (auto p = lane.parts.begin(); p != lane.parts.end(); ++p) {
-    const bool is_last = p + 1 == lane.parts.end();
-    std::vector<std::size_t> which;
-    std::vector<origin> there;
-    for (std::size_t i = 0; i < where.size(); ++i) {
-      const std::int64_t shard = where[i].shard;
-      if (shard < p->first_shard || (!is_last && shard >= (p + 1)->first_shard)) continue;
-      which.push_back(i);
-      there.push_back(where[i]);
-      there.back().shard -= p->first_shard;
-    }
-    if (which.empty()) continue;
-    auto fetched =
-        co_await fetch_samples(*p->lane, memory, std::move(there), p->lane->sample_stages.size());
-    if (!fetched) co_return fetched.error();
-    for (std::size_t i = 0; i < which.size(); ++i) {
-      auto staged = through_stages(lane, std::move((*fetched)[i]), stages);
-      if (!staged) co_return staged.error();
-      out[which[i]] = std::move(*staged);
-      out[which[i]].where = where[which[i]];
-    }
-  }
-  co_return out;
-}
-
 }  // namespace
 
-awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
-                                                     std::shared_ptr<memory_share> memory,
-                                                     std::vector<origin> where,
-                                                     std::size_t stages) {
-  if (!lane.parts.empty()) {
-    co_return co_await fetch_of_parts(lane, std::move(memory), std::move(where), stages);
+again_reader::again_reader(lane_context& lane, std::size_t stages) : lane_(lane), stages_(stages) {}
+
+again_reader::~again_reader() = default;
+
+void again_reader::close() {
+  samples_.reset();
+  in_part_.reset();
+}
+
+awaitable<result<sample>> again_reader::read(origin where) {
+  auto found = lane_.parts.empty() ? co_await read_here(where) : co_await read_in_part(where);
+  if (!found) {
+    close();
+    co_return found;
   }
-  if (!memory) memory = lane.members;
-  std::vector<std::size_t> by_place(where.size());
-  std::iota(by_place.begin(), by_place.end(), std::size_t{0});
-  std::ranges::sort(by_place, {},
-                    [&](std::size_t i) { return std::pair(where[i].shard, where[i].offset); });
-  std::vector<sample> out(where.size());
-  std::size_t taken = 0;
-  lane_context again = lane.reading_again();
-  std::unique_ptr<sample_reader> samples;
-  std::int64_t shard = -1;
-  std::int64_t reached = 0;           // the offset of the last sample read
-  std::optional<std::size_t> before;  // which of `out` was the last one read
-  for (const std::size_t i : by_place) {
-    const origin& wanted = where[i];
-    if (wanted.shard < 0 || wanted.offset < 0 ||
-        static_cast<std::size_t>(wanted.shard) >= lane.shards->size()) {
-      co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
-    }
-    if (before && shard == wanted.shard && where[*before].offset == wanted.offset) {
-      out[i] = out[*before];  // held twice
-      out[i].where = wanted;
+  auto staged = through_stages(lane_, std::move(*found), stages_);
+  if (staged) staged->where = where;
+  co_return staged;
+}
+
+bool again_reader::reads_through(std::int64_t shard) const {
+  const lane_context* of = &lane_;
+  while (!of->parts.empty()) {
+    const auto* const part = of->part_of(shard);
+    if (part == nullptr) return false;
+    shard -= part->first_shard;
+    of = part->lane;
+  }
+  if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
+  return has_compressed_name((*of->shards)[static_cast<std::size_t>(shard)]);
+}
+
+awaitable<result<sample>> again_reader::read_in_part(origin where) {
+  const auto* const part = lane_.part_of(where.shard);
+  if (part == nullptr) {
+    co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
+  }
+  if (!in_part_ || part_ != part->lane) {
+    part_ = part->lane;
+    in_part_ = std::make_unique<again_reader>(*part_, part_->sample_stages.size());
+  }
+  where.shard -= part->first_shard;
+  co_return co_await in_part_->read(where);
+}
+
+awaitable<result<sample>> again_reader::read_here(origin where) {
+  if (where.shard < 0 || where.offset < 0 ||
+      static_cast<std::size_t>(where.shard) >= lane_.shards->size()) {
+    co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
+  }
+  const bool is_ahead = samples_ && shard_ == where.shard && where.offset > reached_ &&
+                        (reads_through(where.shard) || where.offset <= reached_ + wide_gap);
+  if (!is_ahead) {
+    samples_.reset();  // its read buffers first
+    if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again());
+    const lane_cursor at{.offset = where.offset};
+    samples_ = open_within(*lane_.format, *again_, {.shard = where.shard}, at);
+    shard_ = where.shard;
+  }
+  // What is not wanted keeps no read buffer while the next one is read.
+  std::optional<sample> found;
+  std::optional<error> before;  // of a member or sample on the way, which may be the one wanted
+  while (!found) {
+    auto next = co_await samples_->next();
+    if (!next && next.error().is_skippable() && !samples_->is_broken()) {
+      before = next.error();
       continue;
     }
-    if (!samples || shard != wanted.shard || wanted.offset > reached + wide_gap) {
-      samples = lane.format->open(again, {.shard = wanted.shard}, {.offset = wanted.offset});
-      shard = wanted.shard;
+    if (!next) {
+      error why = next.error();
+      // Of a shard that cannot be opened any more as well: the sample that is lost with it.
+      const bool is_of_shard = why.sample_key().empty() && !why.byte_offset();
+      if (is_of_shard) why.offset(static_cast<std::uint64_t>(where.offset));
+      co_return why;
     }
-    // What is not wanted keeps no read buffer while the next one is read.
-    std::optional<sample> found;
-    while (!found) {
-      auto next = co_await samples->next();
-      if (!next && next.error().is_skippable() && !samples->is_broken()) continue;
-      if (!next) co_return next.error();
-      if (!*next) break;
-      reached = (*next)->where.offset;
-      if (reached >= wanted.offset) found = std::move(**next);
-    }
-    if (!found || found->where.offset != wanted.offset) {
-      co_return error(errc::bad_state, "the shard has no sample where the saved state says")
-          .at((*lane.shards)[static_cast<std::size_t>(wanted.shard)])
-          .offset(static_cast<std::uint64_t>(wanted.offset))
-          .hint("the shard was replaced since the state was saved");
-    }
-    auto staged = through_stages(lane, std::move(*found), stages);
-    if (!staged) co_return staged.error();
-    taken += staged->payload_bytes();
-    if (taken > memory->limit()) {
-      co_return error(errc::no_memory,
-                      fmt::format("what was held when the state was saved does not fit into {}",
-                                  format_bytes(memory->limit())))
-          .hint("raise MILLRACE_MEMORY, or resume with more ranks");
-    }
-    auto own = co_await compacted(memory, std::move(*staged));
-    if (!own) co_return own.error();
-    out[i] = std::move(*own);
-    out[i].where = wanted;
-    before = i;
+    if (!*next) break;
+    reached_ = (*next)->where.offset;
+    if (reached_ >= where.offset) found = std::move(**next);
   }
-  co_return out;
+  const bool is_it = found && found->where.offset == where.offset;
+  // On the way from an earlier sample: what was damaged there may have been taken for more.
+  if (!is_it && is_ahead && before) {
+    samples_.reset();
+    co_return co_await read_here(where);
+  }
+  if (!is_it && before) co_return *before;
+  if (!is_it) {
+    co_return error(errc::bad_state, "the shard has no sample where the saved state says")
+        .at((*lane_.shards)[static_cast<std::size_t>(where.shard)])
+        .offset(static_cast<std::uint64_t>(where.offset))
+        .hint("the shard was replaced since the state was saved");
+  }
+  co_return std::move(*found);
+}
+
+awaitable<result<sample>> again_reader::take(origin where) {
+  auto found = co_await read(where);
+  if (!found) co_return found;
+  const auto memory = in_part_ ? part_->members : lane_.members;
+  std::size_t there = 0;
+  std::size_t moved = 0;
+  for (const field& f : found->fields) {
+    (f.data.are_of(*memory) ? there : moved) += charge_of(f.data.size());
+  }
+  if (moved == 0 || there + moved > memory->limit()) co_return found;
+  // The reader may hold what begins the next sample.
+  if (memory->in_use() + moved > memory->limit()) close();
+  co_return co_await compacted(memory, std::move(*found));
 }
 
 }  // namespace millrace

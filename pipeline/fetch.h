@@ -1,19 +1,49 @@
 #pragma once
 
-#include <vector>
+#include <memory>
 
 #include "pipeline/run_context.h"
 #include "pipeline/sample.h"
+#include "pipeline/sample_source.h"
 
 namespace millrace {
 
-// Reads the samples at `where` again, in that order: what a restored stage held. Each shard is read
-// forward once, from the first sample wanted of it; a wide gap is jumped over. The samples have
-// memory of their own, from `memory`, or, where it is null, from that of the lane's members. Fails
-// with bad_state where a shard no longer holds a sample at its offset. The first `stages` sample
-// stages of the lane are applied.
-awaitable<result<std::vector<sample>>> fetch_samples(lane_context& lane,
-                                                     std::shared_ptr<memory_share> memory,
-                                                     std::vector<origin> where, std::size_t stages);
+// Reads samples of a lane again, by their origins: for the samples that a restored stage held. It
+// keeps the last shard open, so that samples that follow each other are read in one pass. On the
+// spine; outlived by the lane, whose memory for reading again one of them may use at a time.
+class again_reader {
+ public:
+  // The first `stages` sample stages of the lane are applied.
+  again_reader(lane_context& lane, std::size_t stages);
+  ~again_reader();
+  again_reader(const again_reader&) = delete;
+  again_reader& operator=(const again_reader&) = delete;
+
+  // The sample at `where`, in read buffers and the memory of the lane's members. Fails with
+  // bad_state where the shard has no sample there any more.
+  awaitable<result<sample>> read(origin where);
+  // The same in separate memory, from the share of the lane's members, as far as that is large
+  // enough. Waits at most for the samples that were given before.
+  awaitable<result<sample>> take(origin where);
+  // Whether a shard is compressed, by its name: it is read from its begin, and takes memory for a
+  // decoder beside the lane's own. False for one that is not in the list.
+  bool reads_through(std::int64_t shard) const;
+  // Gives back the memory of the open shard.
+  void close();
+
+ private:
+  awaitable<result<sample>> read_in_part(origin where);
+  awaitable<result<sample>> read_here(origin where);
+
+  lane_context& lane_;
+  std::size_t stages_;
+  // Of a mix: the reader of one of its sources.
+  lane_context* part_ = nullptr;
+  std::unique_ptr<again_reader> in_part_;
+  std::unique_ptr<lane_context> again_;
+  std::unique_ptr<sample_reader> samples_;
+  std::int64_t shard_ = 0;
+  std::int64_t reached_ = 0;  // the offset of the last sample read
+};
 
 }  // namespace millrace

@@ -1,17 +1,21 @@
 #include "pipeline/fields.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "engine/json_tree.h"
+#include "engine/line_file.h"
 #include "engine/memory.h"
+#include "engine/nesting.h"
+#include "engine/printable.h"
 #include "engine/random.h"
+#include "engine/work_memory.h"
 #include "io/unpack.h"
 #include "pipeline/label.h"
 #include "pipeline/npy.h"
@@ -34,14 +38,28 @@ error described(error why, const sample& s) {
       .skippable();
 }
 
-// A pattern with '*' and '?'.
+// A pattern with '*' and '?'. Takes no more steps than the product of the lengths: what the last
+// '*' stands for grows by a character where the rest does not match; those before it need not.
 bool matches(std::string_view pattern, std::string_view text) {
-  if (pattern.empty()) return text.empty();
-  if (pattern.front() == '*') {
-    return matches(pattern.substr(1), text) || (!text.empty() && matches(pattern, text.substr(1)));
+  std::size_t p = 0;
+  std::size_t star = std::string_view::npos;
+  std::size_t after_star = 0;
+  for (std::size_t t = 0; t < text.size();) {
+    const bool in_pattern = p < pattern.size();
+    if (in_pattern && pattern[p] == '*') {
+      star = p++;
+      after_star = t;
+    } else if (in_pattern && (pattern[p] == '?' || pattern[p] == text[t])) {
+      ++p;
+      ++t;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      t = ++after_star;
+    } else {
+      return false;
+    }
   }
-  return !text.empty() && (pattern.front() == '?' || pattern.front() == text.front()) &&
-         matches(pattern.substr(1), text.substr(1));
+  return pattern.find_first_not_of('*', p) == std::string_view::npos;
 }
 
 std::size_t item_bytes(std::string_view type) {
@@ -111,16 +129,16 @@ result<tensors> decode_tenbin(const bytes& file) {
   for (std::size_t at = 0; at < file.size();) {
     const auto head = take_chunk(file, at);
     const auto data = head ? take_chunk(file, at) : std::nullopt;
-    if (!data || head->size() < 24 || head->size() % 8 != 0) return bad("this is no tenbin file");
+    if (!data || head->size() < 24 || head->size() % 8 != 0) return bad("not a tenbin file");
     std::vector<std::int64_t> words(head->size() / 8);
     std::memcpy(words.data(), head->data(), head->size());
     tensor one{.type = std::string(head->slice(0, 2).text()), .shape = {}, .data = *data};
     const std::string_view name = head->slice(8, 8).text();
     const auto dimensions = static_cast<std::size_t>(words[2]);
-    if (dimensions != words.size() - 3) return bad("this is no tenbin file");
+    if (dimensions != words.size() - 3) return bad("not a tenbin file");
     one.shape.assign(words.begin() + 3, words.end());
     if (std::ranges::find(types, one.type) == types.end() || !fills(one, data->size())) {
-      return bad("an array of another size than its shape's");
+      return bad("an array whose size does not match its shape");
     }
     out.emplace_back(name.substr(0, name.find('\0')), std::move(one));
   }
@@ -146,23 +164,23 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-constexpr int deepest = 200;
-
 // Sees a document's events before it is built: one that is nested too deep would overflow the
 // stack of whoever walks it, and one that states more items than it has bytes, allocate by its
-// word.
+// word. Adds up what the tree and its text will take.
 class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit json_bounds(std::size_t bytes) : bytes_(bytes) {}
 
-  bool null() override { return true; }
-  bool boolean(bool /*is*/) override { return true; }
-  bool number_integer(std::int64_t /*is*/) override { return true; }
-  bool number_unsigned(std::uint64_t /*is*/) override { return true; }
-  bool number_float(double /*is*/, const std::string& /*as_written*/) override { return true; }
-  bool string(std::string& /*is*/) override { return true; }
-  bool binary(nlohmann::json::binary_t& /*is*/) override { return true; }
-  bool key(std::string& /*is*/) override { return true; }
+  bool null() override { return needs(0); }
+  bool boolean(bool /*is*/) override { return needs(0); }
+  bool number_integer(std::int64_t /*is*/) override { return needs(0); }
+  bool number_unsigned(std::uint64_t /*is*/) override { return needs(0); }
+  bool number_float(double /*is*/, const std::string& /*as_written*/) override { return needs(0); }
+  bool string(std::string& is) override { return needs(string_bytes + 4 * is.size()); }
+  bool binary(nlohmann::json::binary_t& is) override {
+    return needs(string_bytes + 2 * (key_bytes + value_bytes) + 20 * is.size());
+  }
+  bool key(std::string& is) override { return needs(key_bytes + 4 * is.size()); }
   bool start_object(std::size_t items) override { return opens(items); }
   bool start_array(std::size_t items) override { return opens(items); }
   bool end_object() override { return closes(); }
@@ -172,11 +190,26 @@ class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
+  // Bytes, at most.
+  std::size_t needed() const { return needed_; }
+  bool is_too_deep() const { return depth_ > deepest_nesting; }
+
  private:
   static constexpr auto unstated = static_cast<std::size_t>(-1);
+  // Of a 64-bit build, with what malloc adds: a value in a list that has doubled, beside the one
+  // that it was moved from, and its text, written to a string that has doubled; a string, a list or
+  // an object; a node of an object.
+  static constexpr std::size_t value_bytes = 3 * sizeof(json_tree) + std::size_t{3} * 26;
+  static constexpr std::size_t string_bytes = 64;
+  static constexpr std::size_t key_bytes = 96 + sizeof(json_tree);
 
+  bool needs(std::size_t more) {
+    needed_ += value_bytes + more;
+    return true;
+  }
   bool opens(std::size_t items) {
-    return ++depth_ <= deepest && (items == unstated || items <= bytes_);
+    needs(string_bytes);
+    return ++depth_ <= deepest_nesting && (items == unstated || items <= bytes_);
   }
   bool closes() {
     --depth_;
@@ -184,22 +217,30 @@ class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
   }
 
   std::size_t bytes_;
+  std::size_t needed_ = 0;
   int depth_ = 0;
 };
 
 result<value> as_json(std::string_view text, nlohmann::json::input_format_t format,
                       std::string_view what) {
-  json_bounds bounds(text.size());
-  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &bounds, format)) {
-    return bad(fmt::format("this is no {}, or nested deeper than {}", what, deepest));
-  }
   using input = nlohmann::json::input_format_t;
-  const auto parsed =
-      format == input::json   ? nlohmann::json::parse(text.begin(), text.end(), nullptr, false)
-      : format == input::cbor ? nlohmann::json::from_cbor(text.begin(), text.end(), true, false)
-                              : nlohmann::json::from_msgpack(text.begin(), text.end(), true, false);
-  if (parsed.is_discarded()) return bad(fmt::format("this is no {}", what));
-  return value(json_text{parsed.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)});
+  json_bounds bounds(text.size());
+  // The library calls itself for each part of a CBOR string, and tells nobody.
+  if (format == input::cbor && !is_bounded_cbor(text)) {
+    return bad(fmt::format("not {}, or nested deeper than {} levels", what, deepest_nesting));
+  }
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &bounds, format)) {
+    if (!bounds.is_too_deep()) return bad(fmt::format("not {}", what));
+    return bad(fmt::format("the {} is nested deeper than {} levels", what, deepest_nesting))
+        .hint(flatten_hint);
+  }
+  if (!take_work_memory(bounds.needed())) return bad("no memory");
+  using binary = json_tree::binary_format;
+  const auto parsed = format == input::json   ? json_tree::parse(text, {.most = ~std::size_t{0}})
+                      : format == input::cbor ? json_tree::parse(text, binary::cbor)
+                                              : json_tree::parse(text, binary::message_pack);
+  if (!parsed) return bad(fmt::format("not {}", what));
+  return value(json_text{parsed->dump()});
 }
 
 template <class T>
@@ -229,6 +270,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
+result<value> decode_metered(std::string_view extension, const bytes& content);
+
 }  // namespace
 
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
@@ -254,6 +297,13 @@ plan<sample> operator|(plan<sample> front, sample_stage back) {
                return std::make_unique<detail::direct_map<sample, sample>>(std::move(samples),
                                                                            what);
              }};
+}
+
+bool is_image_extension(std::string_view extension) {
+  constexpr std::array<std::string_view, 15> images = {"jpg",  "jpeg", "png", "webp", "ppm",
+                                                       "pgm",  "pnm",  "bmp", "gif",  "tif",
+                                                       "tiff", "jp2",  "jxl", "avif", "heic"};
+  return std::ranges::find(images, extension) != images.end();
 }
 
 bool matches_any(std::string_view patterns, std::string_view extension) {
@@ -329,21 +379,12 @@ sample_stage drop_fields(std::string patterns) {
 }
 
 sample_stage log_keys(std::string path) {
-  const int opened = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (opened < 0) {
-    throw failure(error(errc::not_allowed, "cannot write the list of keys").at(path).cause(errno));
-  }
-  const std::shared_ptr<const int> file(new int(opened), [](const int* fd) {
-    close(*fd);
-    delete fd;
-  });
-  return {"log_keys", [file, path = std::move(path)](sample s) -> result<std::optional<sample>> {
-            const std::string line =
-                fmt::format("{}\t{}\t{}\n", s.key, s.url ? redacted(*s.url) : "", s.where.offset);
-            // One call: lines of several processes do not mix.
-            if (write(*file, line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
-              return error(errc::io_failed, "cannot write the list of keys").at(path).cause(errno);
-            }
+  const auto file = std::make_shared<const line_file>(std::move(path), "the list of keys");
+  return {"log_keys", [file](sample s) -> result<std::optional<sample>> {
+            auto added =
+                file->add(fmt::format("{}\t{}\t{}\n", printable(s.key),
+                                      s.url ? printable(redacted(*s.url)) : "", s.where.offset));
+            if (!added) return added.error();
             return std::optional(std::move(s));
           }};
 }
@@ -362,23 +403,29 @@ const value* record::find(std::string_view extension) const {
 }
 
 result<value> decode_field(std::string_view extension, const bytes& content) {
+  return metered([&] { return decode_metered(extension, content); });
+}
+
+namespace {
+
+result<value> decode_metered(std::string_view extension, const bytes& content) {
   const auto dot = extension.rfind('.');
   const std::string last = lower(extension.substr(dot == extension.npos ? 0 : dot + 1));
   if (last == "gz" && dot != extension.npos) {
     auto unpacked = gunzip_all(content.span(), largest_unpacked);
     if (!unpacked) return bad(unpacked.error().what());
-    return decode_field(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
+    return decode_metered(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
   }
   const auto text = content.text();
   switch (kind_of(last)) {
     case kind::raw:
       return value(content);
     case kind::text:
-      if (!is_utf8(text)) return bad("this is no UTF-8 text");
+      if (!is_utf8(text)) return bad("not UTF-8 text");
       return value(std::string(text));
     case kind::integer: {
       const auto number = python_integer(text);
-      if (!number) return bad("this is no integer");
+      if (!number) return bad("not an integer");
       return value(*number);
     }
     case kind::json:
@@ -397,6 +444,8 @@ result<value> decode_field(std::string_view extension, const bytes& content) {
   return value(content);
 }
 
+}  // namespace
+
 result<record> decode_fields(const sample& s) {
   record out{.key = s.key, .fields = {}, .where = s.where, .url = s.url};
   for (const field& f : s.fields) {
@@ -413,7 +462,7 @@ result<record> decode_fields(const sample& s) {
 
 std::function<result<tuple_of_values>(const record&)> to_tuple(std::vector<std::string> patterns) {
   return [patterns = std::move(patterns)](const record& r) -> result<tuple_of_values> {
-    tuple_of_values out{.values = {}, .key = r.key, .where = r.where};
+    tuple_of_values out{.values = {}, .key = r.key, .where = r.where, .url = r.url};
     for (const std::string& p : patterns) {
       const value* found = nullptr;
       for (std::size_t from = 0; found == nullptr && from <= p.size();) {

@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// A stage that looks at samples one by one, cheaply: in lanes, before the shuffle, as well as
-// behind them. Nothing returned leaves the sample out.
+// A cheap stage that handles samples one by one; allowed in lanes, before the shuffle, and after
+// them. Returning nothing leaves the sample out.
 struct sample_stage {
   std::string name;
   std::function<result<std::optional<sample>>(sample)> what;
@@ -23,15 +23,20 @@ struct sample_stage {
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);
 plan<sample> operator|(plan<sample> front, sample_stage back);
 
-// Samples that `wanted` says yes to. It is called on the I/O thread, and must be pure.
+// Keeps the samples for which `wanted` returns true. It is called on the I/O thread, and must be
+// pure.
 sample_stage select(std::function<bool(const sample&)> wanted);
-// A part of the samples, about `probability` of them: a function of (seed, epoch, sample), the same
-// for every number of ranks. Throws `failure` (usage) outside [0, 1].
+// Keeps a part of the samples, about `probability` of them: a function of (seed, epoch, sample),
+// the same for every number of ranks. Throws `failure` (usage) outside [0, 1].
 sample_stage select_part(double probability, std::uint64_t seed = 0);
+
+// Whether files of that extension are images, also in formats that only other readers decode. In
+// lower case, without its dot.
+bool is_image_extension(std::string_view extension);
 
 // Patterns of extensions, joined by ';', with '*' for any text and '?' for any character.
 bool matches_any(std::string_view patterns, std::string_view extension);
-// Fields renamed: {{"jpg;jpeg", "image"}}; the first rule that matches counts. Fails with
+// Renames fields: {{"jpg;jpeg", "image"}}; the first rule that matches counts. Fails with
 // duplicate_field where two fields come to one name, and with missing_field for a rule that no
 // field matches, where `all`.
 sample_stage rename_fields(std::vector<std::pair<std::string, std::string>> rules,
@@ -53,8 +58,8 @@ struct tensor {
 };
 using tensors = std::vector<std::pair<std::string, tensor>>;  // by name; without one, in order
 
-// What a field holds: its bytes where no decoder is for them; text; an integer; JSON text (of json,
-// msgpack and cbor); arrays.
+// The value of a field: its bytes where there is no decoder for them; text; an integer; JSON text
+// (of json, msgpack and cbor); arrays.
 struct json_text {
   std::string text;
 };
@@ -75,7 +80,7 @@ struct record {
 //   json jsn: JSON    mp msg msgpack: MessagePack    cbor: CBOR    (all as JSON text)
 //   npy: a tensor     npz: tensors by name           ten tb tenbin: tensors in order
 //   gz: what is compressed, by the part before       anything else, pickles too: its bytes
-// Fails with bad_field. Nothing is ever run: there is no decoder of pickles.
+// Fails with bad_field. No code in the data is ever run: there is no decoder for pickles.
 result<value> decode_field(std::string_view extension, const bytes& content);
 
 // All fields of a sample, for map(). Errors name URL, offset and key; skippable.
@@ -86,6 +91,7 @@ struct tuple_of_values {
   std::vector<value> values;
   std::string key;
   origin where;
+  std::shared_ptr<const std::string> url;
 };
 // For map(). Fails with missing_field, skippable.
 std::function<result<tuple_of_values>(const record&)> to_tuple(std::vector<std::string> patterns);

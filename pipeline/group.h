@@ -24,12 +24,19 @@ std::optional<key_and_extension> split_name(std::string_view name);
 // The extension, as it is written, of a name that split_name() would give this key.
 std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name);
 
+// Limits of a sample: names are kept with every sample, and compared.
+inline constexpr std::size_t most_fields = 1000;
+inline constexpr std::size_t most_name_bytes = 128 << 10;  // key and extensions together
+
 // Consecutive members of one shard with equal keys form a sample. Two members with one extension
-// (case ignored) are an error (duplicate_field, skippable): the sample is left out. A sample that a
+// (case ignored) are an error (duplicate_field, skippable), and so are more fields or longer names
+// than a sample may have (too_large): the sample is left out. A sample that a
 // broken shard cuts is left out with the shard's error: never half a sample.
 lane_stage<tar_member, sample> group_by_key();
 
-// Tar archives as a format: untar() and group_by_key() for one shard.
-std::shared_ptr<const sample_source> tar_samples(const untar_options& options = {});
+// Tar archives as a format: untar() and group_by_key() for one shard. `had`: the head that a shard
+// must still have; null: none.
+std::shared_ptr<const sample_source> tar_samples(const untar_options& options = {},
+                                                 std::shared_ptr<const shard_head> had = nullptr);
 
 }  // namespace millrace

@@ -4,7 +4,11 @@
 
 #include <array>
 #include <charconv>
-#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "engine/json_tree.h"
+#include "engine/nesting.h"
+#include "engine/work_memory.h"
 
 namespace millrace {
 namespace {
@@ -30,9 +34,9 @@ std::string extensions_of(const sample& s) {
 result<std::int64_t> integer_in(const sample& s, const field& f) {
   if (const auto value = python_integer(f.data.text())) return *value;
   return in_sample(errc::bad_label, s,
-                   fmt::format("the field '{}' holds '{}', which is no integer", f.extension,
+                   fmt::format("the field '{}' holds '{}', which is not an integer", f.extension,
                                f.data.text().substr(0, longest_shown)))
-      .hint("--label names the field that holds the class");
+      .hint("decode_options.label names the field that holds the class");
 }
 
 result<std::int64_t> number_in_json(const sample& s, std::string_view path) {
@@ -42,23 +46,50 @@ result<std::int64_t> number_in_json(const sample& s, std::string_view path) {
                      fmt::format("no field 'json' among {}", extensions_of(s)));
   }
   const auto text = f->data.text();
-  const auto parsed = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);
-  const nlohmann::json* at = &parsed;
+  if (const auto why = why_not_parsed(text)) {
+    return in_sample(errc::bad_label, s, "the field 'json' is not read: " + *why)
+        .hint(flatten_hint);
+  }
+  const auto parsed = json_tree::parse(text, {.most = ~std::size_t{0}, .take = take_work_memory});
+  const json_tree* at = parsed ? &*parsed : nullptr;
   for (std::size_t from = 0; from <= path.size();) {
     const auto end = std::min(path.find('.', from), path.size());
-    const std::string name(path.substr(from, end - from));
+    const std::string_view name = path.substr(from, end - from);
     from = end + 1;
-    if (!at->is_object() || !at->contains(name)) {
+    if (at != nullptr) at = at->find(name);
+    if (at == nullptr) {
       return in_sample(errc::bad_label, s,
-                       parsed.is_discarded() ? std::string("the field 'json' is not JSON")
-                                             : fmt::format("the JSON has no '{}'", path));
+                       parsed ? fmt::format("the JSON has no '{}'", path)
+                              : std::string("the field 'json' is not JSON"));
     }
-    at = &(*at)[name];
   }
-  if (!at->is_number_integer()) {
-    return in_sample(errc::bad_label, s, fmt::format("'{}' in the JSON is no integer", path));
+  if (const auto* const label = at->as<std::int64_t>()) return *label;
+  return in_sample(errc::bad_label, s, fmt::format("'{}' in the JSON is not an integer", path));
+}
+
+result<std::int64_t> any_label_of(const sample& s, std::string_view which) {
+  constexpr std::string_view json = "json:";
+  if (which == "none") return -1;
+  if (which.starts_with(json)) {
+    auto label = metered([&] { return number_in_json(s, which.substr(json.size())); });
+    if (label || !label.error().where().empty()) return label;
+    return in_sample(label.error().kind(), s, label.error().what())
+        .hint(label.error().what_to_do());
   }
-  return at->get<std::int64_t>();
+  if (which == "auto") {
+    for (const auto name : usual) {
+      if (const field* f = s.find(name)) return integer_in(s, *f);
+    }
+    return in_sample(errc::missing_field, s,
+                     fmt::format("no label among the fields {}", extensions_of(s)))
+        .hint("decode_options.label names the field, or json:FIELD");
+  }
+  const field* f = s.find(which);
+  if (f == nullptr) {
+    return in_sample(errc::missing_field, s,
+                     fmt::format("no field '{}' among {}", which, extensions_of(s)));
+  }
+  return integer_in(s, *f);
 }
 
 }  // namespace
@@ -73,24 +104,13 @@ std::optional<std::int64_t> python_integer(std::string_view text) {
   return value;
 }
 
-result<std::int64_t> label_of(const sample& s, std::string_view which) {
-  constexpr std::string_view json = "json:";
-  if (which == "none") return -1;
-  if (which.starts_with(json)) return number_in_json(s, which.substr(json.size()));
-  if (which == "auto") {
-    for (const auto name : usual) {
-      if (const field* f = s.find(name)) return integer_in(s, *f);
-    }
-    return in_sample(errc::missing_field, s,
-                     fmt::format("no label among the fields {}", extensions_of(s)))
-        .hint("--label names the field, or json:FIELD");
-  }
-  const field* f = s.find(which);
-  if (f == nullptr) {
-    return in_sample(errc::missing_field, s,
-                     fmt::format("no field '{}' among {}", which, extensions_of(s)));
-  }
-  return integer_in(s, *f);
+result<std::int64_t> label_of(const sample& s, std::string_view which, std::int64_t classes) {
+  auto label = any_label_of(s, which);
+  if (!label || classes == 0 || (*label >= 0 && *label < classes)) return label;
+  return in_sample(errc::bad_label, s,
+                   fmt::format("the label {} is not one of {} classes (0 to {})", *label, classes,
+                               classes - 1))
+      .hint("set the number of classes to that of the data, or skip such samples");
 }
 
 }  // namespace millrace

@@ -17,7 +17,8 @@ std::optional<std::int64_t> python_integer(std::string_view text);
 //   EXTENSION     that field: an integer in ASCII, blanks around it allowed (as Python's int())
 //   json:A.B      the number at A.B in the field json
 //   "none"        no label: -1
-// Fails with missing_field or bad_label (skippable).
-result<std::int64_t> label_of(const sample& s, std::string_view which);
+// `classes` above 0: the label must be in [0, classes); 0: any integer is a label.
+// Fails with missing_field or bad_label (skippable), naming URL, byte and key.
+result<std::int64_t> label_of(const sample& s, std::string_view which, std::int64_t classes = 0);
 
 }  // namespace millrace

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
+#include <array>
+#include <set>
 
 #include "engine/log.h"
+#include "engine/words.h"
 #include "pipeline/fetch.h"
 #include "pipeline/redeal.h"
 
@@ -22,19 +24,18 @@ struct lane {
   std::int64_t given = 0;   // samples of this epoch, pending ones not counted twice
   std::int64_t failed = 0;  // errors of this epoch
   bool ended = false;       // through with this epoch
-  std::vector<origin> to_fetch;
-  std::deque<sample> pending;  // given out before the state was saved, but not delivered
+  // Given out before the state was saved, but not delivered: read again, one by one.
+  std::vector<origin> pending;
+  std::unique_ptr<again_reader> again;
 
   std::int64_t next_position() const {
     return base + given * static_cast<std::int64_t>(context->lanes) + context->lane;
   }
   std::pair<std::int64_t, std::int64_t> next_place() const {
-    if (!to_fetch.empty()) return to_fetch.front().place();
-    if (!pending.empty()) return pending.front().where.place();
+    if (!pending.empty()) return pending.front().place();
     return {epoch, next_position()};
   }
-  bool has_pending() const { return !to_fetch.empty() || !pending.empty(); }
-  bool done() const { return ended && !has_pending(); }
+  bool done() const { return ended && pending.empty(); }
 };
 
 class lanes_stream final : public stream<sample> {
@@ -55,6 +56,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   awaitable<outcome> next() override {
+    leave_failed_behind();
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
@@ -62,10 +64,11 @@ class lanes_stream final : public stream<sample> {
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr) co_return end_of_epoch();
-      if (turn->has_pending()) co_return co_await take_pending(*turn);
+      if (!turn->pending.empty()) co_return co_await take_pending(*turn);
       auto next = co_await turn->samples->next();
       if (!next) {
-        ++turn->failed;
+        failed_ = turn - lanes_.data();
+        if (!first_failure_) first_failure_ = next.error();
         co_return next.error();
       }
       if (!*next) {
@@ -85,16 +88,18 @@ class lanes_stream final : public stream<sample> {
     to.put(plan_record, identity_);
     std::vector<lane_record> records;
     for (const lane& l : lanes_) {
+      const std::size_t before = to.held(pending_record).size();
       l.samples->save(to);
-      records.push_back({l.context->lane, l.epoch, l.given, l.ended, l.failed});
-      to.hold(pending_record, l.to_fetch);
-      for (const sample& s : l.pending) to.hold(pending_record, {&s.where, 1});
+      const std::int64_t again = place_failed(l, to.held_from(pending_record, before));
+      records.push_back({l.context->lane, l.epoch, l.given + again, l.ended, l.failed});
+      to.hold(pending_record, l.pending);
     }
     put_lane_records(to, records);
     to.put(base_record, {std::ranges::max_element(lanes_, {}, &lane::base)->base});
     const auto in_tail = [&](const lane& l) { return l.epoch == tail_.epoch; };
     if (std::ranges::any_of(lanes_, in_tail)) put_tail(to, tail_);
     to.put(epoch_record, {epoch_});
+    if (ends_past_ > 0) to.put(ends_past_record, {ends_past_});
   }
 
   void restore(const state& saved_by) override {
@@ -109,6 +114,7 @@ class lanes_stream final : public stream<sample> {
               .hint("resume with the same shards, seed and mode"));
     }
     epoch_ = consumers_epoch(from);
+    ends_past_ = 0;
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
     any_ever_ = epoch_ > options_.first_epoch || !tail_.levels.empty() ||
@@ -117,10 +123,37 @@ class lanes_stream final : public stream<sample> {
       restore_lane(l, saved, from.held(pending_record));
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
       l.samples->restore(from);
+      const bool was_dealt = !tail_.levels.empty() && tail_.epoch == l.epoch;
+      if (was_dealt) check_can_read(*l.context);
+      for (const origin& o : l.pending) check_can_read(*l.context, o.shard);
     }
+    check_all_taken(from);
   }
 
  private:
+  // What the state says of a lane, some stage of it must have taken: what a shuffle held is gone
+  // without that shuffle. Taken is what the lane would save now.
+  void check_all_taken(const state& from) const {
+    state now;
+    for (const lane& l : lanes_) l.samples->save(now);
+    std::set<std::string, std::less<>> mine;
+    for (const lane& l : lanes_) mine.insert(l.context->id(""));
+    const auto refuse_where = [&](std::string_view name, bool is_taken) {
+      const bool is_mine = mine.contains(name.substr(0, name.find('/') + 1));
+      if (!is_mine || is_taken) return;
+      throw failure(
+          error(errc::bad_state,
+                fmt::format("no stage of this plan has the saved state's record {}", name))
+              .hint("resume with the stages that it was saved with, such as the shuffle"));
+    };
+    for (const auto& [name, values] : from.records()) {
+      refuse_where(name, now.find(name) != nullptr);
+    }
+    for (const auto& [name, held] : from.all_held()) {
+      refuse_where(name, now.held(name).size() == held.size());
+    }
+  }
+
   std::string difference(const state::record* other) const {
     static constexpr std::array names = {"the list of shards", "the seed", "the number of lanes",
                                          "the epoch mode", "the shuffling of shards"};
@@ -128,6 +161,28 @@ class lanes_stream final : public stream<sample> {
       if ((*other)[i] != identity_[i]) return std::string(names[i]) + " differs";
     }
     return "it has no record of its plan";
+  }
+
+  // A sample that a lane's own stages failed with, and hold no longer, is the next one of the lane.
+  static std::int64_t place_failed(const lane& l, std::span<origin> failed) {
+    std::int64_t position = l.next_position();
+    for (origin& o : failed) {
+      o.position = position;
+      o.epoch = l.epoch;
+      position += static_cast<std::int64_t>(l.context->lanes);
+    }
+    return std::ssize(failed);
+  }
+
+  // Who asks again goes on behind what failed.
+  void leave_failed_behind() {
+    if (failed_) ++lanes_[static_cast<std::size_t>(*failed_)].failed;
+    failed_.reset();
+    if (!failed_pending_) return;
+    lane& l = lanes_[static_cast<std::size_t>(*failed_pending_)];
+    failed_pending_.reset();
+    l.pending.erase(l.pending.begin());
+    if (l.pending.empty()) l.again.reset();
   }
 
   static void restore_lane(lane& l, const std::vector<lane_record>& saved,
@@ -144,23 +199,26 @@ class lanes_stream final : public stream<sample> {
               .hint("a job of several ranks is resumed from the states of all of them"));
     }
     for (const origin& o : pending) {
-      if (o.lane == l.context->lane) l.to_fetch.push_back(o);
+      if (o.lane == l.context->lane) l.pending.push_back(o);
     }
-    std::ranges::sort(l.to_fetch, {}, &origin::place);
+    std::ranges::sort(l.pending, {}, &origin::place);
   }
 
   awaitable<outcome> take_pending(lane& l) {
-    if (l.pending.empty()) {
-      auto fetched =
-          co_await fetch_samples(*l.context, nullptr, l.to_fetch, l.context->sample_stages.size());
-      if (!fetched) co_return fetched.error();
-      l.to_fetch.clear();
-      std::ranges::move(*fetched, std::back_inserter(l.pending));
+    if (!l.again) {
+      l.again = std::make_unique<again_reader>(*l.context, l.context->sample_stages.size());
     }
+    // One at a time, whatever their number: they need no more memory than samples that are read on.
+    auto fetched = co_await l.again->take(l.pending.front());
+    // A state saved meanwhile must know of it, and so must one that is saved after an error.
+    if (!fetched) {
+      failed_pending_ = &l - lanes_.data();
+      co_return fetched.error();
+    }
+    l.pending.erase(l.pending.begin());
+    if (l.pending.empty()) l.again.reset();  // the stages in front may read again themselves
     any_this_epoch_ = true;
-    std::optional<sample> out(std::move(l.pending.front()));
-    l.pending.pop_front();
-    co_return out;
+    co_return std::optional<sample>(std::move(*fetched));
   }
 
   // What the index says of a lane's epoch beyond what came of it: the rest of broken shards. It is
@@ -168,6 +226,7 @@ class lanes_stream final : public stream<sample> {
   void count_lost(const lane& l) {
     const lane_context& lane = *l.context;
     const bool is_known = options_.index && options_.mode != epoch_mode::resample &&
+                          l.epoch < options_.first_epoch + options_.epochs &&
                           lane.sample_stages.empty() &&
                           (tail_.levels.empty() || tail_.epoch != l.epoch);
     if (!is_known) return;
@@ -179,22 +238,35 @@ class lanes_stream final : public stream<sample> {
     const std::int64_t lost = expected - l.given - l.failed;
     if (lost > 0) {
       lane.run.counts.lost += static_cast<std::uint64_t>(lost);
-      log_notice(
-          fmt::format("epoch {}, lane {}: {} samples of the index are lost with shards that "
-                      "are broken; what was skipped says which",
-                      l.epoch, lane.lane, lost));
-    } else if (lost < 0) {
-      log_notice(
-          fmt::format("epoch {}, lane {}: {} samples more than the index says; `millrace "
-                      "index create` makes it anew",
-                      l.epoch, lane.lane, -lost));
+      lost_ += lost;
+    } else {
+      surplus_ -= lost;
+    }
+  }
+
+  void tell_losses(std::int64_t epoch) {
+    const auto lost = std::exchange(lost_, 0);
+    const auto surplus = std::exchange(surplus_, 0);
+    if (lost > 0) {
+      log_notice(fmt::format(
+          "epoch {}: lost with broken shards: {} of the index; the list of skipped samples "
+          "names the shards",
+          epoch, counted(static_cast<std::uint64_t>(lost), "sample")));
+    }
+    if (surplus > 0) {
+      log_notice(fmt::format(
+          "epoch {}: {} more than the index says; `millrace index create` writes a new one", epoch,
+          counted(static_cast<std::uint64_t>(surplus), "sample")));
     }
   }
 
   outcome end_of_epoch() {
     const bool last_epoch =
         options_.mode != epoch_mode::resample && epoch_ >= options_.first_epoch + options_.epochs;
-    if (last_epoch) return std::optional<sample>();
+    if (last_epoch) {
+      ++ends_past_;
+      return std::optional<sample>();
+    }
     const bool empty =
         !std::exchange(any_this_epoch_, false) && std::ranges::all_of(lanes_, [&](const lane& l) {
           return l.epoch == epoch_ && l.given == 0;
@@ -208,23 +280,62 @@ class lanes_stream final : public stream<sample> {
       l.failed = 0;
       l.ended = false;
     }
-    if (empty && !any_ever_) {
-      return error(errc::no_samples, "the shards of this rank hold no sample")
-          .hint(
-              "check that members are named KEY.EXTENSION, and that there are shards for every "
-              "rank");
-    }
+    if (empty && !any_ever_) return no_samples();
+    tell_losses(epoch_ - 1);
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
+  }
+
+  // Others may have some.
+  std::string of_this_rank() const { return options_.world_size > 1 ? " of this rank" : ""; }
+
+  // Names the first of them.
+  error empty_shards() const {
+    std::size_t all = 0;
+    const std::string* first = nullptr;
+    for (const lane& l : lanes_) {
+      if (!l.context->shards) continue;  // of a mix
+      for (const shard_ref& ref :
+           epoch_order(*l.context->shards, options_, options_.first_epoch).lane(l.context->lane)) {
+        if (all++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
+      }
+    }
+    error none(errc::no_samples, all == 1 ? "the shard holds no sample"
+                                          : fmt::format("the {} shards{}, of which the "
+                                                        "first is named here, hold no sample",
+                                                        all, of_this_rank()));
+    return first == nullptr
+               ? error(errc::no_samples, "the shards" + of_this_rank() + " hold no sample")
+               : none.at(*first);
+  }
+
+  // Where shards failed, the reason is theirs.
+  error no_samples() const {
+    if (!first_failure_) {
+      return empty_shards().hint(
+          "check that members are named KEY.EXTENSION, and that there are shards for every "
+          "rank");
+    }
+    return error(first_failure_->kind(), "no shard" + of_this_rank() +
+                                             " gave a sample; the first failed with " +
+                                             first_failure_->message());
   }
 
   std::vector<lane> lanes_;
   shard_list_options options_;
   state::record identity_;
   epoch_tail tail_;
-  std::int64_t epoch_;  // that is being given; lanes of a restored state may be ahead
+  std::int64_t epoch_;          // that is being given; lanes of a restored state may be ahead
+  std::int64_t ends_past_ = 0;  // given after that of the last epoch: no epoch ended there
   bool any_this_epoch_ = false;
   bool any_ever_ = false;
+  std::optional<error> first_failure_;
+  // The lane whose error, of its stages or of a sample read again, was given in the last call.
+  std::optional<std::ptrdiff_t> failed_;
+  std::optional<std::ptrdiff_t> failed_pending_;
+  // Of the epoch, over all lanes: against the index.
+  std::int64_t lost_ = 0;
+  std::int64_t surplus_ = 0;
 };
 
 // Where lengths are known, that each rank has a batch at all.
@@ -235,10 +346,11 @@ void check_batches(const run_context& run, const shard_list_options& o, std::siz
       o.index->samples() / static_cast<std::int64_t>(lanes) * static_cast<std::int64_t>(lanes_here);
   if (here >= run.batch_size) return;
   throw failure(
-      error(errc::usage, fmt::format("{} samples are about {} for this rank, and a batch is {}: "
-                                     "there would be none",
-                                     o.index->samples(), here, run.batch_size))
-          .hint("take smaller batches, fewer ranks, or keep the last batch"));
+      error(
+          errc::usage,
+          fmt::format("a batch of {} is more than this rank's part of {}, about {}", run.batch_size,
+                      counted(static_cast<std::uint64_t>(o.index->samples()), "sample"), here))
+          .hint("use smaller batches or fewer ranks, or keep the last batch"));
 }
 
 std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sample>& plan) {
@@ -257,7 +369,8 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     if (o.rank_of(static_cast<std::int64_t>(l)) == o.rank) mine.push_back(l);
   }
   if (mine.empty()) {
-    throw failure(error(errc::usage, fmt::format("no lane of {} is rank {}'s", count, o.rank)));
+    throw failure(
+        error(errc::usage, fmt::format("none of {} lanes belongs to rank {}", count, o.rank)));
   }
   run.lanes.assign(mine.begin(), mine.end());
   check_batches(run, o, count, mine.size());
@@ -276,39 +389,8 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
 
 }  // namespace
 
-std::vector<lane_record> lane_records(const state& from) {
-  constexpr std::size_t fields = 5;
-  std::vector<lane_record> out;
-  const auto* r = from.find(lanes_record);
-  for (std::size_t i = 0; r != nullptr && i + fields <= r->size(); i += fields) {
-    out.push_back({(*r)[i], (*r)[i + 1], (*r)[i + 2], (*r)[i + 3] != 0, (*r)[i + 4]});
-  }
-  return out;
-}
-
-void put_lane_records(state& to, const std::vector<lane_record>& lanes) {
-  state::record r;
-  for (const lane_record& l : lanes) {
-    r.insert(r.end(), {l.lane, l.epoch, l.given, l.ended ? 1 : 0, l.failed});
-  }
-  to.append(lanes_record, r);
-}
-
-std::int64_t consumers_epoch(const state& from) {
-  const auto* epoch = from.find(epoch_record);
-  if (epoch == nullptr || epoch->size() != 1) {
-    throw failure(error(errc::bad_state, "the saved state does not say which epoch it is in"));
-  }
-  const auto* owed = from.find(end_owed_record);
-  return epoch->front() - (owed != nullptr ? std::ssize(*owed) : 0);
-}
-
-std::int64_t position_base(const state& from) {
-  const auto* r = from.find(base_record);
-  return r == nullptr || r->empty() ? 0 : r->front();
-}
-
 plan<sample> interleaved(lane_plan<sample> lanes) {
+  detail::check_not_empty(lanes.make && lanes.shards && lanes.options);
   return {[lanes = std::move(lanes)](run_context& run) {
     return detail::measured(run, "lanes", make_lanes(run, lanes));
   }};

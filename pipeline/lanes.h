@@ -6,15 +6,15 @@
 namespace millrace {
 
 // The lanes of this rank as one stream, sample by sample: always the lane whose next sample has the
-// lowest position; a lane that is through with the epoch is passed over. Each sample gets its
-// position here. An epoch without a single sample is an error (no_samples).
+// lowest position; a lane that has finished the epoch is skipped. Each sample gets its position
+// here. An epoch without a single sample is an error (no_samples).
 //
-// What stages behind this one hold when the state is saved is given back to its lane and comes out
-// again first; that is what makes a state independent of the number of ranks and threads.
+// Samples that later stages hold when the state is saved are given back to their lanes and come out
+// first again; this makes a state independent of the number of ranks and threads.
 plan<sample> interleaved(lane_plan<sample> lanes);
 
-// What the state says of a lane, of the list of shards, and of the positions given out before the
-// lanes were dealt anew.
+// The records of a lane, of the list of shards, and of the positions given out before the lanes
+// were redistributed.
 struct lane_record {
   std::int64_t lane = 0;
   std::int64_t epoch = 0;
@@ -31,13 +31,32 @@ inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
 inline constexpr const char* base_record = "lanes_base";
 std::int64_t position_base(const state& from);
 
-// The name under which stages behind the lanes hold samples.
-inline constexpr const char* pending_record = "pending";
-// The record to which such a stage adds a value when it also holds an end of epoch: the lanes have
-// begun the next one, which the consumer has not.
+// The record to which a later stage adds a value when it also holds an end of epoch: the lanes have
+// begun the next epoch, which the consumer has not.
 inline constexpr const char* end_owed_record = "end_owed";
+// Ends that the lanes gave after that of the last epoch: nobody owes them.
+inline constexpr const char* ends_past_record = "ends_past";
+// For each stage that gives ends of its own in place of those of the stages in front (epochs_of),
+// in order: how many of the ends owed were in the state as those in front had saved.
+inline constexpr const char* own_ends_record = "own_ends";
+// These numbers, and that of all ends owed.
+state::record ends_held_in(const state& saved);
+
+// How the names of records end that are of one rank of several; the beginnings of that: of any, and
+// of the first.
+std::string of_rank(int rank, int world_size);
+inline constexpr const char* of_rank_begin = " of rank ";
+inline constexpr const char* of_rank_0 = " of rank 0 of ";
+// With such an ending, in a state merged of all ranks: what ends_held_in() was for the rank.
+inline constexpr const char* ends_held_record = "ends_held";
+
 // The epoch that the consumer is in: the lanes' own, less the ends that later stages hold.
 inline constexpr const char* epoch_record = "lanes_epoch";
 std::int64_t consumers_epoch(const state& from);
+
+// Throws `failure` (bad_state) where a number of a state can be nobody's: a state is a file, and
+// stages calculate with what it says.
+void check_numbers(const state& from);
+error senseless(std::string_view record);
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/words.h"
+
 namespace millrace {
 
 std::string ledger::summary() const {
@@ -11,11 +13,12 @@ std::string ledger::summary() const {
   }
   std::string out = fmt::format("delivered {}, skipped {}{}, dropped {}", delivered,
                                 skipped_in_all(), kinds.empty() ? "" : " (" + kinds + ")", dropped);
-  if (damaged > 0) out += fmt::format(", {} damaged images", damaged);
+  if (damaged > 0) out += ", " + counted(damaged, "damaged image");
   if (lost > 0) out += fmt::format(", lost {}", lost);
-  if (lost_bytes > 0) out += fmt::format(", {} bytes of damaged shards", lost_bytes);
-  if (without_key > 0) out += fmt::format(", {} files without an extension", without_key);
-  if (not_files > 0) out += fmt::format(", {} links and devices", not_files);
+  if (lost_bytes > 0) out += ", " + counted(lost_bytes, "byte") + " of damaged shards";
+  if (without_key > 0) out += ", " + counted(without_key, "file") + " without an extension";
+  if (meta_files > 0) out += ", " + counted(meta_files, "file") + " named __x__";
+  if (not_files > 0) out += ", " + counted(not_files, "link or device", "links and devices");
   return out;
 }
 

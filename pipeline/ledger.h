@@ -11,7 +11,8 @@ namespace millrace {
 
 // Every sample ends in exactly one of: delivered, skipped (with the kind of its error), dropped
 // (whole, but in a batch that the end of an epoch cut short), or lost: with an index, what it says
-// of a lane's epoch beyond what came and what failed. Written on the spine; a snapshot is a copy.
+// of a lane's epoch beyond what came and what failed; without, what on_error (on_error.h) takes a
+// shard that cannot be opened to hold. Written on the spine; a snapshot is a copy.
 struct ledger {
   std::uint64_t delivered = 0;
   std::uint64_t dropped = 0;
@@ -24,9 +25,10 @@ struct ledger {
     std::map<errc, std::uint64_t> skipped = {};
   };
   std::vector<epoch> epochs;
-  std::uint64_t lost_bytes = 0;   // of damaged shards, passed over on the way to a valid header
+  std::uint64_t lost_bytes = 0;   // of damaged shards, skipped on the way to a valid header
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
+  std::uint64_t meta_files = 0;   // named __x__, or below a folder of such a name: of no sample
   std::vector<std::string> first_skipped;  // messages, the first max_listed of them
 
   static constexpr std::size_t max_listed = 100;

@@ -42,11 +42,17 @@ class mix_stream final : public stream<sample> {
         begin_epoch(epoch_ + 1);
         co_return std::optional<sample>();
       }
-      before_draw_ = at();
-      part& drawn = parts_[draw()];
+      if (!before_draw_) {
+        before_draw_ = at();
+        drawn_ = draw();
+      }
+      // held over co_await: parts are those of the beginning
+      part& drawn = parts_[drawn_];
       auto item = co_await drawn.samples->next();
-      before_draw_.reset();
+      // The same part is asked again, so that its state is after what failed as soon as this one's
+      // is after the draw.
       if (!item) co_return item;
+      before_draw_.reset();
       if (!*item) {
         drawn.ended = true;
         continue;
@@ -62,7 +68,9 @@ class mix_stream final : public stream<sample> {
     state::record r{identity_, epoch_, static_cast<std::int64_t>(position),
                     static_cast<std::int64_t>(turn)};
     for (const part& p : parts_) {
+      const std::size_t before = to.held(pending_record).size();
       p.samples->save(to);
+      for (origin& o : to.held_from(pending_record, before)) o.shard += p.first_shard;
       r.push_back(p.ended ? 1 : 0);
     }
     to.put(id_, std::move(r));
@@ -129,10 +137,11 @@ class mix_stream final : public stream<sample> {
   std::optional<std::int64_t> end_;  // the epoch that there is no more
   random_stream random_{0, purpose::mix};
   std::size_t turn_ = 0;
-  std::optional<position> before_draw_;  // what a state says that is saved during a draw
+  std::size_t drawn_ = 0;  // the part that is asked, while there is a position before the draw
+  std::optional<position> before_draw_;  // what a state says until the part has given something
 };
 
-error impossible(std::string what, std::string_view what_to_do) {
+error impossible_mix(std::string what, std::string_view what_to_do) {
   return error(errc::usage, "a mix " + std::move(what)).hint(what_to_do);
 }
 
@@ -143,12 +152,12 @@ bool is_endless(const mix_source& s) {
 void check_same_job(const shard_list_options& one, const shard_list_options& other) {
   if (one.rank != other.rank || one.world_size != other.world_size ||
       one.lane_count() != other.lane_count()) {
-    throw failure(
-        impossible(fmt::format("of sources of other ranks or lanes: rank {} of {} with {} lanes, "
-                               "and rank {} of {} with {}",
-                               one.rank, one.world_size, one.lane_count(), other.rank,
-                               other.world_size, other.lane_count()),
-                   "give all sources the same rank, world size and lanes"));
+    throw failure(impossible_mix(
+        fmt::format("of sources of other ranks or lanes: rank {} of {} with {} lanes, "
+                    "and rank {} of {} with {}",
+                    one.rank, one.world_size, one.lane_count(), other.rank, other.world_size,
+                    other.lane_count()),
+        "give all sources the same rank, world size and lanes"));
   }
 }
 
@@ -156,25 +165,25 @@ void check_epochs(const std::vector<mix_source>& sources, const mix_options& opt
   const bool all_end = options.ends == mix_options::until::all_end;
   const bool any_endless = std::ranges::any_of(sources, is_endless);
   if (all_end && any_endless && !std::ranges::all_of(sources, is_endless)) {
-    throw failure(impossible("that ends when all of its sources do, one of which never does",
-                             "let it end with the first one that does, or resample all"));
+    throw failure(impossible_mix("that ends when all of its sources do, one of which never does",
+                                 "let it end with the first one that does, or resample all"));
   }
   const shard_list_options* finite = nullptr;
   for (const mix_source& s : sources) {
     const shard_list_options& o = *s.samples.options;
     if (is_endless(s)) continue;
     if (finite != nullptr && (finite->epochs != o.epochs || finite->first_epoch != o.first_epoch)) {
-      throw failure(impossible("of sources of different epochs", "give all of them the same"));
+      throw failure(impossible_mix("of sources of different epochs", "give all of them the same"));
     }
     finite = &o;
     const std::size_t shards = s.samples.shards->size();
     const auto lanes = static_cast<std::size_t>(o.lane_count());
     if (!all_end && shards < lanes && !deals_samples(shards, o)) {
-      throw failure(impossible(
+      throw failure(impossible_mix(
           fmt::format("that ends with the first source that does: one of {} shards has nothing "
                       "for some of {} lanes",
                       shards, lanes),
-          "resample that source, take fewer lanes, or give its index with offsets"));
+          "resample that source, use fewer lanes, or give its index with offsets"));
     }
   }
 }
@@ -215,12 +224,12 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
 }  // namespace
 
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options) {
-  if (sources.empty()) throw failure(impossible("of no sources", "give one at least"));
+  if (sources.empty()) throw failure(impossible_mix("of no sources", "give one at least"));
   std::vector<std::string> list;
   for (const mix_source& s : sources) {
     if (!std::isfinite(s.weight) || s.weight <= 0) {
-      throw failure(impossible(fmt::format("with a weight of {}", s.weight),
-                               "weights are finite, and more than 0"));
+      throw failure(impossible_mix(fmt::format("with a weight of {}", s.weight),
+                                   "weights are finite, and more than 0"));
     }
     check_same_job(*sources.front().samples.options, *s.samples.options);
     list.insert(list.end(), s.samples.shards->begin(), s.samples.shards->end());

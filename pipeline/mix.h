@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// One of the sources of a mix: its samples, up to and with a shuffle of its own where it has one.
+// One of the sources of a mix: its samples, including its own shuffle where it has one.
 struct mix_source {
   lane_plan<sample> samples;
   double weight = 1;  // how often it is drawn, in proportion to the others
@@ -18,23 +18,24 @@ struct mix_options {
   // Which source gives a lane's next sample.
   enum class order {
     random,       // drawn by weight
-    round_robin,  // each one in turn; weights are not heeded
+    round_robin,  // each one in turn; weights are ignored
   };
   // When a lane's epoch ends.
   enum class until {
-    all_end,     // each source gives its whole epoch; one that is through is passed over
-    first_ends,  // with the first one that is through; the others go on there in the next epoch
+    all_end,     // each source gives its whole epoch; finished ones are skipped
+    first_ends,  // with the first that is finished; the others continue there next epoch
   };
   std::uint64_t seed = 0;
   order by = order::random;
   until ends = until::all_end;
 };
 
-// The samples of several sources as one: to shuffle, stages, lanes and ranks behind it they are one
-// list of shards. Lane l of the mix draws from lane l of each source, by a function of (seed,
-// epoch, lane). Saves and restores with any number of ranks, but with the same number of lanes.
+// The samples of several sources as one: for the shuffle and for all later stages, lanes and ranks,
+// they are one list of shards. Lane l of the mix draws from lane l of each source, by a function of
+// (seed, epoch, lane). Saves and restores with any number of ranks, but with the same number of
+// lanes.
 //
-// A source with epoch_mode::resample never ends: beside exact ones it needs `first_ends`.
+// A source with epoch_mode::resample never ends: combined with exact ones it needs `first_ends`.
 // Throws `failure` (usage): no source, a weight that is none, sources of different ranks or numbers
 // of lanes or epochs, and epochs that would never end, or be empty in a lane.
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options = {});

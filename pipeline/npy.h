@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-// What a NumPy file begins with.
+// The first bytes of a NumPy file.
 inline constexpr std::string_view npy_magic = "\x93NUMPY";
 
-// What the header of a .npy file says.
+// The header of a .npy file.
 struct npy_header {
   static constexpr std::size_t most_dimensions = 32;
   std::string type = {};  // as NumPy names it, little-endian: "u1", "f4"
@@ -22,7 +22,7 @@ struct npy_header {
   std::size_t size = 0;  // of the header: the items follow, in C's order
 };
 
-// Any bytes; whether the items are there is not looked at. Fails with bad_field (skippable).
+// Takes any bytes; does not check whether the items follow. Fails with bad_field (skippable).
 result<npy_header> read_npy_header(std::span<const std::byte> file);
 
 }  // namespace millrace

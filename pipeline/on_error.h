@@ -3,21 +3,33 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
+#include "engine/check_option.h"
 #include "pipeline/plan.h"
 
 namespace millrace {
 
-// What to do about skippable errors of the stages in front. Every skipped one is counted by kind in
-// the ledger, and the first hundred are listed there.
+class line_file;
+
+// The policy for skippable errors of the earlier stages. The ledger counts every skipped one by
+// kind, and lists the first hundred.
+//
+// A shard that fails counts with the samples that are lost with it: those that the index says or,
+// where there is none, for a shard of which no sample came (it cannot be opened, is empty, or is no
+// archive), as many as the others gave on average. They are known, and counted, at the end of an
+// epoch. Without an index nobody knows what a shard lacks that is cut or damaged further on: that
+// counts as one sample, and a notice says how many such shards there are.
 struct error_policy {
-  std::uint64_t most_skipped = 0;  // over the whole run
-  // Skipped, as a part of all samples; looked at from the thousandth on.
+  std::uint64_t most_skipped = 0;  // of this rank, over the whole run
+  // Skipped and lost samples, as a fraction of all; checked from the thousandth sample on, and at
+  // the end of every epoch.
   double most_rate = 1;
   std::uint64_t most_in_a_row = 1000;
   // A file to which every skipped sample is appended, as a line of JSON: kind, url, offset, key and
-  // message. Empty: none. Processes may share it.
+  // message. Empty: none. Processes may share it. Where it cannot be written, nothing is skipped:
+  // the run ends, with the kind of what the host says.
   std::string report = {};
 };
 
@@ -27,16 +39,17 @@ inline error_policy fail_on_error() {
 inline error_policy skip_up_to(std::uint64_t n) {
   return {.most_skipped = n};
 }
-// All of them; a thousand in a row without a single good sample still end the run.
+// Skips all errors; a thousand in a row without a single good sample still end the run.
 inline error_policy skip_errors() {
   return {.most_skipped = ~std::uint64_t{0}};
 }
-// As many as are that part of all samples.
+// Skips at most this fraction of all samples, from 0 to 1.
 inline error_policy skip_rate(double most) {
   return {.most_skipped = ~std::uint64_t{0}, .most_rate = most};
 }
 
-// The record of how many were skipped, and how many of them in a row.
+// The record of the numbers of skipped or lost samples, of those in a row, and of passed ones; how
+// the names of those of a second such stage, and of further ones, begin.
 inline constexpr const char* skipped_record = "on_error";
 
 namespace detail {
@@ -48,29 +61,47 @@ class error_counter {
   error_counter(run_context& run, error_policy policy);
   // nullopt: skipped. Else the error to pass on.
   std::optional<error> on_failure(const error& why);
-  void on_item() {
+  // `shard`: the one that the item is of; none for items that are of several.
+  void on_item(std::optional<std::int64_t> shard) {
     in_a_row_ = 0;
     ++passed_;
     ++epoch_.passed;
+    if (shard) read_.insert(*shard);
   }
-  void on_end_of_epoch() {
-    if (epoch_.passed > 0 || !epoch_.skipped.empty()) run_.counts.epochs.push_back(epoch_);
-    epoch_ = {};
-  }
+  // nullopt: the epoch ends. Else the error that ends the run, before that end: too many were
+  // skipped and lost.
+  std::optional<error> on_end_of_epoch();
   void save(state& to) const;
   void restore(const state& from);
 
  private:
   run_context& run_;
   error_policy policy_;
+  std::string record_;
+  std::uint64_t newly_lost() const;
+  bool is_first() const { return record_ == skipped_record; }  // of the plan
+  bool count_lost();
+  void tell_epoch();
+  bool is_first_of_its_kind(const error& why);
+  std::string tell_of_damaged(bool is_known);
   std::optional<std::string> over_budget() const;
-  void write_report(const error& why) const;
+  std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
+  error too_many(const std::string& why) const;
+  std::optional<error> write_report(const error& why) const;
 
-  std::uint64_t skipped_ = 0;
+  std::uint64_t failed_ = 0;  // skipped, and lost with shards
   std::uint64_t in_a_row_ = 0;
   std::uint64_t passed_ = 0;
-  ledger::epoch epoch_;                // since it began, or since the run did
-  std::shared_ptr<const int> report_;  // its descriptor
+  bool failed_at_end_ = false;  // the run has ended before an end that it took
+  std::size_t epochs_told_ = 0;
+  ledger::epoch epoch_;                    // since it began, or since the run did
+  std::unordered_set<std::int64_t> read_;  // shards that gave a sample in this epoch
+  // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
+  // of them, and shards that could not be read whole.
+  std::unordered_set<std::uint64_t> gave_no_sample_;
+  std::uint64_t errors_of_no_sample_ = 0;
+  std::unordered_set<std::uint64_t> damaged_;
+  std::shared_ptr<const line_file> report_;
 };
 
 template <class T>
@@ -84,9 +115,9 @@ class on_error_stream final : public stream<T> {
       auto item = co_await items_->next();
       if (item) {
         if (*item) {
-          counter_.on_item();
-        } else {
-          counter_.on_end_of_epoch();
+          counter_.on_item(shard_of(**item));
+        } else if (auto over = counter_.on_end_of_epoch()) {
+          co_return *over;
         }
         co_return item;
       }
@@ -103,16 +134,24 @@ class on_error_stream final : public stream<T> {
   }
 
  private:
+  static std::optional<std::int64_t> shard_of(const T& item) {
+    if constexpr (requires { item.where.shard; }) return item.where.shard;
+    return std::nullopt;
+  }
+
   std::unique_ptr<stream<T>> items_;
   error_counter counter_;
 };
 
 }  // namespace detail
 
-// A stage for items of any kind, made for the plan that it is appended to.
+// A stage for items of any kind, made for the plan that it is appended to. Throws `failure` (usage)
+// for a part of the samples that is below 0 or above 1.
 struct on_error {
   error_policy policy;
-  explicit on_error(error_policy p) : policy(std::move(p)) {}
+  explicit on_error(error_policy p) : policy(std::move(p)) {
+    check_option("error_policy.most_rate", policy.most_rate, 0, 1);
+  }
 
   template <class T>
   stage<T, T> for_items() const {
@@ -120,7 +159,8 @@ struct on_error {
             [policy = policy](run_context& run,
                               std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::on_error_stream<T>>(run, std::move(items), policy);
-            }};
+            },
+            nullptr, true};
   }
 };
 

@@ -1,8 +1,12 @@
 #pragma once
 
+#include <concepts>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -16,7 +20,7 @@ namespace millrace {
 // A plan describes a pipeline; it does no I/O and may be copied and run any number of times.
 //
 //   lane_plan<T>  the stages that run once per lane (shards ... shuffle)
-//   plan<T>       the stages behind, where the lanes are one stream
+//   plan<T>       the later stages, where the lanes are one stream
 //
 // `plan | stage` appends a stage. A lane_plan becomes a plan at the first stage that is not per
 // lane.
@@ -43,6 +47,8 @@ struct lane_stage {
   using output = Out;
   std::string name;
   std::function<std::unique_ptr<stream<Out>>(lane_context&, std::unique_ptr<stream<In>>)> wrap;
+  // As stage::takes_ahead.
+  bool takes_ahead = false;
 };
 
 template <class In, class Out>
@@ -51,8 +57,16 @@ struct stage {
   using output = Out;
   std::string name;
   std::function<std::unique_ptr<stream<Out>>(run_context&, std::unique_ptr<stream<In>>)> wrap;
-  // Called before the stages in front are made, to tell them what this one needs.
+  // Called before the earlier stages are made, to announce the needs of this one.
   std::function<void(run_context&)> announce = nullptr;
+  // It passes items on in order, each at most once, and unchanged.
+  bool keeps_order = false;
+  // It saves states that it took of the stages in front, rather than where those are: an item with
+  // which it fails is in them.
+  bool saves_snapshots = false;
+  // It takes items while others are under way, and names the one that fails in its errors itself.
+  // Where it does not, that is the item which the stage took last.
+  bool takes_ahead = false;
 };
 
 // Lanes interleaved sample by sample (pipeline/lanes.h).
@@ -61,52 +75,227 @@ plan<sample> interleaved(lane_plan<sample> lanes);
 
 namespace detail {
 
-// Counts what passes through a stage.
+// Whether items of this type know the samples that they were made of.
+template <class T>
+constexpr bool tells_origins() {
+  if constexpr (requires(const T& item) { item.items; }) {
+    return tells_origins<typename std::remove_cvref_t<decltype(T::items)>::value_type>();
+  } else if constexpr (requires(const T& item) { item.origins; }) {
+    return true;
+  } else {
+    return requires(const T& item) { static_cast<const origin&>(item.where); };
+  }
+}
+
+// The samples that an item was made of.
+template <class T>
+void append_origins(std::vector<origin>& to, const T& item) {
+  if constexpr (requires { item.items; }) {
+    for (const auto& i : item.items) append_origins(to, i);
+  } else if constexpr (requires { item.origins; }) {
+    to.insert(to.end(), item.origins.begin(), item.origins.end());
+  } else {
+    to.push_back(item.where);
+  }
+}
+
+// What errors call an item by: its key and its URL, where it has them.
+struct item_name {
+  std::string key;
+  std::shared_ptr<const std::string> url;
+
+  template <class T>
+  void note(const T& item) {
+    if constexpr (requires {
+                    { item.key } -> std::convertible_to<std::string_view>;
+                  }) {
+      key = item.key;
+    }
+    if constexpr (requires { url = item.url; }) url = item.url;
+  }
+  // The error of what failed with the item, which it names as far as it names nothing. That the run
+  // is stopped is of no item. Without the memory for the name, the error as it is.
+  error named(error why) const noexcept {
+    if (why.kind() == errc::stopped) return why;
+    try {
+      if (why.sample_key().empty() && !key.empty()) why.key(key);
+      if (why.where().empty() && url) why.at(*url);
+    } catch (const std::bad_alloc&) {
+      return why;
+    }
+    return why;
+  }
+  // The same for what failed most probably with the item: not where it names another one.
+  error named_unless_of_another(error why) const noexcept {
+    try {
+      if (!why.sample_key().empty() && why.sample_key() != key) return why;
+      if (!why.where().empty() && (!url || why.where() != redacted(*url))) return why;
+    } catch (const std::bad_alloc&) {
+      return why;
+    }
+    return named(std::move(why));
+  }
+};
+
+// What a stage has given since the one behind it was last asked.
+struct handed_on {
+  std::vector<origin> origins;
+  item_name name;  // of the item
+
+  template <class T>
+  void note(const T& item) {
+    if constexpr (tells_origins<T>()) append_origins(origins, item);
+    name.note(item);
+  }
+  void clear() {
+    origins.clear();
+    name = {};
+  }
+};
+
+// Returns what a function of the program returns; an exception of it is thrown as a `failure`.
+template <class F>
+auto called_as(const std::string& who, F f) {
+  try {
+    return f();
+  } catch (...) {
+    throw failure(error_of(std::current_exception(), who));
+  }
+}
+
+// Around every stage: counts what passes, makes what the stage throws, its own code or what that
+// calls, its error (in save() and restore() as well, where the one that threw is named whatever is
+// behind it), names in errors the item that the stage took last, and keeps the promises of
+// stream.h about errors that the stage itself may not:
+//   - an error that is not skippable is given again to whoever asks again;
+//   - the item with which a stage failed is in the state until the stage is asked again;
+//   - a stage that had no memory saves no state: what it had in hand may be in none.
 template <class T>
 class metered final : public stream<T> {
  public:
-  metered(std::unique_ptr<stream<T>> inner, run_context::stage_figures& figures)
-      : inner_(std::move(inner)), figures_(figures) {}
+  // `takes_ahead`: as stage::takes_ahead.
+  metered(std::unique_ptr<stream<T>> inner, run_context::stage_figures& figures,
+          std::shared_ptr<handed_on> taken, bool takes_ahead)
+      : inner_(std::move(inner)),
+        figures_(figures),
+        taken_(std::move(taken)),
+        names_items_(taken_ != nullptr && !takes_ahead) {}
+
+  const std::shared_ptr<handed_on>& given() const { return given_; }
 
   awaitable<typename stream<T>::outcome> next() override {
+    if (broken_) co_return *broken_;
+    failed_ = false;
+    if (taken_) taken_->clear();
+    given_->clear();
     const std::uint64_t start = ticks();
-    auto item = co_await inner_->next();
+    typename stream<T>::outcome item = std::optional<T>();
+    std::exception_ptr thrown;
+    try {
+      item = co_await inner_->next();
+      if (item && *item) given_->note(**item);
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    failed_ = thrown || !item;
+    if (thrown) {
+      if (!is_stop(thrown)) {
+        lost_ = true;  // until it is told, for which there may be no memory either
+        broken_ = out_of_memory();
+      }
+      error why =
+          co_await error_unless_stopped(std::move(thrown), "the stage '" + figures_.name + "'");
+      lost_ = why.kind() == errc::no_memory;
+      broken_.reset();
+      item = std::move(why);
+    }
+    if (!item && names_items_) item = taken_->name.named_unless_of_another(item.error());
     figures_.served += ticks() - start;
-    if (item && *item) {
+    if (!item) {
+      if (!item.error().is_skippable()) broken_ = item.error();
+    } else if (*item) {
       ++figures_.items;
       figures_.bytes += payload_of(**item);
     }
     co_return item;
   }
-  void save(state& to) const override { inner_->save(to); }
-  void restore(const state& from) override { inner_->restore(from); }
+  void save(state& to) const override {
+    if (lost_) throw failure(*broken_);
+    called_as("the stage '" + figures_.name + "'", [&] { inner_->save(to); });
+    if (!failed_ || !taken_) return;
+    for (const origin& o : taken_->origins) {
+      if (!to.holds(o)) to.hold(pending_record, {&o, 1});
+    }
+  }
+  void restore(const state& from) override {
+    called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
+  }
 
  private:
   std::unique_ptr<stream<T>> inner_;
   run_context::stage_figures& figures_;
+  std::shared_ptr<handed_on> taken_;  // by the stage, of the one in front; null: of none
+  bool names_items_;                  // an error is of the item taken last
+  std::shared_ptr<handed_on> given_ = std::make_shared<handed_on>();
+  std::optional<error> broken_;  // for whoever asks again
+  bool failed_ = false;          // the last call of next()
+  bool lost_ = false;            // the stage had no memory
 };
 
 template <class T>
 std::unique_ptr<stream<T>> measured(run_context& run, const std::string& name,
-                                    std::unique_ptr<stream<T>> made) {
-  return std::make_unique<metered<T>>(std::move(made), run.figures(name));
+                                    std::unique_ptr<stream<T>> made,
+                                    std::shared_ptr<handed_on> taken = nullptr,
+                                    bool takes_ahead = false) {
+  if (made == nullptr) {
+    throw failure(error(errc::usage, "the stage '" + name + "' made no stream")
+                      .hint("return a stream from its wrap, or leave the stage out"));
+  }
+  return std::make_unique<metered<T>>(std::move(made), run.figures(name), std::move(taken),
+                                      takes_ahead);
+}
+
+// The stage `back` after `front`, both in `where`: a lane_context or a run_context.
+template <class Out, class Front, class Back, class Context>
+std::unique_ptr<stream<Out>> joined(run_context& run, const Front& front, const Back& back,
+                                    Context& where) {
+  using input = typename Back::input;
+  std::unique_ptr<stream<input>> items = front(where);
+  std::shared_ptr<handed_on> taken;
+  if (const auto* told = dynamic_cast<const metered<input>*>(items.get())) taken = told->given();
+  if constexpr (requires { back.saves_snapshots; }) {
+    if (back.saves_snapshots) taken = nullptr;
+  }
+  auto made = called_as("the stage '" + back.name + "'",
+                        [&] { return back.wrap(where, std::move(items)); });
+  return measured<Out>(run, back.name, std::move(made), std::move(taken), back.takes_ahead);
+}
+
+inline void check_not_empty(bool has_plan) {
+  if (!has_plan) {
+    throw failure(error(errc::usage, "an empty plan").hint("begin it with shards()"));
+  }
 }
 
 template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
+  check_not_empty(front.make != nullptr);
   auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
-    auto input = front(lane);
-    return measured(lane.run, back.name, back.wrap(lane, std::move(input)));
+    return joined<Out>(lane.run, front, back, lane);
   };
   return {std::move(make), std::move(front.shards), std::move(front.options)};
 }
 
 template <class T, class Out>
 plan<Out> append(plan<T> front, stage<T, Out> back) {
+  check_not_empty(front.make != nullptr);
   return {[front = std::move(front.make), back = std::move(back)](run_context& run) {
-    if (back.announce) back.announce(run);
-    auto input = front(run);
-    return measured(run, back.name, back.wrap(run, std::move(input)));
+    ++run.stages_joined;
+    if (!back.keeps_order) run.in_order = false;
+    if (back.announce) {
+      called_as("the stage '" + back.name + "'", [&] { return back.announce(run); });
+    }
+    return joined<Out>(run, front, back, run);
   }};
 }
 
@@ -140,7 +329,7 @@ auto operator|(P front, S back) {
   }
 }
 
-// Stages for items of any kind, made for what the plan in front yields.
+// Stages for items of any type, which is that of the plan before them.
 template <detail::any_plan P, class G>
   requires requires(G g) { g.template for_items<typename P::value_type>(); }
 auto operator|(P front, const G& generic) {

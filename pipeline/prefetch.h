@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "pipeline/on_error.h"
 #include "pipeline/plan.h"
@@ -10,14 +11,16 @@ namespace millrace {
 
 namespace detail {
 
-// Runs the stages in front ahead of those behind. Beside each item stands the state as it was when
-// the item was made, so that saving tells where the consumer is, not where the producer is.
+// Runs the earlier stages ahead of the later ones. Each item is stored with the state at the time
+// when it was made, so that a saved state is the position of the consumer, not of the producer.
 template <class T>
 class prefetch_stream final : public stream<T> {
   using outcome = typename stream<T>::outcome;
   struct entry {
     outcome item;
-    std::shared_ptr<const state> behind;  // the state with the item delivered
+    // The state with the item delivered; for an error, with all that came before it. Null where
+    // there was no memory for one.
+    std::shared_ptr<const state> position;
   };
   struct shared {
     shared(const asio::any_io_executor& executor, std::unique_ptr<stream<T>> s, std::size_t c)
@@ -26,6 +29,7 @@ class prefetch_stream final : public stream<T> {
     std::size_t capacity;
     std::deque<entry> ready;
     bool ended = false;
+    bool is_asked = false;  // next() waits for an item
     condition has_item;
     condition has_room;
 
@@ -33,6 +37,15 @@ class prefetch_stream final : public stream<T> {
       auto now = std::make_shared<state>();
       items->save(*now);
       return now;
+    }
+    // The error that ends the run is told, whether or not its position can be.
+    std::shared_ptr<const state> position_of(const outcome& item) const {
+      if (item || item.error().is_skippable()) return snapshot();
+      try {
+        return snapshot();
+      } catch (...) {
+        return nullptr;
+      }
     }
   };
 
@@ -44,22 +57,28 @@ class prefetch_stream final : public stream<T> {
   awaitable<outcome> next() override {
     shared& s = *shared_;
     if (!started_) {
-      started_ = true;
       delivered_ = s.snapshot();
+      started_ = true;
       pump_ = run_.tasks.spawn_stoppable(pump(shared_));
     }
-    while (s.ready.empty() && !s.ended) co_await s.has_item.wait();
-    if (s.ready.empty() && broken_) co_return *broken_;  // again, to whoever asks again
+    while (s.ready.empty() && !s.ended) {
+      s.is_asked = true;
+      s.has_room.notify_one();
+      co_await s.has_item.wait();
+    }
     if (s.ready.empty()) co_return std::optional<T>();
     entry front = std::move(s.ready.front());
     s.ready.pop_front();
     s.has_room.notify_one();
-    if (front.behind) delivered_ = std::move(front.behind);
-    if (!front.item && !front.item.error().is_skippable()) broken_ = front.item.error();
+    // What was skipped since the last position would be skipped, and counted, again.
+    if (!front.position && is_failed_) lost_ = front.item.error();
+    if (front.position) delivered_ = std::move(front.position);
+    is_failed_ = !front.item;
     co_return std::move(front.item);
   }
 
   void save(state& to) const override {
+    if (lost_) throw failure(*lost_);
     if (!delivered_) return shared_->items->save(to);
     to.append(*delivered_);
   }
@@ -67,16 +86,27 @@ class prefetch_stream final : public stream<T> {
 
  private:
   static awaitable<void> pump(std::shared_ptr<shared> s) {
-    bool last_was_end = false;
+    auto failed = co_await failure_of(fill(s), "prefetch");
+    if (!failed) co_return;
+    s->ended = true;
+    s->ready.push_back({failed->skippable(false), nullptr});
+    s->has_item.notify_one();
+  }
+
+  static awaitable<void> fill(std::shared_ptr<shared> s) {
+    int ends = 0;  // in a row
     while (!s->ended) {
-      while (s->ready.size() >= s->capacity) co_await s->has_room.wait();
+      // Two ends are an epoch without items, or the end of the data, after which there are ends
+      // without end: the next one is made when it is asked for.
+      while (s->ready.size() >= s->capacity || (ends > 1 && !(s->is_asked && s->ready.empty()))) {
+        co_await s->has_room.wait();
+      }
+      s->is_asked = false;
       auto item = co_await s->items->next();
-      const bool is_end = item && !*item;
-      // Two ends in a row: there is no further epoch.
-      s->ended = (!item && !item.error().is_skippable()) || (is_end && last_was_end);
-      last_was_end = is_end;
-      auto behind = item ? s->snapshot() : nullptr;
-      s->ready.push_back({std::move(item), std::move(behind)});
+      s->ended = !item && !item.error().is_skippable();
+      ends = item && !*item ? ends + 1 : 0;
+      auto position = s->position_of(item);
+      s->ready.push_back({std::move(item), std::move(position)});
       s->has_item.notify_one();
     }
   }
@@ -84,19 +114,24 @@ class prefetch_stream final : public stream<T> {
   run_context& run_;
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
-  std::optional<error> broken_;
+  bool is_failed_ = false;     // the last item given
+  std::optional<error> lost_;  // why there is no position to save
   scope::task pump_;
   bool started_ = false;
 };
 
 }  // namespace detail
 
-// Keeps up to `items` items (batches, as a rule) ready beyond the one in use. A stage for items of
-// any kind.
+// Keeps up to `items` items (batches, as a rule), from 1 to 2^20, ready beyond the one in use. A
+// stage for items of any kind.
 struct prefetch {
   int items;
   explicit prefetch(int n) : items(n) {
-    if (n < 1) throw failure(error(errc::usage, "a prefetch of no items"));
+    constexpr int most = 1 << 20;
+    if (n < 1 || n > most) {
+      throw failure(error(errc::usage, "a prefetch of " + std::to_string(n) + " items")
+                        .hint("give a number from 1 to " + std::to_string(most)));
+    }
   }
 
   template <class T>
@@ -107,7 +142,7 @@ struct prefetch {
               return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from),
                                                                   static_cast<std::size_t>(n));
             },
-            [n = items](run_context& run) { run.batches_queued += n; }};
+            [n = items](run_context& run) { run.batches_queued += n; }, true, true};
   }
 };
 

@@ -10,7 +10,7 @@ class raw_stream final : public stream<bytes> {
   raw_stream(run_context& run, std::vector<std::string> urls)
       : run_(run),
         urls_(std::move(urls)),
-        need_(memory_for(run.source, urls_.empty() ? "-" : urls_.front())),
+        need_(memory_for(run.source, urls_)),
         memory_(
             run.memory.share("reads", need_.least, need_.most, read_block_allocator::instance())) {
     run.source.working_set_bytes = working_set_of(urls_);

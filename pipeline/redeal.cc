@@ -7,7 +7,6 @@
 
 #include "pipeline/lanes.h"
 #include "pipeline/mix.h"
-#include "pipeline/on_error.h"
 #include "pipeline/shards.h"
 #include "pipeline/shuffle.h"
 #include "pipeline/window_shuffle.h"
@@ -21,7 +20,7 @@ std::string id_of(std::int64_t lane, std::string_view stage) {
 
 error incomplete(const std::string& what) {
   return error(errc::bad_state, what)
-      .hint("a job that is resumed with other lanes needs the states of all its ranks");
+      .hint("resuming with another number of lanes needs the states of all ranks");
 }
 
 // What a stage held, dealt to the new lanes in turns.
@@ -64,10 +63,13 @@ old_lanes lanes_in(const state& from) {
     const auto not_given = std::ranges::count_if(
         pending, [&](const origin& o) { return o.lane == l.lane && o.epoch == l.epoch; });
     if (l.given > not_given) {
-      throw failure(error(errc::bad_state,
-                          fmt::format("lane {} was in epoch {} while others were in epoch {}",
-                                      l.lane, l.epoch, out.epoch))
-                        .hint("other numbers of lanes go on from states of one epoch"));
+      throw failure(
+          error(errc::bad_state,
+                fmt::format("lane {} was in epoch {} while others were in epoch {}", l.lane,
+                            l.epoch, out.epoch))
+              .hint(
+                  "resume with the lanes that it was saved with (shard_list_options.lanes), on any "
+                  "number of ranks up to that; another number of lanes takes states of one epoch"));
     }
   }
   return out;
@@ -95,11 +97,40 @@ std::vector<origin> shuffled_in(const state& from, const old_lanes& old) {
   return up_to(old.epoch, std::move(out));
 }
 
+// The states of one rank would give its samples as often as they are given.
+void check_no_lane_twice(const state& whole) {
+  auto lanes = lane_records(whole);
+  std::ranges::sort(lanes, {}, &lane_record::lane);
+  const auto twice = std::ranges::adjacent_find(lanes, {}, &lane_record::lane);
+  if (twice == lanes.end()) return;
+  throw failure(error(errc::bad_state, fmt::format("two of the states have lane {}", twice->lane))
+                    .hint("give the state of every rank once, all of one step"));
+}
+
+// The ranks go on with the earliest epoch. One that is ahead has nothing left of it, and gives its
+// end again: stages that count ends are told.
+void count_ends_again(state& whole, std::span<const state> of_ranks) {
+  const auto* first = whole.find(epoch_record);
+  for (const state& s : of_ranks) {
+    const auto counted = std::ranges::find_if(s.records(), [](const auto& r) {
+      return r.first.find(of_rank_begin) != std::string::npos;
+    });
+    if (first == nullptr || counted == s.records().end()) continue;
+    const std::string name =
+        ends_held_record + counted->first.substr(counted->first.rfind(of_rank_begin));
+    const auto* held = s.find(name);
+    state::record ends = held != nullptr ? *held : ends_held_in(s);
+    ends.front() += consumers_epoch(s) - first->front();
+    whole.put(name, std::move(ends));
+  }
+}
+
 }  // namespace
 
 state merged(std::span<const state> of_ranks) {
   state out;
   for (const state& s : of_ranks) {
+    check_numbers(s);
     const auto* plan = s.find(plan_record);
     const auto* known = out.find(plan_record);
     if (plan == nullptr || (known != nullptr && *known != *plan)) {
@@ -109,25 +140,38 @@ state merged(std::span<const state> of_ranks) {
       if (name == lanes_record) {
         out.append(name, values);
       } else if (name == epoch_record) {
-        // The ranks go on with the earliest; those that were ahead have nothing left of it.
         const std::int64_t epoch = consumers_epoch(s);
         const auto* other = out.find(name);
         out.put(name, {other == nullptr ? epoch : std::min(epoch, other->front())});
       } else if (name == base_record) {
         // A rank that is ahead has none.
-        out.put(name, {std::max(position_base(out), values.front())});
-      } else if (name == end_owed_record) {
+        out.put(name, {std::max(position_base(out), position_base(s))});
+      } else if (name == end_owed_record || name == own_ends_record) {
         continue;
-      } else if (const auto* other = out.find(name); other != nullptr && name == skipped_record) {
-        // Skipped by any rank; in a row, by the one with most; seen by any.
-        out.put(name, {(*other)[0] + values[0], std::max((*other)[1], values[1]),
-                       (*other)[2] + values[2]});
       } else {
         out.put(name, values);
       }
     }
     for (const auto& [name, samples] : s.all_held()) out.hold(name, samples);
   }
+  check_no_lane_twice(out);
+  count_ends_again(out, of_ranks);
+  return out;
+}
+
+std::uint64_t plan_fingerprint(const state& of) {
+  const auto* plan = of.find(plan_record);
+  if (plan == nullptr) throw failure(incomplete("the state has no plan"));
+  std::uint64_t out = fingerprint("");
+  const auto add = [&out](std::int64_t value) {
+    out = fingerprint(fmt::format("{} ", value), out);
+  };
+  for (const std::int64_t value : *plan) add(value);
+  // Every lane's mix is the same.
+  const auto mix = std::ranges::find_if(of.records(), [](const auto& r) {
+    return r.first.starts_with("lane") && r.first.ends_with(fmt::format("/{}", mix_record));
+  });
+  if (mix != of.records().end() && !mix->second.empty()) add(mix->second.front());
   return out;
 }
 
@@ -135,11 +179,14 @@ state merged(std::span<const state> of_ranks) {
 void check_can_be_dealt(const state& from) {
   for (const char* stage : {mix_record, window_record}) {
     if (from.find(id_of(0, stage)) == nullptr) continue;
-    throw failure(error(errc::bad_state,
-                        fmt::format("the saved state is of a {}, which other numbers of lanes "
-                                    "cannot go on with",
-                                    stage))
-                      .hint("give the number of lanes that it was saved with; ranks may change"));
+    throw failure(
+        error(
+            errc::bad_state,
+            fmt::format(
+                "the saved state is of a {}, which cannot be resumed with another number of lanes",
+                stage))
+            .hint(
+                "use the number of lanes that it was saved with; the number of ranks may change"));
   }
 }
 
@@ -177,11 +224,12 @@ state redealt(const state& from, std::int64_t lanes) {
 
   const auto held = dealt(shuffled_in(from, old), lanes);
   const bool has_shuffle = from.find(id_of(0, "shuffle")) != nullptr;
+  const bool has_group = from.find(id_of(0, "group")) != nullptr;
   std::vector<lane_record> made;
   for (std::int64_t l = 0; l < lanes; ++l) {
     made.push_back({.lane = l, .epoch = old.epoch});
     out.put(id_of(l, "cursor"), cursor_record::of(old.epoch, from_here));
-    out.put(id_of(l, "group"), {0, 0});
+    if (has_group) out.put(id_of(l, "group"), {0, 0});
     if (has_shuffle) {
       put_shuffle(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
     }
@@ -194,7 +242,7 @@ state redealt(const state& from, std::int64_t lanes) {
   for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
-                          name == tail_record || name == end_owed_record;
+                          name == tail_record || name == end_owed_record || name == own_ends_record;
     if (!of_lanes) out.put(name, values);
   }
   return out;

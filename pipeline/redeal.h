@@ -1,19 +1,28 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "pipeline/state.h"
 
 namespace millrace {
 
-// The states that the ranks of a job saved at the same step, as one: what any number of ranks is
-// resumed from. Pure. Throws `failure` (bad_state) where they are of different plans.
+// Merges the states that the ranks of a job saved at the same step into one, from which any number
+// of ranks can resume. Pure. Throws `failure` (bad_state) where they are of different plans, or two
+// of them of one rank.
 state merged(std::span<const state> of_ranks);
 
-// A state that was saved with one number of lanes, as one for another: what is left of the epoch is
-// dealt anew, each sample to one lane, in an order that is a function of the state. From the next
-// epoch on the order is that of the new number of lanes. `from` must hold the lanes of all ranks.
-// Pure. Throws `failure` (bad_state) where it does not.
+// A fingerprint of everything in which the ranks of a job must agree: the list of shards (and,
+// where samples are distributed, their lengths), the seed, the number of lanes, the epoch mode,
+// whether shards are permuted, and the sources of a mix. `of` is a state from loader::save(), also
+// before the first next(). Ranks compare it when they start: where it differs, some samples would
+// come twice and others never. Throws `failure` (bad_state) for a state without a plan.
+std::uint64_t plan_fingerprint(const state& of);
+
+// Converts a state to another number of lanes: the rest of the epoch is distributed again, each
+// sample to one lane, in an order that is a function of the state. From the next epoch on the order
+// is that of the new number of lanes. `from` must hold the lanes of all ranks. Pure. Throws
+// `failure` (bad_state) where it does not.
 state redealt(const state& from, std::int64_t lanes);
 
 }  // namespace millrace

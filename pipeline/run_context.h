@@ -1,22 +1,28 @@
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
 #include "engine/stats.h"
+#include "engine/work_memory.h"
 #include "io/source.h"
 #include "pipeline/ledger.h"
 #include "pipeline/sample.h"
 
 namespace millrace {
 
-// What the stages of one run share. Made by engine::run, outlives its streams; spine only.
+// The state that the stages of one run share. Made by engine::run, outlives its streams; spine
+// only.
 struct run_context {
   runtime& threads;
   io_thread& io;
@@ -29,26 +35,63 @@ struct run_context {
   source_counters counters;
   ledger counts;
 
-  // Told by the lanes, to the stages behind them.
+  // Set by the lanes, for later stages.
   int rank = 0;
   int world_size = 1;
   std::vector<std::int64_t> lanes;  // of this rank
 
-  // Told by the stages behind, before those in front are made.
-  int batch_size = 1;       // images that share one block
-  int batches_queued = 0;   // by prefetch stages
-  bool drops_last = false;  // what does not fill a batch
+  // Set by later stages, before the earlier ones are made.
+  bool has_batches = false;     // there is a batch stage
+  int batch_size = 1;           // images of a batch
+  int batches_held = 0;         // at once, by the program and stages after the batch stage
+  int batches_queued = 0;       // by prefetch stages
+  std::size_t images_held = 0;  // by stages that wait for further images with these in hand
+  bool in_order = false;        // batches get images in the order in which decode_jpeg gives them
+  bool drops_last = false;      // what does not fill a batch
+  bool ends_moved = false;      // epochs end for them where they do not for decode_jpeg
+
+  // Of the plan, each of which holds one end of epoch at most.
+  std::size_t stages_joined = 0;
+  // The name of a stage's record in states: of two stages of a kind, each has one of its own.
+  std::string record_of(std::string_view stage) {
+    std::string name(stage);
+    const int number = ++stages_of_a_kind[name];
+    if (number > 1) name += ' ' + std::to_string(number);
+    return name;
+  }
+  std::map<std::string, int> stages_of_a_kind;  // as they are made
+
+  // Set by decode_jpeg for later stages.
+  bool decoded_into_batches = false;  // images are slots of a batch's block, in order
+  std::size_t image_bytes = 0;        // of the largest
+
+  std::uint64_t lost_counted = 0;  // of the ledger's, by a policy for errors
 
   // Notices are given once, not for every lane.
   bool told_of_short_shuffle = false;
   bool told_of_lost_rate = false;
+
+  // For stages whose work decodes anything: a share of the budget, claimed by the first of them.
+  std::shared_ptr<work_memory> decoding;
+  std::shared_ptr<work_memory> memory_for_decoding() {
+    if (decoding != nullptr) return decoding;
+    // The least memory of a plan must not grow with the budget, or the figure in the error would
+    // never be enough.
+    constexpr std::size_t least = 1_MiB;
+    const std::size_t most = std::clamp<std::size_t>(memory.budget() / 8, least, 512_MiB);
+    decoding = std::make_shared<work_memory>(least);
+    memory.when_divided([to = decoding, share = memory.share("decoding", least, most)] {
+      to->set_limit(share->limit());
+    });
+    return decoding;
+  }
 
   // The figures of a stage, made at its first mention. Addresses are stable.
   struct stage_figures {
     std::string name;
     std::uint64_t items = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t served = 0;  // ticks that the stage behind waited for this one
+    std::uint64_t served = 0;  // ticks that the next stage waited for this one
   };
   std::deque<stage_figures> stages;
   stage_figures& figures(const std::string& name) {
@@ -75,9 +118,10 @@ struct lane_context {
   std::shared_ptr<const std::vector<std::string>> shards = {};
   std::shared_ptr<const shard_index> index = {};  // null: none
   std::shared_ptr<memory_share> reads = {};       // read buffers
+  std::size_t least_reads = 0;                    // bytes of `reads` that any one shard needs
   std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
   std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
-  // Set by the stages behind it.
+  // Set by later stages.
   std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
   std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
   // Of a mix, in the place of all these: the lanes of its sources.
@@ -86,9 +130,14 @@ struct lane_context {
     lane_context* lane = nullptr;
   };
   std::vector<part> parts = {};
-  // What the sample stages of this lane do, in order: also to samples that are read again.
+  // The part that a shard in the list of the mix is of; null: of none.
+  const part* part_of(std::int64_t shard) const {
+    const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);
+    return after == parts.begin() ? nullptr : &*std::prev(after);
+  }
+  // The sample stages of this lane, in order; also applied to samples that are read again.
   std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages = {};
-  // Of `members`, what samples being put together hold: more cannot be waited for.
+  // Bytes of `members` pinned by samples under construction. Waiting for more would deadlock.
   std::shared_ptr<std::size_t> held_by_groups = std::make_shared<std::size_t>(0);
 
   std::string id(std::string_view stage) const {
@@ -98,8 +147,8 @@ struct lane_context {
     const source_options& options = reads == again ? run.source_again : run.source;
     return {run.threads, run.io, run.tasks, reads, options, run.counters};
   }
-  // The same lane with read buffers of its own, to read samples again beside the shard that is
-  // open: neither waits for buffers that the other holds.
+  // The same lane with separate read buffers, to read samples again while a shard is open: neither
+  // waits for buffers that the other holds.
   lane_context reading_again() const {
     lane_context out = *this;
     out.reads = again;

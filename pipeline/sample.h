@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Where a sample comes from and where it stands in the order: enough to read it again.
+// The origin of a sample and its place in the order: enough to read it again.
 struct origin {
   std::int64_t lane = 0;
   std::int64_t shard = 0;   // index in the list of shards
@@ -37,6 +37,7 @@ struct tar_member {
   std::int64_t shard = 0;
   std::int64_t epoch = 0;
   bool ends_archive = false;  // no file: what follows in the shard is of other samples
+  bool after_damage = false;  // the first one after damage within its shard
   bool copied = false;        // `data` has memory of its own rather than a slice of a read buffer
   std::shared_ptr<const std::string> url;
 };
@@ -84,6 +85,7 @@ struct image {
   std::optional<encoded_image> encoded;
   std::string key;
   origin where;
+  std::shared_ptr<const std::string> url;  // of its shard
 
   std::size_t bytes_per_image() const {
     return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;

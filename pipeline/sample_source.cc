@@ -4,10 +4,116 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
+#include <exception>
+
+#include "engine/file_system.h"
+#include "engine/folders.h"
+#include "pipeline/fields.h"
 
 namespace millrace {
 namespace {
+
+void check_made(const std::unique_ptr<sample_reader>& reader) {
+  if (reader) return;
+  throw failure(error(errc::usage, "a sample_source opened no reader")
+                    .hint("return one from open(), and report errors from its next()"));
+}
+
+// The error of a format, with the shard that it was reading.
+error named(error why, const std::string& url) {
+  if (why.where().empty() && why.kind() != errc::stopped) why.at(url);
+  return why;
+}
+
+constexpr const char* format_name = "the sample_source";
+
+// Keeps the bounds of a part of a shard around a reader that knows nothing of them, and names the
+// shard in what that throws.
+class bounded_reader final : public sample_reader {
+ public:
+  bounded_reader(const sample_source& source, lane_context& lane, const shard_ref& which,
+                 const lane_cursor& at)
+      : lane_(lane),
+        which_(which),
+        first_(std::max(at.offset, which.begin)),
+        given_(at.given),
+        to_skip_(at.given > 0 || at.offset > which.begin ? 0 : which.skip) {
+    const shard_ref whole{.shard = which.shard, .draw = which.draw, .epoch = which.epoch};
+    inner_ = source.open(lane, whole, {.draw = at.draw, .offset = first_, .given = at.given});
+    check_made(inner_);
+  }
+
+  awaitable<result<std::optional<sample>>> next() override {
+    for (;;) {
+      const bool all_given = which_.samples >= 0 && given_ >= which_.samples;
+      if (all_given && !is_all_of_shard(lane_, which_)) co_return std::optional<sample>();
+      result<std::optional<sample>> found = std::optional<sample>();
+      std::exception_ptr thrown;
+      try {
+        found = co_await inner_->next();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      if (thrown) found = co_await error_unless_stopped(std::move(thrown), format_name);
+      if (!found) {
+        found = named(found.error(), *url());
+        if (all_given || !found.error().is_skippable() || inner_->is_broken()) co_return found;
+        if (to_skip_ > 0) {
+          --to_skip_;  // another lane's
+          continue;
+        }
+        ++given_;
+        co_return found;
+      }
+      const bool at_end = !*found || (which_.end > 0 && (*found)->where.offset >= which_.end);
+      if (at_end && which_.samples > given_) co_return differs("fewer");
+      if (at_end) co_return std::optional<sample>();
+      if (all_given) {
+        error more = differs("more");
+        co_return more.offset(static_cast<std::uint64_t>((*found)->where.offset))
+            .key((*found)->key);
+      }
+      origin& where = (*found)->where;
+      if (to_skip_ > 0) {
+        --to_skip_;
+        continue;
+      }
+      where.lane = lane_.lane;
+      where.shard = which_.shard;
+      where.epoch = which_.epoch;
+      if (!(*found)->url) (*found)->url = url();
+      ++given_;
+      co_return found;
+    }
+  }
+  // Samples that are passed over are so again.
+  std::int64_t offset() const override { return to_skip_ > 0 ? first_ : inner_->offset(); }
+  std::int64_t given() const override { return given_; }
+  bool is_broken() const override { return differs_ || inner_->is_broken(); }
+
+ private:
+  error differs(std::string_view how) {
+    differs_ = true;
+    return differs_from_index(which_, *url(), how);
+  }
+
+  std::shared_ptr<const std::string> url() {
+    if (!url_) {
+      url_ = std::make_shared<const std::string>(
+          (*lane_.shards)[static_cast<std::size_t>(which_.shard)]);
+    }
+    return url_;
+  }
+
+  lane_context& lane_;
+  shard_ref which_;
+  std::int64_t first_;
+  std::int64_t given_;
+  std::int64_t to_skip_;
+  bool differs_ = false;
+  std::unique_ptr<sample_reader> inner_;
+  std::shared_ptr<const std::string> url_;
+};
 
 class read_stream final : public stream<sample> {
  public:
@@ -19,30 +125,47 @@ class read_stream final : public stream<sample> {
         source_(std::move(source)) {}
 
   awaitable<outcome> next() override {
+    if (std::exchange(opening_, false)) start_ = {};
+    if (before_ && reader_->is_broken()) reader_.reset();
     for (;;) {
+      before_.reset();
       if (!reader_) {
         auto shard = co_await shards_->next();
         if (!shard) co_return shard.error();
         if (!*shard) co_return std::optional<sample>();
         current_ = **shard;
-        reader_ = source_->open(lane_, current_, std::exchange(start_, {}));
+        opening_ = true;
+        reader_ = open_within(*source_, lane_, current_, start_);
+        opening_ = false;
+        start_ = {};
       }
+      before_ = {.draw = current_.draw, .offset = reader_->offset(), .given = reader_->given()};
       auto found = co_await reader_->next();
-      if (found && *found) co_return found;
-      if (found || reader_->is_broken()) reader_.reset();
-      if (!found) co_return found.error();
+      if (!found) {
+        error why = found.error();
+        const bool gave_none = before_->offset <= current_.begin && reader_->given() == 0;
+        if (gave_none && reader_->is_broken()) why.whole_shard();
+        co_return why;
+      }
+      before_.reset();
+      if (*found) co_return found;
+      reader_.reset();
     }
   }
 
   void save(state& to) const override {
     shards_->save(to);
-    if (reader_) {
-      to.put(cursor_, cursor_record::of(current_.epoch, {.draw = current_.draw,
-                                                         .offset = reader_->offset(),
-                                                         .given = reader_->given()}));
-    } else if (start_.offset > 0) {  // restored, and not asked for anything yet
-      const auto [epoch, next] = cursor_record::in(to, cursor_);
-      to.put(cursor_, cursor_record::of(epoch, {next.draw, start_.offset, start_.given}));
+    if (opening_) {
+      to.put(cursor_, cursor_record::of(
+                          current_.epoch,
+                          {.draw = current_.draw, .offset = start_.offset, .given = start_.given}));
+    } else if (reader_) {
+      to.put(cursor_, cursor_record::of(current_.epoch,
+                                        before_.value_or(lane_cursor{.draw = current_.draw,
+                                                                     .offset = reader_->offset(),
+                                                                     .given = reader_->given()})));
+    } else {
+      cursor_record::put_restored(to, cursor_, start_);
     }
   }
   void restore(const state& from) override {
@@ -57,7 +180,10 @@ class read_stream final : public stream<sample> {
   std::shared_ptr<const sample_source> source_;
   shard_ref current_;
   lane_cursor start_;
+  bool opening_ =
+      false;  // a reader of the current shard is being made; so it stays where that throws
   std::unique_ptr<sample_reader> reader_;
+  std::optional<lane_cursor> before_;  // while a sample is asked for, and where that has failed
 };
 
 // One file as one sample. Its offset is 0 before it is given, and 1 behind.
@@ -66,7 +192,6 @@ class file_reader_as_sample final : public sample_reader {
   file_reader_as_sample(lane_context& lane, const shard_ref& which, bool given, std::string key,
                         std::string extension, bytes label)
       : lane_(lane),
-        which_(which),
         given_(given),
         key_(std::move(key)),
         extension_(std::move(extension)),
@@ -82,7 +207,6 @@ class file_reader_as_sample final : public sample_reader {
       co_return error(content.error()).key(key_).skippable();
     }
     sample out{.key = key_, .fields = {}, .where = {}, .url = url_};
-    out.where = {.lane = lane_.lane, .shard = which_.shard, .epoch = which_.epoch};
     out.fields.push_back({extension_, std::move(*content)});
     out.fields.push_back({"cls", label_});
     co_return std::optional(std::move(out));
@@ -122,11 +246,10 @@ class file_reader_as_sample final : public sample_reader {
                                               "leaves for one lane's samples",
                                               format_bytes(lane_.members->limit())))
         .at(*url_)
-        .hint("raise MILLRACE_MEMORY or lower the number of lanes");
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY) or lower the number of lanes");
   }
 
   lane_context& lane_;
-  shard_ref which_;
   bool given_;
   bool broken_ = false;
   std::string key_;
@@ -134,6 +257,16 @@ class file_reader_as_sample final : public sample_reader {
   bytes label_;
   std::shared_ptr<const std::string> url_;
 };
+
+std::string extension_of(const std::string& path) {
+  std::string extension = path.substr(path.rfind('.') + 1);
+  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return extension;
+}
+
+bool is_image(const std::string& path) {
+  return is_image_extension(extension_of(path));
+}
 
 class folder_source final : public sample_source {
  public:
@@ -150,10 +283,8 @@ class folder_source final : public sample_source {
     const auto dot = name.rfind('.');
     const std::string_view folder = name.substr(0, name.find('/'));
     const auto label = std::ranges::lower_bound(classes_, folder) - classes_.begin();
-    std::string extension(name.substr(dot + 1));
-    for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
     return std::make_unique<file_reader_as_sample>(
-        lane, which, at.offset > 0, std::string(name.substr(0, dot)), std::move(extension),
+        lane, which, at.offset > 0, std::string(name.substr(0, dot)), extension_of(path),
         labels_[static_cast<std::size_t>(label)]);
   }
 
@@ -165,7 +296,36 @@ class folder_source final : public sample_source {
 
 }  // namespace
 
+error differs_from_index(const shard_ref& which, const std::string& url, std::string_view how) {
+  return error(errc::integrity,
+               fmt::format("the shard has {} samples than the index says, which deals out {} of "
+                           "them",
+                           how, which.samples))
+      .at(url)
+      .hint("`millrace index create` writes a new one")
+      .skippable();
+}
+
+bool is_all_of_shard(const lane_context& lane, const shard_ref& which) {
+  return lane.index && which.begin == 0 && which.skip == 0 &&
+         lane.index->shards[static_cast<std::size_t>(which.shard)].samples == which.samples;
+}
+
+std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_context& lane,
+                                           const shard_ref& which, const lane_cursor& at) {
+  try {
+    if (!source.keeps_bounds()) return std::make_unique<bounded_reader>(source, lane, which, at);
+    auto made = source.open(lane, which, at);
+    check_made(made);
+    return made;
+  } catch (...) {
+    throw failure(named(error_of(std::current_exception(), format_name),
+                        (*lane.shards)[static_cast<std::size_t>(which.shard)]));
+  }
+}
+
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source) {
+  if (!source) throw failure(error(errc::usage, "read_samples() of no sample_source"));
   return {"read_samples",
           [source = std::move(source)](
               lane_context& lane,
@@ -176,27 +336,43 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
 }
 
 class_folders::class_folders(const std::string& where) : root(where) {
-  namespace fs = std::filesystem;
-  if (!fs::is_directory(root)) throw failure(error(errc::not_found, "no such folder").at(root));
-  if (!root.ends_with('/')) root += '/';
-  for (const auto& entry : fs::directory_iterator(root)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_directory() && !name.starts_with('.')) classes.push_back(name);
+  auto found = folders_within(root);
+  if (!found && found.error().kind() == errc::not_found) {
+    throw failure(error(errc::not_found, "no such folder").at(root));
   }
-  std::ranges::sort(classes);
-  for (const std::string& c : classes) {
-    for (const auto& entry : fs::recursive_directory_iterator(root + c)) {
-      const std::string name = entry.path().filename().string();
-      const auto dot = name.rfind('.');
-      if (!entry.is_regular_file() || dot == 0 || dot == name.npos) continue;
-      files.push_back(entry.path().string());
-    }
+  if (!root.ends_with('/')) root += '/';
+  for (std::string& name : found.value()) {
+    if (!name.starts_with('.')) classes.push_back(std::move(name));
+  }
+  const auto add = [&](visited one) {
+    const std::string name = one.path.substr(one.path.rfind('/') + 1);
+    if (!S_ISREG(one.info.st_mode) || name.starts_with('.')) return;
+    (name.find('.') == name.npos ? left_out : files).push_back(std::move(one.path));
+  };
+  for (const std::string& c : classes) visit_folder(root + c, add).value();
+  if (std::ranges::any_of(files, is_image)) {
+    const auto others = std::ranges::partition(files, is_image);
+    left_out.insert(left_out.end(), others.begin(), others.end());
+    files.erase(others.begin(), files.end());
   }
   if (files.empty()) {
     throw failure(
         error(errc::no_samples, "the folder has no class folders with files in them").at(where));
   }
   std::ranges::sort(files);
+  add_files_beside();
+  std::ranges::sort(left_out);
+}
+
+// Those of the root itself, which have no class.
+void class_folders::add_files_beside() {
+  std::vector<std::string> names;
+  if (host_files().list(root, names) != 0) return;  // its folders could be listed
+  for (const std::string& name : names) {
+    struct stat about{};
+    const bool is_file = host_files().stat(root + name, about) == 0 && S_ISREG(about.st_mode);
+    if (is_file && !name.starts_with('.')) left_out.push_back(root + name);
+  }
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

@@ -14,41 +14,61 @@ class sample_reader {
  public:
   virtual ~sample_reader() = default;
   // The next sample, with its lane, shard, offset and epoch; nullopt behind the last one. Errors as
-  // those of a stage: after a skippable one the reader goes on, unless is_broken().
+  // those of a stage: after a skippable one, which stands for one sample, the reader goes on,
+  // unless is_broken().
   virtual awaitable<result<std::optional<sample>>> next() = 0;
-  // Where a reader is to begin to give what this one gives next, and how many samples of the shard
-  // were given before that.
+  // The position from which another reader continues with the next sample, and the number of
+  // samples given before it.
   virtual std::int64_t offset() const = 0;
   virtual std::int64_t given() const = 0;
-  // After an error: whether nothing more is to be had of this shard.
+  // After an error: whether this shard gives no more samples.
   virtual bool is_broken() const = 0;
 };
 
-// A format: how samples are read from what a URL names. This is the one seam to implement for
-// another one; shuffling, resuming, ranks and all stages behind need nothing else of it. Called
-// from several lanes, on one thread.
+// A format: how samples are read from what a URL names. Implement this to add a format; shuffling,
+// resuming, ranks and all later stages need nothing else. Called from several lanes, on one thread.
 class sample_source {
  public:
   virtual ~sample_source() = default;
-  // A reader of `which`, from its begin (`at` as it is made) or from where another one said that it
-  // stood. Does no I/O yet.
+  // A reader from at.offset on: 0, the beginning of a sample, or the position that another reader
+  // gave. Does no I/O yet. `which` names the shard; its bounds (begin, end, skip, samples) are kept
+  // by open_within(), with which all stages open readers.
   virtual std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
                                               const lane_cursor& at) const = 0;
+  // Whether readers keep the bounds of `which` themselves, because they can at less cost.
+  virtual bool keeps_bounds() const { return false; }
 };
+
+// A reader of the samples of `which` alone: those that begin in [begin, end), without the first
+// `skip`, at most `samples`. From its beginning (`at` by default), or from the position that
+// another reader gave. Its samples have their lane, shard, epoch and URL from here.
+std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_context& lane,
+                                           const shard_ref& which, const lane_cursor& at);
+
+// `which` is dealt out by an index that says another number of samples than the shard has ("more",
+// "fewer"): one rank would get other samples than the others expect. What all readers end with.
+error differs_from_index(const shard_ref& which, const std::string& url, std::string_view how);
+// Whether the index of the lane has no more samples of this shard than are to be given.
+bool is_all_of_shard(const lane_context& lane, const shard_ref& which);
 
 // Reads the samples of a lane's shards. Saves and restores by what its readers say.
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source);
 
 // A folder of class folders with images, as torchvision's ImageFolder takes it: each file is a
 // sample of its own, with the key "CLASS/NAME", the field that its extension names, and the number
-// of its class, in the order of their names, as the field cls. Files are permuted one by one, so no
-// shuffle is needed. Looks into the folders at once; throws `failure` (not_found, no_samples).
+// of its class, in the order of their names, as the field cls. Where there are images, files of
+// other extensions are left out. Files are permuted one by one, so no shuffle is needed. Lists the
+// folders at once; throws `failure` (not_found, no_samples).
 struct class_folders {
   explicit class_folders(const std::string& root);
 
   std::vector<std::string> files;    // full paths, sorted
   std::vector<std::string> classes;  // names, sorted
   std::string root;
+  std::vector<std::string> left_out;  // files that are no image, or in no class folder; not hidden
+
+ private:
+  void add_files_beside();
 };
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree);
 lane_plan<sample> raw_samples(const class_folders& tree, const shard_list_options& options = {});

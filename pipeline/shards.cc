@@ -3,11 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
+#include <mutex>
 #include <numeric>
 
+#include "engine/check_option.h"
+#include "engine/divided.h"
 #include "engine/log.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"
+#include "engine/words.h"
+#include "io/unpack.h"
 
 namespace millrace {
 namespace {
@@ -33,7 +39,7 @@ shard_ref rest_of(shard_ref piece, const lane_cursor& at) {
 int shard_list_options::lane_count() const {
   constexpr int usual = 8;
   if (lanes > 0) return lanes;
-  return (usual + world_size - 1) / world_size * world_size;
+  return divided_up(usual, world_size) * world_size;
 }
 
 int shard_list_options::rank_of(std::int64_t lane) const {
@@ -124,7 +130,7 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
   std::int64_t all = 0;
   for (const std::int64_t s : shards_) all += shards[static_cast<std::size_t>(s)].samples;
   const std::int64_t each =
-      options_.mode == epoch_mode::equal ? all / lanes : (all + lanes - 1) / lanes;
+      options_.mode == epoch_mode::equal ? all / lanes : divided_up(all, lanes);
   const bool exact = options_.mode == epoch_mode::exact;
   std::int64_t from = exact ? all * l / lanes : l * each;
   std::int64_t left = exact ? all * (l + 1) / lanes - from : each;
@@ -145,7 +151,9 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
       piece.end = s.blocks[static_cast<std::size_t>(from + n)] * block_bytes;
       piece.skip = 0;
     }
-    if (from == 0 && n == s.samples) piece = {.shard = shards_[i], .epoch = epoch_};
+    if (from == 0 && n == s.samples) {  // read as a whole, but not beyond what was dealt
+      piece = {.shard = shards_[i], .epoch = epoch_, .samples = exact ? -1 : n};
+    }
     out.push_back(piece);
     left -= n;
     from = 0;
@@ -232,6 +240,12 @@ std::pair<std::int64_t, lane_cursor> cursor_record::in(const state& from, const 
   return {(*r)[0], {.draw = (*r)[1], .offset = (*r)[2], .given = (*r)[3]}};
 }
 
+void cursor_record::put_restored(state& to, const std::string& name, const lane_cursor& start) {
+  if (start.offset == 0) return;
+  const auto [epoch, next] = in(to, name);
+  to.put(name, of(epoch, {.draw = next.draw, .offset = start.offset, .given = start.given}));
+}
+
 epoch_tail tail_in(const state& from) {
   epoch_tail out;
   const auto* r = from.find(tail_record);
@@ -288,22 +302,48 @@ class shard_stream final : public stream<shard_ref> {
   shard_order order_;
 };
 
+// What reading takes, which is asked of the system once for all lanes of a run. Thread-safe: runs
+// of one plan share it.
+class reading_needs {
+ public:
+  struct needs {
+    source_memory reads;
+    source_memory again;
+  };
+  needs of(const lane_context& lane, std::span<const std::string> urls) {
+    const run_context& run = lane.run;
+    const std::scoped_lock lock(mutex_);
+    // A later run may stand where one was before.
+    if (run_ != &run || lane.lane == run.lanes.front()) {
+      needs_ = {memory_for(run.source, urls), memory_for(run.source_again, urls)};
+      run_ = &run;
+    }
+    return needs_;
+  }
+
+ private:
+  std::mutex mutex_;
+  const run_context* run_ = nullptr;
+  needs needs_;
+};
+
 // The list, and the memory to read it with. A lane without shards of its own has nothing to read,
 // unless it is resumed in an epoch that others have begun: it needs no memory, and takes what there
 // is.
 void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> urls,
-           const shard_list_options& o) {
+           const shard_list_options& o, std::size_t windows, reading_needs& of_run) {
   run_context& run = lane.run;
   const bool whole_shards = o.mode == epoch_mode::exact && !deals_samples(urls->size(), o);
   const std::size_t used = whole_shards ? std::min(lane.lanes, urls->size()) : lane.lanes;
   const bool has_shards = static_cast<std::size_t>(lane.lane) < used;
   const std::string name = fmt::format("lane {} {}", lane.lane, lane.within);
-  const source_memory need = memory_for(run.source, urls->front());
+  const auto [need, need_again] = of_run.of(lane, *urls);
   lane.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
                                 read_block_allocator::instance());
-  lane.members =
-      run.memory.share(name + "members", has_shards ? least_member_memory : 0, most_member_memory);
-  const source_memory need_again = memory_for(run.source_again, urls->front());
+  lane.least_reads = need.least;
+  // Twice what a decoder takes: samples are read again beside the shard that is open.
+  lane.members = run.memory.share(name + "members", has_shards ? least_member_memory : 0,
+                                  most_member_memory + 2 * windows);
   lane.again = run.memory.share(name + "read again", need_again.least, need_again.most,
                                 read_block_allocator::instance());
   lane.shards = std::move(urls);
@@ -318,32 +358,34 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   });
 }
 
-error impossible(std::string what, std::string_view what_to_do) {
+error impossible_epoch(std::string what, std::string_view what_to_do) {
   return error(errc::usage, std::move(what)).hint(what_to_do);
 }
 
 void check_counts(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (o.index && o.index->shards.size() != urls.size()) {
-    throw failure(impossible(
+    throw failure(impossible_epoch(
         fmt::format("an index of {} shards for a list of {}", o.index->shards.size(), urls.size()),
-        "take the list from the index"));
+        "use the list of the index"));
   }
   if (is_equal(o.mode) && !o.index) {
-    throw failure(impossible("an equal epoch of shards whose lengths are not known",
-                             "`millrace index create` counts them; give the index"));
+    throw failure(impossible_epoch("an equal epoch of shards whose lengths are not known",
+                                   "`millrace index create` counts them; give the index"));
   }
   if (is_equal(o.mode) && o.lane_count() % o.world_size != 0) {
-    throw failure(impossible(fmt::format("{} lanes cannot be dealt to {} ranks evenly, which an "
-                                         "equal epoch needs",
-                                         o.lane_count(), o.world_size),
-                             fmt::format("take a multiple of {}", o.world_size)));
+    throw failure(impossible_epoch(
+        fmt::format("{} lanes cannot be divided evenly among {} ranks, which an equal epoch needs",
+                    o.lane_count(), o.world_size),
+        fmt::format("use a multiple of {}", o.world_size)));
   }
   const auto ranks = static_cast<std::int64_t>(o.world_size);
   const bool samples = deals_samples(urls.size(), o);
   const std::int64_t units = samples ? o.index->samples() : std::ssize(urls);
   if (o.mode != epoch_mode::resample && units < ranks) {
-    throw failure(impossible(
-        fmt::format("{} {} cannot feed {} ranks", units, samples ? "samples" : "shards", ranks),
+    throw failure(impossible_epoch(
+        fmt::format("{} cannot feed {}",
+                    counted(static_cast<std::uint64_t>(units), samples ? "sample" : "shard"),
+                    counted(static_cast<std::uint64_t>(ranks), "rank")),
         samples ? "use fewer ranks"
                 : "an index with offsets (`millrace index create --offsets`) splits shards"));
   }
@@ -352,31 +394,60 @@ void check_counts(const std::vector<std::string>& urls, const shard_list_options
 void check(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (urls.empty()) throw failure(error(errc::usage, "a plan without shards"));
   if (urls.size() > ~std::uint32_t{0}) throw failure(error(errc::usage, "more than 2^32 shards"));
-  if (o.world_size < 1 || o.rank < 0 || o.rank >= o.world_size) {
-    throw failure(impossible(fmt::format("rank {} of world size {}", o.rank, o.world_size),
-                             "ranks count from 0 to the world size less one"));
-  }
+  constexpr int most_lanes = 1 << 16;
+  constexpr std::int64_t most_epochs = std::numeric_limits<std::int64_t>::max();
+  check_option("shard_list_options.world_size", o.world_size, 1, most_lanes);
+  check_option("shard_list_options.rank", o.rank, 0, o.world_size - 1);
+  check_option("shard_list_options.epochs", o.epochs, 1, most_epochs);
+  check_option("shard_list_options.first_epoch", o.first_epoch, 0,
+               std::min(most_counted, most_epochs - o.epochs));
+  check_option("shard_list_options.lanes", o.lanes, 0, most_lanes);
   if (o.lane_count() < o.world_size) {
-    throw failure(
-        impossible(fmt::format("{} lanes for {} ranks", o.lane_count(), o.world_size),
-                   fmt::format("take at least {} lanes, best a multiple of them", o.world_size)));
+    throw failure(impossible_epoch(
+        fmt::format("{} lanes for {} ranks", o.lane_count(), o.world_size),
+        fmt::format("use {} lanes or more, ideally a multiple of the ranks", o.world_size)));
   }
   check_counts(urls, o);
 }
 
 }  // namespace
 
+void check_can_read(const lane_context& lane) {
+  for (const auto& part : lane.parts) check_can_read(*part.lane);
+  if (!lane.parts.empty()) return;
+  const bool has_reads = lane.reads->limit() >= lane.least_reads;
+  if (lane.members->limit() >= least_member_memory && has_reads) return;
+  throw failure(
+      error(errc::no_memory,
+            fmt::format(
+                "lane {} of {} has none of the {} shards, and the budget leaves it nothing to "
+                "read its part of the saved epoch with",
+                lane.lane, lane.lanes, lane.shards->size()))
+          .hint(fmt::format("raise engine_options.memory_bytes (MILLRACE_MEMORY), or resume with "
+                            "at most {} lanes",
+                            lane.shards->size())));
+}
+
+void check_can_read(const lane_context& lane, std::int64_t shard) {
+  const auto* const part = lane.part_of(shard);
+  if (part == nullptr) return check_can_read(lane);
+  check_can_read(*part->lane, shard - part->first_shard);
+}
+
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options) {
   check(urls, options);
   if (const std::int64_t over = left_out(options); over != 0 && options.rank == 0) {
-    log_notice(fmt::format("of {} samples {} are {} each epoch, so that all ranks have as many",
-                           options.index->samples(), std::abs(over),
-                           over > 0 ? "left out" : "given twice"));
+    log_notice(fmt::format("{} {} of {} in each epoch, so that each of the {} lanes has as many",
+                           over > 0 ? "leaving out" : "repeating", std::abs(over),
+                           counted(static_cast<std::uint64_t>(options.index->samples()), "sample"),
+                           options.lane_count()));
   }
   const auto shared = std::make_shared<const shard_list_options>(options);
   const auto list = std::make_shared<const std::vector<std::string>>(std::move(urls));
-  return {[shared, list](lane_context& lane) -> std::unique_ptr<stream<shard_ref>> {
-            equip(lane, list, *shared);
+  const std::size_t windows = memory_for_windows(*list);
+  const auto needs = std::make_shared<reading_needs>();
+  return {[shared, list, windows, needs](lane_context& lane) -> std::unique_ptr<stream<shard_ref>> {
+            equip(lane, list, *shared, windows, *needs);
             return std::make_unique<shard_stream>(lane, *shared);
           },
           list, shared};

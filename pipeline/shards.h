@@ -18,7 +18,7 @@ enum class epoch_mode {
   equal_repeating,  // the same, with some given twice instead
 };
 
-// Where the order of shards is not to be the usual one. Pure functions, the same on every rank.
+// Overrides of the usual order of shards. Pure functions, the same on every rank.
 struct order_hooks {
   // The seed of an epoch, in the place of `seed`.
   std::function<std::uint64_t(std::int64_t epoch)> seed = nullptr;
@@ -30,17 +30,19 @@ struct order_hooks {
   std::function<int(std::int64_t lane)> rank = nullptr;
 };
 
-// In which order shards are read, and by whom: docs/order.md.
+// The order in which shards are read, and by which rank: docs/order.md.
 struct shard_list_options {
   std::uint64_t seed = 0;
   int rank = 0;        // of this process, in [0, world_size)
   int world_size = 1;  // processes that share the list
-  // Sequences that the list is dealt to; rank r reads lanes l with l mod world_size = r. Global
-  // batches hold the same samples for every world size that divides it. 0: the smallest multiple of
-  // world_size that is at least 8.
+  // Sequences into which the list is divided; rank r reads lanes l with l mod world_size = r.
+  // Global batches hold the same samples for every world size that divides it. 0: the smallest
+  // multiple of world_size that is at least 8.
   int lanes = 0;
   epoch_mode mode = epoch_mode::exact;
   bool shuffle = true;  // false: the list's own order, every epoch
+  // Passes over the list. After the last one next() returns the end every time: a second loop over
+  // a loader of 1 epoch has no items.
   std::int64_t epochs = 1;
   std::int64_t first_epoch = 0;
   // How many samples each shard has, in the order of the list. The equal modes need it. With the
@@ -66,30 +68,29 @@ struct shard_ref {
   bool operator==(const shard_ref&) const = default;
 };
 
-// How far a lane's epoch has come: `draw` is the next to begin, or in the middle of, at byte
-// `offset`, `given` of its samples before that.
+// Progress of a lane within its epoch. `draw` is the current shard, at byte `offset` after `given`
+// of its samples, or the next one if none is open.
 struct lane_cursor {
   std::int64_t draw = 0;
   std::int64_t offset = 0;
   std::int64_t given = 0;
 };
 
-// An epoch that was begun with other numbers of lanes: how far each of them had come, the first one
-// first.
+// An epoch that was begun with other numbers of lanes: the progress of each, the earliest first.
 struct epoch_tail {
   std::int64_t epoch = 0;
   std::vector<std::vector<lane_cursor>> levels;
 };
 
-// What each lane reads in one epoch: a pure function of (the list, options, epoch, tail). `tail` is
-// heeded where it is of this epoch.
+// What each lane reads in one epoch: a pure function of (the list, options, epoch, tail). `tail`
+// applies only in its own epoch.
 class epoch_order {
  public:
   epoch_order(const std::vector<std::string>& urls, const shard_list_options& options,
               std::int64_t epoch, const epoch_tail& tail = {});
   std::vector<shard_ref> lane(std::int64_t l) const;
-  // Whether a lane's epoch is whole shards in turns, and which, by their numbers in the list: for
-  // long lists, of which a lane need not keep more than that.
+  // The numbers of the shards in a lane's epoch, where it reads whole shards in turn: for long
+  // lists, of which a lane need not keep more.
   bool is_of_whole_shards() const { return !cuts_ && !has_tail_; }
   std::vector<std::uint32_t> whole_shards(std::int64_t l) const;
 
@@ -109,7 +110,7 @@ class epoch_order {
 
 // Whether `options` make lanes of equal numbers of samples.
 bool deals_samples(std::size_t shards, const shard_list_options& options);
-// Samples that an equal epoch leaves out, or gives twice (negative).
+// Samples that an equal epoch omits, or gives twice (negative).
 std::int64_t left_out(const shard_list_options& options);
 
 // The shards of one lane, one after the other. Single-threaded.
@@ -138,7 +139,13 @@ class shard_order {
   std::vector<shard_ref> parts_;
 };
 
-// The head of a plan. Throws `failure` (usage) for what cannot be: an empty list, a rank outside
+// Throws `failure` (no_memory) where the budget leaves no read buffers for a lane that has no
+// shards of its own (there are fewer than lanes) but takes part in an epoch begun with other lanes.
+void check_can_read(const lane_context& lane);
+// The same for one shard: of a mix, the source that the shard is of must have read buffers.
+void check_can_read(const lane_context& lane, std::int64_t shard);
+
+// The head of a plan. Throws `failure` (usage) for invalid options: an empty list, a rank outside
 // the world, fewer lanes or shards than ranks, an equal epoch of unknown length.
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options = {});
 // The shards of an index, which gives their lengths as well.
@@ -151,6 +158,9 @@ struct cursor_record {
   }
   // Throws `failure` (bad_state) where there is none.
   static std::pair<std::int64_t, lane_cursor> in(const state& from, const std::string& name);
+  // For a reader of shards that was restored to `start` and not asked for anything yet: within the
+  // shard whose record the stage before it has just saved in `to`.
+  static void put_restored(state& to, const std::string& name, const lane_cursor& start);
 };
 inline constexpr const char* tail_record = "tail";
 epoch_tail tail_in(const state& from);

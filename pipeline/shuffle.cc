@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/check_option.h"
+#include "engine/divided.h"
 #include "engine/log.h"
 #include "engine/random.h"
 #include "pipeline/compacted.h"
@@ -34,7 +36,9 @@ class shuffle_stream final : public stream<sample> {
         random_(seed_, purpose::shuffle, 0, static_cast<std::uint64_t>(lane.lane)) {}
 
   awaitable<outcome> next() override {
+    leave_lost_behind();
     if (auto failed = co_await fetch_what_counts()) co_return *failed;
+    if (auto failed = co_await fetch_compressed()) co_return *failed;
     while (!draining_ && held_.size() < capacity_) {
       if (!aside_) {
         auto more = co_await samples_->next();
@@ -50,7 +54,7 @@ class shuffle_stream final : public stream<sample> {
       auto own = co_await compacted(memory_, *aside_);
       aside_.reset();  // only now: a state saved meanwhile must know of it
       if (!own) co_return own.error();
-      held_bytes_ += own->payload_bytes();
+      held_bytes_ += size_of(*own);
       held_.push_back(std::make_unique<slot>(own->where, std::move(*own)));
     }
     if (held_.empty()) {
@@ -89,6 +93,7 @@ class shuffle_stream final : public stream<sample> {
     draining_ = (*r)[2] != 0;
     is_size_unknown_ = (*r)[5] == unknown;
     held_bytes_ = is_size_unknown_ ? 0 : static_cast<std::size_t>((*r)[5]);
+    is_restored_ = true;
     for (const origin& o : from.held(id_)) held_.push_back(std::make_unique<slot>(o, std::nullopt));
     if ((*r)[4] == 0 || held_.empty()) return;
     aside_at_ = held_.back()->where;
@@ -101,6 +106,7 @@ class shuffle_stream final : public stream<sample> {
   struct slot {
     origin where;
     std::optional<sample> what;
+    std::pair<std::int64_t, std::int64_t> place() const { return {where.shard, where.offset}; }
   };
 
   random_stream stream_of(std::int64_t epoch) const {
@@ -119,45 +125,126 @@ class shuffle_stream final : public stream<sample> {
   // order does not depend on how fast the stages behind give memory back.
   bool fits(const sample& s) {
     const std::size_t room = std::min(most_bytes_, memory_->limit());
-    if (held_.empty() || held_bytes_ + s.payload_bytes() <= room) return true;
+    if (held_.empty() || held_bytes_ + size_of(s) <= room) return true;
     if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
-      log_notice(
-          fmt::format("a lane's shuffle holds {} samples instead of {}, which is what {} allow; "
-                      "raise MILLRACE_MEMORY for a better shuffle",
-                      held_.size(), capacity_, format_bytes(room)));
+      log_notice(fmt::format(
+          "a lane's shuffle holds {} samples instead of {}: {} of memory allow no "
+          "more; raise engine_options.memory_bytes (MILLRACE_MEMORY) for a better shuffle",
+          held_.size(), capacity_, format_bytes(room)));
     }
     return false;
+  }
+
+  // Of the share, where a sample has memory of its own; its names count as well.
+  static std::size_t size_of(const sample& s) {
+    std::size_t names = s.key.size();
+    for (const field& f : s.fields) names += f.extension.size();
+    return charge_of(s.payload_bytes()) + names;
+  }
+
+  std::size_t in_memory() const {
+    const auto here = [&](const field& f) { return f.data.are_of(*memory_); };
+    std::size_t sum = aside_ && std::ranges::any_of(aside_->fields, here) ? size_of(*aside_) : 0;
+    for (const auto& s : held_) sum += s->what ? size_of(*s->what) : 0;
+    return sum;
   }
 
   // What is needed of a restored state to know which samples fit.
   awaitable<std::optional<error>> fetch_what_counts() {
     if (is_size_unknown_) {
+      again_reader again(lane_, stages_before_);
+      held_bytes_ = 0;
       std::vector<slot*> all;
       all.reserve(held_.size());
       for (const auto& s : held_) all.push_back(s.get());
-      if (auto failed = co_await fetch(std::move(all))) co_return failed;
+      std::ranges::sort(all, {}, &slot::place);
+      for (slot* s : all) {
+        auto found = co_await again.read(s->where);
+        if (!found && found.error().is_skippable()) {
+          std::erase_if(held_, [s](const auto& one) { return one.get() == s; });
+        }
+        if (!found) co_return found.error();
+        held_bytes_ += size_of(*found);
+        if (auto failed = co_await keep(*s, std::move(*found), false)) co_return failed;
+      }
       is_size_unknown_ = false;
-      for (const auto& s : held_) held_bytes_ += s->what->payload_bytes();
     }
-    if (aside_at_) {
-      auto fetched = co_await fetch_samples(lane_, memory_, {*aside_at_}, stages_before_);
-      if (!fetched) co_return fetched.error();
-      aside_at_.reset();
-      aside_ = std::move(fetched->front());
+    if (!aside_at_) co_return std::nullopt;
+    again_reader again(lane_, stages_before_);
+    auto found = co_await again.read(*aside_at_);
+    if (found) {
+      make_room(size_of(*found));
+      found = co_await compacted(memory_, std::move(*found));
+    }
+    if (!found && !found.error().is_skippable()) co_return found.error();
+    aside_at_.reset();
+    if (!found) co_return found.error();
+    aside_ = std::move(*found);
+    co_return std::nullopt;
+  }
+
+  // Samples of compressed shards are read again before the lane's own shard is opened: a lane has
+  // room for the window of one decoder. What is lost is told when its turn comes.
+  awaitable<std::optional<error>> fetch_compressed() {
+    if (!std::exchange(is_restored_, false)) co_return std::nullopt;
+    again_reader again(lane_, stages_before_);
+    std::vector<slot*> all;
+    for (const auto& s : held_) {
+      if (!s->what && again.reads_through(s->where.shard)) all.push_back(s.get());
+    }
+    std::ranges::sort(all, {}, &slot::place);
+    // held over co_await: one reader at a time changes what is held
+    for (slot* s : all) {
+      auto found = co_await again.read(s->where);
+      if (!found && !found.error().is_skippable()) co_return found.error();
+      if (!found) continue;
+      if (auto failed = co_await keep(*s, std::move(*found), false)) co_return failed;
+      if (!s->what) break;
     }
     co_return std::nullopt;
   }
 
-  awaitable<std::optional<error>> fetch(std::vector<slot*> wanted) {
-    std::vector<origin> places;
-    places.reserve(wanted.size());
-    for (const slot* s : wanted) places.push_back(s->where);
-    auto fetched = co_await fetch_samples(lane_, memory_, std::move(places), stages_before_);
-    if (!fetched) co_return fetched.error();
-    for (std::size_t i = 0; i < wanted.size(); ++i) wanted[i]->what = std::move((*fetched)[i]);
+  // Keeps a sample that was read again where there is room beside the others; `waits` for what
+  // later stages still hold.
+  awaitable<std::optional<error>> keep(slot& s, sample found, bool waits) {
+    const std::size_t taken = waits ? in_memory() : memory_->in_use();
+    if (taken + size_of(found) > memory_->limit()) co_return std::nullopt;
+    auto own = co_await compacted(memory_, std::move(found));
+    if (!own) co_return own.error();
+    s.what = std::move(*own);
     co_return std::nullopt;
   }
 
+  // Of a run with more memory more may be held than fits: others are then read once more.
+  void make_room(std::size_t size) {
+    for (auto s = held_.rbegin(); s != held_.rend(); ++s) {
+      if (in_memory() + size <= memory_->limit()) return;
+      (*s)->what.reset();
+    }
+  }
+
+  // Reads a sample again, and, as far as there is room, those that lie near it.
+  awaitable<std::optional<error>> fetch(slot& wanted) {
+    again_reader again(lane_, stages_before_);
+    // held over co_await: the list is this loop's, and one reader at a time changes what is held
+    for (slot* s : near_to(wanted)) {
+      auto found = co_await again.read(s->where);
+      if (!found && (s == &wanted || !found.error().is_skippable())) co_return found.error();
+      if (!found) continue;  // told when its turn comes
+      if (s == &wanted) make_room(size_of(*found));
+      auto failed = co_await keep(*s, std::move(*found), s == &wanted);
+      if (failed && (s == &wanted || !failed->is_skippable())) co_return failed;
+    }
+    if (wanted.what) co_return std::nullopt;
+    co_return error(errc::no_memory,
+                    "a sample that was held when the state was saved is larger "
+                    "than what is left of the budget for the shuffle")
+        .offset(static_cast<std::uint64_t>(wanted.where.offset))
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+        .skippable();
+  }
+
+  // In the order in which they stand in their shard, the one wanted among them.
   std::vector<slot*> near_to(const slot& wanted) const {
     std::vector<slot*> out;
     for (const auto& s : held_) {
@@ -165,6 +252,7 @@ class shuffle_stream final : public stream<sample> {
       const std::int64_t distance = s->where.offset - wanted.where.offset;
       if (distance > -near && distance < near) out.push_back(s.get());
     }
+    std::ranges::sort(out, {}, &slot::place);
     return out;
   }
 
@@ -172,17 +260,33 @@ class shuffle_stream final : public stream<sample> {
   awaitable<outcome> take_one() {
     drawing_at_ = random_.position();  // what a state says that is saved before the sample is given
     const std::size_t i = random_.below(static_cast<std::uint32_t>(held_.size()));
+    // held over co_await: one reader at a time changes what is held
     slot& drawn = *held_[i];
     std::optional<error> lost;
-    if (!drawn.what) lost = co_await fetch(near_to(drawn));
-    if (lost && !drawn.what) lost = co_await fetch({&drawn});
+    if (!drawn.what) lost = co_await fetch(drawn);
+    if (lost && !lost->is_skippable()) co_return *lost;
+    if (!drawn.what) {
+      lost_ = i;
+      co_return *lost;
+    }
     drawing_at_.reset();
-    const auto out = std::move(held_[i]);
-    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (held_.empty()) held_bytes_ = out->what ? out->what->payload_bytes() : 0;
-    if (!out->what) co_return *lost;
-    held_bytes_ -= out->what->payload_bytes();
+    const auto out = taken_out(i);
+    held_bytes_ -= size_of(*out->what);
     co_return std::move(out->what);
+  }
+
+  std::unique_ptr<slot> taken_out(std::size_t i) {
+    auto out = std::move(held_[i]);
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (held_.empty()) held_bytes_ = out->what ? size_of(*out->what) : 0;
+    return out;
+  }
+
+  // Who asks again goes on behind a sample that could not be read again.
+  void leave_lost_behind() {
+    if (!lost_) return;
+    taken_out(*std::exchange(lost_, std::nullopt));
+    drawing_at_.reset();
   }
 
   lane_context& lane_;
@@ -195,12 +299,14 @@ class shuffle_stream final : public stream<sample> {
   std::shared_ptr<memory_share> memory_;
   random_stream random_;
   std::optional<std::uint64_t> drawing_at_;
+  std::optional<std::size_t> lost_;  // which of held_ the last call gave an error for
   std::int64_t epoch_ = 0;
   bool begun_ = false;
   bool draining_ = false;
   std::vector<std::unique_ptr<slot>> held_;
   std::size_t held_bytes_ = 0;  // of all of them, read again or not yet
   bool is_size_unknown_ = false;
+  bool is_restored_ = false;        // and nothing has been read since
   std::optional<sample> aside_;     // does not fit at present
   std::optional<origin> aside_at_;  // the same, not yet read again
 };
@@ -214,21 +320,20 @@ void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
 }
 
 lane_stage<sample, sample> shuffle(const shuffle_options& options) {
-  if (options.samples == 0) {
-    throw failure(error(errc::usage, "a shuffle of 0 samples").hint("leave the stage out"));
-  }
+  check_option("shuffle_options.samples", options.samples, 1, ~std::size_t{0});
   return {"shuffle",
           [options](lane_context& lane,
                     std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
             // A lane's part is the same for every world size.
-            const std::size_t capacity = (options.samples + lane.lanes - 1) / lane.lanes;
+            const std::size_t capacity = divided_up(options.samples, lane.lanes);
             const std::size_t budget = lane.run.memory.budget();
             const std::size_t most =
                 options.bytes > 0 ? options.bytes / lane.lanes : budget / 2 / lane.lanes_here;
             auto memory = lane.run.memory.share("shuffle", 1_MiB, most);
             return std::make_unique<shuffle_stream>(lane, std::move(samples), options, capacity,
                                                     most, std::move(memory));
-          }};
+          },
+          true};
 }
 
 }  // namespace millrace

@@ -5,7 +5,7 @@
 namespace millrace {
 
 struct shuffle_options {
-  // Samples held, over the lanes of all ranks; more mixes better and starts later.
+  // Samples held, over the lanes of all ranks; more mixes better but delays the start.
   std::size_t samples = 1000;
   std::uint64_t seed = 0;
   // Payload bytes held, over the lanes of all ranks; 0: half of this rank's memory budget. Part of
@@ -13,11 +13,11 @@ struct shuffle_options {
   std::size_t bytes = 0;
 };
 
-// Shuffles each lane through a buffer: a random one of the samples held is given out and another
-// taken in. Drains at the end of an epoch, so each epoch yields all of its samples. The order is a
+// Shuffles each lane through a buffer: it returns a random one of the samples held and takes in
+// another. Drains at the end of an epoch, so each epoch yields all of its samples. The order is a
 // function of (seed, epoch, lane) and the samples, whatever the timing. Held samples are copied, so
 // that they keep no read buffer alive. A state lists them by their places; restored, the shuffle
-// reads one again when its turn has come, and with it those that lie near it.
+// reads one again when its turn comes, together with those that lie near it.
 lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
 
 // The record of a shuffle that holds these samples at the begin of its order.

@@ -11,31 +11,20 @@
 #include <utility>
 #include <vector>
 
+#include "engine/check_option.h"
 #include "engine/offload.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
 
 namespace millrace {
 
-// Stages for items of any kind. Each saves and restores: what it holds goes back to its lane as
-// origins, so items that a stage holds must tell where they come from (a member `where`).
+// Stages for items of any kind. Each saves and restores: the items that it holds go back to their
+// lane as origins, so they must know where they come from (a member `where`).
 
 namespace detail {
 
-// The samples that an item was made of.
-template <class T>
-void append_origins(std::vector<origin>& to, const T& item) {
-  if constexpr (requires { item.items; }) {
-    for (const auto& i : item.items) append_origins(to, i);
-  } else if constexpr (requires { item.origins; }) {
-    to.insert(to.end(), item.origins.begin(), item.origins.end());
-  } else {
-    to.push_back(item.where);
-  }
-}
-
-// What a user's function may return, as what a stream passes on: an item, an item or nothing (the
-// sample is left out), or an error.
+// Converts the return value of a user's function: an item, an item or nothing (the sample is left
+// out), or an error.
 template <class R>
 struct mapped {
   using type = R;
@@ -60,7 +49,22 @@ struct mapped<result<std::optional<R>>> {
   static result<std::optional<R>> of(result<std::optional<R>>&& r) { return std::move(r); }
 };
 
-// A stream in front and nothing held: what most stages are.
+// Calls a function of the program. An exception fails the item like a returned error; both name the
+// item.
+template <class Out, class F, class In>
+result<std::optional<Out>> called(const F& f, In&& item) {
+  item_name name;
+  name.note(item);
+  try {
+    auto out = mapped<std::invoke_result_t<const F&, In>>::of(f(std::forward<In>(item)));
+    if (!out) return name.named(out.error());
+    return out;
+  } catch (...) {
+    return name.named(error_of(std::current_exception(), "the function of map()"));
+  }
+}
+
+// A stage that holds nothing but the stream before it, as most do.
 template <class T>
 class passing : public stream<T> {
  public:
@@ -90,18 +94,27 @@ class map_stream final : public stream<Out> {
     std::vector<origin> origins;
     std::optional<result<std::optional<Out>>> done;
     bool ends_epoch = false;
+    bool failed_in_front = false;
   };
   // What the stream shares with the coroutines that it has spawned.
   struct shared {
     shared(run_context& r, function f, const map_options& o)
-        : run(r), what(std::move(f)), options(o), changed(r.io.executor()) {}
+        : run(r),
+          what(std::move(f)),
+          options(o),
+          changed(r.io.executor()),
+          may_run(r.io.executor()) {}
     run_context& run;
     function what;
     map_options options;
     std::deque<std::shared_ptr<job>> jobs;  // in the order of their items
     bool ended = false;
+    std::optional<error> broken;  // why, where the item in hand may be in no state
     bool epoch_held = false;
+    bool error_held = false;  // of a stage in front, which stays where it is until it is told
     condition changed;
+    int running = 0;  // calls of the function, up to options.threads
+    condition may_run;
   };
 
  public:
@@ -118,13 +131,17 @@ class map_stream final : public stream<Out> {
       started_ = true;
       pump_ = s.run.tasks.spawn_stoppable(pump(shared_, items_.get()));
     }
+    failed_.clear();
+    if (std::exchange(error_told_, false)) {
+      s.error_held = false;
+      s.changed.notify_all();
+    }
     for (;;) {
       const auto ready =
           std::ranges::find_if(s.jobs, [](const auto& j) { return j->done.has_value(); });
-      // The end of an epoch stands behind all that is before it.
+      // The end of an epoch comes after all items before it.
       const bool is_turn = ready != s.jobs.end() && (ready == s.jobs.begin() ||
                                                      (!s.options.ordered && !(*ready)->ends_epoch));
-      if (!is_turn && s.jobs.empty() && broken_) co_return *broken_;
       if (!is_turn) {
         co_await s.changed.wait();
         continue;
@@ -134,7 +151,8 @@ class map_stream final : public stream<Out> {
       if (j->ends_epoch) s.epoch_held = false;
       s.changed.notify_all();
       if (!*j->done) {
-        if (!j->done->error().is_skippable()) broken_ = j->done->error();
+        failed_ = j->origins;
+        error_told_ = j->failed_in_front;
         co_return j->done->error();
       }
       if (j->ends_epoch || **j->done) co_return std::move(**j->done);
@@ -142,7 +160,9 @@ class map_stream final : public stream<Out> {
   }
 
   void save(state& to) const override {
+    if (shared_->broken) throw failure(*shared_->broken);
     items_->save(to);
+    to.hold(pending_record, failed_);
     for (const auto& j : shared_->jobs) to.hold(pending_record, j->origins);
     if (shared_->epoch_held) to.append(end_owed_record, state::record{1});
   }
@@ -151,34 +171,49 @@ class map_stream final : public stream<Out> {
  private:
   static awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j,
                                  std::shared_ptr<In> item) {
+    while (s->running == s->options.threads) co_await s->may_run.wait();
+    ++s->running;
     const auto work = [s, item] { return s->what(std::move(*item)); };
-    try {
-      j->done = co_await offload(s->run.io, s->run.threads.cpu(), work);
-    } catch (const failure& f) {
-      j->done = f.why();
-    } catch (const std::exception& e) {
-      j->done = error(errc::internal, e.what()).skippable();
-    }
+    j->done = co_await offload(s->run.io, s->run.threads.cpu(), work);
+    --s->running;
+    s->may_run.notify_one();
     s->changed.notify_all();
   }
 
   static awaitable<void> pump(std::shared_ptr<shared> s, stream<In>* items) {
+    auto failed = co_await failure_of(take(s, items), "map");
+    if (!failed) co_return;
+    s->ended = true;
+    s->broken = failed->skippable(false);
+    s->jobs.push_back(std::make_shared<job>(job{.done = *s->broken}));
+    s->changed.notify_all();
+  }
+
+  static awaitable<void> take(std::shared_ptr<shared> s, stream<In>* items) {
     const auto window = static_cast<std::size_t>(s->options.threads) * 2;
     while (!s->ended) {
-      while (s->jobs.size() >= window || s->epoch_held) co_await s->changed.wait();
+      while (s->jobs.size() >= window || s->epoch_held || s->error_held) co_await s->changed.wait();
       auto next = co_await items->next();
       auto j = std::make_shared<job>();
-      s->jobs.push_back(j);
       if (!next) {
         s->ended = !next.error().is_skippable();
+        j->failed_in_front = s->error_held = true;
         j->done = next.error();
       } else if (!*next) {
         j->ends_epoch = s->epoch_held = true;
         j->done = result<std::optional<Out>>(std::optional<Out>());
       } else {
         append_origins(j->origins, **next);
-        s->run.tasks.spawn(run_job(s, j, std::make_shared<In>(std::move(**next))));
-        continue;
+      }
+      s->jobs.push_back(j);
+      if (!j->done) {
+        try {
+          s->run.tasks.spawn(run_job(s, j, std::make_shared<In>(std::move(**next))));
+          continue;
+        } catch (...) {
+          j->done = error_of(std::current_exception(), "map");
+          s->ended = true;
+        }
       }
       s->changed.notify_all();
     }
@@ -186,7 +221,8 @@ class map_stream final : public stream<Out> {
 
   std::unique_ptr<stream<In>> items_;
   std::shared_ptr<shared> shared_;
-  std::optional<error> broken_;
+  std::vector<origin> failed_;  // of the job whose error was given, until the next call
+  bool error_told_ = false;     // one of a stage in front has been given, in the last call
   scope::task pump_;
   bool started_ = false;
 };
@@ -204,7 +240,7 @@ class direct_map final : public stream<Out> {
       auto item = co_await items_->next();
       if (!item) co_return item.error();
       if (!*item) co_return std::optional<Out>();
-      auto made = call(std::move(**item));
+      auto made = what_(std::move(**item));
       if (!made || *made) co_return made;
     }
   }
@@ -212,45 +248,48 @@ class direct_map final : public stream<Out> {
   void restore(const state& from) override { items_->restore(from); }
 
  private:
-  outcome call(In item) {
-    try {
-      return what_(std::move(item));
-    } catch (const failure& f) {
-      return f.why();
-    }
-  }
-
   std::unique_ptr<stream<In>> items_;
   function what_;
 };
 
 }  // namespace detail
 
-// Calls `what` with each item: what it returns goes on, an empty optional leaves the item out, a
-// result's error fails it (skippable, where it says so). Exceptions of `failure` are such errors.
+// Calls `what` with each item. A returned value is passed on, an empty optional leaves the item
+// out, and a result's error fails it (skippable, if the error is). An exception fails it as well: a
+// `failure` with its error, anything else with `uncaught`, which is not skippable. The outcome does
+// not depend on the number of threads. Throws `failure` (usage) for fewer than 0, or above 65,536.
 template <class F>
 struct map {
   F what;
   map_options options;
-  explicit map(F f, const map_options& o = {}) : what(std::move(f)), options(o) {}
+  explicit map(F f, const map_options& o = {}) : what(std::move(f)), options(o) {
+    constexpr int most = 1 << 16;
+    check_option("map_options.threads", o.threads, 0, most);
+  }
 
   template <class In>
   auto for_items() const {
     using returned = std::invoke_result_t<const F&, In>;
     using out = typename detail::mapped<returned>::type;
     using function = std::function<result<std::optional<out>>(In)>;
-    const function call = [f = what](In&& item) {
-      return detail::mapped<returned>::of(f(std::move(item)));
-    };
+    const function call = [f = what](In&& item) { return detail::called<out>(f, std::move(item)); };
     return stage<In, out>{
         "map",
         [call, o = options](run_context& run,
                             std::unique_ptr<stream<In>> items) -> std::unique_ptr<stream<out>> {
+          const function counted = [call, memory = run.memory_for_decoding()](In&& item) {
+            const work_memory_scope in(*memory);
+            return call(std::move(item));
+          };
           if (o.threads == 0) {
-            return std::make_unique<detail::direct_map<In, out>>(std::move(items), call);
+            return std::make_unique<detail::direct_map<In, out>>(std::move(items), counted);
           }
-          return std::make_unique<detail::map_stream<In, out>>(run, std::move(items), call, o);
-        }};
+          return std::make_unique<detail::map_stream<In, out>>(run, std::move(items), counted, o);
+        },
+        nullptr,
+        false,
+        false,
+        options.threads > 0};
   }
 };
 

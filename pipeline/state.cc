@@ -1,8 +1,16 @@
 #include "pipeline/state.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
+#include <optional>
+
+#include "engine/json_tree.h"
+#include "engine/memory.h"
+#include "engine/nesting.h"
 
 namespace millrace {
 namespace {
@@ -12,33 +20,52 @@ using nlohmann::json;
 constexpr int version = 2;
 constexpr std::int64_t tar_block = 512;
 
-std::string checksum_of(const json& records, const json& held) {
-  return fmt::format("{:016x}", fingerprint(held.dump(), fingerprint(records.dump())));
+std::string checksum_of(const std::string& records, const std::string& held) {
+  return fmt::format("{:016x}", fingerprint(held, fingerprint(records)));
 }
 
-error bad(std::string what) {
-  return error(errc::bad_state, std::move(what)).hint("start without it, or take an older one");
+std::string quoted(const std::string& text) {
+  return json(text).dump();
+}
+
+std::string listed(std::span<const std::int64_t> numbers) {
+  return fmt::format("[{}]", fmt::join(numbers, ","));
+}
+
+template <class M, class F>
+std::string object_of(const M& members, F text_of) {
+  std::string out = "{";
+  for (const auto& [name, value] : members) {
+    if (out.size() > 1) out += ',';
+    out += quoted(name) + ':' + text_of(value);
+  }
+  return out + '}';
+}
+
+error bad_text(std::string what) {
+  return error(errc::bad_state, std::move(what)).hint("start without it, or use an older one");
 }
 
 // Each number as what it is more than the one before. Sums wrap round, as damaged ones may.
-json steps_of(std::span<const origin> run, std::int64_t origin::* what, std::int64_t unit) {
-  json out = json::array();
+std::string steps_of(std::span<const origin> run, std::int64_t origin::* what, std::int64_t unit) {
+  std::vector<std::int64_t> out;
+  out.reserve(run.size());
   std::uint64_t last = 0;
   for (const origin& o : run) {
     const auto value = static_cast<std::uint64_t>(o.*what / unit);
     out.push_back(static_cast<std::int64_t>(value - last));
     last = value;
   }
-  return out;
+  return listed(out);
 }
 
-bool add_steps(std::span<origin> run, std::int64_t origin::* what, const json& steps,
+bool add_steps(std::span<origin> run, std::int64_t origin::* what, const json_tree& in,
                std::int64_t unit) {
-  if (!steps.is_array() || steps.size() != run.size()) return false;
+  const auto* const steps = in.as<json_tree::integers>();
+  if (steps == nullptr || steps->size() != run.size()) return false;
   std::uint64_t sum = 0;
   for (std::size_t i = 0; i < run.size(); ++i) {
-    if (!steps[i].is_number_integer()) return false;
-    sum += static_cast<std::uint64_t>(steps[i].get<std::int64_t>());
+    sum += static_cast<std::uint64_t>((*steps)[i]);
     run[i].*what = static_cast<std::int64_t>(sum * static_cast<std::uint64_t>(unit));
   }
   return true;
@@ -46,8 +73,8 @@ bool add_steps(std::span<origin> run, std::int64_t origin::* what, const json& s
 
 // [lane, epoch, shard, unit of offsets, steps of offsets, steps of positions], the last one where
 // there are any, for each run of samples of one shard.
-json runs_of(std::span<const origin> held) {
-  json out = json::array();
+std::string runs_of(std::span<const origin> held) {
+  std::string out = "[";
   while (!held.empty()) {
     const origin& first = held.front();
     std::size_t n = 0;
@@ -60,40 +87,37 @@ json runs_of(std::span<const origin> held) {
       ++n;
     }
     const auto run = held.first(n);
-    json made{first.lane, first.epoch, first.shard, unit, steps_of(run, &origin::offset, unit)};
-    if (has_positions) made.push_back(steps_of(run, &origin::position, 1));
-    out.push_back(std::move(made));
+    out += fmt::format("{}[{},{},{},{},{}", out.size() > 1 ? "," : "", first.lane, first.epoch,
+                       first.shard, unit, steps_of(run, &origin::offset, unit));
+    if (has_positions) out += ',' + steps_of(run, &origin::position, 1);
+    out += ']';
     held = held.subspan(n);
   }
-  return out;
+  return out + ']';
 }
 
-bool add_run(std::vector<origin>& to, const json& run) {
+bool add_run(std::vector<origin>& to, const json_tree& in) {
   constexpr std::size_t offsets = 4;
   constexpr std::size_t positions = 5;
-  if (!run.is_array() || run.size() <= offsets || run.size() > positions + 1) return false;
+  const auto* const run = in.as<json_tree::list>();
+  if (run == nullptr || run->size() <= offsets || run->size() > positions + 1) return false;
+  std::array<std::int64_t, offsets> of{};  // lane, epoch, shard, unit
   for (std::size_t i = 0; i < offsets; ++i) {
-    if (!run[i].is_number_integer()) return false;
+    const auto* const number = (*run)[i].as<std::int64_t>();
+    if (number == nullptr) return false;
+    of[i] = *number;
   }
-  const auto unit = run[3].get<std::int64_t>();
-  if ((unit != 1 && unit != tar_block) || !run[offsets].is_array()) return false;
+  const std::int64_t unit = of[3];
+  const auto* const steps = (*run)[offsets].as<json_tree::integers>();
+  if ((unit != 1 && unit != tar_block) || steps == nullptr) return false;
   const std::size_t before = to.size();
-  to.resize(before + run[offsets].size(), {.lane = run[0].get<std::int64_t>(),
-                                           .shard = run[2].get<std::int64_t>(),
-                                           .epoch = run[1].get<std::int64_t>()});
+  to.resize(before + steps->size(), {.lane = of[0], .shard = of[2], .epoch = of[1]});
   const auto made = std::span(to).subspan(before);
-  return add_steps(made, &origin::offset, run[offsets], unit) &&
-         (run.size() == positions || add_steps(made, &origin::position, run[positions], 1));
+  return add_steps(made, &origin::offset, (*run)[offsets], unit) &&
+         (run->size() == positions || add_steps(made, &origin::position, (*run)[positions], 1));
 }
 
 }  // namespace
-
-std::uint64_t fingerprint(std::string_view text, std::uint64_t so_far) {
-  for (const char c : text) {
-    so_far = (so_far ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  }
-  return so_far;
-}
 
 void state::append(const std::string& name, std::span<const std::int64_t> values) {
   auto& to = records_[name];
@@ -122,44 +146,64 @@ const std::vector<origin>& state::held(const std::string& name) const {
   return it == held_.end() ? none : it->second;
 }
 
-std::string state::to_json() const {
-  const json records = records_;
-  json held = json::object();
-  for (const auto& [name, samples] : held_) held[name] = runs_of(samples);
-  return json{{"millrace_state", version},
-              {"checksum", checksum_of(records, held)},
-              {"records", records},
-              {"held", held}}
-      .dump();
+bool state::holds(const origin& sample) const {
+  return std::ranges::any_of(held_, [&](const auto& samples) {
+    return std::ranges::find(samples.second, sample) != samples.second.end();
+  });
 }
 
-result<state> state::from_json(std::string_view text) {
-  const auto parsed = json::parse(text, nullptr, false);
-  if (!parsed.is_object() || !parsed.contains("millrace_state") || !parsed.contains("records")) {
-    return bad("the saved state is not a state of millrace");
+std::span<origin> state::held_from(const std::string& name, std::size_t first) {
+  const auto it = held_.find(name);
+  if (it == held_.end() || it->second.size() <= first) return {};
+  return std::span(it->second).subspan(first);
+}
+
+std::string state::to_json() const {
+  const std::string records = object_of(records_, listed);
+  const std::string held = object_of(held_, runs_of);
+  return fmt::format(R"({{"checksum":"{}","held":{},"millrace_state":{},"records":{}}})",
+                     checksum_of(records, held), held, version, records);
+}
+
+result<state> state::from_json(std::string_view text, std::size_t most) {
+  if (const auto why = why_not_parsed(text)) return bad_text("not a saved state: " + *why);
+  if (most == 0) most = default_memory_bytes();
+  // A number of the tree may become a sample's origin.
+  const auto parsed = json_tree::read(text, {.most = most / 4});
+  if (!parsed && parsed.error().kind() == errc::too_large) return parsed.error();
+  const json_tree* const made_by = parsed ? parsed->find("millrace_state") : nullptr;
+  const json_tree* const records = parsed ? parsed->find("records") : nullptr;
+  if (made_by == nullptr || records == nullptr) {
+    return bad_text("the saved state is not a state of millrace");
   }
-  if (parsed["millrace_state"] != version) {
-    return bad(fmt::format("the saved state has version {}, this build reads {}",
-                           parsed["millrace_state"].dump(), version));
+  if (const auto* const v = made_by->as<std::int64_t>(); v == nullptr || *v != version) {
+    return bad_text(fmt::format("the saved state has version {}, this build reads {}",
+                                made_by->dump(), version));
   }
-  const json held = parsed.value("held", json::object());
-  const json& records = parsed["records"];
-  if (!parsed.contains("checksum") || parsed["checksum"] != checksum_of(records, held)) {
-    return bad("the saved state is damaged: its checksum does not match");
+  const json_tree none{json_tree::object()};
+  const json_tree* const any_held = parsed->find("held");
+  const json_tree& held = any_held != nullptr ? *any_held : none;
+  if (parsed->text_of("checksum") != checksum_of(records->dump(), held.dump())) {
+    return bad_text("the saved state is damaged: its checksum does not match");
+  }
+  const auto* const all_records = records->as<json_tree::object>();
+  const auto* const all_held = held.as<json_tree::object>();
+  if (all_records == nullptr || all_held == nullptr) {
+    return bad_text("the saved state is not a state of millrace");
   }
   state made;
-  try {
-    for (const auto& [name, values] : records.items()) made.records_[name] = values.get<record>();
-  } catch (const json::exception&) {
-    return bad("the saved state has a record that is no list of numbers");
+  for (const auto& [name, values] : *all_records) {
+    const auto* const numbers = values.as<json_tree::integers>();
+    if (numbers == nullptr) return bad_text("a record of the saved state is not a list of numbers");
+    made.records_[name] = *numbers;
   }
-  for (const auto& [name, runs] : held.items()) {
+  for (const auto& [name, runs] : *all_held) {
     std::vector<origin> samples;
-    for (const json& run : runs) {
-      if (!add_run(samples, run)) {
-        return bad(
-            fmt::format("what the saved state says of the samples of {} is no such list", name));
-      }
+    const auto* const all = runs.as<json_tree::list>();
+    if (all == nullptr ||
+        !std::ranges::all_of(*all, [&](const json_tree& run) { return add_run(samples, run); })) {
+      return bad_text(
+          fmt::format("the saved state's list of the samples of {} is not valid", name));
     }
     made.hold(name, samples);
   }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/fingerprint.h"
 #include "engine/result.h"
 #include "pipeline/sample.h"
 
@@ -21,9 +22,9 @@ class state {
 
   void put(const std::string& name, record values) { records_[name] = std::move(values); }
   void append(const std::string& name, std::span<const std::int64_t> values);
-  // nullptr where there is none.
-  // All that another one says.
+  // Adds all records of another state.
   void append(const state& other);
+  // nullptr where there is none.
   const record* find(const std::string& name) const;
   const std::map<std::string, record>& records() const { return records_; }
 
@@ -31,10 +32,16 @@ class state {
   void hold(const std::string& name, std::span<const origin> samples);
   const std::vector<origin>& held(const std::string& name) const;  // empty where there are none
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
+  // Whether any stage holds it.
+  bool holds(const origin& sample) const;
+  // The records of a name from the `first` on, for changes; valid until the next change of the
+  // state.
+  std::span<origin> held_from(const std::string& name, std::size_t first);
 
   std::string to_json() const;
-  // Fails with bad_state for text that is damaged or of another version.
-  static result<state> from_json(std::string_view text);
+  // Fails with bad_state for text that is damaged or of another version, and with too_large for
+  // what takes more than `most` bytes of memory; 0: a quarter of the host's, 4 GiB at most.
+  static result<state> from_json(std::string_view text, std::size_t most = 0);
 
   bool operator==(const state&) const = default;
 
@@ -43,7 +50,10 @@ class state {
   std::map<std::string, std::vector<origin>> held_;
 };
 
-// A stable 64-bit fingerprint (FNV-1a), for telling plans apart.
-std::uint64_t fingerprint(std::string_view text, std::uint64_t so_far = 0xcbf29ce484222325U);
+// The most that a number of a state may count to, unless it is a fingerprint or a seed.
+inline constexpr std::int64_t most_counted = std::int64_t{1} << 46;
+
+// The name under which stages after the lanes hold samples.
+inline constexpr const char* pending_record = "pending";
 
 }  // namespace millrace

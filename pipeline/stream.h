@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <type_traits>
 
 #include "engine/async.h"
 #include "engine/result.h"
@@ -14,18 +15,25 @@ class stream {
  public:
   using value_type = T;
   using outcome = result<std::optional<T>>;
+  static_assert(std::is_nothrow_move_constructible_v<T>,
+                "items are moved on where nothing may fail; put what may throw, such as a "
+                "std::deque, into a std::unique_ptr");
 
   virtual ~stream() = default;
 
-  // The next item. nullopt ends an epoch; asked again, the next epoch begins, or nullopt comes
-  // again when there is none. After a skippable error the stream goes on behind what failed; after
-  // any other it is of no more use.
+  // The next item. nullopt ends an epoch; the next call begins the next epoch, or returns nullopt
+  // again when there is none. After a skippable error the stream continues after the item that
+  // failed; after any other error it is not called again: the caller of the stage gets the same
+  // error again.
   virtual awaitable<outcome> next() = 0;
 
-  // Adds what this stage and those before it need to go on with exactly the next item. Called
-  // between two calls of next(), or during one that is suspended in a later stage.
+  // Adds the state from which this stage and those before it continue with exactly the next item.
+  // Called between two calls of next(), or during one that is suspended in a later stage. After an
+  // error, and until the next call, a stage saves the position before the item that failed. The
+  // caller saves the position of an item that the stage took in that call and no longer holds.
   virtual void save(state& to) const = 0;
-  // Before the first next(). Throws `failure` (bad_state) when `from` does not fit.
+  // Call once, before the first next(). Throws `failure` (bad_state) when `from` does not fit; the
+  // stream must then not be used.
   virtual void restore(const state& from) = 0;
 };
 

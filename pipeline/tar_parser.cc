@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t block = tar_parser::block_size;
+constexpr std::size_t header_block = tar_parser::block_size;
 
 struct extent {
   std::size_t at;
@@ -72,7 +72,8 @@ std::int32_t sum_of(std::string_view bytes) {
 template <class Byte>
 std::int64_t checksum_of(std::string_view header) {
   constexpr auto blanks = static_cast<std::int32_t>(checksum_field.size * ' ');
-  return sum_of<Byte>(header.substr(0, block)) - sum_of<Byte>(in(header, checksum_field)) + blanks;
+  return sum_of<Byte>(header.substr(0, header_block)) - sum_of<Byte>(in(header, checksum_field)) +
+         blanks;
 }
 
 // Old tars summed signed bytes.
@@ -87,19 +88,36 @@ bool checksum_matches(std::string_view header) {
 // dealt with.
 void fetch_ahead(std::span<const std::byte> input, std::uint64_t distance) {
   constexpr std::size_t line = 64;
-  if (input.size() < block || distance > input.size() - block) return;
+  if (input.size() < header_block || distance > input.size() - header_block) return;
   const std::byte* header = input.data() + distance;
-  for (std::size_t at = 0; at < block; at += line) __builtin_prefetch(header + at);
+  for (std::size_t at = 0; at < header_block; at += line) __builtin_prefetch(header + at);
 }
 
 std::uint64_t padding_of(std::uint64_t size) {
-  return (block - size % block) % block;
+  return (header_block - size % header_block) % header_block;
 }
 
 std::string hex_of(std::string_view bytes) {
   std::string out;
   for (const char c : bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(c));
   return out;
+}
+
+// What a file is that begins with this and is no archive, and what to do.
+std::string seen_instead(std::string_view begin) {
+  if (begin.starts_with("version https://git-lfs")) {
+    return "this is a git-LFS pointer, not the shard: `git lfs pull` fetches it";
+  }
+  const auto first = begin.find_first_not_of(" \t\r\n");
+  if (first != begin.npos && begin[first] == '<') {
+    return "this is an HTML or XML page, such as a login or an error page: open its URL";
+  }
+  const std::string_view shown = begin.substr(0, std::min<std::size_t>(begin.find('\n'), 40));
+  const bool is_text = !shown.empty() && std::ranges::all_of(shown, [](char c) {
+    return c == '\t' || c == '\r' || (c >= ' ' && c <= '~');
+  });
+  if (is_text) return fmt::format("this is a text file that begins with \"{}\"", shown);
+  return fmt::format("the file begins with {}", hex_of(begin.substr(0, 8)));
 }
 
 }  // namespace
@@ -172,9 +190,9 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
       case place::after_end: {
         pass_zeros(input);
         if (input.empty()) return event::need_input;
-        if (offset_ % block != 0) {
+        if (offset_ % header_block != 0) {
           first_header_ = offset_;
-          return bad(errc::bad_archive, "bytes behind the end of the archive");
+          return bad(errc::bad_archive, "bytes after the end of the archive");
         }
         zero_blocks_ = 0;
         place_ = place::header;
@@ -188,7 +206,7 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
 // some of it is missing.
 std::optional<std::string_view> tar_parser::take_block(std::span<const std::byte>& input) {
   const bool begun = !pieces_.empty();
-  std::uint64_t missing = block - pieces_.size();
+  std::uint64_t missing = header_block - pieces_.size();
   const bool whole = take(input, missing);
   const std::string_view piece(reinterpret_cast<const char*>(data_.data()), data_.size());
   if (whole && !begun) return piece;
@@ -220,7 +238,7 @@ void tar_parser::resync() {
 // The next block that is a header.
 std::optional<std::string_view> tar_parser::search(std::span<const std::byte>& input) {
   while (!input.empty()) {
-    if (offset_ % block != 0 && pieces_.empty()) {  // bytes behind an archive's end
+    if (offset_ % header_block != 0 && pieces_.empty()) {  // bytes behind an archive's end
       std::uint64_t to_boundary = padding_of(offset_);
       if (!take(input, to_boundary)) break;
     }
@@ -228,7 +246,7 @@ std::optional<std::string_view> tar_parser::search(std::span<const std::byte>& i
     if (!candidate) break;
     const bool has_magic = in(*candidate, magic_field).starts_with("ustar");
     if (!has_magic || !checksum_matches(*candidate)) continue;
-    first_header_ = offset_ - block;
+    first_header_ = offset_ - header_block;
     lost_bytes_ += first_header_ - search_from_;
     place_ = place::header;
     return candidate;
@@ -251,7 +269,7 @@ result<tar_parser::event> tar_parser::read_header(std::span<const std::byte>& in
 
 result<tar_parser::event> tar_parser::on_block(std::string_view header) {
   const bool is_zero = header.find_first_not_of('\0') == header.npos;
-  if (!in_extensions_) first_header_ = offset_ - block;
+  if (!in_extensions_) first_header_ = offset_ - header_block;
   if (is_zero) {
     if (in_extensions_) return bad(errc::truncated, "an extension header without its member");
     if (++zero_blocks_ < 2) return event::need_input;
@@ -259,9 +277,9 @@ result<tar_parser::event> tar_parser::on_block(std::string_view header) {
     return event::archive_end;
   }
   if (zero_blocks_ == 1) {
-    first_header_ -= block;
+    first_header_ -= header_block;
     return bad(errc::bad_archive, "a single zero block between members" + behind())
-        .hint("the shard was written over or patched together; write it anew");
+        .hint("the shard was overwritten or pieced together; write it again");
   }
   return on_header_block(header);
 }
@@ -271,12 +289,12 @@ result<tar_parser::event> tar_parser::on_header_block(std::string_view header) {
     const bool first = first_header_ == 0;
     return bad(errc::bad_archive, first ? "not a tar archive: the first header's checksum is wrong"
                                         : "the header's checksum is wrong" + behind())
-        .hint(first ? fmt::format("the file begins with {}", hex_of(header.substr(0, 8)))
-                    : "the shard is damaged from here on; fetch or write it anew");
+        .hint(first ? seen_instead(header)
+                    : "the shard is damaged from here on; fetch or write it again");
   }
   const auto size = number(in(header, size_field));
   if (!size || *size > max_member_size) {
-    return bad(errc::bad_archive, fmt::format("the size field is no size ({}){}",
+    return bad(errc::bad_archive, fmt::format("the size field is not a size ({}){}",
                                               hex_of(in(header, size_field)), behind()));
   }
   const char type = header[type_at];
@@ -374,7 +392,7 @@ result<void> tar_parser::refuse_global(std::string_view key) const {
 }
 
 std::string tar_parser::behind() const {
-  return member_.name.empty() ? "" : fmt::format(", behind the member '{}'", member_.name);
+  return member_.name.empty() ? "" : fmt::format(", after the member '{}'", member_.name);
 }
 
 result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view value) {
@@ -388,7 +406,7 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
         std::from_chars(value.data(), value.data() + value.size(), next_size_);
     if (failed != std::errc{} || end != value.data() + value.size() ||
         next_size_ > max_member_size) {
-      return bad(errc::bad_archive, fmt::format("a pax size that is no size ('{}')", value));
+      return bad(errc::bad_archive, fmt::format("a pax size that is not a size ('{}')", value));
     }
     has_next_size_ = true;
   } else if (key.starts_with("GNU.sparse.")) {
@@ -398,12 +416,12 @@ result<void> tar_parser::apply_pax_record(std::string_view key, std::string_view
   return {};
 }
 
-result<void> tar_parser::finish() const {
+result<void> tar_parser::finish(end_blocks at_end) const {
   const auto cut = [this](std::string what) {
     return error(errc::truncated, std::move(what))
         .offset(offset_)
         .skippable()
-        .hint("the shard was cut; fetch or write it anew");
+        .hint("the shard was cut; fetch or write it again");
   };
   if (place_ == place::data && left_ > 0) {
     return cut(fmt::format("the archive ends within a member, {} of {} bytes are missing", left_,
@@ -418,10 +436,20 @@ result<void> tar_parser::finish() const {
   }
   if (place_ == place::searching) return {};  // the error has been told
   if (place_ == place::sparse_map || !pieces_.empty()) {
+    if (offset_ < block_size) {
+      return cut("not a tar archive: it is shorter than a header")
+          .hint(seen_instead({pieces_.data(), pieces_.size()}));
+    }
     return cut("the archive ends within a header");
   }
   if (offset_ == 0) return cut("the archive is empty");
-  return {};
+  const bool has_ended = place_ == place::after_end || zero_blocks_ > 0;
+  if (has_ended || at_end == end_blocks::optional) return {};
+  return cut("the archive ends without its end blocks" + behind())
+      .hint(
+          "the shard was cut; fetch or write it again. Where its writer leaves end blocks out, "
+          "append "
+          "1024 zero bytes");
 }
 
 }  // namespace millrace

@@ -11,12 +11,19 @@
 
 namespace millrace {
 
+// Whether an archive must end with zero blocks, which tar, tarfile and libarchive write.
+enum class end_blocks {
+  required,
+  optional,  // its length is known to be right, or its writer leaves them out
+};
+
 // Splits a tar archive that is fed to it in pieces of any size. Sans-io: it neither reads nor keeps
 // payload bytes, it says where they are. Formats: v7, ustar (prefix field), GNU (long names,
-// base-256 numbers), pax (path and size), and several archives one behind the other. Everything
-// that is wrong is an error with the archive offset and the member it stands behind; nothing is
-// skipped in silence, and no archive ends early without one. Nothing is allocated by a header's
-// word: extensions are bounded, and members are the caller's.
+// base-256 numbers), pax (path and size), and several archives one after the other. Every defect is
+// an error with the archive offset and the member before it; nothing is skipped silently, and no
+// archive ends early without an error: the zero blocks at its end are required unless the caller
+// knows its length. A header cannot cause allocations: extensions are bounded, and the caller holds
+// the members.
 //
 // Source of the formats: POSIX.1-2001 pax, and the GNU tar manual, "Basic Tar Format".
 //
@@ -43,8 +50,8 @@ class tar_parser {
     char type = '0';           // as in the header; '0' and NUL are regular files
     std::uint64_t size = 0;    // of the data
     std::uint64_t offset = 0;  // of the first header block, extension headers included
-    // Why its data are not a file's content though it is one (sparse, multi-volume); else empty.
-    // They pass by as data events all the same.
+    // Why the data of this file are not its content (sparse, multi-volume); else empty. They still
+    // come as data events.
     std::string refused;
     bool is_file() const {
       return type == '0' || type == '\0' || type == '7' || type == 'S' || type == 'M';
@@ -54,14 +61,15 @@ class tar_parser {
   // `offset`: of the first byte fed, in the archive. It must be a multiple of 512.
   explicit tar_parser(std::uint64_t offset = 0) : offset_(offset) {}
 
-  // Goes as far as the next event. Advances `input` past what it consumed.
+  // Parses up to the next event. Advances `input` past what it consumed.
   result<event> step(std::span<const std::byte>& input);
-  // The archive ends here: fails with truncated in the middle of a header or a member. An archive
-  // without its two zero blocks is accepted when it ends between members.
-  result<void> finish() const;
-  // After an error of step(): goes on with the next block that is a header in the ustar, GNU or pax
-  // format with a right checksum. What lies before is lost, and counted. Members of an archive
-  // within a lost member may be taken for members of this one.
+  // The archive ends here. Fails with truncated in the middle of a header or a member, and, where
+  // `at_end` is `required`, between members as well: an archive that was cut there differs from a
+  // whole one by its zero blocks alone. One of the two is enough.
+  result<void> finish(end_blocks at_end = end_blocks::required) const;
+  // After an error of step(): continues at the next block that is a ustar, GNU or pax header with a
+  // correct checksum. The bytes before it are lost, and counted. Members of an archive within a
+  // lost member may be taken for members of this one.
   void resync();
   // Bytes passed over by resync() so far.
   std::uint64_t lost_bytes() const {
@@ -113,7 +121,7 @@ class tar_parser {
   std::string pieces_;         // of a block, as far as it has come
   std::string last_block_;     // one that came in pieces
   std::uint64_t left_ = 0;     // of data, an extension, or padding
-  std::uint64_t padding_ = 0;  // behind it
+  std::uint64_t padding_ = 0;  // after the data
   char extension_type_ = 0;
   std::string extension_;
   std::string next_name_;  // from extension headers, for the next member

@@ -1,28 +1,23 @@
 #include "pipeline/tar_writer.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/error.h"
+#include "engine/folders.h"
+#include "engine/written_file.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::size_t block = 512;
-constexpr std::size_t record = 20 * block;
+constexpr std::size_t block_size = 512;
+constexpr std::size_t record_size = 20 * block_size;
 constexpr std::size_t name_bytes = 100;
 constexpr std::uint64_t most_octal = (std::uint64_t{1} << 33) - 1;
-constexpr std::size_t buffered = std::size_t{1} << 20;
 constexpr const char* owner = "bigdata";
 
 bool fits_ustar(std::string_view name) {
@@ -36,8 +31,9 @@ void put(std::span<char> field, std::string_view text) {
 }
 
 // A header block as Python's tarfile writes it in its pax format.
-std::array<char, block> header(std::string_view name, std::uint64_t size, char type, bool owned) {
-  std::array<char, block> h{};
+std::array<char, block_size> header(std::string_view name, std::uint64_t size, char type,
+                                    bool owned) {
+  std::array<char, block_size> h{};
   const std::span<char> all(h);
   put(all.subspan(0, name_bytes), name);
   put(all.subspan(100, 8), owned ? "0000444" : "0000000");
@@ -77,48 +73,42 @@ std::string pax_records(std::string_view name, std::uint64_t size) {
 }
 
 std::size_t padded(std::size_t size) {
-  return (size + block - 1) / block * block;
+  return (size + block_size - 1) / block_size * block_size;
 }
+
+// Whether a file begins with a header whose checksum is right, or with the zeros of an empty
+// archive.
+bool is_archive(std::string_view head) {
+  if (head.size() < block_size) return false;
+  const std::string_view first = head.substr(0, block_size);
+  if (first.find_first_not_of('\0') == first.npos) return true;
+  unsigned sum = 0;
+  for (std::size_t i = 0; i < block_size; ++i) {
+    sum += i >= 148 && i < 156 ? unsigned{' '} : static_cast<unsigned char>(first[i]);
+  }
+  unsigned said = 0;
+  for (const char c : first.substr(148, 8)) {
+    if (c >= '0' && c <= '7') said = said * 8 + static_cast<unsigned>(c - '0');
+  }
+  return sum == said;
+}
+
+constexpr file_kind archive_kind{"a tar archive", is_archive};
 
 }  // namespace
 
 struct tar_writer::impl {
-  std::string path;
-  std::string temporary;
-  int fd = -1;
-  std::vector<char> pending;
+  explicit impl(std::string path) : file(std::move(path), "shard") {}
+
+  written_file file;
   std::uint64_t written = 0;
 
-  [[noreturn]] void fail(const std::string& what, int why) const {
-    const errc kind = why == EACCES || why == EPERM || why == EROFS ? errc::not_allowed
-                      : why == ENOENT                               ? errc::not_found
-                                                                    : errc::io_failed;
-    throw failure(error(kind, what)
-                      .at(path)
-                      .cause(why)
-                      .hint("check that the folder exists, may be written to, and has room"));
-  }
-  void write_out(const char* data, std::size_t size) {
-    while (size > 0) {
-      const ssize_t n = ::write(fd, data, size);
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) fail("cannot write the shard", errno);
-      data += n;
-      size -= static_cast<std::size_t>(n);
-    }
-  }
-  void flush() {
-    write_out(pending.data(), pending.size());
-    pending.clear();
-  }
   void put(const char* data, std::size_t size) {
     written += size;
-    if (pending.size() + size > buffered) flush();
-    if (size >= buffered) return write_out(data, size);
-    pending.insert(pending.end(), data, data + size);
+    file.append(std::string_view(data, size));
   }
   void put_padding(std::size_t unit) {
-    static constexpr std::array<char, record> zeros{};
+    static constexpr std::array<char, record_size> zeros{};
     put(zeros.data(), static_cast<std::size_t>((unit - written % unit) % unit));
   }
   void put_header(std::string_view name, std::uint64_t size, char type, bool owned) {
@@ -129,30 +119,16 @@ struct tar_writer::impl {
 
 std::uint64_t tar_writer::size_of_member(std::string_view name, std::uint64_t size) {
   const std::size_t extension = pax_records(name, size).size();
-  return (extension > 0 ? block + padded(extension) : 0) + block +
-         (size + block - 1) / block * block;
+  return (extension > 0 ? block_size + padded(extension) : 0) + block_size +
+         (size + block_size - 1) / block_size * block_size;
 }
 
 std::uint64_t tar_writer::size_of_archive(std::uint64_t members) {
-  return (members + 2 * block + record - 1) / record * record;
+  return (members + 2 * block_size + record_size - 1) / record_size * record_size;
 }
 
-tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>()) {
-  impl& w = *impl_;
-  w.path = std::move(path);
-  w.temporary = w.path + ".partial." + std::to_string(getpid());
-  w.fd = open(w.temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (w.fd < 0) w.fail("cannot make the shard", errno);
-  w.pending.reserve(buffered);
-}
-
-tar_writer::~tar_writer() {
-  impl& w = *impl_;
-  if (w.fd >= 0) {
-    ::close(w.fd);
-    unlink(w.temporary.c_str());
-  }
-}
+tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>(std::move(path))) {}
+tar_writer::~tar_writer() = default;
 
 void tar_writer::begin(std::string_view name, std::uint64_t size) {
   impl& w = *impl_;
@@ -160,7 +136,7 @@ void tar_writer::begin(std::string_view name, std::uint64_t size) {
   if (!extension.empty()) {
     w.put_header("././@PaxHeader", extension.size(), 'x', false);
     w.put(extension.data(), extension.size());
-    w.put_padding(block);
+    w.put_padding(block_size);
   }
   // What the name cannot hold is in the extension; there is a '?' for what is not ASCII here.
   std::string shown(name.substr(0, name_bytes));
@@ -173,7 +149,7 @@ void tar_writer::append(std::span<const std::byte> content) {
 }
 
 void tar_writer::end() {
-  impl_->put_padding(block);
+  impl_->put_padding(block_size);
 }
 
 void tar_writer::add(std::string_view name, std::span<const std::byte> content) {
@@ -184,17 +160,20 @@ void tar_writer::add(std::string_view name, std::span<const std::byte> content) 
 
 void tar_writer::close() {
   impl& w = *impl_;
-  static constexpr std::array<char, 2 * block> zeros{};
+  static constexpr std::array<char, 2 * block_size> zeros{};
   w.put(zeros.data(), zeros.size());
-  w.put_padding(record);
-  w.flush();
-  if (fsync(w.fd) != 0) w.fail("cannot write the shard", errno);
-  ::close(std::exchange(w.fd, -1));
-  if (std::rename(w.temporary.c_str(), w.path.c_str()) != 0) {
-    const int why = errno;
-    unlink(w.temporary.c_str());
-    w.fail("cannot give the shard its name", why);
+  w.put_padding(record_size);
+  w.file.commit();
+}
+
+void check_shard_output(const std::string& path, bool overwrite,
+                        std::span<const std::string> inputs) {
+  if (size_of_file(path) && !overwrite) {
+    throw failure(error(errc::usage, "a file of that name is there")
+                      .at(path)
+                      .hint("choose another name, or set pack_options.overwrite"));
   }
+  check_output(path, archive_kind, inputs);
 }
 
 }  // namespace millrace

@@ -11,12 +11,12 @@ namespace millrace {
 // Writes one shard: plain files in the ustar format (pax where a name or a size needs it), mode
 // 0444, owner bigdata, time 0, so that equal content gives equal bytes: those that WebDataset's
 // TarWriter gives with mtime=0. The file appears under its name when close() has succeeded, not
-// before (temporary name, fsync, rename). One thread.
+// before (engine/written_file.h). One thread.
 class tar_writer {
  public:
-  // Throws `failure` (io_failed, not_allowed) when the file cannot be made.
+  // Throws `failure` (not_found, not_allowed, io_failed) when the file cannot be made.
   explicit tar_writer(std::string path);
-  // Removes the temporary file unless closed.
+  // Removes the partial file unless closed.
   ~tar_writer();
   tar_writer(const tar_writer&) = delete;
   tar_writer& operator=(const tar_writer&) = delete;
@@ -31,7 +31,7 @@ class tar_writer {
   void end();
   void close();
 
-  // What a member takes in the archive, and an archive whose members take so much, in bytes.
+  // The size of a member in an archive, and of an archive whose members have this size, in bytes.
   static std::uint64_t size_of_member(std::string_view name, std::uint64_t size);
   static std::uint64_t size_of_archive(std::uint64_t members);
 
@@ -39,5 +39,10 @@ class tar_writer {
   struct impl;
   std::unique_ptr<impl> impl_;
 };
+
+// Throws `failure` (usage) unless a shard may be written to `path`: nothing is there or, with
+// `overwrite`, a tar archive that is none of `inputs` (local paths).
+void check_shard_output(const std::string& path, bool overwrite,
+                        std::span<const std::string> inputs = {});
 
 }  // namespace millrace

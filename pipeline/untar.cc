@@ -6,6 +6,7 @@
 
 #include "io/unpack.h"
 #include "pipeline/group.h"
+#include "pipeline/sample_source.h"
 #include "pipeline/tar_parser.h"
 
 namespace millrace {
@@ -17,19 +18,24 @@ bool is_meta_name(std::string_view name) {
 }
 
 struct shard_reader::impl {
-  impl(lane_context& l, shard_ref w, std::uint64_t offset, std::int64_t given)
+  impl(lane_context& l, shard_ref w, std::uint64_t offset, std::int64_t given, shard_head had)
       : lane(l),
         which(w),
         passed(given > 0 || offset > static_cast<std::uint64_t>(w.begin) ? w.skip : 0),
         begun(given),
+        begun_before(given),
         url(std::make_shared<const std::string>((*l.shards)[static_cast<std::size_t>(w.shard)])),
         parser(offset),
-        next_header(static_cast<std::int64_t>(offset)) {}
+        next_header(static_cast<std::int64_t>(offset)),
+        head(w.shard == had.shard ? had : shard_head{.shard = w.shard, .begin = w.begin}) {}
 
   byte_range range_from(std::uint64_t offset) const {
     byte_range out{.begin = offset, .end = {}};
     if (which.end > 0) out.end = static_cast<std::uint64_t>(which.end);
     return out;
+  }
+  void see_head() {
+    if (!head.is_known()) head.see(piece.span());
   }
   awaitable<result<compression>> open_at_begin(byte_range range);
   awaitable<result<void>> open();
@@ -43,6 +49,9 @@ struct shard_reader::impl {
   void count_lost();
   bool is_wanted(const tar_parser::member& found, std::string& name);
 
+  result<void> check_end() const;
+  result<void> check_count() const;
+
   error described(error why) const {
     if (why.where().empty()) why.at(*url);
     return why;
@@ -52,12 +61,16 @@ struct shard_reader::impl {
   shard_ref which;
   std::int64_t passed;             // samples passed over so far, of which.skip
   std::int64_t begun;              // samples given so far, the current one included
+  std::int64_t begun_before;       // the same, before `next_header`
   std::optional<std::string> key;  // of the current sample, where samples are counted
   std::shared_ptr<const std::string> url;
   tar_parser parser;
   std::int64_t next_header;
+  shard_head head;
   bool broken = false;
-  bool skipping = false;  // the current sample is one to pass over
+  bool unpacks = false;       // offsets are of what is within a compressed file
+  bool skipping = false;      // the current sample is one to pass over
+  bool after_damage = false;  // no member has been given since
   std::uint64_t counted_lost = 0;
   std::unique_ptr<byte_source> source;
   bytes piece;                       // what the parser is being fed
@@ -80,16 +93,21 @@ struct shard_reader::impl {
 awaitable<result<compression>> shard_reader::impl::open_at_begin(byte_range range) {
   auto opened = co_await lane.run.sources.open(lane.source(), *url, range);
   if (!opened) co_return opened.error();
-  source = std::move(*opened);
-  auto first = co_await source->read();
-  if (!first) co_return described(first.error());
-  piece = std::move(*first);
+  auto opening = co_await begin_reading(std::move(*opened));
+  if (!opening) co_return described(opening.error());
+  source = std::move(opening->source);
+  piece = std::move(opening->first);
   input = piece.span();
-  co_return compression_of(input);
+  if (range.begin == 0 && !range.end && which.begin == 0) see_head();
+  co_return opening->how;
 }
 
 awaitable<result<void>> shard_reader::impl::open() {
   const std::uint64_t offset = parser.offset();
+  if (head.is_known()) {
+    auto same = co_await check_head(lane, head);
+    if (!same) co_return described(same.error());
+  }
   // In the middle of a shard its first bytes are looked at first, unless they will be needed.
   const bool peeks = offset > 0 && !has_compressed_name(*url);
   if (which.end > 0) {  // a part by the offsets of an index: of a plain shard
@@ -104,9 +122,10 @@ awaitable<result<void>> shard_reader::impl::open() {
   if (*how != compression::none && peeks) how = co_await open_at_begin({});
   if (!how) co_return how.error();
   input = {};
-  if (*how != compression::none) {
-    source = unpack(lane.source(), lane.members, {*how, std::move(source), std::move(piece), *url},
-                    offset);
+  unpacks = *how != compression::none;
+  if (unpacks) {
+    source = unpack(lane.source(), {lane.members, lane.members, lane.held_by_groups},
+                    {*how, std::move(source), std::move(piece), *url}, offset);
     co_return result<void>();
   }
   piece = bytes();
@@ -114,6 +133,36 @@ awaitable<result<void>> shard_reader::impl::open() {
   if (!opened) co_return opened.error();
   source = std::move(*opened);
   co_return result<void>();
+}
+
+// What ends a source ends the shard, or the part of it that is read, as far as that can be known:
+// by the length that the index gives, else by the archive's end blocks.
+result<void> shard_reader::impl::check_end() const {
+  const std::uint64_t at = parser.offset();
+  if (which.end > 0) {
+    if (auto between = parser.finish(end_blocks::optional); !between) return between;
+    if (at >= static_cast<std::uint64_t>(which.end)) return {};
+    return error(
+               errc::truncated,
+               fmt::format("the shard ends before byte {}, where the index has the end of a sample",
+                           which.end))
+        .offset(at)
+        .hint("the shard was cut or replaced since it was indexed")
+        .skippable();
+  }
+  const auto length =
+      lane.index && !unpacks ? lane.index->shards[static_cast<std::size_t>(which.shard)].bytes : 0;
+  const bool is_whole = length > 0 && at == static_cast<std::uint64_t>(length);
+  if (auto ended = parser.finish(is_whole ? end_blocks::optional : lane.untar->end_blocks);
+      !ended) {
+    return ended;
+  }
+  if (length == 0 || is_whole) return {};
+  return error(errc::integrity,
+               fmt::format("the shard has {} bytes, the index says {}", at, length))
+      .offset(at)
+      .hint("fetch the shard again, or index it again if it was rewritten")
+      .skippable();
 }
 
 // False at the end of the source.
@@ -125,19 +174,21 @@ awaitable<result<bool>> shard_reader::impl::refill() {
   if (!more) co_return described(more.error());
   piece = std::move(*more);
   input = piece.span();
+  if (!unpacks && parser.offset() == static_cast<std::uint64_t>(which.begin)) see_head();
   co_return !piece.empty();
 }
 
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
   const auto size = static_cast<std::size_t>(parser.current().size);
-  if (*lane.held_by_groups + size > lane.members->limit()) {
+  if (*lane.held_by_groups + charge_of(size) > lane.members->limit()) {
     co_return described(
         error(errc::too_large, fmt::format("a sample of more than {}, which is what the budget "
                                            "leaves for one lane's samples",
                                            format_bytes(lane.members->limit())))
             .offset(parser.current().offset)
             .key(parser.current().name)
-            .hint("raise MILLRACE_MEMORY or lower the number of lanes")
+            .hint(
+                "raise engine_options.memory_bytes (MILLRACE_MEMORY) or lower the number of lanes")
             .skippable());
   }
   co_return co_await lane.members->acquire(size);
@@ -187,8 +238,8 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
 }
 
 shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset,
-                           std::int64_t given)
-    : impl_(std::make_unique<impl>(lane, which, offset, given)) {}
+                           std::int64_t given, shard_head had)
+    : impl_(std::make_unique<impl>(lane, which, offset, given, had)) {}
 shard_reader::~shard_reader() = default;
 
 std::int64_t shard_reader::offset() const {
@@ -196,17 +247,35 @@ std::int64_t shard_reader::offset() const {
 }
 
 std::int64_t shard_reader::given() const {
-  return impl_->begun;
+  return impl_->begun_before;
+}
+
+bool shard_reader::is_in_first_sample() const {
+  return impl_->begun == 0 || (impl_->begun == 1 && impl_->key);
+}
+
+shard_head shard_reader::head() const {
+  const shard_head& read = impl_->head;
+  return offset() >= read.begin + read.bytes ? read : shard_head();
 }
 
 bool shard_reader::is_broken() const {
   return impl_->broken;
 }
 
+// Where all was read and nothing was damaged or left out, the samples dealt must have been there:
+// else this lane would have fewer than others.
+result<void> shard_reader::impl::check_count() const {
+  const bool counts_all = counted_lost == 0 && !lane.untar->select && !lane.untar->rename;
+  if (which.samples < 0 || begun >= which.samples || !counts_all) return {};
+  return differs_from_index(which, *url, "fewer").offset(parser.offset());
+}
+
 // Damage: what is told of it, and whether the reader goes on behind it.
 error shard_reader::impl::damaged(error why) {
   broken = !lane.untar->resync;
   if (!broken) parser.resync();
+  after_damage = true;
   return described(std::move(why));
 }
 
@@ -222,7 +291,10 @@ bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string&
     if (!folder_or_label) ++lane.run.counts.not_files;
     return false;
   }
-  if (is_meta_name(found.name)) return false;
+  if (is_meta_name(found.name)) {
+    ++lane.run.counts.meta_files;
+    return false;
+  }
   name = lane.untar->rename ? lane.untar->rename(found.name) : found.name;
   return !lane.untar->select || lane.untar->select(name);
 }
@@ -264,7 +336,8 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       if (!more) co_return more.error();
       if (*more) continue;
       s.count_lost();
-      auto whole = s.parser.finish();
+      auto whole = s.check_end();
+      if (whole) whole = s.check_count();
       s.broken = !whole;
       if (!whole) co_return s.described(whole.error());
       co_return std::optional<tar_member>();
@@ -273,6 +346,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     member.ends_archive = *step == tar_parser::event::archive_end;
     if (member.ends_archive) {
       s.key.reset();
+      s.after_damage = false;
       co_return std::optional(std::move(member));
     }
     if (*step != tar_parser::event::header) continue;
@@ -280,7 +354,11 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     const auto& found = s.parser.current();
     if (!s.is_wanted(found, member.name)) continue;  // its data events pass by
     const auto turn = s.turn_of(member.name);
-    if (turn == impl::turn::end) co_return std::optional<tar_member>();
+    if (turn == impl::turn::end) {
+      s.broken = is_all_of_shard(s.lane, s.which);
+      if (!s.broken) co_return std::optional<tar_member>();
+      co_return differs_from_index(s.which, *s.url, "more").offset(found.offset).key(member.name);
+    }
     if (turn == impl::turn::pass) continue;
     if (!found.refused.empty()) {
       co_return s.described(error(errc::bad_field, found.refused + " in a shard")
@@ -300,6 +378,8 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     }
     const auto at = s.parser.offset();
     s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
+    s.begun_before = s.begun;
+    member.after_damage = std::exchange(s.after_damage, false);
     co_return std::optional(std::move(member));
   }
 }
@@ -308,10 +388,17 @@ namespace {
 
 class untar_stream final : public stream<tar_member> {
  public:
-  untar_stream(lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
-      : lane_(lane), cursor_(lane.id("cursor")), shards_(std::move(shards)) {}
+  // `had`: the head in the state that it is restored from, for whoever reads samples again.
+  untar_stream(lane_context& lane, std::unique_ptr<stream<shard_ref>> shards,
+               std::shared_ptr<shard_head> had)
+      : lane_(lane),
+        cursor_(lane.id("cursor")),
+        head_(lane.id("head")),
+        shards_(std::move(shards)),
+        had_(std::move(had)) {}
 
   awaitable<outcome> next() override {
+    if (std::exchange(failed_, false) && reader_->is_broken()) reader_.reset();
     for (;;) {
       if (!reader_) {
         auto shard = co_await shards_->next();
@@ -320,17 +407,25 @@ class untar_stream final : public stream<tar_member> {
         current_ = **shard;
         const lane_cursor at = std::exchange(start_, {});
         const bool in_middle = at.offset > 0;
+        is_resumed_ = in_middle;
         reader_.emplace(lane_, current_,
                         static_cast<std::uint64_t>(in_middle ? at.offset : current_.begin),
-                        in_middle ? at.given : 0);
+                        in_middle ? at.given : 0, in_middle ? *had_ : shard_head());
+        begun_ = true;
       }
       auto member = co_await reader_->next();
       if (!member) {
-        if (reader_->is_broken()) reader_.reset();
-        co_return member.error();
+        failed_ = true;  // a state saved now says where
+        error why = member.error();
+        const bool gave_none = !is_resumed_ && reader_->is_in_first_sample();
+        if (gave_none && reader_->is_broken()) why.whole_shard();
+        co_return why;
       }
-      if (*member) co_return member;
-      reader_.reset();
+      if (!*member) {
+        reader_.reset();
+        member->emplace().ends_archive = true;  // the last sample is whole, whatever comes next
+      }
+      co_return member;
     }
   }
 
@@ -340,23 +435,31 @@ class untar_stream final : public stream<tar_member> {
       to.put(cursor_, cursor_record::of(current_.epoch, {.draw = current_.draw,
                                                          .offset = reader_->offset(),
                                                          .given = reader_->given()}));
-    } else if (start_.offset > 0) {  // restored, and not asked for anything yet
-      const auto [epoch, next] = cursor_record::in(to, cursor_);
-      to.put(cursor_, cursor_record::of(epoch, {next.draw, start_.offset, start_.given}));
+      reader_->head().put(to, head_);
+    } else {
+      if (!begun_) had_->put(to, head_);
+      cursor_record::put_restored(to, cursor_, start_);
     }
   }
   void restore(const state& from) override {
     shards_->restore(from);
     start_ = cursor_record::in(from, cursor_).second;
+    *had_ = shard_head::in(from, head_);
+    begun_ = false;
   }
 
  private:
   lane_context& lane_;
   std::string cursor_;
+  std::string head_;
   std::unique_ptr<stream<shard_ref>> shards_;
   shard_ref current_;
   lane_cursor start_;
+  std::shared_ptr<shard_head> had_;
+  bool begun_ = false;       // a shard, since the stream was restored
+  bool is_resumed_ = false;  // the open shard, from where a state says
   std::optional<shard_reader> reader_;
+  bool failed_ = false;  // in the last call
 };
 
 }  // namespace
@@ -367,8 +470,9 @@ lane_stage<shard_ref, tar_member> untar(untar_options options) {
               lane_context& lane,
               std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
             lane.untar = shared;
-            lane.format = tar_samples(*shared);
-            return std::make_unique<untar_stream>(lane, std::move(shards));
+            auto had = std::make_shared<shard_head>();
+            lane.format = tar_samples(*shared, had);
+            return std::make_unique<untar_stream>(lane, std::move(shards), std::move(had));
           }};
 }
 

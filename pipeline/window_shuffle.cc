@@ -6,6 +6,8 @@
 #include <deque>
 #include <map>
 
+#include "engine/check_option.h"
+#include "engine/divided.h"
 #include "engine/random.h"
 #include "pipeline/group.h"
 #include "pipeline/wids/read_sample.h"
@@ -37,9 +39,10 @@ class window_stream final : public stream<sample> {
         cursor_(lane.id("cursor")),
         shards_(std::move(shards)),
         options_(options),
-        capacity_((options.samples + lane.lanes - 1) / lane.lanes) {}
+        capacity_(divided_up(options.samples, lane.lanes)) {}
 
   awaitable<outcome> next() override {
+    failed_ = 0;
     while (given_ == window_.size()) {
       if (ends_epoch_) {
         ends_epoch_ = false;
@@ -55,7 +58,10 @@ class window_stream final : public stream<sample> {
     ahead_.pop_front();
     const place& at = window_[given_++];
     auto& made = *front->done;
-    if (!made) co_return error(made.error()).skippable();
+    if (!made) {
+      failed_ = 1;
+      co_return error(made.error()).skippable();
+    }
     made->where.lane = lane_.lane;
     made->where.shard = at.shard;
     made->where.epoch = epoch_;
@@ -66,7 +72,7 @@ class window_stream final : public stream<sample> {
     shards_->save(to);
     if (window_.empty() && !resumes_at_) return;
     to.put(cursor_, cursor_record::of(epoch_, {.draw = first_draw_}));
-    to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_))});
+    to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_ - failed_))});
   }
 
   void restore(const state& from) override {
@@ -121,6 +127,7 @@ class window_stream final : public stream<sample> {
 
   void add_samples(std::vector<place>& to, const shard_ref& ref) const {
     const auto& blocks = lane_.index->shards[static_cast<std::size_t>(ref.shard)].blocks;
+    if (blocks.empty()) return;  // a shard without samples
     const auto begin = std::ranges::lower_bound(blocks, ref.begin / block_bytes);
     const auto end =
         ref.end > 0 ? std::ranges::lower_bound(blocks, ref.end / block_bytes) : blocks.end() - 1;
@@ -163,7 +170,8 @@ class window_stream final : public stream<sample> {
   std::size_t capacity_;
   std::vector<place> window_;
   std::size_t given_ = 0;
-  std::size_t asked_ = 0;  // for how many reads have begun
+  std::size_t failed_ = 0;  // 1: the last of them, whose error was given in the last call
+  std::size_t asked_ = 0;   // for how many reads have begun
   std::deque<std::shared_ptr<reading>> ahead_;
   std::int64_t epoch_ = 0;
   std::int64_t first_draw_ = 0;  // the first shard of the window
@@ -175,9 +183,8 @@ class window_stream final : public stream<sample> {
 }  // namespace
 
 lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
-  if (options.samples == 0 || options.ahead < 1) {
-    throw failure(error(errc::usage, "a shuffle over windows of no samples, or of no reads"));
-  }
+  check_option("window_options.samples", options.samples, 1, ~std::size_t{0});
+  check_option("window_options.ahead", options.ahead, 1, 1 << 16);
   return {
       "window_shuffle",
       [options](lane_context& lane,
@@ -185,6 +192,9 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
         if (!lane.index || !lane.index->has_offsets()) {
           throw failure(error(errc::usage, "a shuffle over windows needs the places of all samples")
                             .hint("`millrace index create --offsets`, and indexed_shards()"));
+        }
+        if (lane.index->samples() == 0) {
+          throw failure(error(errc::no_samples, "the index lists only shards without samples"));
         }
         lane.untar = std::make_shared<const untar_options>();
         lane.format = tar_samples();

@@ -16,7 +16,7 @@ struct window_options {
 // A shuffle without a buffer of samples, for plain archives with an index of offsets, where reading
 // at random places costs little: NVMe, the page cache, caches, object stores. A lane takes its next
 // shards until they have as many samples as its part of a window, permutes them all, and reads each
-// sample by itself; a window of the whole list permutes each lane's epoch completely. In place of
+// sample separately; a window of the whole list permutes each lane's epoch completely. Replaces
 // untar and group_by_key.
 //
 // The order is a function of (seed, epoch, lane). Its state is three numbers, whatever the window;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "engine/error.h"
+#include "engine/check_option.h"
 
 namespace millrace {
 namespace {
@@ -153,27 +153,33 @@ std::optional<pixel_box> erased_box(const augment_options::random_erasing& o, ra
 }  // namespace
 
 void check(const augment_options& o) {
-  const auto& b = o.blur;
-  const auto& e = o.erasing;
+  constexpr double most_factor = 255;
+  constexpr double most_aspect = 1000;
+  constexpr double most_sigma = 1000;
+  constexpr int most_size = 255;
+  check_option("augment_options.randaugment_ops", o.randaugment_ops, 0, 16);
+  check_option("augment_options.randaugment_magnitude", o.randaugment_magnitude, 0, 30);
+  check_option("augment_options.gray", o.gray, 0, 1);
+  check_option("augment_options.solarize", o.solarize, 0, 1);
+  check_option("augment_options.solarize_from", o.solarize_from, 0, 255);
   const auto& j = o.jitter;
-  const auto is_part = [](double p) { return p >= 0 && p <= 1; };
-  const bool parts = is_part(j.probability) && is_part(o.gray) && is_part(o.solarize) &&
-                     is_part(b.probability) && is_part(e.probability);
-  const bool amounts = j.brightness >= 0 && j.contrast >= 0 && j.saturation >= 0 && j.hue >= 0 &&
-                       j.hue <= 0.5 && o.solarize_from >= 0 && o.solarize_from <= 255;
-  const bool rand = o.randaugment_ops >= 0 && o.randaugment_ops <= 16 &&
-                    o.randaugment_magnitude >= 0 && o.randaugment_magnitude <= 30;
-  const bool blur = b.size % 2 == 1 && b.size >= 1 && b.size <= 255 && b.least_sigma > 0 &&
-                    b.most_sigma >= b.least_sigma;
-  const bool erasing = e.least_area >= 0 && e.most_area >= e.least_area && e.most_area <= 1 &&
-                       e.least_aspect > 0 && e.most_aspect >= e.least_aspect;
-  const char* wrong = !parts     ? "a probability that is not within [0, 1]"
-                      : !amounts ? "a jitter below 0, a hue beyond 0.5, or a value beyond 255"
-                      : !rand    ? "RandAugment takes up to 16 operations and magnitudes of 0 to 30"
-                      : !blur ? "a blur's size is odd and at most 255, its sigmas rise from above 0"
-                      : !erasing ? "areas to be erased rise within [0, 1], aspects from above 0"
-                                 : nullptr;
-  if (wrong != nullptr) throw failure(error(errc::usage, fmt::format("augmentation: {}", wrong)));
+  check_option("color_jitter.brightness", j.brightness, 0, most_factor);
+  check_option("color_jitter.contrast", j.contrast, 0, most_factor);
+  check_option("color_jitter.saturation", j.saturation, 0, most_factor);
+  check_option("color_jitter.hue", j.hue, 0, 0.5);
+  check_option("color_jitter.probability", j.probability, 0, 1);
+  const auto& b = o.blur;
+  check_option("gaussian_blur.probability", b.probability, 0, 1);
+  check_option("gaussian_blur.size", b.size, 1, most_size);
+  if (b.size % 2 == 0) refuse_option("gaussian_blur.size", option_text(b.size), "an odd number");
+  check_option("gaussian_blur.most_sigma", b.most_sigma, 1e-3, most_sigma);
+  check_option("gaussian_blur.least_sigma", b.least_sigma, 1e-3, b.most_sigma);
+  const auto& e = o.erasing;
+  check_option("random_erasing.probability", e.probability, 0, 1);
+  check_option("random_erasing.most_area", e.most_area, 0, 1);
+  check_option("random_erasing.least_area", e.least_area, 0, e.most_area);
+  check_option("random_erasing.most_aspect", e.most_aspect, 1 / most_aspect, most_aspect);
+  check_option("random_erasing.least_aspect", e.least_aspect, 1 / most_aspect, e.most_aspect);
 }
 
 bool changes_pixels(const augment_options& o) {

@@ -20,8 +20,8 @@ enum class augment_policy : std::uint8_t {
   trivialaugment,  // Mueller and Hutter, "TrivialAugment" (ICCV 2021), wide ranges
 };
 
-// What is done to a training image behind its crop and flip, in this order; all off by default. A
-// part named "probability", or with only a number, is that of images to which it is done.
+// Changes to a training image after its crop and flip, in this order; all off by default. A field
+// named "probability", or one that is only a number, is the fraction of images that are changed.
 struct augment_options {
   augment_policy policy = augment_policy::none;
   int randaugment_ops = 2;
@@ -54,12 +54,12 @@ struct augment_options {
   } erasing = {};
 };
 
-// Whether any of it is asked for.
+// Whether any of them is on.
 bool changes_pixels(const augment_options& options);
-// Throws `failure` (usage) for what cannot be.
+// Throws `failure` (usage) for values out of range.
 void check(const augment_options& options);
 
-// What is done to one image: a function of the options, the numbers and the size.
+// The changes to one image: a function of the options, the random numbers and the size.
 struct augment_steps {
   std::vector<augment_step> steps = {};
   double blur_sigma = 0;  // 0: not blurred

@@ -18,6 +18,7 @@ struct job {
   std::optional<error> failed;
   int warnings = 0;  // of the image's decoder
   bool finished = false;
+  bool away = false;  // in the pool, or given to it
   bool has_sample = false;
   bool ends_epoch = false;
 };
@@ -25,24 +26,31 @@ struct job {
 // What the stream shares with the coroutines it has spawned.
 struct shared {
   shared(run_context& r, const decode_options& o, std::size_t w)
-      : run(r), options(o), window(w), head_finished(r.io.executor()), has_room(r.io.executor()) {}
+      : run(r),
+        options(o),
+        window(w),
+        slots(r.in_order ? static_cast<std::size_t>(r.batch_size) : 1),
+        head_finished(r.io.executor()),
+        has_room(r.io.executor()) {}
 
   run_context& run;
   decode_options options;
   std::size_t window;
+  std::size_t slots;  // of a block: a batch's images, or one
   std::shared_ptr<memory_share> blocks;
+  std::shared_ptr<work_memory> decoding;
   std::shared_ptr<block> filling;
   std::size_t next_slot = 0;
   std::deque<std::shared_ptr<job>> jobs;       // in order
   std::vector<std::shared_ptr<job>> gathered;  // for the next crossing
   std::size_t groups_away = 0;
   bool ended = false;           // nothing more is asked of the stage in front
-  std::optional<error> broken;  // why: given again to whoever asks again
+  std::optional<error> broken;  // why, where the sample in hand may be in no state
   bool epoch_held = false;      // an end of epoch waits to be taken
+  bool error_held = false;  // one of the stage in front, which stays where it is until it is told
   condition head_finished;
   condition has_room;
 
-  std::size_t largest_image() const { return bytes_of(options.size); }
   static std::size_t bytes_of(int size) {
     const auto side = static_cast<std::size_t>(size);
     return side * side * 3;
@@ -50,10 +58,6 @@ struct shared {
 };
 
 void submit(const std::shared_ptr<shared>& s);
-
-error internal(const std::exception& e, const job& j) {
-  return error(errc::internal, e.what()).key(j.in.key).skippable();
-}
 
 // Runs on a pool thread.
 void decode_into_slot(job& j, const decode_options& options) {
@@ -69,21 +73,25 @@ void decode_into_slot(job& j, const decode_options& options) {
     j.out.label = decoded->label;
     j.out.encoded = decoded->encoded;
     j.warnings = decoded->warnings;
-  } catch (const std::exception& e) {
-    j.failed = internal(e, j);
+  } catch (const std::bad_alloc&) {
+    throw;  // no fault of the image
+  } catch (...) {
+    // No fault of the image: the host is out of memory, or the decoder is wrong.
+    j.failed =
+        error_of(std::current_exception(), "decoding").at(j.in.url ? *j.in.url : "").key(j.in.key);
   }
 }
 
-// One crossing for all of them.
-awaitable<void> run_group(std::shared_ptr<shared> s, std::vector<std::shared_ptr<job>> group) {
+// One crossing for all that are gathered.
+awaitable<void> run_group(std::shared_ptr<shared> s) {
+  const auto group = std::exchange(s->gathered, {});
+  for (const auto& j : group) j->away = true;
+  ++s->groups_away;
   const auto work = [s, &group] {
+    const work_memory_scope in(*s->decoding);
     for (const auto& j : group) decode_into_slot(*j, s->options);
   };
-  try {
-    co_await offload(s->run.io, s->run.threads.cpu(), work);
-  } catch (const std::exception& e) {
-    for (const auto& j : group) j->failed = internal(e, *j);
-  }
+  co_await offload(s->run.io, s->run.threads.cpu(), work);
   for (const auto& j : group) {
     // The compressed bytes go back to the budget as soon as they are used.
     for (field& f : j->in.fields) f.data = bytes();
@@ -102,16 +110,14 @@ void submit(const std::shared_ptr<shared>& s) {
   const std::size_t enough = 2 * static_cast<std::size_t>(s->run.threads.cpu().used());
   const bool may_wait = s->groups_away >= enough && s->gathered.size() < most_of_a_group;
   if (s->gathered.empty() || may_wait) return;
-  ++s->groups_away;
-  s->run.tasks.spawn(run_group(s, std::exchange(s->gathered, {})));
+  s->run.tasks.spawn(run_group(s));  // which takes them before this returns
 }
 
 awaitable<result<void>> give_slot(shared& s, job& j) {
   const int size = size_in(s.options, j.in.where.epoch);
-  if (s.filling && s.next_slot == static_cast<std::size_t>(s.run.batch_size)) s.filling.reset();
+  if (s.filling && s.next_slot == s.slots) s.filling.reset();
   if (!s.filling) {
-    auto fresh = co_await s.blocks->acquire(shared::bytes_of(size) *
-                                            static_cast<std::size_t>(s.run.batch_size));
+    auto fresh = co_await s.blocks->acquire(shared::bytes_of(size) * s.slots);
     if (!fresh) co_return fresh.error();
     s.filling = fresh->owner();
     s.next_slot = 0;
@@ -122,6 +128,7 @@ awaitable<result<void>> give_slot(shared& s, job& j) {
   j.out.width = size;
   j.out.key = j.in.key;
   j.out.where = j.in.where;
+  j.out.url = j.in.url;
   co_return result<void>();
 }
 
@@ -133,13 +140,16 @@ void queue_failure(shared& s, const error& why) {
   s.head_finished.notify_all();
 }
 
-// Keeps the window full: takes samples from the stage in front and gives them to the pool.
-awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
+// Takes samples from the stage in front and gives them to the pool, as many as the window holds.
+awaitable<void> fill_window(std::shared_ptr<shared> s, stream<sample>* samples) {
   while (!s->ended) {
-    while (s->jobs.size() >= s->window || s->epoch_held) co_await s->has_room.wait();
+    while (s->jobs.size() >= s->window || s->epoch_held || s->error_held) {
+      co_await s->has_room.wait();
+    }
     auto next = co_await samples->next();
     if (!next) {
       queue_failure(*s, next.error());
+      s->error_held = true;
       s->ended = !next.error().is_skippable();
       continue;
     }
@@ -166,6 +176,21 @@ awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
   }
 }
 
+// What is thrown on the way is the error of the first sample that is not given to the pool for it,
+// and of all that are asked for after.
+awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
+  auto failed = co_await failure_of(fill_window(s, samples), "decode_jpeg");
+  if (!failed) co_return;
+  s->ended = true;
+  s->broken = failed->skippable(false);
+  for (const auto& j : s->jobs) {
+    if (j->finished || j->away) continue;
+    j->failed = s->broken;
+    j->finished = true;
+  }
+  s->head_finished.notify_all();
+}
+
 class decode_stream final : public stream<image> {
  public:
   decode_stream(run_context& run, std::unique_ptr<stream<sample>> samples,
@@ -175,13 +200,8 @@ class decode_stream final : public stream<image> {
     const auto window =
         options.in_flight > 0 ? static_cast<std::size_t>(options.in_flight) : threads * 12;
     shared_ = std::make_shared<shared>(run, options, window);
-    // Blocks: two in the caller's hands, those queued, one waiting for its last samples, one being
-    // filled.
-    const std::size_t block = shared_->largest_image() * static_cast<std::size_t>(run.batch_size);
-    const std::size_t page_rounded = (block + 4095) / 4096 * 4096;
-    const auto queued = static_cast<std::size_t>(run.batches_queued);
-    shared_->blocks =
-        run.memory.share("batches", 4 * page_rounded, (5 + queued) * page_rounded, run.allocator);
+    shared_->decoding = run.memory_for_decoding();
+    claim_memory(run);
   }
 
   awaitable<outcome> next() override {
@@ -189,6 +209,11 @@ class decode_stream final : public stream<image> {
     if (!pump_started_) {
       pump_started_ = true;
       pump_ = s.run.tasks.spawn_stoppable(pump(shared_, samples_.get()));
+    }
+    failed_.reset();
+    if (std::exchange(error_told_, false)) {
+      s.error_held = false;
+      s.has_room.notify_one();
     }
     while (s.jobs.empty() || !s.jobs.front()->finished) {
       if (s.jobs.empty() && s.broken) co_return *s.broken;
@@ -199,7 +224,8 @@ class decode_stream final : public stream<image> {
     if (j->ends_epoch) s.epoch_held = false;
     s.has_room.notify_one();
     if (j->failed) {
-      if (!j->failed->is_skippable()) s.broken = j->failed;
+      if (j->has_sample) failed_ = j->in.where;
+      error_told_ = !j->has_sample;
       co_return *j->failed;
     }
     if (j->ends_epoch) {
@@ -211,7 +237,9 @@ class decode_stream final : public stream<image> {
   }
 
   void save(state& to) const override {
+    if (shared_->broken) throw failure(*shared_->broken);
     samples_->save(to);
+    if (failed_) to.hold(pending_record, {&*failed_, 1});
     for (const auto& j : shared_->jobs) {
       if (j->has_sample) to.hold(pending_record, {&j->in.where, 1});
     }
@@ -220,12 +248,33 @@ class decode_stream final : public stream<image> {
   void restore(const state& from) override { samples_->restore(from); }
 
  private:
+  // Where images come to the batch stage in order, they are decoded into blocks of a batch: those
+  // that the program holds, one that waits for its last images, one being filled, one more to have
+  // room, those queued. Else each has memory of its own: those in the window, and those that stages
+  // behind hold while they wait for more.
+  void claim_memory(run_context& run) {
+    shared& s = *shared_;
+    run.decoded_into_batches = run.in_order;
+    run.image_bytes = shared::bytes_of(s.options.size);
+    const std::size_t block = round_up(run.image_bytes * s.slots, page_bytes);
+    const auto held = static_cast<std::size_t>(run.batches_held);
+    const auto queued = static_cast<std::size_t>(run.batches_queued);
+    const std::size_t least = run.in_order ? 2 + held : 4 + run.images_held;
+    const std::size_t more = run.in_order ? 1 + queued : s.window + queued;
+    // What only passes through need not be memory that a device can read.
+    const bool passes_through = run.has_batches && !run.in_order;
+    s.blocks =
+        run.memory.share(run.in_order ? "batches" : "images", least * block, (least + more) * block,
+                         passes_through ? default_host_allocator() : run.allocator);
+    run.memory.take_rest(s.blocks);
+  }
+
   void tell_of_damage(const job& j) {
     if (shared_->run.counts.damaged++ > 0) return;
-    log_notice(
-        fmt::format("the data of image {} are damaged ({} warnings of its decoder), and it "
-                    "was kept; further ones are counted",
-                    j.out.key, j.warnings));
+    log_notice(fmt::format(
+        "the data of image {} are damaged ({} warnings of its decoder), and it was kept; "
+        "further ones are only counted",
+        j.out.key, j.warnings));
   }
 
   // What keeping them costs, once an epoch has been through.
@@ -237,6 +286,8 @@ class decode_stream final : public stream<image> {
   bool told_of_cache_ = false;
   std::unique_ptr<stream<sample>> samples_;
   std::shared_ptr<shared> shared_;
+  std::optional<origin> failed_;  // of the sample whose error was given, until the next call
+  bool error_told_ = false;       // one of the stage in front has been given, in the last call
   scope::task pump_;
   bool pump_started_ = false;
 };
@@ -249,7 +300,11 @@ stage<sample, image> decode_jpeg(const decode_options& options) {
           [o](run_context& run,
               std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {
             return std::make_unique<decode_stream>(run, std::move(samples), o);
-          }};
+          },
+          nullptr,
+          true,
+          false,
+          true};
 }
 
 }  // namespace millrace

@@ -9,12 +9,17 @@
 #include <cerrno>
 #include <cstring>
 
+#include "engine/check_option.h"
 #include "engine/memory.h"
+#include "engine/words.h"
+#include "engine/work_memory.h"
+#include "io/hashes.h"
 
 namespace millrace {
 namespace {
 
-// A file without a name, of that size, whose blocks are there: writing to its memory cannot fail.
+// A file without a name, of that size, whose blocks are there. It is read and written by calls: of
+// mapped memory an error of the disk would end the process.
 int nameless_file(const std::string& folder, std::size_t bytes) {
   std::string path = folder + "/millrace-decoded-XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);
@@ -32,46 +37,114 @@ int nameless_file(const std::string& folder, std::size_t bytes) {
       error(errc::io_failed, fmt::format("no room for {} MB of decoded images", bytes / 1'000'000))
           .at(folder)
           .cause(failed)
-          .hint("ask for less, or name another folder"));
+          .hint("ask for less, or use another folder"));
+}
+
+// All that may change what comes of a file. A member that is added to the options shows here.
+std::uint64_t hash_of(const image_options& o) {
+  const auto& [limits, filter, lenient, fill_truncated, orient, runs, own_huffman, fast, raw_width,
+               raw_height] = o;
+  const auto& [max_pixels, max_scans, max_held_bytes, max_cpu_seconds] = limits;
+  return std::hash<std::string>()(
+      fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {}", max_pixels, max_scans, max_held_bytes,
+                  max_cpu_seconds, static_cast<int>(filter), lenient, fill_truncated, orient, runs,
+                  own_huffman, fast, raw_width, raw_height));
 }
 
 }  // namespace
 
 decoded_cache::decoded_cache(decoded_cache_options options) : options_(std::move(options)) {
+  check_option("decoded_cache_options.resize", options_.resize, 0, 1 << 15);
   if (options_.bytes == 0) return;
+  if (options_.bytes < page_bytes) {
+    throw failure(
+        error(errc::usage, fmt::format("{} hold no decoded image", counted(options_.bytes, "byte")))
+            .hint(
+                "write the size with its unit, such as 8G; decoded_cache_options.bytes takes it"));
+  }
   const bool on_disk = !options_.folder.empty();
   if (!on_disk && options_.bytes > allowed_memory_bytes()) {
     throw failure(error(errc::usage,
                         fmt::format("{} MB of decoded images, where {} MB of memory "
                                     "are allowed",
                                     options_.bytes / 1'000'000, allowed_memory_bytes() / 1'000'000))
-                      .hint("ask for less, or keep them on disk"));
+                      .hint("lower decoded_cache_options.bytes, or keep them on disk (folder)"));
   }
-  const int fd = on_disk ? nameless_file(options_.folder, options_.bytes) : -1;
-  const int flags = on_disk ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void* memory = mmap(nullptr, options_.bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
-  const int failed = errno;
-  if (fd >= 0) close(fd);
+  if (on_disk) {
+    file_ = nameless_file(options_.folder, options_.bytes);
+    return;
+  }
+  constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  void* memory = mmap(nullptr, options_.bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) {
-    throw failure(error(errc::no_memory, "cannot map memory for decoded images").cause(failed));
+    throw failure(error(errc::no_memory, "cannot map memory for decoded images").cause(errno));
   }
   memory_ = static_cast<std::byte*>(memory);
 }
 
 decoded_cache::~decoded_cache() {
   if (memory_ != nullptr) munmap(memory_, options_.bytes);
+  if (file_ >= 0) close(file_);
 }
 
-decoded_cache::place decoded_cache::place_of(const sample& s) {
-  return {s.url ? std::hash<std::string>()(*s.url) : 0, s.where.offset};
+decoded_cache::place decoded_cache::place_of(const sample& s, const field& file,
+                                             const image_options& how) {
+  return {.url = s.url ? std::hash<std::string>()(*s.url) : 0,
+          .offset = s.where.offset,
+          .field = std::hash<std::string>()(file.extension),
+          .how = hash_of(how),
+          .bytes = file.data.size(),
+          .crc = crc32c(file.data.span())};
 }
 
-std::optional<decoded_cache::picture> decoded_cache::find(const sample& s) {
-  const std::scoped_lock lock(mutex_);
-  const auto found = pictures_.find(place_of(s));
-  if (found == pictures_.end()) return std::nullopt;
+bool decoded_cache::write(std::size_t at, std::span<const std::byte> rgb) {
+  if (memory_ != nullptr) std::memcpy(memory_ + at, rgb.data(), rgb.size());
+  while (memory_ == nullptr && !rgb.empty()) {
+    const ssize_t done = pwrite(file_, rgb.data(), rgb.size(), static_cast<off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += static_cast<std::size_t>(done);
+    rgb = rgb.subspan(static_cast<std::size_t>(done));
+  }
+  return true;
+}
+
+bool decoded_cache::read(std::size_t at, std::span<std::uint8_t> rgb) const {
+  while (!rgb.empty()) {
+    const ssize_t done = pread(file_, rgb.data(), rgb.size(), static_cast<off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done <= 0) return false;
+    at += static_cast<std::size_t>(done);
+    rgb = rgb.subspan(static_cast<std::size_t>(done));
+  }
+  return true;
+}
+
+std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
+                                                          std::vector<std::uint8_t>& room) {
+  entry found;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto it = pictures_.find(where);
+    if (it == pictures_.end()) return std::nullopt;
+    found = it->second;
+  }
+  picture out{.rgb = {}, .width = found.width, .height = found.height, .warnings = found.warnings};
+  if (memory_ != nullptr) {
+    out.rgb = {memory_ + found.at, found.bytes};
+  } else {
+    if (!take_work_memory(found.bytes)) return std::nullopt;
+    room.resize(found.bytes);
+    if (!read(found.at, room)) {
+      ++failed_;
+      const std::scoped_lock lock(mutex_);
+      pictures_.erase(where);
+      return std::nullopt;
+    }
+    out.rgb = std::as_bytes(std::span(room));
+  }
   ++hits_;
-  return found->second;
+  return out;
 }
 
 bool decoded_cache::has_room(std::size_t bytes) const {
@@ -79,27 +152,39 @@ bool decoded_cache::has_room(std::size_t bytes) const {
   return bytes <= options_.bytes && used <= options_.bytes - bytes;
 }
 
-std::optional<decoded_cache::picture> decoded_cache::add(const sample& s, const picture& p,
-                                                         std::size_t file_bytes) {
+void decoded_cache::add(const place& where, const picture& p) {
   const std::size_t at = used_.fetch_add(p.rgb.size(), std::memory_order_relaxed);
   if (at > options_.bytes || p.rgb.size() > options_.bytes - at) {
     used_.fetch_sub(p.rgb.size(), std::memory_order_relaxed);
-    return std::nullopt;
+    return;
   }
-  std::memcpy(memory_ + at, p.rgb.data(), p.rgb.size());
-  picture kept = p;
-  kept.rgb = {memory_ + at, p.rgb.size()};
+  if (!write(at, p.rgb)) {
+    ++failed_;
+    return;
+  }
+  const entry kept{.at = at,
+                   .bytes = p.rgb.size(),
+                   .width = p.width,
+                   .height = p.height,
+                   .warnings = p.warnings};
   const std::scoped_lock lock(mutex_);
-  if (pictures_.try_emplace(place_of(s), kept).second) file_bytes_ += file_bytes;
-  return kept;
+  if (pictures_.try_emplace(where, kept).second) file_bytes_ += where.bytes;
 }
 
 std::string decoded_cache::summary() const {
   const std::scoped_lock lock(mutex_);
   const auto used = static_cast<double>(used_.load());
-  return fmt::format("{} decoded images in {:.1f} MB, {:.1f} times their files; {} more do not fit",
-                     pictures_.size(), used / 1e6,
-                     used / std::max(1.0, static_cast<double>(file_bytes_)), not_kept_.load());
+  std::string out =
+      fmt::format("{} decoded images in {:.1f} MB, {:.1f} times their files; {} more do not fit",
+                  pictures_.size(), used / 1e6,
+                  used / std::max(1.0, static_cast<double>(file_bytes_)), not_kept_.load());
+  if (failed_ > 0) {
+    out += fmt::format(
+        "; {} could not be written or read again, and are decoded each time: the disk "
+        "of {} fails",
+        failed_.load(), options_.folder);
+  }
+  return out;
 }
 
 }  // namespace millrace

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/sample.h"
@@ -15,7 +16,7 @@
 namespace millrace {
 
 struct decoded_cache_options {
-  std::size_t bytes = 0;  // at most, beside the budget of MILLRACE_MEMORY
+  std::size_t bytes = 0;  // at most, in addition to MILLRACE_MEMORY
   std::string folder;     // of a file that vanishes with the process; empty: in memory
   // Images are kept with this shorter side, if theirs is longer: smaller and quicker, but outputs
   // are no longer those of the stored images. 0: whole.
@@ -23,56 +24,82 @@ struct decoded_cache_options {
 };
 
 // Keeps decoded images, so that later epochs only cut and resample them. They take four to eight
-// times the bytes of their JPEGs; what does not fit is decoded each time, and nothing is thrown out
-// for what comes later: of a set that is read again and again, as much as fits is always there. Any
-// thread.
+// times the bytes of their JPEGs; images that do not fit are decoded each time, and nothing is
+// evicted: of a set that is read repeatedly, as much as fits stays cached. Plans that read other
+// fields, decode in another way or change the files before never meet. Any thread.
 class decoded_cache {
  public:
-  // Throws `failure`: usage where memory is less than that, io_failed where the folder has no room.
+  // Throws `failure`: usage where memory is less than that or no image fits, io_failed where the
+  // folder has no room.
   explicit decoded_cache(decoded_cache_options options);
   ~decoded_cache();
   decoded_cache(const decoded_cache&) = delete;
   decoded_cache& operator=(const decoded_cache&) = delete;
 
   struct picture {
-    std::span<const std::byte> rgb;  // width x height x 3 bytes, while the cache lives
+    // width x height x 3 bytes: of a cache in memory while it lives, else of the caller's `room`.
+    std::span<const std::byte> rgb;
     int width = 0;
     int height = 0;
     int warnings = 0;  // of its decoder
   };
-  std::optional<picture> find(const sample& s);
+  // The key of a picture: the origin of its file, the field, the file's bytes, and the way it is
+  // decoded.
+  struct place {
+    std::uint64_t url = 0;  // its hash
+    std::int64_t offset = 0;
+    std::uint64_t field = 0;  // the hash of its name
+    std::uint64_t how = 0;    // the hash of the options
+    std::size_t bytes = 0;
+    std::uint32_t crc = 0;
+    bool operator==(const place&) const = default;
+  };
+  // Reads the file once. Pure.
+  static place place_of(const sample& s, const field& file, const image_options& how);
+
+  // Reads pixels that are on disk into `room`, which counts as work memory. One that cannot be read
+  // is forgotten, and counted.
+  std::optional<picture> find(const place& where, std::vector<std::uint8_t>& room);
   bool has_room(std::size_t bytes) const;
-  // Copies it. Nothing where there is no room any more.
-  std::optional<picture> add(const sample& s, const picture& p, std::size_t file_bytes);
+  // Copies it. Does nothing where there is no room left, or it cannot be written.
+  void add(const place& where, const picture& p);
   void count_not_kept() { ++not_kept_; }
 
   const decoded_cache_options& options() const { return options_; }
-  // "700 decoded images in 393.4 MB, 5.2 times their files; 0 more do not fit".
+  // "700 decoded images in 393.4 MB, 5.2 times their files; 0 more do not fit", and how many could
+  // not be read or written again, if any.
   std::string summary() const;
   std::uint64_t hits() const { return hits_; }
 
  private:
-  struct place {
-    std::uint64_t url = 0;  // its hash
-    std::int64_t offset = 0;
-    bool operator==(const place&) const = default;
-  };
   struct hash {
     std::size_t operator()(const place& p) const {
-      return static_cast<std::size_t>(p.url ^
+      const std::uint64_t all = p.url ^ p.field ^ (p.how << 1U) ^ p.crc;
+      return static_cast<std::size_t>(all ^
                                       (static_cast<std::uint64_t>(p.offset) * 0x9E3779B97F4A7C15U));
     }
   };
-  static place place_of(const sample& s);
+  // Where a picture's pixels begin.
+  struct entry {
+    std::size_t at = 0;
+    std::size_t bytes = 0;
+    int width = 0;
+    int height = 0;
+    int warnings = 0;
+  };
+  bool write(std::size_t at, std::span<const std::byte> rgb);
+  bool read(std::size_t at, std::span<std::uint8_t> rgb) const;
 
   decoded_cache_options options_;
-  std::byte* memory_ = nullptr;
+  std::byte* memory_ = nullptr;  // null: on disk
+  int file_ = -1;
   std::atomic<std::size_t> used_{0};
   std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> not_kept_{0};
+  std::atomic<std::uint64_t> failed_{0};
   mutable std::mutex mutex_;
   // Guarded by mutex_.
-  std::unordered_map<place, picture, hash> pictures_;
+  std::unordered_map<place, entry, hash> pictures_;
   std::uint64_t file_bytes_ = 0;
 };
 

@@ -19,8 +19,8 @@ constexpr int value_of(unsigned bits, unsigned size) {
   return bits >> (size - 1) != 0 ? value : value - (1 << size) + 1;
 }
 
-// The bits of a JPEG's entropy-coded data, stuffed bytes left out. Behind the data, which a marker
-// or the file ends, come zeros without end. The file outlives it.
+// The bits of a JPEG's entropy-coded data, stuffed bytes left out. After the data, which a marker
+// or the end of the file ends, come zeros without end. The file outlives it.
 class bit_reader {
  public:
   bit_reader() = default;
@@ -63,7 +63,7 @@ class bit_reader {
   // Whether bits were taken that the data does not have, or the file ends where a marker should
   // stand.
   bool overrun() const { return count_ < zeros_ || end_ - next_ < 2; }
-  // Goes on behind restart marker `number`. False where something else is next.
+  // Continues after restart marker `number`. False where something else is next.
   bool skip_restart_marker(unsigned number) {
     if (count_ - zeros_ >= 8 || end_ - next_ < 2) return false;
     if (next_[0] != 0xff || next_[1] != 0xd0 + number) return false;
@@ -74,7 +74,7 @@ class bit_reader {
  private:
   static bit_reader filled_by_bytes(bit_reader bits);
 
-  std::uint64_t held_ = 0;  // what is next, from the top; behind `count_` perhaps a part of *next_
+  std::uint64_t held_ = 0;  // the next bits, from the top; after `count_` perhaps a part of *next_
   unsigned count_ = 0;
   unsigned zeros_ = 0;  // made up, at the end of `count_`
   const std::uint8_t* next_ = nullptr;
@@ -122,7 +122,7 @@ class code_table {
 
   std::array<symbol, look_ups> one_;
   std::array<symbols, look_ups> two_;
-  std::array<unsigned, 17> limit_{};   // of each length, the code behind the last
+  std::array<unsigned, 17> limit_{};   // of each length, the code after the last
   std::array<unsigned, 17> offset_{};  // from a code to the place of its symbol, modulo 2^32
   std::array<std::uint8_t, 17> counts_{};
   std::array<std::uint8_t, 256> bytes_{};

@@ -4,9 +4,12 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <optional>
+#include <string_view>
 
 #include "engine/cpu_time.h"
+#include "engine/work_memory.h"
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
 #include "pipeline/images/jpeg_huffman.h"
@@ -15,6 +18,7 @@
 namespace millrace {
 namespace {
 
+using libjpeg::coefficient_bytes;
 using libjpeg::error_handler;
 using libjpeg::guarded;
 
@@ -44,18 +48,21 @@ void check_effort(j_common_ptr c) {
   std::longjmp(handler->escape, 1);
 }
 
-std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
-  std::uint64_t blocks = 0;
-  for (int i = 0; i < c.num_components; ++i) {
-    const auto& component = c.comp_info[i];
-    const auto across = [](JDIMENSION size, int factor, int most) {
-      const std::uint64_t unit = std::uint64_t{8} * static_cast<unsigned>(most);
-      return (std::uint64_t{size} * static_cast<unsigned>(factor) + unit - 1) / unit;
-    };
-    blocks += across(c.image_width, component.h_samp_factor, c.max_h_samp_factor) *
-              across(c.image_height, component.v_samp_factor, c.max_v_samp_factor);
-  }
-  return blocks * DCTSIZE2 * sizeof(JCOEF);
+// Memory that decoding takes, of the library and here: coefficients where there are several scans,
+// and rows. Source of the latter: libjpeg-turbo, jdmainct.c and jdsample.c; up to four components
+// of two rows of MCUs with what stands above and below them, before and after upsampling.
+std::uint64_t working_bytes(const jpeg_decompress_struct& c, bool has_several_scans) {
+  constexpr std::uint64_t bytes_of_a_column = 256;
+  return c.image_width * bytes_of_a_column + (has_several_scans ? coefficient_bytes(c) : 0);
+}
+
+// Whether the file has its end, or something that looks like it, after the headers. Where it has
+// not, all of it is decoded whatever the view needs, so that a cut file is one in every epoch.
+bool has_end(std::span<const std::byte> file, const jpeg_headers& headers) {
+  constexpr std::string_view end = "\xFF\xD9";
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  const auto found = text.rfind(end);
+  return found != text.npos && headers.runs.scan_at > 0 && found >= headers.runs.scan_at;
 }
 
 }  // namespace
@@ -82,6 +89,8 @@ struct jpeg_decoder::impl {
   void forget_tables();
   void begin(const image_options& options);
   result<void> read_header(std::span<const std::byte> file);
+  result<void> decode(std::span<const std::byte> file, const image_options& options,
+                      const view_chooser& choose, const pixel_place& place);
   result<void> read_pixels(const pixel_box& origin, bool fast, bool own_huffman);
   result<void> decode_file(std::span<const std::byte> file, const image_options& options,
                            bool own_huffman, const view_chooser& choose, const pixel_place& place);
@@ -96,13 +105,18 @@ struct jpeg_decoder::impl {
   jpeg_headers headers;
   joined_runs joined;
   jpeg_huffman huffman;
+  bool is_cut = false;      // it has no end
+  std::size_t counted = 0;  // of work memory
   row_sink sink;
   std::vector<std::uint8_t> lines;  // two, as the library gives them
 };
 
 void jpeg_decoder::impl::create() {
   c.err = libjpeg::set_up(handler);
-  jpeg_create_decompress(&c);
+  if (!guarded(handler, [&] { jpeg_create_decompress(&c); })) {
+    jpeg_destroy_decompress(&c);
+    throw std::bad_alloc();
+  }
   effort.base.progress_monitor = check_effort;
   c.progress = &effort.base;
 }
@@ -122,16 +136,20 @@ void jpeg_decoder::impl::forget_tables() {
 }
 
 void jpeg_decoder::impl::begin(const image_options& options) {
+  if (c.mem == nullptr) create();  // there was no memory for it the last time
+  jpeg_abort_decompress(&c);       // what was left by an exception
   limits = options.limits;
   handler.lenient = options.lenient;
   handler.fill_truncated = options.fill_truncated;
   effort.max_scans = limits.max_scans;
   effort.calls = 0;
+  counted = 0;
   effort.cpu_deadline = thread_cpu_seconds() + limits.max_cpu_seconds;
 }
 
 result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   handler.truncated = false;
+  handler.no_memory = false;
   handler.warnings = 0;
   if (file.empty()) return error(errc::bad_image, "the image has no bytes").skippable();
   const bool ok = guarded(handler, [&] {
@@ -141,8 +159,14 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   if (!ok) return failed();
   const std::uint64_t pixels = std::uint64_t{c.image_width} * c.image_height;
   if (pixels > limits.max_pixels) return too_large();
-  if (jpeg_has_multiple_scans(&c) != 0 && coefficient_bytes(c) > limits.max_held_bytes) {
-    return error(errc::too_large, fmt::format("a progressive image of {} x {} pixels",
+  const bool has_several_scans = jpeg_has_multiple_scans(&c) != 0;
+  const std::uint64_t working = working_bytes(c, has_several_scans);
+  // Of the same piece of work: by runs, or by our Huffman decoder, which did not do.
+  give_work_memory(std::exchange(counted, static_cast<std::size_t>(working)));
+  const bool fits = !has_several_scans || coefficient_bytes(c) <= limits.max_held_bytes;
+  if (!fits || !take_work_memory(counted)) {
+    return error(errc::too_large, fmt::format("{} image of {} x {} pixels",
+                                              has_several_scans ? "a progressive" : "an",
                                               c.image_width, c.image_height))
         .skippable();
   }
@@ -193,8 +217,9 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
     c.do_fancy_upsampling = fast ? FALSE : TRUE;
     jpeg_start_decompress(&c);
     // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
-    const int left = std::max(first_column - 1, 0);
-    const int right = std::min(end_column + 1, static_cast<int>(c.output_width));
+    const auto all = static_cast<int>(c.output_width);
+    const int right = std::min(std::max(end_column + 1, first_column + narrowest_region), all);
+    const int left = std::max(std::min(first_column - 1, right - narrowest_region), 0);
     x = static_cast<JDIMENSION>(left);
     width = static_cast<JDIMENSION>(right - left);
     if (width < c.output_width) jpeg_crop_scanline(&c, &x, &width);
@@ -219,6 +244,11 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
       }
       row += static_cast<int>(got);
     }
+    if (!is_cut || c.output_scanline == c.output_height) return;
+    // Skipping to the last row decodes; skipping past it does not.
+    jpeg_skip_scanlines(&c, c.output_height - c.output_scanline - 1);
+    std::array<JSAMPROW, 2> to = line;
+    jpeg_read_scanlines(&c, to.data(), 1);
   });
   return decoded ? result<void>() : failed();
 }
@@ -250,7 +280,7 @@ result<void> jpeg_decoder::impl::decode_file(std::span<const std::byte> file,
   auto decoded = read_header(file);
   if (decoded) {
     sink.begin(choose, place, options, headers.orientation, static_cast<int>(c.image_width),
-               static_cast<int>(c.image_height));
+               static_cast<int>(c.image_height), row_sink::decoder_scales::yes);
     decoded = read_pixels({}, options.fast, own_huffman);
   }
   // Ends the image early where rows are left; the object serves the next one.
@@ -272,30 +302,40 @@ result<jpeg_decoder::image_size> jpeg_decoder::read_size(std::span<const std::by
   const image_size size{.width = static_cast<int>(impl_->c.image_width),
                         .height = static_cast<int>(impl_->c.image_height)};
   jpeg_abort_decompress(&impl_->c);
+  if (impl_->handler.no_memory) throw std::bad_alloc();
   if (!read) return read.error();
   return size;
 }
 
 result<void> jpeg_decoder::decode(std::span<const std::byte> file, const image_options& options,
                                   const view_chooser& choose, const pixel_place& place) {
-  impl& d = *impl_;
-  d.begin(options);
-  d.headers.read(file);
-  d.forget_tables();
-  if (!options.orient) d.headers.orientation = {};
-  const auto& runs = d.headers.runs;
+  return metered([&] { return impl_->decode(file, options, choose, place); });
+}
+
+result<void> jpeg_decoder::impl::decode(std::span<const std::byte> file,
+                                        const image_options& options, const view_chooser& choose,
+                                        const pixel_place& place) {
+  begin(options);
+  headers.read(file);
+  forget_tables();
+  if (!options.orient) headers.orientation = {};
+  const auto& runs = headers.runs;
   const auto pixels =
       static_cast<std::uint64_t>(runs.width) * static_cast<std::uint64_t>(runs.height);
-  if (options.runs && d.headers.has_runs && pixels <= options.limits.max_pixels) {
-    d.sink.begin(choose, place, options, d.headers.orientation, runs.width, runs.height);
-    if (d.decode_runs(file, options)) {
-      d.sink.finish();
+  is_cut = !has_end(file, headers);
+  if (options.runs && headers.has_runs && !is_cut && pixels <= options.limits.max_pixels) {
+    sink.begin(choose, place, options, headers.orientation, runs.width, runs.height,
+               row_sink::decoder_scales::yes);
+    if (decode_runs(file, options)) {
+      sink.finish();
       return {};
     }
   }
-  auto decoded = d.decode_file(file, options, options.own_huffman, choose, place);
-  if (d.huffman.gave_up()) decoded = d.decode_file(file, options, false, choose, place);
-  if (decoded) d.sink.finish();
+  auto decoded = decode_file(file, options, options.own_huffman && !is_cut, choose, place);
+  if (handler.no_memory) throw std::bad_alloc();
+  if (huffman.gave_up()) decoded = decode_file(file, options, false, choose, place);
+  if (handler.no_memory) throw std::bad_alloc();
+  if (decoded) sink.finish();
   return decoded;
 }
 

@@ -9,7 +9,9 @@
 #include <jpeglib.h>
 
 #include <csetjmp>
+#include <cstdint>
 #include <cstdlib>
+#include <new>
 #include <optional>
 #include <vector>
 
@@ -27,6 +29,7 @@ struct error_handler {
   bool lenient;         // warnings are counted; otherwise they are errors
   bool fill_truncated;  // so is the end of the file, before that of the image
   bool truncated;       // it was met
+  bool no_memory;       // the host refused memory: no fault of the file
   int warnings;
 };
 
@@ -34,6 +37,9 @@ inline void fail(j_common_ptr c) {
   auto* handler = reinterpret_cast<error_handler*>(c->err);
   handler->base.format_message(c, handler->message);
   handler->kind = errc::bad_image;
+  // Odd places are those where the file wants more than the library allows. Source: jmemmgr.c.
+  const bool is_refused = c->err->msg_code == JERR_OUT_OF_MEMORY && c->err->msg_parm.i[0] % 2 == 0;
+  handler->no_memory = handler->no_memory || is_refused;
   std::longjmp(handler->escape, 1);
 }
 
@@ -69,16 +75,33 @@ bool guarded(error_handler& handler, F&& f) {
   return true;
 }
 
+// Bytes of all coefficients of an image whose header was read, as the library holds them where
+// there are several scans. Source: libjpeg-turbo, jdcoefct.c.
+inline std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
+  std::uint64_t blocks = 0;
+  for (int i = 0; i < c.num_components; ++i) {
+    const auto& component = c.comp_info[i];
+    const auto rounded_up = [](JDIMENSION count, int factor) {
+      const auto unit = static_cast<std::uint64_t>(factor);
+      return (count + unit - 1) / unit * unit;
+    };
+    blocks += rounded_up(component.width_in_blocks, component.h_samp_factor) *
+              rounded_up(component.height_in_blocks, component.v_samp_factor);
+  }
+  return blocks * DCTSIZE2 * sizeof(JCOEF);
+}
+
 // The JPEG that `write` makes with the compressor that it is given; nothing where the library gives
-// up, and `handler` then says why. `write` may be left by a jump: it must own nothing.
+// up, and `handler` then says why; throws std::bad_alloc where the host has no memory. `write` may
+// be left by a jump: it must own nothing.
 template <class F>
 std::optional<std::vector<std::byte>> compressed(error_handler& handler, F&& write) {
   jpeg_compress_struct c{};
   c.err = set_up(handler);
   unsigned char* file = nullptr;
   unsigned long size = 0;
-  jpeg_create_compress(&c);
   const bool ok = guarded(handler, [&] {
+    jpeg_create_compress(&c);
     jpeg_mem_dest(&c, &file, &size);
     write(c);
     jpeg_finish_compress(&c);
@@ -90,6 +113,7 @@ std::optional<std::vector<std::byte>> compressed(error_handler& handler, F&& wri
   }
   jpeg_destroy_compress(&c);
   std::free(file);
+  if (handler.no_memory) throw std::bad_alloc();
   return out;
 }
 

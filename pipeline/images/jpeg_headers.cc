@@ -164,8 +164,12 @@ run_range runs_under(const jpeg_headers::run_layout& l, const pixel_box& region)
     const int end = std::min(units, divided_up(from + size + margin, unit));
     return std::pair(first, end);
   };
-  const auto [left, right] = cut(region.x, region.width, run_columns * l.mcu_width,
-                                 divided_up(l.mcus_across, run_columns));
+  const int run_width = run_columns * l.mcu_width;
+  auto [left, right] =
+      cut(region.x, region.width, run_width, divided_up(l.mcus_across, run_columns));
+  while (left > 0 && std::min(l.width, right * run_width) - left * run_width < narrowest_region) {
+    --left;
+  }
   const auto [top, bottom] =
       cut(region.y, region.height, run_rows * l.mcu_height, divided_up(l.mcus_down, run_rows));
   return {left, right, top, bottom};

@@ -11,8 +11,12 @@
 
 namespace millrace {
 
-// What a JPEG's headers say that libjpeg does not, or not without decoding. `runs` is for files
-// whose entropy-coded data restart markers cut into runs, every `interval` MCUs: each can be
+// The library upsamples the chroma of images and regions of a few columns in another way: regions
+// of wider images are widened to this many columns (of the image as decoded).
+inline constexpr int narrowest_region = 32;
+
+// Facts in a JPEG's headers that libjpeg does not give, or not without decoding. `runs` is for
+// files whose entropy-coded data restart markers cut into runs, every `interval` MCUs: each can be
 // decoded without those before it. Such files are baseline or extended sequential, of one scan, 8
 // bits a sample, Huffman-coded.
 struct jpeg_headers {
@@ -34,7 +38,8 @@ struct jpeg_headers {
   std::uint32_t tables = 0;
   std::vector<std::pair<std::size_t, std::size_t>> kept;  // headers that decoding needs: [from, to)
 
-  // Reads them anew, into the memory there is. Any bytes: what is not well formed ends the reading.
+  // Reads the headers again, into the same memory. Any bytes: what is not well formed ends the
+  // reading.
   void read(std::span<const std::byte> file);
 
  private:
@@ -49,9 +54,9 @@ struct joined_runs {
 };
 
 // Joins the runs that `region` needs, with the margin that chroma upsampling looks at, so that
-// decoding them gives the pixels that decoding the whole image gives. False where the markers are
-// not what they should be (missing, out of order), and where joining would leave nothing out: the
-// file is then decoded as it is. Pure; reuses what `into` has allocated.
+// decoding them gives the pixels that decoding the whole image gives. False where markers are
+// missing or out of order, and where joining would omit nothing: the file is then decoded as it is.
+// Pure; reuses what `into` has allocated.
 bool join_runs(std::span<const std::byte> file, const jpeg_headers& headers,
                const pixel_box& region, joined_runs& into);
 

@@ -7,14 +7,16 @@ struct jpeg_decompress_struct;
 namespace millrace {
 
 // Decodes the Huffman-coded data of baseline JPEGs in the place of libjpeg's own decoder, to the
-// same coefficients, in two thirds of its time: a look-up gives a code and its value together, and
-// what no pixel needs is passed over by two codes at once. All else stays libjpeg's: headers,
-// transform, upsampling, colours.
+// same pixels, in two thirds of its time: a look-up gives a code and its value together, and what
+// no pixel needs is passed over by two codes at once. The coefficients are the same at full size;
+// at a reduced size only those of the lowest frequencies are kept, where libjpeg's own transforms
+// of 4 x 4 and 2 x 2 read a few more: pixels then differ a little. All else stays libjpeg's:
+// headers, transform, upsampling, colours.
 //
-// It knows whole data only. Whatever is not as it should be (a code that does not exist, a marker
-// out of place, the end of the file) makes it give up, by a jump to the guarded() call around it;
-// the file is then to be decoded by libjpeg alone, which says what is wrong with it. One thread at
-// a time; it is reused from image to image.
+// It handles only complete data. Any irregularity (a code that does not exist, a marker out of
+// place, the end of the file) makes it give up, by a jump to the guarded() call around it; decode
+// the file by libjpeg alone then, which reports what is wrong with it. One thread at a time; it is
+// reused from image to image.
 class jpeg_huffman {
  public:
   jpeg_huffman();

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
+#include "engine/work_memory.h"
 #include "pipeline/images/jpeg_errors.h"
 
 namespace millrace {
@@ -14,14 +16,16 @@ namespace {
 using libjpeg::error_handler;
 using libjpeg::guarded;
 
-constexpr int app0 = JPEG_APP0;        // JFIF: the library writes its own
-constexpr int app14 = JPEG_APP0 + 14;  // Adobe: likewise
+constexpr int jfif_marker = JPEG_APP0;        // JFIF: the library writes its own
+constexpr int adobe_marker = JPEG_APP0 + 14;  // Adobe: likewise
 
 // A file whose coefficients are read.
 struct coefficient_reader {
   coefficient_reader() {
     c.err = libjpeg::set_up(handler);
-    jpeg_create_decompress(&c);
+    if (guarded(handler, [&] { jpeg_create_decompress(&c); })) return;
+    jpeg_destroy_decompress(&c);
+    throw std::bad_alloc();
   }
   ~coefficient_reader() { jpeg_destroy_decompress(&c); }
   coefficient_reader(const coefficient_reader&) = delete;
@@ -42,10 +46,25 @@ struct coefficient_reader {
                    fmt::format("an image of {} x {} pixels", c.image_width, c.image_height))
           .skippable();
     }
+    const std::uint64_t bytes = libjpeg::coefficient_bytes(c);
+    if (bytes > limits.max_held_bytes || !take_work_memory(static_cast<std::size_t>(bytes))) {
+      return error(errc::too_large, fmt::format("the coefficients of an image of {} x {} pixels",
+                                                c.image_width, c.image_height))
+          .skippable();
+    }
     const bool all = guarded(handler, [&] { coefficients = jpeg_read_coefficients(&c); });
-    return all ? result<void>() : failed();
+    if (!all) return failed();
+    // Further images, gain maps and videos that cameras append: markers say where they begin.
+    if (c.src->bytes_in_buffer > 0) {
+      return error(errc::bad_image,
+                   fmt::format("cannot rewrite the image: {} bytes stand after its end",
+                               c.src->bytes_in_buffer))
+          .skippable();
+    }
+    return {};
   }
   error failed() const {
+    if (handler.no_memory) throw std::bad_alloc();
     return error(errc::bad_image, fmt::format("cannot rewrite the image: {}", handler.message))
         .skippable();
   }
@@ -78,9 +97,9 @@ int mcus_across(const jpeg_decompress_struct& c) {
 // Called within guarded().
 void write_markers(const jpeg_decompress_struct& from, jpeg_compress_struct& to) {
   for (auto* m = from.marker_list; m != nullptr; m = m->next) {
-    const bool is_jfif = to.write_JFIF_header != FALSE && m->marker == app0 &&
+    const bool is_jfif = to.write_JFIF_header != FALSE && m->marker == jfif_marker &&
                          m->data_length >= 5 && std::memcmp(m->data, "JFIF", 5) == 0;
-    const bool is_adobe = to.write_Adobe_marker != FALSE && m->marker == app14 &&
+    const bool is_adobe = to.write_Adobe_marker != FALSE && m->marker == adobe_marker &&
                           m->data_length >= 5 && std::memcmp(m->data, "Adobe", 5) == 0;
     if (!is_jfif && !is_adobe) jpeg_write_marker(&to, m->marker, m->data, m->data_length);
   }
@@ -130,8 +149,10 @@ bool same_coefficients(coefficient_reader& a, coefficient_reader& b) {
 
 }  // namespace
 
-result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
-                                                 const image_limits& limits) {
+namespace {
+
+result<std::vector<std::byte>> rewritten(std::span<const std::byte> file, int mcus,
+                                         const image_limits& limits) {
   coefficient_reader original;
   if (auto read = original.read(file, limits); !read) return read.error();
   auto out = written(original, mcus);
@@ -150,6 +171,13 @@ result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file
     return error(errc::bad_image, "the image cannot be rewritten without a loss").skippable();
   }
   return out;
+}
+
+}  // namespace
+
+result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
+                                                 const image_limits& limits) {
+  return metered([&] { return rewritten(file, mcus, limits); });
 }
 
 }  // namespace millrace

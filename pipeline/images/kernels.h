@@ -10,12 +10,12 @@ namespace millrace::kernels {
 // Inner loops in the vector instructions of the CPU that runs them (chosen once,
 // at run time). All are integer arithmetic: the results are equal everywhere. Any thread.
 
-// Weights have so many bits behind the point, values between the two passes so many.
+// Fraction bits of weights, and of values between the two passes.
 inline constexpr int weight_bits = 14;
 inline constexpr int value_bits = 6;
 
 // The weights of one axis: output i is the sum over k < 4 quads of weights[i * 4 quads + k] times
-// input first[i] + k. What lies behind an output's last input has weight 0.
+// input first[i] + k. Inputs after an output's last one have weight 0.
 struct axis_weights {
   const std::int32_t* first;
   const std::int16_t* weights;
@@ -23,8 +23,8 @@ struct axis_weights {
   std::size_t outputs;
 };
 
-// Values are written in fours, or as wide as a vector: room for so many must be behind a row's
-// last.
+// Values are written in fours, or a vector at a time: there must be room for this many after a
+// row's last.
 inline constexpr std::size_t writable_behind = 64;
 
 // Two rows of RGBX pixels scaled in width, to three values of [0, 255 << value_bits] a pixel. Reads
@@ -33,12 +33,12 @@ void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_
                  std::int16_t* out0, std::int16_t* out1);
 
 // `rows` weighted and summed, `size` values of each, rounded to bytes. An even number of rows;
-// those that do not count have weight 0. Reads up to writable_behind values behind each row's last.
+// those that do not count have weight 0. Reads up to writable_behind values after each row's last.
 void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* weights,
                 std::size_t size, std::uint8_t* out);
 
-// Where the first marker at `from` or behind begins in JPEG data: 0xFF with neither 0 nor 0xFF
-// behind it; the data's size where there is none.
+// The position of the first marker in JPEG data, at `from` or later: 0xFF followed by neither 0 nor
+// 0xFF; the data's size where there is none.
 std::size_t find_marker(std::span<const std::byte> data, std::size_t from);
 
 // The instruction sets that this CPU has, for tests: what to give to use_target(), 0 for the best.

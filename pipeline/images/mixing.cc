@@ -7,7 +7,7 @@
 #include <numbers>
 #include <span>
 
-#include "engine/error.h"
+#include "engine/check_option.h"
 #include "engine/random.h"
 #include "pipeline/images/augment_ops.h"
 
@@ -79,9 +79,9 @@ void paste(std::span<std::uint8_t> image, const std::uint8_t* other, const pixel
 }  // namespace
 
 mix_images::mix_images(const mixing_options& options) : options_(options) {
-  if (options.mixup >= 0 && options.cutmix >= 0) return;
-  throw failure(error(errc::usage, fmt::format("mixup {} and cutmix {}: neither may be below 0",
-                                               options.mixup, options.cutmix)));
+  constexpr double most = 1e6;
+  check_option("mixing_options.mixup", options.mixup, 0, most);
+  check_option("mixing_options.cutmix", options.cutmix, 0, most);
 }
 
 host_batch mix_images::operator()(host_batch b) const {

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// What a file may make a decoder do. Hostile files announce gigapixels and thousands of scans.
+// Limits for decoders. Hostile files announce gigapixels and thousands of scans.
 struct image_limits {
   std::uint64_t max_pixels = 100'000'000;
   int max_scans = 100;  // of a progressive JPEG
@@ -22,9 +22,9 @@ struct image_limits {
 struct image_options {
   image_limits limits;
   resample_filter filter = resample_filter::bilinear;
-  // What the libraries only warn of (corrupt data) is no error: it is counted, see warnings().
+  // Corrupt data that the libraries only warn of is not an error; it is counted, see warnings().
   bool lenient = false;
-  // Images whose end is missing are no error: what is not there is gray, and counted as a warning.
+  // Images whose end is missing are not errors: the missing part is gray, and counted as a warning.
   bool fill_truncated = false;
   // Images are turned as EXIF says before anything else; sizes and views are those of the turned
   // image.
@@ -43,11 +43,11 @@ struct image_options {
   int raw_height = 0;
 };
 
-// Gives the view of an image of that size, turned as it is to be seen. A function of its arguments,
-// which may be asked twice.
+// Returns the view of an image of that size, after turning. A pure function, which may be called
+// twice.
 using view_chooser = std::function<view_of_image(int width, int height)>;
-// Gives the place for a view's pixels: window.height x window.width x 3 bytes, NHWC. The same when
-// asked twice.
+// Returns the memory for a view's pixels: window.height x window.width x 3 bytes, NHWC. The same
+// when called twice.
 using pixel_place = std::function<std::span<std::uint8_t>(const view_of_image&)>;
 
 }  // namespace millrace

@@ -6,9 +6,13 @@
 #include <algorithm>
 #include <array>
 #include <csetjmp>
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <string_view>
 
 #include "engine/cpu_time.h"
+#include "engine/work_memory.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {
@@ -25,8 +29,11 @@ struct reader {
   int warnings;
   bool lenient;
   bool truncated;
+  bool no_memory;  // the host refused memory: no fault of the file
+  bool in_header;  // whether what stands before the pixels is being read
   const std::byte* next;
   std::size_t left;
+  unsigned calls;
   double cpu_deadline;
 };
 
@@ -55,8 +62,15 @@ void on_warning(png_structp png, png_const_charp what) {
   ++r.warnings;
 }
 
+void check_cpu(reader& r) {
+  if (thread_cpu_seconds() > r.cpu_deadline) jump(r, errc::too_large, "it takes too long");
+}
+
 void give_bytes(png_structp png, png_bytep to, std::size_t size) {
   reader& r = *static_cast<reader*>(png_get_io_ptr(png));
+  // Whatever is done for a file that does not end soon needs more of its bytes.
+  constexpr unsigned calls_between_looks = 64;
+  if (++r.calls % calls_between_looks == 0) check_cpu(r);
   if (size > r.left) {
     r.truncated = true;
     jump(r, errc::bad_image, "the file ends before the image");
@@ -73,22 +87,53 @@ bool guarded(reader& r, F&& f) {
   return true;
 }
 
-void check_cpu(reader& r) {
-  if (thread_cpu_seconds() > r.cpu_deadline) jump(r, errc::too_large, "it takes too long");
+// libpng's memory is work memory. Its size stands before it.
+constexpr std::size_t size_room = alignof(std::max_align_t);
+
+png_voidp allocate(png_structp png, png_alloc_size_t size) {
+  // libpng believes a chunk's length; none is longer than the rest of its file.
+  constexpr std::size_t other_than_chunks = 1 << 20;
+  reader& r = reader_of(png);
+  if (r.in_header && size > r.left + other_than_chunks) return nullptr;
+  if (!take_work_memory(size + size_room)) return nullptr;
+  void* memory = std::malloc(size + size_room);
+  r.no_memory = r.no_memory || memory == nullptr;
+  if (memory == nullptr) return nullptr;
+  *static_cast<std::size_t*>(memory) = size + size_room;
+  return static_cast<std::byte*>(memory) + size_room;
+}
+
+void release(png_structp /*png*/, png_voidp memory) {
+  if (memory == nullptr) return;
+  void* begin = static_cast<std::byte*>(memory) - size_room;
+  give_work_memory(*static_cast<std::size_t*>(begin));
+  std::free(begin);
+}
+
+// Whether the file has its end. Where it has not, all of it is decoded whatever the view needs, so
+// that a cut file is one in every epoch.
+bool has_end(std::span<const std::byte> file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
+  return text.rfind("IEND") != text.npos;
 }
 
 }  // namespace
 
 struct png_decoder::impl {
-  ~impl() { png_destroy_read_struct(&png, &info, nullptr); }
+  ~impl() { end(); }
 
   void begin(std::span<const std::byte> file, const image_options& options);
+  void end();
+  result<void> decode(std::span<const std::byte> file, const image_options& options,
+                      const view_chooser& choose, const pixel_place& place);
   result<void> read_header(const image_options& options);
   result<void> read_rows(const image_options& options);
   void read_interlaced();
   error failed() const {
     return error(r.kind, fmt::format("cannot decode the image: {}", r.message.data())).skippable();
   }
+
+  error too_large(const image_options& options) const;
 
   reader r{};
   png_structp png = nullptr;
@@ -101,10 +146,11 @@ struct png_decoder::impl {
   std::vector<std::uint8_t> pixels;  // two rows, or all of an interlaced image
   std::vector<png_bytep> rows;       // of an interlaced image
   int rows_read = 0;
+  bool is_cut = false;  // it has no end
 };
 
 void png_decoder::impl::begin(std::span<const std::byte> file, const image_options& options) {
-  png_destroy_read_struct(&png, &info, nullptr);
+  end();  // what was left by an exception
   r = {};
   r.lenient = options.lenient;
   r.next = file.data();
@@ -112,25 +158,43 @@ void png_decoder::impl::begin(std::span<const std::byte> file, const image_optio
   r.cpu_deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
   orientation = {};
   rows_read = 0;
+  is_cut = !has_end(file);
+}
+
+// Nothing of the library's outlives the work that it is counted in.
+void png_decoder::impl::end() {
+  png_destroy_read_struct(&png, &info, nullptr);
+  drop_large(pixels);
+  drop_large(rows);
 }
 
 result<void> png_decoder::impl::read_header(const image_options& options) {
-  png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning);
+  png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning, nullptr, allocate,
+                                 release);
   if (png != nullptr) info = png_create_info_struct(png);
-  if (info == nullptr) return error(errc::no_memory, "libpng has no memory");
+  if (info == nullptr) return out_of_memory();
   const bool read = guarded(r, [&] {
     constexpr png_alloc_size_t most_of_a_chunk = 8 << 20;
     png_set_read_fn(png, &r, give_bytes);
     png_set_chunk_malloc_max(png, most_of_a_chunk);
+    // Of the chunks that an image can do without, those of two kinds are read.
+    constexpr int all_other = -1;
+    static constexpr std::array<png_byte, 10> read{'t', 'R', 'N', 'S', '\0',
+                                                   'e', 'X', 'I', 'f', '\0'};
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, all_other);
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_AS_DEFAULT, read.data(), 2);
+    png_set_chunk_cache_max(png, 4);
     if (options.lenient) png_set_crc_action(png, PNG_CRC_WARN_USE, PNG_CRC_WARN_USE);
-    png_set_option(png, PNG_SKIP_sRGB_CHECK_PROFILE, PNG_OPTION_ON);
+    r.in_header = true;
     png_read_info(png, info);
+    r.in_header = false;
     png_uint_32 size = 0;
     png_bytep exif = nullptr;
     if (options.orient && png_get_eXIf_1(png, info, &size, &exif) != 0) {
       orientation = orientation_of(std::as_bytes(std::span(exif, size)));
     }
   });
+  r.in_header = false;
   if (!read) return failed();
   width = static_cast<int>(png_get_image_width(png, info));
   height = static_cast<int>(png_get_image_height(png, info));
@@ -138,6 +202,10 @@ result<void> png_decoder::impl::read_header(const image_options& options) {
   const auto count = static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height);
   const bool fits = count <= options.limits.max_pixels;
   if (fits && (!interlaced || count * 4 <= options.limits.max_held_bytes)) return {};
+  return too_large(options);
+}
+
+error png_decoder::impl::too_large(const image_options& options) const {
   return error(errc::too_large, fmt::format("{} of {} x {} pixels (at most {} in all)",
                                             interlaced ? "an interlaced PNG" : "a PNG", width,
                                             height, options.limits.max_pixels))
@@ -159,15 +227,18 @@ result<void> png_decoder::impl::read_rows(const image_options& options) {
   const pixel_box needed = sink.needed();
   const std::size_t stride = static_cast<std::size_t>(width) * 4;
   const auto count = static_cast<std::size_t>(interlaced ? height : 2);
-  pixels.assign(stride * count + sink.readable_behind(), gray);
+  const std::size_t bytes = stride * count + sink.readable_behind();
+  if (!take_work_memory(bytes + count * sizeof(png_bytep))) return too_large(options);
+  pixels.assign(bytes, gray);
   rows.clear();
   for (std::size_t y = 0; y < count; ++y) rows.push_back(pixels.data() + y * stride);
   const auto row_of = [&](int y) { return rows[static_cast<std::size_t>(y) % count]; };
+  const int end = needed.y + needed.height;
   const auto add = [&](int y) {
-    if (y >= needed.y) sink.add_row(row_of(y) + static_cast<std::size_t>(needed.x) * 4);
+    const bool is_needed = y >= needed.y && y < end;
+    if (is_needed) sink.add_row(row_of(y) + static_cast<std::size_t>(needed.x) * 4);
     rows_read = y + 1;
   };
-  const int end = needed.y + needed.height;
   const bool read = guarded(r, [&] {
     png_set_expand(png);
     png_set_strip_16(png);
@@ -178,7 +249,7 @@ result<void> png_decoder::impl::read_rows(const image_options& options) {
       return;
     }
     png_start_read_image(png);
-    for (int y = 0; y < end; ++y) {
+    for (int y = 0; y < (is_cut ? height : end); ++y) {
       png_read_row(png, row_of(y), nullptr);
       add(y);
       if (y % 64 == 0) check_cpu(r);
@@ -205,12 +276,22 @@ int png_decoder::warnings() const {
 
 result<void> png_decoder::decode(std::span<const std::byte> file, const image_options& options,
                                  const view_chooser& choose, const pixel_place& place) {
-  impl& d = *impl_;
-  d.begin(file, options);
-  if (auto read = d.read_header(options); !read) return read;
-  d.sink.begin(choose, place, options, d.orientation, d.width, d.height);
-  auto decoded = d.read_rows(options);
-  if (decoded) d.sink.finish();
+  return metered([&] {
+    auto decoded = impl_->decode(file, options, choose, place);
+    impl_->end();
+    if (impl_->r.no_memory) throw std::bad_alloc();
+    return decoded;
+  });
+}
+
+result<void> png_decoder::impl::decode(std::span<const std::byte> file,
+                                       const image_options& options, const view_chooser& choose,
+                                       const pixel_place& place) {
+  begin(file, options);
+  if (auto read = read_header(options); !read) return read;
+  sink.begin(choose, place, options, orientation, width, height);
+  auto decoded = read_rows(options);
+  if (decoded) sink.finish();
   return decoded;
 }
 

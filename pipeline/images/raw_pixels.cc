@@ -44,8 +44,7 @@ layout interleaved(std::int64_t width, std::int64_t height, std::size_t channels
 
 result<layout> npy_layout(std::span<const std::byte> file) {
   const auto header = read_npy_header(file);
-  if (!header)
-    return bad(fmt::format("cannot take the array for an image: {}", header.error().what()));
+  if (!header) return bad(fmt::format("the array is not an image: {}", header.error().what()));
   const auto& shape = header->shape;
   const bool colours_last = shape.size() == 3 && (shape[2] == 3 || shape[2] == 1);
   const bool colours_first = shape.size() == 3 && !colours_last && shape[0] == 3;
@@ -91,7 +90,7 @@ result<layout> pnm_layout(std::span<const std::byte> file) {
     return bad("the header of the PNM file is not well formed");
   }
   if (most != 255)
-    return bad(fmt::format("a PNM file of values up to {}: only 255 is taken", most));
+    return bad(fmt::format("a PNM file of values up to {}: only 255 is supported", most));
   return interleaved(width, height, text[1] == '6' ? 3 : 1, at + 1);
 }
 

@@ -75,9 +75,9 @@ class resampler {
   std::size_t readable_behind() const { return columns_.stride * 4; }
   // Whether the row added last must still stay as it is.
   bool holds_row() const { return waiting_ != nullptr; }
-  // The rows in order from first_row(), RGBX, from first_column() on; readable_behind() bytes
-  // behind the last pixel must be readable. The output is whole after the last one. A row must stay
-  // as it is until the one behind it has been added.
+  // The rows in order from first_row(), RGBX, from first_column() on; readable_behind() bytes after
+  // the last pixel must be readable. The output is whole after the last row. A row must stay as it
+  // is until the next one has been added.
   void add_row(const std::uint8_t* rgbx);
 
  private:

@@ -73,12 +73,13 @@ void transpose(const std::uint8_t* from, int width, int height, std::uint8_t* to
 }  // namespace
 
 void row_sink::begin(const view_chooser& choose, const pixel_place& place,
-                     const image_options& options, exif_orientation turned, int width, int height) {
+                     const image_options& options, exif_orientation turned, int width, int height,
+                     decoder_scales scales) {
   transposed_ = turned.is_transposed();
   const view_of_image view = transposed_ ? choose(height, width) : choose(width, height);
   out_ = place(view);
   job_ = stored_job(view, options.filter, turned, width, height);
-  scale_ = options.fast ? scale_below(job_) : 1;
+  scale_ = options.fast && scales == decoder_scales::yes ? scale_below(job_) : 1;
   if (scale_ > 1) decode_smaller(job_, scale_, width, height);
   if (transposed_) turned_.resize(out_.size());
   resample_.begin(job_, transposed_ ? turned_.data() : out_.data());

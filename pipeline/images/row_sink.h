@@ -15,21 +15,24 @@ namespace millrace {
 // image.
 class row_sink {
  public:
-  // For a stored image of width x height. With options.fast the rows that follow are those of the
-  // image at 1 / scale() of its size.
+  // Whether a decoder can give the rows of an image at a half, a quarter or an eighth of its size.
+  enum class decoder_scales { no, yes };
+  // For a stored image of width x height. The rows that follow are those of the image at
+  // 1 / scale() of its size: 1 unless `scales` and options.fast allow more.
   void begin(const view_chooser& choose, const pixel_place& place, const image_options& options,
-             exif_orientation turned, int width, int height);
+             exif_orientation turned, int width, int height,
+             decoder_scales scales = decoder_scales::no);
   int scale() const { return scale_; }
   // The pixels that the output is made of, at the scale that rows have.
   pixel_box needed() const;
-  // Bytes that must be readable behind a row's last needed pixel.
+  // Bytes that must be readable after a row's last needed pixel.
   std::size_t readable_behind() const { return resample_.readable_behind(); }
   // Whether the row added last must still stay as it is.
   bool holds_row() const { return resample_.holds_row(); }
   // The needed rows in order, RGBX, from the first needed pixel on. Each must stay as it is until
-  // the one behind it has been added.
+  // the next one has been added.
   void add_row(const std::uint8_t* rgbx) { resample_.add_row(rgbx); }
-  // Behind the last row: the output is whole.
+  // Call after the last row: the output is whole.
   void finish();
 
  private:

@@ -6,7 +6,10 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
+#include "engine/check_option.h"
+#include "engine/work_memory.h"
 #include "pipeline/label.h"
 
 namespace millrace {
@@ -25,42 +28,53 @@ random_stream random_for(const decode_options& o, purpose what, const origin& wh
           static_cast<std::uint64_t>(where.position)};
 }
 
-void check_side(int size, const char* what) {
-  constexpr int most = 16384;
-  if (size >= 1 && size <= most) return;
-  throw failure(error(errc::usage, fmt::format("{} of {} pixels", what, size)));
+constexpr int most_side = 16384;
+constexpr int most_resize = 2 * most_side;
+constexpr int most_int = std::numeric_limits<int>::max();
+
+void check(const crop_options& o) {
+  constexpr double most_aspect = 1000;
+  check_option("crop_options.most_area", o.most_area, 0, 1);
+  check_option("crop_options.least_area", o.least_area, 0, o.most_area);
+  check_option("crop_options.most_aspect", o.most_aspect, 1 / most_aspect, most_aspect);
+  check_option("crop_options.least_aspect", o.least_aspect, 1 / most_aspect, o.most_aspect);
+  check_option("crop_options.flip", o.flip, 0, 1);
 }
 
 }  // namespace
 
 decode_options checked(decode_options o) {
-  check_side(o.size, "an image size");
+  check_option("decode_options.size", o.size, 1, most_side);
   if (o.resize == 0) o.resize = (o.size * 256 + 112) / 224;
+  check_option("decode_options.resize", o.resize, 1, most_resize);
   if (o.resize < o.size) {
     throw failure(
         error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
   }
   if (o.growing.from != 0) {
-    check_side(o.growing.from, "a first image size");
-    if (o.growing.from > o.size || o.growing.multiple < 1 || o.growing.epochs < 1) {
-      throw failure(error(
-          errc::usage, fmt::format("image sizes that grow from {} to {}, by {} at "
-                                   "least, over {} epochs",
-                                   o.growing.from, o.size, o.growing.multiple, o.growing.epochs)));
-    }
+    check_option("growing_size.from", o.growing.from, 1, o.size);
+    check_option("growing_size.multiple", o.growing.multiple, 1, most_side);
+    check_option("growing_size.epochs", o.growing.epochs, 1,
+                 std::numeric_limits<std::int64_t>::max());
   }
   if ((o.image.raw_width != 0) || (o.image.raw_height != 0)) {
-    check_side(o.image.raw_width, "a width of bare pixels");
-    check_side(o.image.raw_height, "a height of bare pixels");
+    check_option("image_options.raw_width", o.image.raw_width, 1, most_side);
+    check_option("image_options.raw_height", o.image.raw_height, 1, most_side);
+  }
+  check_option("decode_options.classes", o.classes, 0, std::numeric_limits<std::int64_t>::max());
+  if (o.classes > 0 && o.label == "none") {
+    throw failure(error(errc::usage, fmt::format("{} classes of samples without label", o.classes))
+                      .hint("name the label's field, or leave out the number of classes"));
   }
   check(o.augment);
-  if (o.encoded_share < 0 || o.encoded_share > 1) {
-    throw failure(
-        error(errc::usage, fmt::format("{} of the images decoded by the device", o.encoded_share)));
-  }
+  check(o.crop);
+  check_option("image_limits.max_scans", o.image.limits.max_scans, 1, most_int);
+  check_option("image_limits.max_cpu_seconds", o.image.limits.max_cpu_seconds, 0, 1e9);
+  check_option("decode_options.encoded_share", o.encoded_share, 0, 1);
+  check_option("decode_options.in_flight", o.in_flight, 0, 1 << 20);
   if (o.encoded_share > 0 && o.train && changes_pixels(o.augment)) {
     throw failure(error(errc::usage, "augmentations of images that the device decodes")
-                      .hint("leave out one of the two"));
+                      .hint("use only one of the two"));
   }
   return o;
 }
@@ -90,25 +104,35 @@ const field* first_field(const sample& s, std::string_view names) {
 }
 
 // The number of warnings.
-result<int> sample_decoder::decode_image(const sample& s, std::span<const std::byte> file,
+result<int> sample_decoder::decode_image(const sample& s, const field& file,
                                          const decode_options& o, const view_chooser& choose,
                                          const pixel_place& place) {
-  if (o.cache) return by_cache(s, file, o, choose, place);
-  if (auto done = images_.decode(file, o.image, choose, place); !done) return done.error();
+  if (o.cache) {
+    return metered([&] {
+      auto decoded = by_cache(s, file, o, choose, place);
+      drop_large(whole_);
+      return decoded;
+    });
+  }
+  if (auto done = images_.decode(file.data.span(), o.image, choose, place); !done)
+    return done.error();
   return images_.warnings();
 }
 
 // An image that is not there yet, and fits, is decoded whole, kept, and then cut like those that
 // are.
-result<int> sample_decoder::by_cache(const sample& s, std::span<const std::byte> file,
-                                     const decode_options& o, const view_chooser& choose,
-                                     const pixel_place& place) {
-  auto picture = o.cache->find(s);
+result<int> sample_decoder::by_cache(const sample& s, const field& file, const decode_options& o,
+                                     const view_chooser& choose, const pixel_place& place) {
+  const auto where = decoded_cache::place_of(s, file, o.image);
+  auto picture = o.cache->find(where, whole_);
   if (!picture) {
     std::optional<view_of_image> kept;
     const auto choose_whole = [&](int width, int height) {
       kept = whole_image(width, height, o.cache->options().resize);
-      const bool fits = o.cache->has_room(output_bytes(*kept));
+      const std::size_t bytes = output_bytes(*kept);
+      // What could never be held whole is decoded each time, as if there were no cache.
+      const bool can_be_held = bytes <= work_memory::current().limit() / 2;
+      const bool fits = can_be_held && o.cache->has_room(bytes) && take_work_memory(bytes);
       if (!fits) kept.reset();
       return fits ? *kept : choose(width, height);
     };
@@ -117,7 +141,7 @@ result<int> sample_decoder::by_cache(const sample& s, std::span<const std::byte>
       whole_.resize(output_bytes(v));
       return std::span(whole_);
     };
-    if (auto done = images_.decode(file, o.image, choose_whole, place_whole); !done) {
+    if (auto done = images_.decode(file.data.span(), o.image, choose_whole, place_whole); !done) {
       return done.error();
     }
     if (!kept) {
@@ -128,7 +152,7 @@ result<int> sample_decoder::by_cache(const sample& s, std::span<const std::byte>
                .width = kept->window.width,
                .height = kept->window.height,
                .warnings = images_.warnings()};
-    if (auto added = o.cache->add(s, *picture, file.size())) picture = added;
+    o.cache->add(where, *picture);
   }
   image_options bare = o.image;
   bare.raw_width = picture->width;
@@ -166,14 +190,14 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
                          .skippable(),
                      s);
   }
-  const auto label = label_of(s, o.label);
+  const auto label = label_of(s, o.label, o.classes);
   if (!label) return label.error();
   const auto choose = [&](int width, int height) { return view_of(o, s.where, width, height); };
   const auto place = [&](const view_of_image& v) { return std::span(out, output_bytes(v)); };
   if (const auto encoded = left_encoded(s, file->data.span(), o, out)) {
     return decoded{.label = *label, .encoded = encoded};
   }
-  const auto warnings = decode_image(s, file->data.span(), o, choose, place);
+  const auto warnings = decode_image(s, *file, o, choose, place);
   if (!warnings) return described(warnings.error(), s);
   if (o.train) {
     const int size = size_in(o, s.where.epoch);

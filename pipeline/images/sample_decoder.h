@@ -31,20 +31,24 @@ struct decode_options {
   growing_size growing;                                  // where `train`
   std::string images = "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these that a sample has
   std::string label = "auto";                            // pipeline/label.h
+  // Above 0: a sample whose label is not in [0, classes) fails with bad_label. 0: any integer is
+  // a label. Not with the label "none".
+  std::int64_t classes = 0;
   image_options image;
-  // Part of the JPEGs that is left to a decoder on the device: their slots hold the files. Not
-  // those that are larger than their slot, or to be turned; not with `augment`.
+  // Fraction of the JPEGs that a decoder on the device decodes: their slots hold the files. JPEGs
+  // that are larger than their slot or need turning are excluded. Cannot be combined with
+  // `augment`.
   double encoded_share = 0;
   std::shared_ptr<decoded_cache> cache;  // of decoded images; null: none
   int in_flight = 0;  // samples on their way through the pool; 0: twelve for each thread
 };
 
-// The options with what is left to them filled in. Throws `failure` (usage) for sizes and
-// augmentations that cannot be.
+// The options with defaults filled in. Throws `failure` (usage) for invalid sizes and
+// augmentations.
 decode_options checked(decode_options options);
 // Of the output, in pixels. Source of the schedule: FFCV's training script (linear, rounded).
 int size_in(const decode_options& options, std::int64_t epoch);
-// What part of an image of that size a sample's output is made of.
+// The part of an image of that size that becomes a sample's output.
 view_of_image view_of(const decode_options& options, const origin& where, int width, int height);
 // The first of the fields that `names` ("jpg;jpeg") lists; nullptr where a sample has none.
 const field* first_field(const sample& s, std::string_view names);
@@ -57,18 +61,16 @@ class sample_decoder {
     int warnings = 0;  // of the image's decoder
     std::optional<encoded_image> encoded = {};
   };
-  // `out`: size_in(options, epoch) squared x 3 bytes. What it holds is a function of the sample and
+  // `out`: size_in(options, epoch) squared x 3 bytes. The pixels are a function of the sample and
   // the options. Fails, naming the sample, with bad_image, too_large, bad_label or missing_field
   // (all skippable); `out` is then undefined.
   result<decoded> decode(const sample& s, const decode_options& options, std::uint8_t* out);
 
  private:
-  result<int> decode_image(const sample& s, std::span<const std::byte> file,
-                           const decode_options& options, const view_chooser& choose,
-                           const pixel_place& place);
-  result<int> by_cache(const sample& s, std::span<const std::byte> file,
-                       const decode_options& options, const view_chooser& choose,
-                       const pixel_place& place);
+  result<int> decode_image(const sample& s, const field& file, const decode_options& options,
+                           const view_chooser& choose, const pixel_place& place);
+  result<int> by_cache(const sample& s, const field& file, const decode_options& options,
+                       const view_chooser& choose, const pixel_place& place);
 
   std::optional<encoded_image> left_encoded(const sample& s, std::span<const std::byte> file,
                                             const decode_options& options, std::uint8_t* out);

@@ -65,8 +65,10 @@ view_of_image random_resized_crop(int width, int height, int size, const crop_op
 
 view_of_image resize_center_crop(int width, int height, int resize, int size) {
   const bool landscape = width >= height;
-  const auto longer = static_cast<int>(static_cast<double>(resize) * std::max(width, height) /
-                                       std::min(width, height));
+  // Only images of one or a few pixels across come near it.
+  constexpr double longest = 1 << 30;
+  const auto longer = static_cast<int>(std::min(
+      longest, static_cast<double>(resize) * std::max(width, height) / std::min(width, height)));
   const int w = landscape ? longer : resize;
   const int h = landscape ? resize : longer;
   const pixel_box window{rounded((w - size) / 2.0), rounded((h - size) / 2.0), size, size};

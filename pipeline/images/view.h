@@ -16,7 +16,7 @@ struct pixel_box {
   bool operator==(const pixel_box&) const = default;
 };
 
-// What part of an image becomes the output, and how: `crop` of the image is scaled to
+// The part of an image that becomes the output, and how: `crop` of the image is scaled to
 // `scaled_width` x `scaled_height`, of which `window` is kept, mirrored if `flip`.
 struct view_of_image {
   pixel_box crop;

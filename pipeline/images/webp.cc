@@ -4,16 +4,19 @@
 #include <webp/decode.h>
 
 #include <algorithm>
+#include <new>
 #include <string_view>
 #include <vector>
 
 #include "engine/cpu_time.h"
+#include "engine/work_memory.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::uint8_t gray = 128;  // of pixels that are missing
+constexpr std::uint8_t gray_of_missing = 128;  // of pixels that are missing
+constexpr int lossless = 2;                    // WebPBitstreamFeatures::format
 
 std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
   std::uint32_t value = 0;
@@ -58,6 +61,32 @@ error failed(VP8StatusCode code) {
       .skippable();
 }
 
+// Whether the file is shorter than its header says.
+bool is_cut(std::span<const std::byte> file) {
+  constexpr std::size_t size_at = 4;
+  constexpr std::size_t before = size_at + 4;
+  return file.size() < before || file.size() - before < little_endian(file, size_at);
+}
+
+// A bound for what libwebp allocates for an image; it has no hook for its allocations, and sizes
+// nothing by another figure than these. Source: libwebp 1.2.4, dec/frame_dec.c (AllocateMemory),
+// dec/vp8l_dec.c (AllocateInternalBuffers32b, ReadHuffmanCodesHelper), dec/alpha_dec.c.
+std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height, std::size_t file_bytes,
+                            bool is_lossless, bool has_alpha) {
+  constexpr std::uint64_t a_column = 512;  // of lossy images: a row of macroblocks, and its edges
+  constexpr std::uint64_t rows_ahead = 17;
+  const std::uint64_t pixels = width * height;
+  // A group of prefix codes belongs to a square of 4 x 4 pixels at least, takes 20 bits of the file
+  // at least, and fills five tables of 256 entries; groups are numbered by 16 bits.
+  constexpr std::uint64_t a_group = 5 * 256 * 4 + 600;
+  const std::uint64_t squares = ((width + 3) / 4) * ((height + 3) / 4);
+  const std::uint64_t groups =
+      std::min({squares, std::uint64_t{1} << 16, std::uint64_t{file_bytes} * 8 / 20 + 1});
+  const std::uint64_t codes = groups * a_group + (std::uint64_t{1} << 17);
+  if (is_lossless) return (pixels + width * rows_ahead) * 4 + codes;
+  return width * a_column + (has_alpha ? pixels * 2 + width * rows_ahead + codes : 0);
+}
+
 using incremental = std::unique_ptr<WebPIDecoder, decltype(&WebPIDelete)>;
 
 // What is needed of an image, and what chroma upsampling looks at beside it, from even corners on.
@@ -73,6 +102,8 @@ pixel_box with_margin(const pixel_box& needed, int width, int height) {
 }  // namespace
 
 struct webp_decoder::impl {
+  result<void> decode(std::span<const std::byte> file, const image_options& options,
+                      const view_chooser& choose, const pixel_place& place);
   result<void> read_pixels(std::span<const std::byte> file, const image_options& options,
                            const pixel_box& region);
 
@@ -87,7 +118,15 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
                                              const pixel_box& region) {
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
   const std::size_t size = stride * static_cast<std::size_t>(region.height);
-  pixels.assign(size + sink.readable_behind(), gray);
+  // As if all of it were needed: what is too large is so in every epoch, whatever the crop.
+  const auto width = static_cast<std::uint64_t>(config.input.width);
+  const auto height = static_cast<std::uint64_t>(config.input.height);
+  const auto library = library_bytes(width, height, file.size(), config.input.format == lossless,
+                                     config.input.has_alpha != 0);
+  if (!take_work_memory(static_cast<std::size_t>(width * height * 4 + library))) {
+    return failed(VP8_STATUS_OUT_OF_MEMORY);
+  }
+  pixels.assign(size + sink.readable_behind(), gray_of_missing);
   config.options.use_cropping = 1;
   config.options.crop_left = region.x;
   config.options.crop_top = region.y;
@@ -97,7 +136,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
   config.output.is_external_memory = 1;
   config.output.u.RGBA = {.rgba = pixels.data(), .stride = static_cast<int>(stride), .size = size};
   const incremental decoder(WebPIDecode(nullptr, 0, &config), WebPIDelete);
-  if (decoder == nullptr) return failed(VP8_STATUS_OUT_OF_MEMORY);
+  if (decoder == nullptr) throw std::bad_alloc();
   const double deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
   const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
   constexpr std::size_t portion = 256 << 10;  // between two looks at the time
@@ -109,10 +148,10 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
       return error(errc::too_large, "cannot decode the image: it takes too long").skippable();
     }
   }
-  if (status == VP8_STATUS_OK) return {};
-  const bool is_cut = status == VP8_STATUS_SUSPENDED || status == VP8_STATUS_NOT_ENOUGH_DATA;
-  if (!is_cut || !options.fill_truncated) return failed(status);
-  ++warnings;
+  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();  // no fault of the file
+  const bool ended_early = status == VP8_STATUS_SUSPENDED || status == VP8_STATUS_NOT_ENOUGH_DATA;
+  if (status != VP8_STATUS_OK && !(ended_early && options.fill_truncated)) return failed(status);
+  if (ended_early || is_cut(file)) ++warnings;
   return {};
 }
 
@@ -125,17 +164,28 @@ int webp_decoder::warnings() const {
 
 result<void> webp_decoder::decode(std::span<const std::byte> file, const image_options& options,
                                   const view_chooser& choose, const pixel_place& place) {
-  impl& d = *impl_;
-  d.warnings = 0;
-  if (WebPInitDecoderConfig(&d.config) == 0) {
+  return metered([&] {
+    auto decoded = impl_->decode(file, options, choose, place);
+    drop_large(impl_->pixels);
+    return decoded;
+  });
+}
+
+result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
+                                        const image_options& options, const view_chooser& choose,
+                                        const pixel_place& place) {
+  warnings = 0;
+  if (WebPInitDecoderConfig(&config) == 0) {
     throw failure(error(errc::internal, "libwebp is of another version than its headers"));
   }
   const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
-  const auto found = WebPGetFeatures(data, file.size(), &d.config.input);
+  const auto found = WebPGetFeatures(data, file.size(), &config.input);
   if (found != VP8_STATUS_OK) return failed(found);
-  const int width = d.config.input.width;
-  const int height = d.config.input.height;
-  if (d.config.input.has_animation != 0) {
+  // Told by the header alone, so that it is the same in every epoch, whatever the view needs.
+  if (is_cut(file) && !options.fill_truncated) return failed(VP8_STATUS_NOT_ENOUGH_DATA);
+  const int width = config.input.width;
+  const int height = config.input.height;
+  if (config.input.has_animation != 0) {
     return error(errc::bad_image, "an animated WebP: only still images are decoded").skippable();
   }
   const auto count = static_cast<std::uint64_t>(width) * static_cast<std::uint64_t>(height);
@@ -145,17 +195,15 @@ result<void> webp_decoder::decode(std::span<const std::byte> file, const image_o
         .skippable();
   }
   const exif_orientation turned = options.orient ? orientation_in(file) : exif_orientation{};
-  d.sink.begin(choose, place, options, turned, width, height);
-  const pixel_box needed = d.sink.needed();
+  sink.begin(choose, place, options, turned, width, height);
+  const pixel_box needed = sink.needed();
   const pixel_box region = with_margin(needed, width, height);
-  if (auto read = d.read_pixels(file, options, region); !read) return read;
+  if (auto read = read_pixels(file, options, region); !read) return read;
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
-  const std::uint8_t* row = d.pixels.data() +
-                            static_cast<std::size_t>(needed.y - region.y) * stride +
+  const std::uint8_t* row = pixels.data() + static_cast<std::size_t>(needed.y - region.y) * stride +
                             static_cast<std::size_t>(needed.x - region.x) * 4;
-  for (int y = 0; y < needed.height; ++y)
-    d.sink.add_row(row + static_cast<std::size_t>(y) * stride);
-  d.sink.finish();
+  for (int y = 0; y < needed.height; ++y) sink.add_row(row + static_cast<std::size_t>(y) * stride);
+  sink.finish();
   return {};
 }
 

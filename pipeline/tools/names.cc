@@ -120,9 +120,10 @@ shard_names::shard_names(const std::string& pattern) {
   const auto letter = pattern.find('d', percent);
   const std::string digits =
       letter == std::string::npos ? "x" : pattern.substr(percent + 1, letter - percent - 1);
-  const bool is_width = digits.size() <= 2 && std::ranges::all_of(digits, is_digit);
+  const bool has_braces = pattern.find('{') != std::string::npos;
+  const bool is_width = !has_braces && digits.size() <= 2 && std::ranges::all_of(digits, is_digit);
   if (!is_width || pattern.find('%', percent + 1) != std::string::npos) {
-    throw failure(error(errc::usage, fmt::format("'{}' is no pattern for names", pattern))
+    throw failure(error(errc::usage, fmt::format("'{}' is not a pattern for names", pattern))
                       .hint("write one %06d, or a brace range such as {000000..000007}"));
   }
   before_ = pattern.substr(0, percent);

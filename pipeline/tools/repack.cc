@@ -1,25 +1,34 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <ctime>
-#include <filesystem>
 #include <optional>
 
-#include "engine/log.h"
+#include "engine/error.h"
+#include "engine/file_system.h"
+#include "engine/folders.h"
+#include "engine/memory.h"
+#include "engine/printable.h"
+#include "engine/random.h"
+#include "engine/words.h"
+#include "engine/written_file.h"
+#include "io/cache/entry_name.h"
+#include "io/folder_listing.h"
+#include "io/url.h"
 #include "pipeline/engine.h"
 #include "pipeline/group.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/shards.h"
 #include "pipeline/stages.h"
 #include "pipeline/tar_writer.h"
+#include "pipeline/tools/job_record.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/pack.h"
 #include "pipeline/untar.h"
 
 namespace millrace {
 namespace {
-
-namespace fs = std::filesystem;
 
 // A sample whose JPEGs have been rewritten, where that was possible.
 struct rewritten_sample {
@@ -48,52 +57,160 @@ rewritten_sample rewrite(sample s, int restart) {
   return out;
 }
 
+std::vector<std::string> local_files(const std::vector<std::string>& urls) {
+  std::vector<std::string> out;
+  for (const std::string& url : urls) {
+    const auto where = parse_url(url);
+    if (where && where->scheme == "file") out.push_back(where->path);
+  }
+  return out;
+}
+
+// Of the inputs and the options: what the shards depend on. URLs count with their queries, but for
+// what signs them, and local files with their sizes and times.
+std::uint64_t fingerprint_of(const repack_options& options) {
+  std::uint64_t print = fingerprint(fmt::format("from shards, restart {}", options.restart));
+  for (const std::string& url : options.urls) {
+    const auto where = parse_url(url);
+    struct stat s{};
+    if (where && where->scheme == "file") {
+      if (const int code = host_files().stat(where->path, s); code != 0) {
+        throw failure(error(kind_of(-code), "cannot look at the shard")
+                          .at(url)
+                          .cause(-code)
+                          .hint(hint_on_path(-code)));
+      }
+    }
+    print = fingerprint(fmt::format("{} {} {}.{:09}\n", canonical_url(url), s.st_size,
+                                    s.st_mtim.tv_sec, s.st_mtim.tv_nsec),
+                        print);
+  }
+  return print;
+}
+
 // The shards, one after the other.
 class repacker {
  public:
   repacker(const repack_options& options, const std::function<void(const std::string&)>& say)
       : options_(options), say_(say), names_(options.pattern) {
     names_(options.urls.size() - 1);  // that there are enough
-    for (std::size_t i = 0; i < options.urls.size() && !options.overwrite; ++i) {
-      if (!fs::exists(names_(i))) continue;
-      throw failure(error(errc::usage, "a shard of that name is there")
-                        .at(names_(i))
-                        .hint("take another name, or --overwrite"));
+    const auto inputs = local_files(options.urls);
+    job_ = begin_job(names_, {.fingerprint = fingerprint_of(options),
+                              .shards = options.urls.size(),
+                              .overwrite = options.overwrite,
+                              .inputs = inputs});
+    for (std::size_t i = 0; i < options.urls.size(); ++i) {
+      if (job_.is_resumed() && size_of_file(names_(i))) {
+        ++report.kept;
+        ++report.shards;
+      } else {
+        left_.push_back(i);
+      }
     }
   }
 
+  // The shards that are still to be written.
+  std::vector<std::string> urls() const {
+    std::vector<std::string> out;
+    out.reserve(left_.size());
+    for (const std::size_t i : left_) out.push_back(options_.urls[i]);
+    return out;
+  }
+
   void add(const rewritten_sample& s) {
-    const auto shard = static_cast<std::size_t>(s.where.shard);
-    if (!out_ || shard != shard_) {
-      finish_shard();
-      shard_ = shard;
-      say_(fmt::format("# writing {} from {}", names_(shard), redacted(options_.urls[shard])));
-      out_.emplace(names_(shard));
+    const auto at = static_cast<std::size_t>(s.where.shard);  // in left_
+    if (!out_ || left_.at(at) != shard_) {
+      finish_up_to(at);
+      open(at);
     }
     for (const field& f : s.what.fields) out_->add(s.what.key + "." + f.extension, f.data.span());
     ++report.samples;
     report.rewritten += s.rewritten;
     report.not_rewritten += s.as_they_are;
   }
-  void finish_shard() {
-    if (!out_) return;
-    out_->close();
-    out_.reset();
-    ++report.shards;
-    std::error_code none;
-    const auto written = fs::file_size(names_(shard_), none);
-    report.bytes += none ? 0 : written;
+  // All shards have been read.
+  void finish() {
+    finish_up_to(left_.size());
+    job_.end();
+    std::vector<std::string> names{record_path(names_)};
+    for (std::size_t i = 0; i < options_.urls.size(); ++i) names.push_back(names_(i));
+    remove_partial_files(names);
   }
 
   pack_report report;
 
  private:
+  void open(std::size_t at) {
+    shard_ = left_[at];
+    next_ = at + 1;
+    before_ = report.samples;
+    out_.emplace(names_(shard_));
+    if (options_.begun != nullptr) ++*options_.begun;
+  }
+  void finish_shard() {
+    if (!out_) return;
+    job_.check_is_the_last();
+    out_->close();
+    out_.reset();
+    ++report.shards;
+    ++report.written;
+    const std::uint64_t written = size_of_file(names_(shard_)).value_or(0);
+    report.bytes += written;
+    say_(fmt::format("{} from {}: {}, {}", printable(names_(shard_)),
+                     printable(redacted(options_.urls[shard_])),
+                     counted(report.samples - before_, "sample"), format_bytes(written)));
+  }
+  // Those before `end`, in left_; one that gave no sample is written without any, as it was.
+  void finish_up_to(std::size_t end) {
+    finish_shard();
+    while (next_ < end) {
+      open(next_);
+      finish_shard();
+    }
+  }
+
   const repack_options& options_;
   const std::function<void(const std::string&)>& say_;
   shard_names names_;
+  shard_job job_;
+  std::vector<std::size_t> left_;  // of options_.urls
   std::optional<tar_writer> out_;
+  std::size_t next_ = 0;  // of left_, the first that has not been begun
   std::size_t shard_ = 0;
+  std::uint64_t before_ = 0;  // samples, before the shard that is being written
 };
+
+// The samples of `urls`, rewritten. False where `stop` came first.
+bool repack(engine& eng, repacker& out, const std::vector<std::string>& urls,
+            const repack_options& options, const std::atomic<bool>& interrupted) {
+  const auto change = [restart = options.restart](sample s) {
+    return rewrite(std::move(s), restart);
+  };
+  const map_options on_all{.threads = eng.threads().cpu().threads()};
+  auto data = eng.run(
+      shards(urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key() | map(change, on_all),
+      options.stop);
+  try {
+    while (!interrupted) {
+      const auto s = data.next();
+      if (!s) break;
+      out.add(*s);
+    }
+  } catch (const failure& f) {
+    if (f.kind() == errc::stopped) return false;
+    // What is left may be shards without samples alone.
+    if (f.kind() != errc::no_samples || out.report.kept == 0) throw;
+  }
+  const ledger counts = data.counts();
+  const auto tell = [&](std::uint64_t count, std::string_view noun, std::string_view plural) {
+    if (count > 0) out.report.left_out.push_back(counted(count, noun, plural));
+  };
+  tell(counts.without_key, "file without an extension", "files without an extension");
+  tell(counts.meta_files, "file named __x__ or below such a folder",
+       "files named __x__ or below such folders");
+  tell(counts.not_files, "link or device", "links and devices");
+  return !interrupted;
+}
 
 }  // namespace
 
@@ -103,22 +220,11 @@ pack_report repack_shards(engine& eng, const repack_options& options,
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu_begin = std::clock();
   repacker out(options, say);
-  const auto change = [restart = options.restart](sample s) {
-    return rewrite(std::move(s), restart);
-  };
-  auto data = eng.run(shards(options.urls, {.lanes = 1, .shuffle = false}) | untar() |
-                      group_by_key() | map(change, {.threads = eng.threads().cpu().threads()}));
-  while (!interrupted) {
-    const auto s = data.next();
-    if (!s) break;
-    out.add(*s);
-  }
-  if (!interrupted) out.finish_shard();
+  const auto urls = out.urls();
+  const bool complete = urls.empty() || repack(eng, out, urls, options, interrupted);
+  if (complete) out.finish();
   pack_report& r = out.report;
-  if (const auto left_out = data.counts().without_key; left_out > 0) {
-    log_notice(fmt::format("{} files have no extension and are left out", left_out));
-  }
-  r.interrupted = interrupted;
+  r.interrupted = !complete;
   r.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   r.cpu_seconds = static_cast<double>(std::clock() - cpu_begin) / CLOCKS_PER_SEC;
   return r;

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "engine/divided.h"
 #include "engine/random.h"
 #include "pipeline/wids/python_random.h"
 
@@ -95,9 +96,9 @@ lane_shuffle by_buffer(const quality_options& o, std::size_t buffer) {
 lane_shuffle by_window(const quality_options& o, std::size_t window) {
   return [=](const std::vector<std::int64_t>& shards, int lane) {
     const auto lanes = static_cast<std::size_t>(o.lanes);
-    const std::size_t least = (window + lanes - 1) / lanes;
+    const std::size_t least = divided_up(window, lanes);
     const auto each = static_cast<std::size_t>(o.samples_per_shard);
-    const std::size_t together = (least + each - 1) / each;
+    const std::size_t together = divided_up(least, each);
     random_stream random(o.seed, purpose::window, 0, static_cast<std::uint64_t>(lane));
     places out;
     for (std::size_t from = 0; from < shards.size(); from += together) {
@@ -167,7 +168,7 @@ shuffle_quality quality_of(std::string name, const places& order, std::int64_t c
 }
 
 std::int64_t batches_for(std::int64_t samples, std::int64_t size, bool drop_last) {
-  return drop_last ? samples / size : (samples + size - 1) / size;
+  return drop_last ? samples / size : divided_up(samples, size);
 }
 
 epoch_figures figures(std::string mode, const std::vector<std::int64_t>& samples,
@@ -251,8 +252,11 @@ std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& sampl
     f.dropped += std::max<std::int64_t>(0, all - each * world_size);
     out.push_back(std::move(f));
   };
-  equal("equal, dropping", all / world_size);
-  equal("equal, repeating", (all + world_size - 1) / world_size);
+  // Every lane has as many, and every rank as many lanes.
+  const std::int64_t of_all = how.lane_count();
+  const std::int64_t of_one = of_all / world_size;
+  equal("equal, dropping", all / of_all * of_one);
+  equal("equal, repeating", divided_up(all, of_all) * of_one);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/read_blocks.h"
+#include "engine/words.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/read_sample.h"
@@ -22,7 +23,7 @@ class one_sample final : public stream<sample> {
         url_(std::make_shared<const std::string>(std::move(url))),
         begin_(begin),
         end_(end) {
-    const source_memory need = memory_for(run.source, *url_);
+    const source_memory need = memory_for(run.source, std::span(url_.get(), 1));
     reads_ = run.memory.share("reads", need.least, need.most, read_block_allocator::instance());
     const auto size = static_cast<std::size_t>(end - begin);
     whole_ = run.memory.share("sample", round_up(size, page_bytes), round_up(size, page_bytes));
@@ -84,16 +85,17 @@ const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) 
                       .hint("unpack it"));
   }
   if (std::ssize(facts->samples) != known.samples) {
-    throw failure(error(errc::integrity, fmt::format("the shard has {} samples, the index says {}",
-                                                     facts->samples.size(), known.samples))
-                      .at(known.url)
-                      .hint("index it anew"));
+    throw failure(
+        error(errc::integrity, fmt::format("the shard has {}, the index says {}",
+                                           counted(facts->samples.size(), "sample"), known.samples))
+            .at(known.url)
+            .hint("index it again"));
   }
   auto& blocks = found_[shard];
   for (const auto& s : facts->samples)
     blocks.push_back(static_cast<std::uint32_t>(s.begin / block_bytes));
   blocks.push_back(static_cast<std::uint32_t>(facts->samples.back().end / block_bytes));
-  if (by_use_.size() > options_.lru_shards) {
+  if (by_use_.size() > std::max<std::size_t>(options_.lru_shards, 1)) {  // never this one
     found_.erase(by_use_.back());
     by_use_.pop_back();
   }

@@ -35,7 +35,7 @@ class indexed_dataset {
   place find(std::int64_t i) const;
 
   // Blocks. Throws `failure`: usage outside [0, size()), integrity where the shard is not what the
-  // index says, and what reading it fails with.
+  // index says, or an error of reading it.
   sample get(std::int64_t i);
 
  private:

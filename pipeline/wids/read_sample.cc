@@ -1,5 +1,7 @@
 #include "pipeline/wids/read_sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -32,7 +34,7 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin,
         return error(errc::bad_field, m.refused + " in a shard").at(*url).offset(m.offset);
       }
       if (!made.key.empty() && made.key != name->key) {
-        return error(errc::integrity, "where the index has one sample the shard has two")
+        return error(errc::integrity, "the shard has two samples where the index has one")
             .at(*url)
             .offset(m.offset)
             .key(name->key);
@@ -45,12 +47,13 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin,
           archive.slice(static_cast<std::size_t>(data.data() - archive.data()), data.size());
     }
   }
-  if (auto whole = parser.finish(); !whole) return error(whole.error()).at(*url);
+  if (auto whole = parser.finish(end_blocks::optional); !whole)
+    return error(whole.error()).at(*url);
   if (made.fields.empty()) {
     return error(errc::integrity, "the shard has no sample where the index says")
         .at(*url)
         .offset(begin)
-        .hint("the shard was replaced since it was indexed; index it anew");
+        .hint("the shard was replaced since it was indexed; index it again");
   }
   return made;
 }
@@ -61,6 +64,15 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
                                       std::shared_ptr<memory_share> memory,
                                       std::shared_ptr<const std::string> url, byte_range where) {
   const auto size = static_cast<std::size_t>(*where.end - where.begin);
+  if (charge_of(size) > memory->limit()) {
+    co_return error(errc::too_large,
+                    fmt::format("a sample of {}, and the budget leaves {} for '{}'",
+                                format_bytes(size), format_bytes(memory->limit()), memory->name()))
+        .at(*url)
+        .offset(where.begin)
+        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+        .skippable();
+  }
   auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
   if (!whole) co_return error(whole.error()).at(*url).offset(where.begin);
   auto opened = co_await sources.open(std::move(context), *url, where);
@@ -73,6 +85,14 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
     const auto n = std::min(piece->size(), size - filled);
     std::memcpy(whole->data() + filled, piece->data(), n);
     filled += n;
+  }
+  if (filled < size) {
+    co_return error(
+        errc::truncated,
+        fmt::format("the shard ends {} bytes before the end of this sample", size - filled))
+        .at(*url)
+        .offset(where.begin)
+        .hint("the shard was cut or replaced since it was indexed");
   }
   co_return sample_in(std::move(*whole).freeze(filled), where.begin, url);
 }

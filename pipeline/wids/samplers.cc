@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
+#include "engine/check_option.h"
+#include "engine/divided.h"
 #include "engine/error.h"
 #include "engine/random.h"
 
@@ -46,15 +49,21 @@ range_shuffle shard_list_sampler::epoch(std::int64_t number) const {
 }
 
 range_shuffle chunked_sampler::epoch(std::int64_t number) const {
+  check_option("chunked_sampler.chunk", chunk, 1, std::numeric_limits<std::int64_t>::max());
   std::vector<index_range> ranges;
-  for (std::int64_t i = samples.begin; i < samples.end; i += chunk) {
-    ranges.push_back({i, std::min(i + chunk, samples.end)});
+  for (std::int64_t i = samples.begin; i < samples.end;) {
+    const std::int64_t end = i + std::min(chunk, samples.end - i);
+    ranges.push_back({i, end});
+    i = end;
   }
   const bool shuffle_ranges = shuffle && (shuffle_first || number > 0);
   return {std::move(ranges), seed, number, shuffle_ranges, shuffle};
 }
 
 range_shuffle distributed_chunked_sampler::epoch(std::int64_t number) const {
+  constexpr std::int64_t most = std::int64_t{1} << 31;
+  check_option("distributed_chunked_sampler.replicas", replicas, 1, most);
+  check_option("distributed_chunked_sampler.rank", rank, 0, replicas - 1);
   const std::int64_t part = claimed_length();
   const std::int64_t begin = std::min(rank * part, samples);
   return chunked_sampler{.samples = {begin, std::min(begin + part, samples)},
@@ -70,7 +79,7 @@ even_sampler::even_sampler(const options& o, std::int64_t epoch) : options_(o), 
     throw failure(error(errc::usage, fmt::format("rank {} of {} over {} samples in chunks of {}",
                                                  o.rank, o.world_size, o.samples, o.chunk)));
   }
-  const std::int64_t chunks = (o.samples + o.chunk - 1) / o.chunk;
+  const std::int64_t chunks = divided_up(o.samples, o.chunk);
   order_.resize(static_cast<std::size_t>(chunks));
   std::iota(order_.begin(), order_.end(), 0U);
   random_stream random(o.seed, purpose::sampler, static_cast<std::uint64_t>(epoch));

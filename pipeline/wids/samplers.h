@@ -4,12 +4,13 @@
 #include <optional>
 #include <vector>
 
+#include "engine/divided.h"
 #include "pipeline/wids/python_random.h"
 
 namespace millrace {
 
 // The order in which the indices of a dataset are drawn. Those of wids 0.2 give the very numbers
-// that its Python classes give; `even_sampler` is what to use instead. One thread.
+// that its Python classes give; use `even_sampler` instead. One thread.
 
 // Half-open.
 struct index_range {
@@ -68,13 +69,13 @@ struct distributed_chunked_sampler {
   bool shuffle_first = false;
 
   range_shuffle epoch(std::int64_t number) const;
-  std::int64_t claimed_length() const { return (samples + replicas - 1) / replicas; }
+  std::int64_t claimed_length() const { return divided_up(samples, replicas); }
 };
 
 // Every index once in each epoch over all ranks, in another order each time, epoch 0 included, and
-// as many on every rank: those that do not go round are left out, or some are given twice. Chunks
-// of consecutive indices stay together, so that a shard is read once; ranks trade them each epoch.
-// A pure function of (options, epoch, rank).
+// as many on every rank: the remainder is left out, or some are given twice. Chunks of consecutive
+// indices stay together, so that a shard is read once; ranks trade them each epoch. A pure function
+// of (options, epoch, rank).
 class even_sampler {
  public:
   struct options {

@@ -1,0 +1,199 @@
+#include "pipeline/counting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "pipeline/lanes.h"
+
+namespace millrace::detail {
+namespace {
+
+// What a record holds before the places of ends: the count; of the state as the stage saved it the
+// samples and the ends that it and those in front held, and how many of them give ends of their
+// own; how many ends are still to come again, and the place up to which samples are; how many ends
+// of those in front are; and how many ends follow.
+constexpr std::size_t record_head = 9;
+
+// A record as it is written now: before, it did not have the ends of those in front.
+state::record completed(state::record r) {
+  constexpr std::size_t added = 7;
+  const bool is_older = r.size() >= record_head - 1 && r.size() % 2 == (record_head - 1) % 2;
+  if (is_older) r.insert(r.begin() + added, 0);
+  return r;
+}
+
+// Whether so many ends may be held: stages of a plan hold one each, items those that lie between
+// their samples, and a few are of epochs without a sample.
+bool is_number_of_ends(std::int64_t n, const state& in) {
+  std::size_t most = 10'000;
+  for (const auto& [name, samples] : in.all_held()) most += samples.size();
+  return n >= 0 && n <= static_cast<std::int64_t>(most);
+}
+
+}  // namespace
+
+item_count::item_count(run_context& run, std::string_view stage)
+    : run_(run), stage_(run.record_of(stage)) {}
+
+bool item_count::is_again() {
+  for (const origin& o : of_item_) last_ = std::max(last_, o.place());
+  if (again_.empty()) return false;
+  const std::size_t before = again_.size();
+  for (const origin& o : of_item_) {
+    // Lanes dealt anew have other numbers.
+    const auto found = std::ranges::find_if(again_, [&](const origin& a) {
+      return a.epoch == o.epoch && a.shard == o.shard && a.offset == o.offset;
+    });
+    if (found != again_.end()) again_.erase(found);
+  }
+  came_again_ += before - again_.size();
+  return again_.size() < before;
+}
+
+bool item_count::takes_end_again() {
+  if (ends_again_.empty() || came_again_ < ends_again_.front().origins) return false;
+  note_end(ends_again_.front().after);
+  ends_again_.pop_front();
+  return true;
+}
+
+bool item_count::takes_end_in_front_again() {
+  if (ends_in_front_again_ == 0) return false;
+  --ends_in_front_again_;
+  return true;
+}
+
+bool item_count::passes_end_again() {
+  if (ends_again_.empty()) return false;
+  ends_again_.pop_front();
+  return true;
+}
+
+void item_count::end() {
+  again_.clear();
+  ends_again_.clear();
+  note_end(last_);
+}
+
+// A stage holds one end at most.
+void item_count::note_end(const place& after) {
+  ends_.push_back(after);
+  if (ends_.size() > run_.stages_joined) ends_.pop_front();
+}
+
+void item_count::save(state& to) const {
+  const state::record ends = ends_held_in(to);
+  const place last_again = again_.empty() ? place(-1, -1) : again_.back().place();
+  state::record r{value,
+                  std::ssize(to.held(pending_record)),
+                  ends.back(),
+                  std::ssize(ends) - 1,
+                  std::ssize(ends_again_),
+                  last_again.first,
+                  last_again.second,
+                  ends_in_front_again_,
+                  std::ssize(ends_) + std::ssize(ends_again_)};
+  const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
+  for (const place& p : ends_) add(p);
+  for (const end_again& e : ends_again_) add(e.after);
+  to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
+}
+
+void item_count::save_own_ends(state& to) {
+  to.append(own_ends_record, state::record{ends_held_in(to).back()});
+}
+
+// For the first stage of its kind: what comes again to later ones is not known.
+void item_count::restore_own_ends(const state& from) {
+  const std::string of = of_rank(run_.rank, run_.world_size);
+  const auto* const saved = from.find(stage_ + of);
+  if (saved == nullptr) return;
+  const state::record r = completed(*saved);
+  if (r.size() < record_head || r[3] != 1) return;
+  const auto* merged = from.find(ends_held_record + of);
+  const std::int64_t held = (merged != nullptr ? *merged : ends_held_in(from)).front();
+  if (!is_number_of_ends(held, from)) throw failure(senseless(stage_));
+  ends_in_front_again_ = std::max<std::int64_t>(held - r[2], 0) + r[7];
+}
+
+void item_count::restore(const state& from) {
+  const int ranks = restore_value(from);
+  if (ranks != run_.world_size) value = value * ranks / run_.world_size;
+}
+
+void item_count::restore_whole(const state& from) {
+  restore_value(from);
+}
+
+// Returns the number of ranks that the state is of.
+int item_count::restore_value(const state& from) {
+  int ranks = run_.world_size;
+  std::string of = of_rank(run_.rank, ranks);
+  const auto* saved = from.find(stage_ + of);
+  const bool is_mine = saved != nullptr;
+  if (!is_mine) {
+    const std::string begin = stage_ + of_rank_0;
+    const auto it = from.records().lower_bound(begin);
+    if (it != from.records().end() && it->first.starts_with(begin)) {
+      const std::string& name = it->first;
+      std::from_chars(name.data() + begin.size(), name.data() + name.size(), ranks);
+      of = of_rank(0, ranks);
+      saved = &it->second;
+    }
+  }
+  if (saved == nullptr) {
+    throw failure(error(errc::bad_state, "the saved state was saved without " + stage_));
+  }
+  const auto refuse_unless = [this](bool makes_sense) {
+    if (!makes_sense) throw failure(senseless(stage_));
+  };
+  const state::record r = completed(*saved);
+  refuse_unless(r.size() >= record_head &&
+                r.size() == record_head + 2 * static_cast<std::size_t>(r[record_head - 1]));
+  constexpr int most_ranks = 1 << 16;
+  refuse_unless(ranks >= 1 && ranks <= most_ranks);
+  for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
+  value = r.front();
+  const auto* merged = from.find(ends_held_record + of);
+  const state::record ends = merged != nullptr ? *merged : ends_held_in(from);
+  refuse_unless(!ends.empty());
+  // Up to the next stage that gives ends of its own.
+  const auto here = std::min(static_cast<std::size_t>(r[3]), ends.size() - 1);
+  refuse_unless(is_number_of_ends(ends[here], from));
+  const std::int64_t held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
+  if (is_mine) {
+    restore_again(from, r, held);
+  } else if (held > 0) {
+    ends_again_.push_back({});  // what comes again is not known to be of one rank
+  }
+  return ranks;
+}
+
+// What later stages held, which saved after this one, and what had not come again yet.
+void item_count::restore_again(const state& from, const state::record& r, std::int64_t ends_held) {
+  const auto is_mine = [&](const origin& o) {
+    return run_.world_size == 1 || std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
+  };
+  std::int64_t in_front = r[1];
+  const place last_again(r[5], r[6]);
+  for (const origin& o : from.held(pending_record)) {
+    if (is_mine(o) && (in_front-- <= 0 || o.place() <= last_again)) again_.push_back(o);
+  }
+  std::ranges::sort(again_, {}, &origin::place);
+  for (std::size_t i = record_head; i < r.size(); i += 2) ends_.emplace_back(r[i], r[i + 1]);
+  for (; ends_held > 0; --ends_held) {
+    end_again end;
+    if (!ends_.empty()) {
+      end.after = ends_.back();
+      ends_.pop_back();
+    }
+    end.origins = static_cast<std::size_t>(
+        std::ranges::upper_bound(again_, end.after, {}, &origin::place) - again_.begin());
+    ends_again_.push_front(end);
+  }
+  if (!ends_.empty()) last_ = ends_.back();
+}
+
+}  // namespace millrace::detail

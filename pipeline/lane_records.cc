@@ -1,0 +1,133 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <span>
+
+#include "pipeline/lanes.h"
+#include "pipeline/mix.h"
+#include "pipeline/on_error.h"
+#include "pipeline/window_shuffle.h"
+
+namespace millrace {
+namespace {
+
+std::int64_t ends_past_in(const state& saved) {
+  const auto* past = saved.find(ends_past_record);
+  return past != nullptr && !past->empty() ? past->front() : 0;
+}
+
+bool is_count(std::int64_t n) {
+  return n >= -1 && n <= most_counted;  // -1: none
+}
+// Those of formats of one's own may be any that grow within a shard.
+bool is_offset(std::int64_t n) {
+  return n >= -1 && n <= std::numeric_limits<std::int64_t>::max() / 2;
+}
+
+// Whether the record is one that the library's own stages calculate with: not the plan's or the
+// groups' numbers, which are compared only, nor a record of a stage of one's own.
+bool is_calculated_with(std::string_view name) {
+  static constexpr std::array<std::string_view, 7> of_the_list = {
+      lanes_record,     base_record,     epoch_record, end_owed_record,
+      ends_past_record, own_ends_record, tail_record};
+  static constexpr std::array<std::string_view, 5> of_lanes = {"cursor", "head", "shuffle",
+                                                               mix_record, window_record};
+  static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
+                                                               "epochs_of", "slice", "repeated"};
+  const auto is_one_of = [](const auto& names, std::string_view one) {
+    return std::ranges::find(names, one) != names.end();
+  };
+  if (const auto of = name.find(of_rank_begin); of != name.npos) {
+    name = name.substr(0, of);
+    return is_one_of(of_ranks, name.substr(0, name.find_last_not_of(" 0123456789") + 1));
+  }
+  const auto slash = name.rfind('/');
+  if (slash == name.npos) return is_one_of(of_the_list, name) || name == skipped_record;
+  return name.starts_with("lane") && is_one_of(of_lanes, name.substr(slash + 1));
+}
+
+}  // namespace
+
+std::vector<lane_record> lane_records(const state& from) {
+  constexpr std::size_t fields = 5;
+  std::vector<lane_record> out;
+  const auto* r = from.find(lanes_record);
+  for (std::size_t i = 0; r != nullptr && i + fields <= r->size(); i += fields) {
+    out.push_back({(*r)[i], (*r)[i + 1], (*r)[i + 2], (*r)[i + 3] != 0, (*r)[i + 4]});
+  }
+  return out;
+}
+
+void put_lane_records(state& to, const std::vector<lane_record>& lanes) {
+  state::record r;
+  for (const lane_record& l : lanes) {
+    r.insert(r.end(), {l.lane, l.epoch, l.given, l.ended ? 1 : 0, l.failed});
+  }
+  to.append(lanes_record, r);
+}
+
+std::int64_t consumers_epoch(const state& from) {
+  const auto* epoch = from.find(epoch_record);
+  if (epoch == nullptr || epoch->size() != 1) {
+    throw failure(error(errc::bad_state, "the saved state does not say which epoch it is in"));
+  }
+  return epoch->front() -
+         std::max<std::int64_t>(ends_held_in(from).front() - ends_past_in(from), 0);
+}
+
+std::int64_t position_base(const state& from) {
+  const auto* r = from.find(base_record);
+  return r == nullptr || r->empty() ? 0 : r->front();
+}
+
+state::record ends_held_in(const state& saved) {
+  const auto* own = saved.find(own_ends_record);
+  const auto* owed = saved.find(end_owed_record);
+  state::record out = own != nullptr ? *own : state::record();
+  out.push_back(owed != nullptr ? std::ssize(*owed) : 0);
+  // A stage that gives ends of its own has taken those of the lanes, and may be followed by samples
+  // that came before them: they come again after those, for the sake of the stages in between.
+  const auto* epoch = saved.find(epoch_record);
+  const auto& held = saved.held(pending_record);
+  if (own == nullptr || epoch == nullptr || epoch->empty() || held.empty()) return out;
+  const std::int64_t first = std::ranges::min_element(held, {}, &origin::epoch)->epoch;
+  if (first < epoch->front()) {
+    out.front() = std::max(out.front(), epoch->front() - first + ends_past_in(saved));
+  }
+  return out;
+}
+
+error senseless(std::string_view record) {
+  return error(errc::bad_state,
+               fmt::format("the saved state's record of {} makes no sense", record))
+      .hint("resume from another checkpoint");
+}
+
+void check_numbers(const state& from) {
+  for (const auto& [name, values] : from.records()) {
+    if (!is_calculated_with(name)) continue;
+    // A mix begins with a fingerprint.
+    const std::size_t first = name.ends_with(mix_record) ? 1 : 0;
+    const auto counts = std::span(values).subspan(std::min(first, values.size()));
+    const bool has_offsets =
+        name.ends_with("cursor") || name.ends_with("head") || name == tail_record;
+    if (!std::ranges::all_of(counts, has_offsets ? is_offset : is_count)) {
+      throw failure(senseless(name));
+    }
+  }
+  for (const auto& [name, samples] : from.all_held()) {
+    const bool makes_sense = std::ranges::all_of(samples, [](const origin& o) {
+      return is_count(o.lane) && is_count(o.shard) && is_offset(o.offset) && is_count(o.epoch) &&
+             is_count(o.position);
+    });
+    if (!makes_sense) throw failure(senseless(name));
+  }
+}
+
+std::string of_rank(int rank, int world_size) {
+  return fmt::format(" of rank {} of {}", rank, world_size);
+}
+
+}  // namespace millrace
