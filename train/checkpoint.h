@@ -1,38 +1,39 @@
 #pragma once
 
-#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
-#include "pipeline/state.h"
+#include "train/checkpoint_files.h"
+#include "train/checkpoint_folder.h"
 #include "train/distributed.h"
 #include "train/safetensors.h"
 
 namespace millrace {
 
-// What a run goes on from. A checkpoint is a folder DIR/step-NNNNNNNNNN with model.safetensors,
-// optimizer.safetensors, train.json, and data-rankR.json for each rank. It appears whole or not at
-// all.
-struct checkpoint {
+// The state from which a run is resumed. Only rank 0 writes and reads it: the other ranks need not
+// see the folder.
+struct checkpoint : checkpoint_record {
   tensor_dict model;
   tensor_dict momentum;
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  std::int64_t batch_in_epoch = 0;  // batches of `epoch` already trained on
-  std::int64_t epoch_batches = 0;   // of the last whole epoch; 0: none yet
-  std::int64_t samples = 0;         // trained on by this rank
-  int world_size = 1;
-  state data;  // this rank's
 };
 
-// Writes it; called by all ranks at the same step. Rank 0 writes the model and gives the folder its
-// name when all ranks have written theirs; the two newest are kept. Throws `failure` (io_failed).
+// A rank's view of a checkpoint's files, as record_in() has it.
+checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
+                           const job_place& place, int batch_size, std::size_t state_bytes);
+
+// Throws `failure` (bad_state) where weights or momentum are not tensors, or not finite.
+void check_sound(const chosen_checkpoint& c);
+
+// Both are called by all ranks at the same point, and throw `failure` on all or on none.
+
+// Writes `c` into `folder`. Throws io_failed; nothing of it is left then.
 void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group);
-
-// The newest whole checkpoint in `folder`; nullopt where there is none.
-std::optional<std::string> newest_checkpoint(const std::string& folder);
-
-// Reads rank `rank`'s view of it. Throws `failure`: not_found, bad_state.
-checkpoint load_checkpoint(const std::string& path, const job_place& place);
+// The checkpoint that rank 0 names and reads, on every rank. `choose` is called on rank 0 and gives
+// its path and files, or nullopt for none. The rest as record_in() has it.
+std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
+    const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
+    int batch_size, std::size_t state_bytes);
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "engine/memory.h"
 #include "pipeline/batch.h"
 #include "pipeline/counting.h"
 #include "pipeline/group.h"
@@ -17,20 +18,43 @@
 
 namespace millrace {
 
-plan<host_batch> training_plan(const train_options& o, const job_place& place) {
-  const std::int64_t length = epoch_length(o, place.world_size);
-  const bool passes = length == 0;  // an epoch is one pass over the data
+namespace {
+
+shard_list_options list_of(const train_options& o, const job_place& place) {
+  const bool passes = epoch_length(o, place.world_size) == 0;  // an epoch is one pass over the data
   const bool resample = o.mode == train_epochs::resample;
   constexpr std::int64_t endless = std::numeric_limits<std::int32_t>::max();
-  const shard_list_options list{.seed = o.seed,
-                                .rank = place.rank,
-                                .world_size = place.world_size,
-                                .lanes = o.lanes,
-                                .mode = resample              ? epoch_mode::resample
-                                        : o.lengths && passes ? epoch_mode::equal
-                                                              : epoch_mode::exact,
-                                .epochs = passes ? o.epochs : endless,
-                                .index = o.lengths};
+  return {.seed = o.seed,
+          .rank = place.rank,
+          .world_size = place.world_size,
+          .lanes = o.lanes,
+          .mode = resample              ? epoch_mode::resample
+                  : o.lengths && passes ? epoch_mode::equal
+                                        : epoch_mode::exact,
+          .epochs = passes ? o.epochs : endless,
+          .index = o.lengths};
+}
+
+}  // namespace
+
+std::int64_t known_samples(const train_options& o, const job_place& place) {
+  if (!o.lengths) return o.raw_files;
+  const std::int64_t all = o.lengths->samples();
+  const shard_list_options list = list_of(o, place);
+  return list.mode == epoch_mode::equal ? all - left_out(list) : all;
+}
+
+std::int64_t known_epoch_batches(const train_options& o, const job_place& place) {
+  const std::int64_t given = epoch_length(o, place.world_size);
+  if (given > 0) return given;
+  if (o.mode == train_epochs::resample) return 0;
+  return known_samples(o, place) / place.world_size / o.batch_size;
+}
+
+plan<host_batch> training_plan(const train_options& o, const job_place& place) {
+  const std::int64_t length = epoch_length(o, place.world_size);
+  const bool passes = length == 0;
+  const shard_list_options list = list_of(o, place);
   const bool raw = !o.raw.empty();
   auto samples = raw ? raw_samples(class_folders(o.raw), list)
                      : shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
@@ -42,6 +66,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
                         .augment = o.changes,
                         .growing = o.growing,
                         .label = o.label,
+                        .classes = o.classes,
                         .image = o.image,
                         .encoded_share = o.gpu_decode};
   if (!o.cache_decoded.empty()) {
@@ -63,13 +88,51 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   return batches | prefetch(o.prefetch);
 }
 
+std::size_t state_bytes(const train_options& o, const engine_options& engine) {
+  // state::from_json() gives the parsed text a quarter, of which a sample between two of other
+  // shards, the list of its place, takes up to 1320 bytes.
+  constexpr std::size_t bytes_of_held = std::size_t{6} << 10;
+  constexpr std::size_t decoding = 4096;  // samples, at the most
+  // Those that are ready, one that is filled, and those in hand.
+  const auto batches = static_cast<std::size_t>(o.prefetch) + 3;
+  const std::size_t held = o.shuffle + static_cast<std::size_t>(o.batch_size) * batches + decoding;
+  const std::size_t budget =
+      engine.memory_bytes == 0 ? default_memory_bytes() : engine.memory_bytes;
+  std::size_t most = 0;
+  const bool overflows = __builtin_mul_overflow(held, bytes_of_held, &most) ||
+                         __builtin_add_overflow(most, budget, &most);
+  return overflows ? std::numeric_limits<std::size_t>::max() : most;
+}
+
+error of_validation(const error& why) {
+  error of(why.kind(), "validation: " + why.what());
+  of.at(why.where()).key(why.sample_key()).hint(why.what_to_do());
+  if (why.byte_offset()) of.offset(*why.byte_offset());
+  return of;
+}
+
+static lane_plan<shard_ref> validation_shards(const train_options& o,
+                                              const shard_list_options& list) {
+  try {
+    return shards(o.val_shards, list);
+  } catch (const failure& f) {
+    error why = of_validation(f.why());
+    if (!o.val_lengths) why.hint(why.what_to_do() + "; give it as --val-index");
+    throw failure(why);
+  }
+}
+
 plan<host_batch> validation_plan(const train_options& o, const job_place& place) {
-  const shard_list_options list{
-      .rank = place.rank, .world_size = place.world_size, .lanes = o.lanes, .shuffle = false};
-  return shards(o.val_shards, list) | untar() | group_by_key() |
+  const shard_list_options list{.rank = place.rank,
+                                .world_size = place.world_size,
+                                .lanes = o.lanes,
+                                .shuffle = false,
+                                .index = o.val_lengths};
+  return validation_shards(o, list) | untar() | group_by_key() |
          decode_jpeg({.size = o.size,
                       .train = false,
                       .label = o.label,
+                      .classes = o.classes,
                       .image = o.image,
                       .encoded_share = o.gpu_decode}) |
          on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);

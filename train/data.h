@@ -6,10 +6,23 @@
 
 namespace millrace {
 
+// Samples of an epoch over all ranks, as the index or the class folders say; 0: not known.
+std::int64_t known_samples(const train_options& options, const job_place& place);
+// Batches of each rank's epoch; 0: not known before the first one is over.
+std::int64_t known_epoch_batches(const train_options& options, const job_place& place);
+
 // The batches that rank `place.rank` trains on, epoch after epoch. Throws `failure` (usage).
 plan<host_batch> training_plan(const train_options& options, const job_place& place);
 
-// The images that it validates on: each once, in the shards' own order.
+// The images that it validates on: each once, in the shards' own order. Throws `failure` (usage).
 plan<host_batch> validation_plan(const train_options& options, const job_place& place);
+
+// What the state of such a run may take in memory where it is read: the budget, and what its text
+// takes as a tree for the samples that the run holds at the most. A state that a run saved is read
+// again under the same options and budget.
+std::size_t state_bytes(const train_options& options, const engine_options& engine);
+
+// The error, said to be of the validation: its shards are others than training's.
+error of_validation(const error& why);
 
 }  // namespace millrace

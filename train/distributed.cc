@@ -1,7 +1,9 @@
 // The one translation unit that includes torch's distributed headers.
 #include "train/distributed.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -13,9 +15,17 @@
 #include <torch/torch.h>
 
 #include <charconv>
+#include <condition_variable>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
 
-#include "engine/error.h"
+#include "engine/standard_error.h"
+#include "engine/start_thread.h"
 
 namespace millrace {
 namespace {
@@ -25,14 +35,19 @@ using c10d::ProcessGroup;
 constexpr std::size_t bucket_bytes = 25 << 20;       // as torch's DistributedDataParallel
 constexpr std::size_t first_bucket_bytes = 1 << 20;  // small, so that reducing begins early
 
-int integer_from_environment(const char* name, int otherwise) {
+int integer_from_environment(const char* name, int otherwise, int least = 0,
+                             int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(name);
   if (text == nullptr) return otherwise;
   const std::string_view all(text);
   int value = 0;
   const auto [end, failed] = std::from_chars(all.data(), all.data() + all.size(), value);
   if (failed != std::errc{} || end != all.data() + all.size()) {
-    throw failure(error(errc::usage, fmt::format("{}='{}' is no number", name, text)));
+    throw failure(error(errc::usage, fmt::format("{}='{}' is not a number", name, text)));
+  }
+  if (value < least || value > most) {
+    throw failure(error(errc::usage, fmt::format("{}={} is out of range", name, value))
+                      .hint(fmt::format("set it to {} to {}", least, most)));
   }
   return value;
 }
@@ -40,7 +55,7 @@ int integer_from_environment(const char* name, int otherwise) {
 error lost(const std::string& doing, std::string_view what) {
   return error(errc::peer_lost,
                fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
-      .hint("see the other ranks' messages; resume with --resume auto");
+      .hint("see the other ranks' messages");
 }
 
 // A backend throws one of these when a peer goes away: NCCL's is a c10::DistError, Gloo's a plain
@@ -69,24 +84,26 @@ std::string named(const job_place& place, const char* doing) {
 job_place job_place::from_environment() {
   job_place p;
   p.rank = integer_from_environment("RANK", 0);
-  p.world_size = integer_from_environment("WORLD_SIZE", 1);
+  p.world_size = integer_from_environment("WORLD_SIZE", 1, 1);
   p.local_rank = integer_from_environment("LOCAL_RANK", p.rank);
-  p.master_port = integer_from_environment("MASTER_PORT", p.master_port);
+  p.master_port = integer_from_environment("MASTER_PORT", p.master_port, 1, 65535);
+  p.attempt = integer_from_environment("TORCHELASTIC_RESTART_COUNT", 0);
   if (const char* address = std::getenv("MASTER_ADDR")) p.master_address = address;
   const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   p.agent_serves_store = agent != nullptr && std::string_view(agent) == "True";
-  if (p.world_size < 1 || p.rank < 0 || p.rank >= p.world_size) {
+  if (p.rank >= p.world_size) {
     throw failure(error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
                       .hint("ranks count from 0 to the world size less one"));
   }
   if (p.world_size > 1 && std::getenv("MASTER_ADDR") == nullptr) {
-    throw failure(error(errc::usage, "WORLD_SIZE is above 1 and MASTER_ADDR is not set")
+    throw failure(error(errc::usage, "WORLD_SIZE is above 1, but MASTER_ADDR is not set")
                       .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
   }
   return p;
 }
 
 struct process_group::impl {
+  c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<ProcessGroup> data;     // for tensors of the training's device
   c10::intrusive_ptr<ProcessGroup> control;  // for tensors in memory
 };
@@ -98,6 +115,76 @@ struct process_group::agreement::impl {
 };
 
 namespace {
+
+constexpr std::size_t length_digits = 20;
+
+// Why no address of the host is known; empty: one is. Waits for the host's resolver.
+std::string why_unknown(const std::string& host) {
+  addrinfo* found = nullptr;
+  const int code = getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (code != 0) return gai_strerror(code);
+  freeaddrinfo(found);
+  return "";
+}
+
+// A rank that has not joined, or cannot.
+error not_joined(const job_place& p, std::string_view why) {
+  const std::string unknown = why_unknown(p.master_address);
+  error e(errc::peer_lost, fmt::format("rank {} of {}: joining the job at {}:{} failed ({})",
+                                       p.rank, p.world_size, p.master_address, p.master_port,
+                                       unknown.empty() ? std::string(why.substr(0, why.find('\n')))
+                                                       : "no such host: " + unknown));
+  if (!unknown.empty()) return e.hint("set MASTER_ADDR to the host of rank 0");
+  return e.hint(p.rank == 0 ? fmt::format("start all {} ranks, with this MASTER_ADDR and "
+                                          "MASTER_PORT; --timeout is how long they are waited for",
+                                          p.world_size)
+                            : "start rank 0 too, on the host that MASTER_ADDR names, and see that "
+                              "its port can be reached from here");
+}
+
+// Ends the process where it outlives `timeout`.
+class joining_deadline {
+ public:
+  joining_deadline(const job_place& place, std::chrono::seconds timeout,
+                   const std::function<void(const error&)>& before_end)
+      : watch_(start_joined_thread(
+            "mr-deadline", [this, place, timeout, before_end](std::stop_token stop) {
+              std::unique_lock lock(mutex_);
+              if (over_.wait_for(lock, stop, timeout, [&] { return stop.stop_requested(); }))
+                return;
+              if (stop.stop_requested()) return;
+              const error why = not_joined(place, fmt::format("not within {} s", timeout.count()));
+              to_stderr("millrace: {}\n", why.message());
+              if (before_end) before_end(why);
+              std::_Exit(exit_code(why.kind()));
+            })) {}
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable_any over_;
+  std::jthread watch_;  // last: it uses the others
+};
+
+// A view of the text's own bytes.
+at::Tensor bytes_of(std::string& text) {
+  return torch::from_blob(text.data(), {std::ssize(text)}, torch::kUInt8);
+}
+
+// An error on its way to another rank.
+std::string text_of(const error& e) {
+  std::string what = e.message().substr(kind_name(e.kind()).size() + std::strlen(": "));
+  const std::string& hint = e.what_to_do();
+  if (!hint.empty()) what.resize(what.size() - hint.size() - std::strlen("; "));
+  return nlohmann::json{{"kind", static_cast<int>(e.kind())}, {"what", what}, {"hint", hint}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+error error_from(const std::string& text, int rank) {
+  const auto said = nlohmann::json::parse(text);
+  error e(static_cast<errc>(said.at("kind").get<int>()),
+          fmt::format("rank {}: {}", rank, said.at("what").get<std::string>()));
+  return e.hint(said.at("hint").get<std::string>());
+}
 
 c10::intrusive_ptr<ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                            const std::string& name, const job_place& p,
@@ -131,25 +218,106 @@ c10::intrusive_ptr<ProcessGroup> make_nccl(
 
 }  // namespace
 
-process_group::process_group(const job_place& place, c10::Device device,
-                             std::chrono::seconds timeout)
-    : place_(place), impl_(std::make_unique<impl>()) {
+process_group::process_group(const job_place& place, std::chrono::seconds timeout,
+                             const std::function<void(const error&)>& before_end)
+    : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
   if (alone()) return;
-  or_peer_lost(named(place_, "joining the job"), [&] {
+  // Its warnings bring stack traces with them; what they lead to is told in one line.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  const joining_deadline deadline(place_, timeout, before_end);
+  try {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(place.master_port);
     options.isServer = place.rank == 0 && !place.agent_serves_store;
     options.numWorkers = static_cast<std::size_t>(place.world_size);
     options.waitWorkers = !place.agent_serves_store;
     options.timeout = timeout;
-    auto store = c10::make_intrusive<c10d::TCPStore>(place.master_address, options);
-    impl_->control = make_gloo(store, "control", place, timeout);
-    impl_->data = device.is_cuda() ? make_nccl(store, place, timeout)
-                                   : make_gloo(store, "gloo", place, timeout);
-  });
+    // The addresses that the ranks of an earlier attempt left in the agent's store are dead.
+    impl_->store = c10::make_intrusive<c10d::PrefixStore>(
+        fmt::format("attempt{}", place.attempt),
+        c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
+    impl_->control = make_gloo(impl_->store, "control", place, timeout);
+  } catch (const c10::Error& e) {
+    throw failure(not_joined(place_, e.what_without_backtrace()));
+  } catch (const std::exception& e) {
+    throw failure(not_joined(place_, e.what()));
+  }
 }
 
 process_group::~process_group() = default;
+
+void process_group::connect(c10::Device device) {
+  if (alone()) return;
+  or_peer_lost(named(place_, "connecting the devices"), [&] {
+    impl_->data = device.is_cuda() ? make_nccl(impl_->store, place_, timeout_)
+                                   : make_gloo(impl_->store, "gloo", place_, timeout_);
+  });
+}
+
+std::string process_group::shared(std::string text, int root) {
+  if (alone()) return text;
+  or_peer_lost(named(place_, "a broadcast"), [&] {
+    c10d::BroadcastOptions from;
+    from.rootRank = root;
+    std::vector<at::Tensor> size{torch::tensor(std::ssize(text), torch::kInt64)};
+    impl_->control->broadcast(size, from)->wait();
+    text.resize(static_cast<std::size_t>(size.front().item<std::int64_t>()));
+    if (text.empty()) return;
+    std::vector<at::Tensor> bytes{bytes_of(text)};
+    impl_->control->broadcast(bytes, from)->wait();
+  });
+  return text;
+}
+
+std::vector<std::string> process_group::gathered(const std::string& text) {
+  if (alone()) return {text};
+  const std::int64_t longest = -smallest({-std::ssize(text)}).wait().front();
+  // Of one length: the text's own, the text, and what fills up.
+  std::string padded = fmt::format("{:020}", text.size()) + text;
+  padded.resize(static_cast<std::size_t>(longest) + length_digits, ' ');
+  std::vector<std::string> all;
+  if (is_first()) all.assign(static_cast<std::size_t>(place_.world_size), padded);
+  or_peer_lost(named(place_, "a gathering"), [&] {
+    std::vector<at::Tensor> mine{bytes_of(padded)};
+    std::vector<std::vector<at::Tensor>> into;
+    if (is_first()) {
+      auto& each = into.emplace_back();
+      for (std::string& one : all) each.push_back(bytes_of(one));
+    }
+    impl_->control->gather(into, mine)->wait();
+  });
+  for (std::string& one : all) {
+    one = one.substr(length_digits, std::stoull(one.substr(0, length_digits)));
+  }
+  return all;
+}
+
+void process_group::together(const std::function<void()>& f) {
+  std::optional<error> wrong;
+  try {
+    f();
+  } catch (const failure& e) {
+    wrong = e.why();
+  } catch (const c10::Error& e) {
+    wrong = error(errc::internal, e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    wrong = error(errc::internal, e.what());
+  }
+  if (alone()) {
+    if (wrong) throw failure(*wrong);
+    return;
+  }
+  agree_on(wrong);
+}
+
+void process_group::agree_on(const std::optional<error>& mine) {
+  const std::int64_t none = place_.world_size;
+  const std::int64_t first = smallest({mine ? place_.rank : none}).wait().front();
+  if (first == none) return;
+  const std::string said = shared(mine ? text_of(*mine) : "", static_cast<int>(first));
+  if (first == place_.rank) throw failure(*mine);
+  throw failure(error_from(said, static_cast<int>(first)));
+}
 
 void process_group::broadcast(at::Tensor& t) {
   if (alone()) return;

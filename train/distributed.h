@@ -7,8 +7,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/error.h"
 
 namespace c10d {
 class Reducer;
@@ -16,8 +19,8 @@ class Reducer;
 
 namespace millrace {
 
-// Who we are in the job: from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT, as
-// torchrun and others set them; without them, rank 0 of 1.
+// This process's place in the job: from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
+// TORCHELASTIC_RESTART_COUNT, as torchrun and others set them; without them, rank 0 of 1.
 struct job_place {
   int rank = 0;
   int world_size = 1;
@@ -25,6 +28,7 @@ struct job_place {
   std::string master_address = "127.0.0.1";
   int master_port = 29500;
   bool agent_serves_store = false;  // torchrun's agent does
+  int attempt = 0;  // how often torchrun has restarted the job: its store outlives each attempt
 
   // Throws `failure` (usage) for values that make no sense.
   static job_place from_environment();
@@ -35,13 +39,30 @@ struct job_place {
 // silent for `timeout`, is a `failure` (peer_lost).
 class process_group {
  public:
-  process_group(const job_place& place, c10::Device device, std::chrono::seconds timeout);
+  // Joins the job: returns when all ranks have. Torch's connecting cannot be cancelled, so a
+  // process that has not joined within `timeout` says so and ends with the exit code of peer_lost;
+  // before that it calls `before_end`, on a thread of its own.
+  process_group(const job_place& place, std::chrono::seconds timeout,
+                const std::function<void(const error&)>& before_end = {});
   ~process_group();
   process_group(const process_group&) = delete;
   process_group& operator=(const process_group&) = delete;
 
+  // Called by all ranks, once, before tensors of `device` are broadcast, summed or reduced.
+  void connect(c10::Device device);
+
   const job_place& place() const { return place_; }
   bool alone() const { return place_.world_size == 1; }
+  bool is_first() const { return place_.rank == 0; }
+
+  // Collective calls: all ranks make them at the same point, with no other call of the group in
+  // between. Rank `root`'s text, on every rank.
+  std::string shared(std::string text, int root = 0);
+  // Every rank's text in the order of ranks, on rank 0; empty on the others.
+  std::vector<std::string> gathered(const std::string& text);
+  // Runs `f` on every rank; where it throws on some of them, throws the lowest rank's failure on
+  // all, so that no rank goes on alone. `f` makes no call of the group.
+  void together(const std::function<void()>& f);
 
   void broadcast(at::Tensor& t);  // from rank 0
   void sum(at::Tensor& t);        // in place, over all ranks
@@ -67,7 +88,10 @@ class process_group {
 
  private:
   struct impl;
+  void agree_on(const std::optional<error>& mine);
+
   job_place place_;
+  std::chrono::seconds timeout_;
   std::unique_ptr<impl> impl_;
 };
 

@@ -1,47 +1,39 @@
 #include "train/files.h"
 
 #include <fcntl.h>
-#include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
+#include <span>
 
-#include "engine/error.h"
+#include "engine/file_system.h"
 
 namespace millrace {
 
-void throw_io_failed(const std::string& file, const char* what) {
+error cannot_write(const std::string& what, const std::string& path, int why) {
+  const char* remedy = "check that the folder may be written to and has room";
+  if (why == ENOENT) remedy = "make the folder that it is to be in, or choose another path";
+  if (why == ENOTDIR || why == EEXIST) remedy = "choose a path that does not lead through a file";
+  return error(kind_of(why), "cannot write " + what).at(path).cause(why).hint(remedy);
+}
+
+void throw_io_failed(const std::string& file, const char* what, int why) {
   throw failure(error(errc::io_failed, what)
                     .at(file)
-                    .cause(errno)
+                    .cause(why)
                     .hint("check that the folder may be written to and has room"));
 }
 
-std::string read_file(const std::string& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) {
-    throw failure(error(errc::not_found, "cannot read the file").at(file).cause(errno));
-  }
-  return {std::istreambuf_iterator<char>(in), {}};
-}
-
-void sync_to_disk(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) throw_io_failed(path, "cannot open what was written");
-  const int code = fsync(fd);
-  const int why = errno;
-  close(fd);
-  errno = why;
-  if (code != 0) throw_io_failed(path, "cannot write");
+void sync_names_in(const std::string& folder) {
+  if (const int why = sync_folder(folder); why != 0) throw_io_failed(folder, "cannot write", -why);
 }
 
 void write_file(const std::string& file, std::string_view content) {
-  std::ofstream out(file, std::ios::binary);
-  out.write(content.data(), static_cast<std::streamsize>(content.size()));
-  out.close();
-  if (!out) throw_io_failed(file, "cannot write");
-  sync_to_disk(file);
+  held_file out(host_files().open(file, O_WRONLY | O_CREAT | O_TRUNC, 0666));
+  if (!out) throw_io_failed(file, "cannot write", -out.fd());
+  int why = write_all(out.fd(), std::as_bytes(std::span(content)), 0);
+  if (why == 0) why = host_files().sync(out.fd());
+  if (const int closed = out.close(); why == 0) why = closed;
+  if (why != 0) throw_io_failed(file, "cannot write", -why);
 }
 
 }  // namespace millrace

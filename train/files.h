@@ -3,14 +3,18 @@
 #include <string>
 #include <string_view>
 
+#include "engine/error.h"
+
 namespace millrace {
 
-// Whole small files, for checkpoints. Throw `failure` that names the file. write_file has the bytes
-// on disk (fsync) when it returns; it is not atomic: write under another name, then rename.
-std::string read_file(const std::string& file);
+// Small files and folders, for checkpoints. Throw `failure` that names the file. write_file syncs
+// the bytes to disk (fsync); it is not atomic: write under another name, then rename.
 void write_file(const std::string& file, std::string_view content);
-// Has a file's or a folder's own data on disk.
-void sync_to_disk(const std::string& path);
-[[noreturn]] void throw_io_failed(const std::string& file, const char* what);
+// Syncs a folder's names to disk.
+void sync_names_in(const std::string& folder);
+// That `path` cannot be written, with what to do. `why`: an errno.
+error cannot_write(const std::string& what, const std::string& path, int why);
+// `why`: an errno.
+[[noreturn]] void throw_io_failed(const std::string& file, const char* what, int why);
 
 }  // namespace millrace

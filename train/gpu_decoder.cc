@@ -110,7 +110,7 @@ struct gpu_decoder::impl {
     library = std::make_unique<nvjpeg>();
     if (library->create(&handle) != NVJPEG_STATUS_SUCCESS ||
         library->create_state(handle, &state) != NVJPEG_STATUS_SUCCESS) {
-      throw unsupported("nvJPEG does not start", "see whether its version fits the driver's");
+      throw unsupported("nvJPEG does not start", "check that its version fits the driver");
     }
   }
   ~impl() {
@@ -162,10 +162,9 @@ struct gpu_decoder::impl {
         decoded_by_cpu(cpu, file_of(b, e.first, e.second.bytes), e.second.view, is_damaged);
     images[static_cast<std::int64_t>(e.first)].copy_(pixels);
     if (is_damaged && damaged++ == 0) {
-      log_notice(
-          fmt::format("the data of image {} are damaged, and it was kept; further ones are "
-                      "counted",
-                      b.keys[e.first]));
+      log_notice(fmt::format(
+          "the data of image {} are damaged, and it was kept; further ones are only counted",
+          b.keys[e.first]));
     }
   }
 

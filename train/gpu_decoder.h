@@ -16,7 +16,7 @@ namespace millrace {
 class gpu_decoder {
  public:
   // Throws `failure` (unsupported) where this build has no nvJPEG, where its library is not there,
-  // and for devices that are none.
+  // and for devices that are not GPUs.
   explicit gpu_decoder(c10::Device device);
   ~gpu_decoder();
   gpu_decoder(const gpu_decoder&) = delete;

@@ -1,121 +1,76 @@
-#include <fmt/format.h>
-
-#include <atomic>
-#include <csignal>
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
-#include <map>
-#include <stop_token>
-#include <thread>
+#include <cstdlib>
+#include <string_view>
 
 #include "engine/log.h"
+#include "engine/program.h"
 #include "engine/settings.h"
-#include "io/shard_urls.h"
-#include "pipeline/engine.h"
-#include "pipeline/wids/shard_index.h"
+#include "engine/standard_error.h"
+#include "pipeline/tools/error_object.h"
 #include "train/options.h"
+#include "train/signals.h"
 #include "train/trainer.h"
 
 namespace {
 
 using namespace millrace;
 
-// Waits for SIGINT and SIGTERM on a thread of its own and turns the first into a stop request; a
-// second one ends the program at once.
-class signal_watch {
- public:
-  signal_watch() {
-    sigemptyset(&watched_);
-    sigaddset(&watched_, SIGINT);
-    sigaddset(&watched_, SIGTERM);
-    sigaddset(&watched_, SIGUSR1);  // our own: ends the watch
-    // Blocked before any other thread is made, so that all of them inherit it.
-    pthread_sigmask(SIG_BLOCK, &watched_, nullptr);
-    thread_ = std::thread([this] { watch(); });
+constexpr std::array<option_flag, 3> flags = {{
+    {"decode_options.label", "--label"},
+    {"error_policy::report", "--skipped"},
+    {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
+}};
+
+// One line on stderr; with --json an object as well, on stdout, by the job's first rank.
+int report(const error& failed, bool as_json) {
+  const error why = with_flags(failed, flags);
+  to_stderr("millrace: {}\n", why.message());
+  if (as_json) {
+    const std::string line = error_object(why) + "\n";
+    // Where stdout is what failed, the line on stderr has said so.
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
   }
-  ~signal_watch() {
-    pthread_kill(thread_.native_handle(), SIGUSR1);
-    thread_.join();
-  }
-  signal_watch(const signal_watch&) = delete;
-  signal_watch& operator=(const signal_watch&) = delete;
-
-  std::stop_token token() const { return stop_.get_token(); }
-  int exit_code() const { return 128 + signal_.load(); }
-
- private:
-  void watch() {
-    for (;;) {
-      int got = 0;
-      sigwait(&watched_, &got);
-      if (got == SIGUSR1) return;
-      if (signal_.exchange(got) != 0) std::_Exit(128 + got);
-      fmt::print(stderr, "\nmillrace: {}: ending after this step (again: at once)\n",
-                 got == SIGINT ? "SIGINT" : "SIGTERM");
-      stop_.request_stop();
-    }
-  }
-
-  sigset_t watched_{};
-  std::stop_source stop_;
-  std::atomic<int> signal_ = 0;
-  std::thread thread_;
-};
-
-int report(const error& why) {
-  fmt::print(stderr, "millrace: {}\n", why.message());
   return exit_code(why.kind());
 }
 
-// What the index says of the training shards, which it names itself where the command line does
-// not.
-void read_lengths(train_options& options, const engine_options& how) {
-  engine eng(how);
-  shard_index said = read_index(eng, options.index, options.base);
-  shard_index used;
-  if (options.shards.empty()) {
-    for (const auto& s : said.shards) options.shards.push_back(s.url);
-    used = std::move(said);
-  } else {
-    const auto file_of = [](const std::string& url) { return url.substr(url.rfind('/') + 1); };
-    std::map<std::string, const shard_index::shard*> by_file;
-    for (const auto& s : said.shards) by_file[file_of(s.url)] = &s;
-    for (const std::string& url : options.shards) {
-      const auto it = by_file.find(file_of(url));
-      if (it == by_file.end()) {
-        throw failure(error(errc::usage, "the index does not list the shard " + redacted(url))
-                          .at(options.index));
-      }
-      used.shards.push_back(*it->second);
-    }
-  }
-  options.lengths = std::make_shared<const shard_index>(std::move(used));
+// Known before the command line is understood, and where it cannot be.
+bool wants_json(int argc, char** argv) {
+  const char* rank = std::getenv("RANK");
+  if (rank != nullptr && std::string_view(rank) != "0") return false;
+  return std::any_of(argv + 1, argv + std::max(1, argc),
+                     [](const char* word) { return std::string_view(word) == "--json"; });
 }
 
 int run(int argc, char** argv, char** environment) {
   const parsed_options parsed = parse_train_options(argc, argv);
-  if (parsed.exit_code) return *parsed.exit_code;
+  if (parsed.exit_code) return *parsed.exit_code;  // --help, --version
   auto variables = settings::from_environment(environment);
-  if (!variables) return report(variables.error());
+  if (!variables) throw failure(variables.error());
   set_log_level(variables->text("MILLRACE_LOG"));
-  const signal_watch signals;
+  signal_watch signals;
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;
-  train_options options = parsed.options;
-  for (auto* shards : {&options.shards, &options.val_shards}) {
-    if (!shards->empty()) *shards = find_shards(*shards, options.base, engine.source).value();
-  }
-  if (!options.index.empty()) read_lengths(options, engine);
-  return train(options, engine, signals.token(), [&] { return signals.exit_code(); });
+  return train(parsed.options, engine, signals.control());
 }
 
 }  // namespace
 
 int main(int argc, char** argv, char** environment) {
+  open_standard_streams();
   try {
-    return run(argc, argv, environment);
-  } catch (const failure& f) {
-    return report(f.why());
-  } catch (const std::exception& e) {
-    return report(error(errc::internal, e.what()));
+    const int code = run(argc, argv, environment);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
+    }
+    return code;
+  } catch (...) {
+    return exit_code_of_caught([&](const error& why) {
+      std::fflush(stdout);
+      return report(why, wants_json(argc, argv));
+    });
   }
 }

@@ -134,6 +134,14 @@ struct trivial final : model {
   nn::Linear fc;
 };
 
+std::string shape_of(const at::Tensor& t) {
+  std::string out;
+  for (const std::int64_t side : t.sizes()) {
+    out += out.empty() ? std::to_string(side) : fmt::format(" x {}", side);
+  }
+  return out.empty() ? "a scalar" : out;
+}
+
 }  // namespace
 
 std::shared_ptr<model> make_model(const std::string& name, int classes, int image_size) {
@@ -147,7 +155,7 @@ std::shared_ptr<model> make_model(const std::string& name, int classes, int imag
     return std::make_shared<resnet<bottleneck>>(std::array{3, 4, 6, 3}, classes);
   }
   if (name == "trivial") return std::make_shared<trivial>(classes, image_size);
-  throw failure(error(errc::usage, "no model is named " + name)
+  throw failure(error(errc::usage, "there is no model named " + name)
                     .hint("resnet18, resnet34, resnet50 or trivial"));
 }
 
@@ -158,17 +166,44 @@ tensor_dict weights_of(const model& m) {
   return out;
 }
 
+bool is_finite(const at::Tensor& t) {
+  return !t.is_floating_point() || torch::isfinite(t).all().item<bool>();
+}
+
+void check_tensor(const std::string& name, const at::Tensor& in_file, const at::Tensor& in_model,
+                  const std::string& where) {
+  if (in_file.sizes() != in_model.sizes()) {
+    throw failure(error(errc::bad_state, fmt::format("'{}' is {} in the file, and {} in the model",
+                                                     name, shape_of(in_file), shape_of(in_model)))
+                      .at(where)
+                      .hint("check --model, --classes and --size"));
+  }
+  check_finite(name, in_file, where);
+}
+
+void check_finite(const std::string& name, const at::Tensor& in_file, const std::string& where) {
+  if (is_finite(in_file)) return;
+  throw failure(
+      error(errc::bad_state,
+            fmt::format("'{}' is not finite: the training that saved it had diverged", name))
+          .at(where)
+          .hint("give an older checkpoint (--resume PATH --overwrite), or start again with a lower "
+                "--lr"));
+}
+
 void load_weights(model& m, const tensor_dict& weights, const std::string& where) {
   const torch::NoGradGuard no_grad;
   const auto load = [&](const auto& named) {
     for (const auto& entry : named) {
       const auto found = weights.find(entry.key());
-      if (found == weights.end() || found->second.sizes() != entry.value().sizes()) {
+      if (found == weights.end()) {
         throw failure(
-            error(errc::bad_state, fmt::format("'{}' is missing or has another shape", entry.key()))
+            error(errc::bad_state, fmt::format("the file lacks '{}', which is {} in the model",
+                                               entry.key(), shape_of(entry.value())))
                 .at(where)
-                .hint("check --model and --classes"));
+                .hint("check --model"));
       }
+      check_tensor(entry.key(), found->second, entry.value(), where);
       entry.value().copy_(found->second);
     }
   };

@@ -2,257 +2,262 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <charconv>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "train/flags.h"
+
 namespace millrace {
 namespace {
 
-// An option that takes one of these names.
-template <class T>
-void add_choice(CLI::App& app, const char* option, T& to, const std::map<std::string, T>& names,
-                const char* help) {
-  std::vector<std::string> known;
-  for (const auto& [name, value] : names) known.push_back(name);
+void add_data(flag_set& f, train_options& o) {
+  f.group("Data");
+  f.list("--shards", o.shards, "SPEC",
+         "training shards: paths, URLs, brace ranges, '::' lists, @FILE; given twice, both");
+  f.value("--raw", o.raw, "DIR", "class folders with images, instead of shards");
+  f.value("--index", o.index, "FILE|URL",
+          "index of the training shards (millrace index): their lengths, and the list itself "
+          "without --shards");
+  f.list("--val-shards", o.val_shards, "SPEC", "validation shards");
+  f.value(
+      "--val-index", o.val_index, "FILE|URL",
+      "index of the validation shards; with offsets it splits them among more ranks than shards");
+  f.value("--base", o.base, "DIR|URL",
+          "prefix of relative names, or a pattern with %s or {} in their place");
+  f.flag("--allow-pipe", o.allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
+  f.value("--label", o.label, "FIELD", "field with the class: auto, an extension, or json:FIELD");
+  f.number("--classes", o.classes, 1, 1'000'000, "N",
+           "classes: labels are 0 to N-1, others are bad samples");
+}
+
+// "fail", "skip", a number or a percentage. Throws `failure` (usage).
+error_policy policy_of(const std::string& text) {
+  if (text == "fail") return fail_on_error();
+  if (text == "skip") return skip_errors();
+  const bool is_share = text.ends_with('%');
+  const std::string_view digits =
+      std::string_view(text).substr(0, text.size() - (is_share ? 1 : 0));
+  const char* end = digits.data() + digits.size();
+  if (is_share) {
+    double share = 0;
+    const auto got = std::from_chars(digits.data(), end, share);
+    if (got.ec == std::errc{} && got.ptr == end && share > 0 && share <= 100) {
+      return skip_rate(share / 100);
+    }
+  } else {
+    std::uint64_t most = 0;
+    const auto got = std::from_chars(digits.data(), end, most);
+    if (got.ec == std::errc{} && got.ptr == end) return skip_up_to(most);
+  }
+  throw failure(error(errc::usage, fmt::format("--on-error: '{}' is not a policy", text))
+                    .hint("use fail, skip, the number to skip at most, or their share: 0.1%"));
+}
+
+void add_bad_samples(CLI::App& app, flag_set& f, train_options& o) {
+  f.group("Bad samples");
   app.add_option_function<std::string>(
-         option, [&to, names](const std::string& name) { to = names.at(name); }, help)
-      ->check(CLI::IsMember(known));
+         "--on-error",
+         [&o](const std::string& text) {
+           const std::string report = o.bad_samples.report;
+           o.bad_samples = policy_of(text);
+           o.bad_samples.report = report;
+         },
+         "fail, skip, the number that each rank skips at most, or their share of all: 0.1%")
+      ->type_name("POLICY")
+      ->default_str("fail");
+  f.value("--skipped", o.bad_samples.report, "FILE",
+          "list every skipped sample in this file, as JSON lines");
+  f.flag("--resync", o.resync, "continue after damage within a shard, which --on-error may skip");
+  f.flag("--lenient", o.image.lenient,
+         "keep images whose data are damaged, and count them; else they are bad samples");
+  f.flag("--fill-truncated", o.image.fill_truncated,
+         "keep images whose end is missing, with gray there, and count them");
 }
 
-void add_data(CLI::App& app, train_options& o) {
-  app.add_option("--shards", o.shards,
-                 "training shards: paths, URLs, brace ranges, '::' lists, @FILE");
-  app.add_option("--raw", o.raw, "a folder of class folders with images, instead of shards");
-  app.add_option(
-      "--index", o.index,
-      "index of the training shards (millrace index): their lengths, and the list itself "
-      "without --shards");
-  app.add_flag("--resync", o.resync, "go on behind damage within a shard, with --on-error skip");
-  app.add_option("--val-shards", o.val_shards, "validation shards");
-  app.add_option("--base", o.base,
-                 "what relative names stand behind, or within, in the place of %s or {}");
-  app.add_flag("--allow-pipe", o.allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
-}
-
-void add_samples(CLI::App& app, train_options& o) {
-  app.add_option("--label", o.label, "field with the class: auto, an extension, or json:FIELD")
-      ->capture_default_str();
-  app.add_option("--batch-size", o.batch_size, "images per rank and step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  app.add_option("--val-batch-size", o.val_batch_size, "images per rank and validation step")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
-  app.add_option("--size", o.size, "image size in pixels")
-      ->check(CLI::Range(8, 4096))
-      ->capture_default_str();
-  app.add_flag("--augment,!--no-augment", o.augment,
-               "random crops and flips (on); off: resize and centre crop, as in validation");
-  app.add_option("--min-crop", o.min_crop, "smallest area of a training crop, of the image's")
-      ->check(CLI::Range(0.001, 1.0))
-      ->capture_default_str();
-  app.add_option("--shuffle", o.shuffle, "samples held for shuffling, over all ranks; 0: none")
-      ->capture_default_str();
-  app.add_option("--lanes", o.lanes,
-                 "sequences that the shards are dealt to; a multiple of the world size "
-                 "(0: the smallest one that is at least 8)")
-      ->capture_default_str();
-  app.add_option("--seed", o.seed, "seed of order, augmentation and initial weights")
-      ->capture_default_str();
+void add_order(flag_set& f, train_options& o) {
+  f.group("Order and epochs");
+  f.number("--shuffle", o.shuffle, 0, "SAMPLES",
+           "samples held for shuffling, over all ranks; 0: no shuffling");
+  f.number("--lanes", o.lanes, 0, "N",
+           "sequences that the shards are divided into; a multiple of the world size (0: the "
+           "smallest that is at least 8)");
+  f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
                                                   {"equal", train_epochs::equal}};
-  add_choice(app, "--mode", o.mode, modes,
-             "how shards are drawn: equal (each sample once a pass), or resample (with "
-             "replacement; needs the length of an epoch)");
-  auto* batches = app.add_option("--epoch-batches", o.epoch_batches,
-                                 "length of an epoch in batches of each rank, instead of one pass: "
-                                 "the next one goes on where it stopped")
-                      ->check(CLI::PositiveNumber);
-  app.add_option("--epoch-samples", o.epoch_samples, "the same in samples, over all ranks")
-      ->check(CLI::PositiveNumber)
+  f.choice("--mode", o.mode, modes,
+           "equal: each sample once in a pass; resample: shards with replacement, needs an epoch's "
+           "length");
+  auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, "BATCHES",
+                           "length of an epoch on each rank, instead of one pass; the next epoch "
+                           "continues where it stopped");
+  f.number("--epoch-samples", o.epoch_samples, 1, "SAMPLES", "the same over all ranks")
       ->excludes(batches);
-  app.add_option("--epochs", o.epochs, "epochs to train")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--max-steps", o.max_steps, "stop after so many steps; 0: by epochs alone")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option_function<std::string>(
-      "--on-error",
-      [&o](const std::string& text) {
-        const std::string report = o.bad_samples.report;
-        if (text == "fail") {
-          o.bad_samples = fail_on_error();
-        } else if (text == "skip") {
-          o.bad_samples = skip_errors();
-        } else if (text.ends_with('%')) {
-          o.bad_samples = skip_rate(std::stod(text) / 100);
-        } else {
-          o.bad_samples = skip_up_to(std::stoull(text));
-        }
-        o.bad_samples.report = report;
-      },
-      "bad samples: fail, skip, the number to skip at most, or the part of all: 0.1%");
-  app.add_option_function<std::string>(
-      "--skipped", [&o](const std::string& file) { o.bad_samples.report = file; },
-      "a file that lists every skipped sample, a line of JSON each");
-  app.add_option("--prefetch", o.prefetch, "batches ready beyond the one in use")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
+  f.number("--epochs", o.epochs, 1, "EPOCHS", "epochs to train");
+  f.number("--max-steps", o.max_steps, 0, "STEPS",
+           "steps to take at most; 0: no limit but --epochs");
+  f.number("--prefetch", o.prefetch, 1, 1024, "BATCHES",
+           "batches to prepare ahead of the one in use");
 }
 
-void add_images(CLI::App& app, train_options& o) {
+void add_images(flag_set& f, train_options& o) {
+  f.group("Images");
+  f.number("--size", o.size, 8, 4096, "PIXELS", "side of the images");
+  f.flag("--augment,!--no-augment", o.augment,
+         "random crops and flips (on); off: resize and centre crop, as in validation");
+  f.number("--min-crop", o.min_crop, 0.001, 1, "SHARE", "smallest area of a training crop");
+  const std::map<std::string, resample_filter> filters{{"box", resample_filter::box},
+                                                       {"bilinear", resample_filter::bilinear},
+                                                       {"bicubic", resample_filter::bicubic},
+                                                       {"lanczos", resample_filter::lanczos}};
+  f.choice("--filter", o.image.filter, filters, "filter for resampling");
+  f.flag("--fast-decode", o.image.fast,
+         "decode large JPEGs at a smaller size, by a faster transform; not exact");
+  f.number("--gpu-decode", o.gpu_decode, 0, 1, "SHARE",
+           "share of the JPEGs that the GPU decodes, by nvJPEG; not exact");
+  auto* epochs = f.number("--grow-epochs", o.growing.epochs, 1, "EPOCHS",
+                          "passes over the data that growing takes");
+  f.number("--grow-from", o.growing.from, 0, 16384, "PIXELS",
+           "image size of the first epoch, growing to --size; 0: --size from the start")
+      ->needs(epochs);
+  auto* cache =
+      f.value("--cache-decoded", o.cache_decoded, "BYTES",
+              "memory for decoded images of earlier epochs, in addition to MILLRACE_MEMORY: 8G");
+  f.value("--cache-decoded-dir", o.cache_folder, "DIR",
+          "keep decoded images in this folder, not in memory")
+      ->needs(cache);
+  f.number("--cache-decoded-resize", o.cache_resize, 0, 65536, "PIXELS",
+           "keep decoded images with a shorter side of at most this; 0: as they are; not exact")
+      ->needs(cache);
+}
+
+void add_augmentation(flag_set& f, train_options& o) {
+  f.group("Augmentation");
   const std::map<std::string, augment_policy> policies{
       {"none", augment_policy::none},
       {"autoaugment", augment_policy::autoaugment},
       {"randaugment", augment_policy::randaugment},
       {"trivialaugment", augment_policy::trivialaugment}};
-  const std::map<std::string, resample_filter> filters{{"box", resample_filter::box},
-                                                       {"bilinear", resample_filter::bilinear},
-                                                       {"bicubic", resample_filter::bicubic},
-                                                       {"lanczos", resample_filter::lanczos}};
   augment_options& a = o.changes;
-  const auto part = [&app](const char* name, double& to, const char* help) {
-    app.add_option(name, to, help)->check(CLI::Range(0.0, 1.0));
-  };
-  add_choice(app, "--policy", a.policy, policies, "what draws operations (none)");
-  app.add_option("--randaugment-ops", a.randaugment_ops, "operations that randaugment does")
-      ->check(CLI::Range(0, 16))
-      ->capture_default_str();
-  app.add_option("--randaugment-magnitude", a.randaugment_magnitude, "how strongly, of 30")
-      ->check(CLI::Range(0, 30))
-      ->capture_default_str();
-  app.add_option_function<std::vector<double>>(
-         "--color-jitter",
-         [&a](const std::vector<double>& each) {
-           a.jitter.brightness = each[0];
-           a.jitter.contrast = each[1];
-           a.jitter.saturation = each[2];
-           a.jitter.hue = each[3];
-         },
-         "brightness,contrast,saturation,hue: 0.4,0.4,0.4,0.1")
-      ->delimiter(',')
-      ->expected(4);
-  part("--jitter-part", a.jitter.probability, "part of the images that is jittered (1)");
-  part("--gray", a.gray, "part of the images that becomes gray (0)");
-  part("--solarize", a.solarize, "part of the images that is solarised (0)");
-  part("--blur", a.blur.probability, "part of the images that is blurred (0)");
-  part("--erase", a.erasing.probability, "part of the images of which a box is erased (0)");
-  app.add_option("--mixup", o.mixing.mixup, "mixup's alpha: 0.2; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--cutmix", o.mixing.cutmix, "CutMix's alpha: 1; 0: none")
-      ->check(CLI::NonNegativeNumber);
-  auto* epochs = app.add_option("--grow-epochs", o.growing.epochs,
-                                "epochs (passes over the data) that growing takes")
-                     ->check(CLI::PositiveNumber);
-  app.add_option("--grow-from", o.growing.from, "image size of the first epoch, growing to --size")
-      ->needs(epochs)
-      ->check(CLI::Range(1, 16384));
-  app.add_option("--gpu-decode", o.gpu_decode,
-                 "part of the JPEGs that the GPU decodes, by nvJPEG; not exact (0)")
-      ->check(CLI::Range(0.0, 1.0));
-  auto* cache = app.add_option("--cache-decoded", o.cache_decoded,
-                               "bytes for decoded images of earlier epochs, beside the budget: 8G");
-  app.add_option("--cache-decoded-dir", o.cache_folder, "keep them on disk, in this folder")
-      ->needs(cache);
-  app.add_option("--cache-decoded-resize", o.cache_resize,
-                 "keep them with this shorter side at most; not exact")
-      ->needs(cache)
-      ->check(CLI::PositiveNumber);
-  add_choice(app, "--filter", o.image.filter, filters, "of resampling (bilinear)");
-  app.add_flag("--fast-decode", o.image.fast,
-               "decode large JPEGs at a smaller size, by a faster transform; not exact");
-  app.add_flag("--lenient", o.image.lenient,
-               "keep images whose data are damaged, and count them; else they are bad samples");
-  app.add_flag("--fill-truncated", o.image.fill_truncated,
-               "keep images whose end is missing, with gray there, and count them");
+  f.choice("--policy", a.policy, policies, "policy that draws operations");
+  f.number("--randaugment-ops", a.randaugment_ops, 0, 16, "N",
+           "operations that randaugment applies to an image");
+  f.number("--randaugment-magnitude", a.randaugment_magnitude, 0, 30, "N",
+           "strength of randaugment's operations, 0 to 30");
+  f.numbers("--color-jitter",
+            {&a.jitter.brightness, &a.jitter.contrast, &a.jitter.saturation, &a.jitter.hue},
+            "B,C,S,H", "brightness, contrast, saturation, hue: 0.4,0.4,0.4,0.1");
+  f.number("--jitter-part", a.jitter.probability, 0, 1, "SHARE", "share of the images to jitter");
+  f.number("--gray", a.gray, 0, 1, "SHARE", "share of the images to make gray");
+  f.number("--solarize", a.solarize, 0, 1, "SHARE", "share of the images to solarise");
+  f.number("--blur", a.blur.probability, 0, 1, "SHARE", "share of the images to blur");
+  f.number("--erase", a.erasing.probability, 0, 1, "SHARE",
+           "share of the images to erase a box from");
+  f.number("--mixup", o.mixing.mixup, 0, "ALPHA", "alpha of mixup, such as 0.2; 0: none");
+  f.number("--cutmix", o.mixing.cutmix, 0, "ALPHA", "alpha of CutMix, such as 1; 0: none");
 }
 
-void add_model(CLI::App& app, train_options& o) {
-  app.add_option("--model", o.model, "resnet18, resnet34, resnet50, or trivial (one linear layer)")
-      ->check(CLI::IsMember({"resnet18", "resnet34", "resnet50", "trivial"}))
-      ->capture_default_str();
-  app.add_option("--classes", o.classes, "classes")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--init-weights", o.init_weights, "state dict (safetensors) to start from");
-  app.add_option("--label-smoothing", o.label_smoothing, "label smoothing")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--device", o.device, "auto, cpu or cuda")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  app.add_flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
+void add_model(flag_set& f, train_options& o) {
+  f.group("Model and device");
+  f.choice("--model", o.model, {"resnet18", "resnet34", "resnet50", "trivial"},
+           "the model; trivial is one linear layer");
+  f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
+  f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
+  f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU where there is one");
+  f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
 }
 
-void add_optimizer(CLI::App& app, optimizer_options& o) {
-  app.add_option("--lr", o.lr, "learning rate, for the whole batch of all ranks")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--momentum", o.momentum, "momentum")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--weight-decay", o.weight_decay, "weight decay")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_flag("--nesterov", o.nesterov, "Nesterov momentum");
-  app.add_option("--clip-norm", o.clip_norm, "largest norm of the gradient; 0: not clipped")
-      ->check(CLI::NonNegativeNumber);
+void add_optimizer(flag_set& f, train_options& all) {
+  f.group("Optimizer");
+  optimizer_options& o = all.optimizer;
+  f.number("--batch-size", all.batch_size, 1, 65536, "IMAGES", "images of each rank and step");
+  f.number("--val-batch-size", all.val_batch_size, 1, 65536, "IMAGES",
+           "images of each rank and validation step");
+  f.number("--lr", o.lr, 0, "RATE", "learning rate, for the whole batch of all ranks");
+  f.number("--momentum", o.momentum, 0, 1, "N", "momentum of SGD");
+  f.number("--weight-decay", o.weight_decay, 0, "N", "weight decay of SGD");
+  f.flag("--nesterov", o.nesterov, "Nesterov momentum");
+  f.number("--clip-norm", o.clip_norm, 0, "N", "largest norm of the gradient; 0: not clipped");
   const std::map<std::string, lr_schedule> schedules{{"constant", lr_schedule::constant},
                                                      {"step", lr_schedule::step},
                                                      {"cosine", lr_schedule::cosine}};
-  add_choice(app, "--schedule", o.schedule, schedules, "of the learning rate (step)");
-  app.add_option("--step-epochs", o.step_epochs, "epochs at which step lowers the rate")
-      ->delimiter(',');
-  app.add_option("--step-factor", o.step_factor, "what step multiplies the rate by")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
-  app.add_option("--warmup-epochs", o.warmup_epochs, "epochs of linear warm-up")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  f.choice("--schedule", o.schedule, schedules, "schedule of the learning rate");
+  f.numbers("--step-epochs", o.step_epochs, "epochs at which schedule step lowers the rate");
+  f.number("--step-factor", o.step_factor, 0, 1, "N",
+           "factor by which schedule step multiplies the rate");
+  f.number("--warmup-epochs", o.warmup_epochs, 0, "EPOCHS", "epochs of linear warm-up");
 }
 
-void add_run(CLI::App& app, train_options& o) {
-  app.add_option("--checkpoint-dir", o.checkpoint_dir, "folder for checkpoints");
-  app.add_option("--checkpoint-every", o.checkpoint_every,
-                 "steps between checkpoints; 0: at the ends of epochs alone")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--resume", o.resume,
-                 "'auto' (the newest checkpoint, if there is one) or a checkpoint's folder");
-  app.add_option("--metrics", o.metrics, "file for JSON lines, one a step (rank R: FILE.rankR)");
-  app.add_option("--log-every", o.log_every_s, "seconds between log lines")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--timeout", o.timeout_s, "seconds after which a silent peer counts as lost")
-      ->check(CLI::Range(1, 86400))
-      ->capture_default_str();
-  app.add_option("--record-batches", o.record_batches,
-                 "folder to write every batch to (safetensors), for comparisons");
+void add_run(flag_set& f, train_options& o) {
+  f.group("Checkpoints");
+  f.value("--checkpoint-dir", o.checkpoint_dir, "DIR",
+          "folder for checkpoints, written by rank 0 at the ends of epochs and of the run");
+  f.number("--checkpoint-every", o.checkpoint_every, 0, "STEPS",
+           "steps between checkpoints; 0: at the ends of epochs only");
+  f.number("--keep", o.keep, 1, "N", "newest checkpoints of this run to keep");
+  f.value("--resume", o.resume, "auto|DIR",
+          "auto: from the newest whole checkpoint, if there is one; or from a checkpoint's folder");
+  f.flag("--overwrite", o.overwrite,
+         "start although --checkpoint-dir, --metrics or --skipped belong to another run: set its "
+         "checkpoints aside, replace its files");
+  f.group("Report");
+  f.value("--metrics", o.metrics, "FILE", "write a JSON line for every step (rank R: FILE.rankR)");
+  f.number("--log-every", o.log_every_s, 0, "SECONDS", "seconds between log lines");
+  f.flag("--json", o.json, "print one JSON object as the last line");
+  f.value("--record-batches", o.record_batches, "DIR",
+          "write every batch to this folder, an empty one (safetensors), for comparisons");
+  f.group("Job");
+  f.number("--timeout", o.timeout_s, 1, 86400, "SECONDS",
+           "seconds after which a silent peer counts as lost, or joining fails");
 }
+
+constexpr const char* footer = R"(
+Example, two ranks of this host, resumed where it was stopped:
+  torchrun --no-python --nproc-per-node 2 millrace-train \
+    --shards 'data/train-{000000..000099}.tar' --val-shards 'data/val-{000000..000009}.tar' \
+    --model resnet50 --classes 1000 --batch-size 128 --epochs 90 --lr 0.1 \
+    --checkpoint-dir ck --resume auto --metrics run.jsonl
+
+An option given twice has its last value; --shards and --val-shards add up. SIGINT and SIGTERM end
+after the step under way, with a checkpoint; SIGUSR1 saves one and continues, SIGUSR2 and SIGHUP
+save one and end (exit codes 130, 143, 140, 129). Everything else is tuned by MILLRACE_ variables:
+millrace env.)";
 
 void check(const train_options& o) {
   if (o.mode == train_epochs::resample && o.epoch_batches + o.epoch_samples == 0) {
     throw failure(error(errc::usage, "--mode resample has endless epochs")
-                      .hint("say how long one is: --epoch-batches N or --epoch-samples N"));
+                      .hint("set their length: --epoch-batches N or --epoch-samples N"));
   }
   if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
-    throw failure(error(errc::usage, "none of --shards, --index and --raw"));
+    throw failure(error(errc::usage, "no data: give --shards, --index or --raw"));
   }
   if (o.gpu_decode > 0 && o.mixing.mixup + o.mixing.cutmix > 0) {
-    throw failure(error(errc::usage, "--gpu-decode besides --mixup or --cutmix"));
+    throw failure(error(errc::usage, "--gpu-decode cannot be combined with --mixup or --cutmix"));
   }
   if (o.gpu_decode > 0 && changes_pixels(o.changes)) {
-    throw failure(error(errc::usage, "--gpu-decode besides augmentations of pixels"));
+    throw failure(
+        error(errc::usage, "--gpu-decode cannot be combined with augmentations of pixels"));
   }
   if (!o.augment && (changes_pixels(o.changes) || o.growing.from != 0)) {
-    throw failure(error(errc::usage, "--no-augment besides augmentations or --grow-from"));
+    throw failure(
+        error(errc::usage, "--no-augment cannot be combined with augmentations or --grow-from"));
+  }
+  if (o.model == "trivial" && o.growing.from != 0) {
+    throw failure(error(errc::usage,
+                        "--grow-from cannot be combined with --model trivial, which "
+                        "takes images of one size")
+                      .hint("use a resnet, or leave it out"));
   }
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
-    throw failure(error(errc::usage, "--raw besides --shards or --index"));
+    throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
+  }
+  if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
+    throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
+                      .hint("resume the run that is there, or start another one"));
   }
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
-    throw failure(error(errc::usage, "--resume auto without --checkpoint-dir"));
+    throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
   }
 }
 
@@ -263,35 +268,41 @@ std::int64_t epoch_length(const train_options& o, int world_size) {
   const std::int64_t of_all = static_cast<std::int64_t>(world_size) * o.batch_size;
   if (o.epoch_samples >= of_all) return o.epoch_samples / of_all;
   throw failure(
-      error(errc::usage, fmt::format("--epoch-samples {} are less than one batch of {} on "
-                                     "each of {} ranks",
-                                     o.epoch_samples, o.batch_size, world_size))
-          .hint(fmt::format("take {} at least", of_all)));
+      error(errc::usage,
+            fmt::format("--epoch-samples {} is less than one batch of {} on each of {} ranks",
+                        o.epoch_samples, o.batch_size, world_size))
+          .hint(fmt::format("use {} or more", of_all)));
 }
 
 parsed_options parse_train_options(int argc, char** argv) {
   parsed_options parsed;
   CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
-  add_data(app, parsed.options);
-  add_samples(app, parsed.options);
-  add_images(app, parsed.options);
-  add_model(app, parsed.options);
-  add_optimizer(app, parsed.options.optimizer);
-  add_run(app, parsed.options);
+  app.footer(footer);
+  flag_set f(app);
+  add_data(f, parsed.options);
+  add_bad_samples(app, f, parsed.options);
+  add_order(f, parsed.options);
+  add_images(f, parsed.options);
+  add_augmentation(f, parsed.options);
+  add_model(f, parsed.options);
+  add_optimizer(f, parsed.options);
+  add_run(f, parsed.options);
+  std::string wrong;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
     parsed.exit_code = app.exit(asked);
     return parsed;
-  } catch (const CLI::ParseError& wrong) {
-    std::string what = wrong.what();
-    for (char& c : what) c = c == '\n' ? ' ' : c;
-    throw failure(error(errc::usage, what).hint("see millrace-train --help"));
-  } catch (const std::logic_error&) {  // std::stoull of --on-error
-    throw failure(error(errc::usage, "--on-error takes fail, skip, a number or a percentage"));
+  } catch (const CLI::ExtrasError&) {
+    wrong = flag_set::unknown(app);
+  } catch (const CLI::ParseError& e) {
+    wrong = e.what();
+    for (char& c : wrong) c = c == '\n' ? ' ' : c;
   }
+  if (!wrong.empty()) throw failure(error(errc::usage, wrong).hint("see millrace-train --help"));
   check(parsed.options);
+  parsed.options.said = flag_set::said_by(app);
   return parsed;
 }
 

@@ -10,6 +10,7 @@
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
+#include "train/arguments.h"
 
 namespace millrace {
 
@@ -36,10 +37,14 @@ enum class train_epochs {
 struct train_options {
   std::vector<std::string> shards;
   std::vector<std::string> val_shards;
-  std::string raw;                             // a folder of class folders, instead of shards
-  std::string index;                           // of the training shards: wids v1 JSON
-  std::shared_ptr<const shard_index> lengths;  // what it says, in the order of `shards`
-  bool resync = false;                         // go on behind damage within a shard
+  std::string val_index;                           // the same of the validation shards
+  std::shared_ptr<const shard_index> val_lengths;  // in the order of `val_shards`
+  std::string raw;                                 // a folder of class folders, instead of shards
+  std::string index;                               // of the training shards: wids v1 JSON
+  std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`
+  std::int64_t raw_files = 0;                      // how many `raw` holds
+  std::vector<std::string> raw_left_out;           // of its files, those that are no samples
+  bool resync = false;                             // continue after damage within a shard
   std::string base;
   bool allow_pipe = false;
   std::string label = "auto";
@@ -60,7 +65,7 @@ struct train_options {
   int lanes = 0;
   std::uint64_t seed = 0;
   train_epochs mode = train_epochs::equal;
-  // An epoch's length, where it is not one pass over the data: the next epoch goes on where the
+  // An epoch's length, where it is not one pass over the data: the next epoch continues where the
   // last one stopped. 0: not given; one of the two.
   std::int64_t epoch_batches = 0;  // per rank
   std::int64_t epoch_samples = 0;  // over all ranks
@@ -79,11 +84,16 @@ struct train_options {
   bool amp = true;              // bf16 autocast, on a GPU
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost
 
+  arguments said;  // the command line, as checkpoints record it
+
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;  // steps; 0: at the ends of epochs alone
+  int keep = 2;                       // checkpoints of this run that are kept
   std::string resume;                 // "auto", or a checkpoint folder; empty: from the start
+  bool overwrite = false;             // of another run: set its checkpoints aside, its metrics away
   std::string metrics;                // JSON lines
   double log_every_s = 10;
+  bool json = false;           // an object on the last line of stdout
   std::string record_batches;  // writes every batch there, for comparisons with other programs
 };
 

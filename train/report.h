@@ -2,54 +2,79 @@
 
 #include <cstdint>
 #include <deque>
-#include <fstream>
+#include <optional>
 #include <string>
 
 #include "engine/async.h"
 #include "pipeline/ledger.h"
+#include "train/metrics_file.h"
 
 namespace millrace {
 
 // One step's figures.
 struct step_report {
   std::int64_t step = 0;
-  std::int64_t epoch = 0;
-  std::int64_t batch = 0;    // in the epoch
-  std::int64_t samples = 0;  // of this rank, so far
+  std::int64_t epoch = 0;          // from 0, as everywhere
+  std::int64_t batch = 0;          // in the epoch
+  std::int64_t epoch_batches = 0;  // in all of it; 0: not known
+  std::int64_t steps_left = -1;    // of the run; -1: not known
+  std::int64_t samples = 0;        // of this rank, so far
   std::int64_t batch_size = 0;
-  double loss = 0;
-  double accuracy = 0;
+  std::optional<double> loss;  // none: it was not looked at
+  double accuracy = 0;         // looked at with the loss
   double lr = 0;
   double seconds = 0;  // of the whole step
   double waiting = 0;  // of them, for data
 };
 
-// Tells how training goes: a line now and then on stderr
-// ("rank R epoch E/I loss L acc A steps ... images/s, waiting for data"), one that is written over
-// on a terminal, and JSON lines in a file. One thread.
+// Reports the progress of training on stderr: rank 0 writes a line now and then,
+//
+//   rank 0 epoch 0 53/93 loss 2.103 (mean 2.690) acc 0.156 lr 0.01 1696 samples, 180 images/s (90 a
+//   rank), 3 % waiting for data, 0:42 left
+//
+// (the loss since the last line, that of the last hundred steps, samples and waiting of this rank);
+// on a terminal it redraws one line. It also writes JSON lines to a file. One thread.
 class reporter {
  public:
-  reporter(int rank, double log_every_s, const std::string& metrics_file, bool append);
-  // Whether the next step's loss will be looked at: reading it makes the host wait for the device.
+  reporter(int rank, int world_size, double log_every_s);
+
+  // The file of JSON lines: `file` for rank 0, FILE.rankR for the others.
+  static std::string metrics_of(const std::string& file, int rank);
+  void write_metrics(const std::string& file, bool append) { metrics_.open(file, append); }
+
+  // Whether the next step's loss will be read: reading it makes the host wait for the device.
   bool wants_loss() const;
   void step(const step_report& s);
+  // Each empty for none.
   void note(const std::string& json_line, const std::string& text);
+  // A line for each skipped sample that the counts list. `of`: "", or of what: " in validation".
+  void skipped(const ledger& counts, const std::string& of);
+  // Throws `failure` (io_failed) where lines of metrics could not be written.
+  void check_written() const { metrics_.check_written(); }
 
  private:
   std::string line(const step_report& s) const;
   void clear_progress();
 
   int rank_;
+  int world_size_;
   double log_every_s_;
   bool terminal_;
-  std::ofstream metrics_;
+  metrics_file metrics_;
   std::deque<double> losses_;  // the last hundred
   std::deque<double> accuracies_;
   steady_clock::time_point last_log_{};
-  double seconds_ = 0;  // since the last line
+  // Since the last line.
+  double loss_sum_ = 0;
+  std::int64_t looked_at_ = 0;
+  double seconds_ = 0;
   double waiting_ = 0;
   std::int64_t images_ = 0;
+  std::int64_t steps_ = 0;
   bool progress_shown_ = false;
 };
+
+// "1:02:03", "0:42"; for people.
+std::string clock_time(double seconds);
 
 }  // namespace millrace

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/error.h"
+#include "engine/folders.h"
+#include "engine/json_tree.h"
 #include "train/files.h"
 
 namespace millrace {
@@ -33,32 +35,55 @@ constexpr std::size_t length_bytes = 8;
 
 at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
                        std::string_view payload) {
-  const auto name = entry.value("dtype", "");
+  if (!entry.is_object()) bad(file, "an entry that is not an object");
+  std::vector<std::int64_t> shape;
+  std::vector<std::size_t> range;
+  std::string name;
+  try {
+    name = entry.value("dtype", "");
+    shape = entry.value("shape", shape);
+    range = entry.value("data_offsets", range);
+  } catch (const nlohmann::json::exception&) {
+    bad(file, "an entry of the wrong types");
+  }
   const auto* known =
       std::ranges::find_if(types, [&](const named_type& t) { return t.name == name; });
   if (known == types.end()) bad(file, "type '" + name + "'");
-  const auto shape = entry.value("shape", std::vector<std::int64_t>());
-  const auto range = entry.value("data_offsets", std::vector<std::size_t>());
+  const bool is_within = range.size() == 2 && range[0] <= range[1] && range[1] <= payload.size();
+  const std::size_t bytes = is_within ? range[1] - range[0] : 0;
+  // Before anything is allocated by what the header says.
+  std::size_t expected = c10::elementSize(known->type);
+  bool fits = is_within;
+  for (const std::int64_t side : shape) {
+    fits = fits && side >= 0 &&
+           !__builtin_mul_overflow(expected, static_cast<std::size_t>(side), &expected);
+  }
+  if (!fits || expected != bytes) bad(file, "a tensor whose bytes do not match its shape");
   auto tensor = torch::empty(shape, known->type);
-  const bool fits = range.size() == 2 && range[0] <= range[1] && range[1] <= payload.size() &&
-                    range[1] - range[0] == tensor.nbytes();
-  if (!fits) bad(file, "a tensor whose bytes do not match its shape");
-  std::memcpy(tensor.data_ptr(), payload.data() + range[0], tensor.nbytes());
+  if (bytes > 0) std::memcpy(tensor.data_ptr(), payload.data() + range[0], tensor.nbytes());
   return tensor;
 }
 
 }  // namespace
 
 tensor_dict load_tensors(const std::string& file) {
-  const std::string whole = read_file(file);
+  return tensors_in(read_whole_file(file).value(), file);
+}
+
+void save_tensors(const std::string& file, const tensor_dict& tensors) {
+  write_file(file, tensors_text(tensors));
+}
+
+tensor_dict tensors_in(const std::string& whole, const std::string& file) {
   std::uint64_t length = 0;
   if (whole.size() < length_bytes) bad(file, "too short");
   std::memcpy(&length, whole.data(), length_bytes);
   if (length > whole.size() - length_bytes) bad(file, "its header is cut");
   const auto header_size = static_cast<std::size_t>(length);
-  const auto header =
-      nlohmann::json::parse(whole.substr(length_bytes, header_size), nullptr, false);
-  if (!header.is_object()) bad(file, "its header is no JSON object");
+  const std::string text = whole.substr(length_bytes, header_size);
+  const bool is_bounded = json_tree::parse(text).has_value();
+  const auto header = is_bounded ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
+  if (!header.is_object()) bad(file, "its header is not a JSON object");
   const auto payload = std::string_view(whole).substr(length_bytes + header_size);
   tensor_dict out;
   for (const auto& [name, entry] : header.items()) {
@@ -67,7 +92,7 @@ tensor_dict load_tensors(const std::string& file) {
   return out;
 }
 
-void save_tensors(const std::string& file, const tensor_dict& tensors) {
+std::string tensors_text(const tensor_dict& tensors) {
   auto header = nlohmann::json::object();
   std::string payload;
   for (const auto& [name, tensor] : tensors) {
@@ -84,7 +109,7 @@ void save_tensors(const std::string& file, const tensor_dict& tensors) {
   text.resize((text.size() + length_bytes - 1) / length_bytes * length_bytes, ' ');
   const std::uint64_t length = text.size();
   std::string whole(reinterpret_cast<const char*>(&length), length_bytes);
-  write_file(file, whole + text + payload);
+  return whole + text + payload;
 }
 
 }  // namespace millrace

@@ -17,5 +17,8 @@ using tensor_dict = std::map<std::string, at::Tensor>;
 // tensors are contiguous, in memory.
 tensor_dict load_tensors(const std::string& file);
 void save_tensors(const std::string& file, const tensor_dict& tensors);
+// The same of a file's whole text; `file` names it in errors.
+tensor_dict tensors_in(const std::string& text, const std::string& file);
+std::string tensors_text(const tensor_dict& tensors);
 
 }  // namespace millrace

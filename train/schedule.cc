@@ -1,5 +1,6 @@
 #include "train/schedule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -27,6 +28,23 @@ double learning_rate(const optimizer_options& o, double epoch, double epochs) {
     }
   }
   return o.lr;
+}
+
+double run_position::epochs() const {
+  const double within =
+      epoch_batches > 0 ? static_cast<double>(batch_in_epoch) / static_cast<double>(epoch_batches)
+                        : 0;
+  return static_cast<double>(epoch) + std::min(within, 1.0);
+}
+
+std::int64_t run_position::steps_left(const train_options& o) const {
+  const std::int64_t by_epochs =
+      epoch_batches > 0
+          ? std::max<std::int64_t>((o.epochs - epoch) * epoch_batches - batch_in_epoch, 0)
+          : -1;
+  if (o.max_steps == 0) return by_epochs;
+  const std::int64_t by_steps = std::max<std::int64_t>(o.max_steps - step, 0);
+  return by_epochs < 0 ? by_steps : std::min(by_steps, by_epochs);
 }
 
 }  // namespace millrace

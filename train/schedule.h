@@ -8,4 +8,17 @@ namespace millrace {
 // function.
 double learning_rate(const optimizer_options& o, double epoch, double epochs);
 
+// How far a run is.
+struct run_position {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t batch_in_epoch = 0;
+  std::int64_t epoch_batches = 0;  // of a whole epoch; 0: not known
+
+  // 2.5: half-way through the third.
+  double epochs() const;
+  // By --epochs and --max-steps; -1: not known.
+  std::int64_t steps_left(const train_options& o) const;
+};
+
 }  // namespace millrace

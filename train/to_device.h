@@ -12,8 +12,9 @@
 
 namespace millrace {
 
-// A batch as the model takes it: N x 3 x H x W float32, channels_last, normalised with ImageNet's
-// mean and deviation; labels int64. On the device. other_labels: of mixed images; else not defined.
+// A batch in the model's input format: N x 3 x H x W float32, channels_last, normalised with
+// ImageNet's mean and deviation; labels int64. On the device. other_labels: of mixed images; else
+// not defined.
 struct device_batch {
   at::Tensor images;
   at::Tensor labels;

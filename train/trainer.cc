@@ -1,491 +1,499 @@
 #include "train/trainer.h"
 
-#include <ATen/autocast_mode.h>
 #include <fmt/format.h>
 #include <torch/torch.h>
-#include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <chrono>
 #include <cmath>
-#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
-#include "train/checkpoint.h"
+#include "engine/cpu_time.h"
+#include "engine/log.h"
+#include "engine/words.h"
+#include "pipeline/tools/error_object.h"
+#include "train/batch_feed.h"
 #include "train/data.h"
-#include "train/distributed.h"
-#include "train/model.h"
+#include "train/inputs.h"
+#include "train/job.h"
+#include "train/learner.h"
+#include "train/loss_watch.h"
+#include "train/outputs.h"
 #include "train/report.h"
+#include "train/run_checkpoints.h"
 #include "train/schedule.h"
+#include "train/step_agreement.h"
 #include "train/to_device.h"
+#include "train/validation.h"
 
 namespace millrace {
 namespace {
-
-c10::Device pick_device(const std::string& name, int local_rank) {
-  const bool has_gpu = torch::cuda::is_available();
-  if (name == "cuda" && !has_gpu) {
-    throw failure(error(errc::unsupported, "--device cuda, and torch sees no GPU")
-                      .hint("check nvidia-smi and the driver, or train with --device cpu"));
-  }
-  if (name == "cpu" || !has_gpu) return {c10::kCPU};
-  const auto gpus = static_cast<int>(torch::cuda::device_count());
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus)};
-}
 
 double seconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
 }
 
-// bf16 autocast for the time of its life.
-class autocast {
- public:
-  explicit autocast(bool on) : on_(on) {
-    if (!on_) return;
-    at::autocast::set_autocast_enabled(at::kCUDA, true);
-    at::autocast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-    at::autocast::increment_nesting();
-  }
-  ~autocast() {
-    if (!on_) return;
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCUDA, false);
-  }
-  autocast(const autocast&) = delete;
-  autocast& operator=(const autocast&) = delete;
-
- private:
-  bool on_;
-};
-
 class trainer {
  public:
-  trainer(const train_options& options, const engine_options& engine_opts, std::stop_token stop)
+  trainer(const train_options& options, c10::Device device, process_group& group,
+          const engine_options& engine_opts, const train_control& control)
       : options_(options),
-        place_(job_place::from_environment()),
-        device_(pick_device(options.device, place_.local_rank)),
-        group_(place_, device_, std::chrono::seconds(options.timeout_s)),
-        stop_(std::move(stop)),
-        pinned_(make_pinned_allocator(device_)),
+        place_(group.place()),
+        group_(group),
+        control_(control),
+        pinned_(make_pinned_allocator(device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        hand_off_(device_,
-                  options.gpu_decode > 0 ? std::make_unique<gpu_decoder>(device_) : nullptr),
-        model_(make_seeded_model()),
-        reducer_(group_.make_reducer(parameters())),
-        optimizer_(model_->parameters(), sgd_options()) {}
+        losses_(device),
+        checkpoints_(options_, group_, state_bytes(options_, engine_opts)),
+        report_(place_.rank, place_.world_size, options.log_every_s) {
+    group_.together([&] { learner_.emplace(options_, device); });
+    learner_->join(group_);
+    epoch_batches_.least = epoch_batches_.most = known_epoch_batches(options_, place_);
+  }
 
-  // Whether it ended by a stop request.
-  bool run();
+  // The signal that it ended by; 0: it is done.
+  int run();
+  // Where the checkpoints of the run are.
+  const run_checkpoints& checkpoints() const { return checkpoints_; }
 
  private:
   static engine_options with_allocator(engine_options o, host_allocator* allocator) {
     o.allocator = allocator;
     return o;
   }
-  std::shared_ptr<model> make_seeded_model();
-  std::vector<std::pair<std::string, at::Tensor>> parameters() const;
-  torch::optim::SGDOptions sgd_options() const;
 
-  void resume_if_asked();
-  void restore(const checkpoint& c);
-  checkpoint current(const state& data);
+  void start();
+  void resume();
+  void claim_files();
   void save(const state& data);
 
-  std::optional<host_batch> next_batch();
-  process_group::agreement begin_agreement(bool has_batch);
-  bool agreed(process_group::agreement begun);
+  step_agreement begin_agreement(bool has_batch);
+  void agree(step_agreement begun);
+  void end_if_data_failed(const std::optional<state>& behind);
+  void save_before_failure(const state& data);
+  bool is_saved() const { return checkpoints_.holds(step_); }
+  void tell_saved(const std::string& why, const std::string& how_to_resume);
+  void check_losses();
+  bool is_stopped() const { return all_.ending != 0; }
   void train_epoch();
-  void drop_rest(std::optional<host_batch> batch);
+  bool drop_rest(std::optional<host_batch> batch, const std::optional<state>& behind);
   void train_step(host_batch b);
-  torch::Tensor loss_of(const torch::Tensor& scores, const device_batch& input) const;
+  void look_at_loss(const learner::outcome& out);
   void end_of_epoch();
   void report_epoch();
   void validate();
-  void record(const host_batch& b) const;
   bool checkpoint_is_due() const;
-  bool past_last_step() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
-  double fraction_of_epoch() const;
+  bool is_past_last_step() const { return options_.max_steps > 0 && step_ >= options_.max_steps; }
+  bool is_over() const { return epoch_ >= options_.epochs || is_past_last_step(); }
+  run_position position(std::int64_t epoch_batches) const {
+    return {step_, epoch_, batch_in_epoch_, epoch_batches};
+  }
+  std::int64_t steps_left(std::int64_t epoch_batches) const {
+    return position(epoch_batches).steps_left(options_);
+  }
   void report_end(double seconds, std::int64_t samples);
 
   train_options options_;
   job_place place_;
-  c10::Device device_;
-  process_group group_;
-  std::stop_token stop_;
+  process_group& group_;
+  train_control control_;
   std::unique_ptr<host_allocator> pinned_;
   engine engine_;
-  to_device hand_off_;
-  std::shared_ptr<model> model_;
-  std::shared_ptr<c10d::Reducer> reducer_;
-  torch::optim::SGD optimizer_;
+  std::optional<learner> learner_;
   std::optional<loader<host_batch>> data_;
-  std::optional<reporter> report_;
+  std::optional<batch_feed> batches_;
+  loss_watch losses_;
+  run_checkpoints checkpoints_;
+  reporter report_;
 
   std::int64_t step_ = 0;
+  std::int64_t first_step_ = 0;  // that this process was started or resumed at
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
-  std::int64_t epoch_batches_ = 0;
+  number_of_steps epoch_batches_;  // of a whole epoch
   std::int64_t samples_ = 0;
+  std::uint64_t dropped_ = 0;  // beyond what the loader counts
   std::size_t epochs_reported_ = 0;
-  bool stopped_ = false;
+  common_word all_;  // what the ranks last agreed on
+  bool save_asked_ = false;
+  bool diverged_ = false;  // this rank has seen a loss that is not finite
+  bool owes_validation_ = false;
   bool epoch_is_over_ = false;
-  double waited_ = 0;  // for the batch in hand
-  double waited_in_all_ = 0;
-  double loss_ = 0;
+  double waited_in_all_ = 0;    // for batches
+  std::optional<double> loss_;  // of the last step, once it was looked at
   double accuracy_ = 0;
+  at::Tensor last_loss_;  // of the last step, on the device; undefined: of none
+  std::optional<validation_figures> validated_;
 };
 
-std::shared_ptr<model> trainer::make_seeded_model() {
-  torch::manual_seed(options_.seed);
-  auto made = make_model(options_.model, options_.classes, options_.size);
-  if (!options_.init_weights.empty()) {
-    load_weights(*made, load_tensors(options_.init_weights), options_.init_weights);
-  }
-  made->to(device_);
-  for (auto& p : made->parameters()) {
-    if (p.dim() == 4) p.set_data(p.contiguous(at::MemoryFormat::ChannelsLast));
-  }
-  // All ranks begin with rank 0's weights.
-  const torch::NoGradGuard no_grad;
-  for (auto& p : made->parameters()) group_.broadcast(p);
-  for (auto& b : made->buffers()) group_.broadcast(b);
-  return made;
+// What all ranks have to look at before the first of them writes anything.
+void trainer::start() {
+  group_.together([&] {
+    // A stop request also ends a wait for data.
+    data_.emplace(engine_.run(training_plan(options_, place_), control_.stop));
+    batches_.emplace(*data_, control_.stop);
+    if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
+  });
+  resume();
+  const std::string& resumed = checkpoints_.resumed();
+  group_.together([&] { check_recorded(options_.record_batches, step_, !resumed.empty()); });
+  claim_files();
+  report_.note(
+      begin_line(options_, place_, checkpoints_.run(), step_, learner_->parameters()),
+      place_.rank == 0
+          ? banner(options_, place_, learner_->device(), learner_->parameters(), epoch_batches_,
+                   {steps_left(epoch_batches_.least), steps_left(epoch_batches_.most)})
+          : "");
+  if (resumed.empty()) return;
+  report_.note(nlohmann::json{{"resumed", resumed}, {"step", step_}}.dump(),
+               fmt::format("rank {} resumed {} at step {}", place_.rank, resumed, step_));
 }
 
-std::vector<std::pair<std::string, at::Tensor>> trainer::parameters() const {
-  std::vector<std::pair<std::string, at::Tensor>> out;
-  for (const auto& p : model_->named_parameters()) out.emplace_back(p.key(), p.value());
-  return out;
+void trainer::resume() {
+  const auto loaded = checkpoints_.load();
+  if (!loaded) return;
+  const checkpoint& c = *loaded;
+  group_.together([&] {
+    const std::string other = told_differences(options_.said, c.said);
+    check_same_shards(c.data, data_->save());
+    if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);
+    learner_->restore(c, checkpoints_.resumed());
+    data_->restore(c.data);
+  });
+  step_ = first_step_ = c.step;
+  epoch_ = c.epoch;
+  batch_in_epoch_ = c.batch_in_epoch;
+  const number_of_steps then{c.epoch_batches, c.epoch_batches_most};
+  if (then.is_exact() || epoch_batches_.least == 0) epoch_batches_ = then;
+  samples_ = c.samples;
+  const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
+  owes_validation_ = !c.validated && (is_between_epochs || is_past_last_step());
 }
 
-torch::optim::SGDOptions trainer::sgd_options() const {
-  const optimizer_options& o = options_.optimizer;
-  return torch::optim::SGDOptions(o.lr)
-      .momentum(o.momentum)
-      .weight_decay(o.weight_decay)
-      .nesterov(o.nesterov);
-}
-
-checkpoint trainer::current(const state& data) {
-  checkpoint c;
-  c.model = weights_of(*model_);
-  for (const auto& p : model_->named_parameters()) {
-    const auto found = optimizer_.state().find(p.value().unsafeGetTensorImpl());
-    if (found == optimizer_.state().end()) continue;
-    const auto& kept = static_cast<const torch::optim::SGDParamState&>(*found->second);
-    if (kept.momentum_buffer().defined()) c.momentum[p.key()] = kept.momentum_buffer();
-  }
-  c.step = step_;
-  c.epoch = epoch_;
-  c.batch_in_epoch = batch_in_epoch_;
-  c.epoch_batches = epoch_batches_;
-  c.samples = samples_;
-  c.world_size = place_.world_size;
-  c.data = data;
-  return c;
+// From here on files are written: everything that could be refused has been.
+void trainer::claim_files() {
+  group_.together([&] {
+    if (!options_.metrics.empty()) {
+      report_.write_metrics(reporter::metrics_of(options_.metrics, place_.rank),
+                            !options_.resume.empty());
+    }
+    empty_replaced_list(options_);
+    if (group_.is_first()) checkpoints_.set_aside();
+  });
 }
 
 void trainer::save(const state& data) {
-  save_checkpoint(options_.checkpoint_dir, current(data), group_);
+  save_asked_ = false;
+  check_losses();
+  checkpoints_.save({.step = step_,
+                     .epoch = epoch_,
+                     .batch_in_epoch = batch_in_epoch_,
+                     .epoch_batches = epoch_batches_.least,
+                     .samples = samples_,
+                     .batch_size = options_.batch_size,
+                     .world_size = place_.world_size,
+                     .data = data},
+                    *learner_);
 }
 
-void trainer::resume_if_asked() {
-  if (options_.resume.empty()) return;
-  std::optional<std::string> path = options_.resume;
-  if (options_.resume == "auto") path = newest_checkpoint(options_.checkpoint_dir);
-  if (!path) return;
-  restore(load_checkpoint(*path, place_));
-  report_->note(nlohmann::json{{"resumed", *path}, {"step", step_}}.dump(),
-                fmt::format("rank {} resumed {} at step {}", place_.rank, *path, step_));
+// The data of one rank end the run of all, with one error; after the last step of the run only
+// where too many samples were skipped. `behind` is the position after the last step; none: that is
+// saved, or there was no step.
+void trainer::end_if_data_failed(const std::optional<state>& behind) {
+  if (!all_.one_failed) return;
+  if (behind) save_before_failure(*behind);
+  group_.together([&] {
+    const auto& why = batches_->failed();
+    if (!why) return;
+    if (!is_past_last_step() || why->kind() == errc::too_many_skipped) throw failure(*why);
+  });
 }
 
-void trainer::restore(const checkpoint& c) {
-  load_weights(*model_, c.model, options_.resume);
-  for (const auto& p : model_->named_parameters()) {
-    const auto found = c.momentum.find(p.key());
-    if (found == c.momentum.end()) continue;
-    auto kept = std::make_unique<torch::optim::SGDParamState>();
-    kept->momentum_buffer(torch::empty_like(p.value()).copy_(found->second));
-    optimizer_.state()[p.value().unsafeGetTensorImpl()] = std::move(kept);
-  }
-  step_ = c.step;
-  epoch_ = c.epoch;
-  batch_in_epoch_ = c.batch_in_epoch;
-  epoch_batches_ = c.epoch_batches;
-  samples_ = c.samples;
-  data_->restore(c.data);
-}
-
-// nullopt at the end of an epoch, and when a stop request ends the wait.
-std::optional<host_batch> trainer::next_batch() {
-  if (stop_.stop_requested()) return std::nullopt;
-  const auto start = steady_clock::now();
-  std::optional<host_batch> b;
+// The model and the position before what failed are sound: `data` is that position.
+void trainer::save_before_failure(const state& data) {
+  if (!checkpoints_.are_written()) return;
   try {
-    b = data_->next();
+    save(data);
   } catch (const failure& f) {
-    if (f.kind() != errc::stopped || !stop_.stop_requested()) throw;
+    log_notice(fmt::format("the state could not be saved: {}", f.what()));
+    return;
   }
-  waited_ += seconds_since(start);
-  return b;
+  tell_saved("the data failed", "--resume auto continues there");
 }
 
-double trainer::fraction_of_epoch() const {
-  const std::int64_t given = epoch_length(options_, place_.world_size);
-  const std::int64_t length = given > 0 ? given : epoch_batches_;
-  const double within =
-      length > 0 ? static_cast<double>(batch_in_epoch_) / static_cast<double>(length) : 0;
-  return static_cast<double>(epoch_) + std::min(within, 1.0);
-}
-
-void trainer::record(const host_batch& b) const {
-  namespace fs = std::filesystem;
-  fs::create_directories(options_.record_batches);
-  const auto n = static_cast<std::int64_t>(b.size());
-  auto pixels = torch::from_blob(b.pixels->data, {n, b.height, b.width, 3}, torch::kUInt8);
-  save_tensors(
-      fmt::format("{}/rank{}-{:06}.safetensors", options_.record_batches, place_.rank, step_),
-      {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
-}
-
-// Of mixed images, that of either label, by their shares.
-torch::Tensor trainer::loss_of(const torch::Tensor& scores, const device_batch& input) const {
-  const auto of = [&](const torch::Tensor& labels) {
-    return torch::nn::functional::cross_entropy(
-        scores, labels,
-        torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(options_.label_smoothing));
-  };
-  if (!input.other_labels.defined()) return of(input.labels);
-  return input.share * of(input.labels) + (1 - input.share) * of(input.other_labels);
+void trainer::tell_saved(const std::string& why, const std::string& how_to_resume) {
+  if (!group_.is_first()) return;
+  report_.note("", fmt::format("{}: step {} is saved in {}; {}", why, step_, checkpoints_.newest(),
+                               how_to_resume));
 }
 
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
-  const double rate =
-      learning_rate(options_.optimizer, fraction_of_epoch(), static_cast<double>(options_.epochs));
-  for (auto& g : optimizer_.param_groups()) {
-    static_cast<torch::optim::SGDOptions&>(g.options()).lr(rate);
-  }
-  if (!options_.record_batches.empty()) record(b);
+  const double rate = learning_rate(options_.optimizer, position(epoch_batches_.least).epochs(),
+                                    static_cast<double>(options_.epochs));
+  if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
   const auto batch_size = static_cast<std::int64_t>(b.size());
-  const device_batch input = hand_off_(std::move(b));
-  optimizer_.zero_grad();
-  prepare_forward(reducer_.get());
-  torch::Tensor scores;
-  torch::Tensor loss;
-  {
-    const autocast half(device_.is_cuda() && options_.amp);
-    scores = model_->forward(input.images);
-    loss = loss_of(scores, input);
-  }
-  backward(reducer_.get(), loss);
-  if (options_.optimizer.clip_norm > 0) {
-    torch::nn::utils::clip_grad_norm_(model_->parameters(), options_.optimizer.clip_norm);
-  }
-  optimizer_.step();
+  const auto out = learner_->train(std::move(b), rate);
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
-  if (report_->wants_loss()) {
-    loss_ = loss.item<double>();
-    accuracy_ = scores.argmax(1).eq(input.labels).to(torch::kFloat32).mean().item<double>();
-    if (!std::isfinite(loss_)) {
-      throw failure(error(errc::internal, fmt::format("the loss is {} at step {}", loss_, step_))
-                        .hint("lower --lr, or add --warmup-epochs or --clip-norm"));
-    }
-  }
-  const double waited = std::exchange(waited_, 0);
+  loss_.reset();
+  last_loss_ = out.loss.detach();
+  losses_.add(last_loss_);
+  if (report_.wants_loss()) look_at_loss(out);
+  const double waited = batches_->take_waited();
   waited_in_all_ += waited;
-  report_->step({.step = step_,
-                 .epoch = epoch_,
-                 .batch = batch_in_epoch_,
-                 .samples = samples_,
-                 .batch_size = batch_size,
-                 .loss = loss_,
-                 .accuracy = accuracy_,
-                 .lr = rate,
-                 .seconds = seconds_since(start) + waited,
-                 .waiting = waited});
+  report_.step({.step = step_,
+                .epoch = epoch_,
+                .batch = batch_in_epoch_,
+                .epoch_batches = epoch_batches_.is_exact() ? epoch_batches_.least : 0,
+                .steps_left = steps_left(epoch_batches_.least),
+                .samples = samples_,
+                .batch_size = batch_size,
+                .loss = loss_,
+                .accuracy = accuracy_,
+                .lr = rate,
+                .seconds = seconds_since(start) + waited,
+                .waiting = waited});
+}
+
+// Makes the host wait for the device. One that is not finite is no figure to report: the ranks end
+// by it where they next agree.
+void trainer::look_at_loss(const learner::outcome& out) {
+  accuracy_ = out.accuracy();
+  const auto loss = last_loss_.item<double>();
+  diverged_ = diverged_ || !std::isfinite(loss);
+  if (!diverged_) loss_ = loss;
+}
+
+// Called by all ranks: where a loss of one of them was not finite, ends all, naming the first step.
+// The host waits for the device.
+void trainer::check_losses() {
+  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t finite = losses_.finite();
+  const std::int64_t mine = finite < losses_.seen() ? first_step_ + finite + 1 : none;
+  const std::int64_t first = group_.smallest({mine}).wait().front();
+  if (first == none) return;
+  throw failure(checkpoints_.diverged(
+      fmt::format("the loss is not finite from step {} on{}", first,
+                  first < step_ ? fmt::format(" (this is step {})", step_) : "")));
 }
 
 bool trainer::checkpoint_is_due() const {
-  if (options_.checkpoint_dir.empty()) return false;
-  return stopped_ || past_last_step() ||
+  if (!checkpoints_.are_written()) return false;
+  return is_stopped() || save_asked_ || is_past_last_step() ||
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
-// Whether all ranks have a batch in hand, and whether one of them is asked to stop; begun here,
-// answered by agreed() while something else goes on.
-process_group::agreement trainer::begin_agreement(bool has_batch) {
-  return group_.smallest({has_batch ? 1 : 0, stop_.stop_requested() ? 0 : 1});
+// Begun here, and answered in agree(), while something else goes on.
+step_agreement trainer::begin_agreement(bool has_batch) {
+  return {group_,
+          {.has_batch = has_batch,
+           .has_failed = batches_->failed().has_value(),
+           .has_diverged = diverged_,
+           .asks_to_save = control_.take_save_request && control_.take_save_request(),
+           .ending = ending_signal(control_)}};
 }
 
-bool trainer::agreed(process_group::agreement begun) {
-  const auto all = begun.wait();
-  stopped_ = all[1] == 0;
-  return all[0] != 0;
+void trainer::agree(step_agreement begun) {
+  all_ = begun.wait();
+  if (all_.one_diverged) check_losses();
+  if (!all_.save_asked) return;
+  save_asked_ = checkpoints_.are_written();
+  if (!save_asked_ && group_.is_first()) {
+    log_notice("SIGUSR1 asks for a checkpoint, but --checkpoint-dir is not set");
+  }
 }
 
 // Steps through one epoch. While a step runs, the ranks agree on whether all of them have another
-// batch and none is asked to stop, so that they all take the same number of steps.
+// batch and none is asked to stop, so that they all take the same number of steps. A rank that is
+// alone has nobody to wait for: it is asked after the step.
 void trainer::train_epoch() {
-  model_->train();
-  auto batch = next_batch();
-  bool go_on = agreed(begin_agreement(batch.has_value())) && !stopped_;
-  epoch_is_over_ = !go_on && !stopped_;
-  while (go_on) {
+  auto batch = batches_->next();
+  agree(begin_agreement(batch.has_value()));
+  std::optional<state> behind;
+  end_if_data_failed(behind);
+  epoch_is_over_ = !all_.goes_on() && !is_stopped();
+  while (all_.goes_on() && !is_past_last_step()) {
     // The position behind the batch in hand, taken before the next one is asked for.
-    const state behind = data_->save();
+    behind = data_->save();
     const bool last_of_run = options_.max_steps > 0 && step_ + 1 >= options_.max_steps;
     std::optional<host_batch> next;
-    if (!last_of_run) next = next_batch();
-    auto begun = begin_agreement(next.has_value());
+    if (!last_of_run) next = batches_->next();
+    std::optional<step_agreement> begun;
+    if (!last_of_run && !group_.alone()) begun = begin_agreement(next.has_value());
     train_step(std::move(*batch));
-    go_on = agreed(std::move(begun)) && !stopped_;
-    epoch_is_over_ = !go_on && !stopped_ && !last_of_run;
-    if (!epoch_is_over_ && checkpoint_is_due()) save(behind);
+    if (last_of_run) next = batches_->next();  // none: the epoch is over with this step
+    agree(begun ? std::move(*begun) : begin_agreement(next.has_value()));
+    if (!last_of_run) end_if_data_failed(behind);
+    epoch_is_over_ = !all_.all_have_batches && !all_.one_failed && !is_stopped();
+    if (!epoch_is_over_ && checkpoint_is_due()) save(*behind);
+    if (last_of_run) end_if_data_failed(std::nullopt);
     batch = std::move(next);
   }
-  if (epoch_is_over_) drop_rest(std::move(batch));
+  if (epoch_is_over_) epoch_is_over_ = drop_rest(std::move(batch), behind);
 }
 
-// Another rank came to the end of its epoch first: what is left here is dropped, and counted.
-void trainer::drop_rest(std::optional<host_batch> batch) {
-  std::uint64_t left = 0;
-  for (; batch; batch = next_batch()) left += batch->size();
-  if (left == 0) return;
-  report_->note("", fmt::format("rank {} epoch {}: {} samples dropped, because another rank had "
-                                "none left",
-                                place_.rank, epoch_, left));
+// One rank came to the end of its epoch first: what the others have left is dropped, and counted.
+// They agree on each batch, so that none waits longer for another than while it trains. `behind` as
+// above. False where a stop request came first: who resumes drops it.
+bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<state>& behind) {
+  const std::uint64_t before = dropped_;
+  while (all_.one_has_batch) {
+    if (batch) {
+      dropped_ += batch->size();
+      batch = batches_->next();
+    }
+    agree(begin_agreement(batch.has_value()));
+    if (!is_past_last_step()) end_if_data_failed(behind);
+    if (is_stopped() || all_.one_failed) {
+      if (behind && checkpoint_is_due()) save(*behind);
+      end_if_data_failed(std::nullopt);
+      dropped_ = before;
+      return false;
+    }
+  }
+  if (dropped_ == before) return true;
+  report_.note("", fmt::format("rank {} epoch {}: {} dropped, because another rank had none left",
+                               place_.rank, epoch_, counted(dropped_ - before, "sample")));
+  return true;
 }
 
 void trainer::end_of_epoch() {
-  epoch_batches_ = batch_in_epoch_;
+  if (step_ == 0) {
+    throw failure(
+        error(errc::no_samples,
+              fmt::format("an epoch without a single step: some ranks have fewer than {} samples",
+                          options_.batch_size))
+            .hint("lower --batch-size, or use fewer ranks"));
+  }
+  epoch_batches_ = {batch_in_epoch_, batch_in_epoch_};
   batch_in_epoch_ = 0;
   ++epoch_;
   const state data = data_->save();
-  if (!options_.checkpoint_dir.empty()) save(data);
+  if (checkpoints_.are_written()) save(data);
   report_epoch();
   if (!options_.val_shards.empty()) validate();
 }
 
-// What came and what was skipped in the epoch that is over.
 void trainer::report_epoch() {
   const ledger counts = data_->counts();
   if (epochs_reported_ >= counts.epochs.size()) return;
-  const ledger::epoch& over = counts.epochs[epochs_reported_++];
-  auto skipped = nlohmann::json::object();
-  for (const auto& [kind, count] : over.skipped) skipped[std::string(kind_name(kind))] = count;
-  report_->note(nlohmann::json{{"end_of_epoch", epoch_ - 1},
-                               {"step", step_},
-                               {"decoded", over.passed},
-                               {"skipped", skipped}}
-                    .dump(),
-                "");
+  report_.note(json_of(counts.epochs[epochs_reported_++], epoch_ - 1, step_), "");
 }
 
+// Of the epoch that the last step belongs to.
 void trainer::validate() {
-  const auto start = steady_clock::now();
-  const torch::NoGradGuard no_grad;
-  for (auto& b : model_->buffers()) group_.broadcast(b);  // rank 0's running statistics
-  model_->eval();
-  auto data = engine_.run(validation_plan(options_, place_));
-  auto sums = torch::zeros({4}, torch::kFloat64);  // loss, top-1, top-5, images
-  auto* sum = sums.data_ptr<double>();
-  const std::int64_t best = std::min<std::int64_t>(5, options_.classes);
-  for (auto& b : data) {
-    const device_batch input = hand_off_(std::move(b));
-    torch::Tensor scores;
-    {
-      const autocast half(device_.is_cuda() && options_.amp);
-      scores = model_->forward(input.images).to(torch::kFloat32);
-    }
-    sum[0] += torch::nn::functional::cross_entropy(
-                  scores, input.labels,
-                  torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum))
-                  .item<double>();
-    const auto hits = std::get<1>(scores.topk(best, 1)).eq(input.labels.unsqueeze(1));
-    sum[1] += hits.narrow(1, 0, 1).sum().item<double>();
-    sum[2] += hits.sum().item<double>();
-    sum[3] += static_cast<double>(input.size());
-    if (stop_.stop_requested() && group_.alone()) return;
+  check_losses();
+  owes_validation_ = false;
+  const std::int64_t epoch = batch_in_epoch_ == 0 ? epoch_ - 1 : epoch_;
+  std::optional<validation_figures> figures;
+  try {
+    figures = run_validation(options_, engine_, *learner_, group_, control_, all_.ending);
+  } catch (const failure&) {
+    if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
+    throw;
   }
-  group_.sum(sums);
-  model_->train();
-  if (place_.rank != 0) return;
-  const double n = std::max(sum[3], 1.0);
-  report_->note(nlohmann::json{{"validation", true},
-                               {"epoch", epoch_},
-                               {"step", step_},
-                               {"loss", sum[0] / n},
-                               {"top1", sum[1] / n},
-                               {"top5", sum[2] / n},
-                               {"images", sum[3]},
-                               {"seconds", seconds_since(start)}}
-                    .dump(),
-                fmt::format("epoch {} validation loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} "
-                            "images in {:.1f} s",
-                            epoch_, sum[0] / n, 100 * sum[1] / n, 100 * sum[2] / n, sum[3],
-                            seconds_since(start)));
+  if (!figures) {
+    if (group_.is_first()) {
+      report_.note("", fmt::format("epoch {} validation was interrupted{}", epoch,
+                                   is_saved() ? "; --resume auto does it first" : ""));
+    }
+    return;
+  }
+  // Those of later epochs are the same ones.
+  if (!validated_) report_.skipped(figures->counts, " in validation");
+  validated_ = figures;
+  if (!group_.is_first()) return;
+  const std::string line = json_of(*figures, epoch, step_);
+  report_.note(line, text_of(*figures, epoch));
+  if (is_saved()) checkpoints_.add_validation(line);
 }
 
 void trainer::report_end(double seconds, std::int64_t samples) {
-  const run_stats stats = data_->stats();
-  ledger counts = data_->counts();
-  counts.damaged += hand_off_.damaged();
-  std::string stages;
-  for (const auto& s : stats.stages) {
-    stages += fmt::format("{}{} {:.1f} s", stages.empty() ? "" : ", ", s.name, s.busy);
-  }
-  for (const auto& skipped : counts.first_skipped) {
-    report_->note("", fmt::format("rank {} skipped: {}", place_.rank, skipped));
-  }
-  const double rate = seconds > 0 ? static_cast<double>(samples) / seconds : 0;
-  report_->note(
-      nlohmann::json{{"end", stopped_ ? "stopped" : "done"},
-                     {"step", step_},
-                     {"samples", samples},
-                     {"seconds", seconds},
-                     {"waiting", waited_in_all_},
-                     {"delivered", counts.delivered},
-                     {"skipped", counts.skipped_in_all()},
-                     {"dropped", counts.dropped},
-                     {"lost", counts.lost},
-                     {"damaged", counts.damaged},
-                     {"bytes_read", stats.bytes_read},
-                     {"retries", stats.retries}}
-          .dump(),
-      fmt::format("rank {} {} after {} steps, {} samples, {:.1f} s: {:.1f} images/s, {:.1f} % of "
-                  "the time waiting for data\nrank {} samples: {}; read {:.1f} MB in {} requests, "
-                  "{} retries\nrank {} time in stages: {}",
-                  place_.rank, stopped_ ? "stopped" : "done", step_, samples, seconds, rate,
-                  seconds > 0 ? 100 * waited_in_all_ / seconds : 0, place_.rank, counts.summary(),
-                  static_cast<double>(stats.bytes_read) / 1e6, stats.requests, stats.retries,
-                  place_.rank, stages));
+  run_figures f{.place = place_,
+                .signal = all_.ending,
+                .step = step_,
+                .epoch = epoch_,
+                .samples = samples,
+                .seconds = seconds,
+                .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+                .waiting = waited_in_all_,
+                .loss = loss_,
+                .validation = validated_,
+                .stats = data_->stats(),
+                .counts = data_->counts()};
+  f.counts.damaged += learner_->damaged();
+  f.counts.delivered = static_cast<std::uint64_t>(samples);  // but for a batch beyond the last step
+  f.counts.dropped += dropped_;
+  report_.skipped(f.counts, "");
+  report_.note(json_of(f), text_of(f));
+  const auto of_ranks = group_.gathered(json_of(f));
+  if (options_.json && group_.is_first()) fmt::print("{}\n", json_of_job(of_ranks));
 }
 
-bool trainer::run() {
-  report_.emplace(place_.rank, options_.log_every_s, options_.metrics, !options_.resume.empty());
-  data_.emplace(engine_.run(training_plan(options_, place_)));
-  // A stop request also ends a wait for data.
-  const std::stop_callback wake(stop_, [this] { data_->stop(); });
-  resume_if_asked();
+int trainer::run() {
+  start();
+  if (control_.training_begins) control_.training_begins();
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
-  while (epoch_ < options_.epochs && !stopped_ && !past_last_step()) {
+  const std::int64_t step_before = step_;
+  if (owes_validation_ && !options_.val_shards.empty()) validate();
+  if (is_over() && group_.is_first()) {
+    report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
+                                 "--epochs or --max-steps to train on",
+                                 step_, checkpoints_.resumed()));
+  }
+  while (!is_over() && !is_stopped()) {
     epoch_is_over_ = false;
     train_epoch();
-    if (!stopped_ && !past_last_step()) end_of_epoch();
+    if (epoch_is_over_) end_of_epoch();
   }
-  if (past_last_step() && !options_.val_shards.empty() && !stopped_) validate();
-  report_end(seconds_since(start), samples_ - samples_before);
-  return stopped_;
+  const bool ends_within_epoch = is_past_last_step() && batch_in_epoch_ > 0;
+  if (ends_within_epoch && step_ > step_before && !options_.val_shards.empty() && !is_stopped()) {
+    validate();
+  }
+  const double seconds = seconds_since(start);
+  check_losses();
+  if (last_loss_.defined()) loss_ = last_loss_.item<double>();
+  report_end(seconds, samples_ - samples_before);
+  report_.check_written();
+  return all_.ending;
 }
 
 }  // namespace
 
-int train(const train_options& options, const engine_options& engine, std::stop_token stop,
-          const std::function<int()>& exit_code_when_stopped) {
-  const bool was_stopped = trainer(options, engine, std::move(stop)).run();
-  return was_stopped ? exit_code_when_stopped() : 0;
+int train(const train_options& given, const engine_options& engine, const train_control& control) {
+  const job_place place = job_place::from_environment();
+  const auto before_end = [&](const error& why) {
+    if (!given.json || place.rank != 0) return;
+    fmt::print("{}\n", error_object(why));
+    std::fflush(stdout);
+  };
+  process_group group(place, std::chrono::seconds(given.timeout_s), before_end);
+  train_options options = given;
+  c10::Device device = c10::kCPU;
+  group.together([&] {
+    device = pick_device(options.device, place.local_rank);
+    find_inputs(options, engine);
+  });
+  agree_on_terms(options, device, group);
+  group.connect(device);
+  group.together([&] {
+    check_outputs(options, place);
+    check_inputs(options, place, engine);
+    make_output_folders(options);
+  });
+  trainer job(options, device, group, engine, control);
+  int signal = 0;
+  try {
+    signal = job.run();
+  } catch (const failure& f) {
+    if (f.kind() != errc::peer_lost) throw;
+    throw failure(job.checkpoints().with_way_back(f.why()));
+  }
+  constexpr int exit_code_base = 128;
+  return signal == 0 ? 0 : exit_code_base + signal;
 }
 
 }  // namespace millrace

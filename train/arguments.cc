@@ -1,0 +1,122 @@
+#include "train/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+
+#include "engine/error.h"
+
+namespace millrace {
+namespace {
+
+using std::string_view;
+
+// Shards are compared as lists, when they are known; so they are not in here.
+constexpr std::array no_difference{
+    string_view("--allow-pipe"),     string_view("--base"),
+    string_view("--cache-decoded"),  string_view("--cache-decoded-dir"),
+    string_view("--checkpoint-dir"), string_view("--checkpoint-every"),
+    string_view("--device"),         string_view("--index"),
+    string_view("--init-weights"),   string_view("--json"),
+    string_view("--keep"),           string_view("--log-every"),
+    string_view("--max-steps"),      string_view("--metrics"),
+    string_view("--on-error"),       string_view("--overwrite"),
+    string_view("--prefetch"),       string_view("--raw"),
+    string_view("--record-batches"), string_view("--resume"),
+    string_view("--shards"),         string_view("--skipped"),
+    string_view("--timeout"),        string_view("--val-batch-size"),
+    string_view("--val-index"),      string_view("--val-shards")};
+
+constexpr std::array refuse_difference{string_view("--classes"), string_view("--mode"),
+                                       string_view("--model"), string_view("--seed")};
+
+// What a rank may have of its own.
+constexpr std::array own_of_rank{
+    string_view("--allow-pipe"),     string_view("--base"),
+    string_view("--cache-decoded"),  string_view("--cache-decoded-dir"),
+    string_view("--checkpoint-dir"), string_view("--device"),
+    string_view("--gpu-decode"),     string_view("--index"),
+    string_view("--init-weights"),   string_view("--json"),
+    string_view("--log-every"),      string_view("--metrics"),
+    string_view("--on-error"),       string_view("--overwrite"),
+    string_view("--prefetch"),       string_view("--raw"),
+    string_view("--record-batches"), string_view("--resume"),
+    string_view("--shards"),         string_view("--skipped"),
+    string_view("--timeout"),        string_view("--val-index"),
+    string_view("--val-shards")};
+
+bool has(std::span<const string_view> options, string_view option) {
+  return std::ranges::find(options, option) != options.end();
+}
+
+std::optional<double> number_in(const std::string& text) {
+  double value = 0;
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+bool is_same(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  const auto x = number_in(a);
+  const auto y = number_in(b);
+  return x && y && *x == *y;
+}
+
+// Whether a run has that part of its plan: a shuffle buffer, an index, epochs of a set length. What
+// such a part keeps in a state is of no use to a run without it, and cannot be done without.
+bool has_part(string_view option, const arguments& said) {
+  const auto is_set = [&](const char* name) {
+    const auto found = said.find(name);
+    return found != said.end() && !found->second.empty() && number_in(found->second) != 0.0;
+  };
+  if (option == "--shuffle") return is_set("--shuffle");
+  if (option == "--index") return is_set("--index");
+  const bool is_length = option == "--epoch-samples" || option == "--epoch-batches";
+  return is_length && (is_set("--epoch-samples") || is_set("--epoch-batches"));
+}
+
+}  // namespace
+
+difference meaning_of(std::string_view option) {
+  if (has(no_difference, option)) return difference::none;
+  if (has(refuse_difference, option)) return difference::refused;
+  return difference::told;
+}
+
+bool is_common(std::string_view option) {
+  return !has(own_of_rank, option);
+}
+
+std::vector<std::string> differences(const arguments& now, const arguments& before,
+                                     difference least) {
+  std::vector<std::string> out;
+  for (const auto& [option, value] : now) {
+    const auto other = before.find(option);
+    if (other == before.end() || is_same(value, other->second)) continue;
+    const bool is_other_plan = has_part(option, now) != has_part(option, before);
+    const difference meaning = is_other_plan ? difference::refused : meaning_of(option);
+    if (meaning < least) continue;
+    const auto shown = [](const std::string& v) { return v.empty() ? "none" : v; };
+    out.push_back(fmt::format("{} {} instead of {}", option, shown(value), shown(other->second)));
+  }
+  return out;
+}
+
+std::string told_differences(const arguments& now, const arguments& before) {
+  const auto refused = differences(now, before, difference::refused);
+  if (!refused.empty()) {
+    throw failure(
+        error(errc::usage, fmt::format("the checkpoint was saved under other arguments: {}",
+                                       fmt::join(refused, ", ")))
+            .hint("use those of the run that saved it, or train from scratch"));
+  }
+  return fmt::format("{}", fmt::join(differences(now, before, difference::told), ", "));
+}
+
+}  // namespace millrace

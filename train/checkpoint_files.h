@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "pipeline/state.h"
+#include "train/arguments.h"
+
+namespace millrace {
+
+// The contents of a checkpoint other than the weights. A checkpoint is a folder DIR/step-NNNNNNNNNN
+// with model.safetensors, optimizer.safetensors, data-rankR.json for each rank, and train.json,
+// which holds the rest and the sizes and CRC-32Cs of the others. It appears whole or not at all.
+struct checkpoint_record {
+  std::int64_t step = 0;
+  std::int64_t epoch = 0;
+  std::int64_t batch_in_epoch = 0;  // batches of `epoch` already trained on
+  std::int64_t epoch_batches = 0;   // of the last whole epoch; 0: none yet
+  // They may be as many where they were counted in batches of another size; not a part of the
+  // files.
+  std::int64_t epoch_batches_most = 0;
+  std::int64_t samples = 0;  // trained on by each rank
+  int batch_size = 0;        // of each rank; 0: unknown
+  int world_size = 1;
+  std::string run;         // the same for all checkpoints of a run, however often it was resumed
+  arguments said;          // the command line that it was saved under
+  bool validated = false;  // validation after this step was done
+  state data;              // this rank's
+};
+
+inline constexpr const char* model_name = "model.safetensors";
+inline constexpr const char* momentum_name = "optimizer.safetensors";
+// The file with the result of validation after a checkpoint's step.
+inline constexpr const char* validation_name = "validation.json";
+
+// The files of a checkpoint by their names.
+using checkpoint_files = std::map<std::string, std::string>;
+
+// `weights`: the files of the model and of its optimizer. `data`: the saved states of all ranks, as
+// text, in their order.
+checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
+                          const std::vector<std::string>& data);
+
+// Reads a folder's files and checks them against train.json. Throws `failure`: not_found where
+// there is no such folder, usage where it is a folder of checkpoints, integrity where a file is
+// missing or damaged, naming it.
+checkpoint_files read_checkpoint(const std::string& path);
+
+// A rank's view of the files. Where they were saved by another number of ranks, their states as
+// one, of which each rank takes its lanes; batches are counted in those of `world_size` and
+// `batch_size`. `path` names the checkpoint in errors. `state_bytes`: what each rank's state may
+// take in memory; 0: as state::from_json() has it. Throws `failure`: integrity, bad_state, and
+// no_memory for a larger one.
+checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
+                            int world_size, int batch_size, std::size_t state_bytes);
+// One of the files. Throws `failure` (integrity) where the checkpoint lacks it.
+const std::string& file_in(const checkpoint_files& files, const std::string& name,
+                           const std::string& path);
+
+}  // namespace millrace

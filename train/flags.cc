@@ -1,0 +1,159 @@
+#include "train/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+
+#include "engine/error.h"
+#include "engine/spelling.h"
+
+namespace millrace {
+namespace {
+
+template <class T>
+std::optional<T> parsed(const std::string& text) {
+  T value{};
+  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// With commas between them.
+std::optional<std::vector<double>> numbers_in(const std::string& text) {
+  std::vector<double> out;
+  for (std::size_t from = 0; from <= text.size();) {
+    const std::size_t end = std::min(text.find(',', from), text.size());
+    const auto value = parsed<double>(text.substr(from, end - from));
+    if (!value) return std::nullopt;
+    out.push_back(*value);
+    from = end + 1;
+  }
+  return out;
+}
+
+std::string range_text(double least, double most) {
+  if (most >= std::numeric_limits<std::int32_t>::max()) return fmt::format("{} or more", least);
+  return fmt::format("{} to {}", least, most);
+}
+
+}  // namespace
+
+flag_set::flag_set(CLI::App& app) : app_(app) {
+  app_.option_defaults()
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
+      ->always_capture_default();
+}
+
+double flag_set::largest_integer(std::size_t bytes) {
+  // The largest double below the type's largest value.
+  return bytes <= sizeof(std::int32_t) ? std::numeric_limits<std::int32_t>::max() : 0x1p62;
+}
+
+double flag_set::largest_real() {
+  return std::numeric_limits<double>::max();
+}
+
+CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
+  const auto check = [=](const std::string& text) -> std::string {
+    const std::string range = range_text(least, most);
+    const auto value = parsed<double>(text);
+    if (!value || std::isnan(*value) || (is_whole && !parsed<std::int64_t>(text))) {
+      return fmt::format("'{}' is not a {}; use {}", text, is_whole ? "whole number" : "number",
+                         range);
+    }
+    if (*value < least || *value > most) return fmt::format("{} is not {}", text, range);
+    return {};
+  };
+  return {check, "(" + range_text(least, most) + ")"};
+}
+
+CLI::Validator flag_set::one_of(const std::vector<std::string>& names) {
+  const std::string known = fmt::format("{}", fmt::join(names, ", "));
+  const auto check = [names, known](const std::string& text) -> std::string {
+    if (std::ranges::find(names, text) != names.end()) return {};
+    return fmt::format("'{}' is not one of {}", text, known);
+  };
+  return {check, "(" + known + ")"};
+}
+
+CLI::Option* flag_set::list(const char* name, std::vector<std::string>& to, const char* unit,
+                            const char* help) {
+  return app_.add_option(name, to, help)
+      ->type_name(unit)
+      ->default_str("")
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+CLI::Option* flag_set::numbers(const char* name, std::vector<double*> to, const char* unit,
+                               const char* help) {
+  const std::size_t count = to.size();
+  const auto check = [count, unit](const std::string& text) {
+    const auto values = numbers_in(text);
+    if (values && values->size() == count) return std::string();
+    return fmt::format("'{}' is not {} numbers, {}", text, count, unit);
+  };
+  const auto set = [to = std::move(to)](const std::string& text) {
+    const auto values = *numbers_in(text);
+    for (std::size_t i = 0; i < to.size(); ++i) *to[i] = values[i];
+  };
+  return app_.add_option_function<std::string>(name, set, help)
+      ->type_name(unit)
+      ->default_str("")
+      ->check(CLI::Validator(check, ""));
+}
+
+CLI::Option* flag_set::numbers(const char* name, std::vector<double>& to, const char* help) {
+  const auto check = [](const std::string& text) -> std::string {
+    auto values = numbers_in(text);
+    if (!values || !std::ranges::all_of(*values, [](double x) { return x >= 0; })) {
+      return fmt::format("'{}' is not a list of numbers such as 30,60,80", text);
+    }
+    if (std::ranges::adjacent_find(*values, std::greater_equal()) == values->end()) return {};
+    std::ranges::sort(*values);
+    const auto repeated = std::ranges::unique(*values);
+    values->erase(repeated.begin(), repeated.end());
+    return fmt::format("{} is not in ascending order; use {}", text, fmt::join(*values, ","));
+  };
+  return app_
+      .add_option_function<std::string>(
+          name, [&to](const std::string& text) { to = *numbers_in(text); }, help)
+      ->type_name("N,N,...")
+      ->default_str(fmt::format("{}", fmt::join(to, ",")))
+      ->check(CLI::Validator(check, ""));
+}
+
+std::string flag_set::unknown(const CLI::App& app) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  }
+  for (const std::string& word : app.remaining()) {
+    if (!word.starts_with("-")) continue;
+    const std::string name = word.substr(0, word.find('='));
+    return fmt::format("there is no option {}; did you mean {}?", name, nearest_of(name, known));
+  }
+  return fmt::format("'{}' is not the value of an option", app.remaining().front());
+}
+
+arguments flag_set::said_by(const CLI::App& app) {
+  arguments all;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    const std::string name = "--" + option->get_lnames().front();
+    if (name == "--help" || name == "--version") continue;
+    std::string value;
+    // Of a value that was given twice the last one counts; of a list, all.
+    const auto given = option->reduced_results();
+    for (const std::string& each : given) value += (value.empty() ? "" : ",") + redacted(each);
+    all[name] = option->count() > 0 ? value : option->get_default_str();
+  }
+  return all;
+}
+
+}  // namespace millrace

@@ -1,0 +1,84 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "train/arguments.h"
+
+namespace millrace {
+
+// Common behaviour of command-line options: each shows its group, unit, range and default; an
+// option given twice has its last value; an error is one line.
+class flag_set {
+ public:
+  explicit flag_set(CLI::App& app);
+
+  // The options added from here on.
+  void group(const std::string& name) { app_.option_defaults()->group(name); }
+
+  template <class T>
+  CLI::Option* value(const char* name, T& to, const char* unit, const char* help) {
+    return app_.add_option(name, to, help)->type_name(unit);
+  }
+  template <class T>
+  CLI::Option* number(const char* name, T& to, double least, double most, const char* unit,
+                      const char* help) {
+    return value(name, to, unit, help)->check(in_range(least, most, std::is_integral_v<T>));
+  }
+  template <class T>
+  CLI::Option* number(const char* name, T& to, double least, const char* unit, const char* help) {
+    const bool is_whole = std::is_integral_v<T>;
+    const double most = is_whole ? largest_integer(sizeof(T)) : largest_real();
+    return value(name, to, unit, help)->check(in_range(least, most, is_whole));
+  }
+  // Several values, in one option or in several of that name, which add up.
+  CLI::Option* list(const char* name, std::vector<std::string>& to, const char* unit,
+                    const char* help);
+  // Numbers with commas between them, 0 or more, each above the one before.
+  CLI::Option* numbers(const char* name, std::vector<double>& to, const char* help);
+  // As many numbers as there are places for, with commas between them.
+  CLI::Option* numbers(const char* name, std::vector<double*> to, const char* unit,
+                       const char* help);
+  // Off unless it is given; "--x,!--no-x" for one that can be switched off.
+  CLI::Option* flag(const char* name, bool& to, const char* help) {
+    return app_.add_flag(name, to, help);
+  }
+  // One of these names.
+  template <class T>
+  CLI::Option* choice(const char* name, T& to, const std::map<std::string, T>& names,
+                      const char* help) {
+    std::vector<std::string> known;
+    std::string now;
+    for (const auto& [each, is] : names) {
+      known.push_back(each);
+      if (is == to) now = each;
+    }
+    return app_
+        .add_option_function<std::string>(
+            name, [&to, names](const std::string& given) { to = names.at(given); }, help)
+        ->type_name("NAME")
+        ->default_str(now)
+        ->check(one_of(known));
+  }
+  CLI::Option* choice(const char* name, std::string& to, const std::vector<std::string>& names,
+                      const char* help) {
+    return value(name, to, "NAME", help)->check(one_of(names));
+  }
+
+  // The error for words of a command line that are not options, with the nearest option's name.
+  static std::string unknown(const CLI::App& app);
+  // Every option's value; what may hold a secret is left out of URLs.
+  static arguments said_by(const CLI::App& app);
+
+ private:
+  static CLI::Validator in_range(double least, double most, bool is_whole);
+  static CLI::Validator one_of(const std::vector<std::string>& names);
+  static double largest_integer(std::size_t bytes);
+  static double largest_real();
+
+  CLI::App& app_;
+};
+
+}  // namespace millrace

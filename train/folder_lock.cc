@@ -1,0 +1,77 @@
+#include "train/folder_lock.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+
+#include "engine/error.h"
+#include "train/files.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string own_name() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0) host[0] = 0;
+  return fmt::format("process {} of host {}", getpid(), host.data());
+}
+
+error taken_error(int file, const std::string& folder) {
+  std::array<char, 400> text{};
+  const ssize_t n = pread(file, text.data(), text.size(), 0);
+  const std::string_view who(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  return error(errc::usage, fmt::format("another run writes its checkpoints here{}",
+                                        who.empty() ? "" : fmt::format(" ({})", who)))
+      .at(folder)
+      .hint("wait for its end, or use another --checkpoint-dir");
+}
+
+}  // namespace
+
+folder_lock::folder_lock(const std::string& folder) : path_((fs::path(folder) / ".lock").string()) {
+  std::error_code why;
+  fs::create_directories(folder, why);
+  if (why) {
+    throw_io_failed(folder, "cannot make the folder for checkpoints", why.value());
+  }
+  while (!try_lock(folder)) {
+  }
+}
+
+// False where the file was removed meanwhile, by the run that had it.
+bool folder_lock::try_lock(const std::string& folder) {
+  file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (file_ < 0) throw_io_failed(folder, "cannot write checkpoints", errno);
+  if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    const error why = taken_error(file_, folder);
+    close(file_);
+    throw failure(why);
+  }
+  struct stat mine{};
+  struct stat there{};
+  if (fstat(file_, &mine) != 0 || stat(path_.c_str(), &there) != 0 || mine.st_ino != there.st_ino) {
+    close(file_);
+    return false;
+  }
+  // Who it is, for the message of another run alone: a full disk changes nothing.
+  const std::string name = own_name();
+  [[maybe_unused]] const int cut = ftruncate(file_, 0);
+  [[maybe_unused]] const ssize_t written = pwrite(file_, name.data(), name.size(), 0);
+  return true;
+}
+
+folder_lock::~folder_lock() {
+  unlink(path_.c_str());  // while it is locked: the next one makes its own
+  close(file_);
+}
+
+}  // namespace millrace

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+
+namespace millrace {
+
+// Keeps other runs out of a folder while it lives, by a lock on a file that names the process. The
+// system releases the lock when the process ends, however it ends; this object removes the file. On
+// a file system without locks it has no effect.
+class folder_lock {
+ public:
+  // Makes the folder where there is none. Throws `failure`: usage where another process has it,
+  // io_failed where the file system refuses.
+  explicit folder_lock(const std::string& folder);
+  ~folder_lock();
+  folder_lock(const folder_lock&) = delete;
+  folder_lock& operator=(const folder_lock&) = delete;
+
+ private:
+  bool try_lock(const std::string& folder);
+
+  std::string path_;
+  int file_ = -1;
+};
+
+}  // namespace millrace

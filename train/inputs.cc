@@ -1,0 +1,265 @@
+#include "train/inputs.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+
+#include "engine/error.h"
+#include "engine/log.h"
+#include "engine/words.h"
+#include "io/shard_urls.h"
+#include "io/url.h"
+#include "io/url_scheme.h"
+#include "pipeline/group.h"
+#include "pipeline/label.h"
+#include "pipeline/sample_source.h"
+#include "pipeline/tools/scan.h"
+#include "pipeline/untar.h"
+#include "pipeline/wids/shard_index.h"
+#include "train/data.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string file_of(const std::string& url) {
+  return url.substr(url.rfind('/') + 1);
+}
+
+// A shard as a path of this host; empty where it is none: remote, a pipe, or stdin.
+std::string local_path(const std::string& url) {
+  const auto where = parse_url(url);
+  return where && where->scheme == "file" ? where->path : std::string();
+}
+
+bool fails_on_first(const train_options& o) {
+  return o.bad_samples.most_skipped == 0;
+}
+
+bool is_regular(const std::string& path) {
+  struct stat about{};
+  return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode);
+}
+
+// Opening a FIFO or a device would wait, or have effects: those are left alone. So is all where bad
+// samples may be skipped: a shard that cannot be read counts among them, wherever it is.
+void check_opens(const train_options& o, const std::string& url, const char* whose) {
+  if (!fails_on_first(o)) return;
+  const std::string path = local_path(url);
+  if (path.empty()) return;
+  struct stat about{};
+  int why = stat(path.c_str(), &about) == 0 ? 0 : errno;
+  if (why == 0 && S_ISREG(about.st_mode)) {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    why = file < 0 ? errno : 0;
+    if (file >= 0) close(file);
+  }
+  if (why == 0) return;
+  throw failure(error(kind_of(why), fmt::format("cannot read a {} shard", whose))
+                    .at(url)
+                    .cause(why)
+                    .hint("correct --shards and --val-shards, or train without it: --on-error "
+                          "skip, a number or a share"));
+}
+
+// Reads the first samples of a shard and looks at their labels. False where it gave none, and the
+// next shard is to be looked at: it is empty, or lost where that may be skipped.
+bool check_samples(const train_options& o, const std::string& url, const engine_options& how) {
+  const std::string path = local_path(url);
+  const bool is_local = !path.empty() && (is_regular(path) || !fs::exists(path));
+  const auto where = parse_url(url);
+  if (!is_local && !(where && is_on_network(*where))) return true;  // what is read once is let be
+  constexpr std::int64_t local_samples = 1000;
+  constexpr std::int64_t remote_samples = 8;
+  const std::int64_t most = is_local ? local_samples : remote_samples;
+  engine_options one = how;
+  one.cpu_threads = 1;
+  one.allocator = nullptr;
+  engine eng(one);
+  auto samples = eng.run(shards({url}, {.lanes = 1, .shuffle = false}) |
+                         untar({.resync = o.resync}) | group_by_key());
+  std::optional<error> first_bad;
+  std::int64_t bad = 0;
+  std::int64_t seen = 0;
+  bool gave_one = false;
+  for (; seen < most; ++seen) {
+    std::optional<error> wrong;
+    try {
+      const auto s = samples.next();
+      if (!s) break;
+      gave_one = true;
+      if (const auto label = label_of(*s, o.label, o.classes); !label) wrong = label.error();
+    } catch (const failure& f) {
+      const bool is_over = f.kind() == errc::no_samples || first_bad;
+      if (is_over && !gave_one) return false;
+      if (!f.why().is_skippable()) throw;
+      wrong = f.why();
+    }
+    if (!wrong) continue;
+    if (fails_on_first(o)) throw failure(*wrong);
+    if (!first_bad) first_bad = wrong;
+    ++bad;
+  }
+  if (first_bad && bad == seen) {
+    throw failure(error(*first_bad)
+                      .hint(fmt::format("the same is wrong with the first {} samples of this "
+                                        "shard: check --label and --classes",
+                                        seen)));
+  }
+  return gave_one;
+}
+
+// As far as the first shard that has samples; training meets the others as --on-error says.
+void check_samples(const train_options& o, const std::vector<std::string>& urls,
+                   const engine_options& how) {
+  constexpr std::size_t most_shards = 8;
+  for (std::size_t i = 0; i < std::min(most_shards, urls.size()); ++i) {
+    if (check_samples(o, urls[i], how)) return;
+  }
+}
+
+error batch_too_large(const train_options& o, const job_place& place, std::int64_t samples) {
+  return error(errc::usage,
+               fmt::format("--batch-size {} is more than the {} samples of a rank's epoch",
+                           o.batch_size, samples / place.world_size))
+      .hint("lower it, or use fewer ranks");
+}
+
+void check_batch(const train_options& o, const job_place& place) {
+  const std::int64_t samples = known_samples(o, place);
+  if (samples == 0 || known_epoch_batches(o, place) > 0) return;
+  throw failure(batch_too_large(o, place, samples));
+}
+
+// Without an index: counts the samples of small local shards, whose headers are read in no time.
+void check_batch_of_small_shards(const train_options& o, const job_place& place,
+                                 const engine_options& how) {
+  constexpr std::uint64_t most_bytes = 256 << 20;
+  if (o.lengths || o.shards.empty() || epoch_length(o, place.world_size) > 0) return;
+  std::uint64_t bytes = 0;
+  for (const std::string& url : o.shards) {
+    const std::string path = local_path(url);
+    if (path.empty() || !is_regular(path)) return;
+    bytes += fs::file_size(path);
+    if (bytes > most_bytes) return;
+  }
+  engine_options one = how;
+  one.allocator = nullptr;
+  engine eng(one);
+  std::int64_t samples = 0;
+  for (const shard_facts& f : eng.run(scan(o.shards, {.md5 = false}))) {
+    if (!f.problems.empty()) return;  // training meets them as --on-error says
+    samples += std::ssize(f.samples);
+  }
+  // Where there is none at all, training tells why.
+  if (samples > 0 && samples / place.world_size < o.batch_size) {
+    throw failure(batch_too_large(o, place, samples));
+  }
+}
+
+}  // namespace
+
+shard_index entries_of(const shard_index& said, const std::vector<std::string>& urls,
+                       const std::string& where) {
+  std::map<std::string, const shard_index::shard*> by_url;
+  std::map<std::string, std::vector<const shard_index::shard*>> by_file;
+  for (const auto& s : said.shards) {
+    by_url[s.url] = &s;
+    by_file[file_of(s.url)].push_back(&s);
+  }
+  std::map<std::string, int> of_name;
+  for (const std::string& url : urls) ++of_name[file_of(url)];
+  shard_index used;
+  for (const std::string& url : urls) {
+    const shard_index::shard* found = nullptr;
+    if (const auto whole = by_url.find(url); whole != by_url.end()) {
+      found = whole->second;
+    } else if (const auto named = by_file.find(file_of(url)); named == by_file.end()) {
+      throw failure(
+          error(errc::usage, "the index does not list the shard " + redacted(url)).at(where));
+    } else if (named->second.size() > 1 || of_name[file_of(url)] > 1) {
+      throw failure(error(errc::usage, fmt::format("the index lists {} by another URL, and its "
+                                                   "file name is not the only one of its kind",
+                                                   redacted(url)))
+                        .at(where)
+                        .hint("name the shards as the index does, or leave --shards out: the index "
+                              "lists them"));
+    } else {
+      found = named->second.front();
+    }
+    used.shards.push_back(*found);
+  }
+  return used;
+}
+
+// What an index says of the shards, which are those that it lists where none are given. Null: none.
+static std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& shards,
+                                                     const std::string& index,
+                                                     const std::string& base,
+                                                     const engine_options& how) {
+  if (index.empty()) return nullptr;
+  engine eng(how);
+  shard_index said = read_index(eng, index, base);
+  if (!shards.empty()) {
+    return std::make_shared<const shard_index>(entries_of(said, shards, index));
+  }
+  for (const auto& s : said.shards) shards.push_back(s.url);
+  return std::make_shared<const shard_index>(std::move(said));
+}
+
+void find_inputs(train_options& o, const engine_options& how) {
+  for (auto* specs : {&o.shards, &o.val_shards}) {
+    if (!specs->empty()) *specs = find_shards(*specs, o.base, how.source).value();
+  }
+  if (!o.raw.empty()) {
+    const class_folders tree(o.raw);
+    o.raw_files = std::ssize(tree.files);
+    o.raw_left_out = tree.left_out;
+    if (std::ssize(tree.classes) > o.classes) {
+      throw failure(error(errc::usage, fmt::format("{} class folders, and --classes is {}",
+                                                   tree.classes.size(), o.classes))
+                        .at(o.raw)
+                        .hint("set --classes to the number of class folders"));
+    }
+  }
+  o.lengths = lengths_of(o.shards, o.index, o.base, how);
+  o.val_lengths = lengths_of(o.val_shards, o.val_index, o.base, how);
+}
+
+std::string inputs_fingerprint(const train_options& o) {
+  std::uint64_t all = fingerprint("");
+  for (const auto* list : {&o.shards, &o.val_shards}) {
+    for (const std::string& url : *list) all = fingerprint(url + "\n", all);
+    all = fingerprint("\n", all);
+  }
+  for (const auto& lengths : {o.lengths, o.val_lengths}) {
+    if (!lengths) continue;
+    for (const auto& s : lengths->shards) all = fingerprint(fmt::format("{} ", s.samples), all);
+  }
+  return fmt::format("{} training and {} validation shards, {} files ({:016x})", o.shards.size(),
+                     o.val_shards.size(), o.raw_files, all);
+}
+
+void check_inputs(const train_options& o, const job_place& place, const engine_options& how) {
+  for (const std::string& url : o.shards) check_opens(o, url, "training");
+  for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
+  check_batch(o, place);
+  if (place.rank != 0) return;  // once a job is enough
+  if (!o.raw_left_out.empty()) {
+    log_notice(fmt::format("{} left out, being no image or in no class folder: {}{}",
+                           counted(o.raw_left_out.size(), "file"), redacted(o.raw_left_out.front()),
+                           o.raw_left_out.size() > 1 ? ", ..." : ""));
+  }
+  check_samples(o, o.shards, how);
+  check_samples(o, o.val_shards, how);
+  check_batch_of_small_shards(o, place, how);
+}
+
+}  // namespace millrace

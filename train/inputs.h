@@ -1,0 +1,29 @@
+#pragma once
+
+#include "pipeline/engine.h"
+#include "train/distributed.h"
+#include "train/options.h"
+
+namespace millrace {
+
+// Finds and checks the inputs before training. All throw `failure`.
+
+// Replaces shard specs by the URLs that they name, and reads the index, which names the training
+// shards itself where the options do not.
+void find_inputs(train_options& options, const engine_options& how);
+
+// The entries of `said` for `urls`, in their order: by the whole URL, else by the file name where
+// only one entry and only one URL have it. Throws usage, naming the shard. Pure.
+shard_index entries_of(const shard_index& said, const std::vector<std::string>& urls,
+                       const std::string& where);
+
+// A fingerprint of the shards, training's and validation's, and of their lengths.
+std::string inputs_fingerprint(const train_options& options);
+
+// Checks what can be known before the first step: that local shards can be opened, that the first
+// training and the first validation shard hold samples with labels below --classes (by the policy
+// for bad samples; rank 0 looks), and that a batch is not larger than the data. Reads as little of
+// remote shards as possible.
+void check_inputs(const train_options& options, const job_place& place, const engine_options& how);
+
+}  // namespace millrace

@@ -1,0 +1,260 @@
+#include "train/job.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine/error.h"
+#include "engine/log.h"
+#include "engine/memory.h"
+#include "engine/words.h"
+#include "train/checkpoint.h"
+#include "train/data.h"
+#include "train/inputs.h"
+#include "train/safetensors.h"
+
+namespace millrace {
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+std::string number_of(std::int64_t n, const char* one) {
+  return counted(static_cast<std::uint64_t>(n), one);
+}
+
+std::string range_of(number_of_steps n) {
+  if (n.least == n.most) return std::to_string(n.most);
+  return fmt::format("{} {} {}", n.least, n.least + 1 == n.most ? "or" : "to", n.most);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code why;
+  for (fs::directory_iterator i(folder, why), end; !why && i != end; i.increment(why)) {
+    names.push_back(i->path().filename());
+  }
+  if (why) {
+    throw failure(
+        error(kind_of(why.value()), "cannot read the folder").at(folder).cause(why.value()));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The step whose batch record() has written under this name, as many as any for other names.
+std::int64_t step_recorded(const std::string& name) {
+  int rank = 0;
+  std::int64_t step = 0;
+  constexpr int both = 2;
+  const bool is_recorded =
+      std::sscanf(name.c_str(), "rank%d-%ld.safetensors", &rank, &step) == both;
+  return is_recorded ? step : std::numeric_limits<std::int64_t>::max();
+}
+
+}  // namespace
+
+c10::Device pick_device(const std::string& name, int local_rank) {
+  const bool has_gpu = torch::cuda::is_available();
+  if (name == "cuda" && !has_gpu) {
+    throw failure(error(errc::unsupported, "--device cuda, but torch finds no GPU")
+                      .hint("check nvidia-smi and the driver, or train with --device cpu"));
+  }
+  if (name == "cpu" || !has_gpu) return {c10::kCPU};
+  const auto gpus = static_cast<int>(torch::cuda::device_count());
+  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus)};
+}
+
+void agree_on_terms(const train_options& options, c10::Device device, process_group& group) {
+  arguments mine;
+  for (const auto& [option, value] : options.said) {
+    if (is_common(option)) mine[option] = value;
+  }
+  // What decides which calls of the group are made, though the values may differ.
+  mine["--checkpoint-dir"] = options.checkpoint_dir.empty() ? "" : "given";
+  mine["--resume"] = options.resume.empty() ? "" : "given";
+  mine["inputs:"] = inputs_fingerprint(options);
+  mine["device"] = device.is_cuda() ? "cuda" : "cpu";
+  const auto first =
+      json::parse(group.shared(json(mine).dump(-1, ' ', false, json::error_handler_t::replace)))
+          .get<arguments>();
+  group.together([&] {
+    std::string differ;
+    for (const auto& [option, value] : mine) {
+      const auto found = first.find(option);
+      const std::string other = found == first.end() ? "" : found->second;
+      if (value == other) continue;
+      differ += fmt::format("{}{} {}, where rank 0 has {}", differ.empty() ? "" : "; ", option,
+                            value.empty() ? "none" : value, other.empty() ? "none" : other);
+    }
+    if (differ.empty()) return;
+    throw failure(error(errc::usage, "the ranks were not started alike: " + differ)
+                      .hint("give all ranks the same arguments and the same data"));
+  });
+}
+
+std::string new_run_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::optional<chosen_checkpoint> choose_start(const train_options& options) {
+  std::optional<chosen_checkpoint> chosen;
+  if (!options.resume.empty()) {
+    chosen = choose_checkpoint(options.checkpoint_dir, options.resume, check_sound,
+                               [](const std::string& what) { log_notice(what); });
+  }
+  if (!options.checkpoint_dir.empty()) {
+    check_folder(options.checkpoint_dir, chosen ? chosen->path : "",
+                 options.resume == "auto" || options.overwrite);
+  }
+  if (!options.resume.empty() && !chosen) {
+    log_notice(
+        fmt::format("no checkpoint in {} yet: starting from scratch", options.checkpoint_dir));
+  }
+  return chosen;
+}
+
+std::string begin_line(const train_options& options, const job_place& place, const std::string& run,
+                       std::int64_t step, std::int64_t parameters) {
+  return json{{"arguments", options.said}, {"begin", run},
+              {"rank", place.rank},        {"world_size", place.world_size},
+              {"attempt", place.attempt},  {"from_step", step},
+              {"parameters", parameters}}
+      .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string banner(const train_options& o, const job_place& place, c10::Device device,
+                   std::int64_t parameters, number_of_steps each_epoch, number_of_steps left) {
+  std::string data =
+      o.raw_files > 0 ? number_of(o.raw_files, "file") : number_of(std::ssize(o.shards), "shard");
+  if (o.lengths) data = number_of(o.lengths->samples(), "sample") + " in " + data;
+  const std::string in_all =
+      place.world_size > 1
+          ? fmt::format(" ({} in all)", std::int64_t{o.batch_size} * place.world_size)
+          : "";
+  std::string steps = "steps unknown before the first epoch is over (an --index tells)";
+  if (each_epoch.most > 0) {
+    steps = fmt::format("{} {} an epoch", range_of(each_epoch),
+                        each_epoch.most == 1 ? "step" : "steps");
+  }
+  if (left.most >= 0) steps += fmt::format(", {} to take", range_of(left));
+  return fmt::format("{} of {:.1f} M parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}",
+                     o.model, static_cast<double>(parameters) / 1e6,
+                     fmt::format("{} classes", o.classes),
+                     device.is_cuda() ? fmt::format("GPUs{}", o.amp ? ", bf16" : "") : "the CPU",
+                     number_of(place.world_size, "rank"), o.batch_size, in_all, data,
+                     number_of(o.epochs, "epoch"), steps);
+}
+
+void check_recorded(const std::string& folder, std::int64_t step, bool is_resumed) {
+  if (folder.empty()) return;
+  for (const std::string& name : names_in(folder)) {
+    const std::int64_t recorded = step_recorded(name);
+    if (is_resumed && recorded < step) continue;
+    throw failure(error(errc::usage, is_resumed ? "--record-batches would write over " + name
+                                                : "--record-batches is a folder that is not empty")
+                      .at(folder)
+                      .hint("use another folder, or empty it"));
+  }
+}
+
+void check_same_shards(const state& saved, const state& fresh) {
+  const auto* was = saved.find(plan_record);
+  const auto* is = fresh.find(plan_record);
+  if (was == nullptr || is == nullptr || was->empty() || was->front() == is->front()) return;
+  throw failure(error(errc::usage, "the checkpoint was saved with another list of shards")
+                    .hint("name those of the run that saved it, in the same way and order, or "
+                          "train from scratch"));
+}
+
+void record(const host_batch& b, const std::string& folder, const job_place& place,
+            std::int64_t step) {
+  const auto n = static_cast<std::int64_t>(b.size());
+  auto pixels = torch::from_blob(b.pixels->data, {n, b.height, b.width, 3}, torch::kUInt8);
+  save_tensors(fmt::format("{}/rank{}-{:06}.safetensors", folder, place.rank, step),
+               {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
+}
+
+std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t step) {
+  auto skipped = json::object();
+  for (const auto& [kind, count] : over.skipped) skipped[std::string(kind_name(kind))] = count;
+  return json{
+      {"end_of_epoch", epoch}, {"step", step}, {"decoded", over.passed}, {"skipped", skipped}}
+      .dump();
+}
+
+std::string json_of(const run_figures& f) {
+  json out{{"end", f.signal != 0 ? "stopped" : "done"},
+           {"signal", f.signal},
+           {"step", f.step},
+           {"epochs", f.epoch},
+           {"world_size", f.place.world_size},
+           {"samples", f.samples},
+           {"seconds", f.seconds},
+           {"samples_per_s", f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0},
+           {"cpu_seconds", f.cpu_seconds},
+           {"waiting", f.waiting},
+           {"delivered", f.counts.delivered},
+           {"skipped", f.counts.skipped_in_all()},
+           {"dropped", f.counts.dropped},
+           {"lost", f.counts.lost},
+           {"damaged", f.counts.damaged},
+           {"bytes", f.stats.bytes_read},
+           {"bytes_read", f.stats.bytes_read},
+           {"retries", f.stats.retries}};
+  if (f.loss) out["last_loss"] = *f.loss;
+  if (f.validation) {
+    out["top1"] = f.validation->top1;
+    out["top5"] = f.validation->top5;
+    out["validation_loss"] = f.validation->loss;
+    out["validation_images"] = f.validation->images;
+    out["validation_skipped"] = f.validation->counts.skipped_in_all();
+    out["validation_lost"] = f.validation->counts.lost;
+  }
+  return out.dump();
+}
+
+std::string json_of_job(const std::vector<std::string>& of_ranks) {
+  json out = json::parse(of_ranks.front());
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    const json other = json::parse(of_ranks[rank]);
+    for (const char* sum : {"samples", "samples_per_s", "cpu_seconds", "delivered", "skipped",
+                            "dropped", "lost", "damaged", "bytes", "bytes_read", "retries"}) {
+      const bool is_real = out[sum].is_number_float() || other[sum].is_number_float();
+      out[sum] = is_real ? json(out[sum].get<double>() + other[sum].get<double>())
+                         : json(out[sum].get<std::uint64_t>() + other[sum].get<std::uint64_t>());
+    }
+    out["waiting"] = std::max(out["waiting"].get<double>(), other["waiting"].get<double>());
+  }
+  return out.dump();
+}
+
+std::string text_of(const run_figures& f) {
+  const int rank = f.place.rank;
+  std::string stages;
+  for (const auto& s : f.stats.stages) {
+    stages += fmt::format("{}{} {}", stages.empty() ? "" : ", ", s.name, time_text(s.busy));
+  }
+  const double rate = f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0;
+  const std::string in_all = f.place.world_size > 1
+                                 ? fmt::format(" ({:.1f} of all ranks)", rate * f.place.world_size)
+                                 : "";
+  return fmt::format(
+      "rank {} {} after {}, {}, {}: {:.1f} images/s{}, {:.1f} % of the time "
+      "waiting for data\nrank {} samples: {}; read {} in {}, {}\nrank {} "
+      "time in stages: {}; {} of CPU in the decoding pool",
+      rank, f.signal != 0 ? "stopped" : "done", number_of(f.step, "step"),
+      number_of(f.samples, "sample"), time_text(f.seconds), rate, in_all,
+      f.seconds > 0 ? 100 * f.waiting / f.seconds : 0, rank, f.counts.summary(),
+      format_bytes(f.stats.bytes_read), counted(f.stats.requests, "request"),
+      counted(f.stats.retries, "retry", "retries"), rank, stages, time_text(f.stats.pool_cpu));
+}
+
+}  // namespace millrace

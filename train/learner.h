@@ -1,0 +1,65 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/sample.h"
+#include "train/checkpoint.h"
+#include "train/distributed.h"
+#include "train/options.h"
+
+namespace millrace {
+
+// The model, its optimizer, and the hand-off of batches to their device. One thread.
+class learner {
+ public:
+  // Makes the model, with initial weights by the seed or from a file. Throws `failure`.
+  learner(const train_options& options, c10::Device device);
+  ~learner();
+  learner(const learner&) = delete;
+  learner& operator=(const learner&) = delete;
+
+  // Called by all ranks: gives all of them rank 0's weights, and averages gradients from here on.
+  void join(process_group& group);
+
+  // One step on a batch. The tensors are on the device.
+  struct outcome {
+    at::Tensor loss;
+    at::Tensor scores;
+    at::Tensor labels;
+    double accuracy() const;  // the host waits for the device
+  };
+  outcome train(host_batch b, double rate);
+
+  // Called by all ranks: rank 0's running statistics for all, and the model as it is when used.
+  void begin_evaluation(process_group& group);
+  // Adds a batch's loss, top-1 hits, top-5 hits and images to `sums`, four float64 on the device.
+  void evaluate(host_batch b, at::Tensor& sums);
+  void end_evaluation();
+
+  // The name of a weight, statistic or momentum that is not finite; empty: there is none. The host
+  // waits for the device.
+  std::string not_finite() const;
+
+  // Weights and momentum. restore() throws `failure` (bad_state), also for those that are not
+  // finite; `path` names the checkpoint.
+  void save(checkpoint& to) const;
+  void restore(const checkpoint& from, const std::string& path);
+
+  std::int64_t parameters() const;
+  c10::Device device() const;
+  // Images whose data the device's decoder found damaged.
+  std::uint64_t damaged() const;
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace millrace

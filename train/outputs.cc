@@ -1,0 +1,160 @@
+#include "train/outputs.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
+
+#include "engine/error.h"
+#include "engine/folders.h"
+#include "engine/written_file.h"
+#include "train/files.h"
+#include "train/report.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct output {
+  const char* option;
+  std::string path;  // empty: not given
+};
+
+// A file of lines that a resumed run adds to.
+struct lines_file {
+  const char* option;
+  const char* noun;
+  file_kind kind;
+};
+
+bool begins_with_one_of(std::string_view head, std::initializer_list<std::string_view> keys) {
+  return std::ranges::any_of(keys, [head](std::string_view key) {
+    return head.starts_with(fmt::format("{{\"{}\":", key));
+  });
+}
+
+// How the lines begin that training writes.
+bool is_metrics(std::string_view head) {
+  return begins_with_one_of(
+      head, {"accuracy", "arguments", "resumed", "decoded", "bytes_read", "damaged", "epoch"});
+}
+
+bool is_skipped_list(std::string_view head) {
+  return head.starts_with("{\"") && head.substr(0, head.find('\n')).find("\"kind\":") != head.npos;
+}
+
+// A regular file that is not empty.
+bool has_lines(const std::string& path) {
+  struct stat about{};
+  return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
+}
+
+void check_lines(const train_options& o, const std::string& path, const lines_file& as) {
+  if (path.empty()) return;
+  check_output(path, as.kind, {});
+  if (has_lines(path) && o.resume.empty() && !o.overwrite) {
+    throw failure(error(errc::usage, fmt::format("{} is the file of another run", as.option))
+                      .at(path)
+                      .hint("use another one, or --overwrite (or --resume, to append)"));
+  }
+  // What is there may be written, and where nothing is, a file may be made.
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  const std::string target = is_there(path) ? path : folder.string();
+  if (access(target.c_str(), W_OK) != 0) throw failure(cannot_write(as.noun, path, errno));
+}
+
+// Folders of files, whose options name them.
+std::array<std::pair<std::string, const char*>, 2> folders_of(const train_options& o) {
+  return {{{o.record_batches, "batches"}, {o.cache_folder, "decoded images"}}};
+}
+
+// Whether a folder is there and may be written to, or may be made.
+void check_folder(const std::string& folder, const char* what) {
+  if (folder.empty()) return;
+  std::error_code why;
+  fs::path there = fs::absolute(folder, why);
+  while (!fs::exists(there, why) && !why && there.has_relative_path()) there = there.parent_path();
+  int code = why.value();
+  if (code == 0 && !fs::is_directory(there)) code = ENOTDIR;
+  if (code == 0 && access(there.c_str(), W_OK) != 0) code = errno;
+  if (code != 0) throw failure(cannot_write(what, folder, code));
+}
+
+// Without links and a slash at its end, also of what is not there yet; empty where it cannot be
+// looked at.
+fs::path plain(const std::string& path) {
+  std::error_code why;
+  fs::path at = path;
+  // Links to what is not there, which weakly_canonical() keeps; as many as the kernel follows.
+  for (int links = 0; links < 40 && fs::is_symlink(at, why) && !fs::exists(at, why); ++links) {
+    at = at.parent_path() / fs::read_symlink(at, why);
+  }
+  const fs::path whole = fs::weakly_canonical(fs::absolute(at, why).lexically_normal(), why);
+  if (why) return {};
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
+// Whether one would be written over the other. A device or a pipe may have several writers.
+bool are_one(const std::string& a, const std::string& b) {
+  struct stat about{};
+  const bool is_file_or_folder =
+      stat(a.c_str(), &about) != 0 || S_ISREG(about.st_mode) || S_ISDIR(about.st_mode);
+  if (!is_file_or_folder) return false;
+  if (is_same(a, b) == true) return true;
+  const fs::path one = plain(a);
+  return !one.empty() && one == plain(b);
+}
+
+void check_distinct(const train_options& o, const std::string& metrics) {
+  const std::array all{output{"--metrics", metrics}, output{"--skipped", o.bad_samples.report},
+                       output{"--record-batches", o.record_batches},
+                       output{"--checkpoint-dir", o.checkpoint_dir},
+                       output{"--cache-decoded-dir", o.cache_folder}};
+  for (auto a = all.begin(); a != all.end(); ++a) {
+    for (auto b = a + 1; b != all.end(); ++b) {
+      if (a->path.empty() || b->path.empty() || !are_one(a->path, b->path)) continue;
+      throw failure(error(errc::usage, fmt::format("{} and {} are the same", a->option, b->option))
+                        .at(a->path)
+                        .hint("give each a path of its own"));
+    }
+  }
+}
+
+}  // namespace
+
+void check_outputs(const train_options& o, const job_place& place) {
+  const std::string metrics =
+      o.metrics.empty() ? std::string() : reporter::metrics_of(o.metrics, place.rank);
+  check_distinct(o, metrics);
+  check_lines(o, metrics,
+              {"--metrics", "metrics", {.name = "a metrics file", .matches = is_metrics}});
+  check_lines(o, o.bad_samples.report,
+              {"--skipped",
+               "the list of skipped samples",
+               {.name = "a list of skipped samples", .matches = is_skipped_list}});
+  for (const auto& [folder, what] : folders_of(o)) check_folder(folder, what);
+}
+
+void make_output_folders(const train_options& o) {
+  for (const auto& [folder, what] : folders_of(o)) {
+    const int code = folder.empty() ? 0 : make_folders(folder);
+    if (code != 0) throw failure(cannot_write(what, folder, -code));
+  }
+}
+
+void empty_replaced_list(const train_options& o) {
+  const std::string& path = o.bad_samples.report;
+  if (!o.overwrite || !o.resume.empty() || path.empty() || !has_lines(path)) return;
+  if (truncate(path.c_str(), 0) == 0) return;
+  throw failure(cannot_write("the list of skipped samples", path, errno));
+}
+
+}  // namespace millrace

@@ -1,0 +1,87 @@
+#include "train/run_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "engine/log.h"
+#include "train/checkpoint_folder.h"
+#include "train/job.h"
+
+namespace millrace {
+
+run_checkpoints::run_checkpoints(const train_options& options, process_group& group,
+                                 std::size_t state_bytes)
+    : options_(options), group_(group), state_bytes_(state_bytes), run_(new_run_name()) {}
+
+std::optional<checkpoint> run_checkpoints::load() {
+  const auto choose = [this] {
+    if (are_written()) lock_.emplace(options_.checkpoint_dir);
+    return choose_start(options_);
+  };
+  auto loaded = load_checkpoint(choose, group_, options_.batch_size, state_bytes_);
+  if (!loaded) return std::nullopt;
+  resumed_ = newest_ = loaded->first;
+  run_ = loaded->second.run;
+  return std::move(loaded->second);
+}
+
+void run_checkpoints::save(const checkpoint_record& record, const learner& from) {
+  checkpoint c{record, {}, {}};
+  c.run = run_;
+  c.said = options_.said;
+  group_.together([&] {
+    if (!group_.is_first()) return;
+    const std::string bad = from.not_finite();
+    if (!bad.empty()) {
+      throw failure(diverged(fmt::format("'{}' is not finite after step {}", bad, c.step)));
+    }
+    from.save(c);
+  });
+  save_checkpoint(options_.checkpoint_dir, c, group_);
+  newest_ = (std::filesystem::path(options_.checkpoint_dir) / step_name(c.step)).string();
+  if (!group_.is_first()) return;
+  remove_old(options_.checkpoint_dir, run_, static_cast<std::size_t>(options_.keep), resumed_);
+}
+
+void run_checkpoints::set_aside() {
+  if (!are_written()) return;
+  const std::string aside = set_aside_newer(options_.checkpoint_dir, resumed_);
+  if (!aside.empty()) log_notice("checkpoints that were in the way are in " + aside + " now");
+}
+
+void run_checkpoints::add_validation(const std::string& line) {
+  try {
+    add_to_checkpoint(newest_, validation_name, line + "\n");
+  } catch (const failure& f) {
+    log_notice(f.what());  // resumed from here, it would be validated again
+  }
+}
+
+bool run_checkpoints::holds(std::int64_t step) const {
+  return are_written() && std::filesystem::path(newest_).filename() == step_name(step);
+}
+
+error run_checkpoints::diverged(const std::string& what) const {
+  const char* remedy = "lower --lr, or add --warmup-epochs or --clip-norm";
+  return error(errc::bad_state, what)
+      .hint(newest_.empty()
+                ? fmt::format("{}, and start again: there is no checkpoint from before", remedy)
+                : fmt::format(
+                      "{}, and resume from {}, the last checkpoint before that, or an older one",
+                      remedy, newest_));
+}
+
+error run_checkpoints::with_way_back(const error& peer_lost) const {
+  error with = peer_lost;
+  const bool is_found = newest_ != resumed_ || options_.resume == "auto";
+  std::string way =
+      fmt::format("resume with --resume {}: the newest is {}", is_found ? "auto" : "PATH", newest_);
+  if (newest_.empty()) {
+    way = are_written() ? "no checkpoint was saved yet: start again"
+                        : "there is no checkpoint to resume from";
+  }
+  return with.hint(fmt::format("{}; {}", peer_lost.what_to_do(), way));
+}
+
+}  // namespace millrace

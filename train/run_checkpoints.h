@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/error.h"
+#include "train/checkpoint.h"
+#include "train/distributed.h"
+#include "train/folder_lock.h"
+#include "train/learner.h"
+#include "train/options.h"
+
+namespace millrace {
+
+// The checkpoints of one run: the one that it is resumed from, and those that it writes into
+// --checkpoint-dir. One thread; refers to the options and to the group.
+class run_checkpoints {
+ public:
+  // `state_bytes`: what a rank's state may take in memory where it is read.
+  run_checkpoints(const train_options& options, process_group& group, std::size_t state_bytes);
+
+  // Both are called by all ranks at the same point, and throw `failure` on all or on none.
+
+  // The one that the run is resumed from; nullopt: it begins. Nobody else writes into the folder
+  // from here on.
+  std::optional<checkpoint> load();
+  // Writes one, and removes old ones. Throws bad_state for weights or momentum that are not finite,
+  // and writes nothing then.
+  void save(const checkpoint_record& record, const learner& from);
+
+  // On rank 0, before the first one is written: moves away what is in the way.
+  void set_aside();
+  // On rank 0: notes the result of validation in the newest.
+  void add_validation(const std::string& line);
+
+  bool are_written() const { return !options_.checkpoint_dir.empty(); }
+  // Whether the newest is of this step, and in the folder.
+  bool holds(std::int64_t step) const;
+  // The name of the run, the same for all its checkpoints.
+  const std::string& run() const { return run_; }
+  // Paths; empty: none.
+  const std::string& resumed() const { return resumed_; }
+  const std::string& newest() const { return newest_; }
+
+  // The error of a training that came to numbers that are not finite: what to do, and from where.
+  error diverged(const std::string& what) const;
+  // The error of a rank that lost another one, with where the run can be resumed.
+  error with_way_back(const error& peer_lost) const;
+
+ private:
+  const train_options& options_;
+  process_group& group_;
+  std::size_t state_bytes_;
+  std::optional<folder_lock> lock_;  // on rank 0
+  std::string run_;
+  std::string resumed_;
+  std::string newest_;  // that this process wrote or was resumed from
+};
+
+}  // namespace millrace

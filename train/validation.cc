@@ -1,0 +1,81 @@
+#include "train/validation.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "train/batch_feed.h"
+#include "train/data.h"
+#include "train/step_agreement.h"
+#include "train/totals.h"
+
+namespace millrace {
+
+std::string json_of(const validation_figures& v, std::int64_t epoch, std::int64_t step) {
+  auto skipped = nlohmann::json::object();
+  for (const auto& [kind, count] : v.counts.skipped) skipped[std::string(kind_name(kind))] = count;
+  return nlohmann::json{{"validation", true},   {"epoch", epoch},       {"step", step},
+                        {"loss", v.loss},       {"top1", v.top1},       {"top5", v.top5},
+                        {"images", v.images},   {"seconds", v.seconds}, {"skipped", skipped},
+                        {"lost", v.counts.lost}}
+      .dump();
+}
+
+std::string text_of(const validation_figures& v, std::int64_t epoch) {
+  const bool is_whole = v.counts.skipped.empty() && v.counts.lost == 0;
+  return fmt::format(
+      "epoch {} validation loss {:.4f} top-1 {:.2f} % top-5 {:.2f} % of {} images in {:.1f} s{}",
+      epoch, v.loss, 100 * v.top1, 100 * v.top5, v.images, v.seconds,
+      is_whole ? "" : "; " + v.counts.summary());
+}
+
+int ending_signal(const train_control& control) {
+  if (!control.stop.stop_requested()) return 0;
+  const int signal = control.ending_signal ? control.ending_signal() : 0;
+  return signal == 0 ? SIGINT : signal;
+}
+
+std::optional<validation_figures> run_validation(const train_options& options, engine& eng,
+                                                 learner& with, process_group& group,
+                                                 const train_control& control, int& ending) {
+  const auto start = steady_clock::now();
+  with.begin_evaluation(group);
+  auto data = eng.run(validation_plan(options, group.place()), control.stop);
+  batch_feed batches(data, control.stop);
+  auto sums =
+      torch::zeros({4}, torch::TensorOptions().dtype(torch::kFloat64).device(with.device()));
+  bool has_more_here = true;
+  for (bool has_more = true; has_more && ending == 0;) {
+    std::optional<host_batch> b;
+    if (has_more_here) b = batches.next();
+    has_more_here = b.has_value();
+    step_agreement begun(group, {.has_batch = has_more_here,
+                                 .has_failed = batches.failed().has_value(),
+                                 .ending = ending_signal(control)});
+    if (b) with.evaluate(std::move(*b), sums);
+    const common_word all = begun.wait();
+    has_more = all.one_has_batch && !all.one_failed;
+    ending = all.ending;
+  }
+  with.end_evaluation();
+  group.together([&] {
+    if (batches.failed()) throw failure(of_validation(*batches.failed()));
+  });
+  if (ending != 0) return std::nullopt;
+  group.sum(sums);
+  const auto all = sums.cpu();
+  const auto* sum = all.data_ptr<double>();
+  const double n = std::max(sum[3], 1.0);
+  return validation_figures{
+      .loss = sum[0] / n,
+      .top1 = sum[1] / n,
+      .top5 = sum[2] / n,
+      .images = sum[3],
+      .seconds = std::chrono::duration<double>(steady_clock::now() - start).count(),
+      .counts = sum_over_ranks(data.counts(), group)};
+}
+
+}  // namespace millrace
