@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// libjpeg-turbo with nothing around it, to compare with. One thread.
+// Bare libjpeg-turbo, for comparison. One thread.
 class bare_jpeg {
  public:
   bare_jpeg();
@@ -20,7 +20,7 @@ class bare_jpeg {
   // The crop's rows and MCU columns to RGB, into one row that is written over: the limit. Whether
   // it could be decoded.
   bool decode_region(std::span<const std::byte> file, const pixel_box& crop);
-  // All of the image, to RGBX, rows of 4 x width bytes one behind the other. Reuses the memory of
+  // All of the image, to RGBX, rows of 4 x width bytes one after the other. Reuses the memory of
   // `out`. `fast`: by the fast transform, which FFCV takes.
   bool decode_whole(std::span<const std::byte> file, bool fast, std::vector<unsigned char>& out);
 

@@ -6,6 +6,7 @@
 
 #include "bench/bare_jpeg.h"
 #include "bench/measure.h"
+#include "engine/start_thread.h"
 #include "pipeline/group.h"
 #include "pipeline/images/resample.h"
 #include "pipeline/shards.h"
@@ -119,12 +120,22 @@ std::pair<double, double> round_of(const std::vector<photo>& photos, int threads
     std::vector<std::jthread> running;
     running.reserve(works.size());
     for (const work& w : works) {
-      running.emplace_back([&] {
+      running.push_back(start_joined_thread("decode", [&](const std::stop_token& /*no*/) {
         for (std::size_t i = next++; i < photos.size(); i = next++) w(photos[i]);
-      });
+      }));
     }
   }
   return {watch.seconds(), watch.cpu_seconds()};
+}
+
+// The next sample; nothing at the end, or where the run is stopped.
+std::optional<sample> next_unless(loader<sample>& data, const std::atomic<bool>& interrupted) {
+  try {
+    return interrupted ? std::nullopt : data.next();
+  } catch (const failure& f) {
+    if (f.kind() != errc::stopped) throw;
+    return std::nullopt;
+  }
 }
 
 std::vector<photo> read_photos(const engine_options& how, const decode_bench_options& what,
@@ -132,9 +143,11 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
   engine eng(how);
   auto data = eng.run(shards(what.urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key());
   std::vector<photo> photos;
+  const std::stop_callback stopping(what.stop, [&] { data.stop(); });
   jpeg_decoder decoder;
-  for (const sample& s : data) {
-    if (interrupted || report.bytes >= what.most_bytes) break;
+  for (auto next = next_unless(data, interrupted); next && report.bytes < what.most_bytes;
+       next = next_unless(data, interrupted)) {
+    const sample& s = *next;
     const field* image = first_field(s, what.decode.images);
     if (image == nullptr) continue;
     photo p{.file = {image->data.span().begin(), image->data.span().end()}};
@@ -171,6 +184,8 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
   decode_bench_report report{.threads = what.threads};
   const auto photos = read_photos(how, what, report, interrupted);
   report.images = photos.size();
+  report.interrupted = interrupted;
+  if (photos.empty()) return report;
   for (const photo& p : photos) report.views.push_back(p.view);
   const auto pixels = [&] { return decode_path(what.decode, false); };
   const auto whole = [&] { return decode_path(what.decode, true); };
@@ -194,6 +209,7 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
     for (const auto& [stage, make] : stages) {
       one_thread[stage].push_back(round_of(photos, 1, make).first);
     }
+    if (what.rounds_done != nullptr) ++*what.rounds_done;
   }
   report.interrupted = interrupted;
   if (seconds.empty()) return report;

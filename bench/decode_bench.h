@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,9 @@ struct decode_bench_options {
   decode_stage stage = decode_stage::all;
   int threads = 1;
   int rounds = 5;
-  std::size_t most_bytes = 1 << 30;  // of images, which are kept in memory
+  std::size_t most_bytes = 1 << 30;                   // of images, which are kept in memory
+  std::stop_token stop = {};                          // ends it also while it waits for a shard
+  std::atomic<std::uint64_t>* rounds_done = nullptr;  // for progress; may be null
 };
 
 // Over all images, again and again, in turns with the limit: medians of the rounds.

@@ -1,6 +1,7 @@
 #include "bench/disk_bench.h"
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
 #include <filesystem>
 #include <future>
@@ -75,6 +76,7 @@ awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t str
   const std::size_t round = index / count;
   const std::size_t rounds = (streams + count - 1) / count;
   for (std::size_t at = index % count; !b->over;) {
+    // held over co_await: files are those of the beginning
     const target& file = b->files[at];
     const std::uint64_t offset = round * (file.size / rounds) / 4096 * 4096;
     auto opened = co_await open_readable(b->disks, context_of(*b), file.path);
@@ -93,6 +95,7 @@ awaitable<void> read_at_random(bench_state* b, std::size_t index, bool* served) 
   std::vector<std::shared_ptr<readable_file>> opened(b->files.size());
   while (!b->over) {
     const std::size_t at = random.below(static_cast<std::uint32_t>(b->files.size()));
+    // held over co_await: files are those of the beginning
     const target& file = b->files[at];
     if (!opened[at]) {
       auto now = co_await open_readable(b->disks, context_of(*b), file.path);
@@ -124,13 +127,17 @@ awaitable<void> run_streams(bench_state* b, std::size_t first, std::size_t step,
 
 std::vector<target> targets(const std::vector<std::string>& paths) {
   std::vector<target> found;
-  for (const auto& path : files_below(paths)) {
+  const auto files = files_below(paths);
+  if (files.empty()) {
+    throw failure(error(errc::not_found, "no file is in this folder").at(paths.front()));
+  }
+  for (const auto& path : files) {
     const auto opened = open_file::open(path);
     if (!opened) throw failure(opened.error());
     if ((*opened)->size() > 0) found.push_back({path, (*opened)->size()});
   }
   if (found.empty()) {
-    throw failure(error(errc::usage, "no file with any bytes in it").hint("name files or folders"));
+    throw failure(error(errc::usage, "all of the files are empty").hint("name files or folders"));
   }
   return found;
 }
@@ -233,15 +240,9 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
         run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams)),
         asio::use_future));
   }
-  report.rate_over_time =
-      rates_over_time(given_by(parts), running, what.seconds, report.interval_s, interrupted);
-  for (const auto& part : parts) {
-    part->over = true;
-    // Waited for as well: streams that have ended by themselves do not wait for it.
-    running.push_back(
-        asio::post(part->io.context(), asio::use_future([b = part.get()] { b->streams.stop(); })));
-  }
-  for (auto& r : running) r.get();
+  report.rate_over_time = rates_over_time(counted_in(what.read, given_by(parts)), running,
+                                          what.seconds, report.interval_s, interrupted);
+  end_all(parts, running, [](auto& part) { part.streams.stop(); });
   report.seconds = watch.seconds();
   report.cpu_seconds = watch.cpu_seconds();
   report.interrupted = interrupted;
@@ -268,12 +269,27 @@ disk_bench_report::kind disk_bench_report::figure() const {
   return cached > 0.9 ? kind::page_cache : kind::mixed;
 }
 
+std::string_view disk_bench_report::figure_name() const {
+  switch (figure()) {
+    case kind::disk:
+      return "disk";
+    case kind::page_cache:
+      return "page cache";
+    case kind::mixed:
+      return "mixed";
+    case kind::memory:
+      return "memory";
+  }
+  return "";
+}
+
 std::string disk_bench_report::limit(int cpus) const {
   if (bytes == 0) return "nothing was read";
   if (cpu_seconds > 0.85 * seconds * cpus) return "the CPUs";
   // Sixteen streams that share one I/O thread: its time is what there is.
   if (cpu_seconds > 0.9 * seconds && gate_wait_s < 0.1 * seconds) {
-    return "one I/O thread (MILLRACE_IO_THREADS gives more)";
+    return "one I/O thread, which is what a loader uses (MILLRACE_IO_THREADS is for several "
+           "loaders)";
   }
   const double all = seconds * streams;
   if (memory_wait_s > 0.5 * all) return "the memory budget (MILLRACE_MEMORY)";

@@ -15,6 +15,7 @@ struct disk_bench_options {
   double seconds = 10;
   std::size_t random_bytes = 0;  // 0: files from their beginning to their end; else reads of so
                                  // many bytes, at random multiples of it
+  std::atomic<std::uint64_t>* read = nullptr;  // bytes so far; for progress, may be null
 };
 
 // What the readers got. Rates in 10^6 bytes per second.
@@ -42,6 +43,8 @@ struct disk_bench_report {
   enum class kind { disk, page_cache, mixed, memory };
   // Which of them the rate is one of: a figure from the page cache says nothing about a disk.
   kind figure() const;
+  // Its name: "disk", "page cache", "mixed", "memory".
+  std::string_view figure_name() const;
   // The rate's limit, in words.
   std::string limit(int cpus) const;
   double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }

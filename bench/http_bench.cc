@@ -1,16 +1,18 @@
 #include "bench/http_bench.h"
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
 
 #include "bench/measure.h"
 #include "engine/read_blocks.h"
+#include "engine/words.h"
 
 namespace millrace {
 namespace {
 
 // What the readers of one I/O thread share; that thread only, but for the atomics.
-struct bench_state {
+struct http_state {
   runtime& threads;
   io_thread& io;
   source_registry sources;
@@ -29,14 +31,14 @@ struct bench_state {
 };
 
 // The first error ends the run.
-void fail(bench_state& b, error why) {
+void fail(http_state& b, error why) {
   if (!b.failed) b.failed = std::move(why);
   b.over = true;
   b.readers.stop();
 }
 
 // One object, or one range of it, to its end: how many bytes, or nothing when it failed.
-awaitable<std::optional<std::uint64_t>> read_one(bench_state* b,
+awaitable<std::optional<std::uint64_t>> read_one(http_state* b,
                                                  std::shared_ptr<memory_share> memory,
                                                  std::string url, byte_range range,
                                                  std::uint64_t* count) {
@@ -65,13 +67,13 @@ awaitable<std::optional<std::uint64_t>> read_one(bench_state* b,
 }
 
 // Objects until there are no more, or time is over; each as a whole or range after range.
-awaitable<void> read_objects(bench_state* b, std::uint64_t* count) {
+awaitable<void> read_objects(http_state* b, std::uint64_t* count) {
   const auto memory =
       std::make_shared<memory_share>("reads", b->budget_of_each, read_block_allocator::instance());
   while (!b->over) {
     const std::size_t at = b->next_url.fetch_add(1, std::memory_order_relaxed);
     if (b->what.once && at >= b->what.urls.size()) co_return;
-    const std::string& url = b->what.urls[at % b->what.urls.size()];
+    const std::string url = b->what.urls[at % b->what.urls.size()];
     byte_range range;
     for (bool more = true; more && !b->over;) {
       if (b->what.range_bytes > 0) range.end = range.begin + b->what.range_bytes;
@@ -82,7 +84,7 @@ awaitable<void> read_objects(bench_state* b, std::uint64_t* count) {
   }
 }
 
-awaitable<void> run_readers(bench_state* b, std::size_t readers) {
+awaitable<void> run_readers(http_state* b, std::size_t readers) {
   b->bytes_of_reader.resize(readers);
   for (std::size_t i = 0; i < readers; ++i) {
     b->readers.spawn(read_objects(b, &b->bytes_of_reader[i]));
@@ -104,19 +106,19 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
                    .io = how.io,
                    .register_buffers = how.register_buffers});
   std::atomic<std::size_t> next_url = 0;
-  std::vector<std::unique_ptr<bench_state>> parts;
+  std::vector<std::unique_ptr<http_state>> parts;
   const auto readers = static_cast<std::size_t>(what.connections);
   const auto io_threads = static_cast<std::size_t>(threads.io_threads());
   for (int i = 0; i < threads.io_threads(); ++i) {
     io_thread& io = threads.io(i);
-    parts.push_back(std::unique_ptr<bench_state>(new bench_state{
+    parts.push_back(std::unique_ptr<http_state>(new http_state{
         .threads = threads,
         .io = io,
         .sources = standard_sources(io, how.source),
         .what = what,
         .source = how.source,
         .budget_of_each =
-            std::min(report.budget_bytes / readers, memory_for(how.source, what.urls.front()).most),
+            std::min(report.budget_bytes / readers, memory_for(how.source, what.urls).most),
         .tasks = scope(io.executor()),
         .readers = scope(io.executor()),
         .next_url = next_url}));
@@ -130,15 +132,9 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
   }
   constexpr double for_ever = 1e9;
   report.rate_over_time =
-      rates_over_time(given_by(parts), running, what.once ? for_ever : what.seconds,
-                      report.interval_s, interrupted);
-  for (const auto& part : parts) {
-    part->over = true;
-    // Waited for as well: readers that have ended by themselves do not wait for it.
-    running.push_back(
-        asio::post(part->io.context(), asio::use_future([b = part.get()] { b->readers.stop(); })));
-  }
-  for (auto& r : running) r.get();
+      rates_over_time(counted_in(what.read, given_by(parts)), running,
+                      what.once ? for_ever : what.seconds, report.interval_s, interrupted);
+  end_all(parts, running, [](auto& part) { part.readers.stop(); });
   report.seconds = watch.seconds();
   report.cpu_seconds = watch.cpu_seconds();
   report.interrupted = interrupted;
@@ -151,6 +147,17 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
       report.rate_of_connection.push_back(static_cast<double>(bytes) / 1e6 / report.seconds);
     }
   }
+  if (report.bytes == 0 && report.objects == 0 && report.counters.retries > 0 && !interrupted) {
+    throw failure(error(errc::timed_out,
+                        fmt::format("nothing was read within {:.0f} s, by {}", report.seconds,
+                                    counted(report.counters.requests, "request")))
+                      .at(what.urls.front())
+                      .hint("check the server: the notices above say what it answered"));
+  }
+  const auto& limits = how.source.http.timeouts;
+  report.stalled_s =
+      static_cast<double>(report.counters.stalls) *
+      std::chrono::duration<double>(std::min(limits.first_byte, limits.progress)).count();
   std::ranges::sort(report.rate_of_connection);
   return report;
 }
@@ -158,13 +165,20 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
 std::string http_bench_report::limit(int cpus) const {
   if (bytes == 0) return "nothing was read";
   if (cpu_seconds > 0.9 * seconds * cpus) return "the CPUs";
-  if (cpu_seconds > 0.9 * seconds) return "one I/O thread (MILLRACE_IO_THREADS gives more)";
+  if (cpu_seconds > 0.9 * seconds)
+    return "one I/O thread, which is what a loader uses (MILLRACE_IO_THREADS is for several "
+           "loaders)";
   const double all = seconds * connections;
   if (counters.memory_wait_s > 0.5 * all) return "the memory budget (MILLRACE_MEMORY)";
+  if (counters.stalls > 0 && (objects == 0 || stalled_s > 0.2 * all)) {
+    return fmt::format("the server: {}, in which it sent next to nothing for seconds",
+                       counted(counters.stalls, "stall"));
+  }
   const double waiting = counters.first_byte_wait_s / all;
   if (waiting > 0.3) {
     return fmt::format(
-        "the server: {:.0f} % of the time went by before first bytes; more --connections hide that",
+        "the server: {:.0f} % of the time was spent waiting for first bytes; more --connections "
+        "hide that",
         100 * std::min(1.0, waiting));
   }
   return "the link, or how fast the server sends";

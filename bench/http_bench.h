@@ -15,6 +15,7 @@ struct http_bench_options {
   bool once = false;  // every object once, however long that takes
   std::size_t range_bytes =
       0;  // 0: whole objects; else ranges of so many bytes, one after the other
+  std::atomic<std::uint64_t>* read = nullptr;  // bytes so far; for progress, may be null
 };
 
 // What the readers got. Rates in 10^6 bytes per second.
@@ -29,6 +30,7 @@ struct http_bench_report {
   std::vector<double> rate_of_connection;  // sorted
   source_counters counters;
   std::size_t budget_bytes = 0;
+  double stalled_s = 0;  // of all connections: waited for servers that then were given up
   bool interrupted = false;
 
   double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }

@@ -1,5 +1,6 @@
 #include "bench/load_bench.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <limits>
 #include <mutex>
@@ -50,15 +51,36 @@ std::optional<host_batch> next_of(loader<host_batch>& data) {
   return next ? std::move(next) : data.next();
 }
 
+// The first of what was skipped, as the error that it was; nothing where nothing was.
+std::optional<error> first_skipped(const ledger& counts) {
+  if (counts.first_skipped.empty()) return std::nullopt;
+  const std::string& message = counts.first_skipped.front();
+  for (const auto& [kind, count] : counts.skipped) {
+    const std::string label = std::string(kind_name(kind)) + ": ";
+    if (message.starts_with(label)) return error(kind, message.substr(label.size()));
+  }
+  return std::nullopt;
+}
+
 // Where there is none, what was skipped is why.
 void take_first(loader<host_batch>& data) {
   try {
     if (next_of(data)) return;
-  } catch (const failure&) {
-    for (const std::string& skipped : data.counts().first_skipped) log_notice(skipped);
-    throw;
+  } catch (const failure& f) {
+    if (f.kind() != errc::no_samples) throw;
   }
+  if (const auto why = first_skipped(data.counts())) throw failure(*why);
   throw failure(error(errc::no_samples, "the shards gave no batch"));
+}
+
+// The next batch; nothing at the end, or where the run is stopped.
+std::optional<host_batch> next_unless_stopped(loader<host_batch>& data) {
+  try {
+    return next_of(data);
+  } catch (const failure& f) {
+    if (f.kind() != errc::stopped) throw;
+    return std::nullopt;
+  }
 }
 
 // What happened between two looks.
@@ -80,18 +102,32 @@ void subtract(load_bench_report& r, const run_stats& before, const run_stats& af
   }
 }
 
-load_limit limit_of(const load_bench_report& r) {
-  constexpr double fed = 0.02;     // waits of a consumer that is not limited
-  constexpr double nearly = 0.85;  // of a thread's time, or of the CPUs
-  if (r.waited < fed * r.seconds) return load_limit::consumer;
-  const double cpus = r.cpu_seconds / r.seconds / allowed_cpus();
-  const double pool = r.pool_busy / (r.seconds * r.pool_threads);
-  if (pool > nearly || (cpus > nearly && r.pool_cpu > r.spine_cpu)) return load_limit::decoding;
-  if (r.spine_cpu > nearly * r.seconds) return load_limit::spine;
-  return load_limit::reading;
+// Of the stage that decodes, while it waited for the ones in front of it.
+double waited_for_input(const load_bench_report& r) {
+  const auto decoding = std::ranges::find(r.stages, "decode_jpeg", &stage_stats::name);
+  return decoding == r.stages.end() ? 0 : decoding->waiting_input;
 }
 
 }  // namespace
+
+load_limit limit_of(const load_bench_report& r, double images_per_s) {
+  constexpr double fed = 0.02;     // waits of a consumer that is not limited
+  constexpr double paced = 0.98;   // of the rate that a consumer asks for
+  constexpr double nearly = 0.85;  // of a thread's time, or of the CPUs
+  constexpr double taken = 0.7;    // of a CPU, where others have the rest
+  constexpr double idle = 0.4;     // of a pool that does not limit
+  if (r.waited < fed * r.seconds) return load_limit::consumer;
+  if (images_per_s > 0 && r.images_per_s() >= paced * images_per_s) return load_limit::consumer;
+  const bool is_taken = r.pool_on_cpu() < taken;
+  const double cpus = r.cpu_seconds / r.seconds / allowed_cpus();
+  const double pool = r.pool_busy / (r.seconds * r.pool_threads);
+  if (pool > nearly) return is_taken ? load_limit::host : load_limit::decoding;
+  if (cpus > nearly && r.pool_cpu > r.spine_cpu) return load_limit::decoding;
+  if (r.spine_cpu > nearly * r.seconds) return load_limit::spine;
+  if (waited_for_input(r) > r.seconds / 2) return load_limit::reading;
+  // Nothing here was busy, and nothing was waited for but CPUs.
+  return is_taken || pool < idle ? load_limit::host : load_limit::decoding;
+}
 
 load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
                                  const std::atomic<bool>& interrupted) {
@@ -99,7 +135,14 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   const auto started = steady_clock::now();
   engine eng(how);
   auto data = eng.run(plan_of(what));
-  take_first(data);
+  const std::stop_callback stopping(what.stop, [&] { data.stop(); });
+  try {
+    take_first(data);
+  } catch (const failure& f) {
+    if (f.kind() != errc::stopped) throw;
+    r.interrupted = true;
+    return r;
+  }
   r.first_batch_s = since(started);
   const run_stats before = data.stats();
   const stopwatch_pair watch;
@@ -108,10 +151,11 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   double looked = 0;
   while (!interrupted && watch.seconds() < what.seconds) {
     const auto asked = steady_clock::now();
-    const auto taken = next_of(data);
+    const auto taken = next_unless_stopped(data);
     if (!taken) break;
     r.waited += since(asked);
     r.images += taken->size();
+    if (what.taken != nullptr) *what.taken = r.images;
     const double now = since(begun);
     used += eng.threads().cpu().used() * (now - looked);
     looked = now;
@@ -124,9 +168,11 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   r.cpu_seconds = watch.cpu_seconds();
   r.pool_used = looked > 0 ? used / looked : 0;
   subtract(r, before, data.stats());
-  r.ledger = data.counts().summary();
+  const ledger counts = data.counts();
+  r.ledger = counts.summary();
+  r.first_skipped = counts.first_skipped.empty() ? "" : counts.first_skipped.front();
   r.interrupted = interrupted;
-  r.limit = limit_of(r);
+  r.limit = limit_of(r, what.images_per_s);
   return r;
 }
 

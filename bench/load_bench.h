@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -13,16 +15,18 @@ namespace millrace {
 struct load_bench_options {
   std::vector<std::string> urls;
   decode_options decode;
-  int batch = 64;               // images
-  std::size_t shuffle = 0;      // samples held
-  int lanes = 0;                // 0: as training takes them
-  double seconds = 10;          // from the first batch on
-  std::size_t cache_bytes = 0;  // of decoded images that are kept
-  double images_per_s = 0;      // that the consumer takes; 0: as many as come
+  int batch = 64;                               // images
+  std::size_t shuffle = 0;                      // samples held
+  int lanes = 0;                                // 0: as training takes them
+  double seconds = 10;                          // from the first batch on
+  std::size_t cache_bytes = 0;                  // of decoded images that are kept
+  double images_per_s = 0;                      // that the consumer takes; 0: as many as come
+  std::stop_token stop = {};                    // ends it also while it waits for a batch
+  std::atomic<std::uint64_t>* taken = nullptr;  // images; for progress, may be null
 };
 
-// What limits a loader.
-enum class load_limit : std::uint8_t { consumer, decoding, spine, reading };
+// What limits a loader. `host`: its threads have work, and wait for a CPU.
+enum class load_limit : std::uint8_t { consumer, decoding, spine, reading, host };
 
 // The loader between its first batch and its end, with a consumer that does nothing but take.
 struct load_bench_report {
@@ -38,17 +42,24 @@ struct load_bench_report {
   double pool_busy = 0;  // thread-seconds
   double pool_cpu = 0;
   double spine_cpu = 0;
-  std::string ledger;  // its summary
+  std::string ledger;         // its summary
+  std::string first_skipped;  // the message; empty where nothing was skipped
   bool interrupted = false;
   load_limit limit = load_limit::consumer;
 
+  // Of the time in which the decoding threads had work, the part that they were on a CPU.
+  double pool_on_cpu() const { return pool_busy > 0 ? std::min(1.0, pool_cpu / pool_busy) : 1; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // CPU time of one image outside the pool, in microseconds.
   double outside_us() const { return 1e6 * (cpu_seconds - pool_cpu) / static_cast<double>(images); }
 };
 
-// Blocks. Goes through the shards again and again. Throws `failure`: no_samples where no batch
-// comes.
+// What a finished report says, where the consumer took `images_per_s` at most (0: as many as come).
+// Pure.
+load_limit limit_of(const load_bench_report& r, double images_per_s);
+
+// Blocks. Goes through the shards again and again. Throws `failure`: the first shard's where none
+// can be read, no_samples where no batch comes. Where it is stopped before, `images` is 0.
 load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
                                  const std::atomic<bool>& interrupted);
 

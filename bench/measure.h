@@ -1,9 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <boost/asio/post.hpp>
+#include <boost/asio/use_future.hpp>
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <utility>
 #include <vector>
 
 #include "engine/async.h"
@@ -36,6 +39,26 @@ std::function<std::uint64_t()> given_by(const Parts& parts) {
     for (const auto& part : parts) sum += part->given.load(std::memory_order_relaxed);
     return sum;
   };
+}
+
+// Has each of `parts` end by `stop`, called on its I/O thread, and waits for those calls and for
+// all of `running`. The calls are waited for as well: what has ended by itself does not wait for
+// them.
+template <class Parts, class Stop>
+void end_all(const Parts& parts, std::vector<std::future<void>>& running, Stop stop) {
+  for (const auto& part : parts) {
+    part->over = true;
+    running.push_back(
+        asio::post(part->io.context(), asio::use_future([p = part.get(), stop] { stop(*p); })));
+  }
+  for (auto& r : running) r.get();
+}
+
+// The same figure, put into `seen` as well where that is not null.
+inline std::function<std::uint64_t()> counted_in(std::atomic<std::uint64_t>* seen,
+                                                 std::function<std::uint64_t()> given) {
+  if (seen == nullptr) return given;
+  return [seen, given = std::move(given)] { return *seen = given(); };
 }
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "bench/measure.h"
+#include "engine/standard_error.h"
 #include "io/memory_source.h"
 #include "io/shard_spec.h"
 #include "millrace/millrace.h"
@@ -108,7 +109,7 @@ int main(int argc, char** argv) {
   } else if (what == "state") {
     state_far_in();
   } else {
-    fmt::print(stderr, "usage: scale_bench first|state\n");
+    to_stderr("usage: scale_bench first|state\n");
     return 2;
   }
 }

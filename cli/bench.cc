@@ -5,8 +5,8 @@
 namespace millrace::cli {
 
 action add_bench(CLI::App& app) {
-  CLI::App* bench = app.add_subcommand(
-      "bench", "what a disk or a server gives, what decoding does, what limits a whole loader");
+  CLI::App* bench =
+      app.add_subcommand("bench", "measures disks, servers, decoding, and the whole loader");
   bench->require_subcommand(1);
   const std::map<std::string, action> kinds{{"decode", add_bench_decode(*bench)},
                                             {"disk", add_bench_disk(*bench)},

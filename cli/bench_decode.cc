@@ -1,17 +1,19 @@
 #include <fmt/format.h>
 
-#include <fstream>
+#include <atomic>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "bench/decode_bench.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "cli/outputs.h"
+#include "engine/words.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct bench_decode_arguments {
   shard_arguments shards;
   decode_bench_options what;
   bool validation = false;
@@ -22,7 +24,7 @@ struct arguments {
   bool json = false;
 };
 
-nlohmann::json to_json(const decode_bench_report& r) {
+nlohmann::json to_json(const decode_bench_report& r, bool decodes) {
   return {{"bytes", r.bytes},
           {"seconds", r.seconds},
           {"mb_per_s", static_cast<double>(r.bytes) / 1e6 / r.seconds},
@@ -34,7 +36,7 @@ nlohmann::json to_json(const decode_bench_report& r) {
           {"failed", r.failed},
           {"threads", r.threads},
           {"limit_images_per_s", r.limit_images_per_s()},
-          {"of_limit", r.of_limit},
+          {"of_limit", decodes ? nlohmann::json(r.of_limit) : nlohmann::json()},
           {"whole_images_per_s", r.whole_images_per_s()},
           {"header_us", r.header_us},
           {"pixels_us", r.pixels_us},
@@ -45,34 +47,36 @@ nlohmann::json to_json(const decode_bench_report& r) {
 
 // Lines of x, y, width and height of the crop, and whether it is mirrored, for comparisons.
 void write_crops(const decode_bench_report& r, const std::string& path) {
-  std::ofstream out(path);
+  std::string lines;
   for (const view_of_image& v : r.views) {
-    out << fmt::format("{} {} {} {} {}\n", v.crop.x, v.crop.y, v.crop.width, v.crop.height,
-                       v.flip ? 1 : 0);
+    lines += fmt::format("{} {} {} {} {}\n", v.crop.x, v.crop.y, v.crop.width, v.crop.height,
+                         v.flip ? 1 : 0);
   }
-  if (!out.flush()) throw failure(error(errc::io_failed, "cannot write the crops").at(path));
+  write_whole_file(path, lines, "list of crops");
 }
 
-void print(const decode_bench_report& r) {
+void print(const decode_bench_report& r, bool decodes) {
   fmt::print("images    {}, {:.1f} KB each{}\n", r.images,
              static_cast<double>(r.bytes) / 1e3 / static_cast<double>(r.images),
              r.failed > 0 ? fmt::format("; {} more cannot be decoded", r.failed) : "");
-  fmt::print("rate      {:.0f} images/s by {} threads, {:.0f} for each core's second\n",
-             r.images_per_s(), r.threads, static_cast<double>(r.images) / r.cpu_seconds);
+  fmt::print("rate      {:.0f} images/s by {}, {:.0f} for each second of a core\n",
+             r.images_per_s(), counted(static_cast<std::uint64_t>(r.threads), "thread"),
+             static_cast<double>(r.images) / r.cpu_seconds);
   fmt::print(
-      "limit     {:.0f} images/s: libjpeg-turbo decoding the same regions, and nothing else\n",
-      r.limit_images_per_s());
-  fmt::print("reached   {:.1f} % of it\n", 100 * r.of_limit);
+      "libjpeg   {:.0f} images/s: libjpeg-turbo decoding the same regions and nothing else{}\n",
+      r.limit_images_per_s(),
+      decodes ? fmt::format("; this decoder gives {:.2f} times as many", r.of_limit) : "");
   fmt::print(
-      "beside    {:.0f} images/s: whole images by the fast transform, areas averaged (FFCV's "
+      "whole     {:.0f} images/s: whole images by the fast transform, areas averaged (FFCV's "
       "way)\n",
       r.whole_images_per_s());
   fmt::print(
-      "of one    {:.0f} us: alone {:.0f} us header, {:.0f} us pixels, {:.0f} us resampling\n",
+      "per image {:.0f} us; measured alone: {:.0f} us header, {:.0f} us pixels, {:.0f} us "
+      "resampling\n",
       r.header_us + r.pixels_us + r.resize_us + r.other_us, r.header_us, r.pixels_us, r.resize_us);
 }
 
-int bench_decode(const environment& e, arguments a) {
+int bench_decode(const environment& e, bench_decode_arguments a) {
   a.what.urls = a.shards.urls(e);
   a.what.decode.train = !a.validation;
   const std::map<std::string, decode_stage> stages{{"header", decode_stage::header},
@@ -83,43 +87,66 @@ int bench_decode(const environment& e, arguments a) {
   a.what.decode.image.fast = a.mode == "fast";
   a.what.decode.image.own_huffman = a.huffman == "own";
   a.what.decode = checked(a.what.decode);
+  if (!a.crops.empty()) check_output(a.crops, crops_file, local_paths(a.what.urls));
+  a.what.stop = stop_requested();
+  std::atomic<std::uint64_t> rounds = 0;
+  a.what.rounds_done = &rounds;
+  progress shown("bench decode",
+                 {.items = static_cast<std::uint64_t>(a.what.rounds), .noun = "round"},
+                 [&] { return work_done{0, rounds}; });
   const auto report = run_decode_bench(a.shards.engine(e), a.what, interrupted());
+  shown.end();
   if (!a.crops.empty()) write_crops(report, a.crops);
-  if (report.seconds > 0 && a.json) fmt::print("{}\n", to_json(report).dump());
-  if (report.seconds > 0 && !a.json) print(report);
-  return report.interrupted ? 130 : 0;
+  // Only these stages do what libjpeg-turbo is timed at.
+  const bool decodes = a.what.stage == decode_stage::decode || a.what.stage == decode_stage::all;
+  return end_of_bench(
+      report.seconds > 0, report.interrupted, a.json, [&] { return to_json(report, decodes); },
+      [&] { print(report, decodes); });
 }
 
 }  // namespace
 
 action add_bench_decode(CLI::App& bench) {
   CLI::App* decode = bench.add_subcommand(
-      "decode", "images/s of the decoder, beside the bare library, and where the time goes");
-  auto a = std::make_shared<arguments>();
+      "decode",
+      "images/s of the decoder, compared with libjpeg-turbo alone, and where the time goes");
+  auto a = std::make_shared<bench_decode_arguments>();
   a->shards.add_to(*decode);
-  decode->add_option("--threads", a->what.threads, "decoders side by side")
-      ->check(CLI::Range(1, 1024))
+  decode->option_defaults()->group("Decoding");
+  decode->add_option("--threads", a->what.threads, "decoding threads")
+      ->check(in_range(1, 1024))
       ->capture_default_str();
-  decode->add_option("--size", a->what.decode.size, "of the output, in pixels: size x size")
-      ->check(CLI::Range(1, 16384))
+  decode->add_option("--size", a->what.decode.size, "width and height of decoded images in pixels")
+      ->type_name("PIXELS")
+      ->check(in_range(1, 16384))
       ->capture_default_str();
   decode->add_flag("--validation", a->validation,
-                   "resize and centre crop, in the place of random-resized-crop and flip");
-  decode->add_option("--stage", a->stage, "how far: header, decode, resize or all")
+                   "resize and centre crop instead of random-resized-crop and flip");
+  decode->add_option("--stage", a->stage, "last step to measure")
+      ->group("Measurement")
       ->check(CLI::IsMember({"header", "decode", "resize", "all"}))
       ->capture_default_str();
-  decode->add_option("--rounds", a->what.rounds, "over all images; medians count")
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
-  decode->add_option("--write-crops", a->crops,
-                     "a file for the crops, a line for each image: x y width height mirrored");
-  decode->add_option("--mode", a->mode, "exact, or fast")->check(CLI::IsMember({"exact", "fast"}));
   decode
-      ->add_option("--huffman", a->huffman,
-                   "who decodes baseline JPEGs' Huffman codes: own, library")
+      ->add_option("--rounds", a->what.rounds,
+                   "passes over all images, of which medians are reported")
+      ->type_name("PASSES")
+      ->group("Measurement")
+      ->check(in_range(1, 1000))
+      ->capture_default_str();
+  decode
+      ->add_option("--write-crops", a->crops,
+                   "write the crops, a line for each image: x y width height mirrored")
+      ->type_name("FILE")
+      ->group("Output");
+  decode->add_option("--mode", a->mode, "resampling of pixels")
+      ->check(CLI::IsMember({"exact", "fast"}))
+      ->capture_default_str();
+  decode
+      ->add_option("--huffman", a->huffman, "which decoder of baseline JPEGs' Huffman codes to use")
       ->check(CLI::IsMember({"own", "library"}))
       ->capture_default_str();
-  decode->add_flag("--json", a->json, "print one JSON object on the last line");
+  add_json(*decode, a->json);
+  decode->footer("Example:\n  millrace bench decode train-000000.tar --threads 4");
   return [a](const environment& e) { return bench_decode(e, *a); };
 }
 

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "bench/disk_bench.h"
@@ -9,38 +12,26 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/storage_text.h"
+#include "engine/words.h"
+#include "io/shard_urls.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct bench_disk_arguments {
   disk_bench_options what;
   std::string random;
   bool direct = false;
   bool json = false;
 };
 
-std::string_view name(disk_bench_report::kind figure) {
-  switch (figure) {
-    case disk_bench_report::kind::disk:
-      return "disk";
-    case disk_bench_report::kind::page_cache:
-      return "page cache";
-    case disk_bench_report::kind::mixed:
-      return "mixed";
-    case disk_bench_report::kind::memory:
-      return "memory";
-  }
-  return "";
-}
-
 // What the rate is a rate of, and how that is known.
 std::string figure_text(const disk_bench_report& r) {
   const std::string before =
       r.cached_before < 0
           ? "whether the files were in the page cache is not known"
-          : fmt::format("{:.0f} % of the files was in the page cache", 100 * r.cached_before);
-  const std::string how = fmt::format("{:.0f} % was read past it", 100 * r.direct_share);
+          : fmt::format("{:.0f} % of the files were in the page cache", 100 * r.cached_before);
+  const std::string how = fmt::format("{:.0f} % of the bytes bypassed it", 100 * r.direct_share);
   switch (r.figure()) {
     case disk_bench_report::kind::disk:
       return fmt::format("the disk's: {} before, {}", before, how);
@@ -83,7 +74,7 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"seeks_avoided", r.seeks_avoided},
       {"gate_wait_seconds", r.gate_wait_s},
       {"memory_wait_seconds", r.memory_wait_s},
-      {"figure", name(r.figure())},
+      {"figure", r.figure_name()},
       {"direct_share", r.direct_share},
       {"cached_before", r.cached_before < 0 ? nlohmann::json() : nlohmann::json(r.cached_before)},
       {"limit", r.limit(allowed_cpus())},
@@ -97,10 +88,12 @@ nlohmann::json to_json(const disk_bench_report& r) {
 void print(const disk_bench_report& r) {
   const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   constexpr std::size_t plot_columns = 50;
-  fmt::print("read      {} files, {}, by {} streams through {}\n", r.files,
-             format_bytes(r.file_bytes), r.streams, r.io);
+  fmt::print("read      {}, {}, by {} through {}\n", counted(r.files, "file"),
+             format_bytes(r.file_bytes), counted(static_cast<std::uint64_t>(r.streams), "stream"),
+             r.io);
   for (const storage& s : r.devices) fmt::print("device    {}\n", storage_line(s));
-  fmt::print("rate      {:.1f} MB/s: {:.2f} GB in {:.2f} s\n", r.mb_per_s(), gb, r.seconds);
+  fmt::print("rate      {:.1f} MB/s: {} in {}\n", r.mb_per_s(), format_bytes(r.bytes),
+             time_text(r.seconds));
   if (!r.rate_over_time.empty()) {
     fmt::print("          {} to {:.0f} MB/s, {:.1f} s in all\n",
                sparkline(r.rate_over_time, plot_columns),
@@ -122,7 +115,23 @@ void print(const disk_bench_report& r) {
   fmt::print("limit     {}\n", r.limit(allowed_cpus()));
 }
 
-int bench_disk(const environment& e, const arguments& a) {
+// The paths to read; throws `failure` (usage) for what is no local file.
+std::vector<std::string> paths_of(const std::vector<std::string>& specs,
+                                  const source_options& options) {
+  std::vector<std::string> out;
+  for (const std::string& url : paths_and_urls(specs, "", options)) {
+    const auto where = parse_url(url).value();
+    if (where.scheme != "file") {
+      throw failure(error(errc::usage, "bench disk reads local files")
+                        .at(url)
+                        .hint("`millrace bench http` reads URLs"));
+    }
+    out.push_back(where.path);
+  }
+  return out;
+}
+
+int bench_disk(const environment& e, const bench_disk_arguments& a) {
   engine_options how = engine_options::from(e.variables);
   disk_bench_options what = a.what;
   if (a.direct) how.source.direct = direct_reads::always;
@@ -130,37 +139,50 @@ int bench_disk(const environment& e, const arguments& a) {
     what.random_bytes = parse_bytes(a.random).value();
     how.source.chunk_bytes = std::min(how.source.chunk_bytes, what.random_bytes);
   }
+  what.paths = paths_of(a.what.paths, how.source);
+  std::atomic<std::uint64_t> read = 0;
+  what.read = &read;
+  progress shown("bench disk", {.seconds = what.seconds}, [&] { return work_done{read, 0}; });
   const auto report = run_disk_bench(how, what, interrupted());
+  shown.end();
   if (a.json) {
-    fmt::print("{}\n", to_json(report).dump());
+    print_json(to_json(report));
   } else {
     print(report);
   }
   if (!report.interrupted) return 0;
   // A device that hangs would hold back the threads that wait for it.
   std::fflush(stdout);
-  std::_Exit(130);
+  std::_Exit(exit_code_of_interrupt());
 }
 
 }  // namespace
 
 action add_bench_disk(CLI::App& bench) {
-  CLI::App* disk = bench.add_subcommand("disk", "MB/s, latencies, CPU, and what limits them");
-  auto a = std::make_shared<arguments>();
-  disk->add_option("PATH", a->what.paths, "files, and folders for all that is in them")
-      ->required()
-      ->check(CLI::ExistingPath);
-  disk->add_option("--streams", a->what.streams, "files read at once (one for each, 8 at most)")
-      ->check(CLI::Range(1, 1'000'000));
-  disk->add_option("--seconds", a->what.seconds, "how long (10)")->check(CLI::Range(0.1, 86400.0));
-  disk->add_option("--random", a->random, "read extents of so many bytes at random places: 128K")
+  CLI::App* disk =
+      bench.add_subcommand("disk", "the rate of disks: MB/s, latencies, CPU, and what limits them");
+  auto a = std::make_shared<bench_disk_arguments>();
+  disk->add_option("PATH", a->what.paths,
+                   "files, brace ranges, '*', @FILE; folders for all files below them")
+      ->required();
+  disk->option_defaults()->group("Measurement");
+  disk->add_option("--streams", a->what.streams, "files read at once [one for each, 8 at most]")
+      ->type_name("FILES")
+      ->check(in_range(1, 1'000'000));
+  disk->add_option("--seconds", a->what.seconds, "seconds to read for")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(in_range(0.1, 86400.0));
+  disk->add_option("--random", a->random, "read this many bytes at a time, at random places: 128K")
+      ->type_name("BYTES")
       ->check([](const std::string& text) {
         const auto size = parse_bytes(text);
         const bool fits = size && *size >= 4096 && *size % 4096 == 0;
         return fits ? std::string() : "'" + text + "' is not a multiple of 4K";
       });
-  disk->add_flag("--direct", a->direct, "past the page cache (MILLRACE_DIRECT=on)");
-  disk->add_flag("--json", a->json, "print one JSON object on the last line");
+  disk->add_flag("--direct", a->direct, "bypass the page cache (MILLRACE_DIRECT=on)");
+  add_json(*disk, a->json);
+  disk->footer("Example:\n  millrace bench disk /data/train/ --direct --seconds 30");
   return [a](const environment& e) { return bench_disk(e, *a); };
 }
 

@@ -1,16 +1,19 @@
 #include <fmt/format.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "bench/http_bench.h"
 #include "bench/plot.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/words.h"
+#include "io/shard_urls.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct bench_http_arguments {
   shard_arguments objects;
   http_bench_options what;
   std::string range;
@@ -51,9 +54,12 @@ void print(const http_bench_report& r) {
   const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   const source_counters& c = r.counters;
   constexpr std::size_t plot_columns = 50;
-  fmt::print("read      {} objects or ranges, by {} readers, {} requests\n", r.objects,
-             r.connections, c.requests);
-  fmt::print("rate      {:.1f} MB/s: {:.2f} GB in {:.2f} s\n", r.mb_per_s(), gb, r.seconds);
+  fmt::print("read      {} in full, by {}, {}\n",
+             counted(r.objects, "object or range", "objects or ranges"),
+             counted(static_cast<std::uint64_t>(r.connections), "reader"),
+             counted(c.requests, "request"));
+  fmt::print("rate      {:.1f} MB/s: {} in {}\n", r.mb_per_s(), format_bytes(r.bytes),
+             time_text(r.seconds));
   if (!r.rate_over_time.empty()) {
     fmt::print("          {} to {:.0f} MB/s, {:.1f} s in all\n",
                sparkline(r.rate_over_time, plot_columns),
@@ -68,48 +74,72 @@ void print(const http_bench_report& r) {
              1e3 * c.first_bytes.percentile(0.5), 1e3 * c.first_bytes.percentile(0.99),
              1e3 * c.first_bytes.most());
   fmt::print("CPU       {:.3f} s/GB\n", r.cpu_seconds / gb);
-  fmt::print(
-      "faults    {} retries, {} of them in mid-transfer, {} stalls; {} of {} hedges won; {} "
-      "wasted\n",
-      c.retries, c.resumed, c.stalls, c.hedges_won, c.hedges,
-      format_bytes(static_cast<std::size_t>(c.wasted_bytes)));
+  fmt::print("faults    {}, {} of them in mid-transfer, {}; {} of {} won; {} wasted\n",
+             counted(c.retries, "retry", "retries"), c.resumed, counted(c.stalls, "stall"),
+             c.hedges_won, counted(c.hedges, "hedge"),
+             format_bytes(static_cast<std::size_t>(c.wasted_bytes)));
   fmt::print("limit     {}\n", r.limit(allowed_cpus()));
 }
 
-int bench_http(const environment& e, const arguments& a) {
+int bench_http(const environment& e, const bench_http_arguments& a) {
   engine_options how = a.objects.engine(e);
   http_bench_options what = a.what;
   what.urls = a.objects.urls(e);
+  for (const std::string& text : what.urls) {
+    const auto where = parse_url(rewritten(text, how.source.rewrites));
+    if (!where) throw failure(where.error());
+    if (where->scheme == "file" || where->scheme == "-") {
+      throw failure(error(errc::usage, "this is a file, not an object on a server")
+                        .at(text)
+                        .hint("millrace bench disk measures files"));
+    }
+  }
   if (!a.range.empty()) what.range_bytes = parse_bytes(a.range).value();
   if (a.split > 0) how.source.http.split = a.split;
+  std::atomic<std::uint64_t> read = 0;
+  what.read = &read;
+  progress shown("bench http", {.seconds = what.once ? 0 : what.seconds},
+                 [&] { return work_done{read, 0}; });
   const auto report = run_http_bench(how, what, interrupted());
+  shown.end();
   if (a.json) {
-    fmt::print("{}\n", to_json(report).dump());
+    print_json(to_json(report));
   } else {
     print(report);
   }
-  return report.interrupted ? 130 : 0;
+  return report.interrupted ? exit_code_of_interrupt() : 0;
 }
 
 }  // namespace
 
 action add_bench_http(CLI::App& bench) {
-  CLI::App* http =
-      bench.add_subcommand("http", "MB/s, time to first bytes, CPU, faults, and what limits them");
-  auto a = std::make_shared<arguments>();
+  CLI::App* http = bench.add_subcommand(
+      "http", "the rate of servers: MB/s, time to first bytes, faults, and what limits them");
+  auto a = std::make_shared<bench_http_arguments>();
   a->objects.add_to(*http);
-  http->add_option("--connections", a->what.connections, "objects read at once (8)")
-      ->check(CLI::Range(1, 100'000));
-  http->add_option("--seconds", a->what.seconds, "how long (10)")->check(CLI::Range(0.1, 86400.0));
-  http->add_flag("--once", a->what.once, "every object once, however long that takes");
-  http->add_option("--range", a->range, "read each object by requests for so many bytes: 1M")
+  http->option_defaults()->group("Measurement");
+  http->add_option("--connections", a->what.connections, "objects read at once")
+      ->type_name("OBJECTS")
+      ->capture_default_str()
+      ->check(in_range(1, 100'000));
+  http->add_option("--seconds", a->what.seconds, "seconds to read for")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(in_range(0.1, 86400.0));
+  http->add_flag("--once", a->what.once, "read every object once, whatever --seconds says");
+  http->add_option("--range", a->range,
+                   "read each object by requests of this many bytes: 1M [whole objects]")
+      ->type_name("BYTES")
       ->check([](const std::string& text) {
         const auto size = parse_bytes(text);
         return size && *size > 0 ? std::string() : "'" + text + "' is not a number of bytes";
       });
-  http->add_option("--split", a->split, "parts of one object at once (MILLRACE_HTTP_SPLIT)")
-      ->check(CLI::Range(1, 1024));
-  http->add_flag("--json", a->json, "print one JSON object on the last line");
+  http->add_option("--split", a->split, "parts of one object fetched at once [MILLRACE_HTTP_SPLIT]")
+      ->type_name("PARTS")
+      ->check(in_range(1, 1024));
+  add_json(*http, a->json);
+  http->footer(
+      "Example:\n  millrace bench http http://host/train-{000000..000009}.tar --connections 16");
   return [a](const environment& e) { return bench_http(e, *a); };
 }
 

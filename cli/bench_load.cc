@@ -5,11 +5,12 @@
 #include "bench/load_bench.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/words.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct bench_load_arguments {
   shard_arguments shards;
   load_bench_options what;
   int threads = 0;
@@ -28,6 +29,8 @@ const char* name_of(load_limit limit) {
       return "spine";
     case load_limit::reading:
       return "reading";
+    case load_limit::host:
+      return "host";
   }
   return "";
 }
@@ -38,26 +41,40 @@ std::string verdict(const load_bench_report& r) {
   switch (r.limit) {
     case load_limit::consumer:
       return fmt::format(
-          "the consumer limits: it waited {:.1f} % of the time, and {:.1f} cores "
-          "sufficed; nothing here would make it faster",
+          "the consumer limits: it waited {:.1f} % of the time, and {:.1f} cores were enough; a "
+          "faster loader would change nothing",
           100 * r.waited / r.seconds, r.cpu_seconds / r.seconds);
     case load_limit::decoding:
       return fmt::format(
-          "decoding limits: its {} threads are busy {:.0f} % of the time; more cores would change "
-          "it, or shards with restart runs (millrace pack --from-shards ... --restart 4), or "
+          "decoding limits: {} busy {:.0f} % of the time; more cores would help, "
+          "or shards with restart runs (millrace pack --from-shards ... --restart 4), or "
           "smaller stored images (pack --resize)",
-          r.pool_threads, pool);
+          r.pool_threads == 1 ? "its thread is" : fmt::format("its {} threads are", r.pool_threads),
+          pool);
     case load_limit::spine:
       return fmt::format(
-          "the spine limits: the I/O thread is busy {:.0f} % of the time; another "
-          "process or loader would change it, or larger samples",
+          "the I/O thread limits: it is busy {:.0f} % of the time; another process or loader would "
+          "help, or larger samples",
           100 * r.spine_cpu / r.seconds);
     case load_limit::reading:
       return fmt::format(
-          "reading limits: {:.0f} MB/s come, and the decoding threads are busy {:.0f} % of the "
+          "reading limits: {:.0f} MB/s arrive, and the decoding threads are busy {:.0f} % of the "
           "time; `millrace bench disk` or `bench http` says what the storage can give, and "
-          "`millrace tune` with which settings; a cache (MILLRACE_CACHE) serves further epochs",
+          "`millrace tune` finds the best settings; a cache (MILLRACE_CACHE) serves further epochs",
           static_cast<double>(r.bytes) / 1e6 / r.seconds, pool);
+    case load_limit::host:
+      if (r.pool_on_cpu() > 0.7) {
+        return fmt::format(
+            "the host limits: neither the decoding threads (busy {:.0f} % of the time) nor the I/O "
+            "thread ({:.0f} %) nor reading do; other programs or machines take its CPUs, so "
+            "measure "
+            "again without them",
+            pool, 100 * r.spine_cpu / r.seconds);
+      }
+      return fmt::format(
+          "the host limits: the decoding threads had a CPU for {:.0f} % of the time in which they "
+          "had work; other programs or machines take its CPUs, so measure again without them",
+          100 * r.pool_on_cpu());
   }
   return "";
 }
@@ -88,33 +105,39 @@ nlohmann::json to_json(const load_bench_report& r) {
           {"spine_cpu", r.spine_cpu},
           {"stages", stages},
           {"ledger", r.ledger},
+          {"first_skipped", r.first_skipped},
           {"limit", name_of(r.limit)},
           {"verdict", verdict(r)},
           {"interrupted", r.interrupted}};
 }
 
 void print(const load_bench_report& r) {
-  fmt::print("{:.0f} images/s, {:.0f} MB/s read, over {:.1f} s; first batch after {:.3f} s\n",
-             r.images_per_s(), static_cast<double>(r.bytes) / 1e6 / r.seconds, r.seconds,
-             r.first_batch_s);
+  fmt::print("{:.0f} images/s, {:.0f} MB/s read, over {}; first batch after {}\n", r.images_per_s(),
+             static_cast<double>(r.bytes) / 1e6 / r.seconds, time_text(r.seconds),
+             time_text(r.first_batch_s));
   fmt::print(
-      "{:.2f} cores: {:.2f} decode (on {:.1f} of {} threads), {:.2f} the rest, {:.1f} us of "
+      "{:.2f} cores: {:.2f} decode (on {:.1f} of {}), {:.2f} the rest, {:.1f} us of "
       "each image\n",
-      r.cpu_seconds / r.seconds, r.pool_cpu / r.seconds, r.pool_used, r.pool_threads,
+      r.cpu_seconds / r.seconds, r.pool_cpu / r.seconds, r.pool_used,
+      counted(static_cast<std::uint64_t>(r.pool_threads), "thread"),
       (r.cpu_seconds - r.pool_cpu) / r.seconds, r.outside_us());
   fmt::print("consumer waited {:.1f} % of the time\n", 100 * r.waited / r.seconds);
-  fmt::print("ledger: {}\n\n", r.ledger);
-  fmt::print("{:<16}{:>12}{:>12}{:>10}{:>16}{:>16}\n", "stage", "items", "MB", "busy %",
-             "waits input %", "waits output %");
+  fmt::print("ledger: {}\n", r.ledger);
+  if (!r.first_skipped.empty()) fmt::print("first skipped: {}\n", r.first_skipped);
+  fmt::print("\n");
+  fmt::print("{:<16}{:>12}{:>12}{:>18}{:>18}{:>18}\n", "stage", "items", "read", "busy",
+             "waits for input", "waits for output");
+  const auto part = [&](double seconds) {
+    return fmt::format("{} {:>5.1f} %", time_text(seconds), 100 * seconds / r.seconds);
+  };
   for (const stage_stats& s : r.stages) {
-    fmt::print("{:<16}{:>12}{:>12.1f}{:>10.1f}{:>16.1f}{:>16.1f}\n", s.name, s.items,
-               static_cast<double>(s.bytes) / 1e6, 100 * s.busy / r.seconds,
-               100 * s.waiting_input / r.seconds, 100 * s.waiting_output / r.seconds);
+    fmt::print("{:<16}{:>12}{:>12}{:>18}{:>18}{:>18}\n", s.name, s.items, format_bytes(s.bytes),
+               part(s.busy), part(s.waiting_input), part(s.waiting_output));
   }
   fmt::print("\n{}\n", verdict(r));
 }
 
-int bench_load(const environment& e, arguments a) {
+int bench_load(const environment& e, bench_load_arguments a) {
   a.what.urls = a.shards.urls(e);
   a.what.decode.train = !a.validation;
   if (!a.cache.empty()) {
@@ -124,10 +147,16 @@ int bench_load(const environment& e, arguments a) {
   }
   engine_options how = a.shards.engine(e);
   if (a.threads > 0) how.cpu_threads = a.threads;
+  a.what.stop = stop_requested();
+  std::atomic<std::uint64_t> taken = 0;
+  a.what.taken = &taken;
+  progress shown("bench load", {.noun = "image", .seconds = a.what.seconds},
+                 [&] { return work_done{0, taken}; });
   const auto report = run_load_bench(how, a.what, interrupted());
-  if (report.images > 0 && a.json) fmt::print("{}\n", to_json(report).dump());
-  if (report.images > 0 && !a.json) print(report);
-  return report.interrupted ? 130 : 0;
+  shown.end();
+  return end_of_bench(
+      report.images > 0, report.interrupted, a.json, [&] { return to_json(report); },
+      [&] { print(report); });
 }
 
 }  // namespace
@@ -135,31 +164,42 @@ int bench_load(const environment& e, arguments a) {
 action add_bench_load(CLI::App& bench) {
   CLI::App* load = bench.add_subcommand(
       "load",
-      "the whole loader with a consumer that only takes: what each stage does, what limits");
-  auto a = std::make_shared<arguments>();
+      "the whole loader, with a consumer that does nothing: what each stage does, what limits");
+  auto a = std::make_shared<bench_load_arguments>();
   a->shards.add_to(*load);
-  load->add_option("--threads", a->threads, "that decode (as many as are needed)")
-      ->check(CLI::Range(1, 1024));
-  load->add_option("--batch", a->what.batch, "images of a batch")
-      ->check(CLI::Range(1, 1 << 20))
+  load->option_defaults()->group("Loader");
+  load->add_option("--threads", a->threads, "decoding threads [as many as are needed]")
+      ->check(in_range(1, 1024));
+  load->add_option("--batch,--batch-size", a->what.batch, "images in a batch")
+      ->type_name("IMAGES")
+      ->check(in_range(1, 1 << 20))
       ->capture_default_str();
-  load->add_option("--size", a->what.decode.size, "of the output, in pixels: size x size")
-      ->check(CLI::Range(1, 16384))
+  load->add_option("--size", a->what.decode.size, "width and height of decoded images in pixels")
+      ->type_name("PIXELS")
+      ->check(in_range(1, 16384))
       ->capture_default_str();
-  load->add_option("--shuffle", a->what.shuffle, "samples held by the shuffle; 0: none")
+  load->add_option("--shuffle", a->what.shuffle, "samples that the shuffle holds; 0: no shuffle")
+      ->type_name("SAMPLES")
       ->capture_default_str();
-  load->add_option("--lanes", a->what.lanes, "shards open at once (as training takes them)")
-      ->check(CLI::Range(1, 4096));
-  load->add_option("--seconds", a->what.seconds, "how long, from the first batch on")
-      ->check(CLI::PositiveNumber)
+  load->add_option("--lanes", a->what.lanes, "shards open at once [8]")->check(in_range(1, 4096));
+  load->add_option("--seconds", a->what.seconds, "seconds to measure, from the first batch on")
+      ->type_name("SECONDS")
+      ->group("Measurement")
+      ->check(above_zero())
       ->capture_default_str();
   load->add_option("--rate", a->what.images_per_s,
-                   "images/s that the consumer takes (as many as come)")
-      ->check(CLI::PositiveNumber);
-  load->add_option("--cache-decoded", a->cache, "bytes for decoded images of earlier epochs: 8G");
+                   "images/s that the consumer takes [as many as come]")
+      ->type_name("IMAGES/S")
+      ->group("Measurement")
+      ->check(above_zero());
+  load->add_option("--cache-decoded", a->cache,
+                   "memory for decoded images of earlier epochs: 8G [none]")
+      ->type_name("BYTES");
   load->add_flag("--validation", a->validation,
-                 "resize and centre crop, in the place of random-resized-crop and flip");
-  load->add_flag("--json", a->json, "print one JSON object on the last line");
+                 "resize and centre crop instead of random-resized-crop and flip");
+  add_json(*load, a->json);
+  load->footer(
+      "Example:\n  millrace bench load train-{000000..000009}.tar --batch 256 --shuffle 10000");
   return [a](const environment& e) { return bench_load(e, *a); };
 }
 

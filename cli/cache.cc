@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "engine/words.h"
 #include "io/cache/cache_folder.h"
 #include "io/hashes.h"
 
@@ -18,7 +21,7 @@ cache_folder opened_folder(const environment& e) {
     throw failure(
         error(errc::bad_setting, "MILLRACE_CACHE is not set").hint("set it to the cache's folder"));
   }
-  if (const auto usable = folder.prepare(); !usable) throw failure(usable.error());
+  if (const auto usable = folder.check(); !usable) throw failure(usable.error());
   return folder;
 }
 
@@ -42,52 +45,76 @@ int list(const environment& e, bool json) {
     }
   }
   if (json) {
-    fmt::print("{}\n", nlohmann::json{{"bytes", sum}, {"entries", std::move(all)}}.dump());
+    print_json({{"bytes", sum}, {"entries", std::move(all)}});
   } else {
     fmt::print("{} in {}\n", format_bytes(sum), folder.options().folder);
   }
   return 0;
 }
 
-int clean(const environment& e, bool all) {
+int clean(const environment& e, bool all, bool json) {
   const cache_folder folder = opened_folder(e);
-  const std::uint64_t freed = all ? folder.clean() : folder.evict(0);
-  fmt::print("{} freed in {}\n", format_bytes(freed), folder.options().folder);
+  const std::uint64_t freed = all ? folder.clean() : folder.evict();
+  if (json) {
+    print_json({{"freed_bytes", freed}});
+  } else {
+    fmt::print("{} freed in {}\n", format_bytes(freed), folder.options().folder);
+  }
   return 0;
 }
 
-// The first block that is not what was written; nullopt where all are.
-std::optional<std::uint64_t> damaged_block(const cached_file& file) {
+// The first block that is not what was written; nullopt where all are, or where `stopped` came.
+// Adds the bytes that it reads to `read`.
+std::optional<std::uint64_t> damaged_block(const cached_file& file,
+                                           std::atomic<std::uint64_t>& read,
+                                           const std::atomic<bool>& stopped) {
   std::vector<std::byte> block(cache_block_bytes);
-  for (std::uint64_t i = 0; i < file.blocks(); ++i) {
+  for (std::uint64_t i = 0; i < file.blocks() && !stopped; ++i) {
     const std::uint64_t at = i * cache_block_bytes;
     const auto size =
         static_cast<std::size_t>(std::min<std::uint64_t>(cache_block_bytes, file.bytes() - at));
     const ssize_t got = pread(file.fd(), block.data(), size, static_cast<off_t>(at));
     if (got != static_cast<ssize_t>(size) || !file.has_sum(i, crc32c({block.data(), size})))
       return i;
+    read += size;
   }
   return std::nullopt;
 }
 
-int verify(const environment& e) {
+int verify(const environment& e, bool json) {
+  const std::atomic<bool>& stopped = interrupted();
   const cache_folder folder = opened_folder(e);
-  int wrong = 0;
+  std::uint64_t wrong = 0;
   std::uint64_t right = 0;
-  for (const cache_entry& entry : folder.entries()) {
+  const auto entries = folder.entries();
+  amount_of_work all;
+  for (const cache_entry& entry : entries) all.bytes += entry.complete ? entry.bytes : 0;
+  std::atomic<std::uint64_t> read = 0;
+  progress shown("cache verify", all, [&] { return work_done{read, 0}; });
+  for (const cache_entry& entry : entries) {
     if (!entry.complete) continue;
     const auto file = folder.open(entry.name);
-    const auto block = file ? damaged_block(*file) : std::optional<std::uint64_t>(0);
+    const auto block = file ? damaged_block(*file, read, stopped) : std::optional<std::uint64_t>(0);
+    if (stopped) break;
     if (!block) {
       right += file->bytes();
       continue;
     }
     ++wrong;
-    fmt::print("damaged: {} ({}), block {}; removed\n", entry.name,
-               file ? file->url() : "unreadable", *block);
-    folder.remove(entry.name);
+    if (!json) {
+      print_line(fmt::format("damaged: {} ({}), block {}; removed", entry.name,
+                             file ? file->url() : "unreadable", *block));
+    }
+    if (file) folder.remove(entry.name, *file);
   }
-  fmt::print("{} are as they were written, {} entries were not\n", format_bytes(right), wrong);
+  shown.end();
+  if (json) {
+    print_json({{"bytes", right}, {"damaged", wrong}, {"interrupted", stopped.load()}});
+  } else {
+    fmt::print("{}{} intact; {} damaged and removed\n", stopped ? "stopped after " : "",
+               format_bytes(right), counted(wrong, "entry", "entries"));
+  }
+  if (stopped) return exit_code_of_interrupt();
   return wrong > 0 ? exit_code(errc::integrity) : 0;
 }
 
@@ -96,18 +123,22 @@ int verify(const environment& e) {
 action add_cache(CLI::App& app) {
   CLI::App* command = app.add_subcommand("cache", "what MILLRACE_CACHE holds");
   command->require_subcommand(1);
-  CLI::App* ls = command->add_subcommand("ls", "entries, the one used least recently first");
+  CLI::App* ls = command->add_subcommand("ls", "lists the entries, least recently used first");
   CLI::App* cleaning = command->add_subcommand(
-      "clean", "removes what is beyond MILLRACE_CACHE_SIZE and MILLRACE_CACHE_FREE");
-  command->add_subcommand("verify", "reads all, removes what is damaged; exit 5 where any was");
+      "clean", "evicts what exceeds MILLRACE_CACHE_SIZE and MILLRACE_CACHE_FREE");
+  CLI::App* verifying = command->add_subcommand(
+      "verify", "reads every entry and removes damaged ones; exit code 5 if there were any");
   auto json = std::make_shared<bool>();
   auto all = std::make_shared<bool>();
-  ls->add_flag("--json", *json, "print one JSON object on the last line");
-  cleaning->add_flag("--all", *all, "everything that is not being read");
+  for (CLI::App* each : {ls, cleaning, verifying}) {
+    add_json(*each, *json);
+    each->footer("Example:\n  MILLRACE_CACHE=/nvme/cache millrace cache " + each->get_name());
+  }
+  cleaning->add_flag("--all", *all, "everything that is not being read")->group("Entries");
   return [command, json, all](const environment& e) {
     const std::string what = command->get_subcommands().front()->get_name();
     if (what == "ls") return list(e, *json);
-    return what == "clean" ? clean(e, *all) : verify(e);
+    return what == "clean" ? clean(e, *all, *json) : verify(e, *json);
   };
 }
 

@@ -1,19 +1,24 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <stop_token>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
 #include "pipeline/prefetch.h"
 #include "pipeline/raw_bytes.h"
 
 namespace millrace::cli {
 namespace {
 
-// More in the pipe: fewer switches between this process and its reader. Of what was tried this
-// gains most; vmsplice would gain as much again, but hands out pages that are written to again
-// while a reader that splices them on still shows them (docs/decisions.md, 18).
+// A larger pipe needs fewer switches between this process and its reader. Nothing else that was
+// tried gains more, but for vmsplice, which hands out pages that are written again while a reader
+// that splices them still shows them (docs/decisions.md, 18).
 void widen_pipe() {
   constexpr int pipe_bytes = 1 << 18;  // no more than a core's cache holds
   fcntl(STDOUT_FILENO, F_SETPIPE_SZ, pipe_bytes);
@@ -31,17 +36,39 @@ void write_all(std::span<const std::byte> data) {
 }  // namespace
 
 action add_cat(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cat", "bytes to stdout, through the engine");
+  CLI::App* command = app.add_subcommand("cat", "the bytes of files and objects, to stdout");
   auto arguments = std::make_shared<shard_arguments>();
   arguments->add_to(*command);
-  return [arguments](const environment& e) {
+  auto json = std::make_shared<bool>();
+  command
+      ->add_flag("--json", *json,
+                 "print one JSON object as the last line of stderr: stdout has the bytes")
+      ->group("Output");
+  command->footer(
+      "Example, as a source of Python's WebDataset:\n  pipe:millrace cat train-000000.tar");
+  return [arguments, json](const environment& e) {
     // A reader that has seen enough ends this by SIGPIPE, quietly, whatever the parent ignores.
     std::signal(SIGPIPE, SIG_DFL);
     widen_pipe();
+    const auto urls = arguments->urls(e);
     engine eng(arguments->engine(e));
-    for (auto data = eng.run(raw_bytes(arguments->urls(e))); auto piece = data.next();) {
+    std::atomic<std::uint64_t> bytes = 0;
+    const auto tell = [&](bool interrupted) {
+      print_json({{"urls", urls.size()}, {"bytes", bytes.load()}, {"interrupted", interrupted}},
+                 stderr);
+    };
+    // Whoever reads may have stopped reading: nothing is waited for.
+    const std::stop_callback stopping(*json ? stop_requested() : std::stop_token(), [&] {
+      tell(true);
+      std::_Exit(exit_code_of_interrupt());
+    });
+    progress shown("cat", sample_walk::work_of(urls), [&] { return work_done{bytes, 0}; });
+    for (auto data = eng.run(raw_bytes(urls)); auto piece = data.next();) {
       write_all(piece->span());
+      bytes += piece->size();
     }
+    shown.end();
+    if (*json) tell(false);
     return 0;
   };
 }

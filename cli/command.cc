@@ -2,6 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/interrupt.h"
+#include "engine/standard_error.h"
 #include "io/shard_urls.h"
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
@@ -9,14 +17,116 @@
 
 namespace millrace::cli {
 
+namespace {
+
+// A check of numbers of one type, which says `range` where one is not in it.
+template <class T, class Function>
+CLI::Validator numbers(std::string range, Function is_in) {
+  // Without a description: what the option takes is shown by its unit.
+  return {[range = std::move(range), is_in](const std::string& text) -> std::string {
+            T value{};
+            const char* const end = text.data() + text.size();
+            const auto parsed = std::from_chars(text.data(), end, value);
+            if (parsed.ec != std::errc{} || parsed.ptr != end) {
+              return fmt::format("'{}' is not a {}; use {}", text,
+                                 std::is_integral_v<T> ? "whole number" : "number", range);
+            }
+            return is_in(value) ? "" : fmt::format("{} is not {}", text, range);
+          },
+          ""};
+}
+
+}  // namespace
+
+CLI::Validator whole_in_range(std::int64_t least, std::int64_t most) {
+  return numbers<std::int64_t>(fmt::format("{} to {}", least, most),
+                               [=](std::int64_t n) { return n >= least && n <= most; });
+}
+
+CLI::Validator in_range(double least, double most) {
+  return numbers<double>(fmt::format("{} to {}", least, most),
+                         [=](double n) { return n >= least && n <= most; });
+}
+
+CLI::Validator above_zero() {
+  return numbers<double>("a number above 0", [](double n) { return n > 0 && std::isfinite(n); });
+}
+
+void add_json(CLI::App& app, bool& json) {
+  app.add_flag("--json", json, "print one JSON object as the last line")->group("Output");
+}
+
+namespace {
+
+std::string line_of(const nlohmann::json& value) {
+  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
+
+void print_json(const nlohmann::json& object, std::FILE* to) {
+  fmt::print(to, "{}\n", line_of(object));
+}
+
+json_list::~json_list() {
+  // Where this cannot be written, what was thrown says so.
+  if (begun_ && !ended_) std::fputs("]}\n", stdout);
+}
+
+void json_list::begin() {
+  if (!std::exchange(begun_, true)) fmt::print("{{{}:[", line_of(name_));
+}
+
+void json_list::add(const nlohmann::json& item) {
+  begin();
+  const std::string comma = std::exchange(has_items_, true) ? "," : "";
+  fmt::print("{}{}", comma, line_of(item));
+}
+
+void json_list::end(const nlohmann::json& rest) {
+  begin();
+  ended_ = true;
+  // Its members follow those of the list.
+  fmt::print("],{}\n", line_of(rest).substr(1));
+}
+
+int end_of_bench(bool has_figures, bool interrupted, bool json,
+                 const std::function<nlohmann::json()>& to_json,
+                 const std::function<void()>& print) {
+  if (json) {
+    print_json(has_figures ? to_json() : nlohmann::json{{"interrupted", interrupted}});
+  } else if (has_figures) {
+    print();
+  }
+  return interrupted ? exit_code_of_interrupt() : 0;
+}
+
+std::vector<std::string> paths_and_urls(const std::vector<std::string>& specs,
+                                        const std::string& base, const source_options& options) {
+  std::vector<std::string> out;
+  for (const std::string& spec : specs) {
+    std::error_code unknown;
+    if (base.empty() && std::filesystem::exists(spec, unknown)) {
+      out.push_back(spec);
+      continue;
+    }
+    const auto urls = find_shards(std::array{spec}, base, options).value();
+    out.insert(out.end(), urls.begin(), urls.end());
+  }
+  return out;
+}
+
 void shard_arguments::add_to(CLI::App& app, bool required) {
   app.add_option("SHARD", specs,
-                 "shards: paths, URLs, brace ranges, '::' lists, @FILE, '-' for stdin; folders and "
-                 "prefixes of stores, which end with '/'; '*'")
+                 "shards: paths, URLs, brace ranges, '::' lists, @FILE with one a line, '-' for "
+                 "stdin, '*'; folders and prefixes of object stores")
       ->required(required);
-  app.add_option("--base", base,
-                 "what relative names stand behind, or within, in the place of %s or {}");
-  app.add_flag("--allow-pipe", allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
+  app.add_option("--base", base, "prefix of relative names; they replace its %s or {}")
+      ->type_name("URL")
+      ->group("Input");
+  app.add_flag("--allow-pipe", allow_pipe,
+               "pipe: URLs may run shell commands (MILLRACE_ALLOW_PIPE=1)")
+      ->group("Input");
 }
 
 engine_options shard_arguments::engine(const environment& e) const {
@@ -32,23 +142,28 @@ std::vector<std::string> shard_arguments::urls(const environment& e) const {
 void sample_walk::add_to(CLI::App& app) {
   shards.add_to(app);
   app.add_flag("--resync", resync,
-               "go on behind damage, with the next header that is one, and say what was lost");
+               "continue after damage at the next valid header, and list what was lost")
+      ->group("Input");
 }
 
-plan<sample> sample_walk::samples(const environment& e) const {
+amount_of_work sample_walk::work_of(const std::vector<std::string>& urls) {
+  return {.bytes = bytes_of_files(urls), .items = urls.size()};
+}
+
+plan<sample> sample_walk::samples(const std::vector<std::string>& urls) const {
   const shard_list_options in_order{.lanes = 1, .shuffle = false};
-  return millrace::shards(shards.urls(e), in_order) | untar({.resync = resync}) | group_by_key() |
+  return millrace::shards(urls, in_order) | untar({.resync = resync}) | group_by_key() |
          on_error(resync ? skip_errors() : fail_on_error());
 }
 
 int sample_walk::tell_of_damage(const ledger& counts) {
   const std::uint64_t all = counts.skipped_in_all();
   if (all == 0) return 0;
-  for (const std::string& what : counts.first_skipped) fmt::print(stderr, "millrace: {}\n", what);
+  for (const std::string& what : counts.first_skipped) to_stderr("millrace: {}\n", what);
   if (all > counts.first_skipped.size()) {
-    fmt::print(stderr, "millrace: and {} more\n", all - counts.first_skipped.size());
+    to_stderr("millrace: and {} more\n", all - counts.first_skipped.size());
   }
-  fmt::print(stderr, "millrace: {}\n", counts.summary());
+  to_stderr("millrace: {}\n", counts.summary());
   return exit_code(errc::integrity);
 }
 

@@ -104,7 +104,7 @@ std::string reading_text(const storage& found, const environment& e) {
   const source_options options = source_options::from(e.variables).value();
   const storage on = with_overrides(found, options);
   const int permits = gate_permits(on, options);
-  if (permits == 0) return "no gate: reads as they come, as many at once as gain";
+  if (permits == 0) return "no gate: as many reads at once as raise the rate";
   constexpr std::size_t shards = 8;
   const std::size_t set = e.variables.bytes("MILLRACE_MEMORY");
   const std::size_t budget = set > 0 ? set : default_memory_bytes();
@@ -127,8 +127,8 @@ std::string direct_text(const environment& e) {
   const std::string& set = e.variables.text("MILLRACE_DIRECT");
   if (set != "auto") return set;
   return fmt::format(
-      "auto: past the page cache, unless the file is in it already or all shards "
-      "together fit ({} are free for it)",
+      "auto: bypass the page cache, unless the file is in it already or all shards together fit "
+      "({} are free for it)",
       format_bytes(page_cache_room()));
 }
 
@@ -208,13 +208,14 @@ action add_doctor(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   auto paths = std::make_shared<std::vector<std::string>>();
   command->add_option("PATH", *paths,
-                      "files or folders whose disks to show (all that are mounted)");
-  command->add_flag("--json", *json, "print one JSON object on the last line");
+                      "files or folders whose disks to show [all that are mounted]");
+  add_json(*command, *json);
+  command->footer("Example:\n  millrace doctor /data/train");
   return [json, paths](const environment& e) {
     const auto shown = storage_to_show(*paths);
     const auto found = examine(e, shown);
     if (*json) {
-      fmt::print("{}\n", found.dump());
+      print_json(found);
     } else {
       print(found, shown, e);
     }

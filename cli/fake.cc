@@ -2,7 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <nlohmann/json.hpp>
+
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "engine/printable.h"
+#include "engine/words.h"
+#include "pipeline/tar_writer.h"
+#include "pipeline/tools/job_record.h"
 #include "pipeline/tools/names.h"
 
 namespace millrace::cli {
@@ -10,42 +18,102 @@ namespace {
 
 constexpr int most_shards = 1'000'000;
 
+struct fake_arguments {
+  std::string pattern;
+  std::optional<int> shards;
+  fake_options options;
+  bool overwrite = false;
+  bool json = false;
+};
+
+std::vector<std::string> paths_of(const fake_arguments& a) {
+  constexpr int usual_shards = 8;
+  const shard_names names(a.pattern);
+  const auto wanted = static_cast<std::size_t>(a.shards.value_or(usual_shards));
+  if (names.limit() > 0 && a.shards && names.limit() != wanted) {
+    throw failure(error(errc::usage, fmt::format("'{}' names {}, but --shards is {}", a.pattern,
+                                                 counted(names.limit(), "shard"), wanted))
+                      .hint("write %06d into the name, or leave --shards out"));
+  }
+  const std::size_t count = names.limit() > 0 ? names.limit() : wanted;
+  std::vector<std::string> paths;
+  paths.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) paths.push_back(names(i));
+  return paths;
+}
+
+int fake(const fake_arguments& a) {
+  const auto paths = paths_of(a);
+  for (const std::string& path : paths) check_shard_output(path, a.overwrite);
+  check_no_shard_after(shard_names(a.pattern), paths.size());
+  const std::atomic<bool>& stopped = interrupted();
+  std::atomic<std::size_t> complete = 0;
+  progress shown("fake", {.items = paths.size()}, [&] { return work_done{0, complete}; });
+  const bool whole = write_fake_shards(paths, a.options, [&](std::size_t shards) {
+    complete = shards;
+    return !stopped;
+  });
+  shown.end();
+  if (!whole) {
+    if (a.json) print_json({{"interrupted", true}});
+    return exit_code_of_interrupt();
+  }
+  if (a.json) {
+    print_json({{"samples", a.options.samples},
+                {"classes", a.options.classes},
+                {"shards", paths.size()},
+                {"first", paths.front()},
+                {"last", paths.back()}});
+  } else {
+    const auto number = [](int n) { return static_cast<std::uint64_t>(n); };
+    fmt::print("{} of {} in {}, {}{}\n", counted(number(a.options.samples), "sample"),
+               counted(number(a.options.classes), "class", "classes"),
+               counted(paths.size(), "shard"), printable(paths.front()),
+               paths.size() > 1 ? " to " + printable(paths.back()) : "");
+  }
+  return 0;
+}
+
 }  // namespace
 
 action add_fake(CLI::App& app) {
   CLI::App* command = app.add_subcommand("fake", "a learnable synthetic image dataset, as shards");
-  struct arguments {
-    std::string pattern;
-    int shards = 8;
-    fake_options options;
-  };
-  auto a = std::make_shared<arguments>();
-  command->add_option("PATTERN", a->pattern, "names: train-%06d.tar, or train-{000000..000007}.tar")
+  auto a = std::make_shared<fake_arguments>();
+  command
+      ->add_option("PATTERN", a->pattern,
+                   "names of the shards: train-%06d.tar, or train-{000000..000007}.tar")
       ->required();
-  command->add_option("--shards", a->shards, "number of shards, for a pattern with %d")
-      ->check(CLI::Range(1, most_shards))
+  const char* const group = "Dataset";
+  command->add_option("--shards", a->shards, "number of shards, for a pattern with %d [8]")
+      ->check(in_range(1, most_shards))
+      ->group(group);
+  command->add_option("--samples", a->options.samples, "samples in all shards together")
+      ->check(in_range(1, 1'000'000'000))
+      ->group(group)
       ->capture_default_str();
-  command->add_option("--samples", a->options.samples, "samples in all")
-      ->check(CLI::Range(1, 1'000'000'000))
+  command->add_option("--classes", a->options.classes, "number of classes, 1 to 100")
+      ->check(in_range(1, 100))
+      ->group(group)
       ->capture_default_str();
-  command->add_option("--classes", a->options.classes, "classes")
-      ->check(CLI::Range(1, 100))
+  command->add_option("--size", a->options.size, "width and height of the images in pixels")
+      ->type_name("PIXELS")
+      ->check(in_range(8, 4096))
+      ->group(group)
       ->capture_default_str();
-  command->add_option("--size", a->options.size, "width and height in pixels")
-      ->check(CLI::Range(8, 4096))
+  command
+      ->add_option("--seed", a->options.seed,
+                   "seed of the images: the same options give the same bytes")
+      ->group(group)
       ->capture_default_str();
-  command->add_option("--seed", a->options.seed, "seed")->capture_default_str();
+  command
+      ->add_flag("--overwrite", a->overwrite,
+                 "replace shards of these names; shards that would follow them are refused")
+      ->group("Output");
+  add_json(*command, a->json);
+  command->footer("Example:\n  millrace fake data/train-%06d.tar --shards 4 --samples 10000");
   return [a](const environment& /*e*/) {
-    const shard_names names(a->pattern);
-    const std::size_t count =
-        names.limit() > 0 ? names.limit() : static_cast<std::size_t>(a->shards);
-    std::vector<std::string> paths;
-    paths.reserve(count);
-    for (std::size_t i = 0; i < count; ++i) paths.push_back(names(i));
-    write_fake_shards(paths, a->options);
-    fmt::print("{} samples of {} classes in {} shards, {} to {}\n", a->options.samples,
-               a->options.classes, paths.size(), paths.front(), paths.back());
-    return 0;
+    static_cast<void>(interrupted());  // from now on signals end it with its partial file removed
+    return fake(*a);
   };
 }
 

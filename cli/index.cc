@@ -1,14 +1,25 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "cli/command.h"
+#include "cli/index_sample.h"
+#include "cli/interrupt.h"
+#include "cli/outputs.h"
+#include "engine/json_tree.h"
+#include "engine/nesting.h"
+#include "engine/open_file.h"
+#include "engine/printable.h"
+#include "engine/standard_error.h"
+#include "engine/written_file.h"
+#include "io/url_scheme.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/indexed_dataset.h"
@@ -24,18 +35,6 @@ std::string python_json(const ordered_json& value) {
   return value.dump(2, ' ', true, ordered_json::error_handler_t::replace);
 }
 
-void write_file(const std::string& path, std::string_view text) {
-  const std::string temporary = path + ".temp";
-  {
-    std::ofstream out(temporary, std::ios::binary);
-    out << text;
-    if (!out.flush()) {
-      throw failure(error(errc::io_failed, "cannot write the file").at(path).cause(errno));
-    }
-  }
-  std::filesystem::rename(temporary, path);
-}
-
 struct create_arguments {
   shard_arguments shards;
   std::string output = "shardindex.json";
@@ -44,29 +43,52 @@ struct create_arguments {
   std::optional<std::string> base;
   bool offsets = false;
   bool no_md5 = false;
+  bool compat = false;
+  bool json = false;
 
   void add_to(CLI::App& app, bool required) {
     app.add_option("SHARD", shards.specs, "shards: paths, URLs, brace ranges, '::' lists, @FILE")
         ->required(required);
-    app.add_flag("--allow-pipe", shards.allow_pipe, "pipe: URLs may run commands");
-    app.add_option("-o,--output", output, "the index to write")->capture_default_str();
-    app.add_option("-n,--name", name, "of the dataset (from the first shard's name)");
-    app.add_option("-i,--info", info_file, "a file with a description");
-    app.add_option("-b,--base", base, "the base that the index is to name");
+    app.add_flag("--allow-pipe", shards.allow_pipe, "pipe: URLs may run commands")->group("Input");
+    app.option_defaults()->group("Index");
+    app.add_option("-o,--output", output, "the index to write")
+        ->type_name("FILE")
+        ->capture_default_str();
+    app.add_option("-n,--name", name, "name of the dataset [from the first shard's name]");
+    app.add_option("-i,--info", info_file, "file with a description of the dataset")
+        ->type_name("FILE");
+    app.add_option("-b,--base", base, "base of relative URLs, for the index to state")
+        ->type_name("URL");
     app.add_flag("--offsets", offsets, "write a sidecar with the offset of each sample as well");
-    app.add_flag("--no-md5", no_md5, "no digests: large files are jumped over, not read");
+    app.add_flag("--compat", compat,
+                 "write URLs as given, as widsindex does; all readers resolve relative ones "
+                 "against the index's folder");
+    add_json(app, json);
+    app.add_flag("--no-md5", no_md5, "no digests: large files are skipped, not read");
   }
 };
 
 std::string read_local(const std::string& path) {
+  if (const auto file = open_file::open(path); !file) throw failure(file.error());
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw failure(error(errc::not_found, "cannot read the file").at(path).cause(errno));
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
+// A shard as the index names it: readers take relative paths from the index's folder, and whoever
+// reads it has credentials of their own.
+std::string url_in_index(const create_arguments& a, const std::string& url) {
+  namespace fs = std::filesystem;
+  if (a.compat) return url;
+  if (has_scheme(url) || url.starts_with('/')) return without_secrets(url);
+  const auto folder = fs::path(a.output).parent_path();
+  if (a.base || folder.empty()) return url;
+  const auto from = fs::absolute(folder).lexically_normal();
+  return fs::absolute(url).lexically_normal().lexically_relative(from).string();
+}
+
 // One entry of the shard list.
-ordered_json entry_of(const shard_facts& f, bool md5) {
-  ordered_json entry{{"url", f.url}};
+ordered_json entry_of(const shard_facts& f, const std::string& url, bool md5) {
+  ordered_json entry{{"url", url}};
   if (md5) entry["md5sum"] = f.md5;
   entry["nsamples"] = f.samples.size();
   if (md5) entry["filesize"] = f.bytes;
@@ -81,49 +103,151 @@ std::vector<std::uint32_t> blocks_of(const shard_facts& f) {
   return out;
 }
 
-int create(const environment& e, const create_arguments& a) {
-  const auto urls = a.shards.urls(e);
-  std::string name = a.name.value_or("");
-  if (!a.name) {
-    name = dataset_name(a.shards.specs.front());
-    fmt::print("setting name to {}\n", name);
+void print_created(const std::string& output, const shard_index& made) {
+  print_json({{"index", output},
+              {"shards", made.shards.size()},
+              {"samples", made.samples()},
+              {"bytes", made.bytes()}});
+}
+
+// What a dataset is called by default: after its first shard, of a URL by its path alone.
+std::string name_of(const std::string& spec, const std::vector<std::string>& urls) {
+  if (!has_scheme(spec) && spec.find("://") == spec.npos) return dataset_name(spec);
+  const auto where = parse_url(urls.front());
+  const bool has_path = where && where->scheme != "pipe";
+  return has_path ? dataset_name(where->path.substr(0, where->path.find('?'))) : "";
+}
+
+// JSON is UTF-8: a name in any other encoding would be that of another file.
+void check_is_text(const std::string& url) {
+  constexpr auto ignore = ordered_json::error_handler_t::ignore;
+  if (ordered_json(url).dump(-1, ' ', false, ignore).size() ==
+      ordered_json(url).dump(-1, ' ', false, ordered_json::error_handler_t::replace).size()) {
+    return;
   }
-  struct shard {
-    ordered_json entry;
-    shard_index::shard offsets;
-  };
-  std::vector<shard> shards;
+  throw failure(error(errc::usage, "an index cannot name a shard whose name is not UTF-8")
+                    .at(printable(url))
+                    .hint("rename the file"));
+}
+
+// A command has whatever its writer put into it, passwords among it, and runs on the machines of
+// those who read the index.
+void check_is_no_command(const create_arguments& a, const std::string& url) {
+  const auto where = parse_url(url);
+  if (a.compat || !where || where->scheme != "pipe") return;
+  throw failure(error(errc::usage, "an index does not list commands, which may hold secrets")
+                    .at(url)
+                    .hint("list the shards' own URLs; --compat writes commands as they are"));
+}
+
+// Which may be meant: their samples then come twice in each epoch.
+void tell_of_repeated(std::vector<std::string> urls) {
+  std::ranges::sort(urls);
+  const auto twice = std::ranges::adjacent_find(urls);
+  if (twice == urls.end()) return;
+  to_stderr("millrace: {} is named more than once, and so it is in the index\n",
+            printable(redacted(*twice)));
+}
+
+// The text of an entry; none where it has another type.
+std::string text_in(const ordered_json& of, const char* key) {
+  const auto text = of.is_object() ? of.value(key, ordered_json()) : ordered_json();
+  return text.is_string() ? text.get<std::string>() : "";
+}
+
+struct indexed_shard {
+  ordered_json entry;
+  shard_index::shard offsets;
+};
+
+// What the shards have, in the order of their URLs; nothing where a signal came. `has_left_out`:
+// whether there were secrets in URLs.
+std::optional<std::vector<indexed_shard>> scanned(const environment& e, const create_arguments& a,
+                                                  const std::vector<std::string>& urls,
+                                                  bool& has_left_out) {
+  const std::stop_token stop = stop_requested();
   engine eng(a.shards.engine(e));
-  for (const shard_facts& f : eng.run(scan(urls, {.md5 = !a.no_md5}))) {
+  auto data = eng.run(scan(urls, {.md5 = !a.no_md5, .keys = false}));
+  std::vector<indexed_shard> shards;
+  std::atomic<std::uint64_t> done = 0;
+  amount_of_work all = sample_walk::work_of(urls);
+  if (a.no_md5) all.bytes = 0;  // most of them are skipped
+  progress shown("index", all, [&] { return work_done{data.stats().bytes_read, done}; });
+  const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
     if (!f.problems.empty()) {
-      throw failure(error(f.problems.front())
-                        .hint("`millrace verify` lists all that is wrong with the shards"));
+      error why = f.problems.front();
+      const bool is_read = exit_code(why.kind()) != exit_code(errc::io_failed);
+      if (is_read && why.what_to_do().empty()) {
+        why.hint("`millrace verify` lists all that is wrong with the shards");
+      }
+      throw failure(why);
     }
-    fmt::print("{}\n", f.url);
-    std::fflush(stdout);
-    shards.push_back({entry_of(f, !a.no_md5),
-                      {.url = f.url,
+    if (!a.json) print_line(printable(redacted(f.url)));
+    const std::string url = url_in_index(a, f.url);
+    has_left_out = has_left_out || (has_scheme(f.url) && url != f.url);
+    shards.push_back({entry_of(f, url, !a.no_md5),
+                      {.url = url,
                        .samples = static_cast<std::int64_t>(f.samples.size()),
                        .bytes = static_cast<std::int64_t>(f.bytes),
                        .md5 = f.md5,
                        .dataset = "",
-                       .blocks = blocks_of(f)}});
+                       .blocks = a.offsets ? blocks_of(f) : std::vector<std::uint32_t>()}});
+    ++done;
+  });
+  if (!whole) return std::nullopt;
+  std::ranges::sort(shards, {},
+                    [](const indexed_shard& s) -> const std::string& { return s.offsets.url; });
+  return shards;
+}
+
+int create(const environment& e, const create_arguments& a) {
+  const auto urls = a.shards.urls(e);
+  std::string name = a.name.value_or("");
+  if (!a.name) {
+    name = name_of(a.shards.specs.front(), urls);
+    if (!a.json) fmt::print("setting name to {}\n", name);
   }
-  std::ranges::sort(shards, {}, [](const shard& s) -> const std::string& { return s.offsets.url; });
+  for (const std::string& url : urls) {
+    check_is_text(url);
+    check_is_no_command(a, url);
+  }
+  tell_of_repeated(urls);
+  bool has_left_out = false;
+  const std::string sidecar = sidecar_of(a.output);
+  check_output(a.output, index_document, urls);
+  check_output(sidecar, index_sidecar, urls);
+  written_file index_file(a.output, "index");  // now: all data would be read in vain
+  std::optional<written_file> sidecar_file;
+  if (a.offsets) sidecar_file.emplace(sidecar, "sidecar");
+  auto shards = scanned(e, a, urls, has_left_out);
+  if (!shards) {
+    if (a.json) {
+      print_json({{"interrupted", true}});
+    } else {
+      print_line("stopped: no index was written");
+    }
+    return exit_code_of_interrupt();
+  }
   ordered_json index{{"__kind__", "wids-shard-index-v1"}, {"wids_version", 1}};
   index["shardlist"] = ordered_json::array();
   shard_index offsets;
-  for (shard& s : shards) {
+  for (indexed_shard& s : *shards) {
     index["shardlist"].push_back(std::move(s.entry));
     offsets.shards.push_back(std::move(s.offsets));
   }
   if (!name.empty()) index["name"] = name;
-  if (a.base) index["base"] = *a.base;
+  if (a.base) index["base"] = without_secrets(*a.base);
   if (!a.info_file.empty()) index["info"] = read_local(a.info_file);
-  // The sidecar first: an index never stands beside the offsets of another one.
-  if (a.offsets) write_file(sidecar_of(a.output), offsets_text(offsets));
-  if (!a.offsets) std::filesystem::remove(sidecar_of(a.output));
-  write_file(a.output, python_json(index));
+  index_file.append(python_json(index));
+  if (sidecar_file) sidecar_file->append(offsets_text(offsets));
+  if (commit_index(index_file, a.output, sidecar_file ? &*sidecar_file : nullptr)) {
+    to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
+              sidecar);
+  }
+  if (a.json) print_created(a.output, offsets);
+  if (has_left_out) {
+    to_stderr("removed from the URLs: users, passwords, and unknown parameters\n");
+  }
   return 0;
 }
 
@@ -145,7 +269,7 @@ std::string file_of(const std::string& url) {
 
 // The folder of a URL; a local path's is absolute and a file: URL.
 std::string whole_folder_of(const std::string& url) {
-  if (url.find("://") != url.npos) return url.substr(0, url.rfind('/'));
+  if (has_scheme(url)) return url.substr(0, url.rfind('/'));
   return "file://" + std::filesystem::absolute(url).lexically_normal().parent_path().string();
 }
 
@@ -154,7 +278,7 @@ void move_shards(ordered_json& index, const update_arguments& a) {
   if (a.rebase) {
     std::string base;
     for (const auto& shard : list) {
-      const std::string found = whole_folder_of(shard.value("url", ""));
+      const std::string found = whole_folder_of(text_in(shard, "url"));
       if (!base.empty() && found != base) {
         throw failure(error(
             errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
@@ -165,31 +289,61 @@ void move_shards(ordered_json& index, const update_arguments& a) {
     index["base"] = base;
   }
   for (auto& shard : list) {
-    const std::string file = file_of(shard.value("url", ""));
+    const std::string file = file_of(text_in(shard, "url"));
     const bool bare = a.no_folder || a.folder.empty();
     shard["url"] = bare ? file : a.folder + (a.folder.ends_with('/') ? "" : "/") + file;
   }
   std::sort(list.begin(), list.end(),
-            [](const auto& a, const auto& b) { return a.value("url", "") < b.value("url", ""); });
+            [](const auto& a, const auto& b) { return text_in(a, "url") < text_in(b, "url"); });
   index["shardlist"] = std::move(list);
 }
 
-int update(const update_arguments& a) {
-  auto index = ordered_json::parse(read_local(a.file), nullptr, false);
-  if (!index.is_object() || !index.contains("shardlist")) {
-    throw failure(error(errc::bad_index, "this is no index of shards").at(a.file));
+// The text of an index that is parsed and written again, which takes memory as its tree does.
+std::string bounded_local(const engine_options& o, const std::string& path) {
+  const std::size_t most = (o.memory_bytes > 0 ? o.memory_bytes : default_memory_bytes()) / 4;
+  const auto refuse = [&](const error& why) {
+    throw failure(error(why).at(path).hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
+  };
+  std::error_code none;
+  if (const auto size = std::filesystem::file_size(path, none); !none && size > most) {
+    refuse(error(errc::too_large,
+                 fmt::format("an index of {} bytes, more than there is memory for", size)));
+  }
+  std::string text = read_local(path);
+  const auto parsed = json_tree::read(text, {.most = most});
+  if (!parsed && parsed.error().kind() == errc::too_large) refuse(parsed.error());
+  return text;
+}
+
+int update(const environment& e, const update_arguments& a, bool json) {
+  const std::string text = bounded_local(engine_options::from(e.variables), a.file);
+  if (const auto why = why_not_parsed(text)) {
+    const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
+    error bad(errc::bad_index, "not an index: " + (is_object ? *why : "it is not a JSON object"));
+    bad.hint(is_object ? flatten_hint : "`millrace index create` writes a correct one");
+    throw failure(bad.at(a.file));
+  }
+  auto index = ordered_json::parse(text, nullptr, false);
+  const bool is_list =
+      index.is_object() && index.contains("shardlist") && index["shardlist"].is_array() &&
+      std::ranges::none_of(index["shardlist"],
+                           [](const ordered_json& shard) { return text_in(shard, "url").empty(); });
+  if (!is_list) {
+    throw failure(error(errc::bad_index, "not an index: every shard of its list needs a 'url'")
+                      .at(a.file)
+                      .hint("`millrace index create` writes a correct one"));
   }
   if (!a.name.empty()) index["name"] = a.name;
   if (a.keep || a.no_keep) index["keep"] = a.keep;
   if (!a.info.empty()) index["info"] = a.info;
-  if (!a.base.empty()) index["base"] = a.base;
+  if (!a.base.empty()) index["base"] = without_secrets(a.base);
   if (!a.folder.empty() || a.no_folder || a.rebase) move_shards(index, a);
   if (!index.contains("name")) {
     index["name"] = std::filesystem::path(a.file).stem().string();
   }
-  std::filesystem::copy_file(a.file, a.file + ".bak",
-                             std::filesystem::copy_options::overwrite_existing);
-  write_file(a.file, python_json(index));
+  write_whole_file(a.file + ".bak", text, "copy of the index");
+  write_whole_file(a.file, python_json(index), "index");
+  if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
   return 0;
 }
 
@@ -202,18 +356,41 @@ std::string or_none(const std::string& text) {
   return text.empty() ? "None" : text;
 }
 
-int info(const environment& e, const std::vector<std::string>& files, bool table) {
+// Of an index that has been read: none where the member is missing.
+std::span<const json_tree> items_in(const json_tree& raw, const char* member) {
+  const json_tree* const found = raw.find(member);
+  const auto* const items = found == nullptr ? nullptr : found->as<json_tree::list>();
+  return items == nullptr ? std::span<const json_tree>() : *items;
+}
+
+int info(const environment& e, const std::vector<std::string>& files, bool table, bool json) {
   engine eng(engine_options::from(e.variables));
-  if (table) fmt::print("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets\n");
+  auto said = nlohmann::json::array();
+  if (table && !json) fmt::print("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets\n");
   for (const std::string& file : files) {
     const shard_index index = read_index(eng, file);
-    const auto raw = ordered_json::parse(read_text(eng, file), nullptr, false);
-    const std::string base = raw.value("base", "");
-    const auto& list = raw.contains("shardlist") ? raw["shardlist"] : ordered_json::array();
+    const auto raw = json_tree::read(read_text(eng, file), {.most = room_for_index(eng)}).value();
+    const std::string base = redacted(std::string(raw.text_of("base")));
+    const auto list = items_in(raw, "shardlist");
+    const auto url_of = [&](const json_tree& entry) { return std::string(entry.text_of("url")); };
     const std::string first =
-        list.empty() ? index.shards.front().url : list.front().value("url", "");
-    const std::string last = list.empty() ? index.shards.back().url : list.back().value("url", "");
-    const auto datasets = raw.value("datasets", ordered_json::array()).size();
+        redacted(list.empty() ? index.shards.front().url : url_of(list.front()));
+    const std::string last = redacted(list.empty() ? index.shards.back().url : url_of(list.back()));
+    const auto datasets = items_in(raw, "datasets").size();
+    if (json) {
+      said.push_back({{"file", file},
+                      {"name", index.name},
+                      {"info", index.info},
+                      {"base", base},
+                      {"shards", index.shards.size()},
+                      {"samples", index.samples()},
+                      {"bytes", index.bytes()},
+                      {"first", first},
+                      {"last", last},
+                      {"datasets", datasets},
+                      {"offsets", index.has_offsets()}});
+      continue;
+    }
     if (table) {
       fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", file, or_none(index.name), index.bytes(),
                  index.samples(), or_none(base), last, datasets);
@@ -234,55 +411,7 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
     if (datasets > 0) fmt::print("        datasets: {}\n", datasets);
     fmt::print("         offsets: {}\n\n", index.has_offsets() ? "of every sample" : "none");
   }
-  return 0;
-}
-
-// What a field shows of itself: text as it is, else its size.
-std::string shown(std::string_view content, std::size_t width) {
-  const bool is_text = std::ranges::all_of(
-      content, [](char c) { return (c >= ' ' && c != 0x7f) || c == '\n' || c == '\t'; });
-  if (!is_text) return fmt::format("{} bytes", content.size());
-  return ordered_json(std::string(content.substr(0, width)))
-      .dump(-1, ' ', true, ordered_json::error_handler_t::replace)
-      .substr(0, width);
-}
-
-struct sample_arguments {
-  std::string file;
-  std::int64_t index = 0;
-  std::string field;
-  bool raw = false;
-  std::size_t width = 250;
-};
-
-int show_sample(const environment& e, const sample_arguments& a) {
-  engine eng(engine_options::from(e.variables));
-  indexed_dataset data(eng, read_index(eng, a.file));
-  fmt::print(stderr, "dataset size: {}\n", data.size());
-  const sample s = data.get(a.index);
-  if (!a.field.empty()) {
-    const field* f = s.find(a.field.starts_with('.') ? a.field.substr(1) : a.field);
-    if (f == nullptr) {
-      throw failure(error(errc::missing_field, fmt::format("no field '{}'", a.field)).key(s.key));
-    }
-    const auto written = std::fwrite(f->data.data(), 1, f->data.size(), stdout);
-    return written == f->data.size() ? 0 : 1;
-  }
-  std::vector<std::pair<std::string, std::string>> lines;
-  lines.reserve(s.fields.size() + 4);
-  for (const field& f : s.fields)
-    lines.emplace_back("." + f.extension, shown(f.data.text(), a.width));
-  lines.emplace_back("__index__", std::to_string(a.index));
-  lines.emplace_back("__key__", "'" + s.key + "'");
-  lines.emplace_back("__shard__", "'" + redacted(*s.url) + "'");
-  lines.emplace_back("__shardindex__", std::to_string(data.find(a.index).sample));
-  std::ranges::sort(lines);
-  std::size_t longest = 0;
-  for (const auto& [name, text] : lines) longest = std::max(longest, name.size());
-  for (const auto& [name, text] : lines) {
-    fmt::print("{:{}} {}\n", name, longest,
-               text.substr(0, std::max(a.width, longest + 2) - longest - 1));
-  }
+  if (json) print_json({{"indices", said}});
   return 0;
 }
 
@@ -301,11 +430,12 @@ action add_index(CLI::App& app) {
   auto changed = std::make_shared<update_arguments>();
   CLI::App* updating = index->add_subcommand("update", "change what an index says");
   updating->add_option("FILE", changed->file, "the index")->required();
-  updating->add_option("-n,--name", changed->name, "of the dataset");
-  updating->add_option("-i,--info", changed->info, "its description");
-  updating->add_option("-b,--base", changed->base, "the base that shards stand behind");
-  updating->add_option("-d,--dir", changed->folder, "the folder of every shard");
-  updating->add_flag("-D,--nodir", changed->no_folder, "shards without folders");
+  updating->option_defaults()->group("Index");
+  updating->add_option("-n,--name", changed->name, "name of the dataset");
+  updating->add_option("-i,--info", changed->info, "description of the dataset");
+  updating->add_option("-b,--base", changed->base, "base of the shards' URLs")->type_name("URL");
+  updating->add_option("-d,--dir", changed->folder, "folder of every shard")->type_name("DIR");
+  updating->add_flag("-D,--nodir", changed->no_folder, "remove the folders of all shards");
   updating->add_flag("-B,--rebase", changed->rebase, "make the shards' folder the base");
   updating->add_flag("-k,--keep", changed->keep, "set the keep flag");
   updating->add_flag("-K,--nokeep", changed->no_keep, "clear the keep flag");
@@ -314,21 +444,37 @@ action add_index(CLI::App& app) {
   auto table = std::make_shared<bool>();
   CLI::App* informing = index->add_subcommand("info", "what an index says");
   informing->add_option("FILE", *files, "indices")->required();
-  informing->add_flag("-t,--table", *table, "a table with a line for each");
+  informing->add_flag("-t,--table", *table, "print a table with a line for each")->group("Output");
 
-  auto one = std::make_shared<sample_arguments>();
+  auto one = std::make_shared<index_sample_arguments>();
   CLI::App* showing = index->add_subcommand("sample", "one sample, by its number");
   showing->add_option("FILE", one->file, "the index")->required();
-  showing->add_option("INDEX", one->index, "from 0")->required();
-  showing->add_option("-c,--cat", one->field, "write the bytes of this field");
-  showing->add_flag("-r,--raw,-p,--python", one->raw, "as it is: fields are never decoded here");
-  showing->add_option("-w,--width", one->width, "longest line")->capture_default_str();
+  showing->add_option("INDEX", one->index, "number of the sample, from 0")
+      ->required()
+      ->check(whole_in_range(0, std::numeric_limits<std::int64_t>::max()));
+  showing->option_defaults()->group("Output");
+  showing->add_option("-c,--cat", one->field, "write the bytes of this field to stdout")
+      ->type_name("FIELD");
+  showing->add_flag("-r,--raw,-p,--python", one->raw,
+                    "print fields as they are: they are never decoded here");
+  showing->add_option("-w,--width", one->width, "characters of the longest line")
+      ->capture_default_str();
+  auto json = std::make_shared<bool>();
+  for (CLI::App* each : {updating, informing}) add_json(*each, *json);
+  add_json(*showing, one->json);
+  showing->get_option("--json")->excludes(showing->get_option("--cat"));
+  index->footer("Example:\n  millrace index train-{000000..000146}.tar -o train.json --offsets");
+  creating->footer(
+      "Example:\n  millrace index create train-{000000..000146}.tar -o train.json --offsets");
+  updating->footer("Example:\n  millrace index update train.json --name imagenet");
+  informing->footer("Example:\n  millrace index info --table train.json val.json");
+  showing->footer("Example:\n  millrace index sample train.json 1234");
 
   return [=](const environment& e) {
     if (creating->parsed()) return create(e, *made);
-    if (updating->parsed()) return update(*changed);
-    if (informing->parsed()) return info(e, *files, *table);
-    if (showing->parsed()) return show_sample(e, *one);
+    if (updating->parsed()) return update(e, *changed, *json);
+    if (informing->parsed()) return info(e, *files, *table, *json);
+    if (showing->parsed()) return show_index_sample(e, *one);
     if (direct->shards.specs.empty()) {
       throw failure(error(errc::usage, "no shards").hint("see `millrace index --help`"));
     }

@@ -1,21 +1,85 @@
 #include "cli/interrupt.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <csignal>
+#include <thread>
+
+#include "engine/error.h"
+#include "engine/start_thread.h"
 
 namespace millrace::cli {
 namespace {
 
 std::atomic<bool> asked = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
+std::atomic<int> signal_number = 0;
+std::atomic<int> wakes = -1;  // the write end of the pipe that the watch waits at
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+
+void on_signal(int which) {
+  const int saved = errno;
+  signal_number = which;
+  asked = true;
+  const char byte = 0;
+  if (wakes >= 0) static_cast<void>(!write(wakes, &byte, 1));
+  errno = saved;
+}
+
+// Turns the signal into a stop request, by a thread that waits for a byte in a pipe: a signal
+// handler may write to a pipe, but must not call request_stop(). The destructor wakes the thread
+// the same way, and joins it. The pipe is never closed, since a signal may come until the end.
+class stop_watch {
+ public:
+  stop_watch() {
+    std::array<int, 2> ends{};
+    if (pipe2(ends.data(), O_CLOEXEC) != 0) {
+      throw failure(error(errc::no_descriptors, "cannot make a pipe").cause(errno));
+    }
+    wakes = ends[1];
+    if (asked) stop_.request_stop();
+    thread_ =
+        start_joined_thread("mr-interrupt", [this, end = ends[0]](const std::stop_token& /*no*/) {
+          char byte = 0;
+          while (read(end, &byte, 1) < 0 && errno == EINTR) {
+          }
+          stop_.request_stop();
+        });
+  }
+  ~stop_watch() {
+    const char byte = 0;
+    static_cast<void>(!write(wakes, &byte, 1));
+  }
+  stop_watch(const stop_watch&) = delete;
+  stop_watch& operator=(const stop_watch&) = delete;
+
+  std::stop_token token() const { return stop_.get_token(); }
+
+ private:
+  std::stop_source stop_;
+  std::jthread thread_;  // joined before stop_ goes
+};
 
 }  // namespace
 
 const std::atomic<bool>& interrupted() {
   struct sigaction how{};
-  how.sa_handler = [](int) { asked = true; };
+  how.sa_handler = on_signal;
   how.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   for (const int which : {SIGINT, SIGTERM}) sigaction(which, &how, nullptr);
   return asked;
+}
+
+std::stop_token stop_requested() {
+  static_cast<void>(interrupted());  // first: no thread is there without the handlers
+  static const stop_watch watch;
+  return watch.token();
+}
+
+int exit_code_of_interrupt() {
+  return asked ? 128 + signal_number : 0;
 }
 
 }  // namespace millrace::cli

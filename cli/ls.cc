@@ -1,17 +1,26 @@
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-#include <cstdio>
-#include <fstream>
+#include <array>
+#include <atomic>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "cli/outputs.h"
+#include "engine/printable.h"
+#include "engine/standard_error.h"
+#include "engine/words.h"
 #include "pipeline/tools/contact_sheet.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct ls_arguments {
   sample_walk walk;
+  std::uint64_t most = 0;  // samples; 0: all
   bool json = false;
   std::string sheet;  // a file for the contact sheet; empty: none
   int tiles = 64;
@@ -21,54 +30,85 @@ struct arguments {
 std::string line_of(const sample& s) {
   std::string fields;
   for (const field& f : s.fields) {
-    fields += fmt::format("{}{}:{}", fields.empty() ? "" : " ", f.extension, f.data.size());
+    fields +=
+        fmt::format("{}{}:{}", fields.empty() ? "" : " ", printable(f.extension), f.data.size());
   }
-  return fmt::format("{}\t{}\t{}", s.key, s.where.offset, fields);
+  return fmt::format("{}\t{}\t{}", printable(s.key), s.where.offset, fields);
 }
 
-int list(const environment& e, const arguments& a) {
+int list(const environment& e, const ls_arguments& a) {
+  const auto urls = a.walk.shards.urls(e);
   engine eng(a.walk.shards.engine(e));
-  auto data = eng.run(a.walk.samples(e));
-  auto samples = nlohmann::json::array();
-  for (const sample& s : data) {
+  auto data = eng.run(a.walk.samples(urls));
+  std::atomic<std::uint64_t> shard = 0;
+  std::optional<progress> shown;
+  // Lines on a terminal are progress enough.
+  if (isatty(STDOUT_FILENO) == 0) {
+    shown.emplace("ls", sample_walk::work_of(urls),
+                  [&] { return work_done{data.stats().bytes_read, shard}; });
+  }
+  std::optional<json_list> listed;
+  if (a.json) listed.emplace("list");
+  std::uint64_t count = 0;
+  // A signal ends lines at once, but an object is closed first.
+  const std::stop_token stop = a.json ? stop_requested() : std::stop_token();
+  const bool whole = take_until_stopped(data, stop, [&](const sample& s) {
     if (a.json) {
       auto fields = nlohmann::json::object();
       for (const field& f : s.fields) fields[f.extension] = f.data.size();
-      samples.push_back(
-          {{"key", s.key}, {"shard", *s.url}, {"offset", s.where.offset}, {"fields", fields}});
+      listed->add({{"key", s.key},
+                   {"shard", redacted(*s.url)},
+                   {"offset", s.where.offset},
+                   {"fields", fields}});
     } else {
       fmt::print("{}\n", line_of(s));
     }
-  }
-  if (a.json) {
-    const nlohmann::json all{{"samples", samples.size()}, {"list", std::move(samples)}};
-    fmt::print("{}\n", all.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
+    shard = static_cast<std::uint64_t>(s.where.shard);
+    return ++count != a.most;
+  });
+  shown.reset();
+  if (listed) listed->end({{"samples", count}, {"interrupted", !whole}});
+  if (!whole) return exit_code_of_interrupt();
   return sample_walk::tell_of_damage(data.counts());
 }
 
 // The first samples only, listed in the order of the tiles.
-int draw(const environment& e, const arguments& a) {
+int draw(const environment& e, const ls_arguments& a) {
   constexpr int columns = 8;
+  const auto urls = a.walk.shards.urls(e);
+  struct stat there{};
+  const bool is_device = stat(a.sheet.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
+  if (!is_device && !a.sheet.ends_with(".png") && !a.sheet.ends_with(".PNG")) {
+    throw failure(
+        error(errc::usage, fmt::format("--contact-sheet '{}' is not the name of a PNG", a.sheet))
+            .hint("give it a name that ends with .png, before the shards"));
+  }
+  check_output(a.sheet, png_file, local_paths(urls));
+  // Made before anything is read: a folder that may not be written to is known at once.
+  written_file out(a.sheet, "contact sheet");
   engine eng(a.walk.shards.engine(e));
-  auto data = eng.run(a.walk.samples(e));
+  auto data = eng.run(a.walk.samples(urls));
   contact_sheet sheet(columns, a.decode);
   int bad = 0;
+  std::uint64_t count = 0;
   for (const sample& s : data) {
     if (const auto added = sheet.add(s); !added) {
       ++bad;
-      fmt::print(stderr, "millrace: {}\n", added.error().message());
+      to_stderr("millrace: {}\n", added.error().message());
     }
     fmt::print("{}\n", line_of(s));
-    if (sheet.tiles() == a.tiles) break;
+    if (sheet.tiles() == a.tiles || ++count == a.most) break;
   }
   if (sheet.tiles() == 0) throw failure(error(errc::no_samples, "the shards have no samples"));
-  const auto png = sheet.png();
-  std::ofstream out(a.sheet, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(png.data()), static_cast<std::streamsize>(png.size()));
-  if (!out.flush()) throw failure(error(errc::io_failed, "cannot write the sheet").at(a.sheet));
-  fmt::print(stderr, "millrace: {} tiles in {}{}\n", sheet.tiles(), a.sheet,
-             bad > 0 ? fmt::format(", {} of them black: no image that can be decoded", bad) : "");
+  out.append(sheet.png());
+  out.commit();
+  remove_partial_files(std::array{a.sheet});
+  to_stderr(
+      "millrace: {} in {}{}\n", counted(static_cast<std::uint64_t>(sheet.tiles()), "tile"),
+      printable(a.sheet),
+      bad > 0
+          ? fmt::format(", {} of them black: their samples have no image that can be decoded", bad)
+          : "");
   return std::max(bad > 0 ? 1 : 0, sample_walk::tell_of_damage(data.counts()));
 }
 
@@ -76,27 +116,51 @@ int draw(const environment& e, const arguments& a) {
 
 action add_ls(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("ls", "per sample: key, byte offset, extensions with sizes");
-  auto a = std::make_shared<arguments>();
+      app.add_subcommand("ls", "a line for each sample: key, byte offset, extensions with sizes");
+  auto a = std::make_shared<ls_arguments>();
   a->walk.add_to(*command);
-  auto* json = command->add_flag("--json", a->json, "print one JSON object on the last line");
-  auto* sheet =
-      command
-          ->add_option("--contact-sheet", a->sheet, "a PNG of the first samples' images, by rows")
-          ->excludes(json);
+  command->add_option("-n", a->most, "only the first N samples")
+      ->type_name("SAMPLES")
+      ->check([](const std::string& text) {
+        std::uint64_t count = 0;
+        const char* end = text.data() + text.size();
+        const auto parsed = std::from_chars(text.data(), end, count);
+        const bool is_count = parsed.ec == std::errc{} && parsed.ptr == end && count > 0;
+        return is_count ? std::string() : "'" + text + "' is not a number of samples";
+      })
+      ->group("Output");
+  add_json(*command, a->json);
+  CLI::Option* json = command->get_option("--json");
+  const char* const group = "Contact sheet";
+  auto* sheet = command
+                    ->add_option("--contact-sheet", a->sheet,
+                                 "also draw the first samples' images, row by row, into this PNG")
+                    ->type_name("FILE.png")
+                    ->group(group)
+                    ->excludes(json);
   command->add_option("--tiles", a->tiles, "images of the sheet")
-      ->check(CLI::Range(1, 4096))
+      ->check(in_range(1, 4096))
       ->needs(sheet)
+      ->group(group)
       ->capture_default_str();
-  command->add_option("--tile-size", a->decode.size, "their side in pixels")
-      ->check(CLI::Range(8, 1024))
+  command->add_option("--tile-size", a->decode.size, "side of an image in pixels")
+      ->type_name("PIXELS")
+      ->check(in_range(8, 1024))
       ->needs(sheet)
+      ->group(group)
       ->capture_default_str();
   command
       ->add_flag("--augmented", a->decode.train,
                  "random crops and flips, as in the first epoch of training")
-      ->needs(sheet);
-  command->add_option("--seed", a->decode.seed, "of the crops and flips")->needs(sheet);
+      ->needs(sheet)
+      ->group(group);
+  command->add_option("--seed", a->decode.seed, "seed of the crops and flips")
+      ->needs(sheet)
+      ->group(group)
+      ->capture_default_str();
+  command->footer(
+      "Examples:\n  millrace ls -n 10 train-000000.tar\n"
+      "  millrace ls --contact-sheet first.png train-000000.tar");
   return [a](const environment& e) { return a->sheet.empty() ? list(e, *a) : draw(e, *a); };
 }
 

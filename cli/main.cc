@@ -1,69 +1,149 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
+#include <sstream>
 
 #include "cli/command.h"
+#include "cli/help.h"
+#include "cli/progress.h"
 #include "engine/log.h"
+#include "engine/program.h"
+#include "engine/standard_error.h"
+#include "pipeline/tools/error_object.h"
 
 namespace {
 
 using namespace millrace;
 
-// One line, whatever the message: the kind, what is wrong, and where to look.
-int usage_error(const CLI::ParseError& wrong) {
-  std::string what = wrong.what();
-  for (char& c : what) c = c == '\n' ? ' ' : c;
-  fmt::print(stderr, "millrace: usage: {}; see `millrace --help` and `millrace COMMAND --help`\n",
-             what);
-  return exit_code(errc::usage);
-}
+constexpr std::array<option_flag, 6> flags = {{
+    {"say which by pack_options.of_one_name",
+     "--same-name fields or --same-name samples says which"},
+    {"pack_options.overwrite", "--overwrite"},
+    {"decode_options.label", "--label"},
+    {"decode_options.size", "--size"},
+    {"batch_options.size", "--batch"},
+    {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
+}};
 
-int report(const error& why) {
-  fmt::print(stderr, "millrace: {}\n", why.message());
+// One line on stderr; with --json an object as well, on `json`.
+int report(const error& failed, std::FILE* json) {
+  const error why = with_flags(failed, flags);
+  to_stderr("millrace: {}\n", why.message());
+  if (json != nullptr) {
+    const std::string line = error_object(why) + "\n";
+    // Where stdout is what failed, the line on stderr has said so.
+    std::fwrite(line.data(), 1, line.size(), json);
+    std::fflush(json);
+  }
   return exit_code(why.kind());
 }
 
-int run(int argc, char** argv, char** environment) {
-  CLI::App app("Streams WebDataset shards from disks and servers, and looks after them.",
-               "millrace");
-  app.require_subcommand(1);
-  app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
-  std::map<std::string, cli::action> actions{
-      {"bench", cli::add_bench(app)},   {"cache", cli::add_cache(app)},
-      {"cat", cli::add_cat(app)},       {"digest", cli::add_digest(app)},
-      {"doctor", cli::add_doctor(app)}, {"env", cli::add_env(app)},
-      {"fake", cli::add_fake(app)},     {"index", cli::add_index(app)},
-      {"ls", cli::add_ls(app)},         {"pack", cli::add_pack(app)},
-      {"sim", cli::add_sim(app)},       {"summary", cli::add_summary(app)},
-      {"tune", cli::add_tune(app)},     {"verify", cli::add_verify(app)}};
+// Where an error's object goes: nowhere without --json; after `cat`, whose stdout is for bytes, to
+// stderr.
+std::FILE* stream_of_json(int argc, char** argv) {
+  const bool asked = std::any_of(argv + 1, argv + std::max(1, argc), [](const char* word) {
+    return std::string_view(word) == "--json";
+  });
+  if (!asked) return nullptr;
+  return std::string_view(argv[1]) == "cat" ? stderr : stdout;
+}
+
+struct command_group {
+  const char* title;
+  std::map<std::string, cli::add_command> commands;
+};
+
+const std::vector<command_group>& groups() {
+  static const std::vector<command_group> all{
+      {"Look at shards",
+       {{"cat", cli::add_cat},
+        {"digest", cli::add_digest},
+        {"ls", cli::add_ls},
+        {"summary", cli::add_summary},
+        {"verify", cli::add_verify}}},
+      {"Make shards and indices",
+       {{"fake", cli::add_fake}, {"index", cli::add_index}, {"pack", cli::add_pack}}},
+      {"Measure and plan",
+       {{"bench", cli::add_bench}, {"sim", cli::add_sim}, {"tune", cli::add_tune}}},
+      {"This host",
+       {{"cache", cli::add_cache}, {"doctor", cli::add_doctor}, {"env", cli::add_env}}}};
+  return all;
+}
+
+struct program {
+  CLI::App app{
+      "Streams WebDataset shards from disks, servers and object stores, and looks after "
+      "them.",
+      "millrace"};
+  std::map<std::string, cli::action> actions;
+  CLI::App* help = nullptr;
+  std::vector<std::string> help_words;
+  bool help_as_json = false;
+
+  program() {
+    app.formatter(cli::help_formatter());
+    app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    app.require_subcommand(1);
+    app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
+    for (const command_group& group : groups()) {
+      for (const auto& [name, add] : group.commands) {
+        actions[name] = add(app);
+        app.get_subcommand(name)->group(group.title);
+      }
+    }
+    help = app.add_subcommand("help", "the help of a command, or this one")->group("This host");
+    help->add_option("COMMAND", help_words, "a command, such as: bench disk");
+    help->add_flag("--json", help_as_json,
+                   "print the commands with their options, as one JSON object")
+        ->group("Output");
+    help->footer("Example:\n  millrace help bench disk");
+    app.footer("Example:\n  millrace ls train-000000.tar\n\n`millrace COMMAND --help` says more.");
+  }
+};
+
+int run(int argc, char** argv, char** environment, std::FILE* json) {
+  program p;
   try {
-    app.parse(argc, argv);
+    p.app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
-    return app.exit(asked);  // --help, --version
+    std::ostringstream text;  // of --help or --version
+    const int code = p.app.exit(asked, text);
+    fmt::print("{}", text.str());
+    return code;
   } catch (const CLI::ParseError& wrong) {
-    return usage_error(wrong);
+    throw failure(error(errc::usage, cli::explanation(p.app, wrong)));
+  }
+  if (p.help->parsed()) {
+    fmt::print("{}\n", p.help_as_json ? cli::help_json(p.app, p.help_words)
+                                      : cli::help_text(p.app, p.help_words));
+    return 0;
   }
   auto variables = settings::from_environment(environment);
-  if (!variables) return report(variables.error());
+  if (!variables) return report(variables.error(), json);
   set_log_level(variables->text("MILLRACE_LOG"));
+  cli::allow_progress(variables->text("MILLRACE_LOG") != "quiet");
   const cli::environment e{std::move(*variables)};
-  const int code = actions.at(app.get_subcommands().front()->get_name())(e);
-  if (std::fflush(stdout) != 0) {
-    return report(error(errc::io_failed, "cannot write to stdout").cause(errno));
-  }
-  return code;
+  return p.actions.at(p.app.get_subcommands().front()->get_name())(e);
 }
 
 }  // namespace
 
 int main(int argc, char** argv, char** environment) {
+  open_standard_streams();
+  std::FILE* const json = stream_of_json(argc, argv);
   try {
-    return run(argc, argv, environment);
-  } catch (const failure& f) {
-    std::fflush(stdout);
-    return report(f.why());
-  } catch (const std::exception& e) {
-    return report(error(errc::internal, e.what()));
+    const int code = run(argc, argv, environment, json);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      return report(error(errc::io_failed, "cannot write to stdout").cause(errno), json);
+    }
+    return code;
+  } catch (...) {
+    return exit_code_of_caught([json](const error& why) {
+      std::fflush(stdout);
+      return report(why, json);
+    });
   }
 }

@@ -1,20 +1,25 @@
 #include <fmt/format.h>
 
+#include <atomic>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/log.h"
+#include "engine/printable.h"
+#include "engine/words.h"
 #include "pipeline/tools/pack.h"
 
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct pack_arguments {
   pack_options options;
   shard_arguments shards;  // to be written again
   std::string most_bytes;
   std::string part;
+  std::string same_name;
   std::optional<std::uint64_t> shuffle;
   bool json = false;
 };
@@ -27,126 +32,242 @@ void read_part(const std::string& text, pack_options& o) {
   const auto second = is_slash ? std::from_chars(first.ptr + 1, end, o.parts) : first;
   if (!is_slash || second.ec != std::errc{} || second.ptr != end || o.parts < 1 || o.part < 1 ||
       o.part > o.parts) {
-    throw failure(error(errc::usage, fmt::format("'{}' is no part of a whole", text))
-                      .hint("write 1/4 to 4/4"));
+    throw failure(
+        error(errc::usage, fmt::format("'{}' is not a part", text)).hint("write 1/4 to 4/4"));
   }
 }
 
-pack_report written(const environment& e, arguments& a,
-                    const std::function<void(const std::string&)>& say) {
-  pack_options& o = a.options;
-  if (a.shards.specs.empty() == o.from.empty()) {
-    throw failure(error(errc::usage, "pack takes a folder or list, or --from-shards"));
+pack_report from_shards(const environment& e, const pack_arguments& a,
+                        const std::function<void(const std::string&)>& say) {
+  const pack_options& o = a.options;
+  if (o.restart == 0) {
+    throw failure(error(errc::usage,
+                        "--from-shards needs --restart K: without it the output would "
+                        "equal the input"));
   }
-  if (!a.shards.specs.empty()) {
-    if (o.restart == 0) {
-      throw failure(error(errc::usage, "shards are written again for a reason: --restart K"));
-    }
-    engine eng(a.shards.engine(e));
-    const repack_options again{.urls = a.shards.urls(e),
-                               .pattern = o.pattern,
-                               .restart = o.restart,
-                               .overwrite = o.overwrite};
-    return repack_shards(eng, again, say, interrupted());
+  const std::stop_token stop = stop_requested();
+  const auto urls = a.shards.urls(e);
+  std::atomic<std::uint64_t> shards = 0;
+  engine eng(a.shards.engine(e));
+  const progress shown("pack", {.items = urls.size()}, [&] { return work_done{0, shards}; });
+  return repack_shards(eng,
+                       {.urls = urls,
+                        .pattern = o.pattern,
+                        .restart = o.restart,
+                        .begun = &shards,
+                        .stop = stop,
+                        .overwrite = o.overwrite},
+                       say, interrupted());
+}
+
+pack_report from_files(const environment& e, pack_arguments& a,
+                       const std::function<void(const std::string&)>& say) {
+  pack_options& o = a.options;
+  if (!a.same_name.empty()) {
+    o.of_one_name = a.same_name == "fields" ? same_name::fields : same_name::samples;
   }
   if (!a.most_bytes.empty()) o.most_bytes = parse_bytes(a.most_bytes).value();
   if (!a.part.empty()) read_part(a.part, o);
   o.shuffle = a.shuffle;
   if (o.threads == 0)
     o.threads = std::max(allowed_cpus(), e.variables.integer("MILLRACE_CPU_THREADS"));
+  std::atomic<std::uint64_t> packed = 0;
+  std::optional<progress> shown;
+  o.packed = &packed;
+  o.planned = [&](std::uint64_t /*shards*/, std::uint64_t payload) {
+    shown.emplace("pack", amount_of_work{.bytes = payload}, [&] { return work_done{packed, 0}; });
+  };
   return pack_shards(o, say, interrupted());
 }
 
-int pack(const environment& e, arguments a) {
-  const auto say = [&](const std::string& line) {
-    if (a.json) return;
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
-  };
-  const pack_report r = written(e, a, say);
-  if (a.json) {
+nlohmann::json to_json(const pack_report& r) {
+  const double per_second = r.seconds > 0 ? 1 / r.seconds : 0;
+  return {{"samples", r.samples},
+          {"classes", r.classes},
+          {"classes_file", r.classes_file},
+          {"shards", r.shards},
+          {"written", r.written},
+          {"kept", r.kept},
+          {"left_out", r.left_out},
+          {"scaled", r.scaled},
+          {"not_scaled", r.not_scaled},
+          {"undecodable", r.undecodable},
+          {"bytes_before", r.bytes_before},
+          {"bytes_after", r.bytes_after},
+          {"rewritten", r.rewritten},
+          {"not_rewritten", r.not_rewritten},
+          {"bytes", r.bytes},
+          {"seconds", r.seconds},
+          {"mb_per_s", static_cast<double>(r.bytes) / 1e6 * per_second},
+          {"cpu_seconds", r.cpu_seconds},
+          {"samples_per_s", static_cast<double>(r.samples) * per_second},
+          {"interrupted", r.interrupted}};
+}
+
+void print(const pack_report& r, const pack_options& o) {
+  if (r.interrupted) {
+    fmt::print("stopped: {} written{}; the same command {}\n", counted(r.written, "shard"),
+               r.kept > 0 ? fmt::format(", {} were there already", r.kept) : "",
+               o.overwrite ? "begins anew" : "resumes");
+    return;
+  }
+  // A repack does not look into shards that were there.
+  const bool is_counted = r.samples > 0 || r.kept < r.shards;
+  fmt::print("{}{}{}{}, {} in {}\n", is_counted ? counted(r.samples, "sample") : "",
+             r.classes > 0 ? " of " + counted(r.classes, "class", "classes") : "",
+             (is_counted ? " in " : "") + counted(r.shards - r.kept, "shard"),
+             r.kept > 0 ? fmt::format(" ({} were there already)", r.kept) : "",
+             format_bytes(static_cast<std::size_t>(r.bytes)), time_text(r.seconds));
+  if (!r.classes_file.empty()) {
+    fmt::print("{} has the names of the classes, in the order of their labels\n",
+               printable(r.classes_file));
+  }
+  for (const std::string& what : r.left_out) fmt::print("left out: {}\n", what);
+  if (o.resize > 0) {
     fmt::print(
-        "{}\n",
-        nlohmann::json{
-            {"samples", r.samples},
-            {"shards", r.shards},
-            {"kept", r.kept},
-            {"scaled", r.scaled},
-            {"not_scaled", r.not_scaled},
-            {"bytes_before", r.bytes_before},
-            {"bytes_after", r.bytes_after},
-            {"rewritten", r.rewritten},
-            {"not_rewritten", r.not_rewritten},
-            {"bytes", r.bytes},
-            {"seconds", r.seconds},
-            {"mb_per_s", r.seconds > 0 ? static_cast<double>(r.bytes) / 1e6 / r.seconds : 0},
-            {"cpu_seconds", r.cpu_seconds},
-            {"samples_per_s", r.seconds > 0 ? static_cast<double>(r.samples) / r.seconds : 0},
-            {"interrupted", r.interrupted}}
-            .dump());
-  } else {
-    fmt::print("{} samples{} in {} shards{}, {} in {:.1f} s\n", r.samples,
-               r.classes > 0 ? fmt::format(" of {} classes", r.classes) : "", r.shards,
-               r.kept > 0 ? fmt::format(" ({} of them were there)", r.kept) : "",
-               format_bytes(static_cast<std::size_t>(r.bytes)), r.seconds);
-    if (a.options.resize > 0) {
-      fmt::print(
-          "{} JPEGs are smaller, {} before and {} now, coded once more with quality {}; {} cannot "
-          "be decoded, and are as they were\n",
-          r.scaled, format_bytes(static_cast<std::size_t>(r.bytes_before)),
-          format_bytes(static_cast<std::size_t>(r.bytes_after)), a.options.quality, r.not_scaled);
+        "made smaller: {}, {} before and {} now, re-encoded with quality {}; {} cannot be "
+        "decoded\n",
+        counted(r.scaled, "JPEG"), format_bytes(static_cast<std::size_t>(r.bytes_before)),
+        format_bytes(static_cast<std::size_t>(r.bytes_after)), o.quality, r.not_scaled);
+    for (const std::string& path : r.undecodable) {
+      fmt::print("cannot be decoded, packed as it is: {}\n", printable(path));
     }
-    if (a.options.restart > 0) {
-      fmt::print("{} JPEGs have restart markers; {} cannot have them, and are as they were\n",
-                 r.rewritten, r.not_rewritten);
+    if (r.not_scaled > r.undecodable.size()) {
+      fmt::print("and {} more\n", r.not_scaled - r.undecodable.size());
     }
   }
-  return r.interrupted ? 130 : 0;
+  if (o.restart > 0) {
+    fmt::print("restart markers written: {}; {} cannot have them\n", counted(r.rewritten, "JPEG"),
+               r.not_rewritten);
+  }
+}
+
+int pack(const environment& e, pack_arguments a) {
+  if (a.shards.specs.empty() == a.options.from.empty()) {
+    throw failure(error(errc::usage, "pack takes a folder or list, or --from-shards"));
+  }
+  const auto say = [&](const std::string& line) {
+    if (!a.json) print_line(line);
+  };
+  const pack_report r = a.shards.specs.empty() ? from_files(e, a, say) : from_shards(e, a, say);
+  if (a.json) {
+    print_json(to_json(r));
+  } else {
+    print(r, a.options);
+  }
+  const bool is_sorted = a.options.from.size() > 0 && !a.shuffle && r.classes > 1;
+  if (is_sorted && !r.interrupted) {
+    log_notice("the samples are sorted by class; --shuffle SEED mixes them");
+  }
+  return r.interrupted ? exit_code_of_interrupt() : 0;
+}
+
+void add_image_options(CLI::App& command, pack_options& o) {
+  command
+      .add_option("--restart", o.restart,
+                  "put a restart marker after every K MCUs of JPEGs, losslessly: crops of them "
+                  "are decoded faster; 4 is a good number")
+      ->type_name("K")
+      ->check(in_range(1, 65535))
+      ->group("Images");
+  command
+      .add_option("--resize", o.resize,
+                  "scale JPEGs so that their shorter side has this many pixels [as they are]")
+      ->type_name("PIXELS")
+      ->check(in_range(8, 16384))
+      ->group("Images");
+  command.add_option("--quality", o.quality, "JPEG quality of scaled images, 1 to 100")
+      ->check(in_range(1, 100))
+      ->capture_default_str()
+      ->group("Images");
+}
+
+void add_output_options(CLI::App& command, pack_arguments& a) {
+  command
+      .add_option("-o,--output", a.options.pattern,
+                  "names of the shards: train-%06d.tar, or train-{000000..000146}.tar")
+      ->type_name("PATTERN")
+      ->required()
+      ->group("Output");
+  command
+      .add_option("--max-bytes", a.most_bytes,
+                  "payload after which a shard ends: 500M, 3G [3000000000]")
+      ->type_name("BYTES")
+      ->check([](const std::string& text) {
+        const auto size = parse_bytes(text);
+        return size && *size > 0 ? std::string() : "'" + text + "' is not a number of bytes";
+      })
+      ->group("Output");
+  command.add_option("--max-count", a.options.most_count, "samples after which a shard ends")
+      ->check(in_range(1, 1'000'000'000))
+      ->capture_default_str()
+      ->group("Output");
+  command.add_option("--shuffle", a.shuffle, "mix the samples over all shards, with this seed")
+      ->type_name("SEED")
+      ->group("Output");
+  command
+      .add_option(
+          "--part", a.part,
+          "write only every N-th shard, from the I-th on; each part with --overwrite, or none")
+      ->type_name("I/N")
+      ->group("Output");
+  command
+      .add_flag("--compat", a.options.compat,
+                "keys 00000000, 00000001, ... and log lines as WebDataset's ShardWriter writes")
+      ->group("Output");
+  command.add_option("--threads", a.options.threads, "shards written at once [one for each CPU]")
+      ->default_str("")
+      ->check(in_range(1, 256))
+      ->group("Output");
 }
 
 }  // namespace
 
 action add_pack(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "pack", "a tree of class folders, a list of files, or other shards, into shards");
-  auto a = std::make_shared<arguments>();
+  CLI::App* command =
+      app.add_subcommand("pack", "class folders, a list of files, or other shards, into shards");
+  auto a = std::make_shared<pack_arguments>();
   pack_options& o = a->options;
   command->add_option("DIR", o.from,
                       "a folder of class folders, or @FILE with lines PATH[<tab>CLASS]");
-  CLI::Option* again = command->add_option("--from-shards", a->shards.specs,
-                                           "write these shards again, with --restart");
   command
-      ->add_option("--restart", o.restart,
-                   "restart markers every so many MCUs in JPEGs, losslessly: crops of them are "
-                   "decoded faster; 4 is a good number")
-      ->check(CLI::Range(1, 65535));
-  command
-      ->add_option("-o,--output", o.pattern, "names: train-%06d.tar, or train-{000000..000146}.tar")
-      ->required();
-  command->add_option("--max-bytes", a->most_bytes, "payload after which a shard is ended (3e9)");
-  command->add_option("--max-count", o.most_count, "samples after which a shard is ended")
-      ->check(CLI::Range(1, 1'000'000'000))
-      ->capture_default_str();
-  command->add_option("--shuffle", a->shuffle, "mix the samples, by this seed");
-  command
-      ->add_option("--resize", o.resize,
-                   "scale JPEGs so that their shorter side has so many pixels")
-      ->check(CLI::Range(8, 16384));
-  command->add_option("--quality", o.quality, "of JPEGs that are scaled")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command->add_option("--part", a->part, "I/N: only every N-th shard, from the I-th on");
-  command->add_flag("--compat", o.compat,
-                    "keys 00000000, 00000001, ... as ShardWriter's users have them");
-  command->add_option("--threads", o.threads, "shards written at once (one for each CPU)")
-      ->check(CLI::Range(1, 256));
+      ->add_option(
+          "--same-name", a->same_name,
+          "what a.png and a.seg.png are beside a.jpg: 'fields' of its sample, or 'samples' "
+          "of their own [an error]")
+      ->check(CLI::IsMember({"fields", "samples"}))
+      ->group("Input");
+  CLI::Option* again =
+      command->add_option("--from-shards", a->shards.specs, "rewrite these shards, with --restart")
+          ->type_name("SHARD...")
+          ->group("Input");
+  add_image_options(*command, o);
+  add_output_options(*command, *a);
   // Shards written again are as they were but for their images.
   for (const char* other : {"DIR", "--max-bytes", "--max-count", "--shuffle", "--resize",
-                            "--quality", "--part", "--compat", "--threads"}) {
+                            "--quality", "--part", "--compat", "--threads", "--same-name"}) {
     again->excludes(command->get_option(other));
   }
-  command->add_flag("--overwrite", o.overwrite, "write over shards that are there");
-  command->add_flag("--json", a->json, "print one JSON object on the last line");
+  command
+      ->add_flag(
+          "--overwrite", o.overwrite,
+          "replace shards of these names, beginning anew where it is stopped; those that would "
+          "follow them are refused")
+      ->group("Output");
+  add_json(*command, a->json);
+  command->footer(
+      "Files that differ in their extension alone are one sample; beside a.jpg, a.box.json is its\n"
+      "field box.json; other dots in names become '_'. Where there are images, files that belong\n"
+      "to none of them, such as notes.txt, are left out and counted. The class, the number of its\n"
+      "folder, is the field cls; the names of the classes are beside the shards\n"
+      "(train-classes.txt). Folders for training and validation need the same class folders,\n"
+      "empty ones included, for the same numbers. Extensions are kept, in lower case: .JPEG\n"
+      "becomes jpeg. A hidden record beside the shards (.train-000000.pack.json) lets the same\n"
+      "command resume; one with --overwrite begins anew.\n"
+      "\nExamples:\n"
+      "  millrace pack imagenet/train -o out/train-%06d.tar --shuffle 1 --max-bytes 500M\n"
+      "  millrace pack --from-shards out/train-{000000..000146}.tar -o fast/train-%06d.tar "
+      "--restart 4");
   return [a](const environment& e) { return pack(e, *a); };
 }
 

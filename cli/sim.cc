@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "engine/standard_error.h"
+#include "engine/words.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/tools/simulate.h"
 #include "pipeline/wids/shard_index.h"
@@ -12,7 +16,7 @@
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct sim_arguments {
   shard_arguments shards;
   std::string index;
   std::string counts;
@@ -40,7 +44,7 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
     constexpr std::int64_t most = 10'000'000;
     if (parsed.ec != std::errc{} || parsed.ptr != text.data() + end || count < 0 || times < 1 ||
         times > most) {
-      throw failure(error(errc::usage, fmt::format("'{}' is no list of counts", text))
+      throw failure(error(errc::usage, fmt::format("'{}' is not a list of counts", text))
                         .hint("write 95,88,91 or, for ten shards of 90 samples, 90x10"));
     }
     out.insert(out.end(), static_cast<std::size_t>(times), count);
@@ -54,7 +58,8 @@ struct shard_list {
   std::vector<std::int64_t> samples;
 };
 
-shard_list lengths(const environment& e, const arguments& a) {
+// Nothing where a signal came.
+std::optional<shard_list> lengths(const environment& e, const sim_arguments& a) {
   shard_list out;
   if (!a.counts.empty()) {
     out.samples = counts_in(a.counts);
@@ -74,10 +79,17 @@ shard_list lengths(const environment& e, const arguments& a) {
                       .hint("name shards, an --index, or --counts 90x10 (ten shards of 90)"));
   }
   out.names = a.shards.urls(e);
-  for (const shard_facts& f : eng.run(scan(out.names, {.md5 = false}))) {
+  const std::stop_token stop = stop_requested();
+  auto data = eng.run(scan(out.names, {.md5 = false, .keys = false}));
+  std::atomic<std::uint64_t> shards = 0;
+  const progress shown("sim", {.items = out.names.size()},
+                       [&] { return work_done{data.stats().bytes_read, shards}; });
+  const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
     if (!f.problems.empty()) throw failure(f.problems.front());
     out.samples.push_back(std::ssize(f.samples));
-  }
+    ++shards;
+  });
+  if (!whole) return std::nullopt;
   return out;
 }
 
@@ -88,7 +100,7 @@ void print_parameters(const loader_simulation& s) {
              s.dataset_repeat);
 }
 
-void print_splits(const arguments& a, const shard_list& shards, int rank) {
+void print_splits(const sim_arguments& a, const shard_list& shards, int rank) {
   const loader_simulation& s = a.loader;
   for (int w = 0; w < std::max(s.workers, 1); ++w) {
     const auto mine = s.shards_of(rank, w);
@@ -97,26 +109,27 @@ void print_splits(const arguments& a, const shard_list& shards, int rank) {
       for (int other = 0; other < std::max(s.workers, 1); ++other) {
         of_node += s.shards_of(rank, other).size();
       }
-      fmt::print(stderr, "split_by_node {}/{} len={}\n", rank, s.world_size, of_node);
-      fmt::print(stderr, "split_by_worker {}/{} len={}\n", w, s.workers, mine.size());
+      to_stderr("split_by_node {}/{} len={}\n", rank, s.world_size, of_node);
+      to_stderr("split_by_worker {}/{} len={}\n", w, s.workers, mine.size());
     }
     if (!a.show_open) continue;
-    for (const std::size_t i : mine) fmt::print(stderr, "GOPEN {}\n", redacted(shards.names[i]));
+    for (const std::size_t i : mine) to_stderr("GOPEN {}\n", redacted(shards.names[i]));
   }
 }
 
-nlohmann::json print_own_modes(const arguments& a) {
+nlohmann::json print_own_modes(const sim_arguments& a) {
   const loader_simulation& s = a.loader;
   auto out = nlohmann::json::array();
-  if (s.world_size < 1) return out;
   const int lanes = shard_list_options{.world_size = s.world_size, .lanes = a.lanes}.lane_count();
-  if (!a.json) fmt::print("\nmillrace, {} lanes, batches of {}:\n", lanes, s.batch_size);
+  if (!a.json)
+    fmt::print("\nmillrace, {}, batches of {}:\n",
+               counted(static_cast<std::uint64_t>(lanes), "lane"), s.batch_size);
   for (const epoch_figures& f :
        simulate_modes(s.samples, s.world_size, s.batch_size, !s.partial, a.lanes, 0)) {
     const auto [least, most] = std::ranges::minmax(f.batches);
     if (!a.json) {
       fmt::print(
-          "{:17} {} batches a rank; {} samples given, {} dropped, {} given twice; idle at the end "
+          "{:17} {} batches a rank; {} samples delivered, {} dropped, {} repeated; idle at the end "
           "{:.1f} %\n",
           f.mode, least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most),
           f.delivered, f.dropped, f.repeated, 100 * f.idle);
@@ -131,7 +144,7 @@ nlohmann::json print_own_modes(const arguments& a) {
   return out;
 }
 
-int quality(const arguments& a) {
+int quality(const sim_arguments& a) {
   auto list = nlohmann::json::array();
   if (!a.json) {
     fmt::print("{} shards of {} samples sorted by {} classes, {} held\n", a.mixing.shards,
@@ -147,41 +160,54 @@ int quality(const arguments& a) {
                     {"classes", q.classes}});
   }
   if (a.json) {
-    fmt::print("{}\n", nlohmann::json{{"quality", list}}.dump());
+    print_json({{"quality", list}});
   } else {
     fmt::print(
-        "\nmoved: mean distance from the place in the list, as a part of it (1/3 is random)\n");
-    fmt::print("neighbours: part that stood within 100 places of the sample before already\n");
-    fmt::print("classes: different ones in a batch of 256, as a part of a full permutation's\n");
+        "\nmoved: mean distance from the original place, as a share of the list (1/3 is random)\n");
+    fmt::print(
+        "neighbours: share that was within 100 places of the previous sample before shuffling\n");
+    fmt::print("classes: distinct ones in a batch of 256, relative to a full permutation\n");
   }
   return 0;
 }
 
-int sim(const environment& e, arguments a) {
+int sim(const environment& e, sim_arguments a) {
+  const int ranks = a.loader.world_size;
+  if (a.lanes != 0 && (a.lanes < 0 || a.lanes % ranks != 0)) {
+    throw failure(
+        error(errc::usage,
+              fmt::format("--lanes {} cannot be divided evenly among {} ranks", a.lanes, ranks))
+            .hint("--lanes takes a multiple of --world-size"));
+  }
   if (a.quality) return quality(a);
-  const shard_list shards = lengths(e, a);
+  const auto shards = lengths(e, a);
+  if (!shards) {
+    if (a.json) print_json({{"interrupted", true}});
+    return exit_code_of_interrupt();
+  }
   loader_simulation& s = a.loader;
-  s.samples = shards.samples;
+  s.samples = shards->samples;
   if (!a.json) print_parameters(s);
   bool same = true;
-  auto ranks = nlohmann::json::array();
+  auto by_rank = nlohmann::json::array();
   batch_histogram first;
   for (int r = 0; r < s.world_size; ++r) {
-    if (a.show_splits || a.show_open) print_splits(a, shards, r);
+    if (a.show_splits || a.show_open) print_splits(a, *shards, r);
     const auto batches = s.rank(r);
     if (r == 0) first = batches;
     same = same && batches == first;
-    ranks.push_back(batches);
+    by_rank.push_back(batches);
     if (!a.json) fmt::print("rank {}: {}\n", r, python_text(batches));
   }
+  const bool none = first.empty();
   if (!a.json) {
-    fmt::print("\n{}\n", same ? "SUCCESS: same batches in all workers"
-                              : "FAILED: inconsistent batches in different workers");
+    fmt::print("\n{}\n", !same  ? "FAILED: inconsistent batches in different workers"
+                         : none ? "FAILED: no batch in any worker"
+                                : "SUCCESS: same batches in all workers");
   }
   auto modes = print_own_modes(a);
   if (a.json) {
-    fmt::print("{}\n",
-               nlohmann::json{{"success", same}, {"ranks", ranks}, {"millrace", modes}}.dump());
+    print_json({{"success", same && !none}, {"ranks", by_rank}, {"millrace", modes}});
   }
   return 0;
 }
@@ -190,44 +216,60 @@ int sim(const environment& e, arguments a) {
 
 action add_sim(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sim", "batches of each rank, before training");
-  auto a = std::make_shared<arguments>();
+  auto a = std::make_shared<sim_arguments>();
   loader_simulation& s = a->loader;
   constexpr int many = 1'000'000;
   a->shards.add_to(*command, false);
-  command->add_option("--index", a->index, "take the shards and their lengths from this index");
-  command->add_option("--counts", a->counts, "lengths without shards: 95,88,91 or 90x10");
-  command->add_option("--size", s.world_size, "ranks")
-      ->check(CLI::Range(0, many))
+  command->add_option("--index", a->index, "take the shards and their lengths from this index")
+      ->type_name("URL")
+      ->group("Input");
+  command->add_option("--counts", a->counts, "lengths without shards: 95,88,91 or 90x10")
+      ->type_name("N,N,...")
+      ->group("Input");
+  command->option_defaults()->group("Loader");
+  command->add_option("--world-size", s.world_size, "number of ranks")
+      ->type_name("RANKS")
+      ->check(in_range(1, many))
       ->capture_default_str();
-  command->add_option("--batch-size", s.batch_size, "samples in a batch")
-      ->check(CLI::Range(1, many))
+  command->add_option("--batch-size,--batch", s.batch_size, "samples in a batch")
+      ->type_name("SAMPLES")
+      ->check(in_range(1, many))
       ->capture_default_str();
   command->add_option("--nworkers", s.workers, "worker processes of each rank")
-      ->check(CLI::Range(0, many))
+      ->check(in_range(0, many))
       ->capture_default_str();
   command->add_option("--nbatches", s.batches, "batches of an epoch, at most")
+      ->type_name("BATCHES")
       ->capture_default_str();
-  command->add_flag("--partial,!--no-partial", s.partial, "keep smaller batches");
+  command->add_flag("--partial,!--no-partial", s.partial, "keep the last, smaller batch");
   command->add_option("--repeat", s.repeat, "passes of the loader")
-      ->check(CLI::Range(1, many))
+      ->check(in_range(1, many))
       ->capture_default_str();
   command->add_option("--dsrepeat", s.dataset_repeat, "passes of each worker's dataset")
-      ->check(CLI::Range(1, many))
+      ->check(in_range(1, many))
       ->capture_default_str();
-  command->add_flag("--showsplits,!--no-showsplits", a->show_splits, "say how shards are split");
-  command->add_flag("--showopen,!--no-showopen", a->show_open, "say which shards are opened");
-  command->add_option("--lanes", a->lanes, "of millrace (a multiple of --size, 8 or more)");
-  command->add_flag("--quality", a->quality, "how well a shuffle mixes, beside others'");
+  command->add_flag("--showsplits,!--no-showsplits", a->show_splits, "print how shards are split")
+      ->group("Output");
+  command->add_flag("--showopen,!--no-showopen", a->show_open, "print which shards are opened")
+      ->group("Output");
+  command->add_option("--lanes", a->lanes,
+                      "millrace's lanes, a multiple of --world-size [8 or more]");
+  command->option_defaults()->group("Quality of the shuffle");
+  command->add_flag("--quality", a->quality,
+                    "show how well the shuffle mixes, compared with others");
   command->add_option("--shuffle", a->mixing.buffer, "samples that the shuffle holds (--quality)")
-      ->check(CLI::Range(1, 100'000'000))
+      ->type_name("SAMPLES")
+      ->check(in_range(1, 100'000'000))
       ->capture_default_str();
   command->add_option("--shards", a->mixing.shards, "shards (--quality)")
-      ->check(CLI::Range(1, many))
+      ->check(in_range(1, many))
       ->capture_default_str();
   command->add_option("--samples", a->mixing.samples_per_shard, "samples in each (--quality)")
-      ->check(CLI::Range(1, many))
+      ->type_name("SAMPLES")
+      ->check(in_range(1, many))
       ->capture_default_str();
-  command->add_flag("--json", a->json, "print one JSON object on the last line");
+  add_json(*command, a->json);
+  command->footer("Example:\n  millrace sim --counts 90x10 --world-size 8 --batch-size 32");
   return [a](const environment& e) { return sim(e, *a); };
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/memory.h"
+#include "engine/words.h"
 
 namespace millrace::cli {
 namespace {
@@ -17,7 +18,8 @@ std::string description(const block_device& d) {
     text += fmt::format(", {} spindles, chunk {}", d.spindles, format_bytes(d.chunk_bytes));
   }
   if (!d.scheduler.empty()) text += ", scheduler " + d.scheduler;
-  if (d.queue_requests > 0) text += fmt::format(", {} requests", d.queue_requests);
+  if (d.queue_requests > 0)
+    text += ", " + counted(static_cast<std::uint64_t>(d.queue_requests), "request");
   if (d.read_ahead_bytes > 0) {
     text += fmt::format(", read-ahead {}", format_bytes(d.read_ahead_bytes));
   }

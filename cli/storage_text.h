@@ -9,7 +9,7 @@ namespace millrace::cli {
 
 // "md0 on /data (ext4): rotational, 4 spindles, chunk 512.0 KiB"
 std::string storage_line(const storage& s);
-// What it is made of, a line for each device, each below the one that it carries.
+// The devices it is made of, one per line, each below the one that it carries.
 std::string storage_tree(const storage& s);
 nlohmann::json storage_json(const storage& s);
 

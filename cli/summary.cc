@@ -1,11 +1,22 @@
 #include <fmt/format.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "engine/error.h"
+#include "engine/printable.h"
+#include "engine/standard_error.h"
+#include "engine/words.h"
 #include "io/brace_expand.h"
+#include "io/folder_listing.h"
+#include "io/shard_urls.h"
+#include "io/url.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
@@ -13,103 +24,229 @@
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct summary_arguments {
   shard_arguments shards;
   std::string index;
   bool samples = false;
   bool json = false;
 };
 
+// What is known of a shard, or of several together.
 struct known {
-  std::uint64_t bytes = 0;
+  std::optional<std::uint64_t> bytes;
   std::optional<std::uint64_t> samples;
+
+  void add(const known& more) {
+    bytes = bytes && more.bytes ? std::optional(*bytes + *more.bytes) : std::nullopt;
+    samples = samples && more.samples ? std::optional(*samples + *more.samples) : std::nullopt;
+  }
 };
 
-// As `ls shards | shardsum` does: patterns, a line each, and nothing else.
-int summarize_names() {
-  std::vector<std::string> names;
-  for (std::string line; std::getline(std::cin, line);) {
-    if (!line.empty()) names.push_back(line);
-  }
-  for (const std::string& pattern : brace_summary(names)) fmt::print("{}\n", pattern);
-  return 0;
+struct findings {
+  std::map<std::string, known> of_shard;
+  std::vector<error> problems;
+  std::optional<std::uint64_t> stopped_after;  // shards; by a signal
+};
+
+bool is_file(const std::string& url) {
+  const auto where = parse_url(url);
+  return where && where->scheme == "file";
 }
 
-std::map<std::string, known> facts_of(const environment& e, const arguments& a,
-                                      const std::vector<std::string>& urls) {
-  std::map<std::string, known> out;
+// Reading them would run a command, or take what is meant for somebody else.
+bool is_read_once(const std::string& url) {
+  const auto where = parse_url(url);
+  return where && (where->scheme == "-" || where->scheme == "pipe");
+}
+
+void add_from_index(const environment& e, const summary_arguments& a,
+                    const std::vector<std::string>& urls, findings& found) {
   engine eng(a.shards.engine(e));
-  if (!a.index.empty()) {
-    for (const auto& s : read_index(eng, a.index).shards) {
-      out[s.url] = {static_cast<std::uint64_t>(s.bytes), static_cast<std::uint64_t>(s.samples)};
-    }
-    return out;
-  }
-  if (a.samples) {
-    for (const shard_facts& f : eng.run(scan(urls, {.md5 = false}))) {
-      if (!f.problems.empty()) throw failure(f.problems.front());
-      out[f.url].samples = f.samples.size();
-    }
+  std::map<std::string, known> said;
+  for (const auto& s : read_index(eng, a.index, a.shards.base).shards) {
+    said[s.url] = {s.bytes > 0 ? std::optional(static_cast<std::uint64_t>(s.bytes)) : std::nullopt,
+                   static_cast<std::uint64_t>(s.samples)};
   }
   for (const std::string& url : urls) {
-    std::error_code none;  // of a URL that is no local file nothing is known without reading it
-    const auto bytes = std::filesystem::file_size(url, none);
-    if (!none) out[url].bytes = bytes;
+    if (const auto it = said.find(url); it != said.end()) {
+      found.of_shard[url] = it->second;
+    } else {
+      found.problems.push_back(
+          error(errc::integrity, "the index does not list this shard").at(url));
+    }
   }
-  return out;
 }
 
-int summary(const environment& e, const arguments& a) {
-  const bool from_stdin = a.shards.specs.size() == 1 && a.shards.specs.front() == "-";
-  if (from_stdin || (a.shards.specs.empty() && a.index.empty())) return summarize_names();
-  std::vector<std::string> urls;
-  if (a.shards.specs.empty()) {
-    engine eng(a.shards.engine(e));
-    for (const auto& s : read_index(eng, a.index).shards) urls.push_back(s.url);
-  } else {
-    urls = a.shards.urls(e);
+// From the shards themselves: their samples counted, or opened alone.
+void add_from_shards(const environment& e, const summary_arguments& a,
+                     std::vector<std::string> urls, findings& found) {
+  if (urls.empty()) return;
+  const std::stop_token stop = stop_requested();
+  engine eng(a.shards.engine(e));
+  const amount_of_work all{.bytes = a.samples ? bytes_of_files(urls) : 0, .items = urls.size()};
+  auto data =
+      eng.run(scan(std::move(urls), {.only_open = !a.samples, .md5 = false, .keys = false}));
+  std::atomic<std::uint64_t> shards = 0;
+  progress shown("summary", all, [&] { return work_done{data.stats().bytes_read, shards}; });
+  const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
+    ++shards;
+    for (const error& why : f.problems) found.problems.push_back(why);
+    if (!f.problems.empty()) return;
+    known& k = found.of_shard[f.url];
+    if (f.bytes > 0) k.bytes = f.bytes;
+    if (a.samples) k.samples = f.samples.size();
+  });
+  if (!whole) found.stopped_after = shards;
+}
+
+// `listed`: what stores have told of their objects, which are there then.
+findings facts_of(const environment& e, const summary_arguments& a,
+                  const std::vector<std::string>& urls, const object_sizes& listed) {
+  findings found;
+  if (!a.index.empty()) {
+    add_from_index(e, a, urls, found);
+    return found;
   }
-  const auto facts = facts_of(e, a, urls);
+  std::vector<std::string> to_open;
+  for (const std::string& url : urls) {
+    if (const auto told = listed.find(url); told != listed.end() && !a.samples) {
+      found.of_shard[url].bytes = told->second;
+    } else if (a.samples || (!is_file(url) && !is_read_once(url))) {
+      to_open.push_back(url);
+    } else if (is_file(url)) {
+      const std::string path = parse_url(url).value().path;
+      std::error_code failed;
+      const auto bytes = std::filesystem::file_size(path, failed);
+      if (failed) {
+        found.problems.push_back(error(kind_of(failed.value()), "cannot read the shard")
+                                     .at(path)
+                                     .cause(failed.value())
+                                     .hint(failed == std::errc::no_such_file_or_directory
+                                               ? "check the path and the brace range"
+                                               : hint_on_path(failed.value())));
+      } else {
+        found.of_shard[url].bytes = bytes;
+      }
+    }
+  }
+  add_from_shards(e, a, std::move(to_open), found);
+  return found;
+}
+
+nlohmann::json or_null(const std::optional<std::uint64_t>& n) {
+  return n ? nlohmann::json(*n) : nlohmann::json();
+}
+
+nlohmann::json to_json(std::uint64_t shards, const known& k) {
+  return {{"shards", shards}, {"bytes", or_null(k.bytes)}, {"samples", or_null(k.samples)}};
+}
+
+std::string text_of(std::uint64_t shards, const known& k) {
+  std::string out = counted(shards, "shard");
+  if (k.samples) out += ", " + counted(*k.samples, "sample");
+  return out + (k.bytes ? fmt::format(", {} ({} bytes)", format_bytes(*k.bytes), *k.bytes)
+                        : std::string(", size not known"));
+}
+
+// One line on stderr for all; the exit code of the first.
+int tell_of(const std::vector<error>& problems) {
+  if (problems.empty()) return 0;
+  error first = problems.front();
+  if (problems.size() > 1) {
+    first.hint(fmt::format("{} could not be counted", counted(problems.size(), "shard")));
+  }
+  to_stderr("millrace: {}\n", first.message());
+  return exit_code(first.kind());
+}
+
+int tell(const std::vector<std::string>& urls, const findings& found, const summary_arguments& a) {
   auto groups = nlohmann::json::array();
-  nlohmann::json all{{"shards", 0}, {"bytes", 0}, {"samples", nullptr}};
+  known all{.bytes = 0, .samples = 0};
   for (const std::string& pattern : brace_summary(urls)) {
     std::uint64_t shards = 0;
     known sum{.bytes = 0, .samples = 0};
     for (const std::string& name : brace_expand(pattern).value()) {
       ++shards;
-      const auto it = facts.find(name);
-      sum.bytes += it == facts.end() ? 0 : it->second.bytes;
-      const bool counted = it != facts.end() && it->second.samples && sum.samples;
-      sum.samples = counted ? std::optional(*sum.samples + *it->second.samples) : std::nullopt;
+      const auto it = found.of_shard.find(name);
+      if (it == found.of_shard.end() && found.stopped_after) continue;  // not looked at
+      sum.add(it == found.of_shard.end() ? known{} : it->second);
     }
-    const std::string samples =
-        sum.samples ? fmt::format(", {} samples", *sum.samples) : std::string();
-    if (!a.json) fmt::print("{}\t{} shards{}, {} bytes\n", pattern, shards, samples, sum.bytes);
-    nlohmann::json group{{"pattern", pattern}, {"shards", shards}, {"bytes", sum.bytes}};
-    group["samples"] = sum.samples ? nlohmann::json(*sum.samples) : nlohmann::json();
-    all["shards"] = all["shards"].get<std::uint64_t>() + shards;
-    all["bytes"] = all["bytes"].get<std::uint64_t>() + sum.bytes;
-    if (sum.samples)
-      all["samples"] = all["samples"].is_null()
-                           ? *sum.samples
-                           : all["samples"].get<std::uint64_t>() + *sum.samples;
+    all.add(sum);
+    auto group = to_json(shards, sum);
+    group["pattern"] = redacted(pattern);
     groups.push_back(std::move(group));
+    if (!a.json) fmt::print("{}\t{}\n", printable(redacted(pattern)), text_of(shards, sum));
   }
-  all["patterns"] = std::move(groups);
-  if (a.json) fmt::print("{}\n", all.dump());
+  if (found.stopped_after && !a.json) {
+    fmt::print("stopped after {} of {}\n", *found.stopped_after, counted(urls.size(), "shard"));
+  }
+  const int code = tell_of(found.problems);
+  if (a.json) {
+    auto out = to_json(urls.size(), all);
+    out["interrupted"] = found.stopped_after.has_value();
+    out["patterns"] = std::move(groups);
+    out["problems"] = nlohmann::json::array();
+    for (const error& why : found.problems) out["problems"].push_back(why.message());
+    print_json(out);
+  }
+  return found.stopped_after ? exit_code_of_interrupt() : code;
+}
+
+// As `ls shards | shardsum` does: patterns, a line each, and nothing else.
+int summarize_names(bool json) {
+  std::vector<std::string> names;
+  for (std::string line; std::getline(std::cin, line);) {
+    if (!line.empty()) names.push_back(line);
+  }
+  if (std::ferror(stdin) != 0) {
+    throw failure(error(errc::io_failed, "cannot read the names from stdin").cause(errno));
+  }
+  auto groups = nlohmann::json::array();
+  for (const std::string& pattern : brace_summary(names)) {
+    auto group = to_json(brace_expand(pattern).value().size(), {});
+    group["pattern"] = pattern;
+    groups.push_back(std::move(group));
+    if (!json) fmt::print("{}\n", printable(pattern));
+  }
+  if (json) {
+    auto out = to_json(names.size(), {});
+    out["patterns"] = std::move(groups);
+    out["problems"] = nlohmann::json::array();
+    print_json(out);
+  }
   return 0;
+}
+
+int summary(const environment& e, const summary_arguments& a) {
+  const bool from_stdin = a.shards.specs.size() == 1 && a.shards.specs.front() == "-";
+  if (from_stdin || (a.shards.specs.empty() && a.index.empty())) return summarize_names(a.json);
+  std::vector<std::string> urls;
+  object_sizes listed;
+  if (a.shards.specs.empty()) {
+    engine eng(a.shards.engine(e));
+    for (const auto& s : read_index(eng, a.index, a.shards.base).shards) urls.push_back(s.url);
+  } else {
+    urls = find_shards(a.shards.specs, a.shards.base, a.shards.engine(e).source, &listed).value();
+  }
+  return tell(urls, facts_of(e, a, urls, listed), a);
 }
 
 }  // namespace
 
 action add_summary(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "summary", "brace patterns of shards, their number and bytes; names on stdin without SHARD");
-  auto a = std::make_shared<arguments>();
+  CLI::App* command =
+      app.add_subcommand("summary", "brace patterns of shards, their number, samples and bytes");
+  auto a = std::make_shared<summary_arguments>();
   a->shards.add_to(*command, false);
-  command->add_option("--index", a->index, "take counts and sizes from this index");
-  command->add_flag("--samples", a->samples, "count samples as well, by reading every header");
-  command->add_flag("--json", a->json, "print one JSON object on the last line");
+  command->add_option("--index", a->index, "take counts and sizes from this index")
+      ->type_name("URL")
+      ->group("Input");
+  command->add_flag("--samples", a->samples, "count samples as well, by reading every header")
+      ->group("Input");
+  add_json(*command, a->json);
+  command->footer(
+      "Without SHARD, or with -, names are read from stdin, one a line, and patterns are printed.\n"
+      "\nExamples:\n  millrace summary 'data/*.tar' --samples\n  ls data | millrace summary");
   return [a](const environment& e) { return summary(e, *a); };
 }
 

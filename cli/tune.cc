@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
@@ -13,7 +15,7 @@
 namespace millrace::cli {
 namespace {
 
-struct arguments {
+struct tune_arguments {
   shard_arguments what;
   int streams = 0;
   double seconds = 30;
@@ -21,13 +23,65 @@ struct arguments {
 };
 
 std::string setting_text(const trial& t) {
-  return t.variable.empty() ? "(as set now)" : t.variable + "=" + t.value;
+  return t.variable.empty() ? fmt::format("({})", t.meaning) : t.variable + "=" + t.value;
+}
+
+void print_header() {
+  print_line(fmt::format("{:32} {:>9} {:>17} {:>9} {:>10}  {:10}", "setting", "MB/s",
+                         "least to most", "p99 ms", "CPU-s/GB", "from"));
 }
 
 void print_row(const trial& t) {
-  fmt::print("{:32} {:>9.1f} {:>9.2f} {:>10.3f}  {}\n", setting_text(t), t.mb_per_s, 1e3 * t.p99_s,
-             t.cpu_s_per_gb, t.meaning);
-  std::fflush(stdout);
+  print_line(
+      fmt::format("{:32} {:>9.1f} {:>17} {:>9.2f} {:>10.3f}  {:10}  {}", setting_text(t),
+                  t.mb_per_s, fmt::format("{:.1f} to {:.1f}", t.least_mb_per_s, t.most_mb_per_s),
+                  1e3 * t.p99_s, t.cpu_s_per_gb, t.from, t.variable.empty() ? "" : t.meaning));
+}
+
+void print_tuning(const tuning& found) {
+  auto trials = nlohmann::json::array();
+  for (const trial& t : found.trials) {
+    trials.push_back({{"variable", t.variable},
+                      {"value", t.value},
+                      {"mb_per_s", t.mb_per_s},
+                      {"mb_per_s_least", t.least_mb_per_s},
+                      {"mb_per_s_most", t.most_mb_per_s},
+                      {"turns", t.turns},
+                      {"from", t.from},
+                      {"p99_ms", 1e3 * t.p99_s},
+                      {"cpu_s_per_gb", t.cpu_s_per_gb},
+                      {"kept", t.kept}});
+  }
+  auto exports = nlohmann::json::object();
+  for (const auto& g : found.gains) {
+    exports[g.variable] = {{"value", g.value}, {"reason", g.reason}};
+  }
+  fmt::print("{}\n", nlohmann::json{{"trials", trials},
+                                    {"exports", exports},
+                                    {"stopped", found.stopped},
+                                    {"interrupted", found.stopped}}
+                         .dump());
+}
+
+void print_advice(const tuning& found) {
+  fmt::print("\n");
+  for (const auto& g : found.gains) {
+    fmt::print("export {}={}  # {}\n", g.variable, g.value, g.reason);
+  }
+  const auto cached = [](const trial& t) { return t.from == "page cache" || t.from == "mixed"; };
+  if (std::ranges::any_of(found.trials, cached)) {
+    fmt::print(
+        "where it says 'page cache' or 'mixed' the figure is not the disk's; name more files "
+        "than memory holds\n");
+  }
+  if (found.stopped) {
+    fmt::print("stopped: not all was tried\n");
+  } else if (found.gains.empty()) {
+    fmt::print(
+        "nothing gains: no setting is {:.0f} % faster than those in use, with its slowest turn "
+        "above their fastest\n",
+        100 * (least_gain - 1));
+  }
 }
 
 // The equation of a rotational device, for the shards that training keeps open.
@@ -48,76 +102,69 @@ void print_equation(const storage& on, const engine_options& how) {
                                                                      how.source.chunk_bytes))));
 }
 
-bool is_file(const std::string& url) {
+bool is_local_file(const std::string& url) {
   const auto where = parse_url(url);
   return where && where->scheme == "file";
 }
 
-int tune(const environment& e, const arguments& a) {
+int tune(const environment& e, const tune_arguments& a) {
+  // Before the first line: who reads it may interrupt.
+  const std::atomic<bool>& stopped = interrupted();
   const engine_options how = a.what.engine(e);
-  const std::vector<std::string> urls = a.what.urls(e);
-  const auto files = std::ranges::count_if(urls, is_file);
+  const std::vector<std::string> urls = paths_and_urls(a.what.specs, a.what.base, how.source);
+  const auto files = std::ranges::count_if(urls, is_local_file);
   if (files != 0 && files != std::ssize(urls)) {
-    throw failure(
-        error(errc::usage, "files and URLs are tuned apart").hint("name one kind of them"));
+    throw failure(error(errc::usage, "files and URLs cannot be tuned together")
+                      .hint("name either files or URLs"));
   }
-  if (!a.json) {
-    fmt::print("{:32} {:>9} {:>9} {:>10}\n", "setting", "MB/s", "p99 ms", "CPU-s/GB");
+  if (files > 0 && files_below(urls).empty()) {
+    throw failure(error(errc::not_found, "no file is in this folder").at(urls.front()));
   }
-  const auto progress = [&](const trial& t) {
+  std::atomic<std::uint64_t> trials = 0;
+  progress shown("tune", {.noun = "setting", .seconds = a.seconds},
+                 [&] { return work_done{0, trials}; });
+  const auto tell = [&](const trial& t) {
+    if (++trials == 1 && !a.json) print_header();
     if (!a.json) print_row(t);
   };
   constexpr int usual_connections = 8;
-  const auto found = files > 0 ? tune_disk(how, urls, a.streams, a.seconds, progress, interrupted())
+  const auto found = files > 0 ? tune_disk(how, urls, a.streams, a.seconds, tell, stopped)
                                : tune_http(how, urls, a.streams > 0 ? a.streams : usual_connections,
-                                           a.seconds, progress, interrupted());
+                                           a.seconds, tell, stopped);
+  shown.end();
   if (a.json) {
-    auto trials = nlohmann::json::array();
-    for (const trial& t : found.trials) {
-      trials.push_back({{"variable", t.variable},
-                        {"value", t.value},
-                        {"mb_per_s", t.mb_per_s},
-                        {"p99_ms", 1e3 * t.p99_s},
-                        {"cpu_s_per_gb", t.cpu_s_per_gb},
-                        {"kept", t.kept}});
-    }
-    auto exports = nlohmann::json::object();
-    for (const auto& g : found.gains)
-      exports[g.variable] = {{"value", g.value}, {"reason", g.reason}};
-    fmt::print("{}\n", nlohmann::json{{"trials", trials}, {"exports", exports}}.dump());
+    print_tuning(found);
   } else {
     const auto on = files > 0 ? storage_of(files_below(urls).front()) : std::nullopt;
     if (on && with_overrides(*on, how.source).rotational) {
       print_equation(with_overrides(*on, how.source), how);
     }
-    fmt::print("\n");
-    for (const auto& g : found.gains) {
-      fmt::print("export {}={}  # {}\n", g.variable, g.value, g.reason);
-    }
-    if (found.gains.empty()) {
-      fmt::print("nothing is gained: no setting gives {:.0f} % more than those in use\n",
-                 100 * (least_gain - 1));
-    }
+    print_advice(found);
   }
-  if (!interrupted()) return 0;
+  if (!stopped) return 0;
   std::fflush(stdout);
-  std::_Exit(130);
+  std::_Exit(exit_code_of_interrupt());
 }
 
 }  // namespace
 
 action add_tune(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "tune", "tries settings on files or URLs and prints those that gain, with the reason");
-  auto a = std::make_shared<arguments>();
+      "tune", "tries settings on files or URLs in turns, and prints those that raise the rate");
+  auto a = std::make_shared<tune_arguments>();
   a->what.add_to(*command);
+  command->option_defaults()->group("Measurement");
   command
       ->add_option("--streams", a->streams,
-                   "files or objects read at once (files: one for each, 8 at most; objects: 8)")
-      ->check(CLI::Range(1, 1'000'000));
-  command->add_option("--seconds", a->seconds, "how long it may take, about (30)")
-      ->check(CLI::Range(1.0, 86400.0));
-  command->add_flag("--json", a->json, "print one JSON object on the last line");
+                   "files or objects read at once [files: one for each, 8 at most; objects: 8]")
+      ->type_name("FILES")
+      ->check(in_range(1, 1'000'000));
+  command->add_option("--seconds", a->seconds, "seconds that it takes, about")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(in_range(1.0, 86400.0));
+  add_json(*command, a->json);
+  command->footer("Example:\n  millrace tune /data/train/");
   return [a](const environment& e) { return tune(e, *a); };
 }
 

@@ -1,12 +1,22 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <nlohmann/json.hpp>
-#include <unordered_map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <stop_token>
+#include <utility>
 
 #include "cli/command.h"
+#include "cli/interrupt.h"
+#include "engine/memory.h"
+#include "engine/words.h"
 #include "pipeline/images/image_decoder.h"
+#include "pipeline/tools/key_table.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -16,22 +26,27 @@ namespace {
 constexpr std::array<std::string_view, 7> image_fields = {"jpg", "jpeg", "png", "webp",
                                                           "ppm", "pgm",  "pnm"};
 
-struct arguments {
+struct verify_arguments {
   shard_arguments shards;
   std::string index;
+  std::optional<std::string> required;
   bool images = false;
   bool json = false;
 };
 
-// Decodes all of an image at its own size.
+// Decodes all pixels of an image, row by row into a small one.
 result<void> check_image(std::span<const std::byte> file) {
+  static constexpr int most = 32;
   thread_local image_decoder decoder;
-  thread_local std::vector<std::uint8_t> pixels;
-  const auto whole = [](int width, int height) { return whole_image(width, height); };
-  const auto out = [&](const view_of_image& v) {
-    pixels.resize(output_bytes(v));
-    return std::span(pixels);
+  thread_local std::array<std::uint8_t, std::size_t{most} * most * 3> pixels;
+  const auto whole = [](int width, int height) {
+    const pixel_box window{0, 0, std::min(width, most), std::min(height, most)};
+    return view_of_image{.crop = {0, 0, width, height},
+                         .scaled_width = window.width,
+                         .scaled_height = window.height,
+                         .window = window};
   };
+  const auto out = [&](const view_of_image& v) { return std::span(pixels).first(output_bytes(v)); };
   return decoder.decode(file, {}, whole, out);
 }
 
@@ -39,12 +54,14 @@ result<void> check_image(std::span<const std::byte> file) {
 std::vector<error> against(const shard_index::shard& said, const shard_facts& f) {
   std::vector<error> out;
   const auto differs = [&](std::string what) {
-    out.push_back(error(errc::integrity, std::move(what))
-                      .at(f.url)
-                      .hint("the shard or the index is not the right one"));
+    out.push_back(
+        error(errc::integrity, std::move(what))
+            .at(f.url)
+            .hint("the shard or the index is not the right one, or the shard was damaged"));
   };
   if (said.samples != std::ssize(f.samples)) {
-    differs(fmt::format("{} samples, the index says {}", f.samples.size(), said.samples));
+    differs(
+        fmt::format("{}, the index says {}", counted(f.samples.size(), "sample"), said.samples));
   }
   if (said.bytes > 0 && f.bytes > 0 && said.bytes != static_cast<std::int64_t>(f.bytes)) {
     differs(fmt::format("{} bytes, the index says {}", f.bytes, said.bytes));
@@ -61,23 +78,29 @@ std::vector<error> against(const shard_index::shard& said, const shard_facts& f)
   return out;
 }
 
-int verify(const environment& e, const arguments& a) {
-  engine eng(a.shards.engine(e));
-  std::optional<shard_index> index;
-  if (!a.index.empty()) index = read_index(eng, a.index, a.shards.base);
-  std::vector<std::string> urls;
-  if (!a.shards.specs.empty()) urls = a.shards.urls(e);
-  if (urls.empty() && !index) {
-    throw failure(error(errc::usage, "no shards").hint("name shards, or an --index"));
-  }
-  std::map<std::string, const shard_index::shard*> said;
-  if (index) {
-    for (const auto& s : index->shards) {
-      said[s.url] = &s;
-      if (a.shards.specs.empty()) urls.push_back(s.url);
+// "jpg;jpeg,cls": each field, with the others that will do as well.
+std::vector<std::vector<std::string>> required_fields(const std::string& text) {
+  std::vector<std::vector<std::string>> out;
+  // Of "jpg," the second field is empty, and of "" the only one.
+  std::istringstream fields(text + ",");
+  for (std::string field; std::getline(fields, field, ',');) {
+    auto& any = out.emplace_back();
+    std::istringstream others(field);
+    for (std::string other; std::getline(others, other, ';');) {
+      if (!other.empty()) any.push_back(other);
     }
+    if (!any.empty()) continue;
+    throw failure(error(errc::usage, fmt::format("--require '{}' names an empty field", text))
+                      .hint("write extensions: jpg,cls or jpg;png,cls"));
   }
-  scan_options how{.md5 = index.has_value()};
+  return out;
+}
+
+scan_options options_of(const verify_arguments& a) {
+  scan_options how{
+      .md5 = !a.index.empty(),
+  };
+  if (a.required) how.required = required_fields(*a.required);
   if (a.images) {
     how.wants = [](std::string_view x) {
       const auto last = x.substr(x.rfind('.') + 1);
@@ -85,62 +108,205 @@ int verify(const environment& e, const arguments& a) {
     };
     how.check = check_image;
   }
-  std::unordered_map<std::string, std::size_t> shard_of_key;
-  auto problems = nlohmann::json::array();
-  const auto tell = [&](const error& why) {
-    problems.push_back(why.message());
-    if (!a.json) fmt::print("{}\n", why.message());
-  };
-  std::uint64_t samples = 0;
-  std::uint64_t payload = 0;
-  std::size_t shard = 0;
-  for (const shard_facts& f : eng.run(scan(urls, how))) {
-    for (const error& why : f.problems) tell(why);
-    if (const auto it = said.find(f.url); it != said.end()) {
-      for (const error& why : against(*it->second, f)) tell(why);
-    } else if (index) {
+  return how;
+}
+
+// What is found so far.
+class verification {
+ public:
+  // `key_bytes`: what keys may take.
+  verification(std::vector<std::string> urls, const shard_index* index, std::size_t key_bytes,
+               bool json)
+      : urls_(std::move(urls)), has_index_(index != nullptr), json_(json), keys_(key_bytes) {
+    if (index == nullptr) return;
+    for (const auto& s : index->shards) said_[s.url] = &s;
+  }
+
+  void add(const shard_facts& f) {
+    bool is_read = true;
+    for (const error& why : f.problems) {
+      is_read = is_read && exit_code(why.kind()) != exit_code(errc::io_failed);
+      tell(why);
+    }
+    if (!is_read) ++unreadable_;
+    if (f.more_problems > 0) {
+      tell(error(errc::bad_archive, counted(f.more_problems, "more problem", "more problems"))
+               .at(f.url)
+               .hint("only the first of a shard are listed"));
+    }
+    if (f.samples.empty() && f.problems.empty()) {
+      error nothing(errc::no_samples, "the shard has no samples");
+      if (f.without_key > 0) {
+        nothing.hint(fmt::format("{} without an extension: name members KEY.EXTENSION",
+                                 counted(f.without_key, "file")));
+      }
+      tell(nothing.at(f.url));
+    }
+    if (const auto it = said_.find(f.url); it != said_.end()) {
+      // What could not be read differs in everything: that is one problem.
+      if (is_read) {
+        for (const error& why : against(*it->second, f)) tell(why);
+      }
+    } else if (has_index_) {
       tell(error(errc::integrity, "the index does not list this shard").at(f.url));
     }
+    if (const bool is_first = seen_.insert(f.url).second; !is_first) {
+      tell(error(errc::duplicate_field, "the list names this shard more than once").at(f.url));
+    } else {
+      look_at_keys(f);
+    }
+    samples_ += f.samples.size();
+    payload_ += f.payload_bytes;
+    without_extension_ += f.without_key;
+    meta_files_ += f.meta_files;
+    not_files_ += f.not_files;
+    ++shards_;
+  }
+
+  std::uint64_t shards() const { return shards_; }
+
+  // The last words; the exit code.
+  int finish(bool stopped) {
+    const bool well = problems_ == 0 && !stopped;
+    if (json_) {
+      listed_.end({{"shards", shards_},
+                   {"samples", samples_},
+                   {"bytes", payload_},
+                   {"without_extension", without_extension_},
+                   {"meta_files", meta_files_},
+                   {"not_files", not_files_},
+                   {"unreadable", unreadable_},
+                   {"ok", well},
+                   {"interrupted", stopped}});
+    } else {
+      std::string also;
+      if (without_extension_ > 0) {
+        also += fmt::format(", {} without an extension (of no sample)",
+                            counted(without_extension_, "file"));
+      }
+      if (meta_files_ > 0) {
+        also += fmt::format(", {} named __x__ or below such a folder (of no sample)",
+                            counted(meta_files_, "file"));
+      }
+      if (not_files_ > 0) also += ", " + counted(not_files_, "link or device", "links or devices");
+      const std::string verdict = well ? "all is well" : counted(problems_, "problem");
+      fmt::print("{}{}, {}, {}{}: {}\n", stopped ? "stopped after " : "", counted(shards_, "shard"),
+                 counted(samples_, "sample"), format_bytes(payload_), also, verdict);
+    }
+    if (stopped) return exit_code_of_interrupt();
+    return problems_ == 0 ? 0 : unreadable_ > 0 ? exit_code(errc::io_failed) : 1;
+  }
+
+ private:
+  void tell(const error& why) {
+    ++problems_;
+    json_ ? listed_.add(why.message()) : print_line(why.message());
+  }
+
+  void look_at_keys(const shard_facts& f) {
+    std::uint64_t repeated = 0;
     for (const sample_place& s : f.samples) {
-      const auto [first, is_new] = shard_of_key.emplace(s.key, shard);
-      if (is_new) continue;
-      const bool same_shard = first->second == shard;
+      const auto first = keys_.first_shard(s.key, static_cast<std::uint32_t>(shards_));
+      if (!first || ++repeated > shard_facts::most_problems) continue;
+      const bool same_shard = *first == shards_;
       tell(error(errc::duplicate_field,
-                 same_shard ? "the key is in this shard already: its files do not stand together"
-                            : fmt::format("the key is in {} as well", urls[first->second]))
+                 same_shard ? std::string("the key is in this shard already: its files are not "
+                                          "next to each other")
+                            : fmt::format("the key is in {} as well", redacted(urls_[*first])))
                .at(f.url)
                .offset(static_cast<std::uint64_t>(s.begin))
                .key(s.key));
     }
-    samples += f.samples.size();
-    payload += f.payload_bytes;
-    ++shard;
+    if (keys_.is_full() && !std::exchange(told_full_, true)) {
+      tell(error(errc::too_large,
+                 fmt::format("from here on keys are compared with the first {} alone: there is no "
+                             "room for more in memory",
+                             keys_.size()))
+               .at(f.url)
+               .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
+    }
+    if (repeated <= shard_facts::most_problems) return;
+    tell(error(errc::duplicate_field,
+               counted(repeated - shard_facts::most_problems, "more key that is there already",
+                       "more keys that are there already"))
+             .at(f.url)
+             .hint("only the first of a shard are listed"));
   }
-  if (a.json) {
-    fmt::print("{}\n", nlohmann::json{{"shards", urls.size()},
-                                      {"samples", samples},
-                                      {"bytes", payload},
-                                      {"ok", problems.empty()},
-                                      {"problems", problems}}
-                           .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    fmt::print("{} shards, {} samples, {} bytes: {}\n", urls.size(), samples, payload,
-               problems.empty() ? "all is well" : fmt::format("{} problems", problems.size()));
+
+  std::vector<std::string> urls_;
+  std::map<std::string, const shard_index::shard*> said_;
+  bool has_index_;
+  bool json_;
+  std::set<std::string> seen_;  // URLs
+  key_table keys_;
+  bool told_full_ = false;
+  json_list listed_{"problems"};
+  std::uint64_t problems_ = 0;
+  std::size_t shards_ = 0;
+  std::uint64_t samples_ = 0;
+  std::uint64_t payload_ = 0;
+  std::uint64_t without_extension_ = 0;
+  std::uint64_t meta_files_ = 0;
+  std::uint64_t not_files_ = 0;
+  std::uint64_t unreadable_ = 0;
+};
+
+int verify(const environment& e, const verify_arguments& a) {
+  const std::stop_token stop = stop_requested();
+  const engine_options how = a.shards.engine(e);
+  engine eng(how);
+  std::optional<shard_index> index;
+  if (!a.index.empty()) index = read_index(eng, a.index, a.shards.base);
+  std::vector<std::string> urls;
+  if (!a.shards.specs.empty()) urls = a.shards.urls(e);
+  if (a.shards.specs.empty() && index) {
+    for (const auto& s : index->shards) urls.push_back(s.url);
   }
-  return problems.empty() ? 0 : 1;
+  if (urls.empty()) {
+    throw failure(error(errc::usage, "no shards").hint("name shards, or an --index"));
+  }
+  const amount_of_work all = sample_walk::work_of(urls);
+  auto data = eng.run(scan(urls, options_of(a)));
+  verification found(std::move(urls), index ? &*index : nullptr,
+                     (how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes()) / 2,
+                     a.json);
+  std::atomic<std::uint64_t> shards = 0;
+  std::optional<progress> shown;
+  // The list of problems may stand unfinished on the terminal, where progress would overwrite it.
+  if (!a.json || isatty(STDOUT_FILENO) == 0) {
+    shown.emplace("verify", all, [&] { return work_done{data.stats().bytes_read, shards}; });
+  }
+  const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
+    found.add(f);
+    ++shards;
+  });
+  shown.reset();
+  return found.finish(!whole);
 }
 
 }  // namespace
 
 action add_verify(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "verify", "structure, images and digests of shards; a list and exit 1 where one is wrong");
-  auto a = std::make_shared<arguments>();
+  CLI::App* command =
+      app.add_subcommand("verify", "checks structure, keys, images, and digests against an index");
+  auto a = std::make_shared<verify_arguments>();
   a->shards.add_to(*command, false);
-  command->add_option("--index", a->index,
-                      "compare counts, sizes, MD5s and offsets with this index");
-  command->add_flag("--images", a->images, "decode every image as well");
-  command->add_flag("--json", a->json, "print one JSON object on the last line");
+  command
+      ->add_option("--index", a->index, "compare counts, sizes, MD5s and offsets with this index")
+      ->type_name("URL")
+      ->group("Checks");
+  command->add_flag("--images", a->images, "decode every image")->group("Checks");
+  command
+      ->add_option("--require", a->required,
+                   "fields that every sample must have: jpg,cls; with alternatives: jpg;png,cls")
+      ->type_name("FIELDS")
+      ->group("Checks");
+  add_json(*command, a->json);
+  command->footer(
+      "Prints a line for each problem. Exit code 0: all is well; 1: something is wrong; 4: a "
+      "shard\n"
+      "cannot be reached or read.\n\nExample:\n"
+      "  millrace verify train-{000000..000146}.tar --images --require jpg,cls");
   return [a](const environment& e) { return verify(e, *a); };
 }
 

@@ -8,7 +8,7 @@
 using namespace millrace;
 
 int main(int argc, char** argv) try {
-  engine eng({.cpu_threads = 2, .memory_bytes = 1_GiB});
+  engine eng(engine_options::from_environment());
   auto data = shards(expand(argc > 1 ? argv[1] : "-"), {.seed = 42}) | untar() | group_by_key() |
               shuffle({.samples = 10'000, .seed = 42}) | decode_jpeg({.size = 224, .seed = 42}) |
               on_error(skip_up_to(100)) | batch({.size = 64}) | prefetch(2);

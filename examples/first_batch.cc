@@ -10,7 +10,7 @@ using namespace millrace;
 int main(int argc, char** argv) try {
   if (argc != 2) return 2;
   const auto start = steady_clock::now();
-  engine eng;
+  engine eng(engine_options::from_environment());
   auto data = eng.run(shards(expand(argv[1]), {.seed = 1}) | untar() | group_by_key() |
                       shuffle({.samples = 64, .seed = 1}) | decode_jpeg({.size = 224, .seed = 1}) |
                       on_error(skip_up_to(0)) | batch({.size = 64}) | prefetch(1));

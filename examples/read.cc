@@ -9,7 +9,9 @@ using namespace millrace;
 
 int main(int argc, char** argv) try {
   if (argc != 3) return 2;
-  engine eng({.memory_bytes = parse_bytes(argv[2]).value()});
+  auto options = engine_options::from_environment();
+  options.memory_bytes = parse_bytes(argv[2]).value();
+  engine eng(options);
   auto data = eng.run(shards(expand(argv[1]), {.seed = 1}) | untar() | group_by_key() |
                       shuffle({.samples = 2000}));
   std::size_t bytes = 0;

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/start_thread.h"
+
 namespace millrace::rotational {
 
 struct array::arm {
@@ -17,7 +19,7 @@ array::array(int spindles, const disk_parameters& disk, scheduling order, std::F
     : timeline_(timeline) {
   for (int i = 0; i < spindles; ++i) {
     arm& a = *arms_.emplace_back(std::make_unique<arm>(disk, order));
-    a.thread = std::thread([this, &a, i] { serve(a, i); });
+    a.thread = start_thread("spindle-" + std::to_string(i), [this, &a, i] { serve(a, i); });
   }
 }
 

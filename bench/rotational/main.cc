@@ -14,6 +14,8 @@
 
 #include "bench/rotational/array.h"
 #include "bench/rotational/mirror.h"
+#include "engine/standard_error.h"
+#include "engine/start_thread.h"
 
 namespace {
 
@@ -186,17 +188,18 @@ int serve(const options& o) {
   const fuse_lowlevel_ops ops = operations();
   fuse_session* session = fuse_session_new(&args, &ops, sizeof ops, &m);
   if (session == nullptr || fuse_session_mount(session, o.mount.c_str()) != 0) {
-    fmt::print(stderr,
-               "millrace-rotational: cannot mount at {}: is /dev/fuse there, and is this "
-               "user allowed to mount?\n",
-               o.mount);
+    millrace::to_stderr(
+        "millrace-rotational: cannot mount at {}: is /dev/fuse there, and is this "
+        "user allowed to mount?\n",
+        o.mount);
     return 1;
   }
   fmt::print("{} spindles, {}, stripe {} KiB, {:.0f} MB/s each, at {}\n", o.spindles, o.order,
              o.stripe_kib, o.disk.rate / 1e6, o.mount);
   std::fflush(stdout);
   std::atomic<bool> ended = false;
-  std::thread obeying([&] { obey_signals(signals, m.disks, session, o.mount, ended); });
+  std::thread obeying = millrace::start_thread(
+      "mr-signals", [&] { obey_signals(signals, m.disks, session, o.mount, ended); });
   const int code = fuse_session_loop(session);
   ended = true;
   kill(getpid(), SIGTERM);  // blocked in all threads: sigwait takes it
@@ -214,11 +217,16 @@ int main(int argc, char** argv) {
   options o;
   CLI::App app("A folder that reads as slowly as rotational disks would.", "millrace-rotational");
   parse(o, app);
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? 0 : 2;
+  }
   try {
     return serve(o);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "millrace-rotational: {}\n", e.what());
+    millrace::to_stderr("millrace-rotational: {}\n", e.what());
     return 1;
   }
 }

@@ -1,0 +1,52 @@
+#include "cli/outputs.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "io/url.h"
+
+namespace millrace::cli {
+namespace {
+
+bool is_png(std::string_view head) {
+  return head.starts_with("\x89PNG\r\n\x1a\n");
+}
+
+bool is_crops(std::string_view head) {
+  std::istringstream line(std::string(head.substr(0, head.find('\n'))));
+  int numbers = 0;
+  for (std::string word; line >> word; ++numbers) {
+    if (!std::ranges::all_of(word, [](char c) { return c >= '0' && c <= '9'; })) return false;
+  }
+  return numbers == 5;
+}
+
+// The kind stands at the front of what wids and this program write; of others, the list.
+bool is_index(std::string_view head) {
+  const auto first = head.find_first_not_of(" \t\r\n");
+  return first != head.npos && head[first] == '{' &&
+         (head.find("\"wids-shard-index-v1\"") != head.npos ||
+          head.find("\"shardlist\"") != head.npos);
+}
+
+bool is_sidecar(std::string_view head) {
+  return head.starts_with("millrace offsets ");
+}
+
+}  // namespace
+
+const file_kind png_file{"a PNG", is_png};
+const file_kind crops_file{"a list of crops", is_crops};
+const file_kind index_document{"an index of shards", is_index};
+const file_kind index_sidecar{"a sidecar of offsets", is_sidecar};
+
+std::vector<std::string> local_paths(std::span<const std::string> urls) {
+  std::vector<std::string> out;
+  for (const std::string& url : urls) {
+    const auto where = parse_url(url);
+    if (where && where->scheme == "file") out.push_back(where->path);
+  }
+  return out;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/written_file.h"
+
+namespace millrace::cli {
+
+// The kinds of files that commands write, for check_output().
+extern const file_kind png_file;
+extern const file_kind crops_file;  // of bench decode: lines of five numbers
+extern const file_kind index_document;
+extern const file_kind index_sidecar;
+
+// The paths of the URLs that are local files.
+std::vector<std::string> local_paths(std::span<const std::string> urls);
+
+}  // namespace millrace::cli
