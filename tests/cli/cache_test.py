@@ -1,12 +1,16 @@
 """The cache of fetched objects, as users and other processes meet it."""
 
+import base64
+import hashlib
 import json
 import os
 import pathlib
 import random
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -39,7 +43,43 @@ class Cache(unittest.TestCase):
         # The server is away: what was seen last serves.
         done = cat(url, env=self.env)
         self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
-        self.assertIn("reading what the cache has of it", done.stderr.decode())
+        self.assertIn("reading the cache's copy", done.stderr.decode())
+
+    def test_a_server_that_is_away_is_waited_for_once(self):
+        """Of many cached objects, the first one alone makes all attempts, and one line tells of all."""
+        names = [f"{i}.tar" for i in range(5)]
+        env = self.env | {"MILLRACE_HTTP_BACKOFF": "0.001"}
+        with FaultServer({name: CONTENT[:1000] + name.encode() for name in names}) as server:
+            urls = [f"{server.url}/plain/{name}" for name in names]
+            whole = cat(*urls, env=env).stdout
+        asked = []
+        with socket.create_server(("127.0.0.1", int(urls[0].split(":")[2].split("/")[0]))) as listener:
+            def refuse():
+                while True:
+                    try:
+                        connection, _ = listener.accept()
+                    except OSError:
+                        return
+                    asked.append(1)
+                    connection.close()
+            refusing = threading.Thread(target=refuse, daemon=True)
+            refusing.start()
+            done = cat(*urls, env=env | {"MILLRACE_HTTP_ATTEMPTS": "4"})
+            listener.shutdown(socket.SHUT_RDWR)
+            refusing.join(60)
+        self.assertEqual(sha(done.stdout), sha(whole), done.stderr)
+        self.assertEqual(done.stderr.decode().count("reading the cache's copy"), 1, done.stderr)
+        self.assertLessEqual(len(asked), 5, done.stderr)  # and none for the other four
+
+    def test_a_server_without_ranges_that_tells_a_digest_is_asked_once(self):
+        body = CONTENT[:2000]
+        digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+        fields = {"ETag": '"1"', "Repr-Digest": f"sha-256=:{digest}:"}
+        with harness.Answering(lambda request: (200, fields, body)) as server:
+            for _ in range(2):
+                done = cat(f"{server.url}/a.tar", env=self.env)
+                self.assertEqual(sha(done.stdout), sha(body), done.stderr)
+            self.assertLessEqual(len(server.seen), 3, server.seen)  # its head each time, and the object once
 
     def test_eight_processes_fetch_one_cold_shard_once(self):
         with FaultServer({"a.tar": CONTENT}) as server:
@@ -95,7 +135,7 @@ class Cache(unittest.TestCase):
                 try:
                     done = cat(f"{server.url}/plain/a.tar", env=self.env | {"MILLRACE_CACHE": str(small / "c")})
                     self.assertEqual(sha(done.stdout), sha(CONTENT), done.stderr)
-                    self.assertEqual(done.stderr.decode().count("reading goes on without a cache"), notices, done.stderr)
+                    self.assertEqual(done.stderr.decode().count("reading without a cache"), notices, done.stderr)
                     self.assertFalse(list(small.glob("c/*.part")))
                 finally:
                     subprocess.run(["umount", small], check=True)

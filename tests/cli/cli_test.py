@@ -1,19 +1,24 @@
 """millrace as a user meets it: what it prints, and its exit codes."""
 
+import bz2
 import ctypes
 import gzip
 import hashlib
 import io
 import json
+import lzma
+import os
 import pathlib
 import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
+from tests.support.fault_server import FaultServer  # noqa: E402
 from tests.support.harness import run  # noqa: E402
 
 
@@ -50,16 +55,74 @@ class Messages(unittest.TestCase):
 
     def test_usage(self):
         self.check(2, ["usage", "--bogus", "--help"], "ls", "--bogus", "x")
-        self.check(2, ["usage", "subcommand"])
+        self.check(2, ["usage", "needs a command"])
         self.check(2, ["usage", "SHARD is required"], "digest")
         self.check(2, ["usage", "braces do not balance", "a{0..3"], "ls", "a{0..3")
-        self.check(2, ["usage", "no pattern", "%06d"], "fake", "x-%s.tar")
+        self.check(2, ["usage", "not a pattern", "%06d"], "fake", "x-%s.tar")
+        self.check(2, ["usage", "'frob' is not a command"], "frob", "--json")
+        self.check(2, ["usage", "'frob' is not a command"], "help", "frob", "--json")
+        self.check(2, ["usage", "did you mean --base?"], "ls", "--bsae", "x")
+        self.assertNotIn("did you mean", self.check(2, ["no option --nope"], "ls", "--nope", "x").stderr)
+
+    def test_numbers(self):
+        for option, value, said in (("--rate", "0", "0 is not a number above 0"), ("--rate", "-1", "-1 is not a number above 0"),
+                                    ("--rate", "nan", "nan is not a number above 0"), ("--seconds", "x", "'x' is not a number"),
+                                    ("--threads", "0", "0 is not 1 to 1024"), ("--threads", "1.5", "'1.5' is not a whole number"),
+                                    ("--cache-decoded", "8", "8 bytes hold no decoded image")):
+            self.check(2, ["usage: ", said], "bench", "load", option, value, "/no/such.tar")
+        self.check(2, ["usage: --seconds: 0 is not 0.1 to 86400"], "bench", "disk", "--seconds", "0", "/no/such")
+
+    def test_closed_input(self):
+        for command, words in (("ls", ["-"]), ("summary", [])):
+            done = subprocess.run([harness.BIN / "millrace", command, *words], preexec_fn=lambda: os.close(0),
+                                  capture_output=True, text=True, env=harness.CLEAN, timeout=60)
+            self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+            self.assertIn("Bad file descriptor", done.stderr)
+
+    def test_closed_output(self):
+        with harness.Folder() as folder:
+            harness.fake(folder, "a", 1, 4)
+            said = "millrace: io_failed: cannot write to stdout (Bad file descriptor)\n"
+            for words in (("cat", folder / "a-000000.tar"), ("digest", folder / "a-000000.tar"),
+                          ("ls", "--json", folder / "a-000000.tar"), ("ls", folder / "a-000000.tar"), ("help",), ("--version",),
+                          ("ls", "--help")):
+                done = subprocess.run([harness.BIN / "millrace", *words], preexec_fn=lambda: os.close(1),
+                                      capture_output=True, text=True, env=harness.CLEAN, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (4, said), words)
+                with open("/dev/full", "wb") as full:
+                    done = subprocess.run([harness.BIN / "millrace", *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                          env=harness.CLEAN, timeout=60)
+                self.assertEqual(done.returncode, 4, words)
+                self.assertIn("cannot write to stdout (No space left on device)", done.stderr)
 
     def test_variables(self):
         self.check(2, ["bad_setting", "MILLRACE_MEMROY", "did you mean MILLRACE_MEMORY"],
                    "env", env={"MILLRACE_MEMROY": "1G"})
+        self.assertNotIn("did you mean", self.check(2, ["MILLRACE_FOO is not a variable"], "env", env={"MILLRACE_FOO": "1"}).stderr)
         self.check(2, ["bad_setting", "MILLRACE_IO", "auto|uring|pread"],
                    "env", env={"MILLRACE_IO": "fast"})
+
+    def test_names_that_are_no_shards(self):
+        with harness.Folder() as folder:
+            (folder / "d.tar").mkdir()
+            self.check(2, ["usage: this is a folder, not a file", "d.tar", "write a / at its end"], "ls", folder / "d.tar")
+            self.check(2, ["usage: this is a folder, not a list of shards", "needs no @"], "ls", f"@{folder}")
+        self.check(2, ["usage: braces that expand to over", "name fewer"], "ls", "{1..1000000000}.tar")
+        self.check(2, ["usage", "'x' is not a number of samples"], "ls", "-n", "x", "a.tar")
+
+    def test_a_dead_proxy_is_called_one(self):
+        proxy = f"http://127.0.0.1:{harness.free_port()}"
+        for variable in ("http_proxy", "all_proxy"):
+            self.check(4, ["connect_failed", f"the proxy ({variable}) cannot be reached", proxy[7:], "http://h/a.tar"],
+                       "ls", "http://h/a.tar", env={variable: proxy, "MILLRACE_HTTP_ATTEMPTS": "1"})
+
+    def test_a_stall_is_told_of_with_its_url(self):
+        with FaultServer({"a.tar": bytes(10240)}) as server:
+            url = f"{server.url}/stall/0/1/a.tar"
+            done = run("millrace", "cat", url, env={"MILLRACE_HTTP_FIRST_BYTE_TIMEOUT": "0.2", "MILLRACE_HTTP_BACKOFF": "0.01"})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            told = [line for line in done.stderr.splitlines() if "retrying in" in line]
+            self.assertTrue(told and all(url in line for line in told), done.stderr)
 
     def test_missing_file(self):
         for command in "ls", "digest", "cat":
@@ -96,7 +159,7 @@ class Messages(unittest.TestCase):
             self.check(5, ["bad_archive", "not a tar archive", "byte 0"], "digest", folder / "a.tar")
 
     def test_unknown_scheme(self):
-        self.check(2, ["unsupported", "gopher:", "reads"], "ls", "gopher://bucket/a.tar")
+        self.check(2, ["unsupported", "gopher:", "supports"], "ls", "gopher://bucket/a.tar")
 
     def test_full_output(self):
         with open("/dev/full", "w") as full, harness.Folder() as folder:
@@ -106,6 +169,17 @@ class Messages(unittest.TestCase):
                                       stderr=subprocess.PIPE, text=True, env=harness.CLEAN)
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertIn("stdout", done.stderr)
+
+
+def lzw(data):
+    """As compress(1) writes it, but that no code stands for more than a byte."""
+    out, held, bits = bytearray(b"\x1f\x9d\x90"), 0, 0
+    for i, byte in enumerate(data):
+        held |= byte << bits
+        bits += min(16, max(9, (i + 256).bit_length()))
+        out += (held & (1 << bits // 8 * 8) - 1).to_bytes(bits // 8, "little")
+        held, bits = held >> bits // 8 * 8, bits % 8
+    return bytes(out) + bytes([held])
 
 
 class Reading(unittest.TestCase):
@@ -122,6 +196,12 @@ class Reading(unittest.TestCase):
         done = run("millrace", "digest", *arguments, **options)
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
+
+    def test_each_compression(self):
+        content = (self.folder / "a.tar").read_bytes()
+        for name, packed in (("a.tar.gz", gzip.compress), ("a.tar.bz2", bz2.compress), ("a.tar.xz", lzma.compress), ("a.tar.Z", lzw)):
+            (self.folder / name).write_bytes(packed(content))
+            self.assertEqual(self.digest(self.folder / name), self.expected, name)
 
     def test_digest_from_everywhere(self):
         path = self.folder / "a.tar"
@@ -145,6 +225,9 @@ class Reading(unittest.TestCase):
             redirected = subprocess.run([harness.BIN / "millrace", "digest", "-"], stdin=file,
                                         capture_output=True, text=True, env=harness.CLEAN)
         self.assertEqual(redirected.stdout, self.expected)
+        twice = run("millrace", "digest", "-", "-", stdin=content)
+        self.assertEqual(twice.returncode, 2, twice.stderr)
+        self.assertIn("a pipe, which can be read only once", twice.stderr.decode())
 
     def test_every_tar_format(self):
         names = [("n" * 90 + "/" + "m" * 90 + f"{i}.txt", b"x" * i) for i in range(1, 20)]
@@ -163,6 +246,30 @@ class Reading(unittest.TestCase):
             offsets = [m.offset for m in archive if m.name.endswith(".txt")]
         self.assertEqual([s["offset"] for s in listed["list"]], offsets)
         self.assertEqual(listed["list"][7]["fields"], {"txt": 5 * 7, "cls": 5 * 7})
+
+    def test_json_lists_come_as_they_are_read(self):
+        """A list is not kept until its end: half of an archive makes the most of its list, and damage closes it."""
+        content = (self.folder / "a.tar").read_bytes()
+        with subprocess.Popen([harness.BIN / "millrace", "ls", "--json", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, env=harness.CLEAN) as process:
+            self.addCleanup(process.kill)
+            stopper = threading.Timer(60, process.kill)
+            stopper.start()
+            process.stdin.write(content[:len(content) // 2])
+            process.stdin.flush()
+            begin = process.stdout.read(8000)  # more than a header, while the rest is not sent
+            self.assertEqual(begin.count(b'"offset"') > 50, True, begin)
+            process.stdin.close()
+            lines = (begin + process.stdout.read()).splitlines()
+            self.assertEqual(process.wait(), 5)
+            stopper.cancel()
+        self.assertEqual(len(lines), 2)
+        self.assertGreater(len(json.loads(lines[0])["list"]), 100)
+        self.assertEqual(json.loads(lines[1])["error"]["kind"], "truncated")
+        missing = run("millrace", "ls", "--json", self.folder / "none.tar")
+        self.assertEqual([list(json.loads(line)) for line in missing.stdout.splitlines()], [["error"]])
+        well = json.loads(run("millrace", "verify", "--json", self.folder / "a.tar").stdout)
+        self.assertEqual((well["problems"], well["ok"], well["samples"]), ([], True, 300))
 
     def test_damage_ends_it_or_is_gone_on_behind_and_told_of(self):
         path = self.folder / "a.tar"
@@ -227,7 +334,7 @@ class Reading(unittest.TestCase):
             server.start()
             out, _ = process.communicate(timeout=60)
             self.assertEqual(process.returncode, 0)
-            self.assertIn("asking again", line)
+            self.assertIn("retrying in", line)
             self.assertEqual(out.decode(), self.digest(big))
 
 

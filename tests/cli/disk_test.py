@@ -119,11 +119,15 @@ class BenchDisk(unittest.TestCase):
             self.assertGreater(figures["reads"]["count"], 0)
 
     def test_ten_thousand_streams_are_all_served(self):
+        streams = 2_000 if "san" in harness.BIN.parent.name else 10_000
         with files(10, 1 << 16) as (folder, _):
-            figures, _ = bench(folder, "--streams", 10_000, "--seconds", 30 if "san" in harness.BIN.parent.name else 10,
-                               env={"MILLRACE_MEMORY": "64M", "MILLRACE_READ_CHUNK": "64K"},
-                               limits=[(resource.RLIMIT_NOFILE, 12_000)])
-            self.assertEqual(figures["streams_served"], 10_000)
+            for seconds in (20, 60, 180):  # a busy machine takes longer
+                figures, _ = bench(folder, "--streams", streams, "--seconds", seconds,
+                                   env={"MILLRACE_MEMORY": "64M", "MILLRACE_READ_CHUNK": "64K"},
+                                   limits=[(resource.RLIMIT_NOFILE, 12_000)])
+                if figures["streams_served"] == streams:
+                    break
+            self.assertEqual(figures["streams_served"], streams)
 
     def test_ctrl_c_ends_with_the_report(self):
         with files(1, 1 << 20) as (folder, _):
@@ -133,17 +137,49 @@ class BenchDisk(unittest.TestCase):
                 harness.wait_until(lambda: cpu_ticks(p.pid) > 5)
                 p.send_signal(which)
                 out, _ = p.communicate(timeout=30)
-                self.assertEqual(p.returncode, 130)
+                self.assertEqual(p.returncode, 128 + which)
                 self.assertTrue(json.loads(out.splitlines()[-1])["interrupted"])
 
-    def test_tune_says_what_it_tried(self):
-        with files(2, 1 << 20) as (folder, _):
-            done = run("millrace", "tune", folder, "--seconds", "2")
+    def test_tune_says_what_it_tried_in_turns(self):
+        with files(2, 9 << 20) as (folder, _):
+            done = run("millrace", "tune", folder, "--seconds", "1")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("MILLRACE_READ_DEPTH=8", done.stdout)
-            self.assertRegex(done.stdout, r"export MILLRACE_|nothing is gained")
-            found = json.loads(run("millrace", "tune", folder, "--seconds", "2", "--json").stdout.splitlines()[-1])
+            self.assertRegex(done.stdout, r"export MILLRACE_|nothing gains")
+            self.assertRegex(done.stdout, r"\d to \d")
+            found = json.loads(run("millrace", "tune", folder, "--seconds", "1", "--json").stdout.splitlines()[-1])
             self.assertGreater(len(found["trials"]), 8)
+            # Each family is compared with figures that are in the table.
+            self.assertGreaterEqual(sum(not t["variable"] for t in found["trials"]), 4)
+            self.assertEqual(done.stdout.count("as set now") + done.stdout.count("with what gained so far"), 4)
+            for trial in found["trials"]:
+                self.assertEqual(trial["turns"], 3)
+                self.assertLessEqual(trial["mb_per_s_least"], trial["mb_per_s"])
+                self.assertLessEqual(trial["mb_per_s"], trial["mb_per_s_most"])
+                self.assertIn(trial["from"], ("disk", "page cache", "mixed", "memory"))
+                # A loader lives on one I/O thread.
+                self.assertNotEqual(trial["variable"], "MILLRACE_IO_THREADS")
+
+    def test_tune_prints_no_table_where_there_is_nothing_to_measure(self):
+        done = run("millrace", "tune", "/no/such")
+        self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+
+    def test_tune_says_that_there_is_too_little_data(self):
+        with files(1, 36) as (folder, _):
+            done = run("millrace", "tune", folder, "--seconds", "2")
+            self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
+            self.assertIn("millrace: no_samples: too little data to tune by: 36 B", done.stderr)
+            told = json.loads(run("millrace", "tune", folder, "--seconds", "2", "--json").stdout)
+            self.assertEqual(told["error"]["kind"], "no_samples")
+
+    def test_tune_says_that_it_was_stopped(self):
+        with files(2, 9 << 20) as (folder, _):
+            running = harness.start("millrace", "tune", folder, "--seconds", "600", stdout=subprocess.PIPE, text=True)
+            running.stdout.readline()
+            running.send_signal(signal.SIGINT)
+            said = running.communicate(timeout=60)[0]
+            self.assertIn("stopped: not all was tried", said)
+            self.assertNotIn("nothing gains", said)
 
     def test_doctor_shows_what_a_path_lies_on(self):
         with files(1, 10) as (folder, _):
@@ -153,7 +189,7 @@ class BenchDisk(unittest.TestCase):
             shown = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4"}).stdout
             self.assertIn("gate ", shown)
             little = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4", "MILLRACE_MEMORY": "64M"}).stdout
-            self.assertIn("the budget costs rate", little)
+            self.assertIn("MILLRACE_MEMORY) limits", little)
 
 
 def cpu_ticks(pid):
@@ -169,17 +205,38 @@ class BadDays(unittest.TestCase):
 
     def test_what_is_no_file(self):
         with files(1, 10) as (folder, _):
-            self.assert_message(run("millrace", "cat", folder), 2, "is a folder", str(folder))
+            self.assert_message(run("millrace", "cat", folder), 4, "no archive is in this folder", str(folder))
             self.assert_message(run("millrace", "cat", folder / "none"), 4, "no such file", str(folder / "none"))
-            self.assert_message(run("millrace", "bench", "disk", folder / "none"), 2, str(folder / "none"))
+            self.assert_message(run("millrace", "bench", "disk", folder / "none"), 4, str(folder / "none"))
             self.assert_message(run("millrace", "bench", "disk", folder, "--random", "5"), 2, "multiple of 4K")
             self.assert_message(run("millrace", "bench", "disk", "/dev/null"), 2, "/dev/null")
+
+    def test_links_that_lead_in_a_circle(self):
+        with files(1, 10) as (folder, _):
+            loop = folder / "loop.tar"
+            loop.symlink_to("loop.tar")
+            out = folder / "out-%d.tar"
+            for words in (["cat", loop], ["cat", f"{loop}/"], ["verify", loop], ["summary", loop],
+                          ["index", "create", loop, "-o", folder / "i.json"], ["bench", "disk", loop],
+                          ["pack", "--restart", "1", "--from-shards", loop, "-o", out]):
+                with self.subTest(words):
+                    done = run("millrace", *words)
+                    self.assertEqual(done.returncode, 4, done.stderr)
+                    self.assertIn("io_failed: ", done.stderr + done.stdout)
+                    self.assertIn("(Too many levels of symbolic links); its links lead in a circle", done.stderr + done.stdout)
+
+    def test_folders_that_name_nothing(self):
+        with files(1, 10) as (folder, _):
+            (folder / "outer/inner").mkdir(parents=True)
+            self.assert_message(run("millrace", "cat", folder / "outer"), 4, "no archive is in this folder", "FOLDER/*/*.tar")
+            self.assert_message(run("millrace", "cat", f"{folder}/none/"), 4, "not_found", "; check the path")
+            self.assert_message(run("millrace", "cat", f"{folder}/none/*.tar"), 4, "no file matches", "; check the path")
 
     @ROOT_ONLY
     def test_no_permission(self):
         with files(1, 10) as (_, paths):
             paths[0].chmod(0o600)
-            self.assert_message(run_as("cat", paths[0], user=NOBODY), 4, "may not read", str(paths[0]))
+            self.assert_message(run_as("cat", paths[0], user=NOBODY), 4, "no permission to read", str(paths[0]))
 
     def test_few_descriptors_mean_fewer_streams_and_no_error(self):
         with files(100, 1 << 16) as (folder, _):
@@ -213,7 +270,7 @@ class BadDays(unittest.TestCase):
         with files(1, 1 << 20) as (folder, paths):
             self.assertEqual(self.cat_through_gate(paths[0], folder / "new"), "")
             self.assertTrue(list((folder / "new").glob("millrace-gate-*")))
-            self.assertIn("within this process alone", self.cat_through_gate(paths[0], paths[0]))
+            self.assertIn("within this process only", self.cat_through_gate(paths[0], paths[0]))
 
     @ROOT_ONLY
     def test_gate_folders_of_others(self):
@@ -272,7 +329,7 @@ class Model(unittest.TestCase):
                                   env=harness.CLEAN | env)
             self.assertEqual(done.stdout, paths[1].read_bytes(), done.stderr)
             said = stuck.stderr.readline()
-            self.assertIn("gave nothing for 1 s", said)
+            self.assertIn("returned nothing for 1 s", said)
             self.assertIn(str(hung / paths[0].name), said)
             stuck.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGUSR2)  # the kernel lets nobody go before

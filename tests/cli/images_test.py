@@ -39,6 +39,11 @@ class ContactSheet(unittest.TestCase):
         at = ((34 + 2) * width + 2 * 34 + 2) * 3
         self.assertEqual(set(pixels[at:at + 32 * 3]), {255})
 
+    def test_no_more_samples_than_asked_for(self):
+        done, _, _, _ = self.sheet(self.shard, "-n", 3)
+        self.assertEqual(len(done.stdout.splitlines()), 3)
+        self.assertIn("3 tiles in", done.stderr)
+
     def test_augmented_ones_depend_on_the_seed(self):
         def sheet(*more):
             return self.sheet(self.shard, "--tile-size", 32, "--augmented", *more)[3]
@@ -61,7 +66,7 @@ class ContactSheet(unittest.TestCase):
             self.assertEqual(run("millrace", "ls", self.shard, *arguments).returncode, 2, arguments)
         done = run("millrace", "ls", self.shard, "--contact-sheet", "/no/such/folder/s.png")
         self.assertEqual(done.returncode, 4)
-        self.assertIn("cannot write the sheet, at /no/such/folder/s.png", done.stderr)
+        self.assertIn("cannot make the contact sheet, at /no/such/folder/s.png", done.stderr)
 
 
 class BenchLoad(unittest.TestCase):
@@ -84,7 +89,7 @@ class BenchLoad(unittest.TestCase):
         for stage in found["stages"]:
             times = stage["busy"] + stage["waiting_input"] + stage["waiting_output"]
             self.assertAlmostEqual(times, found["seconds"], delta=0.25 * found["seconds"], msg=stage)
-        self.assertIn(found["limit"], ("decoding", "reading", "spine"))
+        self.assertIn(found["limit"], ("decoding", "reading", "spine", "host"))
         self.assertIn(" limits: ", found["verdict"])
 
     def test_a_consumer_takes_no_more_than_it_is_told_to(self):
@@ -96,7 +101,7 @@ class BenchLoad(unittest.TestCase):
 
     def test_shards_that_are_not_there_are_named(self):
         done = run("millrace", "bench", "load", self.folder / "none.tar")
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 4)
         self.assertIn("no such file, at", done.stderr)
         self.assertIn("none.tar", done.stderr)
 
@@ -104,7 +109,7 @@ class BenchLoad(unittest.TestCase):
         done = run("millrace", "bench", "load", self.shards, "--size", 32, "--seconds", 1, "--cache-decoded", "64M")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("200 decoded images in 5.5 MB", done.stderr)
-        self.assertIn("waits input %", done.stdout)
+        self.assertIn("waits for input", done.stdout)
         done = run("millrace", "bench", "load", self.shards, "--cache-decoded", "many")
         self.assertEqual(done.returncode, 2, done.stderr)
 

@@ -1,6 +1,5 @@
 """TLS, proxies, secrets, stores and `pipe:`, as users meet them."""
 
-import http.server
 import json
 import os
 import pathlib
@@ -8,7 +7,6 @@ import random
 import shutil
 import subprocess
 import sys
-import threading
 import time
 import unittest
 import xml.sax.saxutils
@@ -16,7 +14,7 @@ import xml.sax.saxutils
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
 from tests.support.fault_server import FaultServer  # noqa: E402
-from tests.support.harness import Folder, Nginx, cat, run, sha  # noqa: E402
+from tests.support.harness import Answering, Folder, Nginx, cat, run, sha  # noqa: E402
 
 CONTENT = random.Random(7).randbytes(3_000_000)
 CANARY = "canary7c3f"
@@ -197,7 +195,7 @@ class Pipe(unittest.TestCase):
     def test_a_command_that_hangs_and_its_children_are_killed(self):
         mark = f"10{os.getpid()}"
         done = cat("--allow-pipe", f"pipe:sleep {mark} & sleep {mark}", env={"MILLRACE_READ_TIMEOUT": "0.3"})
-        self.assertIn("timed_out: the command writes nothing", done.stderr.decode())
+        self.assertIn("timed_out: the command writes no data", done.stderr.decode())
         self.assertEqual(subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout, b"")
 
     def test_it_is_killed_when_its_reader_has_seen_enough(self):
@@ -207,49 +205,6 @@ class Pipe(unittest.TestCase):
                                   env=harness.CLEAN, stdout=subprocess.DEVNULL)
         self.assertEqual(reader.wait(30), 0)
         harness.wait_until(lambda: subprocess.run(["pgrep", "-f", f"sleep {mark}"], capture_output=True).stdout == b"", 20)
-
-
-class StoreServer(http.server.BaseHTTPRequestHandler):
-    """What stores answer, as far as their documents say; the class is made anew for each test."""
-
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16  # head and body in one piece
-
-    def do_GET(self):
-        self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.seen.append((self.path, dict(self.headers)))
-        status, fields, body = self.server.answer(self)
-        self.send_response(status)
-        for name, value in fields.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", len(body))
-        self.end_headers()
-        self.wfile.write(body)
-        self.wfile.flush()
-
-    do_POST = do_PUT = do_GET
-
-    def log_message(self, *_):
-        pass
-
-
-class Serving:
-    def __init__(self, answer):
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StoreServer)
-        self.server.answer, self.server.seen = answer, []
-        self.seen = self.server.seen
-        self.host = f"127.0.0.1:{self.server.server_address[1]}"
-        self.url = f"http://{self.host}"
-        self.thread = threading.Thread(target=self.server.serve_forever)
-
-    def __enter__(self):
-        self.thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 class Stores(unittest.TestCase):
@@ -263,12 +218,12 @@ class Stores(unittest.TestCase):
                 return 200, {}, json.dumps({"AccessKeyId": issued[-1], "SecretAccessKey": "s", "Token": "t",
                                             "Expiration": ends}).encode()
             # The first pair of keys is refused from its second use on.
-            used = [h for p, h in request.server.seen if "AKIA0" in h.get("Authorization", "")]
+            used = [h for p, h in store.seen if "AKIA0" in h.get("Authorization", "")]
             if "AKIA0" in request.headers.get("Authorization", "") and len(used) > 1:
                 return 400, {}, b"<Error><Code>ExpiredToken</Code></Error>"
             return 200, {"ETag": '"1"'}, CONTENT[:1000]
 
-        with Serving(answer) as store:
+        with Answering(answer) as store:
             env = {"AWS_ENDPOINT_URL": store.url, "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"{store.url}/credentials",
                    "HOME": "/nonexistent"}
             done = cat("s3://bucket/{0..3}.tar", env=env)
@@ -277,9 +232,9 @@ class Stores(unittest.TestCase):
 
     def test_a_token_endpoint_that_redirects_elsewhere_is_not_followed_with_the_token(self):
         def answer(request):
-            return 307, {"Location": f"http://localhost:{request.server.server_address[1]}/elsewhere"}, b""
+            return 307, {"Location": f"http://localhost:{store.port}/elsewhere"}, b""
 
-        with Folder() as folder, Serving(answer) as store:
+        with Folder() as folder, Answering(answer) as store:
             (folder / "token").write_text(CANARY)
             done = cat("s3://bucket/a.tar", env={
                 "AWS_ENDPOINT_URL": store.url, "AWS_ENDPOINT_URL_STS": store.url, "AWS_ROLE_ARN": "arn:x",
@@ -301,7 +256,7 @@ class Stores(unittest.TestCase):
                     return 200, {}, b"<ListBucketResult><Contents><Key>d/a b.tar</Key></Contents></ListBucketResult>"
                 return 200, {"ETag": '"1"'}, request.path.encode()
 
-            with Serving(answer) as store:
+            with Answering(answer) as store:
                 (folder / "key.json").write_text(json.dumps({
                     "type": "service_account", "client_email": "x@y", "private_key": key, "token_uri": f"{store.url}/token"}))
                 env = {"GOOGLE_APPLICATION_CREDENTIALS": str(folder / "key.json"), "STORAGE_EMULATOR_HOST": store.url}
@@ -315,7 +270,7 @@ class Stores(unittest.TestCase):
         def answer(request):
             return 200, {"ETag": '"1"'}, request.path.encode()
 
-        with Serving(answer) as store:
+        with Answering(answer) as store:
             env = {"AZURE_STORAGE_ACCOUNT": "acct", "AZURE_STORAGE_BLOB_ENDPOINT": f"{store.url}/acct",
                    "HOME": "/nonexistent"}
             done = cat("az://cont/a.tar", env=env | {"AZURE_STORAGE_SAS_TOKEN": "?sv=1&sig=abc"})
@@ -333,33 +288,48 @@ class Stores(unittest.TestCase):
             if not request.path.startswith("/v1/objects"):
                 return 404, {}, b""
             if "target=" not in request.path:
-                where = f"http://localhost:{request.server.server_address[1]}{request.path}&target=1"
+                where = f"http://localhost:{store.port}{request.path}&target=1"
                 return 307, {"Location": where}, b""
             if request.headers.get("Authorization") != "Bearer tok":
                 return 401, {}, b""
             return 200, {"ETag": '"1"'}, request.path.encode()
 
-        with Serving(answer) as store:
+        with Answering(answer) as store:
             env = {"AIS_ENDPOINT": store.url, "AIS_AUTHN_TOKEN": "tok"}
             done = cat("ais://bck/a.tar?archpath=x/y.jpg", env=env)
             self.assertEqual(done.stdout, b"/v1/objects/bck/a.tar?provider=ais&archpath=x/y.jpg&target=1", done.stderr)
 
     def test_hugging_face_files_and_listings(self):
+        link = ""
+
         def answer(request):
             if request.headers.get("Authorization") != "Bearer tok":
                 return 401, {}, b""
-            if request.path.startswith("/api/"):
+            if request.path.removeprefix("/hub").startswith("/api/"):
                 if "cursor" not in request.path:
-                    return 200, {"Link": f'<{request.path.split("?")[0]}?cursor=2>; rel="next"'.replace(
-                        "</", f"<http://{request.headers['Host']}/")}, json.dumps(
+                    here = link.format(path=request.path.split("?")[0], host=request.headers["Host"])
+                    return 200, {"Link": here}, json.dumps(
                         [{"type": "file", "path": "data/a.tar"}, {"type": "directory", "path": "data/x"}]).encode()
                 return 200, {}, json.dumps([{"type": "file", "path": "data/b.tar"}]).encode()
             return 200, {"ETag": '"1"'}, (request.path + "\n").encode()
 
-        with Serving(answer) as store:
-            done = cat("hf://datasets/me/it@v1/data/*.tar", env={"HF_ENDPOINT": store.url, "HF_TOKEN": "tok"})
-            self.assertEqual(done.stdout.decode().split(), ["/datasets/me/it/resolve/v1/data/a.tar",
-                                                            "/datasets/me/it/resolve/v1/data/b.tar"], done.stderr)
+        with Answering(answer) as store:
+            env = {"HF_ENDPOINT": store.url, "HF_TOKEN": "tok"}
+            for link in ('<http://{host}{path}?cursor=2>; rel="next"', "<{path}?cursor=2>; rel=next",
+                         '<{path}?cursor=0>; rel="first", <{path}?cursor=2>; title="b"; Rel = "last next"'):
+                with self.subTest(link=link):
+                    done = cat("hf://datasets/me/it@v1/data/*.tar", env=env)
+                    self.assertEqual(done.stdout.decode().split(),
+                                     [f"/datasets/me/it/resolve/v1/data/{name}.tar" for name in "ab"], done.stderr)
+            for link in ("<{path}?cursor=2>; rel=next", "<http://{host}{path}?cursor=2>; rel=next"):
+                done = cat("hf://datasets/me/it@v1/data/*.tar", env=env | {"HF_ENDPOINT": store.url + "/hub"})
+                self.assertEqual(done.stdout.decode().split(),
+                                 [f"/hub/datasets/me/it/resolve/v1/data/{name}.tar" for name in "ab"], done.stderr)
+            link = '<{path}?cursor=2>; title="a, <b>; rel=next"; rel="prev"'  # the last page
+            self.assertEqual(cat("hf://datasets/me/it@v1/data/*.tar", env=env).stdout.decode().split(),
+                             ["/datasets/me/it/resolve/v1/data/a.tar"])
+            link = "<?cursor=2>; rel=next"  # relative to the page: no server is known to send it
+            self.assertIn(b"the listing goes on at '?cursor=2'", cat("hf://datasets/me/it@v1/data/*.tar", env=env).stderr)
 
     def test_a_listing_of_ten_thousand_keys(self):
         keys = [f"train/{i:06}<&>.tar" for i in range(10_000)]
@@ -372,11 +342,38 @@ class Stores(unittest.TestCase):
             more = f"<NextContinuationToken>{start + 1000}</NextContinuationToken>" if start + 1000 < len(keys) else ""
             return 200, {}, f"<ListBucketResult>{page}{more}</ListBucketResult>".encode()
 
-        with Serving(answer) as store:
+        with Answering(answer) as store:
             env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
             done = run("millrace", "bench", "http", "s3://bucket/train/", "--once", "--json", env=env)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["objects"], 10_000, done.stderr)
+
+    def test_a_summary_takes_sizes_from_the_listing(self):
+        def answer(request):
+            if "list-type=2" not in request.path:
+                return 403, {}, b""
+            shards = "".join(f"<Contents><Key>t/{i}.tar</Key><Size>{i * 1000}</Size></Contents>" for i in (1, 2, 3))
+            return 200, {}, f"<ListBucketResult>{shards}</ListBucketResult>".encode()
+
+        with Answering(answer) as store:
+            env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+            done = run("millrace", "summary", "s3://bucket/t/", env=env)
+            self.assertEqual((done.returncode, done.stdout), (0, "s3://bucket/t/{1..3}.tar\t3 shards, 5.9 KiB (6000 bytes)\n"),
+                             done.stderr)
+            self.assertEqual(len(store.seen), 1)
+
+    def test_a_listing_that_fails_names_what_the_user_gave_and_what_was_asked(self):
+        def answer(request):
+            return 404, {}, b"<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code></Error>"
+
+        with Answering(answer) as store:
+            env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+            for spec in ("s3://bucket/t/", "s3://bucket/t/*.tar"):
+                done = run("millrace", "cat", spec, env=env)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn("404 (NoSuchBucket)", done.stderr)
+                self.assertIn(f" (the request: GET {store.url}/bucket", done.stderr)
+                self.assertIn(f", at {spec}; check the name of the bucket or repository", done.stderr)
 
 
 class Moto(unittest.TestCase):

@@ -151,6 +151,36 @@ TEST_F(ScriptedRead, ASilentDeviceIsATimeoutAndItsReadIsCancelled) {
   EXPECT_EQ(device.cancelled, 1);
 }
 
+// A device that says the same for ever.
+class stubborn_io final : public block_io {
+ public:
+  explicit stubborn_io(int outcome) : outcome_(outcome) {}
+  std::string_view name() const override { return "stubborn"; }
+  int asked = 0;
+
+ protected:
+  void submit(std::shared_ptr<read_op> op) override {
+    ++asked;
+    asio::post(op->timer.get_executor(), [op, outcome = outcome_] { op->finish(outcome); });
+  }
+  void cancel(read_op&) override {}
+
+ private:
+  int outcome_;
+};
+
+TEST_F(ScriptedRead, EintrAndEagainForEverAreATimeoutToo) {
+  for (const int outcome : {-EINTR, -EAGAIN}) {
+    stubborn_io device(outcome);
+    const auto file = std::make_shared<open_file>(dup(0), "/disk/file", 100, false);
+    const auto got =
+        run_on(threads_.io(0), device.read_at(file, 0, 100, share_->try_acquire(100), 300ms));
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().kind(), errc::timed_out);
+    EXPECT_LT(device.asked, 30);  // it is not asked in a loop
+  }
+}
+
 // Reads the real file, but the first answer is no longer than the test says.
 class splitting_io final : public block_io {
  public:

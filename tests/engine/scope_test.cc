@@ -77,6 +77,22 @@ TEST_F(Scope, ATaskEndsWithItsHandle) {
   EXPECT_EQ(ended_, 2);
 }
 
+awaitable<void> wait_for_either() {
+  co_await first_of(sleep_for(1h), sleep_for(2h));
+}
+
+TEST_F(Scope, AStopOfWhoWaitsForOneOfTwoIsAStop) {
+  asio::post(io_.context(), [&] {
+    auto task = scope_.spawn_stoppable(wait_for_either());
+    scope_.spawn(wait_for_ever(&ended_));
+    asio::post(io_.context(), [stopped = std::make_shared<scope::task>(std::move(task))] {});
+  });
+  settle(io_);
+  EXPECT_EQ(ended_, 0);  // its sibling goes on
+  asio::post(io_.context(), [&] { scope_.stop(); });
+  EXPECT_NO_THROW(run_on(io_, scope_.join()));
+}
+
 TEST(ScopeDeathTest, DestroyedWithCoroutinesItEndsTheProgram) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH(

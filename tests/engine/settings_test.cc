@@ -34,11 +34,26 @@ TEST(Settings, AValueOutOfRangeIsRefusedWithTheRange) {
   ASSERT_FALSE(s);
   EXPECT_NE(s.error().message().find("one of auto|uring|pread"), std::string::npos);
   for (const char* wrong : {"MILLRACE_IO_THREADS=0", "MILLRACE_IO_THREADS=1.5",
-                            "MILLRACE_IO_THREADS=", "MILLRACE_IO_THREADS=auto",
-                            "MILLRACE_MEMORY=1K", "MILLRACE_MEMORY=-1", "MILLRACE_READ_TIMEOUT=nan",
-                            "MILLRACE_IO=auto|uring", "MILLRACE_IO=", "MILLRACE_LOG"}) {
+                            "MILLRACE_IO_THREADS=auto", "MILLRACE_MEMORY=1K", "MILLRACE_MEMORY=-1",
+                            "MILLRACE_READ_TIMEOUT=nan", "MILLRACE_IO=auto|uring", "MILLRACE_LOG",
+                            "MILLRACE_IO=on", "MILLRACE_MEMORY=1.5.5G", "MILLRACE_MEMORY=1.5X"}) {
     EXPECT_FALSE(parse({wrong})) << wrong;
   }
+}
+
+TEST(Settings, EmptyOnesAreUnsetAndSwitchesTakeTheUsualWords) {
+  EXPECT_FALSE(parse({"MILLRACE_MEMORY="}).value().is_set("MILLRACE_MEMORY"));
+  for (const char* on : {"on", "true", "Yes", "1"}) {
+    const std::string direct = std::string("MILLRACE_DIRECT=") + on;
+    const std::string pipe = std::string("MILLRACE_ALLOW_PIPE=") + on;
+    const auto s = parse({direct.c_str(), pipe.c_str()}).value();
+    EXPECT_EQ(s.text("MILLRACE_DIRECT"), "on");
+    EXPECT_EQ(s.text("MILLRACE_ALLOW_PIPE"), "1");
+  }
+  EXPECT_EQ(parse({"MILLRACE_DIRECT=no"}).value().text("MILLRACE_DIRECT"), "off");
+  // 1 is a number here: one large read at once.
+  EXPECT_EQ(parse({"MILLRACE_SERIALIZE=1"}).value().integer("MILLRACE_SERIALIZE"), 1);
+  EXPECT_EQ(parse({"MILLRACE_MEMORY=1.5G"}).value().bytes("MILLRACE_MEMORY"), 1536_MiB);
 }
 
 TEST(Settings, TheTableIsSound) {

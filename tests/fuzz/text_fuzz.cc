@@ -1,10 +1,12 @@
-// Any text as a URL, a brace pattern, names, an index, the offsets beside one, a state.
+// Any text as a URL, a store's listing, a brace pattern, names, an index, the offsets beside one, a
+// state.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "io/brace_expand.h"
+#include "io/stores/store.h"
 #include "io/url.h"
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
@@ -64,6 +66,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (data[0] % 6) {
     case 0:
       if (const auto parsed = parse_url(text)) (void)redacted(to_string(*parsed));
+      (void)redacted(text);
+      (void)parse_s3_listing(text);
+      (void)parse_azure_listing(text);
       break;
     case 1: {
       // A summary's expansion is the names.

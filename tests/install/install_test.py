@@ -2,6 +2,8 @@
 
 import os
 import pathlib
+import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -17,12 +19,74 @@ class Install(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
-    def test_a_consumer_builds_and_runs(self):
+    def installed(self):
         folder = self.enterContext(harness.Folder())
-        prefix, build = folder / "prefix", folder / "build"
-        self.command("cmake", "--install", harness.BIN.parent, "--prefix", prefix)
+        self.command("cmake", "--install", harness.BIN.parent, "--prefix", folder / "prefix")
+        return folder, folder / "prefix"
+
+    def configured(self, folder, prefix, lines, compiler="clang++-19"):
+        """What CMake says to a project of these lines."""
+        source = folder / "project"
+        source.mkdir(exist_ok=True)
+        (source / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(p LANGUAGES CXX)\n" + lines)
+        done = subprocess.run(
+            ["cmake", "--fresh", "-G", "Ninja", "-S", source, "-B", folder / "project-build",
+             f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}"],
+            capture_output=True, text=True, env=harness.CLEAN)
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+    def test_what_cannot_be_used_is_refused_with_the_reason(self):
+        folder, prefix = self.installed()
+        optional = ("find_package(millrace)\nif(millrace_FOUND)\n  message(STATUS \"it is there\")\n"
+                    "else()\n  message(STATUS \"it is not there\")\nendif()\n")
+        if shutil.which("g++"):
+            code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED)\n", "g++")
+            self.assertNotEqual(code, 0)
+            self.assertIn("this millrace was built by Clang", said)
+            self.assertIn("the project's C++ compiler is 'GNU", said)
+            code, said = self.configured(folder, prefix, optional, "g++")
+            self.assertEqual(code, 0, said)
+            self.assertIn("it is not there", said)
+        code, said = self.configured(folder, prefix, optional)
+        self.assertEqual(code, 0, said)
+        self.assertIn("it is there", said)
+        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS pipeline)\n")
+        self.assertEqual(code, 0, said)
+        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS nothing)\n")
+        self.assertNotEqual(code, 0)
+        self.assertIn("there is no component 'nothing'", said)
+        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS train)\n")
+        if not (harness.BIN / "millrace-train").exists():
+            self.assertNotEqual(code, 0)
+            self.assertIn("built without LibTorch", said)
+
+    def test_the_installed_trainer_starts(self):
+        if not (harness.BIN / "millrace-train").exists():
+            self.skipTest("built without LibTorch")
+        _, prefix = self.installed()
+        self.assertIn("millrace-train", self.command(prefix / "bin/millrace-train", "--version"))
+
+    def test_headers_of_the_same_names_are_not_ours(self):
+        folder, prefix = self.installed()
+        for name in ("engine/runtime.h", "io/source.h", "pipeline/plan.h", "train/model.h"):
+            (folder / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "own" / name).write_text("struct of_the_program {};\n")
+        self.assertFalse(
+            [h for h in (prefix / "include").rglob("*.h")
+             if re.search('#include "(engine|io|pipeline|train)/', h.read_text())])
+        (folder / "main.cc").write_text(
+            '#include <millrace/millrace.h>\n#include "engine/runtime.h"\nof_the_program p;\n')
+        self.command("clang++-19", "-std=c++20", "-fsyntax-only", "-DBOOST_ASIO_SEPARATE_COMPILATION",
+                     "-DBOOST_BEAST_SEPARATE_COMPILATION", f"-I{folder / 'own'}", "-isystem",
+                     prefix / "include", folder / "main.cc")
+
+    def test_a_consumer_builds_and_runs(self):
+        folder, prefix = self.installed()
+        build = folder / "build"
         self.assertTrue((prefix / "bin/millrace").exists())
-        self.assertFalse((prefix / "include/millrace/engine/precompiled.h").exists())
+        for left_out in ("precompiled.h", "seams.h"):
+            self.assertFalse((prefix / "include/millrace/engine" / left_out).exists())
         flags = os.environ.get("MILLRACE_TEST_SANITIZE", "")
         self.command("cmake", "-G", "Ninja", "-S", harness.ROOT / "tests/install/consumer", "-B", build,
                      f"-DCMAKE_PREFIX_PATH={prefix}", "-DCMAKE_CXX_COMPILER=clang++-19",

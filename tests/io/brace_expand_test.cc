@@ -48,10 +48,26 @@ TEST(BraceExpand, RefusesWhatDoesNotBalance) {
   }
 }
 
+TEST(BraceExpand, RefusesDepthThatTheStackHasNoRoomFor) {
+  const auto nested = [](std::size_t depth, const char* within) {
+    return std::string(depth, '{') + within + std::string(depth, '}');
+  };
+  for (const char* within : {"a", "a,b", "0..1"}) {
+    EXPECT_TRUE(brace_expand(nested(64, within))) << within;
+    for (const std::size_t depth : {65U, 60'000U, 1'000'000U}) {
+      const auto out = brace_expand(nested(depth, within));
+      ASSERT_FALSE(out) << depth;
+      EXPECT_EQ(out.error().kind(), errc::usage);
+    }
+  }
+  EXPECT_FALSE(brace_expand(std::string(100'000, '{')));
+  EXPECT_FALSE(brace_expand(std::string(100'000, '}')));
+}
+
 TEST(BraceExpand, RefusesARangeThatDoesNotFitIntoMemory) {
   const auto out = brace_expand("{0..999999999999}");
   ASSERT_FALSE(out);
-  EXPECT_EQ(out.error().kind(), errc::too_large);
+  EXPECT_EQ(out.error().kind(), errc::usage);
 }
 
 }  // namespace

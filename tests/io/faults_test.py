@@ -1,5 +1,5 @@
 """Every fault of a network that a server on loopback can play, against `millrace cat`: the bytes are right, or the
-message is; and nothing takes longer than its timers. Run with --table to see what was delivered for each."""
+message is; a run that outlasts its timers is killed. Run with --table to see what was delivered for each."""
 
 import hashlib
 import pathlib
@@ -21,59 +21,59 @@ TIMERS = {"MILLRACE_HTTP_CONNECT_TIMEOUT": "1", "MILLRACE_HTTP_TLS_TIMEOUT": "1"
           "MILLRACE_HTTP_ATTEMPTS": "4", "MILLRACE_HTTP_BACKOFF": "0.05", "MILLRACE_LOG": "quiet"}
 
 # row of the list of faults, path, what is to come: "ok", or the kind of the error and a piece of its text;
-# requests at most; seconds at most.
+# requests at most. How long each wait may take is tested in simulated time (tests/io/http/deadlines_test.cc).
 CASES = [
-    (1, "truncate/70000", "ok", 15, 5),
-    (1, "cutat/300000", ("cut", "attempt 4 of 4"), 5, 5),
-    (2, "reset/70000", "ok", 40, 8),
-    (3, "reset/-1", ("cut", "attempt 4 of 4"), 4, 5),
-    (3, "close", ("cut", "attempt 4 of 4"), 4, 5),
-    (3, "idleclose", "ok", 1, 5),
-    (4, "stall/0/2", "ok", 3, 5),
-    (4, "stall/100000/2", "ok", 3, 5),
-    (4, "stall/0/99", ("timed_out", "attempt 4 of 4"), 4, 8),
-    (5, "slow/2000", "ok", 1, 8),
-    (6, "drop/0.3", "ok", 60, 20),
-    (10, "503/2", "ok", 3, 5),
-    (10, "429/1?ra=1", "ok", 2, 6),
-    (10, "503/1?ra=date", "ok", 2, 6),
-    (10, "500/2", "ok", 3, 5),
-    (10, "502/1", "ok", 2, 5),
-    (10, "504/1", "ok", 2, 5),
-    (10, "408/1", "ok", 2, 5),
-    (10, "503/99", ("http_status", "503 (attempt 4 of 4)"), 4, 5),
-    (11, "404/99", ("not_found", "404"), 1, 2),
-    (11, "403/99", ("not_allowed", "403"), 1, 2),
-    (11, "410/99", ("not_found", "410"), 1, 2),
-    (12, "s3err200", "ok", 2, 5),
-    (13, "norange", "ok", 1, 5),
-    (13, "norange/300000", "ok", 3, 5),
-    (14, "badrange", ("protocol", "asked for bytes"), 2, 5),
-    (14, "norangehdr", ("protocol", "asked for bytes"), 2, 5),
-    (14, "shortrange", "ok", 25, 8),
-    (14, "multirange", ("protocol", "multipart"), 2, 5),
-    (14, "badtotal", ("changed", "changed"), 2, 5),
-    (15, "shiftbody", "ok", 2, 5),
-    (15, "shiftbody/always", ("integrity", "Repr-Digest".lower()), 2, 5),
-    (16, "changed/100000", ("changed", "changed"), 2, 5),
-    (17, "noetag", "ok", 2, 5),
-    (17, "weaketag", "ok", 2, 5),
-    (17, "novalidator", ("cut", "cannot be resumed"), 1, 5),
-    (18, "chunked", "ok", 1, 5),
-    (18, "chunkcut", "ok", 3, 5),
-    (18, "badchunk", "ok", 3, 5),
-    (19, "nolen", "ok", 1, 5),
-    (20, "gzip", ("protocol", "Content-Encoding"), 1, 2),
-    (21, "duplen", ("protocol", "not HTTP/1.1"), 4, 5),
-    (21, "extra", "ok", 1, 5),
-    (21, "interim", "ok", 1, 5),
-    (21, "hugeheader", ("protocol", "not HTTP/1.1"), 4, 5),
-    (21, "longline", ("protocol", "not HTTP/1.1"), 4, 5),
-    (21, "garbage", ("protocol", "not HTTP/1.1"), 4, 5),
-    (22, "redirectloop", ("protocol", "more than 5 redirects"), 6, 2),
-    (22, "redirectchain/4", "ok", 6, 5),
-    (22, "redirectchain/6", ("protocol", "more than 5 redirects"), 6, 2),
-    (23, "redirectfile", ("protocol", "'file:'"), 1, 2),
+    (1, "truncate/70000", "ok", 15),
+    (1, "cutat/300000", ("cut", "attempt 4 of 4"), 5),
+    (2, "reset/70000", "ok", 40),
+    (3, "reset/-1", ("cut", "attempt 4 of 4"), 4),
+    (3, "close", ("cut", "attempt 4 of 4"), 4),
+    (3, "idleclose", "ok", 1),
+    (4, "stall/0/2", "ok", 3),
+    (4, "stall/100000/2", "ok", 3),
+    (4, "stall/0/99", ("timed_out", "attempt 4 of 4"), 4),
+    (5, "slow/2000", "ok", 1),
+    (6, "drop/0.3", "ok", 60),
+    (10, "503/2", "ok", 3),
+    (10, "429/1?ra=1", "ok", 2),
+    (10, "503/1?ra=date", "ok", 2),
+    (10, "500/2", "ok", 3),
+    (10, "502/1", "ok", 2),
+    (10, "504/1", "ok", 2),
+    (10, "408/1", "ok", 2),
+    (10, "503/99", ("http_status", "503 (attempt 4 of 4)"), 4),
+    (11, "404/99", ("not_found", "404"), 1),
+    (11, "403/99", ("not_allowed", "403"), 1),
+    (11, "410/99", ("not_found", "410"), 1),
+    (12, "s3err200", "ok", 2),
+    (13, "norange", "ok", 1),
+    (13, "norange/300000", "ok", 3),
+    (14, "badrange", ("protocol", "asked for bytes"), 2),
+    (14, "norangehdr", ("protocol", "asked for bytes"), 2),
+    (14, "shortrange", "ok", 25),
+    (14, "multirange", ("protocol", "multipart"), 2),
+    (14, "badtotal", ("changed", "changed"), 5),
+    (15, "shiftbody", "ok", 2),
+    (15, "shiftbody/always", ("integrity", "Repr-Digest".lower()), 2),
+    (16, "changed/100000", ("changed", "changed"), 5),
+    (17, "noetag", "ok", 2),
+    (17, "weaketag", "ok", 2),
+    (17, "novalidator", "ok", 2),  # nothing was given out by then: once more from the begin
+    (18, "chunked", "ok", 1),
+    (18, "chunkcut", "ok", 3),
+    (18, "badchunk", "ok", 3),
+    (19, "nolen", "ok", 1),
+    (20, "gzip", ("protocol", "Content-Encoding"), 1),
+    (21, "duplen", ("protocol", "not HTTP/1.1"), 4),
+    (21, "extra", "ok", 1),
+    (21, "interim", "ok", 1),
+    (21, "hugeheader", ("protocol", "not HTTP/1.1"), 4),
+    (21, "longline", ("protocol", "not HTTP/1.1"), 4),
+    (21, "garbage", ("protocol", "not HTTP/1.1"), 4),
+    (22, "redirectloop", ("protocol", "more than 5 redirects"), 6),
+    (22, "redirectchain/4", "ok", 6),
+    (22, "redirectchain/6", ("protocol", "more than 5 redirects"), 6),
+    (23, "redirectfile", ("protocol", "'file:'"), 1),
 ]
 
 
@@ -96,7 +96,7 @@ def with_name(path):
 
 class Faults(unittest.TestCase):
     def try_all(self, env, show=False, allowance=1):
-        for row, path, expected, most_requests, most_seconds in CASES:
+        for row, path, expected, most_requests in CASES:
             with self.subTest(path=path, **env), FaultServer({"a.tar": CONTENT}) as server:
                 done, seconds = cat(server.url + with_name(path), env)
                 requests = len([r for r in server.requests() if "method" in r])
@@ -114,7 +114,6 @@ class Faults(unittest.TestCase):
                     # What was given out before is the object's beginning, never anything else.
                     self.assertTrue(CONTENT.startswith(done.stdout) or path.startswith("shiftbody"))
                 self.assertLessEqual(requests, most_requests * allowance)
-                self.assertLess(seconds, most_seconds)
 
     def test_one_stream(self):
         self.try_all({"MILLRACE_HTTP_SPLIT": "off"})
@@ -139,9 +138,9 @@ class Faults(unittest.TestCase):
                 self.assertIn("truncated", done.stderr)
 
     def test_unreachable_and_unknown_hosts(self):
-        done, seconds = cat(f"http://127.0.0.1:{harness.free_port()}/a.tar")
+        done, _ = cat(f"http://127.0.0.1:{harness.free_port()}/a.tar")
         self.assertEqual(kind(done), "connect_failed")
-        done, seconds = cat("http://no-such-host.invalid/a.tar")
+        done, _ = cat("http://no-such-host.invalid/a.tar")
         self.assertEqual(kind(done), "connect_failed")
         self.assertIn("cannot find the address", done.stderr.decode())
 
@@ -172,7 +171,7 @@ class RandomCuts(unittest.TestCase):
         right = hashlib.sha256(b"".join(shards.values())).hexdigest()
         for chance in (0.01, 0.1, 0.3):
             with self.subTest(chance=chance), FaultServer(shards, seed=int(100 * chance)) as server:
-                done, seconds = cat(f"{server.url}/drop/{chance}/s{{0..99}}.tar",
+                done, _ = cat(f"{server.url}/drop/{chance}/s{{0..99}}.tar",
                                     {"MILLRACE_HTTP_SPLIT": "off", "MILLRACE_HTTP_ATTEMPTS": "50"})
                 self.assertEqual(hashlib.sha256(done.stdout).hexdigest(), right, done.stderr.decode()[-500:])
                 parts = sum(-(-len(s) // 65536) for s in shards.values())

@@ -1,8 +1,13 @@
 #include "io/source.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+
+#include "io/cache/cached_source.h"
 #include "io/memory_source.h"
 #include "io/unpack.h"
 #include "tests/support/numbered.h"
@@ -88,9 +93,9 @@ class Source : public ::testing::Test {
     scope tasks(threads_.io(0).executor());
     source_context context{threads_, threads_.io(0), tasks, memory, options_, counters_};
     auto compressed = co_await sources_.open(context, url);
-    auto first = co_await (*compressed)->read();
-    const auto how = compression_of(first->span());
-    auto plain = unpack(context, memory, {how, std::move(*compressed), *first, url}, offset);
+    auto begun = co_await begin_reading(std::move(*compressed));
+    auto plain = unpack(context, {memory, memory},
+                        {begun->how, std::move(begun->source), begun->first, url}, offset);
     std::string out;
     for (;;) {
       auto piece = co_await plain->read();
@@ -149,6 +154,44 @@ TEST_F(Source, Memory) {
   EXPECT_EQ(read("memory:a").content, numbered(12'345));
   EXPECT_EQ(read("memory:a", 12'000).content, numbered(12'345).substr(12'000));
   EXPECT_EQ(read("memory:b").failed->kind(), errc::not_found);
+}
+
+// For as long as it lives.
+class standard_input {
+ public:
+  explicit standard_input(int from) : before_(dup(STDIN_FILENO)) {
+    dup2(from, STDIN_FILENO);
+    close(from);
+  }
+  ~standard_input() {
+    dup2(before_, STDIN_FILENO);
+    close(before_);
+  }
+  standard_input(const standard_input&) = delete;
+  standard_input& operator=(const standard_input&) = delete;
+
+ private:
+  int before_;
+};
+
+TEST_F(Source, StandardInputIsReadOnceWhereItIsAPipe) {
+  for (const std::string text : {"first", "second"}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    close(ends[1]);
+    const standard_input piped(ends[0]);
+    EXPECT_EQ(read("-").content, text);
+    for (int epoch = 1; epoch < 3; ++epoch) {
+      const auto again = read("-");
+      ASSERT_TRUE(again.failed);
+      EXPECT_EQ(again.failed->kind(), errc::unsupported);
+      EXPECT_NE(again.failed->message().find("redirect a file"), std::string::npos);
+    }
+  }
+  const auto path = folder_.write("a.tar", numbered(1000));
+  const standard_input file(open(path.c_str(), O_RDONLY));
+  for (int epoch = 0; epoch < 3; ++epoch) EXPECT_EQ(read("-").content, numbered(1000));
 }
 
 TEST_F(Source, UnknownSchemesAreRefusedWithTheKnownOnes) {
@@ -224,8 +267,11 @@ TEST_F(Source, HttpResumesWhereTheServerDoesNotDoRanges) {
 
 TEST_F(Source, HttpNeverMixesTwoVersions) {
   server_.put("/a.tar", numbered(300'000));
-  server_.fail_next("/a.tar", {.cut_after = 70'000});
-  server_.fail_next("/a.tar", {.etag = "\"v2\""});
+  for (const int others : {1, 3}) {  // of the three attempts
+    server_.fail_next("/a.tar", {.cut_after = 70'000});
+    for (int i = 0; i < others; ++i) server_.fail_next("/a.tar", {.etag = "\"v2\""});
+    if (others == 1) EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(300'000));
+  }
   const auto out = read(server_.url("/a.tar"));
   ASSERT_TRUE(out.failed);
   EXPECT_EQ(out.failed->kind(), errc::changed);
@@ -276,6 +322,32 @@ TEST_F(Source, HttpFollowsRedirects) {
   server_.put("/a.tar", "");
   server_.fail_next("/a.tar", {.status = 302, .headers = "Location: /b.tar\r\n"});
   EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(1000));
+}
+
+// Whatever the order, with what a run reads with and with what it reads again with.
+TEST(SourceMemory, OfAListSufficesForEachOfIt) {
+  const testing::temporary_folder folder;
+  std::filesystem::create_directory(folder / "shared");
+  const std::vector<std::string> all{folder.write("a.tar", "a"), folder.write("shared/b.tar", "b"),
+                                     "pipe:cat a.tar",           "memory:c.tar",
+                                     "http://host/d.tar",        "s3://bucket/e.tar"};
+  for (const std::size_t chunk : {64_KiB, 256_KiB, 1_MiB, 3_MiB}) {
+    source_options options{.chunk_bytes = chunk};
+    options.cache.folder = folder / "cache";
+    options.cache.paths = {folder / "shared"};
+    const source_memory most = memory_for(options, all);
+    for (std::size_t first = 0; first < all.size(); ++first) {
+      std::vector<std::string> list = all;
+      std::ranges::rotate(list, list.begin() + static_cast<std::ptrdiff_t>(first));
+      const source_memory need = memory_for(options, list);
+      EXPECT_EQ(need.least, most.least) << list.front() << " first, " << chunk;
+      EXPECT_EQ(need.most, most.most) << list.front() << " first, " << chunk;
+      const source_memory alone = memory_for(options, std::span(list).first(1));
+      EXPECT_GE(most.least, alone.least) << list.front();
+      EXPECT_GE(most.most, alone.most) << list.front();
+    }
+    EXPECT_GE(most.least, with_cache({}, options).least);
+  }
 }
 
 }  // namespace

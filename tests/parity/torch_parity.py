@@ -111,11 +111,11 @@ class TorchParity(unittest.TestCase):
         for name in "resnet18", "resnet34", "resnet50":
             done = harness.run("millrace-train", "--shards", self.shards, "--model", name, "--size", "32",
                                "--batch-size", "2", "--max-steps", "1", "--checkpoint-dir",
-                               self.folder / name, "--device", "cpu", "--classes", "7")
+                               self.folder / name, "--device", "cpu", "--classes", "17")
             self.assertEqual(done.returncode, 0, done.stderr)
             saved = next((self.folder / name).iterdir()) / "model.safetensors"
             ours = {k: tuple(v.shape) for k, v in safetensors.torch.load_file(saved).items()}
-            model = getattr(torchvision.models, name)(num_classes=7)
+            model = getattr(torchvision.models, name)(num_classes=17)
             self.assertEqual(ours, {k: tuple(v.shape) for k, v in model.state_dict().items()})
 
     def test_initial_weights_have_torchvisions_distribution(self):

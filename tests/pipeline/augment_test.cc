@@ -144,7 +144,7 @@ TEST_F(Images, DamagedOnesAreSkippedOrKeptAndCounted) {
   auto filled = eng.run(decoded(o) | on_error(skip_errors()) | batch({.size = 2}));
   EXPECT_EQ(testing::keys_of_epoch(filled), (std::vector<std::string>{"a", "b", "c"}));
   EXPECT_EQ(filled.counts().damaged, 1U);
-  EXPECT_EQ(filled.counts().summary(), "delivered 3, skipped 0, dropped 0, 1 damaged images");
+  EXPECT_EQ(filled.counts().summary(), "delivered 3, skipped 0, dropped 0, 1 damaged image");
 }
 
 // Of the JPEGs, so many are left to the device: their slots hold the files, and say the views.
@@ -236,6 +236,7 @@ TEST_F(Images, KeptOnesMayBeSmaller) {
   EXPECT_EQ(o.cache->hits(), 12U);
   EXPECT_TRUE(o.cache->summary().starts_with("12 decoded images in 0.0 MB"));
   EXPECT_THROW(cache_decoded({.bytes = std::size_t{1} << 60}), failure);
+  EXPECT_THROW(cache_decoded({.bytes = 8}), failure);
   EXPECT_THROW(cache_decoded({.bytes = 1 << 20, .folder = "/no/such/folder"}), failure);
 }
 

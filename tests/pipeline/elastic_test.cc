@@ -1,8 +1,12 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <set>
 
+#include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
 #include "tests/support/text_shards.h"
@@ -123,6 +127,42 @@ TEST_F(Ranks, DealtAnewAgainAndAgain) {
   EXPECT_EQ(got, all_keys());
 }
 
+// Where the index has other numbers than the shards, ranks are never of different lengths in
+// silence: each delivers what was dealt to it, or fails with `integrity`.
+TEST_F(Ranks, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
+  engine eng(with_memory_store(store_));
+  const shard_index index = testing::index_of(eng, urls());
+  int failures = 0;
+  int whole = 0;
+  for (const std::int64_t step : {0, -3, -1, 1, 4, 1000}) {
+    for (const std::size_t changed : {std::size_t{0}, std::size_t{1}, index.shards.size()}) {
+      for (const int world : {1, 2, 4}) {
+        shard_index wrong = index;
+        for (std::size_t i = 0; i < wrong.shards.size(); ++i) {
+          wrong.shards[i].blocks.clear();
+          if (i == changed || changed == wrong.shards.size()) wrong.shards[i].samples += step;
+        }
+        const auto each = static_cast<std::size_t>(wrong.samples() / 4 * 4 / world);
+        for (int rank = 0; rank < world; ++rank) {
+          const shard_list_options o{
+              .seed = 1, .rank = rank, .world_size = world, .lanes = 4, .mode = epoch_mode::equal};
+          auto data = eng.run(indexed_shards(wrong, o) | untar() | group_by_key());
+          try {
+            EXPECT_EQ(keys_of_epoch(data).size(), each) << step << " of " << changed;
+            ++whole;
+          } catch (const failure& f) {
+            EXPECT_EQ(f.kind(), errc::integrity) << f.what();
+            EXPECT_NE(step, 0);
+            ++failures;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(failures, 10);
+  EXPECT_GT(whole, 10);
+}
+
 // An equal epoch, by the lengths of shards alone and by offsets: as many samples on every rank, in
 // the middle of shards as well, and resumed there.
 TEST_F(Ranks, AnEqualEpochHasAsManySamplesOnEveryRank) {
@@ -156,6 +196,130 @@ TEST_F(Ranks, AnEqualEpochHasAsManySamplesOnEveryRank) {
     EXPECT_EQ(lengths.size(), 1U);
     EXPECT_EQ(all.size(), all_keys().size() / 8 * 8);
   }
+}
+
+TEST_F(Ranks, InDifferentEpochsResumeWithTheirLanes) {
+  engine eng(with_memory_store(store_));
+  const auto plan_of = [](int rank, int world, int lanes) {
+    return text_plan({.rank = rank, .world_size = world, .lanes = lanes, .epochs = 2});
+  };
+  std::vector<state> saved;
+  std::size_t given = 0;
+  for (const int rank : {0, 1}) {
+    auto data = eng.run(plan_of(rank, 2, 4));
+    if (rank == 0) given += keys_of_epoch(data).size();
+    for (int i = 0; i < 30; ++i) given += data.next() ? 1 : 0;
+    saved.push_back(data.save());
+  }
+  const state whole = merged(saved);
+  auto other = eng.run(plan_of(0, 1, 6));
+  try {
+    other.restore(whole);
+    ADD_FAILURE() << "resumed with other lanes";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::bad_state);
+    EXPECT_NE(f.why().what_to_do().find("with the lanes that it was saved with"), std::string::npos)
+        << f.what();
+  }
+  auto data = eng.run(plan_of(0, 1, 4));
+  data.restore(whole);
+  for (int epoch = 0; epoch < 2; ++epoch) given += keys_of_epoch(data).size();
+  EXPECT_EQ(given, 2 * all_keys().size());
+}
+
+// Two ranks of which one has far fewer samples, so that it is epochs ahead of the other.
+class UnevenRanks : public ::testing::Test {
+ protected:
+  UnevenRanks() {
+    set_log_level(log_level::quiet);
+    store_->put("long", text_shard(0, 11, 300));
+    store_->put("short", text_shard(100, 3, 300));
+  }
+  ~UnevenRanks() override { set_log_level(log_level::notice); }
+
+  static plan<sample> of_rank(int rank, int world) {
+    return interleaved(
+        shards({"memory:long", "memory:short"},
+               {.rank = rank, .world_size = world, .lanes = 2, .shuffle = false, .epochs = 40}) |
+        untar() | group_by_key());
+  }
+  template <class T>
+  static std::string next_of(loader<T>& data) {
+    const auto item = data.next();
+    return item ? item->key : "end";
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(10'000);
+  engine eng_{with_memory_store(store_)};
+};
+
+TEST_F(UnevenRanks, KeepTheirCountsWhereTheirStatesAreMerged) {
+  const std::vector<std::function<plan<sample>(plan<sample>)>> chains = {
+      [](plan<sample> p) { return std::move(p) | slice(1, 100) | epochs_of(4); },
+      [](plan<sample> p) { return std::move(p) | repeated(2); },
+      [](plan<sample> p) {
+        return std::move(p) | slice(0, 2) | repeated(3) |
+               map([](sample s) { return s; }, {.threads = 2});
+      }};
+  constexpr int longest = 24;
+  for (std::size_t c = 0; c < chains.size(); ++c) {
+    for (int cut = 0; cut < longest; ++cut) {
+      SCOPED_TRACE(fmt::format("chain {}, cut after {}", c, cut));
+      std::array<std::vector<std::string>, 2> expected;
+      std::vector<state> saved;
+      for (int r = 0; r < 2; ++r) {
+        auto data = eng_.run(chains[c](of_rank(r, 2)));
+        for (int i = 0; i < cut; ++i) next_of(data);
+        saved.push_back(data.save());
+        for (int i = 0; i < longest; ++i)
+          expected[static_cast<std::size_t>(r)].push_back(next_of(data));
+      }
+      const state whole = merged(saved);
+      for (int r = 0; r < 2; ++r) {
+        auto data = eng_.run(chains[c](of_rank(r, 2)));
+        data.restore(whole);
+        std::vector<std::string> got;
+        for (int i = 0; i < longest; ++i) got.push_back(next_of(data));
+        ASSERT_EQ(got, expected[static_cast<std::size_t>(r)]) << "rank " << r;
+      }
+    }
+  }
+}
+
+// Of samples that fail, as many are skipped in a job of several lives as in one that is never
+// interrupted, and by other ranks as well.
+TEST_F(UnevenRanks, CountSkippedSamplesOnce) {
+  const auto plan_of = [](int rank, int world) {
+    return of_rank(rank, world) | map([](sample s) -> result<sample> {
+             if (s.key.back() != '2') return s;
+             return error(errc::bad_image, "unwanted").skippable();
+           }) |
+           on_error(skip_up_to(12));
+  };
+  const auto counted = [](const std::vector<state>& of_ranks) {
+    std::int64_t out = 0;
+    for (const state& s : of_ranks) {
+      for (const auto& [name, values] : s.records()) {
+        if (name.starts_with(skipped_record)) out += values[0];
+      }
+    }
+    return out;
+  };
+  std::optional<state> whole;
+  std::int64_t skipped = 0;
+  for (const int world : {2, 2, 2, 1, 2, 1, 1, 2}) {
+    std::vector<state> saved;
+    for (int r = 0; r < world; ++r) {
+      auto data = eng_.run(plan_of(r, world));
+      if (whole) data.restore(*whole);
+      for (int i = 0; i < 4; ++i) next_of(data);
+      skipped += static_cast<std::int64_t>(data.counts().skipped_in_all());
+      saved.push_back(data.save());
+    }
+    EXPECT_EQ(counted(saved), skipped);
+    whole = merged(saved);
+  }
+  EXPECT_GT(skipped, 4);
 }
 
 }  // namespace

@@ -2,7 +2,10 @@
 
 #include <fstream>
 
+#include "engine/log.h"
 #include "millrace/millrace.h"
+#include "pipeline/fake.h"
+#include "pipeline/images/jpeg.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 
@@ -54,6 +57,9 @@ TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   in_a_row.most_in_a_row = 5;
   EXPECT_EQ(kind_of_end(eng.run(many() | every(1, 50) | on_error(in_a_row))),
             errc::too_many_skipped);
+  error_policy unwritten = skip_errors();
+  unwritten.report = "/dev/full";
+  EXPECT_EQ(kind_of_end(eng.run(many() | every(100, 0) | on_error(unwritten))), errc::io_failed);
   error_policy nowhere = skip_errors();
   nowhere.report = "/nonexistent/skipped";
   EXPECT_THROW(eng.run(many() | on_error(nowhere)), failure);
@@ -125,6 +131,232 @@ TEST_F(Errors, ResyncGoesOnBehindDamage) {
   EXPECT_EQ(counts.delivered, 30U - 3);  // 9 may have been cut, 10 and 20 were
   EXPECT_EQ(counts.lost_bytes, 1536U + 1024U);
   EXPECT_EQ(counts.skipped_in_all(), 3U);
+}
+
+// A rate is judged at the end of every epoch, however short it is.
+TEST_F(Errors, ARateHoldsForShortEpochsToo) {
+  engine eng(with_memory_store(store_));
+  const auto run_with = [&](double rate, int bad) {
+    int seen = 0;
+    auto data =
+        eng.run(interleaved(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key()) |
+                map([&seen, bad](sample s) -> result<sample> {
+                  if (++seen > bad) return s;
+                  return error(errc::bad_image, "bad").skippable();
+                }) |
+                on_error(skip_rate(rate)));
+    while (data.next()) {
+    }
+  };
+  EXPECT_NO_THROW(run_with(0.05, 2));  // of 40
+  try {
+    run_with(0.05, 3);
+    FAIL() << "3 of 40 are more than 5 %";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::too_many_skipped);
+    EXPECT_EQ(f.why().message().find("the report lists"), std::string::npos);
+  }
+}
+
+// Reads until the policy fails, and goes on from there with another one.
+template <class P>
+void expect_no_end_lost(engine& eng, const P& plan_with) {
+  const auto key = [](const sample& s) { return s.key; };
+  auto lenient = eng.run(plan_with(1));
+  const auto all = testing::names_of(lenient, key);
+  auto strict = eng.run(plan_with(0.05));
+  std::vector<std::string> got;
+  const auto read_on = [&](loader<sample>& data) {
+    try {
+      for (auto item = data.next(); got.size() < all.size(); item = data.next()) {
+        got.push_back(item ? key(*item) : "end");
+      }
+      return false;
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::too_many_skipped) << f.why().message();
+      return true;
+    }
+  };
+  ASSERT_TRUE(read_on(strict));
+  EXPECT_FALSE(got.empty());
+  const state saved = strict.save();
+  auto as_before = eng.run(plan_with(0.05));
+  as_before.restore(saved);
+  EXPECT_TRUE(read_on(as_before)) << "the policy is still broken";
+  EXPECT_EQ(as_before.save().to_json(), saved.to_json());
+  auto rest = eng.run(plan_with(1));
+  rest.restore(state::from_json(saved.to_json()).value());
+  EXPECT_FALSE(read_on(rest));
+  EXPECT_EQ(got, all);
+}
+
+// A policy that fails at the end of an epoch fails before that end.
+TEST_F(Errors, APolicyThatFailsAtAnEndOwesThatEnd) {
+  engine eng(with_memory_store(store_));
+  const auto failing = map([](sample s) -> result<sample> {
+    if (s.key.back() != '7') return s;
+    return error(errc::bad_image, "bad").skippable();
+  });
+  const auto head =
+      interleaved(shards(urls(2), {.seed = 1, .lanes = 2, .epochs = 3}) | untar() | group_by_key());
+  const auto same = map([](sample s) { return s; }, {.threads = 2});
+  const auto policy = [](double rate) { return on_error(skip_rate(rate)); };
+  expect_no_end_lost(eng, [&](double r) { return head | failing | policy(r); });
+  expect_no_end_lost(eng, [&](double r) { return head | failing | prefetch(3) | policy(r); });
+  expect_no_end_lost(eng, [&](double r) { return head | failing | policy(r) | prefetch(3); });
+  expect_no_end_lost(eng, [&](double r) { return head | failing | policy(r) | same; });
+  expect_no_end_lost(eng, [&](double r) { return head | failing | policy(r) | repeated(2); });
+  expect_no_end_lost(eng, [&](double r) { return head | repeated(2) | failing | policy(r); });
+  expect_no_end_lost(eng, [&](double r) { return head | failing | policy(r) | epochs_of(30); });
+  expect_no_end_lost(eng, [&](double r) { return head | epochs_of(30) | failing | policy(r); });
+}
+
+// A sample that is too large is left out of the shard that it is in: other shards have samples of
+// the same key.
+TEST_F(Errors, ASampleIsLeftOutOfItsShardAlone) {
+  const auto store = std::make_shared<memory_store>(100'000);
+  const auto one = [](std::size_t bytes) {
+    return testing::tar_builder()
+        .file("video.bin", std::string(bytes, 'x'))
+        .file("video.cls", "1")
+        .end()
+        .str();
+  };
+  store->put("v0", one(100));
+  store->put("v1", one(30'000'000));
+  store->put("v2", one(200));
+  store->put("v3", one(300));
+  engine eng(with_memory_store(store));
+  const auto p = interleaved(shards({"memory:v0", "memory:v1", "memory:v2", "memory:v3"},
+                                    {.lanes = 1, .shuffle = false, .epochs = 2}) |
+                             untar() | group_by_key()) |
+                 on_error(skip_errors());
+  const auto sizes_of_rest = [](loader<sample>& data) {
+    std::vector<std::size_t> out;
+    for (int ends = 0; ends < 2;) {
+      const auto s = data.next();
+      if (s) out.push_back(s->fields.front().data.size());
+      ends = s ? 0 : ends + 1;
+      if (!s) out.push_back(0);
+    }
+    return out;
+  };
+  auto data = eng.run(p);
+  const auto whole = sizes_of_rest(data);
+  EXPECT_EQ(whole, (std::vector<std::size_t>{100, 200, 300, 0, 100, 200, 300, 0, 0}));
+  EXPECT_EQ(data.counts().skipped_in_all(), 2U);
+  for (std::size_t cut = 1; cut < 7; ++cut) {
+    auto first = eng.run(p);
+    for (std::size_t i = 0; i < cut; ++i) first.next();
+    auto second = eng.run(p);
+    second.restore(state::from_json(first.save().to_json()).value());
+    EXPECT_EQ(
+        sizes_of_rest(second),
+        std::vector<std::size_t>(whole.begin() + static_cast<std::ptrdiff_t>(cut), whole.end()))
+        << cut;
+  }
+}
+
+// One sample that no batch could hold is skipped like any other; the others are grouped.
+TEST_F(Errors, ASampleThatNoBatchCouldHoldIsSkipped) {
+  const auto store = std::make_shared<memory_store>(100'000);
+  testing::tar_builder tar;
+  for (int i = 0; i < 5; ++i) {
+    tar.file(fmt::format("k{}.bin", i), std::string(i == 1 ? 10'000'000 : 1000, 'x'));
+  }
+  store->put("a", tar.end().str());
+  engine eng(with_memory_store(store, 2, 40_MiB));
+  const auto head = shards({"memory:a"}, {.lanes = 1}) | untar() | group_by_key();
+  for (const bool in_buckets : {false, true}) {
+    auto data =
+        in_buckets
+            ? eng.run(interleaved(head) |
+                      bucketed([](const sample&) { return 1; }, {{.up_to = 1, .size = 2}}) |
+                      unbatched() | on_error(skip_errors()))
+            : eng.run(interleaved(head) | batched(2) | unbatched() | on_error(skip_errors()));
+    EXPECT_EQ(keys_of_epoch(data), (std::vector<std::string>{"k0", "k2", "k3", "k4"}));
+    EXPECT_EQ(data.counts().skipped.at(errc::too_large), 1U);
+  }
+}
+
+// An index is compared with the epochs that there are.
+TEST_F(Errors, NothingIsLostOfWholeShards) {
+  engine eng(with_memory_store(store_));
+  const shard_index index = testing::index_of(eng, urls());
+  auto data = eng.run(indexed_shards(index, {.epochs = 2}) | untar() | group_by_key());
+  for (int asked = 0; asked < 5; ++asked) keys_of_epoch(data);
+  EXPECT_EQ(data.counts().lost, 0U);
+  EXPECT_EQ(data.counts().delivered, 2 * static_cast<std::uint64_t>(index.samples()));
+}
+
+// Where every shard failed, that is why there is no sample.
+TEST_F(Errors, TheReasonIsGivenWhereNoShardCouldBeRead) {
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(interleaved(shards({"memory:nowhere", "memory:neither"}, {.lanes = 1}) |
+                                  untar() | group_by_key()) |
+                      on_error(skip_up_to(100)));
+  try {
+    data.next();
+    FAIL() << "no error";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::not_found);
+    EXPECT_NE(f.why().message().find("memory:n"), std::string::npos) << f.why().message();
+  }
+}
+
+// Fields and names are bounded: what a sample has of them is kept and compared.
+TEST_F(Errors, ASampleOfTooManyFieldsIsLeftOut) {
+  using testing::tar_builder;
+  tar_builder many;
+  for (std::size_t i = 0; i <= most_fields + 10; ++i) many.file(fmt::format("a.{}", i), "");
+  many.file("b.txt", "whole");
+  tar_builder names;
+  for (int i = 0; i < 6; ++i) {
+    names.extension('L', "a." + std::string(30'000, static_cast<char>('a' + i))).file("x", "");
+  }
+  names.file("b.txt", "whole");
+  for (const tar_builder& t : {many.end(), names.end()}) {
+    store_->put("large", t.str());
+    engine eng(with_memory_store(store_));
+    auto data =
+        eng.run(interleaved(shards({"memory:large"}, {.lanes = 1}) | untar() | group_by_key()) |
+                on_error(skip_up_to(1)));
+    EXPECT_EQ(keys_of_epoch(data), std::vector<std::string>{"b"});
+    EXPECT_EQ(data.counts().skipped.at(errc::too_large), 1U);
+    auto scanned = eng.run(scan({"memory:large"}));
+    EXPECT_EQ(scanned.next()->problems.size(), 1U);
+  }
+}
+
+// Every second image has half the height: no batch of them is ever full.
+TEST_F(Errors, BatchesThatSizesCutShortAreDroppedInALoopAndTold) {
+  constexpr int images = 20'000;  // more than frames of coroutines could lie on each other
+  testing::tar_builder t;
+  const auto pixels = fake_image({.size = 24}, 1, 1);
+  const auto file = encode_jpeg(pixels, 24, 24, 90);
+  for (int i = 0; i < images; ++i) {
+    t.file(fmt::format("k{:05}.jpg", i),
+           std::string(reinterpret_cast<const char*>(file.data()), file.size()));
+    t.file(fmt::format("k{:05}.cls", i), "1");
+  }
+  store_->put("sizes", t.end().str());
+  const auto halved = [](image i) {
+    if (i.where.position % 2 == 1) i.height /= 2;
+    return i;
+  };
+  const auto plan = shards({"memory:sizes"}, {.lanes = 1}) | untar() | group_by_key() |
+                    decode_jpeg({.size = 16, .train = false}) | map(halved);
+  engine eng(with_memory_store(store_));
+  std::string told;
+  set_log_sink([&](std::string_view line) { told += line; });
+  auto dropped = eng.run(plan | batch({.size = 16, .drop_last = true}));
+  EXPECT_FALSE(dropped.next());
+  set_log_sink(nullptr);
+  EXPECT_EQ(dropped.counts().dropped, static_cast<std::uint64_t>(images));
+  EXPECT_NE(told.find("drop_last leaves out batches"), std::string::npos) << told;
+  EXPECT_EQ(told.find("drop_last"), told.rfind("drop_last leaves"));
+  auto kept = eng.run(plan | batch({.size = 16}));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(kept.next()->size(), 1U);
 }
 
 }  // namespace

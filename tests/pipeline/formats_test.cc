@@ -1,9 +1,13 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "millrace/millrace.h"
+#include "tests/support/format_conformance.h"
+#include "tests/support/record_format.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 
@@ -50,6 +54,75 @@ TEST_F(Formats, MembersAreRenamedAndSelected) {
   EXPECT_EQ(without, 4U);  // of 40
 }
 
+// A format that knows nothing of indices: where one has other numbers than the shards, ranks are
+// never of different lengths in silence.
+TEST(FormatsByIndex, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
+  const auto store = std::make_shared<memory_store>(3'000);
+  shard_index index;
+  for (int i = 0; i < 4; ++i) {
+    std::vector<std::string> keys;
+    for (int k = 0; k < 10 + i; ++k) keys.push_back(fmt::format("s{}-{}", i, k));
+    store->put(std::to_string(i), testing::record_file(keys, 700));
+    index.shards.push_back({.url = fmt::format("memory:{}", i), .samples = 10 + i});
+  }
+  engine eng(with_memory_store(store));
+  const auto format = std::make_shared<testing::record_source>();
+  std::map<std::string, int> outcomes;
+  for (const std::int64_t step : {0, -3, -1, 1, 4, 1000}) {
+    for (const auto changed : {std::size_t{0}, std::size_t{1}, index.shards.size()}) {
+      shard_index wrong = index;
+      for (std::size_t i = 0; i < wrong.shards.size(); ++i) {
+        if (i == changed || changed == wrong.shards.size()) wrong.shards[i].samples += step;
+      }
+      for (const int world : {1, 2, 4}) {
+        const auto each = static_cast<std::size_t>(wrong.samples() / 4 * 4 / world);
+        for (int rank = 0; rank < world; ++rank) {
+          const shard_list_options o{
+              .seed = 1, .rank = rank, .world_size = world, .lanes = 4, .mode = epoch_mode::equal};
+          auto data = eng.run(indexed_shards(wrong, o) | read_samples(format));
+          try {
+            EXPECT_EQ(keys_of_epoch(data).size(), each) << step << " of " << changed;
+            ++outcomes["whole"];
+          } catch (const failure& f) {
+            EXPECT_EQ(f.kind(), errc::integrity) << f.what();
+            EXPECT_TRUE(f.why().is_skippable());
+            EXPECT_NE(step, 0);
+            ++outcomes[f.why().what().find("more") != std::string::npos ? "more" : "fewer"];
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(outcomes["whole"], 10);
+  EXPECT_GT(outcomes["more"], 3);
+  EXPECT_GT(outcomes["fewer"], 3);
+}
+
+// What docs/formats.md says that a format owes, of all that there are.
+TEST(Conformance, TarArchives) {
+  auto store = std::make_shared<memory_store>(3'000);
+  std::vector<std::string> urls;
+  for (int i = 0; i < 5; ++i) {
+    store->put(std::to_string(i), testing::text_shard(100 * i, 3 + i, 700));
+    urls.push_back("memory:" + std::to_string(i));
+  }
+  engine eng(with_memory_store(store));
+  testing::format_conformance(eng, urls, tar_samples()).check();
+}
+
+TEST(Conformance, RecordsWithLengths) {
+  auto store = std::make_shared<memory_store>(50);
+  std::vector<std::string> urls;
+  for (int i = 0; i < 5; ++i) {
+    std::vector<std::string> keys;
+    for (int k = 0; k < 3 + i; ++k) keys.push_back(fmt::format("r{}", 100 * i + k));
+    store->put(std::to_string(i), testing::record_file(keys, 70));
+    urls.push_back("memory:" + std::to_string(i));
+  }
+  engine eng(with_memory_store(store));
+  testing::format_conformance(eng, urls, std::make_shared<testing::record_source>()).check();
+}
+
 class Raw : public ::testing::Test {
  protected:
   Raw() {
@@ -92,6 +165,13 @@ TEST_F(Raw, EachFileIsASampleOfItsClassAndIsResumed) {
   auto second = eng.run(plan);
   second.restore(first.save());
   EXPECT_EQ(keys_of_epoch(second), std::vector<std::string>(keys.begin() + 17, keys.end()));
+}
+
+TEST_F(Raw, ConformsAsAFormat) {
+  const class_folders tree(folder_ / "");
+  engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});
+  std::vector<std::string> some(tree.files.begin(), tree.files.begin() + 14);
+  testing::format_conformance(eng, some, folder_samples(tree)).check();
 }
 
 TEST_F(Raw, WhatIsNotThereIsNamed) {

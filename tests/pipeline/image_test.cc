@@ -3,6 +3,7 @@
 #include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/images/view.h"
 #include "pipeline/label.h"
 
@@ -170,11 +171,36 @@ TEST(Label, Integers) {
   EXPECT_EQ(label_of(with("jpg", "x"), "auto").error().kind(), errc::missing_field);
 }
 
+TEST(Label, WithANumberOfClassesOthersAreRefusedByName) {
+  sample s = with("cls", "5");
+  s.url = std::make_shared<const std::string>("memory:a.tar");
+  s.where.offset = 1024;
+  EXPECT_EQ(label_of(s, "auto", 6).value(), 5);
+  EXPECT_EQ(label_of(s, "auto", 0).value(), 5);
+  const error beyond = label_of(s, "auto", 5).error();
+  EXPECT_EQ(beyond.kind(), errc::bad_label);
+  EXPECT_TRUE(beyond.is_skippable());
+  EXPECT_TRUE(beyond.message().starts_with(
+      "bad_label: the label 5 is not one of 5 classes (0 to 4), at memory:a.tar byte 1024, key k"))
+      << beyond.message();
+  for (const char* outside : {"-1", "-100", "99999999999", "-9223372036854775808"}) {
+    EXPECT_EQ(label_of(with("cls", outside), "cls", 5).error().kind(), errc::bad_label) << outside;
+    EXPECT_EQ(
+        label_of(with("json", std::string("{\"a\":") + outside + "}"), "json:a", 5).error().kind(),
+        errc::bad_label)
+        << outside;
+  }
+  EXPECT_THROW(checked({.label = "none", .classes = 5}), failure);
+  EXPECT_THROW(checked({.classes = -1}), failure);
+}
+
 TEST(Label, FieldsOfJson) {
-  const sample s = with("json", R"({"label": 4, "a": {"b": 5}, "name": "x", "f": 1.5})");
+  const sample s = with("json", R"({"label": 4, "a": {"b": 5}, "name": "x", "f": 1.5,
+                                   "large": 18446744073709551615})");
   EXPECT_EQ(label_of(s, "json:label").value(), 4);
   EXPECT_EQ(label_of(s, "json:a.b").value(), 5);
-  for (const char* wrong : {"json:name", "json:none", "json:f", "json:label.x", "json:"}) {
+  for (const char* wrong :
+       {"json:name", "json:none", "json:f", "json:label.x", "json:", "json:large"}) {
     EXPECT_EQ(label_of(s, wrong).error().kind(), errc::bad_label) << wrong;
   }
   EXPECT_EQ(label_of(with("json", "{"), "json:a").error().kind(), errc::bad_label);

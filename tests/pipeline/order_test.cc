@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
 #include "engine/random.h"
+#include "millrace/millrace.h"
 #include "pipeline/shards.h"
+#include "tests/support/text_shards.h"
 
 namespace millrace {
 namespace {
@@ -145,6 +148,28 @@ TEST(EpochOrder, HooksReplaceEachChoice) {
   o.hooks.rank = [](std::int64_t lane) { return lane < 6 ? 0 : 1; };
   EXPECT_EQ(o.rank_of(5), 0);
   EXPECT_EQ(o.rank_of(7), 1);
+}
+
+// Sizes that users give do not wrap.
+using Shuffled = testing::text_shards;
+
+TEST_F(Shuffled, OneOfAllThereIsHoldsAllThereIs) {
+  constexpr auto all = std::numeric_limits<std::size_t>::max();
+  engine eng(testing::with_memory_store(store_));
+  for (const std::size_t samples : {all, all - 1}) {
+    const auto head = shards(urls(), {.lanes = 2}) | untar() | group_by_key();
+    auto data = eng.run(head | shuffle({.samples = samples, .bytes = all}) |
+                        map([](sample s) { return s; }));
+    auto keys = testing::keys_of_epoch(data);
+    std::ranges::sort(keys);
+    EXPECT_EQ(keys, all_keys());
+  }
+}
+
+TEST(Shards, AJobOfAsManyRanksAsThereCanBeHasALaneForEach) {
+  constexpr int most = std::numeric_limits<int>::max();
+  EXPECT_EQ(shard_list_options{.world_size = most}.lane_count(), most);
+  EXPECT_EQ(shard_list_options{.world_size = 3}.lane_count(), 9);
 }
 
 TEST(Shards, RefusesWhatCannotBe) {

@@ -156,6 +156,19 @@ TEST_F(Restart, WhatCannotBeRewrittenIsAnError) {
   EXPECT_EQ(with_restart_runs({}, 4).error().kind(), errc::bad_image);
 }
 
+// Gain maps, videos and further images stand there; markers tell how far they are.
+TEST_F(Restart, FilesWithDataAfterTheirEndAreLeftAsTheyAre) {
+  for (const std::size_t more : {1U, 2U, 5000U}) {
+    file_bytes file = photo();
+    ASSERT_TRUE(with_restart_runs(file, 4));
+    file.resize(file.size() + more, std::byte{7});
+    const auto made = with_restart_runs(file, 4);
+    ASSERT_FALSE(made) << more;
+    EXPECT_EQ(made.error().kind(), errc::bad_image);
+    EXPECT_NE(made.error().message().find("after its end"), std::string::npos);
+  }
+}
+
 // An APP1 segment with an orientation and nothing else.
 file_bytes with_orientation(const file_bytes& file, int number, bool big_endian) {
   std::string tiff = big_endian ? std::string("MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0", 19)

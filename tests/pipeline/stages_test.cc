@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <limits>
 #include <set>
+#include <thread>
 
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
@@ -68,18 +71,61 @@ TEST_F(Stages, MapByArrivalGivesEachItemOnceWithinItsEpoch) {
   }
 }
 
+TEST_F(Stages, MapCallsItsFunctionOnNoMoreThreadsThanAreAskedFor) {
+  engine wide(with_memory_store(store_, 8));
+  for (const int threads : {1, 2, 3}) {
+    std::atomic<int> inside = 0;
+    std::atomic<int> most = 0;
+    const auto counting = [&](sample s) {
+      const int now = ++inside;
+      for (int before = most; before < now && !most.compare_exchange_weak(before, now);) {
+      }
+      for (int i = 0; i < 20; ++i) std::this_thread::yield();
+      --inside;
+      return s;
+    };
+    auto data = wide.run(lanes() | map(counting, {.threads = threads}));
+    EXPECT_EQ(names_of(data, key_of).size(), 2 * all + 2);
+    EXPECT_LE(most, threads);
+  }
+}
+
+TEST_F(Stages, AnEpochWithoutItemsEndsNoOtherBehindAPrefetch) {
+  const auto all_but_one = [](sample s) {
+    return s.where.epoch == 1 ? std::nullopt : std::optional(std::move(s));
+  };
+  const auto items_of_epoch = [](auto& data) {
+    std::size_t n = 0;
+    while (data.next()) ++n;
+    return n;
+  };
+  const auto plain = lanes(4) | map(all_but_one);
+  for (const auto& what : {plain, plain | prefetch(1), plain | prefetch(50)}) {
+    auto data = engine_.run(what);
+    for (const std::size_t n : {all, std::size_t{0}, all, all}) EXPECT_EQ(items_of_epoch(data), n);
+    for (int i = 0; i < 3; ++i) EXPECT_FALSE(data.next());
+
+    auto before = engine_.run(what);
+    EXPECT_EQ(items_of_epoch(before), all);
+    EXPECT_EQ(items_of_epoch(before), 0U);
+    auto after = engine_.run(what);
+    after.restore(before.save());
+    for (const std::size_t n : {all, all, std::size_t{0}}) EXPECT_EQ(items_of_epoch(after), n);
+  }
+}
+
 TEST_F(Stages, MapLeavesOutAndFails) {
   const auto what = [](sample s) -> result<std::optional<sample>> {
     if (s.key.ends_with("3")) return std::optional<sample>();
     if (s.key.ends_with("4")) return error(errc::bad_image, "four").key(s.key).skippable();
-    if (s.key == "s000305") throw std::runtime_error("thrown");
+    if (s.key == "s000305") throw failure(error(errc::bad_field, "thrown").skippable());
     return std::optional(std::move(s));
   };
   auto data = engine_.run(lanes(1) | map(what, {.threads = 2}) | on_error(skip_errors()));
   const auto got = names_of(data, key_of);
   const auto counts = data.counts();
   EXPECT_EQ(counts.skipped.at(errc::bad_image), 4U);
-  EXPECT_EQ(counts.skipped.at(errc::internal), 1U);
+  EXPECT_EQ(counts.skipped.at(errc::bad_field), 1U);
   EXPECT_EQ(got.size(), all - 5 - 4 - 1 + 1);  // five end with 3; and the end
 }
 
@@ -264,7 +310,7 @@ TEST(Collated, StacksTensorsOfOneShapeAndNamesThoseThatDiffer) {
   EXPECT_EQ(collated({}).value().size(), 0U);
 }
 
-// The class of docs/stages.md.
+// The class of docs/stages.md, with numbers as those of a record of one's own may be.
 struct pair_of_samples {
   std::int64_t number = 0;
   std::vector<sample> items;
@@ -299,7 +345,7 @@ class pairs final : public stream<pair_of_samples> {
  private:
   std::unique_ptr<stream<sample>> samples_;
   std::vector<sample> held_;
-  std::int64_t number_ = 0;
+  std::int64_t number_ = std::numeric_limits<std::int64_t>::min();
 };
 
 TEST_F(Stages, AClassOfOnesOwn) {
@@ -418,6 +464,13 @@ TEST(Fields, Patterns) {
   EXPECT_TRUE(matches_any("jpg;png", "png"));
   EXPECT_TRUE(matches_any("*.json", "a.b.json"));
   EXPECT_TRUE(matches_any("t?t", "txt"));
+  // Stars in plenty take no time.
+  std::string stars;
+  for (int i = 0; i < 30; ++i) stars += "*a";
+  EXPECT_TRUE(matches_any(stars + "*", std::string(10'000, 'a')));
+  EXPECT_FALSE(matches_any(stars + "*b", std::string(10'000, 'a')));
+  EXPECT_FALSE(matches_any("a**?b", "ab"));
+  EXPECT_TRUE(matches_any("a**b*", "axxbb"));
   EXPECT_FALSE(matches_any("jp?g", "jpg"));
   EXPECT_FALSE(matches_any("", "x"));
 }

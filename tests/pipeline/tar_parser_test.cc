@@ -270,8 +270,25 @@ TEST(TarParser, ResyncFindsTheNextHeader) {
   }
 }
 
-TEST(TarParser, AnArchiveWithoutEndBlocksIsTaken) {
-  EXPECT_FALSE(parse_all_ways(tar_builder().file("a", "x").str()).failed);
+// Between members only the zero blocks tell an archive that was cut from a whole one.
+TEST(TarParser, AnArchiveEndsWithAZeroBlock) {
+  const std::string members = tar_builder().file("a", "x").file("b", "y").str();
+  const auto cut = parse_all_ways(members);
+  ASSERT_TRUE(cut.failed);
+  EXPECT_EQ(cut.failed->kind(), errc::truncated);
+  EXPECT_EQ(cut.failed->byte_offset(), members.size());
+  EXPECT_NE(cut.failed->message().find("after the member 'b'"), std::string::npos);
+  EXPECT_TRUE(cut.failed->is_skippable());
+  EXPECT_FALSE(parse_all_ways(members + std::string(512, '\0')).failed);
+  EXPECT_FALSE(parse_all_ways(members + std::string(1024, '\0')).failed);
+  // Where another archive follows, it is that one's end that counts.
+  EXPECT_TRUE(parse_all_ways(members + std::string(1024, '\0') + members).failed);
+  tar_parser parser;
+  auto input = std::as_bytes(std::span(members.data(), members.size()));
+  while (parser.step(input).value() != event::need_input) {
+  }
+  EXPECT_FALSE(parser.finish());
+  EXPECT_TRUE(parser.finish(end_blocks::optional));
 }
 
 TEST(TarParser, ConcatenatedArchivesAreReadToTheEnd) {

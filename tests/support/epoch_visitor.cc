@@ -4,7 +4,8 @@
 //   epoch_visitor JSON
 //
 // {"shards": [...], "rank": 0, "world": 2, "lanes": 8, "from": [state files], "out": prefix,
-//  "save_every": 7, "kill_at": -1 or a number of items, "in_save": false, "decode": false}
+//  "save_every": 7, "kill_at": -1 or a number of items, "in_save": false, "decode": false,
+//  "fields": false (decode all fields), "memory": bytes}
 //
 // PREFIX.keys has a line for every item given, PREFIX.state the newest state and how many of the
 // lines stand before it.
@@ -85,9 +86,17 @@ int run(const json& how) {
       .seed = seed, .rank = how["rank"], .world_size = how["world"], .lanes = how["lanes"]};
   const auto samples = shards(how["shards"].get<std::vector<std::string>>(), list) | untar() |
                        group_by_key() | shuffle({.samples = 100, .seed = seed});
-  engine eng({.cpu_threads = 2, .memory_bytes = 512_MiB});
+  engine eng({.cpu_threads = 2, .memory_bytes = how.value("memory", std::size_t{512_MiB})});
   if (how["decode"]) {
-    visit(how).run(eng.run(samples | decode_jpeg({.size = 32}) | on_error(skip_errors())));
+    const decode_options options{.size = 32, .label = how.value("label", "auto")};
+    visit(how).run(eng.run(samples | decode_jpeg(options) | on_error(skip_errors())));
+  } else if (how.value("fields", false)) {
+    const auto keys = [](const sample& s) -> result<sample> {
+      const auto fields = decode_fields(s);
+      if (!fields) return fields.error();
+      return sample{.key = s.key, .where = s.where, .url = s.url};
+    };
+    visit(how).run(eng.run(samples | map(keys, {.threads = 2}) | on_error(skip_errors())));
   } else {
     const auto same = [](sample s) { return s; };
     visit(how).run(eng.run(samples | map(same, {.threads = 2}) | on_error(skip_errors())));

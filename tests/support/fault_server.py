@@ -165,6 +165,13 @@ def norange(r):
     r.send(body)
 
 
+def nohead(r):
+    """A URL that is signed for GET alone, of a server that ignores ranges."""
+    if r.method == "HEAD":
+        return r.head(405, [("Content-Length", "0")])
+    r.send(r.plain(ranges=False))
+
+
 def partial(make):
     """A fault of the answer to a range; the first answer is cut, so that there is one."""
     def answer(r):
@@ -364,6 +371,7 @@ def needauth(r):
 FAULTS = {
     "plain": lambda r: r.send(r.plain()), "truncate": truncate, "reset": reset, "close": close, "cutat": cutat,
     "idleclose": idleclose, "stall": stall, "slow": slow, "drop": drop, "s3err200": s3err200, "norange": norange,
+    "nohead": nohead,
     "badrange": badrange, "norangehdr": norangehdr, "shortrange": shortrange, "multirange": multirange,
     "badtotal": badtotal, "shiftbody": shiftbody, "changed": changed, "noetag": noetag, "weaketag": weaketag,
     "novalidator": novalidator, "chunked": chunked, "chunkcut": chunkcut, "badchunk": badchunk, "nolen": nolen,

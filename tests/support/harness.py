@@ -1,5 +1,6 @@
 """What the integration tests share: where things are, running programs, a web server."""
 
+import functools
 import hashlib
 import http.server
 import os
@@ -33,6 +34,13 @@ def run(program, *arguments, env=None, stdin=None, timeout=120, cwd=None):
         [str(BIN / program), *map(str, arguments)],
         env=CLEAN | (env or {}), input=stdin, timeout=timeout, cwd=cwd, capture_output=True,
         **({} if isinstance(stdin, bytes) else {"text": True}))
+
+
+@functools.cache
+def has_ubsan():
+    """Whether the programs are built with UndefinedBehaviorSanitizer. Its check of virtual calls makes a pipe to see
+    whether memory can be read, and takes a lack of descriptors for a wrong object."""
+    return b"__ubsan_handle" in (BIN / "millrace").read_bytes()
 
 
 def sha(data):
@@ -123,19 +131,15 @@ class Nginx:
             self.kill()
 
 
-class PlainServer:
-    """Python's own web server: HTTP/1.0 bodies, no ranges."""
+class Serving:
+    """A web server of Python's in a thread of its own, as a context."""
 
-    def __init__(self, root):
-        class Handler(http.server.SimpleHTTPRequestHandler):
-            def __init__(self, *args, **kwargs):
-                super().__init__(*args, directory=str(root), **kwargs)
-
-            def log_message(self, *_):
-                pass
-
-        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+    def __init__(self, handler):
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server.handle_error = lambda *_: None  # a client that has seen enough
+        self.port = self.server.server_address[1]
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.host}"
         self.thread = threading.Thread(target=self.server.serve_forever)
 
     def __enter__(self):
@@ -146,6 +150,53 @@ class PlainServer:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()
+
+
+class PlainServer(Serving):
+    """Serves the files of a folder: HTTP/1.0 bodies, no ranges."""
+
+    def __init__(self, root):
+        class Handler(http.server.SimpleHTTPRequestHandler):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, directory=str(root), **kwargs)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(Handler)
+
+
+class Answering(Serving):
+    """Serves what `answer` says. It gets the request (a BaseHTTPRequestHandler, whose body has been read), and returns
+    status, fields and body, or sends its answer itself and returns nothing. `seen` has the paths and headers so far."""
+
+    def __init__(self, answer):
+        seen = self.seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            wbufsize = 1 << 16  # head and body in one piece
+
+            def do_GET(self):
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                seen.append((self.path, dict(self.headers)))
+                said = answer(self)
+                if said is None:
+                    return
+                status, fields, body = said
+                self.send_response(status)
+                for name, value in (fields | {"Content-Length": str(len(body))}).items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+                self.wfile.flush()
+
+            do_HEAD = do_POST = do_PUT = do_GET
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(Handler)
 
 
 def fake(folder, name, shards, samples, size=32, seed=0, classes=10):

@@ -7,12 +7,15 @@
 #include <deque>
 #include <stdexcept>
 
+#include "tests/support/unhooked.h"
+
 namespace millrace::testing {
 
 using time_point = time_source::time_point;
 
 awaitable<void> simulated_time::sleep_until(time_point when) {
   condition awake(co_await asio::this_coro::executor);
+  // held over co_await: nobody else erases it
   const auto place = sleepers_.emplace(when, &awake);
   bool woken = false;
   while (now_ < when && !woken) {
@@ -39,12 +42,24 @@ void simulated_time::run_until(const std::function<bool()>& over, steady_clock::
 
 namespace {
 
+using microseconds = std::chrono::microseconds;
+
+microseconds drawn(random_stream& order, microseconds most) {
+  return microseconds(static_cast<long long>(order.uniform() * static_cast<double>(most.count())));
+}
+
 class simulated_stream final : public byte_stream {
  public:
-  simulated_stream(time_source& time, simulated_network::server answers)
-      : time_(time), answers_(std::move(answers)) {}
+  simulated_stream(time_source& time, simulated_network::server answers,
+                   std::shared_ptr<random_stream> order)
+      : time_(time), answers_(std::move(answers)), order_(std::move(order)) {}
 
   moved try_write(std::span<const std::byte> from) override {
+    const unhooked here;
+    if (simulated_network::fault && simulated_network::fault()) {
+      return {0, asio::error::broken_pipe};
+    }
+    if (order_ && order_->uniform() < 0.2) return {0, asio::error::would_block};
     request_.append(reinterpret_cast<const char*>(from.data()), from.size());
     if (!request_.ends_with("\r\n\r\n")) return {from.size(), {}};
     time_point at = time_.now();
@@ -56,6 +71,10 @@ class simulated_stream final : public byte_stream {
   }
 
   moved try_read(std::span<std::byte> into) override {
+    const unhooked here;
+    if (simulated_network::fault && simulated_network::fault()) {
+      return {0, asio::error::connection_reset};
+    }
     if (coming_.empty() || coming_.front().at > time_.now()) return {0, asio::error::would_block};
     sent& next = coming_.front().what;
     if (!next.bytes.empty()) {
@@ -72,6 +91,7 @@ class simulated_stream final : public byte_stream {
   }
 
   awaitable<error_code> wait(direction which, time_point deadline) override {
+    if (order_) co_await time_.sleep(drawn(*order_, microseconds(2'000)));
     if (which == direction::write) co_return error_code();
     const time_point next = coming_.empty() ? time_point::max() : coming_.front().at;
     co_await time_.sleep_until(std::min(next, deadline));
@@ -85,6 +105,7 @@ class simulated_stream final : public byte_stream {
   };
   time_source& time_;
   simulated_network::server answers_;
+  std::shared_ptr<random_stream> order_;
   std::string request_;
   std::deque<arrival> coming_;
 };
@@ -94,9 +115,15 @@ class simulated_stream final : public byte_stream {
 awaitable<result<std::vector<address>>> simulated_network::resolve(std::string host,
                                                                    std::string port) {
   ++look_ups;
+  if (fault && fault())
+    co_return error(errc::connect_failed, "no answer about " + host).retryable();
+  if (std::ranges::find(silent_, host) != silent_.end()) {
+    co_await time_.sleep(std::chrono::hours(1000));
+  }
+  if (order_) co_await time_.sleep(drawn(*order_, microseconds(300'000)));
   const auto found = names_.find(host);
   if (found == names_.end()) {
-    co_return error(errc::connect_failed, "no such host: " + host).retryable();
+    co_return error(errc::connect_failed, "no such host: " + host).retryable(!gone_for_good_);
   }
   std::vector<address> out;
   for (const auto& ip : found->second) out.push_back({.ip = ip, .port = port, .path = {}});
@@ -105,7 +132,7 @@ awaitable<result<std::vector<address>>> simulated_network::resolve(std::string h
 
 awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(address where,
                                                                            time_point deadline) {
-  co_await time_.sleep(std::chrono::milliseconds(1));
+  co_await time_.sleep(order_ ? drawn(*order_, microseconds(100'000)) : microseconds(1'000));
   if (std::ranges::find(silent_, where.ip) != silent_.end()) {
     co_await time_.sleep_until(deadline);
     co_return error(errc::timed_out, "no connection to " + where.ip).retryable();
@@ -114,8 +141,15 @@ awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(addre
   if (found == servers_.end() || !found->second) {
     co_return error(errc::connect_failed, "refused by " + where.ip).retryable();
   }
+  if (fault && fault()) {
+    co_return error(errc::connect_failed, "no way to " + where.ip).retryable();
+  }
   ++connections;
-  co_return std::make_unique<simulated_stream>(time_, found->second);
+  co_return std::make_unique<simulated_stream>(time_, found->second, order_);
+}
+
+void simulated_network::unsettle(std::uint64_t seed) {
+  order_ = std::make_shared<random_stream>(seed, purpose::fake_data);
 }
 
 }  // namespace millrace::testing

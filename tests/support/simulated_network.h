@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/random.h"
 #include "engine/scope.h"
 #include "io/http/transport.h"
 
@@ -58,10 +59,22 @@ class simulated_network final : public network {
   void serve(const std::string& ip, server s) { servers_[ip] = std::move(s); }
   void refuse(const std::string& ip) { servers_[ip] = nullptr; }
   void never_answer(const std::string& ip) { silent_.push_back(ip); }
+  void never_resolve(const std::string& host) { silent_.push_back(host); }
+  // Not to be found from now on: for good, or for the moment.
+  void forget(const std::string& host, bool for_good) {
+    names_.erase(host);
+    gone_for_good_ = for_good;
+  }
+  // From now on everything that may wait waits, for a time that is drawn from the seed: requests
+  // that run side by side come in ever other orders.
+  void unsettle(std::uint64_t seed);
 
   awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) override;
   awaitable<result<std::unique_ptr<byte_stream>>> connect(
       address where, time_source::time_point deadline) override;
+
+  // Whether a call fails: asked before each look-up, connection, read and write.
+  static inline std::function<bool()> fault;
 
   int connections = 0;  // made so far
   int look_ups = 0;
@@ -71,6 +84,8 @@ class simulated_network final : public network {
   std::map<std::string, std::vector<std::string>> names_;
   std::map<std::string, server> servers_;
   std::vector<std::string> silent_;
+  bool gone_for_good_ = false;
+  std::shared_ptr<random_stream> order_;  // null: nothing waits without need
 };
 
 }  // namespace millrace::testing

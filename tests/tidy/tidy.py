@@ -1,9 +1,9 @@
 """The rules of CONTRIBUTING.md that a program can check. Prints every breach; exits with 1 if any.
 
-    tidy.py --text      rules about text: lengths, names, includes
+    tidy.py --text      rules about text: lengths, names, includes; the tests that docs/faults.md names, the headers that READMEs name
     tidy.py --headers   every header compiles by itself
     tidy.py --format    clang-format has nothing to change
-    tidy.py --clang-tidy BUILD_FOLDER    clang-tidy has nothing to say
+    tidy.py --clang-tidy    clang-tidy has nothing to say
 """
 
 import concurrent.futures
@@ -11,9 +11,11 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["engine", "io", "pipeline", "train", "bench", "cli", "tests", "examples", "include"]
@@ -35,16 +37,21 @@ WALLS = {
     r"liburing\.h": {"engine/uring_io.cc"},
     r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "bench/bare_jpeg.cc"},
     r"jpegint\.h": {"pipeline/images/jpeg_huffman.cc"},
-    r"archive\.h|archive_entry\.h": {"io/archive_filter.cc"},
+    r"archive\.h|archive_entry\.h": {"io/archive_filter.cc", "tests/support/packed.h"},
     r"openssl/": {"io/hashes.cc", "io/http/tls.cc"},
     r"zlib\.h": {"io/gunzip.cc"},
     r"png\.h": {"pipeline/images/png.cc"},
     r"webp/": {"pipeline/images/webp.cc"},
     r"nvjpeg\.h": {"train/gpu_decoder.cc"},
     r"hwy/": {"pipeline/images/kernels.cc"},
-    r"ProcessGroup|TCPStore": {"train/distributed.cc"},
+    r"torch/csrc/distributed/": {"train/distributed.cc"},
     r"boost/asio\.hpp": set(),
 }
+# The only files that may name stderr: the one that writes lines to it, and the JSON object of `cat`.
+MAY_NAME_STDERR = {"engine/standard_error.cc", "cli/cat.cc", "cli/main.cc"}
+# The only files that may make a thread: it has a name, and one that the host refuses is an error.
+MAY_MAKE_THREADS = {"engine/start_thread.h", "engine/start_thread.cc"}
+MAKES_THREAD = r"\bstd::j?thread( \w+)?[({]|\bstd::async\("
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_LINE = 500, 70, 100
 BANNED = {
     r"\bTODO\b|\bFIXME\b|\bXXX\b": "finish it or leave it out",
@@ -84,6 +91,22 @@ def functions(lines):
                 break
 
 
+def words_for_programs(text):
+    """What the library says to the programs that link it, which have neither our flags nor, perhaps, our variables:
+    (line, what is wrong). Commands in backquotes are for a shell; a text that begins with a variable is about that."""
+    literal = r'"((?:\\.|[^"\\\n])*)"'
+    code = re.sub(r"//.*", "", text)
+    for found in re.finditer(rf"{literal}(?:\s*{literal})*", code):
+        said = re.sub(r"`[^`]*`", "", "".join(re.findall(literal, found[0])))
+        line = code.count("\n", 0, found.start()) + 1
+        if " " not in said:
+            continue
+        if re.search(r"(?<!\w)--[a-z]", said):
+            yield line, "flags are named in cli/ and train/ (with_flags): name the option"
+        if re.search(r"(?<!^)MILLRACE_[A-Z]", said) and not re.search(r"options\.\w|io_backend::", said):
+            yield line, "an embedder sets options: name the option first, then the variable"
+
+
 def text_rules():
     breaches = []
     code = sources(".h", ".cc")
@@ -114,9 +137,22 @@ def text_rules():
                         breach(number, f"<{include[1]}> is walled in {', '.join(inside) or 'nowhere'}")
                 if include[1].startswith("torch/") and folder not in ("train", "tests"):
                     breach(number, "torch is for train/ alone")
+            if folder != "train" and ".detach()" in line and str(path) != "io/http/name_lookup.cc":  # tensors have one
+                breach(number, "a detached thread is nobody's: join it")
+            code_only = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
+            if re.search(r"\b(stderr|cerr|clog|perror)\b", code_only) and str(path) not in MAY_NAME_STDERR and \
+                    folder not in ("tests", "examples", "include"):
+                breach(number, "to_stderr() writes there, and never throws")
+            makes = MAKES_THREAD + (r"|\.emplace_back\(\[" if re.search(r"\bvector<std::j?thread>", text) else "")
+            if re.search(makes, code_only) and str(path) not in MAY_MAKE_THREADS and \
+                    folder not in ("tests", "examples"):
+                breach(number, "start_thread() names it, and says when the host refuses one")
             if folder != "train" and folder != "tests" and re.search(r"\bgetenv\(", line) and \
                     str(path) != "io/shard_spec.cc":
                 breach(number, "the environment is read in main() alone")
+        if folder in ("engine", "io", "pipeline") and path.name != "settings.cc":
+            for number, what in words_for_programs(text):
+                breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")
         if path.suffix == ".cc" and not path.match("tests/toolchain/*"):
@@ -129,6 +165,42 @@ def text_rules():
         for number, line in enumerate((ROOT / script).read_text().splitlines(), 1):
             if re.search(r"time\.sleep\(", line) and script.name != "tidy.py":
                 breaches.append(f"{script}:{number}: wait for the event itself")
+    return breaches
+
+
+def fault_rules():
+    """docs/faults.md: every test that a row names exists."""
+    known = set()
+    for path in sources(".cc", ".py"):
+        if path.parts[0] != "tests":
+            continue
+        text = (ROOT / path).read_text()
+        known |= {".".join(t) for t in re.findall(r"^TEST(?:_F|_P)?\((\w+), (\w+)\)", text, re.M)}
+        suite = ""
+        for line in text.splitlines():
+            if found := re.match(r"class (\w+)\(", line):
+                suite = found[1]
+            if found := re.match(r"    def (test_\w+)\(", line):
+                known.add(f"{suite}.{found[1]}")
+    breaches = []
+    for number, line in enumerate((ROOT / "docs/faults.md").read_text().splitlines(), 1):
+        if not re.match(r"\| \d+ \|", line):
+            continue
+        named = re.findall(r"`(\w+\.\w+)`", line)
+        if not named:
+            breaches.append(f"docs/faults.md:{number}: no test is named")
+        breaches += [f"docs/faults.md:{number}: no test is called {t}" for t in named if t not in known]
+    return breaches
+
+
+def readme_rules():
+    """The README.md of each library's folder tells of every header in it."""
+    breaches = []
+    for path in sources(".h"):
+        folder = path.parts[0]
+        if folder in ("engine", "io", "pipeline", "train") and path.name != "precompiled.h":
+            if not re.search(rf"\b{path.stem}\b", (ROOT / folder / "README.md").read_text()):
+                breaches.append(f"{path}: {folder}/README.md does not say what it is")
     return breaches
 
 
@@ -166,26 +238,51 @@ def format_rules():
     return in_parallel([(p, [tool, "--dry-run", "-Werror", str(ROOT / p)]) for p in sources(".h", ".cc")])
 
 
-def clang_tidy_rules(build):
-    tool = shutil.which("clang-tidy-19") or "clang-tidy"
-    jobs = []
-    for file in compile_commands():
+def groups_for_clang_tidy():
+    """Sources of one folder with the same flags, some at a time: what takes the time is what all of them include."""
+    together = {}
+    for file, entry in compile_commands().items():
         path = pathlib.Path(file)
-        if ROOT in path.parents and path.suffix == ".cc" and "tests" not in path.parts and \
-                "train" not in path.parts and path.name != "asio.cc":
-            jobs.append((path.relative_to(ROOT), [tool, "--quiet", "-p", str(build), file]))
-    return in_parallel(jobs)
+        inside = ROOT in path.parents and path.suffix == ".cc" and path.name != "asio.cc"
+        if not inside or "tests" in path.parts or "train" in path.parts:
+            continue
+        flags = re.sub(r" -o \S+ -c \S+$", "", re.sub(r"^.*?(?=\S*clang)", "", entry["command"]))
+        alone = path if "int main(" in path.read_text() else None
+        together.setdefault((path.parent, flags, alone), []).append(path)
+    for (_, flags, _), paths in sorted(together.items(), key=str):
+        yield from ((flags, paths[i:i + 30]) for i in range(0, len(paths), 30))
+
+
+def clang_tidy_rules():
+    tool = shutil.which("clang-tidy-19") or "clang-tidy"
+
+    def check(flags, paths):
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder) / "unit.cc"
+            unit.write_text("".join(f'#include "{path}"  // NOLINT\n' for path in paths))
+            done = subprocess.run([tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", unit,
+                                   f"--header-filter={ROOT}/({'|'.join(FOLDERS)})/.*\\.(h|cc)$",
+                                   "--", *shlex.split(flags)[1:], "-Wno-everything"],
+                                  capture_output=True, text=True, cwd=ROOT)
+        if "[clang-diagnostic-error]" in done.stdout and len(paths) > 1:  # two of them use one name
+            half = len(paths) // 2
+            return check(flags, paths[:half]) + check(flags, paths[half:])
+        names = ", ".join(str(path.relative_to(ROOT)) for path in paths)
+        return [] if done.returncode == 0 else [f"{names}:\n{done.stdout}{done.stderr}"]
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return sum(pool.map(lambda group: check(*group), groups_for_clang_tidy()), [])
 
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules()
+        breaches = text_rules() + fault_rules() + readme_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
     elif arguments == ["--format"]:
         breaches = format_rules()
-    elif len(arguments) == 2 and arguments[0] == "--clang-tidy":
-        breaches = clang_tidy_rules(pathlib.Path(arguments[1]))
+    elif arguments == ["--clang-tidy"]:
+        breaches = clang_tidy_rules()
     else:
         sys.exit(__doc__)
     print("\n".join(map(str, breaches)) or "nothing to say")

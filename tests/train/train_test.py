@@ -1,7 +1,9 @@
 """millrace-train as a user meets it: same losses from everywhere, resuming, signals, ranks, messages."""
 
+import fcntl
 import io
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
 from tests.support.harness import run  # noqa: E402
+from tests.support.training import WithShards  # noqa: E402
 
 MODEL = ["--model", "resnet18", "--classes", "10", "--size", "32", "--device", "cpu", "--lr", "0.01"]
 TRIVIAL = ["--model", "trivial", "--classes", "10", "--size", "32", "--device", "cpu", "--lr", "0.01"]
@@ -28,15 +31,10 @@ def notes(path, key):
     return [l for l in map(json.loads, text[:text.rfind("\n") + 1].splitlines()) if key in l]
 
 
-class TrainTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.data = cls.enterClassContext(harness.Folder())
-        cls.shards = harness.fake(cls.data, "train", 6, 400)
-        cls.val = harness.fake(cls.data, "val", 2, 100, seed=1)
-
-    def setUp(self):
-        self.folder = self.enterContext(harness.Folder())
+class TrainTest(WithShards):
+    train_counts = (6, 400)
+    val_counts = (2, 100)
+    size = 32
 
     def train(self, name, *arguments, code=0, env=None, model=MODEL, shards=None):
         metrics = self.folder / f"{name}.jsonl"
@@ -79,7 +77,7 @@ class Determinism(TrainTest):
                 server.start()
             _, said = process.communicate(timeout=240)
         self.assertEqual(process.returncode, 0, said)
-        self.assertIn("asking again", said)
+        self.assertIn("retrying in", said)
         self.assertEqual(steps(metrics), whole)
 
     def test_validation_counts_every_image(self):
@@ -117,16 +115,18 @@ class Determinism(TrainTest):
         done = run("millrace-train", "--shards", self.shards, "--epoch-samples", 7, "--batch-size", 8,
                    *TRIVIAL)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("take 8 at least", done.stderr)
+        self.assertIn("use 8 or more", done.stderr)
 
 
 class Resuming(TrainTest):
+    model = ["16" if word == "32" else word for word in MODEL]  # some hundred steps are taken here
+
     def test_killed_in_mid_epoch_it_goes_on_with_the_same_losses(self):
         common = ["--epochs", 2, "--schedule", "cosine"]
-        whole = steps(self.train("whole", *common))
+        whole = steps(self.train("whole", *common, model=self.model))
         self.assertEqual(len(whole), 50)
         killed = self.folder / "killed.jsonl"
-        arguments = ["--shards", self.shards, "--metrics", killed, *MODEL, "--shuffle", 100,
+        arguments = ["--shards", self.shards, "--metrics", killed, *self.model, "--shuffle", 100,
                      "--batch-size", 16, *common, "--checkpoint-dir", self.folder / "c",
                      "--checkpoint-every", 7, "--resume", "auto"]
         for kill_at in 10, 30:
@@ -143,11 +143,12 @@ class Resuming(TrainTest):
         self.assertEqual(steps(killed), whole)
 
     def test_signals_end_it_after_the_step_with_its_report_and_state(self):
+        whole = steps(self.train("whole", "--epochs", 2, model=self.model))
         for sent, code in (signal.SIGINT, 130), (signal.SIGTERM, 143):
             with self.subTest(signal=sent):
                 metrics = self.folder / f"{code}.jsonl"
                 folder = self.folder / f"c{code}"
-                arguments = ["--shards", self.shards, "--metrics", metrics, *MODEL, "--shuffle", 100,
+                arguments = ["--shards", self.shards, "--metrics", metrics, *self.model, "--shuffle", 100,
                              "--batch-size", 16, "--epochs", 2, "--checkpoint-dir", folder,
                              "--resume", "auto"]
                 process = harness.start("millrace-train", *arguments, stderr=subprocess.PIPE,
@@ -161,8 +162,23 @@ class Resuming(TrainTest):
                 self.assertEqual(len(list(folder.iterdir())), 1)
                 done = run("millrace-train", *arguments, timeout=300)
                 self.assertEqual(done.returncode, 0, done.stderr)
-                whole = steps(self.train(f"whole{code}", "--epochs", 2))
                 self.assertEqual(steps(metrics), whole)
+
+    def test_a_stop_does_not_wait_for_whoever_reads_stderr(self):
+        reading, writing = os.pipe()
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(writing, bytes(4096))  # nobody takes a line
+        process = harness.start("millrace-train", "--shards", self.shards, *TRIVIAL, "--epochs", 100000, stderr=writing)
+
+        def is_held():
+            call = pathlib.Path(f"/proc/{process.pid}/syscall").read_text().split()  # of the first thread: number, arguments
+            return call[:2] == ["1", "0x2"]  # write() to stderr
+        harness.wait_until(lambda: process.poll() is not None or is_held())
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGINT)
+        self.assertIn(process.wait(20), (130, 143))
+        os.close(reading)
+        os.close(writing)
 
     def test_a_stop_also_ends_a_wait_for_data(self):
         (self.folder / "fifo").mkdir()
@@ -181,8 +197,8 @@ class Resuming(TrainTest):
     def test_a_checkpoint_of_another_plan_is_refused(self):
         self.train("a", "--max-steps", 3, "--checkpoint-dir", self.folder / "c", model=TRIVIAL)
         self.train("b", "--max-steps", 5, "--resume", "auto", "--checkpoint-dir", self.folder / "c",
-                   "--seed", 9, model=TRIVIAL, code=1)
-        self.assertIn("the seed differs", self.stderr)
+                   "--seed", 9, model=TRIVIAL, code=2)
+        self.assertIn("--seed 9 instead of 0", self.stderr)
 
 
 class Ranks(TrainTest):
@@ -215,7 +231,11 @@ class Ranks(TrainTest):
         uneven = harness.fake(self.folder, "uneven", 3, 100)  # three shards for two ranks
         files = self.ranks("u", 2, "--epochs", 2, shards=uneven, batch=4)
         self.assertEqual(len(steps(files[0])), len(steps(files[1])))
-        self.assertIn("samples dropped, because another rank had none left", self.stderr)
+        self.assertIn("dropped, because another rank had none left", self.stderr)
+        # All 100 samples of both epochs are accounted for.
+        ends = [notes(f, "end")[-1] for f in files]
+        self.assertEqual(sum(e["delivered"] + e["dropped"] for e in ends), 200)
+        self.assertEqual([e["delivered"] for e in ends], [e["samples"] for e in ends])
 
     def test_an_index_makes_ranks_equal_beforehand(self):
         uneven = harness.fake(self.folder, "uneven", 3, 100)
@@ -224,7 +244,7 @@ class Ranks(TrainTest):
         files = self.ranks("x", 2, "--epochs", 2, "--index", self.folder / "i.json", shards=uneven, batch=4)
         self.assertEqual(len(steps(files[0])), len(steps(files[1])))
         self.assertNotIn("another rank had none left", self.stderr)
-        self.assertIn("left out each epoch", self.stderr)
+        self.assertIn("leaving out 4 of 100 samples in each epoch", self.stderr)
 
     def test_class_folders_instead_of_shards(self):
         for shard in sorted(self.data.glob("train-*.tar")):
@@ -260,13 +280,25 @@ class Ranks(TrainTest):
             env=harness.CLEAN, capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(len(steps(self.folder / "t.jsonl.rank1")), 4)
+        self.assertNotIn("Grad strides", done.stderr)
         self.assertEqual(notes(self.folder / "t.jsonl", "validation")[-1]["images"], 100)
 
     def test_a_killed_rank_ends_the_other_with_code_6(self):
+        text = self.one_killed()
+        self.assertIn("; there is no checkpoint to resume from", text)
+        self.assertNotIn("--resume", text)
+
+    def test_a_killed_rank_before_the_first_checkpoint_leaves_none_to_resume_from(self):
+        text = self.one_killed("--checkpoint-dir", self.folder / "c", "--resume", "auto").splitlines()[-1]
+        self.assertIn("; no checkpoint was saved yet: start again", text)
+        self.assertNotIn("--resume", text)
+
+    def one_killed(self, *arguments):
+        """Kills one of two ranks in an epoch that does not end; what the other one says."""
         port = str(harness.free_port())
         processes = [harness.start(
-            "millrace-train", "--shards", self.shards, *TRIVIAL, "--batch-size", 8, "--epochs", 1000,
-            "--metrics", self.folder / "k.jsonl",
+            "millrace-train", "--shards", self.shards, *TRIVIAL, "--batch-size", 8, "--epoch-batches", 1_000_000,
+            "--metrics", self.folder / "k.jsonl", *arguments,
             env={"RANK": str(r), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": port}, stderr=subprocess.PIPE, text=True) for r in range(2)]
         metrics = self.folder / "k.jsonl"
@@ -277,6 +309,7 @@ class Ranks(TrainTest):
         processes[1].communicate()
         self.assertEqual(processes[0].returncode, 6, text)
         self.assertIn("peer_lost", text)
+        return text
 
 
 class Messages(TrainTest):
@@ -302,22 +335,24 @@ class Messages(TrainTest):
         return target
 
     def test_usage(self):
-        self.check(2, ["usage", "none of --shards, --index and --raw"])
+        self.check(2, ["usage", "no data: give --shards, --index or --raw"])
         self.check(2, ["usage", "--bogus"], "--shards", "x", "--bogus")
-        self.check(2, ["usage", "--policy: grey not in", "trivialaugment"], "--shards", "x", "--policy", "grey")
+        self.check(2, ["usage", "--policy: 'grey' is not one of", "trivialaugment"], "--shards", "x", "--policy", "grey")
         help_text = run("millrace-train", "--help").stdout
         self.assertTrue(help_text and all(c.isprintable() or c == "\n" for c in help_text))
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
-        self.check(2, ["usage", "--no-augment besides augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
+        self.check(2, ["usage", "--no-augment cannot be combined with augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
+        self.check(2, ["usage", "--grow-from cannot be combined with --model trivial"], "--shards", self.shards, *TRIVIAL,
+                   "--grow-from", 16, "--grow-epochs", 3)
         self.check(2, ["usage", "RANK=3 of WORLD_SIZE=2"], "--shards", "x",
                    env={"RANK": "3", "WORLD_SIZE": "2"})
 
     def test_decoding_on_a_gpu_that_is_not_there(self):
         options = ["--shards", self.shards, *TRIVIAL, "--max-steps", 1, "--gpu-decode", 0.5]
         self.check(2, ["unsupported", "cannot decode on the device", "leave out --gpu-decode"], *options)
-        self.check(2, ["usage", "--gpu-decode besides --mixup or --cutmix"], *options, "--mixup", 0.2)
-        self.check(2, ["usage", "--gpu-decode besides augmentations of pixels"], *options, "--gray", 0.2)
+        self.check(2, ["usage", "--gpu-decode cannot be combined with --mixup or --cutmix"], *options, "--mixup", 0.2)
+        self.check(2, ["usage", "--gpu-decode cannot be combined with augmentations of pixels"], *options, "--gray", 0.2)
 
     def test_missing_shard(self):
         self.check(4, ["not_found", "/no.tar"], "--shards", "/no.tar", *TRIVIAL)
@@ -336,8 +371,9 @@ class Messages(TrainTest):
                    "--epochs", "2", "--batch-size", "8")
 
     def test_too_little_memory(self):
-        self.check(2, ["no_memory", "MILLRACE_MEMORY="], "--shards", self.shards, *TRIVIAL,
-                   "--batch-size", "4096", env={"MILLRACE_MEMORY": "32M"})
+        large = ["224" if word == "32" else word for word in TRIVIAL]
+        self.check(2, ["no_memory", "MILLRACE_MEMORY="], "--shards", self.shards, *large,
+                   "--batch-size", "400", env={"MILLRACE_MEMORY": "32M"})
 
     def test_no_gpu(self):
         if pathlib.Path("/proc/driver/nvidia").exists():

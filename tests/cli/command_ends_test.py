@@ -1,0 +1,186 @@
+"""Every command where its output has no room or no reader, and where it is stopped: the right exit code, one line, no
+half of a document, nothing left."""
+
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.command_table import (COMMANDS, RIGHT_END, SECONDS, CommandTest, reading, takes,  # noqa: E402
+                                         with_options)
+
+# A small disk in a mount namespace of its own, filled to the last byte; then a command in it, and what it leaves there.
+FULL_DISK = """
+mount -t tmpfs -o size=64k none "$1" && cd "$1" || exit 77
+head -c 70000 /dev/zero >filler 2>/dev/null
+list=$2; shift 2
+"$@"; code=$?
+ls -A | grep -v '^filler$' >"$list"
+exit $code
+"""
+
+
+def mounts_are_allowed():
+    done = subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True)
+    return done.returncode == 0
+
+
+class NoRoom(CommandTest):
+    def writing(self):
+        """The commands that write files, with what they need; relative names, in the folder that they run in."""
+        for command in COMMANDS:
+            if takes(command, "PATTERN"):
+                yield command, [*with_options(command, pathlib.Path()), "f-%d.tar"]
+            elif any(o["name"].split(",")[-1] == "--output" for o in COMMANDS[command]["options"]):
+                yield command, with_options(command, pathlib.Path()) + self.right_input(command)
+        yield "ls", ["ls", "--contact-sheet", "s.png", str(self.shard)]
+        yield "bench decode", [*with_options("bench decode", pathlib.Path()), "--write-crops", "c", str(self.shard)]
+        shutil.copy(self.inputs / "a.json", self.output / "u.json")
+        yield "index update", ["index", "update", "u.json", "--name", "n" * 5000]
+
+    def test_files_of_limited_size(self):
+        def small():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
+        for command, words in self.writing():
+            if command == "index update":  # its file is beyond the limit already
+                continue
+            for more in ([], ["--json"] if command != "ls" else []):
+                with self.subTest(command, more=more):
+                    done, left = self.run_it([*words, *more], preexec_fn=small)
+                    self.check_failure(command, done, {4}, left)
+
+    @unittest.skipUnless(shutil.which("unshare") and mounts_are_allowed(), "no mounts of its own are permitted here")
+    def test_full_disk(self):
+        disk, listed = self.folder / "disk", self.folder / "listed"
+        disk.mkdir()
+        commands = [words for _, words in self.writing() if words[:2] != ["index", "update"]]
+        self.assertGreaterEqual(len(commands), 6)
+        for words in commands:
+            for more in ([], ["--json"] if words[0] != "ls" else []):
+                with self.subTest(" ".join(words[:2]), more=more):
+                    done = subprocess.run(
+                        ["unshare", "-m", "--propagation", "private", "sh", "-c", FULL_DISK, "sh", disk, listed,
+                         harness.BIN / "millrace", *words, *more], env=harness.CLEAN, capture_output=True, timeout=SECONDS)
+                    self.check_failure(words[0], done, {4})
+                    self.assertIn(b"No space left on device", done.stderr)
+                    self.assertEqual(listed.read_text(), "", done.stderr)
+
+    def test_full_stdout(self):
+        for command in COMMANDS:
+            if command in ("bench http", "index update") or command.startswith("cache"):
+                continue
+            for more in ([], ["--json"]):
+                if command == "cat" and more:
+                    continue  # nothing to write there: the object is on stderr
+                with self.subTest(command, more=more):
+                    words = with_options(command, self.output) + self.right_input(command)
+                    with open("/dev/full", "wb") as full:
+                        done, left = self.run_it([*words, *more], stdout=full)
+                    self.check_failure(command, done, {RIGHT_END.get(command, 4)}, left, allowed=left)
+                    self.assertEqual(b"cannot write to stdout" in done.stderr, command not in RIGHT_END)
+
+    def test_full_stderr(self):
+        """What cannot be told changes no exit code: of a success, of a missing input, of a wrong command line."""
+        for command in COMMANDS:
+            if command == "bench http" or command.startswith("cache"):
+                continue
+            options = with_options(command, self.output)
+            end = RIGHT_END.get(command, 0)
+            rows = [([*options, *self.right_input(command)], {end}), ([*options, "--no-such-option"], {2})]
+            if command in reading():
+                rows.append(([*options, *self.wrong_input(command, self.folder / "none.tar")], {4}))
+            for words, codes in rows:
+                for both in (False, True):
+                    if both and codes == {end}:
+                        continue  # test_full_stdout
+                    with self.subTest(command, words=words, both=both), open("/dev/full", "wb") as full:
+                        process = self.started(words, stdin=subprocess.DEVNULL, stderr=full,
+                                               stdout=full if both else subprocess.DEVNULL)
+                        self.assertIn(process.wait(SECONDS), codes)
+                        self.cleared()
+
+    def test_closed_streams(self):
+        """Nothing ends up in files that take the numbers of closed streams, and all end; where what they print is
+        lost, they fail."""
+        def close():
+            for fd in (0, 1, 2):
+                os.close(fd)
+        for command in COMMANDS:
+            if command == "bench http" or command.startswith("cache"):
+                continue
+            for more in ([], ["--json"]):
+                with self.subTest(command, more=more):
+                    words = with_options(command, self.output) + self.right_input(command)
+                    process = self.started([*words, *more], preexec_fn=close)
+                    quiet = command == "index update" and not more
+                    self.assertEqual(process.wait(SECONDS), 0 if quiet else RIGHT_END.get(command, 4), command)
+                    for path in self.output.iterdir():
+                        self.assertNotIn(b"writing", path.read_bytes()[-200:])
+                    self.cleared()
+
+
+class Signals(CommandTest):
+    """Each command ends within seconds of a signal, with its code."""
+
+    def each(self):
+        for which in (signal.SIGTERM, signal.SIGINT):
+            for more in ([], ["--json"]):
+                yield which, more
+
+    def test_while_input_is_waited_for(self):
+        for command in reading():
+            if not takes(command, "SHARD", "URL") or command in ("tune", "bench http"):  # which read no stdin
+                continue
+            for which, more in self.each():
+                with self.subTest(command, signal=which, more=more):
+                    specs = ["--from-shards", "-", "--restart", "1"] if command == "pack" else ["-"]
+                    process = self.started([*with_options(command, self.output), *more, *specs], stdin=subprocess.PIPE,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                    process.stdin.write(self.shard.read_bytes()[:3000])
+                    process.stdin.flush()
+                    stdin, process.stdin = process.stdin, None  # open until its end
+                    # As any filter, these end by the signal itself where there is nothing to tell.
+                    handles = command != "summary" and (more or command not in ("cat", "ls"))
+                    done = self.interrupted(command, process, which, lambda: self.is_waiting(process.pid) and (
+                        not handles or self.handles(process.pid, which)))
+                    stdin.close()
+                    if more and command in ("cat", "ls"):
+                        self.assertEqual(done.returncode, 128 + which)
+                        self.assertIsNotNone(self.json_of(command, done), done.args)
+                    if command in ("digest", "verify"):  # what they have found so far
+                        self.assertEqual(done.returncode, 128 + which)
+                        self.assertIn(b'"samples"' if more else b"stopped after ", done.stdout)
+
+    def test_while_measuring(self):
+        large = self.inputs / "large"
+        large.write_bytes(bytes(32 << 20))
+        with harness.PlainServer(self.inputs) as server:
+            for command, path in (("bench disk", large), ("tune", large), ("bench http", f"{server.url}/large"),
+                                  ("tune", f"{server.url}/large"), ("bench load", self.shard)):
+                for which, more in self.each():
+                    with self.subTest(command, path=path, signal=which, more=more):
+                        process = self.started([*command.split(), "--seconds", "600", *more, path],
+                                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                        done = self.interrupted(command, process, which, lambda: self.handles(process.pid, which))
+                        self.assertEqual(done.returncode, 128 + which)
+                        if command == "tune" and not more:
+                            self.assertIn(b"stopped: not all was tried", done.stdout)
+
+    def test_while_writing(self):
+        for which, more in self.each():
+            with self.subTest(signal=which, more=more):
+                process = self.started(["fake", "--samples", "1000000", *more, str(self.output / "f-%d.tar")],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                done = self.interrupted("fake", process, which, lambda: list(self.output.glob("*.partial.*")))
+                self.assertEqual(done.returncode, 128 + which)
+
+
+if __name__ == "__main__":
+    unittest.main()

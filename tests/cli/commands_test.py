@@ -1,0 +1,184 @@
+"""Every command with every kind of wrong input: the exit code of the README's table, exactly one
+`millrace: KIND: ...` line on failure and never `internal`, an end within seconds, one JSON object on the last line with
+--json, and no stray file."""
+
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
+from tests.support.command_table import (ANY_BYTES, CODES, COMMANDS, WITHOUT_INPUT, CommandTest, reading,  # noqa: E402
+                                         takes, with_options)
+
+
+class Table(CommandTest):
+    def test_every_command_is_in_the_table(self):
+        self.assertGreaterEqual(len(COMMANDS), 22)
+        for command, said in COMMANDS.items():
+            self.assertIn("--json", [o["name"].split(",")[-1] for o in said["options"]], command)
+            self.assertTrue(said["meaning"], command)
+
+    def test_the_exit_codes_are_those_of_the_readme(self):
+        text = " ".join((harness.ROOT / "README.md").read_text().split())
+        for code, words in ((1, "other failure"), (2, "command line, variable or budget wrong"), (3, "more samples failed"),
+                            (4, "a source cannot be reached or read"), (5, "integrity"), (6, "a peer process was lost")):
+            self.assertIn(f"{code} {words}", text)
+        header = (harness.ROOT / "engine/error.h").read_text()
+        for kinds in CODES.values():
+            for kind in kinds:
+                self.assertIn(f"  {kind},", header)
+
+    def test_options_have_a_group_a_unit_and_a_default_and_commands_an_example(self):
+        for command, said in COMMANDS.items():
+            with self.subTest(command):
+                text = harness.run("millrace", "help", *command.split()).stdout
+                self.assertIn("Example", text)
+                for option in said["options"]:
+                    if option["name"] == "--help":
+                        continue
+                    self.assertNotIn(option["group"].lower(), ("", "options"), option)
+                    self.assertNotEqual(option["takes"], "X", option)  # a bare number without its unit
+                    self.assertTrue(option["meaning"][0].islower() or option["meaning"][0].isupper() or
+                                    option["meaning"][0] in "-'", option)
+
+    def test_it_works(self):
+        """The cells below fail for their own reason: with the right input all commands end well."""
+        (self.folder / "cache").mkdir(mode=0o700)
+        for command in COMMANDS:
+            with self.subTest(command):
+                if command == "bench http":
+                    continue  # reads servers: below
+                cache = {"MILLRACE_CACHE": str(self.folder / "cache")} if command.startswith("cache") else {}
+                self.works(command, with_options(command, self.output) + self.right_input(command), env=cache)
+        with harness.PlainServer(self.inputs) as server:
+            self.works("bench http", [*with_options("bench http", self.output), f"{server.url}/a-000000.tar"])
+
+    def test_no_argument(self):
+        for command in COMMANDS:
+            if command in WITHOUT_INPUT or command == "summary":  # which reads names on stdin
+                continue
+            with self.subTest(command):
+                self.fails(command, command.split(), {2})
+
+    def test_unknown_option(self):
+        for command in COMMANDS:
+            with self.subTest(command):
+                self.fails(command, [*command.split(), "--jsn"], {2})
+                done, _ = self.run_it([*command.split(), "--jsn"])
+                self.assertIn(b"did you mean --json?", done.stderr)
+
+    def test_missing_file(self):
+        for command in reading():
+            with self.subTest(command):
+                words = with_options(command, self.output) + self.wrong_input(command, self.folder / "none.tar")
+                self.fails(command, words, {2} if command == "bench http" else {4})  # which reads servers alone
+
+    def test_folder_without_shards(self):
+        (self.inputs / "empty").mkdir()
+        for command in reading():
+            with self.subTest(command):
+                words = with_options(command, self.output) + self.wrong_input(command, self.inputs / "empty")
+                # A file is wanted, or a folder of classes: the command line is wrong. Else there are no shards in it.
+                self.fails(command, words, {2} if takes(command, "FILE", "DIR") else {4})
+
+    def not_shards(self, path, codes):
+        for command in reading():
+            if command in ANY_BYTES or command == "summary" or takes(command, "DIR"):
+                continue
+            with self.subTest(command):
+                self.fails(command, with_options(command, self.output) + self.wrong_input(command, path), codes(command))
+
+    def test_empty_file(self):
+        (self.inputs / "empty.tar").write_bytes(b"")
+        self.not_shards(self.inputs / "empty.tar", lambda command: {1} if command == "verify" else {5})
+
+    def test_not_a_tar(self):
+        (self.inputs / "page.tar").write_text("<!DOCTYPE html><html><title>Log in</title></html>\n" * 40)
+        self.not_shards(self.inputs / "page.tar", lambda command: {1} if command == "verify" else {5})
+
+    @unittest.skipUnless(os.getuid() == 0 and shutil.which("setpriv"), "needs root and setpriv: root reads everything")
+    def test_unreadable(self):
+        nobody = pwd.getpwnam("nobody")
+        secret = self.inputs / "secret.tar"
+        shutil.copy(self.shard, secret)
+        shutil.copy(self.inputs / "a.json", self.inputs / "secret.json")
+        shutil.copytree(self.inputs / "tree", self.inputs / "secret.d")
+        for path in secret, self.inputs / "secret.json", self.inputs / "secret.d":
+            os.chmod(path, 0)
+        os.chmod(self.output, 0o777)
+        probe = subprocess.run(["setpriv", "--reuid", str(nobody.pw_uid), "--clear-groups", "test", "-x",
+                                str(harness.BIN / "millrace")])
+        if probe.returncode != 0:
+            self.skipTest("nobody may not run the programs of this build")
+        for command in reading():
+            with self.subTest(command):
+                path = secret if not takes(command, "FILE", "DIR") else \
+                    self.inputs / ("secret.json" if takes(command, "FILE") else "secret.d")
+                if command in ("summary", "bench http"):  # opens nothing; reads servers alone
+                    continue
+                self.fails(command, with_options(command, self.output) + self.wrong_input(command, path), {4},
+                           user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[])
+
+    def test_404(self):
+        with harness.PlainServer(self.inputs) as server:
+            for command in reading():
+                if takes(command, "DIR", "PATH") or command == "index update":
+                    continue
+                with self.subTest(command):
+                    words = with_options(command, self.output) + self.wrong_input(command, server.url + "/none.tar")
+                    self.fails(command, words, {4})
+
+    def test_name_that_is_not_utf8(self):
+        name = os.fsencode(str(self.inputs)) + b"/sh\xff\xe9.tar"
+        shutil.copy(self.shard, name)
+        for command in reading():
+            if not takes(command, "SHARD", "PATH", "URL") or command in ("pack", "bench http"):
+                continue
+            words = [*with_options(command, self.output), name]
+            with self.subTest(command):
+                if command in ("index", "index create"):  # JSON cannot name it
+                    self.fails(command, words, {2})
+                else:
+                    self.works(command, words)
+
+
+@unittest.skipUnless((harness.BIN / "millrace-train").exists(), "millrace-train is not built here")
+class Trainer(CommandTest):
+    """The same of millrace-train; what it checks at its start is in tests/train/start_test.py."""
+
+    program = "millrace-train"
+    options = ["--model", "trivial", "--classes", "10", "--size", "8", "--batch-size", "2", "--epochs", "1", "--device", "cpu"]
+
+    def refused(self, words, codes, **options):
+        for more in ([], ["--json"]):
+            done, left = self.run_it([*words, *more], **options)
+            self.check_failure("millrace-train", done, codes, left)
+            if more:
+                self.assertEqual(json.loads(done.stdout)["error"]["exit_code"], done.returncode)
+            else:
+                self.assertEqual(done.stdout, b"", done.args)
+
+    def test_every_wrong_input(self):
+        (self.inputs / "empty").mkdir()
+        (self.inputs / "empty.tar").write_bytes(b"")
+        (self.inputs / "page.tar").write_text("<!DOCTYPE html><html><title>Log in</title></html>\n" * 40)
+        self.refused([], {2})
+        self.refused(["--jsn"], {2})
+        for name, codes in (("none.tar", {4}), ("empty", {4}), ("empty.tar", {5}), ("page.tar", {5})):
+            with self.subTest(name):
+                self.refused([*self.options, "--shards", self.inputs / name], codes)
+        with harness.PlainServer(self.inputs) as server:
+            self.refused([*self.options, "--shards", f"{server.url}/none.tar"], {4})
+
+    def test_it_works(self):
+        self.works("millrace-train", [*self.options, "--shards", self.shard])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,122 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "io/hashes.h"
+#include "tests/support/numbered.h"
+#include "tests/support/simulated_client.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::answer;
+using testing::numbered;
+using testing::outcome;
+using testing::sent;
+using testing::simulated_network;
+
+// Pages that servers, and what stands in front of them, send in place of objects.
+class ErrorPages : public ::testing::Test {
+ protected:
+  outcome read(const std::string& target) {
+    outcome out = client_.read(target);
+    EXPECT_EQ(client_.left_in_memory, 0U);
+    return out;
+  }
+
+  testing::simulated_client client_;
+  std::shared_ptr<simulated_network> net_ = client_.net;
+  http_options& options_ = client_.options;
+};
+
+TEST_F(ErrorPages, AreNoObjectsHoweverTheyCome) {
+  const std::string page =
+      "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code><Message>x</Message></Error>";
+  const std::string content = "<?xml version=\"1.0\"?>\n<data>" + numbered(10'000) + "</data>";
+  for (const bool recovers : {true, false}) {
+    int requests = 0;
+    net_->serve("10.0.0.1", [&](const std::string&) {
+      const bool fails = ++requests < 3 || !recovers;
+      const std::string body = fails ? page : content;
+      std::vector<sent> pieces{
+          {.bytes = fmt::format("HTTP/1.1 200 x\r\nETag: \"{}\"\r\nContent-Length: {}\r\n\r\n",
+                                fails, body.size())}};
+      for (const char c : body) pieces.push_back({.after = 10us, .bytes = std::string(1, c)});
+      return pieces;
+    });
+    const auto out = read("http://h/a");
+    EXPECT_EQ(out.content, recovers ? content : "");
+    ASSERT_EQ(out.failed.has_value(), !recovers);
+    EXPECT_EQ(requests, recovers ? 3 : options_.attempts);
+  }
+}
+
+// Whatever the head of a page with an error says (its length, its digest, no ranges) is of the
+// page, also where the page comes some time after its head.
+TEST_F(ErrorPages, TellNothingOfTheObject) {
+  const std::string content = numbered(1'000'000);
+  const std::string page = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
+  const std::string digest = base64(digest_of(hash_algorithm::md5, page));
+  for (const auto split : {std::optional<int>(), std::optional(1), std::optional(4)}) {
+    for (const auto late : {0us, 1000us}) {
+      int requests = 0;
+      net_->serve("10.0.0.1", [&](const std::string& request) {
+        if (++requests > 1) return answer(request, content);
+        return std::vector<sent>{
+            {.bytes = fmt::format("HTTP/1.1 200 x\r\nContent-Length: {}\r\nContent-MD5: {}\r\n\r\n",
+                                  page.size(), digest)},
+            {.after = late, .bytes = page}};
+      });
+      options_.split = split;
+      options_.part_bytes = 128_KiB;
+      EXPECT_TRUE(read("http://h/a").content == content) << late.count();
+      if (split == 4) EXPECT_GT(requests, 4);  // ranges are not given up
+    }
+  }
+}
+
+// What a proxy in between says of a failure of its own, once for each part but the first.
+TEST_F(ErrorPages, AreNoChangeOfTheObjectInPlaceOfAPart) {
+  const std::string content = numbered(1'000'000);
+  for (const std::string validator : {"", "ETag: \"page\"\r\n", "ETag: \"v1\"\r\n"}) {
+    for (const bool is_long : {false, true}) {
+      const std::string page(is_long ? 400'000 : 57, 'x');
+      std::map<std::uint64_t, int> requests;
+      net_->serve("10.0.0.1", [&](const std::string& request) {
+        const auto range = testing::range_of(request, content.size());
+        const bool is_first = !range || range->begin == 0;
+        if (is_first || ++requests[range->begin] > 1) return answer(request, content);
+        return std::vector<sent>{
+            {.bytes = fmt::format("HTTP/1.1 200 x\r\nContent-Length: {}\r\n{}\r\n{}", page.size(),
+                                  validator, page)}};
+      });
+      options_.split = 4;
+      options_.part_bytes = 128_KiB;
+      const auto out = read("http://h/a");
+      EXPECT_FALSE(out.failed) << validator << out.failed->message();
+      EXPECT_TRUE(out.content == content) << validator;
+      EXPECT_GT(requests.size(), 3U);
+    }
+  }
+}
+
+// URLs that are the same once their secrets are hidden are those of objects of their own.
+TEST_F(ErrorPages, AreOfTheUrlThatWasAskedFor) {
+  for (const std::string page :
+       {"", "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>"}) {
+    net_->serve("10.0.0.1", [&](const std::string&) {
+      return std::vector<sent>{
+          {.bytes =
+               fmt::format("HTTP/1.1 404 x\r\nContent-Length: {}\r\n\r\n", page.size()) + page}};
+    });
+    const auto one = read("http://h/get?id=1").failed;
+    const auto other = read("http://h/get?id=2").failed;
+    ASSERT_TRUE(one && other);
+    EXPECT_EQ(one->what().ends_with("(NoSuchKey)"), !page.empty()) << one->what();
+    EXPECT_EQ(one->where(), other->where());
+    EXPECT_NE(one->where_fingerprint(), other->where_fingerprint());
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,240 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "engine/log.h"
+#include "millrace/millrace.h"
+#include "pipeline/fake.h"
+#include "tests/support/temporary_folder.h"
+#include "tests/support/text_shards.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+using testing::bounded;
+using testing::keys_of_epoch;
+using testing::with_memory_store;
+
+// What a program's own code meets that calls the library from where the library has called it.
+
+class throws_in_states final : public detail::passing<sample> {
+ public:
+  throws_in_states(std::unique_ptr<stream<sample>> items, bool in_save)
+      : passing(std::move(items)), in_save_(in_save) {}
+  awaitable<outcome> next() override { return items_->next(); }
+  void save(state& to) const override {
+    if (in_save_) throw std::runtime_error("no save");
+    items_->save(to);
+  }
+  void restore(const state& from) override {
+    if (!in_save_) throw std::runtime_error("no restore");
+    items_->restore(from);
+  }
+
+ private:
+  bool in_save_;
+};
+
+class Embedding : public testing::text_shards {
+ protected:
+  static lane_plan<sample> head() {
+    return shards(urls(), {.seed = 1, .lanes = 2}) | untar() | group_by_key();
+  }
+  template <class F>
+  static error error_of_call(F f) {
+    try {
+      bounded("a call that is to fail", f);
+    } catch (const failure& thrown) {
+      return thrown.why();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return {};
+  }
+  engine eng_{with_memory_store(store_)};
+};
+
+TEST_F(Embedding, AStageThatThrowsInSaveOrRestoreIsNamed) {
+  for (const bool in_save : {true, false}) {
+    const stage<sample, sample> own{"own", [=](run_context&, std::unique_ptr<stream<sample>> from) {
+                                      return std::make_unique<throws_in_states>(std::move(from),
+                                                                                in_save);
+                                    }};
+    const lane_stage<sample, sample> in_lane{
+        "own", [=](lane_context&, std::unique_ptr<stream<sample>> from) {
+          return std::make_unique<throws_in_states>(std::move(from), in_save);
+        }};
+    const auto same = [](sample s) { return s; };
+    for (const plan<sample>& what :
+         {interleaved(head()) | own, interleaved(head() | in_lane | shuffle()),
+          interleaved(head()) | own | map(same) | on_error(skip_errors()) | prefetch(2)}) {
+      auto data = eng_.run(what);
+      const error why = error_of_call([&] {
+        if (in_save) {
+          data.next();
+          data.save();
+        } else {
+          data.restore(eng_.run(what).save());
+        }
+      });
+      EXPECT_EQ(why.what(), in_save ? "the stage 'own' threw std::runtime_error: no save"
+                                    : "the stage 'own' threw std::runtime_error: no restore");
+    }
+  }
+}
+
+TEST_F(Embedding, AnAllocatorThatThrowsIsNamed) {
+  class throwing final : public host_allocator {
+   public:
+    std::byte* allocate(std::size_t /*size*/) override {
+      throw std::runtime_error("pinned memory is gone");
+    }
+    void release(std::byte* /*data*/, std::size_t /*size*/) noexcept override {}
+  } allocator;
+  const testing::temporary_folder folder;
+  const std::string path = folder / "f.tar";
+  write_fake_shards({path}, {.samples = 4, .classes = 2, .size = 40});
+  auto how = with_memory_store(store_);
+  how.allocator = &allocator;
+  engine eng(how);
+  auto data = eng.run(shards({path}) | untar() | group_by_key() | decode_jpeg({.size = 32}) |
+                      batch({.size = 2}));
+  const std::string said = "the host_allocator threw std::runtime_error: pinned memory is gone";
+  EXPECT_EQ(error_of_call([&] { data.next(); }).what(), said);
+  EXPECT_EQ(error_of_call([&] { data.save(); }).what(), said);
+}
+
+TEST_F(Embedding, ASinkOfTheLogMayLogAndBeReplaced) {
+  std::vector<std::string> told;
+  set_log_sink([&](std::string_view line) {
+    told.emplace_back(line);
+    log_notice("from within");
+    set_log_sink([&](std::string_view next) { told.push_back("second: " + std::string(next)); });
+  });
+  bounded("a sink that logs", [] {
+    log_notice("one");
+    log_notice("two");
+  });
+  set_log_sink(nullptr);
+  EXPECT_EQ(told, (std::vector<std::string>{"one", "second: two"}));
+}
+
+// They would wait for the thread that they are on.
+TEST_F(Embedding, OtherLoadersOfTheEngineAreRefusedInFunctions) {
+  auto how = with_memory_store(store_, 1);
+  engine one(how);
+  engine two(how);
+  for (const int threads : {0, 1}) {
+    auto inner = one.run(interleaved(head()) | map([](sample s) { return s; }, {.threads = 1}));
+    auto outer = one.run(interleaved(head()) | map(
+                                                   [&](sample s) {
+                                                     inner.next();
+                                                     return s;
+                                                   },
+                                                   {.threads = threads}));
+    const error why = error_of_call([&] { outer.next(); });
+    EXPECT_EQ(why.kind(), errc::usage);
+    EXPECT_EQ(why.what_to_do(), "give that loader another engine");
+
+    auto made_there = one.run(interleaved(head()) | map(
+                                                        [&](sample s) {
+                                                          one.run(interleaved(head()));
+                                                          return s;
+                                                        },
+                                                        {.threads = threads}));
+    bounded("a loader that is made in a function",
+            [&] { EXPECT_EQ(error_of_call([&] { made_there.next(); }).kind(), errc::usage); });
+
+    auto others = two.run(interleaved(head()));
+    auto with_others = one.run(interleaved(head()) | map(
+                                                         [&](sample s) {
+                                                           s.key += others.next()->key;
+                                                           return s;
+                                                         },
+                                                         {.threads = threads}));
+    bounded("a loader of another engine",
+            [&] { EXPECT_EQ(keys_of_epoch(with_others).size(), all_keys().size()); });
+  }
+}
+
+TEST_F(Embedding, FiguresMayBeAskedForInFunctions) {
+  for (const int threads : {0, 1}) {
+    loader<sample>* self = nullptr;
+    std::atomic<std::uint64_t> seen = 0;
+    auto data = eng_.run(interleaved(head()) | map(
+                                                   [&](sample s) {
+                                                     seen += self->stats().stages.size();
+                                                     seen += self->counts().delivered;
+                                                     return s;
+                                                   },
+                                                   {.threads = threads}));
+    self = &data;
+    bounded("figures", [&] { EXPECT_EQ(keys_of_epoch(data).size(), all_keys().size()); });
+    EXPECT_GT(seen, all_keys().size());
+  }
+}
+
+// The item that the function has in hand would be in no state.
+TEST_F(Embedding, AStateIsNotTakenInTheMiddleOfAnItem) {
+  loader<sample>* self = nullptr;
+  auto data = eng_.run(interleaved(head()) | map([&](sample s) {
+                         self->save();
+                         return s;
+                       }));
+  self = &data;
+  const error why = error_of_call([&] { data.next(); });
+  EXPECT_EQ(why.kind(), errc::usage);
+  EXPECT_NE(why.what().find("an item in hand"), std::string::npos) << why.what();
+}
+
+// Each begins its own loaders.
+TEST_F(Embedding, ThreadsShareAnEngine) {
+  auto how = with_memory_store(store_);
+  how.io_threads = 2;
+  engine eng(how);
+  std::atomic<std::size_t> given = 0;
+  bounded("loaders of threads", [&] {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&] {
+        for (int run = 0; run < 4; ++run) {
+          auto data = eng.run(head() | shuffle({.samples = 20}));
+          given += keys_of_epoch(data).size();
+        }
+      });
+    }
+  });
+  EXPECT_EQ(given, 16 * all_keys().size());
+}
+
+// Loaders of one engine, each on a thread of its own, end in any order, also after the engine.
+TEST_F(Embedding, LoadersEndInAnyOrderOnAnyThread) {
+  for (std::size_t round = 0; round < 20; ++round) {
+    auto eng = std::make_unique<engine>(with_memory_store(store_));
+    std::vector<loader<sample>> loaders;
+    for (int i = 0; i < 4; ++i) {
+      loaders.push_back(eng->run(interleaved(head() | shuffle({.samples = 20})) |
+                                 map([](sample s) { return s; }, {.threads = 1 + i % 2}) |
+                                 prefetch(1 + i)));
+    }
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < loaders.size(); ++i) {
+      threads.emplace_back([own = std::move(loaders[i]), n = (round * 7 + i * 31) % 200]() mutable {
+        try {
+          for (std::size_t k = 0; k < n; ++k) own.next();
+          if (n % 3 == 0) own.stop();
+          own.save();
+          own.next();
+        } catch (const failure& f) {
+          EXPECT_EQ(f.kind(), errc::stopped) << f.what();
+        }
+      });
+    }
+    if (round % 2 == 0) eng.reset();
+    bounded("loaders on threads", [&] { threads.clear(); });
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,241 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "millrace/millrace.h"
+#include "tests/support/text_shards.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+using testing::bounded;
+using testing::with_memory_store;
+
+// An epoch of which a stage leaves out every item, wherever it stands, is an epoch without items to
+// the stages after it: none of them takes it for the end of the data, loses an item, or waits.
+
+using epochs = std::vector<std::vector<std::string>>;
+
+constexpr std::int64_t all_epochs = 5;
+constexpr std::size_t per_epoch = 20;
+
+struct stage_under_test {
+  const char* name;
+  plan<sample> (*after)(plan<sample>);
+  epochs (*gives)(const epochs&);  // of those of the data
+};
+
+epochs as_they_are(const epochs& of) {
+  return of;
+}
+
+// Cut anew, and the end of the data at the end.
+epochs in_epochs_of(const epochs& of, std::size_t length) {
+  epochs out(1);
+  for (const auto& epoch : of) {
+    for (const auto& key : epoch) {
+      if (out.back().size() == length) out.emplace_back();
+      out.back().push_back(key);
+    }
+  }
+  return out;
+}
+
+epochs in_pairs(const epochs& of) {
+  epochs out;
+  for (std::size_t i = 0; i < of.size(); ++i) {
+    if (i % 2 == 0) out.emplace_back();
+    out.back().insert(out.back().end(), of[i].begin(), of[i].end());
+  }
+  return out;
+}
+
+const auto same = [](sample s) { return s; };
+const auto one = [](const sample&) { return 1; };
+
+const stage_under_test stages_under_test[] = {
+    {"map", [](plan<sample> p) { return std::move(p) | map(same); }, as_they_are},
+    {"map_on_threads", [](plan<sample> p) { return std::move(p) | map(same, {.threads = 2}); },
+     as_they_are},
+    {"select",
+     [](plan<sample> p) { return std::move(p) | select([](const sample&) { return true; }); },
+     as_they_are},
+    {"slice", [](plan<sample> p) { return std::move(p) | slice(0, 1000); }, as_they_are},
+    {"prefetch_one", [](plan<sample> p) { return std::move(p) | prefetch(1); }, as_they_are},
+    {"prefetch_all", [](plan<sample> p) { return std::move(p) | prefetch(1000); }, as_they_are},
+    {"on_error", [](plan<sample> p) { return std::move(p) | on_error(skip_rate(0.5)); },
+     as_they_are},
+    {"batched", [](plan<sample> p) { return std::move(p) | batched(7) | unbatched(); },
+     as_they_are},
+    {"bucketed",
+     [](plan<sample> p) {
+       return std::move(p) | bucketed(one, {{.up_to = 1, .size = 7}}) | unbatched();
+     },
+     as_they_are},
+    {"repeated", [](plan<sample> p) { return std::move(p) | repeated(2); }, in_pairs},
+    {"repeated_after_prefetch",
+     [](plan<sample> p) { return std::move(p) | prefetch(1000) | repeated(2) | prefetch(3); },
+     in_pairs},
+    {"epochs_of", [](plan<sample> p) { return std::move(p) | epochs_of(13); },
+     [](const epochs& of) { return in_epochs_of(of, 13); }},
+    {"epochs_of_the_same", [](plan<sample> p) { return std::move(p) | epochs_of(per_epoch); },
+     [](const epochs& of) { return in_epochs_of(of, per_epoch); }},
+    {"epochs_of_after_prefetch",
+     [](plan<sample> p) {
+       return std::move(p) | prefetch(1000) | epochs_of(33) | map(same, {.threads = 2}) |
+              prefetch(2);
+     },
+     [](const epochs& of) { return in_epochs_of(of, 33); }},
+};
+
+const std::vector<std::set<std::int64_t>> which_are_empty = {
+    {}, {0}, {0, 1}, {2}, {1, 2, 3}, {1, 3}, {4}, {3, 4}, {0, 2, 4}, {0, 1, 2, 3, 4}};
+
+class EmptyEpochs : public ::testing::Test {
+ protected:
+  EmptyEpochs() {
+    for (int i = 0; i < 4; ++i) {
+      store_->put(fmt::format("e{}", i), testing::text_shard(i * 100, per_epoch / 4, 300));
+    }
+  }
+  static lane_plan<sample> data(const shard_list_options& o) {
+    return shards({"memory:e0", "memory:e1", "memory:e2", "memory:e3"}, o) | untar() |
+           group_by_key();
+  }
+  static lane_plan<sample> data() { return data({.seed = 1, .lanes = 2, .epochs = all_epochs}); }
+  static auto without(const std::set<std::int64_t>& empty) {
+    return [empty](const sample& s) { return !empty.contains(s.where.epoch); };
+  }
+  static std::string said(const std::optional<sample>& item) { return item ? item->key : "end"; }
+  static std::vector<std::string> said(loader<sample>& from, std::size_t calls) {
+    std::vector<std::string> out;
+    for (std::size_t i = 0; i < calls; ++i) out.push_back(said(from.next()));
+    return out;
+  }
+  epochs whole(const lane_plan<sample>& what) {
+    epochs out(all_epochs);
+    auto from = engine_.run(what);
+    for (auto& epoch : out) epoch = testing::keys_of_epoch(from);
+    return out;
+  }
+  // As next() gives them, and three further ends.
+  static std::vector<std::string> flat(const epochs& of) {
+    std::vector<std::string> out;
+    for (const auto& epoch : of) {
+      out.insert(out.end(), epoch.begin(), epoch.end());
+      out.emplace_back("end");
+    }
+    out.insert(out.end(), 3, "end");
+    return out;
+  }
+  void expect(const std::string& what, const plan<sample>& p,
+              const std::vector<std::string>& wanted) {
+    bounded(what, [&] {
+      auto from = engine_.run(p);
+      ASSERT_EQ(said(from, wanted.size()), wanted) << what;
+      for (std::size_t stop = 0; stop < wanted.size(); stop += 7) {
+        auto first = engine_.run(p);
+        auto got = said(first, stop);
+        auto second = engine_.run(p);
+        second.restore(first.save());
+        for (auto& rest : said(second, wanted.size() - stop)) got.push_back(std::move(rest));
+        ASSERT_EQ(got, wanted) << what << ", stopped at " << stop;
+      }
+    });
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(5'000);
+  engine engine_{with_memory_store(store_, 3)};
+};
+
+class BeforeAStage : public EmptyEpochs, public ::testing::WithParamInterface<stage_under_test> {};
+
+TEST_P(BeforeAStage, LoseNothing) {
+  const auto all = whole(data());
+  for (const auto& empty : which_are_empty) {
+    epochs wanted = all;
+    for (const std::int64_t e : empty) wanted[static_cast<std::size_t>(e)].clear();
+    expect(fmt::format("{}, {} of the epochs are empty", GetParam().name, empty.size()),
+           GetParam().after(interleaved(data()) | select(without(empty))),
+           flat(GetParam().gives(wanted)));
+  }
+}
+
+// However many they are, next() returns.
+TEST_P(BeforeAStage, ForEver) {
+  for (const bool is_stopped : {false, true}) {
+    auto from = engine_.run(
+        GetParam().after(interleaved(data({.lanes = 2, .epochs = std::int64_t{1} << 40})) |
+                         select([](const sample&) { return false; })));
+    bounded(GetParam().name, [&] {
+      for (int i = 0; i < 5; ++i) EXPECT_FALSE(from.next());
+      if (is_stopped) from.stop();
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BeforeAStage, ::testing::ValuesIn(stages_under_test),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+// In the lanes: an epoch of which no lane has an item, but for the first, which is an error.
+TEST_F(EmptyEpochs, OfLanes) {
+  const auto all = whole(data() | shuffle({.samples = 8, .seed = 1}));
+  for (const auto& empty : which_are_empty) {
+    if (empty.contains(0)) continue;
+    epochs wanted = all;
+    for (const std::int64_t e : empty) wanted[static_cast<std::size_t>(e)].clear();
+    const auto lanes = data() | select(without(empty)) | shuffle({.samples = 8, .seed = 1});
+    const std::string what = fmt::format("{} of the epochs of lanes are empty", empty.size());
+    expect(what, interleaved(lanes), flat(wanted));
+    expect(what, interleaved(lanes) | epochs_of(13), flat(in_epochs_of(wanted, 13)));
+    expect(what, interleaved(lanes) | repeated(2) | prefetch(3), flat(in_pairs(wanted)));
+  }
+}
+
+// A mix of a source that has nothing in some epochs and of one that has all of them.
+TEST_F(EmptyEpochs, OfASourceOfAMix) {
+  const auto two = [](const std::set<std::int64_t>& empty) {
+    return mix({{data() | select(without(empty)), 1}, {data(), 1}}, {.seed = 1});
+  };
+  for (const auto& empty : which_are_empty) {
+    bounded("a mix", [&] {
+      auto from = engine_.run(two(empty));
+      for (std::int64_t e = 0; e < all_epochs; ++e) {
+        EXPECT_EQ(testing::keys_of_epoch(from).size(),
+                  empty.contains(e) ? per_epoch : 2 * per_epoch);
+      }
+      for (int i = 0; i < 3; ++i) EXPECT_FALSE(from.next());
+    });
+  }
+}
+
+// Of two ranks, one has nothing in the epochs in which the other one has the only shard that gives
+// something.
+TEST_F(EmptyEpochs, OfARank) {
+  const auto of_rank = [](int rank) {
+    shard_list_options o{.seed = 3, .epochs = 40};
+    o.lanes = o.world_size = 2;
+    o.rank = rank;
+    return interleaved(shards({"memory:e0", "memory:e1"}, o) | untar() | group_by_key()) |
+           select([](const sample& s) { return s.where.shard == 0; });
+  };
+  for (const bool is_ahead : {false, true}) {
+    std::size_t sum = 0;
+    for (const int rank : {0, 1}) {
+      bounded("a rank", [&] {
+        auto from =
+            engine_.run((is_ahead ? of_rank(rank) | prefetch(4) : of_rank(rank)) | epochs_of(8));
+        while (true) {
+          const std::size_t n = testing::keys_of_epoch(from).size();
+          sum += n;
+          if (n < 8) break;
+        }
+      });
+    }
+    EXPECT_EQ(sum, 40 * per_epoch / 4);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,134 @@
+// A state is a file: each number of it may be anything. Whatever it says, the run that is resumed
+// from it refuses it, or gives some samples and ends: stages calculate with nothing they have not
+// looked at (UndefinedBehaviorSanitizer), reach for nothing that is not there, and take no memory
+// for it.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <limits>
+#include <memory>
+
+#include "millrace/millrace.h"
+#include "pipeline/redeal.h"
+#include "pipeline/window_shuffle.h"
+#include "tests/support/loaders.h"
+#include "tests/support/text_shards.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+
+// In place of `n`, which may be anywhere in an array or a count of something.
+std::vector<std::int64_t> instead_of(std::int64_t n) {
+  return {-1, 0, n + 1, 1'000, std::int64_t{1} << 31, std::int64_t{1} << 40, most, least};
+}
+
+class ForgedState : public testing::text_shards {
+ protected:
+  // The state behind a few items, with each number as something else, and without each record.
+  template <class P>
+  void forge(const P& p) {
+    engine eng(testing::with_memory_store(store_));
+    auto data = eng.run(p);
+    for (int i = 0; i < 7; ++i) data.next();
+    const state saved = data.save();
+    for (const auto& [name, values] : saved.records()) {
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        for (const std::int64_t n : instead_of(values[i])) {
+          SCOPED_TRACE(fmt::format("{}[{}] = {}", name, i, n));
+          state wrong = saved;
+          state::record forged = values;
+          forged[i] = n;
+          wrong.put(name, std::move(forged));
+          resume(eng, p, wrong);
+        }
+      }
+      for (std::size_t size = 0; size < values.size(); ++size) {
+        SCOPED_TRACE(fmt::format("{} of {}", name, size));
+        state wrong = saved;
+        wrong.put(name, {values.begin(), values.begin() + static_cast<std::ptrdiff_t>(size)});
+        resume(eng, p, wrong);
+      }
+    }
+    for (const auto& [name, samples] : saved.all_held()) forge_held(eng, p, saved, name);
+    EXPECT_GT(refused_, 50);
+    EXPECT_GT(harmless_, 0);
+  }
+
+  void is_merged_and_dealt() { lanes_ = 3; }
+
+ private:
+  template <class P>
+  void forge_held(engine& eng, const P& p, const state& saved, const std::string& name) {
+    for (std::int64_t origin::* field :
+         {&origin::lane, &origin::shard, &origin::offset, &origin::epoch, &origin::position}) {
+      state wrong = saved;
+      const std::int64_t was = wrong.held_from(name, 0).front().*field;
+      for (const std::int64_t n : instead_of(was)) {
+        SCOPED_TRACE(fmt::format("{} holds {}", name, n));
+        wrong.held_from(name, 0).front().*field = n;
+        resume(eng, p, wrong);
+      }
+    }
+  }
+
+  template <class P>
+  void resume(engine& eng, const P& p, const state& wrong) {
+    testing::bounded("a resume of a forged state", [&] {
+      try {
+        auto rest = eng.run(p);
+        const std::array of_ranks = {wrong};
+        rest.restore(lanes_ == 0 ? wrong : redealt(merged(of_ranks), lanes_));
+        for (int n = 0; n < 20; ++n) rest.next();
+        ++harmless_;
+      } catch (const failure& f) {
+        ++refused_;
+        EXPECT_TRUE(f.kind() != errc::uncaught && f.kind() != errc::no_memory) << f.what();
+      }
+    });
+  }
+
+  std::int64_t lanes_ = 0;  // of the run that resumes, where they are others
+  int refused_ = 0;
+  int harmless_ = 0;
+};
+
+lane_plan<sample> some(const std::vector<std::string>& urls) {
+  return shards(urls, {.lanes = 2}) | untar() | group_by_key();
+}
+
+TEST_F(ForgedState, OfStagesThatCount) {
+  forge(interleaved(some(urls(2))) | slice(1, 30) |
+        map([](sample s) { return s; }, {.threads = 2}) | on_error(skip_up_to(20)) | epochs_of(9) |
+        batched(3));
+}
+
+TEST_F(ForgedState, OfAShuffle) {
+  forge(interleaved(text_plan({.lanes = 2}, 8)) | batched(2));
+}
+
+TEST_F(ForgedState, OfAMix) {
+  forge(interleaved(mix({{some(urls(2)), 1}, {some(urls(3)), 2}}, {.seed = 1})) | repeated(2) |
+        batched(2));
+}
+
+TEST_F(ForgedState, OfAWindow) {
+  engine eng(testing::with_memory_store(store_));
+  const auto index = std::make_shared<const shard_index>(testing::index_of(eng, urls(3)));
+  forge(interleaved(shards(urls(3), {.lanes = 2, .index = index}) |
+                    window_shuffle({.samples = 60, .seed = 1})) |
+        batched(2));
+}
+
+TEST_F(ForgedState, MergedAndDealtToOtherLanes) {
+  is_merged_and_dealt();
+  forge(interleaved(text_plan({.lanes = 2}, 8)) | on_error(skip_errors()) | slice(1, 100) |
+        batched(2));
+}
+
+}  // namespace
+}  // namespace millrace

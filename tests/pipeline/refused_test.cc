@@ -1,0 +1,130 @@
+// What cannot be run is refused when it is made, with a word of what is wrong.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+
+#include "millrace/millrace.h"
+#include "pipeline/label.h"
+#include "pipeline/tools/error_object.h"
+#include "tests/support/text_shards.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+using testing::bounded;
+using testing::with_memory_store;
+
+class Refused : public testing::text_shards {
+ protected:
+  static lane_plan<sample> head() { return shards(urls()) | untar() | group_by_key(); }
+  template <class F>
+  static error said_by(const F& f) {
+    try {
+      f();
+    } catch (const failure& e) {
+      return e.why();
+    }
+    return {errc::internal, "nothing"};
+  }
+  template <class F>
+  static std::string text_of(const F& f) {
+    return said_by(f).message();
+  }
+
+  engine eng_{with_memory_store(store_)};
+};
+
+TEST_F(Refused, WhatIsThrownWhileARunIsMadeNamesTheStage) {
+  const auto thrower = [] { throw std::runtime_error("told while it was made"); };
+  const stage<sample, sample> wraps{"mine",
+                                    [&](run_context&, std::unique_ptr<stream<sample>> samples) {
+                                      thrower();
+                                      return samples;
+                                    }};
+  const stage<sample, sample> announces{
+      "mine", [](run_context&, std::unique_ptr<stream<sample>> samples) { return samples; },
+      [&](run_context&) { thrower(); }};
+  const lane_stage<sample, sample> in_lane{
+      "mine", [&](lane_context&, std::unique_ptr<stream<sample>> samples) {
+        thrower();
+        return samples;
+      }};
+  const auto plans = {interleaved(head()) | wraps, interleaved(head()) | announces,
+                      interleaved(head() | in_lane)};
+  for (const auto& p : plans) {
+    const error said = said_by([&] { eng_.run(p); });
+    EXPECT_EQ(said.kind(), errc::uncaught);
+    EXPECT_EQ(said.what(), "the stage 'mine' threw std::runtime_error: told while it was made");
+  }
+  auto how = with_memory_store(store_);
+  how.add_sources = [&](source_registry&) { thrower(); };
+  EXPECT_EQ(said_by([&] { engine eng(how); }).what(),
+            "add_sources threw std::runtime_error: told while it was made");
+}
+
+TEST_F(Refused, WhereThereIsNoObjectItIsSaid) {
+  const stage<sample, sample> gives_none{"mine", [](run_context&, std::unique_ptr<stream<sample>>) {
+                                           return std::unique_ptr<stream<sample>>();
+                                         }};
+  EXPECT_EQ(text_of([&] { eng_.run(lane_plan<sample>{}); }).substr(0, 20), "usage: an empty plan");
+  EXPECT_EQ(text_of([&] { eng_.run(plan<sample>{}); }).substr(0, 20), "usage: an empty plan");
+  EXPECT_EQ(text_of([&] { lane_plan<sample>{} | shuffle(); }).substr(0, 20),
+            "usage: an empty plan");
+  EXPECT_EQ(text_of([&] { eng_.run(interleaved(head()) | gives_none); }).substr(0, 40),
+            "usage: the stage 'mine' made no stream; ");
+  EXPECT_EQ(text_of([&] { read_samples(nullptr); }), "usage: read_samples() of no sample_source");
+  auto how = with_memory_store(store_);
+  how.add_sources = [&](source_registry& sources) {
+    sources.add("none",
+                [](source_context, std::string, url,
+                   byte_range) -> awaitable<result<std::unique_ptr<byte_source>>> {
+                  co_return std::unique_ptr<byte_source>();
+                });
+    sources.add("empty", nullptr);
+  };
+  engine eng(how);
+  for (const char* url : {"none:a", "empty:a"}) {
+    auto data = eng.run(shards({url}) | untar() | group_by_key());
+    const std::string said = text_of([&] { bounded(url, [&] { data.next(); }); });
+    EXPECT_NE(said.find(fmt::format(", at {}", url)), std::string::npos) << said;
+  }
+}
+
+TEST_F(Refused, OptionsThatCannotBe) {
+  const auto is_usage = [](const std::string& said) { return said.starts_with("usage: "); };
+  for (const engine_options& o : {engine_options{.io_threads = 0}, engine_options{.io_threads = -1},
+                                  engine_options{.cpu_threads = -1}}) {
+    EXPECT_TRUE(is_usage(text_of([&] { engine eng(o); })));
+  }
+  for (const shard_list_options& o :
+       {shard_list_options{.epochs = 0}, shard_list_options{.epochs = -1},
+        shard_list_options{.lanes = -1}}) {
+    EXPECT_TRUE(is_usage(text_of([&] { shards(urls(), o); })));
+  }
+  const auto same = [](sample s) { return s; };
+  EXPECT_TRUE(is_usage(text_of([&] { map(same, {.threads = -1}); })));
+  for (const double rate : {-1.0, 1.5, std::nan("")}) {
+    EXPECT_TRUE(is_usage(text_of([&] { on_error(skip_rate(rate)); })));
+  }
+  for (const int n : {-1, 0, 2'000'000'000}) {
+    EXPECT_TRUE(is_usage(text_of([&] { prefetch p(n); })));
+    EXPECT_TRUE(is_usage(text_of([&] { batch({.held = n}); })));
+  }
+}
+
+// The library names its options; a program that has flags for them names those.
+TEST(Hints, NameOptionsAndFlagsWhereThereAreAny) {
+  const error why = label_of(sample(), "auto").error();
+  EXPECT_NE(why.what_to_do().find("decode_options.label names"), std::string::npos)
+      << why.message();
+  const std::array<option_flag, 2> flags = {
+      {{"no_options.at_all", "--none"}, {"decode_options.label", "--label"}}};
+  EXPECT_EQ(with_flags(why, flags).what_to_do(), "--label names the field, or json:FIELD");
+  EXPECT_EQ(with_flags(why, flags).what(), why.what());
+  EXPECT_EQ(with_flags(why, {}).what_to_do(), why.what_to_do());
+}
+
+}  // namespace
+}  // namespace millrace

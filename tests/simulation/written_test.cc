@@ -1,0 +1,329 @@
+// What commands write, on a disk that fails: a kill after every call of the file system, or one
+// call that fails, with what was not synced lost, torn and reordered, or not. Every file is whole
+// under its name or not there, and the same call again completes the job with the same bytes.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <map>
+
+#include "engine/error.h"
+#include "engine/log.h"
+#include "engine/seams.h"
+#include "engine/written_file.h"
+#include "millrace/millrace.h"
+#include "pipeline/tools/pack.h"
+#include "pipeline/tools/scan.h"
+#include "pipeline/wids/shard_index.h"
+#include "tests/simulation/allocations.h"
+#include "tests/support/memory_files.h"
+#include "tests/support/seeds.h"
+#include "tests/support/simulator.h"
+#include "tests/support/tar_builder.h"
+
+namespace millrace::testing {
+namespace {
+
+using contents = std::map<std::string, std::string>;
+
+// A job, on a disk of its own.
+struct work {
+  const char* name;
+  void (*prepare)(memory_files& disk);
+  void (*run)();
+  bool is_simulated = false;                          // it needs I/O threads
+  bool (*is_right)(const contents& there) = nullptr;  // what has its name
+};
+
+constexpr std::int64_t written_ns =
+    1'000'000'000;  // a pack is resumed over inputs of the same time
+
+void put_class_folders(memory_files& disk) {
+  for (int i = 0; i < 9; ++i) {
+    const auto path = fmt::format("/in/{}/{}.jpg", i % 3 == 0 ? "cat" : "dog", i);
+    disk.put(path, std::string(static_cast<std::size_t>(300 + 400 * i), static_cast<char>('a' + i)),
+             written_ns);
+  }
+  disk.put("/in/cat/.hidden", "x", written_ns);
+  disk.put("/out/notes.txt", "keep me");
+}
+
+void pack() {
+  const std::atomic<bool> interrupted = false;
+  pack_shards(
+      {.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .shuffle = 3},
+      [](const std::string&) {}, interrupted);
+}
+
+void put_shards(memory_files& disk) {
+  for (int i = 0; i < 3; ++i)
+    disk.put(fmt::format("/in/s{}.tar", i), text_shard(i, 3, 700), written_ns);
+  disk.put("/out/notes.txt", "keep me");
+}
+
+// As the commands do.
+engine small_engine() {
+  return engine({.cpu_threads = 1,
+                 .memory_bytes = 64_MiB,
+                 .io = io_backend::pread,
+                 .source = {.chunk_bytes = 8_KiB, .direct = direct_reads::never, .serialize = 0}});
+}
+
+void repack() {
+  engine eng = small_engine();
+  const std::atomic<bool> interrupted = false;
+  repack_shards(
+      eng, {.urls = {"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, .pattern = "/out/t-%06d.tar"},
+      [](const std::string&) {}, interrupted);
+}
+
+// As `millrace index` does.
+void put_old_index(memory_files& disk) {
+  disk.put("/out/i.json", "an older one");
+  disk.put("/out/i.offsets", "older offsets");
+  disk.put("/out/notes.txt", "keep me");
+}
+void write_index() {
+  shard_index index;
+  for (int i = 0; i < 40; ++i) {
+    index.shards.push_back({.url = fmt::format("s{}.tar", i), .samples = 2, .blocks = {0, 3, 9}});
+  }
+  written_file file("/out/i.json", "index");
+  written_file sidecar("/out/i.offsets", "sidecar");
+  file.append(std::string(3000, '{'));
+  sidecar.append(offsets_text(index));
+  commit_index(file, "/out/i.json", &sidecar);
+}
+// The same, of shards that are read for it: as `millrace index create --offsets` does.
+void put_shards_and_old_index(memory_files& disk) {
+  put_shards(disk);
+  put_old_index(disk);
+}
+void create_index() {
+  written_file file("/out/i.json", "index");
+  written_file sidecar("/out/i.offsets", "sidecar");
+  shard_index index;
+  std::string json;
+  engine eng = small_engine();
+  auto data = eng.run(scan({"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, {.keys = false}));
+  for (const shard_facts& f : data) {
+    if (!f.problems.empty()) throw failure(f.problems.front());
+    json += fmt::format("{{{} {} {}}}\n", f.url, f.samples.size(), f.md5);
+    auto& added = index.shards.emplace_back();
+    added.url = f.url;
+    added.samples = std::ssize(f.samples);
+    for (const sample_place& s : f.samples) {
+      added.blocks.push_back(static_cast<std::uint32_t>(s.begin / 512));
+    }
+    added.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
+  }
+  file.append(json);
+  sidecar.append(offsets_text(index));
+  commit_index(file, "/out/i.json", &sidecar);
+}
+// An old index stands beside no new offsets, and a new one beside no old ones.
+bool is_one_index(const contents& there) {
+  const auto json = there.find("/out/i.json");
+  const auto offsets = there.find("/out/i.offsets");
+  if (offsets == there.end()) return true;
+  return (json->second == "an older one") == (offsets->second == "older offsets");
+}
+
+const work works[] = {
+    {.name = "Pack", .prepare = put_class_folders, .run = pack},
+    {.name = "Repack", .prepare = put_shards, .run = repack, .is_simulated = true},
+    {.name = "Index", .prepare = put_old_index, .run = write_index, .is_right = is_one_index},
+    {.name = "IndexCreate",
+     .prepare = put_shards_and_old_index,
+     .run = create_index,
+     .is_simulated = true,
+     .is_right = is_one_index},
+};
+
+struct trouble {
+  const char* name;
+  bool loses_power = false;
+  bool once = false;  // no kill: a call fails, and the next ones do not
+};
+const trouble troubles[] = {
+    {.name = "Kill"},
+    {.name = "LossOfPower", .loses_power = true},
+    {.name = "OneFailure", .once = true},
+    {.name = "OneFailureAndLossOfPower", .loses_power = true, .once = true},
+};
+
+contents written(const memory_files& disk) {
+  contents out;
+  for (const auto& path : disk.paths()) {
+    if (path.starts_with("/out/")) out[path] = disk.content(path);
+  }
+  return out;
+}
+
+// Which allocations of a job fail: none, one, or all from one on.
+struct lack {
+  std::uint64_t nth = 0;
+  bool for_ever = false;
+};
+
+// Runs the job; why it failed, if it did. `points`: how many allocations there were.
+std::optional<error> attempt(const work& what, std::uint64_t seed, memory_files& disk,
+                             const lack& memory = {}, std::uint64_t* points = nullptr) {
+  std::optional<simulator> sim;
+  if (what.is_simulated) sim.emplace(seed);
+  simulate_files(&disk);
+  std::optional<error> failed;
+  allocations::arm(memory.nth, memory.for_ever);
+  try {
+    what.run();
+  } catch (const failure& f) {
+    failed = f.why();
+  } catch (const std::bad_alloc&) {
+    failed = out_of_memory();
+  }
+  const std::uint64_t made = allocations::disarm();
+  if (points != nullptr) *points = made;
+  simulate_files(nullptr);
+  return failed;
+}
+
+// What has its name is as it was before or as the work makes it, and all of it where that has not
+// failed.
+void expect_whole_or_as_before(const work& what, const contents& before, const contents& whole,
+                               memory_files& disk, bool failed) {
+  contents there = written(disk);
+  std::erase_if(there,
+                [](const auto& f) { return f.first.find(".partial.") != std::string::npos; });
+  for (const auto& [path, content] : there) {
+    const auto older = before.find(path);
+    const bool is_old = older != before.end() && older->second == content;
+    EXPECT_TRUE(is_old || whole.at(path) == content) << path;
+  }
+  if (!failed) EXPECT_EQ(there, whole);
+  if (what.is_right != nullptr) EXPECT_TRUE(what.is_right(there));
+}
+
+class Written : public ::testing::TestWithParam<std::tuple<work, trouble>> {
+ protected:
+  Written() { set_log_level(log_level::quiet); }
+  ~Written() override { set_log_level(log_level::notice); }
+};
+
+TEST_P(Written, IsWholeOrNotThereAndCompletedByTheNextRun) {
+  const auto& [what, how] = GetParam();
+  contents before;
+  contents whole;
+  {
+    memory_files disk;
+    what.prepare(disk);
+    before = written(disk);
+    ASSERT_FALSE(attempt(what, 1, disk));
+    whole = written(disk);
+  }
+  std::uint64_t calls = 0;
+  for (bool is_complete = false; !is_complete && !HasFailure(); ++calls) {
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+      SCOPED_TRACE(fmt::format("after {} calls, seed {}", calls, seed));
+      memory_files disk(seed);
+      what.prepare(disk);
+      std::uint64_t made = 0;
+      disk.fault = [&](const char*, const std::string&) {
+        const auto nth = made++;
+        return nth < calls || (how.once && nth > calls) ? 0 : -EIO;
+      };
+      const auto failed = attempt(what, seed, disk);
+      is_complete = made <= calls;
+      if (failed) EXPECT_EQ(failed->kind(), errc::io_failed) << failed->message();
+      if (is_complete) EXPECT_FALSE(failed);
+      EXPECT_EQ(disk.open_descriptors(), 0U);
+      disk.fault = nullptr;
+      disk.kill(0);
+      if (how.loses_power) disk.crash();
+      disk.restart(0);
+
+      expect_whole_or_as_before(what, before, whole, disk, failed.has_value());
+
+      const auto again = attempt(what, seed, disk);
+      EXPECT_FALSE(again) << again->message();
+      EXPECT_EQ(written(disk), whole);
+    }
+  }
+  EXPECT_GT(calls, 20U);
+}
+
+class WrittenWithoutMemory : public ::testing::TestWithParam<work> {
+ protected:
+  WrittenWithoutMemory() { set_log_level(log_level::quiet); }
+  ~WrittenWithoutMemory() override { set_log_level(log_level::notice); }
+};
+
+TEST_P(WrittenWithoutMemory, IsWholeOrNotThereAndCompletedByTheNextRun) {
+  const work& what = GetParam();
+  contents before;
+  contents whole;
+  std::uint64_t points = 0;
+  for (int warm = 0; warm < 2; ++warm) {
+    memory_files disk;
+    what.prepare(disk);
+    before = written(disk);
+    ASSERT_FALSE(attempt(what, 1, disk, {}, &points));
+    whole = written(disk);
+  }
+  ASSERT_GT(points, 50U);
+  const std::uint64_t stride =
+      std::max<std::uint64_t>(1, points / variable("TEST_SIM_POINTS", 150));
+  const std::uint64_t only = variable("TEST_SIM_POINT", 0);
+  for (std::uint64_t n = only > 0 ? only : 1; n <= points; n += only > 0 ? points : stride) {
+    for (const bool for_ever : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} allocation {} of {}", what.name, n, points));
+      memory_files disk;
+      what.prepare(disk);
+      const auto failed = attempt(what, 1, disk, {.nth = n, .for_ever = for_ever});
+      if (failed) EXPECT_EQ(failed->kind(), errc::no_memory) << failed->message();
+      EXPECT_EQ(disk.open_descriptors(), 0U);
+      expect_whole_or_as_before(what, before, whole, disk, failed.has_value());
+      EXPECT_FALSE(attempt(what, 1, disk));
+      EXPECT_EQ(written(disk), whole);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Works, WrittenWithoutMemory, ::testing::ValuesIn(works),
+                         [](const auto& p) { return std::string(p.param.name); });
+
+TEST(Pack, OfWhichAThreadIsRefusedSaysSoAndIsCompletedByTheNextRun) {
+  set_log_level(log_level::quiet);
+  memory_files disk;
+  put_class_folders(disk);
+  simulate_files(&disk);
+  const std::atomic<bool> interrupted = false;
+  const auto pack_on = [&](int threads) {
+    return pack_shards(
+        {.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .threads = threads},
+        [](const std::string&) {}, interrupted);
+  };
+  refuse_threads([] { return true; });
+  try {
+    pack_on(3);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::no_memory) << f.what();
+    EXPECT_NE(std::string(f.what()).find("'mr-pack-1'"), std::string::npos) << f.what();
+  }
+  refuse_threads(nullptr);
+  EXPECT_EQ(disk.open_descriptors(), 0U);
+  EXPECT_EQ(pack_on(1).samples, 9U);
+  simulate_files(nullptr);
+  set_log_level(log_level::notice);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Works, Written, ::testing::Combine(::testing::ValuesIn(works), ::testing::ValuesIn(troubles)),
+    [](const auto& p) {
+      return std::string(std::get<0>(p.param).name) + "By" + std::get<1>(p.param).name;
+    });
+
+}  // namespace
+}  // namespace millrace::testing

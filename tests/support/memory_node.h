@@ -1,0 +1,82 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/memory_files.h"
+
+namespace millrace::testing {
+
+// A file or a folder: as processes see it, and as the disk has it.
+struct memory_files::node {
+  struct write_op {
+    std::uint64_t at;
+    std::string bytes;
+    bool cuts = false;  // truncation to `at`
+  };
+  struct held_lock {
+    const descriptor* owner;
+    bool exclusive;
+    std::int64_t begin;
+    std::int64_t end;
+  };
+
+  bool is_folder = false;
+  ino_t inode = 0;
+  nlink_t links = 0;
+  std::int64_t changed_ns = 0;
+  std::int64_t used_ns = 0;
+  std::string content;
+  std::string on_disk;
+  std::vector<write_op> unsynced;
+  // One change of names, whole or not at all: a rename takes the old name away.
+  struct naming {
+    std::string name;
+    node_ptr what;     // null: the name goes
+    std::string old;   // of the same folder; empty: none
+    node_ptr instead;  // what has the old name from now on; null: nothing
+    // Of a rename from one folder to another, which is on the disk in both or in none: whether it
+    // is, once that is known.
+    std::shared_ptr<std::optional<bool>> both = nullptr;
+  };
+  std::map<std::string, node_ptr> names;
+  std::map<std::string, node_ptr> names_on_disk;
+  std::vector<naming> unsynced_names;
+  std::vector<held_lock> locks;                 // of ranges
+  const descriptor* locked_whole_by = nullptr;  // apart from those, as flock(2) is
+
+  static void apply(std::string& to, const write_op& op, std::size_t bytes) {
+    if (op.cuts) return to.resize(op.at);
+    if (to.size() < op.at + bytes) to.resize(op.at + bytes);
+    std::copy_n(op.bytes.data(), bytes, to.data() + op.at);
+  }
+  static void apply(std::map<std::string, node_ptr>& to, const naming& op) {
+    if (op.what) to[op.name] = op.what;
+    if (!op.what) to.erase(op.name);
+    if (!op.old.empty() && op.instead) to[op.old] = op.instead;
+    if (!op.old.empty() && !op.instead) to.erase(op.old);
+  }
+  void sync() {
+    on_disk = content;
+    unsynced.clear();
+    names_on_disk = names;
+    for (const naming& op : unsynced_names) {
+      if (op.both) *op.both = true;
+    }
+    unsynced_names.clear();
+  }
+};
+
+struct memory_files::descriptor {
+  node_ptr of;
+  std::string path;
+  int flags;
+  int process;
+};
+
+}  // namespace millrace::testing

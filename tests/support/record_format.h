@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "pipeline/sample_source.h"
+
+namespace millrace::testing {
+
+// The format that docs/formats.md shows: records, each with the length of its text in front, 8
+// bytes in the host's order. A record "KEY TEXT" is a sample with the field txt.
+class record_reader final : public sample_reader {
+ public:
+  record_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at)
+      : lane_(lane),
+        url_((*lane.shards)[static_cast<std::size_t>(which.shard)]),
+        offset_(at.offset),
+        given_(at.given) {}
+
+  awaitable<result<std::optional<sample>>> next() override {
+    if (!source_) {
+      const byte_range rest{.begin = static_cast<std::uint64_t>(offset_), .end = {}};
+      auto opened = co_await lane_.run.sources.open(lane_.source(), url_, rest);
+      if (!opened) co_return broken(opened.error());
+      source_ = std::move(*opened);
+    }
+    auto head = co_await exactly(length_bytes, true);
+    if (!head) co_return broken(head.error());
+    if (head->empty()) co_return std::optional<sample>();
+    std::uint64_t length = 0;
+    std::memcpy(&length, head->data(), length_bytes);
+    if (length > lane_.members->limit()) co_return broken(error(errc::too_large, "a long record"));
+    auto text = co_await exactly(static_cast<std::size_t>(length), false);
+    if (!text) co_return broken(text.error());
+    sample out;
+    out.key = text->substr(0, text->find(' '));
+    out.fields.push_back({"txt", owned_bytes(std::move(*text))});
+    out.where.offset = offset_;
+    offset_ += static_cast<std::int64_t>(length_bytes + length);
+    ++given_;
+    co_return std::optional(std::move(out));
+  }
+  std::int64_t offset() const override { return offset_; }
+  std::int64_t given() const override { return given_; }
+  bool is_broken() const override { return broken_; }
+
+  static constexpr std::size_t length_bytes = 8;
+
+ private:
+  error broken(error why) {
+    broken_ = true;
+    return why.at(url_).offset(static_cast<std::uint64_t>(offset_)).skippable();
+  }
+
+  // So many bytes; none where the file `may_end` here and does.
+  awaitable<result<std::string>> exactly(std::size_t size, bool may_end) {
+    std::string out;
+    while (out.size() < size) {
+      if (rest_.empty()) {
+        auto more = co_await source_->read();
+        if (!more) co_return more.error();
+        if (more->empty() && out.empty() && may_end) co_return out;
+        if (more->empty()) co_return error(errc::truncated, "the file ends within a record");
+        rest_ = std::move(*more);
+      }
+      const auto n = std::min(size - out.size(), rest_.size());
+      out += rest_.slice(0, n).text();
+      rest_ = rest_.slice(n);
+    }
+    co_return out;
+  }
+
+  lane_context& lane_;
+  std::string url_;
+  std::int64_t offset_;
+  std::int64_t given_;
+  bool broken_ = false;
+  std::unique_ptr<byte_source> source_;
+  bytes rest_;
+};
+
+class record_source final : public sample_source {
+ public:
+  std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
+                                      const lane_cursor& at) const override {
+    return std::make_unique<record_reader>(lane, which, at);
+  }
+};
+
+// A file of such records.
+inline std::string record_file(const std::vector<std::string>& keys, std::size_t payload) {
+  std::string out;
+  for (const std::string& key : keys) {
+    const std::string text = key + " " + std::string(payload, 'r');
+    const std::uint64_t length = text.size();
+    out.append(reinterpret_cast<const char*>(&length), record_reader::length_bytes);
+    out += text;
+  }
+  return out;
+}
+
+}  // namespace millrace::testing

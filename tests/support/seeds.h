@@ -1,0 +1,37 @@
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+namespace millrace::testing {
+
+// A number from a variable of the tests; `otherwise` where it is not set. What is no number throws.
+// None begins with MILLRACE_: programs refuse those that they do not know.
+inline std::uint64_t variable(const char* name, std::uint64_t otherwise) {
+  const char* const set = std::getenv(name);
+  if (set == nullptr) return otherwise;
+  const std::string_view text = set;
+  std::uint64_t out = 0;
+  const auto [end, why] = std::from_chars(text.begin(), text.end(), out);
+  if (why != std::errc() || end != text.end()) {
+    throw std::invalid_argument(std::string(name) + "=" + set + " is not a number");
+  }
+  return out;
+}
+
+// The seeds of a property test: `quick` of them, as many as TEST_SEEDS says, or the one that
+// TEST_SEED names (a failing test prints its seed).
+inline std::vector<std::uint64_t> seeds(std::uint64_t quick) {
+  if (std::getenv("TEST_SEED") != nullptr) return {variable("TEST_SEED", 0)};
+  std::vector<std::uint64_t> all(variable("TEST_SEEDS", quick));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
+  return all;
+}
+
+}  // namespace millrace::testing

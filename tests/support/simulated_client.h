@@ -1,0 +1,71 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include "engine/log.h"
+#include "engine/runtime.h"
+#include "io/http/source.h"
+#include "tests/support/simulated_network.h"
+
+namespace millrace::testing {
+
+// What a reader got, and why no more.
+struct outcome {
+  std::string content;
+  std::optional<error> failed;
+  bool ended = false;  // false: it was stopped
+};
+
+// The range that a request asks for, of an object of `size` bytes.
+std::optional<byte_range> range_of(const std::string& request, std::uint64_t size);
+
+// The value of a request's field; empty where it has none.
+std::string field_of(const std::string& request, const std::string& name);
+
+// An answer with all that was asked for, of a server that names a version, as pieces of 64 KiB,
+// each `gap` after the one before.
+std::vector<sent> answer(const std::string& request, const std::string& content,
+                         std::chrono::microseconds gap = {}, const std::string& more = {},
+                         const std::string& version = "ETag: \"v1\"\r\n");
+
+// The real client and the real transfers, on one thread, over a simulated network in simulated
+// time.
+class simulated_client {
+ public:
+  simulated_client() {
+    set_log_level(log_level::quiet);
+    net->add("h", {"10.0.0.1"});
+  }
+  ~simulated_client() { set_log_level(log_level::notice); }
+  simulated_client(const simulated_client&) = delete;
+  simulated_client& operator=(const simulated_client&) = delete;
+
+  std::shared_ptr<http_stack> make_stack() {
+    return std::make_shared<http_stack>(options, net, time);
+  }
+  // Reads with a stack of its own; throws where that takes more than `limit`.
+  outcome read(const std::string& target, byte_range range = {},
+               steady_clock::duration limit = std::chrono::hours(24));
+
+  // To the end, to an error, or until `running` is stopped; `into` and this outlive it.
+  awaitable<void> read_all(std::shared_ptr<http_stack> stack, url target, byte_range range,
+                           outcome* into);
+
+  asio::io_context context;
+  simulated_time time{context};
+  std::shared_ptr<simulated_network> net = std::make_shared<simulated_network>(time);
+  runtime threads{{.cpu_threads = 1}};
+  http_options options{.split = 1};
+  source_options source{.chunk_bytes = 64_KiB};
+  source_counters counters;
+  std::size_t memory_bytes = 8_MiB;
+  std::size_t left_in_memory = 0;  // that readers have not given back: a fault
+  scope* running = nullptr;        // of the last reader begun, while it runs
+
+ private:
+  awaitable<void> read_pieces(std::shared_ptr<http_stack> stack, scope* tasks,
+                              std::shared_ptr<memory_share> memory, url target, byte_range range,
+                              outcome* into);
+};
+
+}  // namespace millrace::testing

@@ -1,0 +1,117 @@
+"""Small runs of millrace-train, alone and as jobs of several ranks."""
+
+import json
+import os
+import pathlib
+import subprocess
+import unittest
+
+from tests.support import harness
+
+# A model and images so small that a run takes as long as it takes to load torch.
+TINY = ["--model", "trivial", "--classes", "10", "--size", "8", "--batch-size", "8", "--device", "cpu", "--lr", "0.01",
+        "--shuffle", "50"]
+# One thread each: ranks of a job share the host's cores.
+ALONE = {"OMP_NUM_THREADS": "1", "MILLRACE_CPU_THREADS": "1"}
+
+
+CRC32C = list(range(256))
+for _ in range(8):
+    CRC32C = [x >> 1 ^ (0x82F63B78 if x & 1 else 0) for x in CRC32C]
+
+
+def lines(path):
+    """The JSON lines of a metrics file; a last one that is still being written is not one yet."""
+    text = pathlib.Path(path).read_text() if pathlib.Path(path).exists() else ""
+    return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
+
+
+def steps(path):
+    """Losses by step; the last one counts where a step was taken twice."""
+    return {l["step"]: l["loss"] for l in lines(path) if "batch" in l}
+
+
+def taken(path):
+    """How many steps a metrics file tells of, repeated ones counted again."""
+    return pathlib.Path(path).read_bytes().count(b'"batch":') if pathlib.Path(path).exists() else 0
+
+
+def crc32c(content):
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = crc >> 8 ^ CRC32C[(crc ^ byte) & 255]
+    return f"{crc ^ 0xFFFFFFFF:08x}"
+
+
+def replace_in_checkpoint(folder, name, content):
+    """Another file instead of one of a checkpoint's, as if it had been saved so."""
+    (folder / name).write_bytes(content)
+    meta = json.loads((folder / "train.json").read_text())
+    del meta["checksum"]
+    meta["files"][name] = {"bytes": len(content), "crc32c": crc32c(content)}
+    meta["checksum"] = crc32c(json.dumps(meta, sort_keys=True, separators=(",", ":")).encode())
+    (folder / "train.json").write_text(json.dumps(meta))
+
+
+def train(*arguments, env=None, timeout=120, **popen):
+    return subprocess.run([str(harness.BIN / "millrace-train"), *map(str, TINY), *map(str, arguments)],
+                          env=harness.CLEAN | ALONE | (env or {}), timeout=timeout, capture_output=True, text=True, **popen)
+
+
+def start(*arguments, env=None, **popen):
+    return harness.start("millrace-train", *TINY, *arguments, env=ALONE | (env or {}), stderr=subprocess.PIPE, text=True,
+                         **popen)
+
+
+class Job:
+    """Ranks of one job as processes: `of_rank(r)` gives a rank's own arguments."""
+
+    def __init__(self, world, of_rank, common=(), env=None):
+        port = str(harness.free_port())
+        place = {"WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        self.ranks = [start("--timeout", "30", *common, *of_rank(r), env=place | {"RANK": str(r)} | (env or {}))
+                      for r in range(world)]
+
+    def wait(self, timeout=120):
+        """Exit codes and messages by rank."""
+        self.texts = []
+        for process in self.ranks:
+            try:
+                self.texts.append(process.communicate(timeout=timeout)[1])
+            except subprocess.TimeoutExpired:
+                for p in self.ranks:
+                    p.kill()
+                self.texts.append(process.communicate()[1] + "\nit did not end")
+        self.codes = [process.returncode for process in self.ranks]
+        return self.codes
+
+    def kinds(self):
+        """The kind of the error that each rank ended with; "" for none."""
+        out = []
+        for text in self.texts:
+            said = [l.split(": ")[1] for l in text.splitlines() if l.startswith("millrace: ") and l.count(": ") > 1]
+            out.append(said[-1] if said else "")
+        return out
+
+
+def seeds(default, variable):
+    """Seeds of a property test: a few, or as many as the variable says."""
+    return range(int(os.environ.get(variable, default)))
+
+
+class WithShards(unittest.TestCase):
+    """Tests with a made dataset, the same for all of a class, and a folder of each test's own."""
+
+    train_counts = (4, 120)  # shards, samples
+    val_counts = None        # of another one to validate with
+    size = 16
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = cls.enterClassContext(harness.Folder())
+        cls.shards = harness.fake(cls.data, "train", *cls.train_counts, size=cls.size)
+        if cls.val_counts:
+            cls.val = harness.fake(cls.data, "val", *cls.val_counts, size=cls.size, seed=1)
+
+    def setUp(self):
+        self.folder = self.enterContext(harness.Folder())

@@ -1,0 +1,16 @@
+#pragma once
+
+namespace millrace::testing {
+
+// While one of these lives, what is allocated on this thread is a test's own, and does not fail
+// (tests/simulation/allocations.h).
+struct unhooked {
+  unhooked() { ++depth; }
+  ~unhooked() { --depth; }
+  unhooked(const unhooked&) = delete;
+  unhooked& operator=(const unhooked&) = delete;
+
+  static inline thread_local int depth = 0;
+};
+
+}  // namespace millrace::testing
