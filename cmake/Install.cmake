@@ -1,8 +1,11 @@
 # cmake --install, and find_package(millrace) for what is installed.
 include(CMakePackageConfigHelpers)
 install(DIRECTORY include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(CODE "set(MILLRACE_HEADERS \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/millrace\")")
+install(SCRIPT cmake/FullIncludes.cmake)
 install(EXPORT millrace NAMESPACE millrace:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/millrace
   FILE millraceTargets.cmake)
+string(REGEX MATCH "^[0-9]+" MILLRACE_COMPILER_MAJOR "${CMAKE_CXX_COMPILER_VERSION}")
 configure_package_config_file(cmake/millraceConfig.cmake.in ${CMAKE_BINARY_DIR}/millraceConfig.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -1,12 +1,19 @@
-# One interface target that every target of ours links privately: warnings, sanitizers, linker, ccache.
-add_library(millrace_build_options INTERFACE)
-target_compile_options(millrace_build_options INTERFACE
+# Interface targets, of which every target of ours links one privately.
+add_library(millrace_warnings INTERFACE)
+target_compile_options(millrace_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
   -Wimplicit-fallthrough -Wno-missing-designated-field-initializers -Werror)
 
+add_library(millrace_build_options INTERFACE)  # libraries and programs
+target_link_libraries(millrace_build_options INTERFACE millrace_warnings)
+# Most of the time that tests take is their compiler's: it optimises what is tested, and them hardly.
+add_library(millrace_test_options INTERFACE)
+target_link_libraries(millrace_test_options INTERFACE millrace_warnings)
+target_compile_options(millrace_test_options INTERFACE $<IF:$<STREQUAL:${MILLRACE_SANITIZE},>,-O1,-O0>)
+
 if(MILLRACE_SANITIZE STREQUAL "address")
-  add_compile_options(
-    -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(millrace_build_options INTERFACE -fsanitize=fuzzer-no-link)  # fuzzers see them
   add_link_options(-fsanitize=address,undefined)
 elseif(MILLRACE_SANITIZE STREQUAL "thread")
   add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
@@ -38,12 +45,11 @@ function(millrace_library folder)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
-    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/millrace>)
+    $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   install(TARGETS ${target} EXPORT millrace ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace/${folder}
-    FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE)
+    FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE PATTERN "seams.h" EXCLUDE)
 endfunction()
 
 # Executables compile as the libraries do, so that they can share one precompiled header.
