@@ -3,6 +3,9 @@ add_library(millrace_warnings INTERFACE)
 target_compile_options(millrace_warnings INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wnon-virtual-dtor -Woverloaded-virtual
   -Wimplicit-fallthrough -Wno-missing-designated-field-initializers -Werror)
+if(MILLRACE_SANITIZE)  # files that are compiled together shadow each other's names
+  target_compile_options(millrace_warnings INTERFACE -Wno-shadow)
+endif()
 
 add_library(millrace_build_options INTERFACE)  # libraries and programs
 target_link_libraries(millrace_build_options INTERFACE millrace_warnings)

@@ -10,6 +10,7 @@
 
 #include "engine/memory.h"
 #include "engine/spelling.h"
+#include "engine/words.h"
 
 namespace millrace {
 namespace {
@@ -230,8 +231,7 @@ std::string canonical(const setting& s, const std::string& text) {
   if (s.choices.empty() || is_choice(s, text) || is_number) return text;
   static constexpr std::array<std::string_view, 4> on{"on", "true", "yes", "1"};
   static constexpr std::array<std::string_view, 4> off{"off", "false", "no", "0"};
-  std::string lower = text;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lowered(text);
   for (const auto& words : {on, off}) {
     if (std::ranges::find(words, lower) == words.end()) continue;
     for (const std::string_view word : words) {

@@ -7,18 +7,10 @@
 #include <charconv>
 #include <vector>
 
+#include "engine/words.h"
+
 namespace millrace {
 namespace {
-
-char lower(char c) {
-  return static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-}
-
-std::string lowered(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), lower);
-  return out;
-}
 
 // The length of "scheme:" at the front of `text`, 0 where there is none (RFC 3986, 3.1; two
 // characters at least, so that "c:\x" stays a path).

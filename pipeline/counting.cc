@@ -14,12 +14,13 @@ namespace {
 // samples and the ends that it and those in front held, and how many of them give ends of their
 // own; how many ends are still to come again, and the place up to which samples are; how many ends
 // of those in front are; and how many ends follow.
-constexpr std::size_t record_head = 9;
+constexpr std::size_t numbers_before_ends = 9;
 
 // A record as it is written now: before, it did not have the ends of those in front.
 state::record completed(state::record r) {
   constexpr std::size_t added = 7;
-  const bool is_older = r.size() >= record_head - 1 && r.size() % 2 == (record_head - 1) % 2;
+  const bool is_older =
+      r.size() >= numbers_before_ends - 1 && r.size() % 2 == (numbers_before_ends - 1) % 2;
   if (is_older) r.insert(r.begin() + added, 0);
   return r;
 }
@@ -111,7 +112,7 @@ void item_count::restore_own_ends(const state& from) {
   const auto* const saved = from.find(stage_ + of);
   if (saved == nullptr) return;
   const state::record r = completed(*saved);
-  if (r.size() < record_head || r[3] != 1) return;
+  if (r.size() < numbers_before_ends || r[3] != 1) return;
   const auto* merged = from.find(ends_held_record + of);
   const std::int64_t held = (merged != nullptr ? *merged : ends_held_in(from)).front();
   if (!is_number_of_ends(held, from)) throw failure(senseless(stage_));
@@ -150,8 +151,9 @@ int item_count::restore_value(const state& from) {
     if (!makes_sense) throw failure(senseless(stage_));
   };
   const state::record r = completed(*saved);
-  refuse_unless(r.size() >= record_head &&
-                r.size() == record_head + 2 * static_cast<std::size_t>(r[record_head - 1]));
+  refuse_unless(r.size() >= numbers_before_ends &&
+                r.size() ==
+                    numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]));
   constexpr int most_ranks = 1 << 16;
   refuse_unless(ranks >= 1 && ranks <= most_ranks);
   for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
@@ -182,7 +184,8 @@ void item_count::restore_again(const state& from, const state::record& r, std::i
     if (is_mine(o) && (in_front-- <= 0 || o.place() <= last_again)) again_.push_back(o);
   }
   std::ranges::sort(again_, {}, &origin::place);
-  for (std::size_t i = record_head; i < r.size(); i += 2) ends_.emplace_back(r[i], r[i + 1]);
+  for (std::size_t i = numbers_before_ends; i < r.size(); i += 2)
+    ends_.emplace_back(r[i], r[i + 1]);
   for (; ends_held > 0; --ends_held) {
     end_again end;
     if (!ends_.empty()) {

@@ -27,7 +27,7 @@ namespace {
 constexpr std::size_t largest_unpacked = 256_MiB;
 constexpr std::size_t most_dimensions = npy_header::most_dimensions;
 
-error bad(std::string what) {
+error bad_field(std::string what) {
   return error(errc::bad_field, std::move(what)).skippable();
 }
 
@@ -90,14 +90,15 @@ result<tensor> decode_npy(const bytes& file) {
              .shape = std::move(header->shape),
              .data = file.slice(header->size)};
   if (!fills(out, out.data.size())) {
-    return bad(fmt::format("an array of type {} and another size than its shape's", out.type));
+    return bad_field(
+        fmt::format("an array of type {} and another size than its shape's", out.type));
   }
   return out;
 }
 
 result<tensors> decode_npz(const bytes& file) {
   auto files = unzip_all(file.span(), largest_unpacked);
-  if (!files) return bad(files.error().what());
+  if (!files) return bad_field(files.error().what());
   tensors out;
   for (auto& [name, content] : *files) {
     auto one = decode_npy(owned_bytes(std::move(content)));
@@ -129,16 +130,16 @@ result<tensors> decode_tenbin(const bytes& file) {
   for (std::size_t at = 0; at < file.size();) {
     const auto head = take_chunk(file, at);
     const auto data = head ? take_chunk(file, at) : std::nullopt;
-    if (!data || head->size() < 24 || head->size() % 8 != 0) return bad("not a tenbin file");
+    if (!data || head->size() < 24 || head->size() % 8 != 0) return bad_field("not a tenbin file");
     std::vector<std::int64_t> words(head->size() / 8);
     std::memcpy(words.data(), head->data(), head->size());
     tensor one{.type = std::string(head->slice(0, 2).text()), .shape = {}, .data = *data};
     const std::string_view name = head->slice(8, 8).text();
     const auto dimensions = static_cast<std::size_t>(words[2]);
-    if (dimensions != words.size() - 3) return bad("not a tenbin file");
+    if (dimensions != words.size() - 3) return bad_field("not a tenbin file");
     one.shape.assign(words.begin() + 3, words.end());
     if (std::ranges::find(types, one.type) == types.end() || !fills(one, data->size())) {
-      return bad("an array whose size does not match its shape");
+      return bad_field("an array whose size does not match its shape");
     }
     out.emplace_back(name.substr(0, name.find('\0')), std::move(one));
   }
@@ -227,19 +228,19 @@ result<value> as_json(std::string_view text, nlohmann::json::input_format_t form
   json_bounds bounds(text.size());
   // The library calls itself for each part of a CBOR string, and tells nobody.
   if (format == input::cbor && !is_bounded_cbor(text)) {
-    return bad(fmt::format("not {}, or nested deeper than {} levels", what, deepest_nesting));
+    return bad_field(fmt::format("not {}, or nested deeper than {} levels", what, deepest_nesting));
   }
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &bounds, format)) {
-    if (!bounds.is_too_deep()) return bad(fmt::format("not {}", what));
-    return bad(fmt::format("the {} is nested deeper than {} levels", what, deepest_nesting))
+    if (!bounds.is_too_deep()) return bad_field(fmt::format("not {}", what));
+    return bad_field(fmt::format("the {} is nested deeper than {} levels", what, deepest_nesting))
         .hint(flatten_hint);
   }
-  if (!take_work_memory(bounds.needed())) return bad("no memory");
+  if (!take_work_memory(bounds.needed())) return bad_field("no memory");
   using binary = json_tree::binary_format;
   const auto parsed = format == input::json   ? json_tree::parse(text, {.most = ~std::size_t{0}})
                       : format == input::cbor ? json_tree::parse(text, binary::cbor)
                                               : json_tree::parse(text, binary::message_pack);
-  if (!parsed) return bad(fmt::format("not {}", what));
+  if (!parsed) return bad_field(fmt::format("not {}", what));
   return value(json_text{parsed->dump()});
 }
 
@@ -413,7 +414,7 @@ result<value> decode_metered(std::string_view extension, const bytes& content) {
   const std::string last = lower(extension.substr(dot == extension.npos ? 0 : dot + 1));
   if (last == "gz" && dot != extension.npos) {
     auto unpacked = gunzip_all(content.span(), largest_unpacked);
-    if (!unpacked) return bad(unpacked.error().what());
+    if (!unpacked) return bad_field(unpacked.error().what());
     return decode_metered(extension.substr(0, dot), owned_bytes(std::move(*unpacked)));
   }
   const auto text = content.text();
@@ -421,11 +422,11 @@ result<value> decode_metered(std::string_view extension, const bytes& content) {
     case kind::raw:
       return value(content);
     case kind::text:
-      if (!is_utf8(text)) return bad("not UTF-8 text");
+      if (!is_utf8(text)) return bad_field("not UTF-8 text");
       return value(std::string(text));
     case kind::integer: {
       const auto number = python_integer(text);
-      if (!number) return bad("not an integer");
+      if (!number) return bad_field("not an integer");
       return value(*number);
     }
     case kind::json:

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t record_size = 6;
+constexpr std::size_t record_numbers = 6;
 constexpr std::int64_t unknown = -1;
 // What is read along with a sample that is read again: it lies within the same extent, or nearly.
 constexpr std::int64_t near = 4 << 20;
@@ -82,7 +82,7 @@ class shuffle_stream final : public stream<sample> {
   void restore(const state& from) override {
     samples_->restore(from);
     const auto* r = from.find(id_);
-    if (r == nullptr || r->size() != record_size) {
+    if (r == nullptr || r->size() != record_numbers) {
       throw failure(error(errc::bad_state, "the saved state has no record " + id_)
                         .hint("it was saved by a plan without this shuffle"));
     }

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t block_bytes = 512;
+constexpr std::int64_t tar_block_bytes = 512;
 constexpr std::uint64_t most_lanes = 1 << 20;
 
 class window_stream final : public stream<sample> {
@@ -128,9 +128,9 @@ class window_stream final : public stream<sample> {
   void add_samples(std::vector<place>& to, const shard_ref& ref) const {
     const auto& blocks = lane_.index->shards[static_cast<std::size_t>(ref.shard)].blocks;
     if (blocks.empty()) return;  // a shard without samples
-    const auto begin = std::ranges::lower_bound(blocks, ref.begin / block_bytes);
-    const auto end =
-        ref.end > 0 ? std::ranges::lower_bound(blocks, ref.end / block_bytes) : blocks.end() - 1;
+    const auto begin = std::ranges::lower_bound(blocks, ref.begin / tar_block_bytes);
+    const auto end = ref.end > 0 ? std::ranges::lower_bound(blocks, ref.end / tar_block_bytes)
+                                 : blocks.end() - 1;
     for (auto b = begin; b < end; ++b) {
       to.push_back({static_cast<std::uint32_t>(ref.shard), *b, *(b + 1) - *b});
     }
@@ -141,8 +141,8 @@ class window_stream final : public stream<sample> {
       const place& p = window_[asked_++];
       auto job = std::make_shared<reading>(lane_.run.io.executor());
       ahead_.push_back(job);
-      const auto begin = static_cast<std::uint64_t>(p.block) * block_bytes;
-      const auto size = static_cast<std::uint64_t>(p.blocks) * block_bytes;
+      const auto begin = static_cast<std::uint64_t>(p.block) * tar_block_bytes;
+      const auto size = static_cast<std::uint64_t>(p.blocks) * tar_block_bytes;
       lane_.run.tasks.spawn(
           read(job, lane_, url_of(p.shard), {.begin = begin, .end = begin + size}));
     }

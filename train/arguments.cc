@@ -61,7 +61,7 @@ std::optional<double> number_in(const std::string& text) {
   return value;
 }
 
-bool is_same(const std::string& a, const std::string& b) {
+bool is_same_value(const std::string& a, const std::string& b) {
   if (a == b) return true;
   const auto x = number_in(a);
   const auto y = number_in(b);
@@ -98,7 +98,7 @@ std::vector<std::string> differences(const arguments& now, const arguments& befo
   std::vector<std::string> out;
   for (const auto& [option, value] : now) {
     const auto other = before.find(option);
-    if (other == before.end() || is_same(value, other->second)) continue;
+    if (other == before.end() || is_same_value(value, other->second)) continue;
     const bool is_other_plan = has_part(option, now) != has_part(option, before);
     const difference meaning = is_other_plan ? difference::refused : meaning_of(option);
     if (meaning < least) continue;

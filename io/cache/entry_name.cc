@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <vector>
 
+#include "engine/words.h"
 #include "io/hashes.h"
 
 namespace millrace {
@@ -38,13 +38,6 @@ const std::array<signing, 4>& signings() {
        {"key-pair-id", "awsaccesskeyid", "googleaccessid"}},
   }};
   return known;
-}
-
-std::string lowered(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
 }
 
 std::vector<std::string_view> parameters(std::string_view query) {

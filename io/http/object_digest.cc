@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "engine/words.h"
+
 namespace millrace {
 namespace {
 
@@ -19,12 +21,6 @@ std::size_t digest_bytes(hash_algorithm algorithm) {
       return 4;
   }
   return 0;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t") + 1 - first);
 }
 
 // "crc32c=AAAAAA==,md5=..." and "sha-256=:...:, ...": the members by their names.

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "engine/json_tree.h"
+#include "engine/words.h"
 #include "io/http/secrets.h"
 #include "io/stores/xml.h"
 
@@ -15,12 +16,6 @@ namespace millrace {
 namespace {
 
 constexpr std::int64_t renewed_before_s = 300;
-
-std::string trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) return {};
-  return std::string(text.substr(first, text.find_last_not_of(" \t\r") + 1 - first));
-}
 
 std::map<std::string, std::map<std::string, std::string>> profiles_in(const std::string& path) {
   std::ifstream in(path);
@@ -49,17 +44,16 @@ std::map<std::string, std::map<std::string, std::string>> parse_profiles(const s
   std::istringstream in(text);
   std::string name;
   for (std::string line; std::getline(in, line);) {
-    const std::string plain_line = trimmed(line);
+    const std::string_view plain_line = trimmed(line);
     if (plain_line.empty() || plain_line[0] == '#' || plain_line[0] == ';') continue;
     if (plain_line[0] == '[') {
       name = trimmed(plain_line.substr(1, plain_line.find(']') - 1));
-      if (name.starts_with("profile ")) name = trimmed(name.substr(8));
+      if (name.starts_with("profile ")) name = std::string(trimmed(name.substr(8)));
       continue;
     }
     const auto equals = plain_line.find('=');
     if (equals == std::string::npos || line[0] == ' ' || line[0] == '\t') continue;  // nested
-    std::string key = trimmed(plain_line.substr(0, equals));
-    std::ranges::transform(key, key.begin(), [](unsigned char c) { return std::tolower(c); });
+    const std::string key = lowered(trimmed(plain_line.substr(0, equals)));
     profiles[name][key] = trimmed(plain_line.substr(equals + 1));
   }
   return profiles;

@@ -7,15 +7,11 @@
 #include <map>
 #include <vector>
 
+#include "engine/words.h"
 #include "io/hashes.h"
 
 namespace millrace {
 namespace {
-
-std::string lowered(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
 
 // The query's parameters, encoded and sorted. They are encoded already, as the target is.
 std::string canonical_query(std::string_view query) {

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-error described(error why, const sample& s) {
+error placed(error why, const sample& s) {
   if (why.where().empty()) {
     why.at(s.url ? *s.url : "").offset(static_cast<std::uint64_t>(s.where.offset));
   }
@@ -185,10 +185,10 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
                                                        std::uint8_t* out) {
   const field* file = first_field(s, o.images);
   if (file == nullptr) {
-    return described(error(errc::missing_field,
-                           fmt::format("no image among its fields (looked for {})", o.images))
-                         .skippable(),
-                     s);
+    return placed(error(errc::missing_field,
+                        fmt::format("no image among its fields (looked for {})", o.images))
+                      .skippable(),
+                  s);
   }
   const auto label = label_of(s, o.label, o.classes);
   if (!label) return label.error();
@@ -198,7 +198,7 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
     return decoded{.label = *label, .encoded = encoded};
   }
   const auto warnings = decode_image(s, *file, o, choose, place);
-  if (!warnings) return described(warnings.error(), s);
+  if (!warnings) return placed(warnings.error(), s);
   if (o.train) {
     const int size = size_in(o, s.where.epoch);
     augment_.apply(o.augment, random_for(o, purpose::colours, s.where), {out, size, size});

@@ -39,8 +39,7 @@ std::optional<file_name> split_path(const std::string& path) {
   const auto base = slash == path.npos ? 0 : slash + 1;
   const auto dot = path.rfind('.');
   if (dot == path.npos || dot <= base || dot + 1 == path.size()) return std::nullopt;
-  file_name out{path.substr(0, dot), path.substr(dot + 1)};
-  for (char& c : out.extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  file_name out{path.substr(0, dot), lowered(path.substr(dot + 1))};
   // Readers split a name at its first dot.
   const auto last = out.stem.begin() + static_cast<std::ptrdiff_t>(base);
   out.has_more_dots = std::find(last, out.stem.end(), '.') != out.stem.end();
@@ -264,9 +263,9 @@ bool is_number(const std::string& text) {
 }
 
 // What desktops leave in folders.
-bool is_litter(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name == "thumbs.db" || name == "desktop.ini" || name == "__macosx";
+bool is_litter(std::string_view name) {
+  const std::string lower = lowered(name);
+  return lower == "thumbs.db" || lower == "desktop.ini" || lower == "__macosx";
 }
 
 // Among images, files that belong to none (notes.txt) are no samples. Leaves trees alone that have

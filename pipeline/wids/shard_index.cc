@@ -20,12 +20,12 @@
 #include "io/url_scheme.h"
 #include "pipeline/engine.h"
 #include "pipeline/raw_bytes.h"
+#include "pipeline/tar_parser.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::string_view magic = "millrace offsets 1\n";
-constexpr std::uint64_t tar_block = 512;
 // Query parameters that say which object is meant. Any other may be what authorises a request.
 constexpr std::array<std::string_view, 23> naming_parameters = {
     "alt",   "dataset",  "download", "file",   "filename", "format",     "generation", "id",
@@ -439,7 +439,7 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
       block += *step;
       s.blocks.push_back(static_cast<std::uint32_t>(block));
     }
-    if (*bytes > 0 && block * tar_block > *bytes) return another();
+    if (*bytes > 0 && block * tar_parser::block_size > *bytes) return another();
   }
   if (!rest.empty()) return another();
   return {};

@@ -18,10 +18,9 @@
 namespace millrace {
 namespace {
 
+using testing::same;
 using testing::tar_builder;
 using testing::with_memory_store;
-
-const auto same = [](sample s) { return s; };
 
 std::string name_of(const sample& s) {
   std::string out = s.key;

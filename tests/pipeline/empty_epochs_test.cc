@@ -10,6 +10,7 @@ namespace millrace {
 namespace {
 
 using testing::bounded;
+using testing::same;
 using testing::with_memory_store;
 
 // An epoch of which a stage leaves out every item, wherever it stands, is an epoch without items to
@@ -51,7 +52,6 @@ epochs in_pairs(const epochs& of) {
   return out;
 }
 
-const auto same = [](sample s) { return s; };
 const auto one = [](const sample&) { return 1; };
 
 const stage_under_test stages_under_test[] = {

@@ -15,11 +15,10 @@
 namespace millrace {
 namespace {
 
+using testing::key_of;
 using testing::keys_of_epoch;
 using testing::text_shard;
 using testing::with_memory_store;
-
-const auto key_of = [](const sample& s) { return s.key; };
 
 // Two sources: "a" of 6 shards with 150 samples, keys from 0; "b" of 3 with 50, from 10,000.
 class Mix : public ::testing::Test {

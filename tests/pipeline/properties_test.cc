@@ -14,12 +14,11 @@
 namespace millrace {
 namespace {
 
+using testing::key_of;
 using testing::keys_of_epoch;
 using testing::names_of;
 using testing::text_shard;
 using testing::with_memory_store;
-
-const auto key_of = [](const sample& s) { return s.key; };
 
 class RandomPlan : public ::testing::TestWithParam<int> {
  protected:

@@ -13,12 +13,12 @@ namespace {
 using file_bytes = std::vector<std::byte>;
 using pixels = std::vector<std::uint8_t>;
 
-constexpr int side = 203;  // no multiple of an MCU
+constexpr int photo_side = 203;  // no multiple of an MCU
 
 class Restart : public ::testing::Test {
  protected:
   static file_bytes photo() {
-    return encode_jpeg(fake_image({.size = side}, 3, 1), side, side, 92);
+    return encode_jpeg(fake_image({.size = photo_side}, 3, 1), photo_side, photo_side, 92);
   }
   result<pixels> decode(std::span<const std::byte> file, const view_of_image& view,
                         const image_options& options = {}) {
@@ -31,7 +31,8 @@ class Restart : public ::testing::Test {
     if (auto done = decoder_.decode(file, options, choose, room); !done) return done.error();
     return out;
   }
-  static view_of_image random_view(std::uint64_t i, int width = side, int height = side) {
+  static view_of_image random_view(std::uint64_t i, int width = photo_side,
+                                   int height = photo_side) {
     return random_resized_crop(width, height, 61, {}, {9, purpose::augment, 0, i});
   }
   static view_of_image plain(const pixel_box& crop) {
@@ -72,14 +73,14 @@ TEST_F(Restart, RewrittenFilesHoldTheSamePixels) {
 
 TEST_F(Restart, RegionsAtEveryPlaceAreExact) {
   const file_bytes file = with_restart_runs(photo(), 1).value();
-  const auto whole = decode(file, plain({0, 0, side, side})).value();
-  for (int y = 0; y < side - 20; y += 7) {
-    for (int x = 0; x < side - 20; x += 3) {
+  const auto whole = decode(file, plain({0, 0, photo_side, photo_side})).value();
+  for (int y = 0; y < photo_side - 20; y += 7) {
+    for (int x = 0; x < photo_side - 20; x += 3) {
       const pixel_box box{x, y, 20, 20};
       const auto part = decode(file, plain(box)).value();
       for (std::size_t row = 0; row < 20; ++row) {
         const auto from =
-            ((static_cast<std::size_t>(y) + row) * side + static_cast<std::size_t>(x)) * 3;
+            ((static_cast<std::size_t>(y) + row) * photo_side + static_cast<std::size_t>(x)) * 3;
         ASSERT_TRUE(std::equal(part.begin() + static_cast<std::ptrdiff_t>(row * 60),
                                part.begin() + static_cast<std::ptrdiff_t>(row * 60 + 60),
                                whole.begin() + static_cast<std::ptrdiff_t>(from)))

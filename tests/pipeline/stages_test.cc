@@ -15,7 +15,9 @@
 namespace millrace {
 namespace {
 
+using testing::key_of;
 using testing::names_of;
+using testing::same;
 using testing::text_shard;
 using testing::with_memory_store;
 
@@ -41,9 +43,6 @@ class Stages : public ::testing::Test {
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(5'000);
   engine engine_{with_memory_store(store_, 3)};
 };
-
-const auto key_of = [](const auto& item) { return item.key; };
-const auto same = [](sample s) { return s; };
 
 TEST_F(Stages, MapInOrderOnTheIoThreadAndInThePool) {
   const auto renamed = [](sample s) {

@@ -181,14 +181,14 @@ class throwing_allocator final : public host_allocator {
   bomb bomb_;
 };
 
-struct ending {
+struct run_end {
   std::optional<error> failed;
   ledger counts;
 };
 
 template <class T>
-ending run_to_its_end(loader<T> data) {
-  ending out;
+run_end run_to_its_end(loader<T> data) {
+  run_end out;
   bool is_reading = true;
   try {
     while (data.next()) {
@@ -221,7 +221,7 @@ class Thrown : public testing::text_shards {
             {"prefetch", p | prefetch(2)},
             {"on_error, prefetch", p | on_error(skip_up_to(100)) | prefetch(2)}};
   }
-  static void expect_told(const std::string& what, const thrown_thing& thing, const ending& got) {
+  static void expect_told(const std::string& what, const thrown_thing& thing, const run_end& got) {
     if (!got.failed) {
       // Only what may be skipped can be.
       EXPECT_EQ(std::string(thing.name), "skippable") << what;
@@ -280,7 +280,7 @@ TEST_F(Thrown, ByAMapTheItemIsNamed) {
                              },
                              {.threads = threads}) |
                          on_error(skip_up_to(100)) | prefetch(2));
-    const ending got = run_to_its_end(std::move(data));
+    const run_end got = run_to_its_end(std::move(data));
     ASSERT_TRUE(got.failed);
     EXPECT_EQ(got.failed->sample_key(), "s001003");
     EXPECT_EQ(got.failed->where(), "memory:t1");
@@ -306,7 +306,7 @@ TEST_F(Thrown, ByAStageTheItemIsNamed) {
   const stage<sample, sample> behind{"own", own};
   for (const auto& plan : {interleaved(head() | in_lane), interleaved(head()) | behind}) {
     for (const auto& [name, tailed] : with_tails(plan)) {
-      const ending got = run_to_its_end(eng_.run(tailed));
+      const run_end got = run_to_its_end(eng_.run(tailed));
       ASSERT_TRUE(got.failed) << name;
       EXPECT_EQ(got.failed->sample_key(), "s001003") << name;
       EXPECT_EQ(got.failed->where(), "memory:t1") << name;
@@ -315,7 +315,7 @@ TEST_F(Thrown, ByAStageTheItemIsNamed) {
   void (*const throws)() = [] { throw std::runtime_error("on fire"); };
   for (const auto& format : {std::make_shared<throwing_format>(bomb(throws, 2), bomb(throws, 0)),
                              std::make_shared<throwing_format>(bomb(throws, 0), bomb(throws, 5))}) {
-    const ending got = run_to_its_end(eng_.run(
+    const run_end got = run_to_its_end(eng_.run(
         interleaved(shards(urls(), {.lanes = 1, .shuffle = false}) | read_samples(format))));
     ASSERT_TRUE(got.failed);
     EXPECT_EQ(got.failed->where(), "memory:t1") << got.failed->message();
@@ -422,7 +422,7 @@ TEST_F(Thrown, BySourcesAndFormatsOfOnesOwn) {
         const std::string what = fmt::format("{} from a source's {}, {} behind", thing.name,
                                              at_open ? "open" : "read", name);
         bounded(what, [&, p = &plan] {
-          const ending got = run_to_its_end(eng.run(*p));
+          const run_end got = run_to_its_end(eng.run(*p));
           if (got.failed) {
             EXPECT_TRUE(got.failed->where().starts_with("own:t")) << got.failed->message();
           }

@@ -15,7 +15,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr script::duration never = script::never;
-constexpr auto patience = 60s;
+constexpr auto read_timeout = 60s;
 
 struct outcome {
   std::string content;
@@ -48,7 +48,7 @@ outcome read(const script& what, std::optional<steady_clock::duration> stopped_a
     runtime threads({.cpu_threads = 1, .io = io_backend::pread});
     io_thread& io = threads.io(0);
     const source_options options{
-        .chunk_bytes = 64_KiB, .read_timeout = patience, .allow_pipe = true};
+        .chunk_bytes = 64_KiB, .read_timeout = read_timeout, .allow_pipe = true};
     source_registry sources = standard_sources(io, options);
     source_counters counters;
     scope tasks(io.executor());
@@ -95,7 +95,7 @@ TEST_P(Commands, EndByTheDeadline) {
   EXPECT_NE(out.failed->message().find("MILLRACE_READ_TIMEOUT"), std::string::npos)
       << out.failed->message();
   // Each wait may take that long anew, and what is killed half a second.
-  EXPECT_LE(out.took, 2 * patience + 1s);
+  EXPECT_LE(out.took, 2 * read_timeout + 1s);
   EXPECT_EQ(out.running, 0);
 }
 

@@ -19,12 +19,12 @@
 namespace millrace::testing {
 namespace {
 
-constexpr int shard_count = 12;
-constexpr int lanes = 12;  // 1, 2, 3 and 4 ranks share them evenly
+constexpr int job_shards = 12;
+constexpr int job_lanes = 12;  // 1, 2, 3 and 4 ranks share them evenly
 constexpr int batch_size = 2;
 constexpr std::int64_t saved_every = 3;
-constexpr std::size_t keep = 2;
-const std::string folder = "/runs/ck";
+constexpr std::size_t kept = 2;
+const std::string checkpoints = "/runs/ck";
 
 // How a life of the job ends.
 struct ending_of_life {
@@ -41,7 +41,7 @@ struct killed {};
 class training_job {
  public:
   explicit training_job(std::uint64_t seed) : sim_(seed), luck_(seed, purpose::fake_data, 11) {
-    for (int i = 0; i < shard_count; ++i) {
+    for (int i = 0; i < job_shards; ++i) {
       const std::string text = text_shard(i * 1000, 5 + i, 700);
       urls_.push_back(fmt::format("/data/s{}.tar", i));
       sim_.files.put(urls_.back(), text);
@@ -113,7 +113,7 @@ class training_job {
     bool is_refused = false;
     try {
       chosen = choose_checkpoint(
-          folder, "auto", [](const chosen_checkpoint&) {}, [](const std::string&) {});
+          checkpoints, "auto", [](const chosen_checkpoint&) {}, [](const std::string&) {});
     } catch (const failure& f) {
       is_refused = true;
       EXPECT_EQ(f.kind(), errc::integrity) << f.what();
@@ -139,8 +139,8 @@ class training_job {
     EXPECT_GE(step_, newest);
     sim_.run_as(0);
     resumed_ = chosen ? chosen->path : "";
-    check_folder(folder, resumed_, true);
-    set_aside_newer(folder, resumed_);
+    check_folder(checkpoints, resumed_, true);
+    set_aside_newer(checkpoints, resumed_);
     trained_.erase(trained_.upper_bound(step_), trained_.end());
     saved_ = newest_whole_ = step_;
     is_damaged_ = false;
@@ -153,9 +153,9 @@ class training_job {
         .memory_bytes = 64_MiB,
         .io = io_backend::pread,
         .source = {.chunk_bytes = 8_KiB, .direct = direct_reads::never, .serialize = 0}});
-    r.data = std::make_unique<loader<sample>>(
-        r.eng->run(shards(urls_, {.seed = 5, .rank = number, .world_size = world, .lanes = lanes}) |
-                   untar() | group_by_key() | shuffle({.samples = 10, .seed = 5})));
+    r.data = std::make_unique<loader<sample>>(r.eng->run(
+        shards(urls_, {.seed = 5, .rank = number, .world_size = world, .lanes = job_lanes}) |
+        untar() | group_by_key() | shuffle({.samples = 10, .seed = 5})));
   }
 
   // A batch of this rank; short at the end of its epoch.
@@ -222,13 +222,13 @@ class training_job {
     std::uint64_t calls = 0;
     if (end != nullptr) {
       sim_.files.fault = [&](const char*, const std::string& path) {
-        return path.starts_with(folder) && calls++ >= end->calls ? -EIO : 0;
+        return path.starts_with(checkpoints) && calls++ >= end->calls ? -EIO : 0;
       };
     }
     try {
-      write_checkpoint(folder, step_name(step_), files);
+      write_checkpoint(checkpoints, step_name(step_), files);
       newest_whole_ = std::exchange(saved_, step_);
-      remove_old(folder, "this", keep, resumed_);
+      remove_old(checkpoints, "this", kept, resumed_);
     } catch (const failure&) {
       EXPECT_NE(end, nullptr);
     }
@@ -240,7 +240,7 @@ class training_job {
     if (end.loses_power) sim_.files.crash();
     for (int r = 0; r < 4; ++r) sim_.files.restart(r);
     sim_.run_as(0);
-    const auto there = checkpoints_in(folder);
+    const auto there = checkpoints_in(checkpoints);
     if (!end.damages || there.empty()) return;
     // Of all but the newest, which is damaged, none has to be whole: there may be none.
     is_damaged_ = true;

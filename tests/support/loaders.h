@@ -27,6 +27,10 @@ inline engine_options with_memory_store(std::shared_ptr<memory_store> store, int
   return o;
 }
 
+// What tests name an item by, and a function that changes none.
+inline constexpr auto key_of = [](const auto& item) { return item.key; };
+inline constexpr auto same = [](sample s) { return s; };
+
 // The keys of one epoch.
 inline std::vector<std::string> keys_of_epoch(loader<sample>& data) {
   std::vector<std::string> keys;
