@@ -147,15 +147,11 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
   return out;
 }
 
-bool decoded_cache::has_room(std::size_t bytes) const {
-  const std::size_t used = used_.load(std::memory_order_relaxed);
-  return bytes <= options_.bytes && used <= options_.bytes - bytes;
-}
-
 void decoded_cache::add(const place& where, const picture& p) {
   const std::size_t at = used_.fetch_add(p.rgb.size(), std::memory_order_relaxed);
   if (at > options_.bytes || p.rgb.size() > options_.bytes - at) {
     used_.fetch_sub(p.rgb.size(), std::memory_order_relaxed);
+    count_not_kept();
     return;
   }
   if (!write(at, p.rgb)) {

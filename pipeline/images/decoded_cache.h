@@ -60,8 +60,7 @@ class decoded_cache {
   // Reads pixels that are on disk into `room`, which counts as work memory. One that cannot be read
   // is forgotten, and counted.
   std::optional<picture> find(const place& where, std::vector<std::uint8_t>& room);
-  bool has_room(std::size_t bytes) const;
-  // Copies it. Does nothing where there is no room left, or it cannot be written.
+  // Copies it; where there is no room left, it is counted, and where it cannot be written.
   void add(const place& where, const picture& p);
   void count_not_kept() { ++not_kept_; }
 

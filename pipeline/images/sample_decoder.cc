@@ -119,8 +119,8 @@ result<int> sample_decoder::decode_image(const sample& s, const field& file,
   return images_.warnings();
 }
 
-// An image that is not there yet, and fits, is decoded whole, kept, and then cut like those that
-// are.
+// An image that is not there yet is decoded whole, kept where there is room, and then cut like
+// those that are: what comes of it does not depend on which images came first.
 result<int> sample_decoder::by_cache(const sample& s, const field& file, const decode_options& o,
                                      const view_chooser& choose, const pixel_place& place) {
   const auto where = decoded_cache::place_of(s, file, o.image);
@@ -132,9 +132,8 @@ result<int> sample_decoder::by_cache(const sample& s, const field& file, const d
       const std::size_t bytes = output_bytes(*kept);
       // What could never be held whole is decoded each time, as if there were no cache.
       const bool can_be_held = bytes <= work_memory::current().limit() / 2;
-      const bool fits = can_be_held && o.cache->has_room(bytes) && take_work_memory(bytes);
-      if (!fits) kept.reset();
-      return fits ? *kept : choose(width, height);
+      if (!can_be_held || !take_work_memory(bytes)) kept.reset();
+      return kept ? *kept : choose(width, height);
     };
     const auto place_whole = [&](const view_of_image& v) {
       if (!kept) return place(v);

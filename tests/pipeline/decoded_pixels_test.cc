@@ -215,6 +215,44 @@ TEST(DecodedPixels, OfKeptImagesAreThoseOfTheirFiles) {
   }
 }
 
+// Which images have room depends on what came before: what they give does not, whole or damaged.
+TEST(DecodedPixels, OfImagesThatHaveNoRoomAreThoseOfKeptOnes) {
+  auto all = files();
+  for (const auto& [name, file] : files()) {
+    for (const std::size_t tenths : {5U, 8U, 9U}) {
+      const auto end = file.begin() + static_cast<std::ptrdiff_t>(file.size() * tenths / 10);
+      all.emplace_back(fmt::format("{}, {} tenths", name, tenths), file_bytes(file.begin(), end));
+    }
+  }
+  sample_decoder decoder;
+  int decoded = 0;
+  int refused = 0;
+  for (const bool fast : {false, true}) {
+    for (const int resize : {0, 24}) {
+      decode_options kept{.size = 16, .label = "none"};
+      kept.image.fast = fast;
+      decode_options full = kept;
+      kept.cache = cache_decoded({.bytes = 64 << 20, .resize = resize});
+      full.cache = cache_decoded({.bytes = 64, .resize = resize});
+      std::int64_t number = 0;
+      for (const auto& [name, file] : all) {
+        const sample s = with_image(file, ++number);
+        pixels expected(std::size_t{16} * 16 * 3);
+        pixels got(expected.size());
+        const bool decodes = decoder.decode(s, checked(kept), expected.data()).has_value();
+        ASSERT_EQ(decoder.decode(s, checked(full), got.data()).has_value(), decodes) << name;
+        ++(decodes ? decoded : refused);
+        if (decodes) {
+          EXPECT_EQ(got, expected) << name << fast << resize;
+        }
+      }
+      EXPECT_EQ(full.cache->hits(), 0U);
+    }
+  }
+  EXPECT_GT(decoded, 60);
+  EXPECT_GT(refused, 60);
+}
+
 // One cache serves plans that read other fields, decode in other ways, or read other bytes from the
 // same place: each gives what it gives with a cache of its own.
 TEST(DecodedPixels, OfPlansThatShareACacheAreThoseOfEachAlone) {
