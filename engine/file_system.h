@@ -105,6 +105,11 @@ class held_file {
 ssize_t read_all(int fd, std::span<std::byte> into, std::uint64_t at);
 int write_all(int fd, std::span<const std::byte> from, std::uint64_t at);
 
+// When a file's bytes were last changed: nanoseconds since 1970.
+inline std::int64_t modified_ns(const struct stat& s) {
+  return s.st_mtim.tv_sec * 1'000'000'000 + s.st_mtim.tv_nsec;
+}
+
 // Syncs the names in a folder (empty: the current one) to the disk. 0 or -errno.
 int sync_folder(const std::string& folder);
 

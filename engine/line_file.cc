@@ -64,4 +64,9 @@ result<void> line_file::add(std::string_view line) const {
   return {};
 }
 
+result<void> line_file::sync() const {
+  if (const int code = host_files().sync(file_.fd()); code != 0) return cannot_write(-code);
+  return {};
+}
+
 }  // namespace millrace

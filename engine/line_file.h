@@ -20,6 +20,8 @@ class line_file {
 
   // `line` ends in a newline. Fails with the kind of what the host says.
   result<void> add(std::string_view line) const;
+  // What was added is on the disk.
+  result<void> sync() const;
 
  private:
   error cannot_write(int code) const;

@@ -1,6 +1,8 @@
 #include "engine/written_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -29,6 +31,7 @@ constexpr std::string_view infix = ".partial.";
   error e(kind_of(why), what);
   e.at(path).cause(why);
   if (why == ENOENT) e.hint("make its folder first");
+  if (why == ENXIO) e.hint("start the reader of this pipe before");
   if (why == ENOTDIR)
     e.hint("what stands where its folder should be is a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
@@ -36,13 +39,26 @@ constexpr std::string_view infix = ".partial.";
   throw failure(std::move(e));
 }
 
-// Where a file of that name is written: a link's target, else the path itself.
+// Where a file of that name is written: a link's target, which need not be there yet, else the path
+// itself.
 std::string target_of(const std::string& path) {
   struct stat s{};
   if (host_files().stat(path, s, false) != 0 || !S_ISLNK(s.st_mode)) return path;
-  const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
-                                                         &std::free);
-  return real ? std::string(real.get()) : path;
+  if (host_files().stat(path, s) == 0) {
+    const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),
+                                                           &std::free);
+    return real ? std::string(real.get()) : path;  // none: a pipe's, in /proc
+  }
+  constexpr int most_links = 40;  // as the kernel
+  std::string target = path;
+  for (int i = 0; i < most_links; ++i) {
+    if (host_files().stat(target, s, false) != 0 || !S_ISLNK(s.st_mode)) return target;
+    std::error_code failed;
+    const fs::path next = fs::read_symlink(target, failed);
+    if (failed) return path;
+    target = (fs::path(target).parent_path() / next).string();
+  }
+  return path;
 }
 
 // Makes a partial file, locked, whose name no other process has.
@@ -86,6 +102,11 @@ struct written_file::impl {
     while (!data.empty()) {
       const ssize_t n = host_files().append(fd.fd(), data);
       if (n == -EINTR) continue;
+      if (n == -EAGAIN) {  // a pipe is full: its reader says when it goes on
+        pollfd room{.fd = fd.fd(), .events = POLLOUT, .revents = 0};
+        poll(&room, 1, -1);
+        continue;
+      }
       if (n < 0) fail(fmt::format("cannot write the {}", noun), path, static_cast<int>(-n));
       data = data.subspan(static_cast<std::size_t>(n));
     }
@@ -106,8 +127,9 @@ written_file::written_file(std::string path, std::string_view noun)
                       .hint("name a file"));
   }
   const bool in_place = exists && !S_ISREG(there.st_mode);
-  const int fd =
-      in_place ? host_files().open(w.target, O_WRONLY) : make_partial(w.target, w.partial);
+  // Not waiting for the reader of a pipe that has none.
+  const int fd = in_place ? host_files().open(w.target, O_WRONLY | O_NONBLOCK)
+                          : make_partial(w.target, w.partial);
   if (fd < 0) fail(fmt::format("cannot make the {}", noun), w.path, -fd);
   w.fd = held_file(fd);
   if (exists && !in_place) host_files().set_mode(fd, there.st_mode & 0777);
@@ -127,6 +149,17 @@ void written_file::append(std::span<const std::byte> data) {
   }
   if (data.size() >= buffered) return w.write_out(data);
   w.pending.insert(w.pending.end(), data.begin(), data.end());
+}
+
+std::int64_t written_file::flush() {
+  impl& w = *impl_;
+  w.write_out(w.pending);
+  w.pending.clear();
+  struct stat now{};
+  if (const int code = host_files().stat(w.fd.fd(), now); code != 0) {
+    fail(fmt::format("cannot look at the {}", w.noun), w.path, -code);
+  }
+  return modified_ns(now);
 }
 
 void written_file::commit() {

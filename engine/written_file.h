@@ -25,6 +25,9 @@ class written_file {
 
   void append(std::span<const std::byte> data);
   void append(std::string_view text) { append(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Writes out what is held back, so that nothing but the name is missing. The time of the last
+  // change to the bytes, in nanoseconds since 1970; it stays under the name.
+  std::int64_t flush();
   void commit();
 
  private:

@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/folders.h"
 #include "engine/written_file.h"
+#include "io/hashes.h"
 
 namespace millrace {
 namespace {
@@ -102,10 +103,14 @@ struct tar_writer::impl {
 
   written_file file;
   std::uint64_t written = 0;
+  std::uint32_t crc = 0;
+  bool is_finished = false;
 
   void put(const char* data, std::size_t size) {
+    const auto bytes = std::as_bytes(std::span(data, size));
     written += size;
-    file.append(std::string_view(data, size));
+    crc = crc32c(bytes, crc);
+    file.append(bytes);
   }
   void put_padding(std::size_t unit) {
     static constexpr std::array<char, record_size> zeros{};
@@ -158,12 +163,18 @@ void tar_writer::add(std::string_view name, std::span<const std::byte> content) 
   end();
 }
 
-void tar_writer::close() {
+archive_bytes tar_writer::finish() {
   impl& w = *impl_;
   static constexpr std::array<char, 2 * block_size> zeros{};
   w.put(zeros.data(), zeros.size());
   w.put_padding(record_size);
-  w.file.commit();
+  w.is_finished = true;
+  return {w.written, w.crc, w.file.flush()};
+}
+
+void tar_writer::close() {
+  if (!impl_->is_finished) finish();
+  impl_->file.commit();
 }
 
 void check_shard_output(const std::string& path, bool overwrite,

@@ -8,6 +8,13 @@
 
 namespace millrace {
 
+// By what the bytes of an archive are known again.
+struct archive_bytes {
+  std::uint64_t size = 0;
+  std::uint32_t crc = 0;  // crc32c()
+  std::int64_t modified_ns = 0;
+};
+
 // Writes one shard: plain files in the ustar format (pax where a name or a size needs it), mode
 // 0444, owner bigdata, time 0, so that equal content gives equal bytes: those that WebDataset's
 // TarWriter gives with mtime=0. The file appears under its name when close() has succeeded, not
@@ -29,6 +36,9 @@ class tar_writer {
   void begin(std::string_view name, std::uint64_t size);
   void append(std::span<const std::byte> content);
   void end();
+  // What the file will be under its name. Nothing is added after it.
+  archive_bytes finish();
+  // finish(), unless that has been called, and the name.
   void close();
 
   // The size of a member in an archive, and of an archive whose members have this size, in bytes.

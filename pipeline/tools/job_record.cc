@@ -1,29 +1,50 @@
 #include "pipeline/tools/job_record.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <utility>
-#include <vector>
 
 #include "engine/error.h"
 #include "engine/file_system.h"
+#include "engine/fingerprint.h"
 #include "engine/folders.h"
+#include "engine/json_tree.h"
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/folder_listing.h"
-#include "pipeline/tar_writer.h"
+#include "io/hashes.h"
 
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using file_identity = std::pair<dev_t, ino_t>;
+
+error cannot_look(std::string_view what, const std::string& path, int code) {
+  return error(kind_of(-code), fmt::format("cannot look at the {}", what))
+      .at(path)
+      .cause(-code)
+      .hint(hint_on_path(-code));
+}
+
+// nullopt: nothing is there.
+std::optional<struct stat> look_at(const std::string& path) {
+  struct stat s{};
+  const int code = host_files().stat(path, s);
+  if (code == -ENOENT || code == -ENOTDIR) return std::nullopt;
+  if (code != 0) throw failure(cannot_look("shard", path, code));
+  return s;
+}
 
 // Of a file; nullopt where none is there.
 std::optional<std::string> text_there(const std::string& path) {
@@ -37,130 +58,259 @@ std::string_view first_line_of(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-// A hidden file beside the record: of a part whose run with `overwrite` has not come to its end, so
-// that shards of an older job may stand under its names. It holds the first line of the record.
-std::string mark_of(const std::string& record, int part, int parts) {
+// ".train-000000.pack.json" beside the first shard; of another extension than .tar with that.
+std::string record_path(const shard_names& names) {
+  const fs::path first(names(0));
+  const fs::path name = first.extension() == ".tar" ? first.stem() : first.filename();
+  return (first.parent_path() / ("." + name.string() + ".pack.json")).string();
+}
+
+// Those of older versions, which had no lists, begin with the fingerprint.
+bool is_record(std::string_view text) {
+  return text.empty() || text.starts_with(R"({"classes":")") ||
+         text.starts_with(R"({"fingerprint":")");
+}
+
+std::string list_path(const std::string& record, int part, int parts) {
   return fmt::format("{}.{}-of-{}", record, part, parts);
 }
 
-// The marks of this job, by their paths.
-std::vector<std::string> marks_there(const std::string& record, const std::string& about) {
-  const fs::path path(record);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  std::vector<std::string> names;
-  const int code = host_files().list(folder, names);
-  if (code == -ENOENT) return {};
-  if (code != 0) {
-    throw failure(error(kind_of(-code), "cannot read the folder of the shards")
-                      .at(folder)
-                      .cause(-code)
-                      .hint(hint_on_path(-code)));
-  }
-  std::vector<std::string> out;
-  for (const std::string& name : names) {
-    const std::string mark = (path.parent_path() / name).string();
-    const bool is_mark = mark.starts_with(record + ".") && name.find("-of-") != name.npos;
-    if (is_mark && text_there(mark) == about) out.push_back(mark);
-  }
-  return out;
-}
-
-}  // namespace
-
-std::string record_path(const shard_names& names) {
-  const fs::path first(names(0));
-  return (first.parent_path() / ("." + first.stem().string() + ".pack.json")).string();
-}
-
-void check_no_shard_after(const shard_names& names, std::size_t count) {
-  const auto is_older = [&](std::size_t i) {
-    return (names.limit() == 0 || i < names.limit()) && is_there(names(i));
-  };
-  if (!is_older(count)) return;
-  std::size_t end = count + 1;
-  while (is_older(end)) ++end;
-  throw failure(error(errc::usage, fmt::format("{} of an older run would follow the {} of this one",
-                                               counted(end - count, "shard"), count))
-                    .at(names(count))
-                    .hint(fmt::format("remove {}, or choose another name",
-                                      end - count == 1 ? "it"
-                                                       : fmt::format("them (up to {})",
-                                                                     printable(names(end - 1))))));
-}
-
-shard_job begin_job(const shard_names& names, const job_record& job) {
-  const std::string about =
-      fmt::format(R"({{"fingerprint":"{:016x}","millrace_pack":1,"samples":{},"shards":{}}})",
-                  job.fingerprint, job.samples, job.shards);
-  const std::string path = record_path(names);
-  const bool is_same = first_line_of(text_there(path).value_or("")) == about;
-  // Marks of a part: its own, and those of parts that the job was divided into otherwise.
-  const std::string own = mark_of(path, job.part, job.parts);
-  auto marks = marks_there(path, about);
-  const std::string division = fmt::format("-of-{}", job.parts);
-  std::erase_if(marks, [&](const auto& m) { return m.ends_with(division) && m != own; });
-  const bool is_divided_otherwise =
-      std::ranges::any_of(marks, [&](const auto& m) { return m != own; });
-  bool has_any = false;
-  for (std::size_t i = 0; i < job.shards; ++i) {
-    const std::string name = names(i);
-    if (!is_there(name)) continue;
-    has_any = true;
-    if (!job.overwrite && (!is_same || !marks.empty())) {
-      throw failure(error(errc::usage, is_same
-                                           ? "a run that was to replace shards was stopped, and "
-                                             "which of them are new is not known"
-                                           : "a shard of that name is there, of another run")
-                        .at(name)
-                        .hint("choose another name, or set pack_options.overwrite"));
-    }
-    check_shard_output(name, true, job.inputs);
-  }
-  check_no_shard_after(names, job.shards);
-  if (job.overwrite && has_any) {
-    // What is there of another job, or of such a run of all parts, may have the name of any shard.
-    const bool is_of_all = !is_same || is_divided_otherwise;
-    const auto used = std::min<std::uint64_t>(job.shards, static_cast<std::uint64_t>(job.parts));
-    for (int part = 1; part <= static_cast<int>(used); ++part) {
-      if (is_of_all || part == job.part) write_whole_file(mark_of(path, part, job.parts), about);
-    }
-    marks.push_back(own);
-  }
-  if (!is_same) write_whole_file(path, about + "\n", "record of the shards");
-  return {path, about, is_same && !job.overwrite, std::move(marks)};
-}
-
-void shard_job::end() const {
-  for (const std::string& mark : marks_) host_files().unlink(mark);
-}
-
-void shard_job::check_is_the_last() const {
-  const std::string there = text_there(record_).value_or("");
-  if (first_line_of(there) == about_) return;
-  throw failure(error(errc::usage, "another run has begun to write shards of these names")
-                    .at(record_)
-                    .hint("choose another name for one of the two"));
-}
-
-std::string beside_shards(const shard_names& names, const std::string& name) {
+// "train-classes.txt": the shards' name without its number, then this one.
+std::string classes_path(const shard_names& names) {
   const fs::path first(names(0));
   std::string stem = first.stem().string();
   while (!stem.empty() && stem.back() >= '0' && stem.back() <= '9') stem.pop_back();
   const bool needs_dash =
       !stem.empty() && std::isalnum(static_cast<unsigned char>(stem.back())) != 0;
-  if (needs_dash) stem += '-';
-  return (first.parent_path() / (stem + name)).string();
+  return (first.parent_path() / (stem + (needs_dash ? "-classes.txt" : "classes.txt"))).string();
 }
 
-void write_beside(const std::string& path, std::string_view text, bool overwrite) {
-  const auto there = text_there(path);
-  if (there == text) return;
-  if (there && !overwrite) {
-    throw failure(error(errc::usage, "another file of that name is there")
-                      .at(path)
-                      .hint("choose another name for the shards, or set pack_options.overwrite"));
+// The lists of shards beside a record, whichever job they are of.
+std::vector<std::string> lists_beside(const std::string& record) {
+  const fs::path path(record);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  std::vector<std::string> names;
+  const int code = host_files().list(folder, names);
+  if (code == -ENOENT) return {};
+  if (code != 0) throw failure(cannot_look("folder of the shards", folder, code));
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  const std::string before = path.filename().string() + ".";
+  std::vector<std::string> out;
+  for (const std::string& name : names) {
+    if (!name.starts_with(before)) continue;
+    const std::string_view part = std::string_view(name).substr(before.size());
+    const auto of = part.find("-of-");
+    if (of == part.npos || !is_number(part.substr(0, of)) || !is_number(part.substr(of + 4))) {
+      continue;
+    }
+    out.push_back((path.parent_path() / name).string());
   }
-  write_whole_file(path, text);
+  return out;
+}
+
+std::set<file_identity> identities_of(std::span<const std::string> paths) {
+  std::set<file_identity> out;
+  for (const std::string& path : paths) {
+    if (const auto s = look_at(path)) out.emplace(s->st_dev, s->st_ino);
+  }
+  return out;
+}
+
+std::string line_of(std::size_t shard, const archive_bytes& b) {
+  return fmt::format(R"({{"crc32c":{},"modified_ns":{},"shard":{},"size":{}}})", b.crc,
+                     b.modified_ns, shard, b.size) +
+         '\n';
+}
+
+// What a kill or a full disk left of a line is passed over: its shard did not get its name.
+void add_lines(std::string_view text, listed_shards& to) {
+  for (auto end = text.find('\n'); end != text.npos; end = text.find('\n')) {
+    const auto line = json_tree::parse(text.substr(0, end));
+    text.remove_prefix(end + 1);
+    if (!line) continue;
+    const auto number = [&](std::string_view name) {
+      const json_tree* const found = line->find(name);
+      return found != nullptr ? found->as<std::int64_t>() : nullptr;
+    };
+    const auto *const shard = number("shard"), *const size = number("size"),
+                      *const crc = number("crc32c"), *const when = number("modified_ns");
+    if (shard == nullptr || size == nullptr || crc == nullptr || when == nullptr) continue;
+    to.emplace(
+        static_cast<std::size_t>(*shard),
+        archive_bytes{static_cast<std::uint64_t>(*size), static_cast<std::uint32_t>(*crc), *when});
+  }
+}
+
+// What the lists of this job hold.
+listed_shards read_lists(const std::vector<std::string>& lists, std::string_view about) {
+  listed_shards out;
+  for (const std::string& list : lists) {
+    const std::string text = text_there(list).value_or("");
+    if (first_line_of(text) == about) add_lines(text, out);
+  }
+  return out;
+}
+
+std::uint32_t crc_of(const std::string& path, std::uint64_t size) {
+  const held_file file(host_files().open(path, O_RDONLY));
+  if (!file) throw failure(cannot_look("shard", path, file.fd()));
+  std::vector<std::byte> piece(std::size_t{1} << 20);
+  std::uint32_t crc = 0;
+  for (std::uint64_t at = 0; at < size; at += piece.size()) {
+    const ssize_t n = read_all(file.fd(), piece, at);
+    if (n < 0) throw failure(cannot_look("shard", path, static_cast<int>(n)));
+    crc = crc32c(std::span(piece).first(static_cast<std::size_t>(n)), crc);
+  }
+  return crc;
+}
+
+// Whether a file with the names of classes is the one that the job of this record wrote.
+bool is_of_record(const std::optional<std::string>& text, std::string_view record) {
+  const auto parsed = json_tree::parse(record);
+  return text && parsed && parsed->text_of("classes") == fmt::format("{:016x}", fingerprint(*text));
+}
+
+// An older job's may be replaced with its shards, a user's own file never.
+void check_classes(const std::string& path, const job_record& job, std::string_view older) {
+  const auto there = text_there(path);
+  if (!there || *there == job.classes) return;
+  const bool is_older = is_of_record(there, older);
+  if (is_older ? job.overwrite : job.classes.empty()) return;
+  throw failure(error(errc::usage, "another file stands where the names of the classes go")
+                    .at(path)
+                    .hint(is_older ? "choose another name, or set pack_options.overwrite"
+                                   : "remove that file, or choose another name for the shards"));
+}
+
+// Whether the file is one of these. Its bytes are read where its size fits, and its time does not.
+bool is_one_of(const std::string& path, const struct stat& there, auto first, auto last) {
+  const auto size = static_cast<std::uint64_t>(there.st_size);
+  std::optional<std::uint32_t> crc;
+  return S_ISREG(there.st_mode) && std::any_of(first, last, [&](const auto& listed) {
+           const archive_bytes& b = listed.second;
+           if (b.size != size) return false;
+           if (b.modified_ns == modified_ns(there)) return true;
+           if (!crc) crc = crc_of(path, size);
+           return b.crc == *crc;
+         });
+}
+
+}  // namespace
+
+void check_no_shard_after(const shard_names& names, std::size_t count) {
+  const auto older = names.there_from(count);
+  if (older.empty()) return;
+  throw failure(
+      error(errc::usage, fmt::format("{} of an older run would follow the {} of this one",
+                                     counted(older.size(), "shard"), count))
+          .at(older.front())
+          .hint(fmt::format(
+              "remove {}, or choose another name",
+              older.size() == 1 ? "it" : fmt::format("them (up to {})", printable(older.back())))));
+}
+
+shard_job begin_job(const shard_names& names, const job_record& job) {
+  shard_job out(names, job);
+  const auto there = text_there(out.record_);
+  if (there && !is_record(*there)) {
+    throw failure(error(errc::usage, "what is there is no record of shards")
+                      .at(out.record_)
+                      .hint("remove that file, or choose another name for the shards"));
+  }
+  const std::string_view older = first_line_of(there ? std::string_view(*there) : "");
+  const auto lists = lists_beside(out.record_);
+  out.check_shards(names, job, read_lists(lists, out.about_));
+  check_no_shard_after(names, job.shards);
+  const std::string classes = classes_path(names);
+  check_classes(classes, job, older);
+  // All is checked. Wherever a kill ends this, no shard of another job is taken for this one's.
+  const std::string division = fmt::format("-of-{}", job.parts);
+  for (const std::string& list : lists) {
+    const bool is_replaced = job.overwrite && (list == out.list_path_ || !list.ends_with(division));
+    if (is_replaced || first_line_of(text_there(list).value_or("")) != out.about_) {
+      host_files().unlink(list);
+    }
+  }
+  if (!job.classes.empty()) {
+    out.classes_file_ = classes;
+    if (text_there(classes) != job.classes) write_whole_file(classes, job.classes);
+  } else if (is_of_record(text_there(classes), older)) {
+    host_files().unlink(classes);
+  }
+  if (older != out.about_) write_whole_file(out.record_, out.about_ + "\n", "record of the shards");
+  out.begin_list(job);
+  return out;
+}
+
+shard_job::shard_job(const shard_names& names, const job_record& job)
+    : record_(record_path(names)) {
+  about_ = fmt::format(
+      R"({{"classes":"{:016x}","fingerprint":"{:016x}","millrace_pack":2,"samples":{},"shards":{}}})",
+      job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint, job.samples, job.shards);
+  list_path_ = list_path(record_, job.part, job.parts);
+}
+
+void shard_job::check_shards(const shard_names& names, const job_record& job,
+                             const listed_shards& listed) {
+  std::map<file_identity, std::string> seen;
+  std::optional<std::set<file_identity>> inputs;
+  for (std::size_t i = 0; i < job.shards; ++i) {
+    const std::string name = names(i);
+    const auto there = look_at(name);
+    if (!there) continue;
+    if (S_ISREG(there->st_mode)) {
+      const auto [other, is_first] =
+          seen.emplace(file_identity{there->st_dev, there->st_ino}, name);
+      if (!is_first) {
+        throw failure(error(errc::usage, fmt::format("two shards would be one file, this and {}",
+                                                     printable(other->second)))
+                          .at(name)
+                          .hint("remove one of the two links"));
+      }
+    }
+    if (!inputs) inputs = identities_of(job.inputs());
+    if (inputs->contains({there->st_dev, there->st_ino})) {
+      throw failure(error(errc::usage, "the output is one of the inputs")
+                        .at(name)
+                        .hint("choose another name for the shards"));
+    }
+    check_shard_output(name, true);
+    const bool is_of_part =
+        static_cast<int>(i % static_cast<std::size_t>(job.parts)) == job.part - 1;
+    if (job.overwrite || !is_of_part) continue;  // of other parts, their runs ask
+    const auto [first, last] = listed.equal_range(i);
+    if (is_one_of(name, *there, first, last)) {
+      there_.insert(i);
+      continue;
+    }
+    throw failure(error(errc::usage, "a shard of that name is there, of another run")
+                      .at(name)
+                      .hint("choose another name, or set pack_options.overwrite"));
+  }
+}
+
+void shard_job::begin_list(const job_record& job) {
+  const auto there = text_there(list_path_);
+  const bool goes_on = there && first_line_of(*there) == about_ && !job.overwrite;
+  if (!goes_on) write_whole_file(list_path_, about_ + "\n", "list of the shards");
+  list_ = std::make_unique<line_file>(list_path_, "the list of the shards");
+}
+
+void shard_job::add(std::size_t shard, tar_writer& written) const {
+  const std::string line = line_of(shard, written.finish());
+  // Told before: a shard that has its name is in the list, also after a loss of power.
+  auto told = list_->add(line);
+  if (told) told = list_->sync();
+  if (!told) throw failure(told.error());
+  const std::string record = text_there(record_).value_or("");
+  if (first_line_of(record) != about_) {
+    throw failure(error(errc::usage, "another run has begun to write shards of these names")
+                      .at(record_)
+                      .hint("choose another name for one of the two"));
+  }
+  written.close();
 }
 
 }  // namespace millrace

@@ -2,12 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
+#include "engine/line_file.h"
+#include "pipeline/tar_writer.h"
 #include "pipeline/tools/names.h"
 
 namespace millrace {
@@ -20,55 +24,58 @@ struct job_record {
   bool overwrite = false;
   int part = 1;  // of `parts`: shards that this run writes, each parts-th
   int parts = 1;
-  std::span<const std::string> inputs = {};  // local paths, never to be replaced
+  // Local paths, never to be replaced; asked for where there is something to replace.
+  std::function<std::vector<std::string>()> inputs = [] { return std::vector<std::string>(); };
+  std::string classes;  // a text to be written beside the shards; empty: none
 };
+
+// Shards by their numbers, as they were written.
+using listed_shards = std::multimap<std::size_t, archive_bytes>;
 
 // A job that has begun.
 class shard_job {
  public:
   shard_job() = default;
-  // `record`: its path and its first line. `marks`: files that are removed at its end.
-  shard_job(std::string record, std::string about, bool is_resumed, std::vector<std::string> marks)
-      : record_(std::move(record)),
-        about_(std::move(about)),
-        is_resumed_(is_resumed),
-        marks_(std::move(marks)) {}
 
-  // Whether the shards that are there are this very job's, left by a run that was stopped: then
-  // they are complete, and stay.
-  bool is_resumed() const { return is_resumed_; }
-  // Before a shard gets its name. Throws `failure` (usage) where another job has begun to write
-  // shards of these names meanwhile.
-  void check_is_the_last() const;
-  // All shards of this run are there.
-  void end() const;
+  // Whether this shard of the part was there when the job began, whole, left by a run that was
+  // stopped.
+  bool has(std::size_t shard) const { return there_.contains(shard); }
+  // Gives a shard its name, and tells of it in the list before. Throws `failure`: usage where
+  // another job has begun to write shards of these names meanwhile. Any thread.
+  void add(std::size_t shard, tar_writer& written) const;
+  // Where the names of the classes are; empty: there are none.
+  const std::string& classes_file() const { return classes_file_; }
+  // Those of this run beside the shards.
+  std::vector<std::string> records() const { return {record_, list_path_}; }
 
  private:
-  std::string record_;
-  std::string about_;
-  bool is_resumed_ = false;
-  std::vector<std::string> marks_;
+  friend shard_job begin_job(const shard_names& names, const job_record& job);
+  shard_job(const shard_names& names, const job_record& job);
+
+  void check_shards(const shard_names& names, const job_record& job, const listed_shards& listed);
+  void begin_list(const job_record& job);
+
+  std::string record_;     // its path
+  std::string about_;      // its line
+  std::string list_path_;  // of the shards of this part
+  std::string classes_file_;
+  std::set<std::size_t> there_;
+  std::unique_ptr<line_file> list_;
 };
 
-// A hidden record beside the shards tells whose they are; it is written here, and holds counts and
-// the fingerprint alone. While a run with `overwrite` replaces shards, a mark says so: where it is
-// stopped, none of them is taken for its own, and it begins anew. Throws `failure` (usage) where
-// shards of another job, or of such a run, are there and `overwrite` is not set, and where
-// check_no_shard_after() does.
+// Hidden files beside the shards tell whose they are: a record of the job, with counts and
+// fingerprints alone, and for each part a list of the shards that it wrote, with the size, time and
+// CRC of each. A shard that is in no list, or not as it stands there, is another job's, whatever
+// its name; where the size fits and the time does not, its bytes are read. Nothing is written
+// before all is checked. Throws `failure` (usage) where a shard of another job is there and
+// `overwrite` is not set; where one of the names is that of an input, of a file of another kind, or
+// of the same file as another name; where another text than an older record tells of stands in the
+// place of the classes; and where check_no_shard_after() does. `names` must outlive what it
+// returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 
 // Throws `failure` (usage) where a shard of the name after the first `count` is there: of an older
 // and larger job, it would be read as one of these.
 void check_no_shard_after(const shard_names& names, std::size_t count);
-
-// ".train-000000.pack.json" beside the first shard.
-std::string record_path(const shard_names& names);
-
-// "train-classes.txt" beside the shards: their name without its number, then `name`.
-std::string beside_shards(const shard_names& names, const std::string& name);
-
-// Writes a text file beside the shards. Throws `failure` (usage) where another one is there and
-// `overwrite` is not set.
-void write_beside(const std::string& path, std::string_view text, bool overwrite);
 
 }  // namespace millrace

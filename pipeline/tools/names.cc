@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cerrno>
+#include <filesystem>
 #include <map>
 #include <set>
 
 #include "engine/error.h"
+#include "engine/file_system.h"
+#include "engine/folders.h"
 #include "io/shard_spec.h"
 
 namespace millrace {
@@ -115,6 +119,13 @@ shard_names::shard_names(const std::string& pattern) {
   const auto percent = pattern.find('%');
   if (percent == std::string::npos) {
     names_ = expand(pattern);
+    std::set<std::string> seen;
+    for (const std::string& name : names_) {
+      if (seen.insert(std::filesystem::path(name).lexically_normal().string()).second) continue;
+      throw failure(error(errc::usage, fmt::format("'{}' names a shard twice", pattern))
+                        .at(name)
+                        .hint("write each number once"));
+    }
     return;
   }
   const auto letter = pattern.find('d', percent);
@@ -143,6 +154,40 @@ std::string shard_names::operator()(std::size_t i) const {
                       .hint("write %06d for any number"));
   }
   return names_[i];
+}
+
+std::vector<std::string> shard_names::there_from(std::size_t first) const {
+  std::vector<std::string> out;
+  for (std::size_t i = first; i < names_.size(); ++i) {
+    if (is_there(names_[i])) out.push_back(names_[i]);
+  }
+  const auto slash = before_.rfind('/');
+  const std::size_t base = slash == before_.npos ? 0 : slash + 1;
+  if (!names_.empty() || after_.find('/') != after_.npos) return out;  // numbered folders
+  std::vector<std::string> there;
+  const int code = host_files().list(base > 0 ? before_.substr(0, base) : ".", there);
+  if (code != 0 && code != -ENOENT) {
+    throw failure(error(kind_of(-code), "cannot list the folder of the shards")
+                      .at(before_.substr(0, base))
+                      .cause(-code));
+  }
+  std::set<std::uint64_t> numbers;
+  for (const std::string& name : there) {
+    const std::string path = before_.substr(0, base) + name;
+    if (!path.starts_with(before_) || !path.ends_with(after_)) continue;
+    if (path.size() <= before_.size() + after_.size()) continue;
+    const std::string digits =
+        path.substr(before_.size(), path.size() - before_.size() - after_.size());
+    const auto at = digits.find_first_not_of(' ');
+    const bool is_number =
+        at != digits.npos && digits.size() - at <= most_digits &&
+        std::all_of(digits.begin() + static_cast<std::ptrdiff_t>(at), digits.end(), is_digit);
+    if (!is_number) continue;
+    const std::uint64_t number = std::stoull(digits.substr(at));
+    if (number >= first && (*this)(number) == path) numbers.insert(number);
+  }
+  for (const std::uint64_t number : numbers) out.push_back((*this)(number));
+  return out;
 }
 
 std::string with_suffix(double figure) {

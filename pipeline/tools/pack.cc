@@ -35,8 +35,8 @@ struct shard_plan {
   std::size_t begin = 0;  // samples
   std::size_t end = 0;
   std::uint64_t payload = 0;
-  std::uint64_t bytes = 0;  // of the archive, unless images are scaled
 };
+
 void mix(std::vector<packed_sample>& samples, std::uint64_t seed) {
   random_stream random(seed, purpose::shuffle, 0, 0);
   for (std::size_t i = samples.size(); i > 1; --i) {
@@ -48,20 +48,12 @@ void mix(std::vector<packed_sample>& samples, std::uint64_t seed) {
 std::vector<shard_plan> plan_shards(const std::vector<packed_sample>& samples,
                                     const pack_options& o) {
   std::vector<shard_plan> out;
-  std::uint64_t members = 0;
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const bool full = out.empty() || out.back().payload >= o.most_bytes ||
                       out.back().end - out.back().begin >= static_cast<std::size_t>(o.most_count);
-    if (full) {
-      out.push_back({.begin = i, .end = i});
-      members = 0;
-    }
+    if (full) out.push_back({.begin = i, .end = i});
     out.back().end = i + 1;
     out.back().payload += samples[i].payload;
-    for (const packed_field& f : samples[i].fields) {
-      members += tar_writer::size_of_member(samples[i].key + "." + f.extension, f.size);
-    }
-    out.back().bytes = tar_writer::size_of_archive(members);
   }
   return out;
 }
@@ -100,15 +92,11 @@ class packer {
     shards_ = plan_shards(samples_, options_);
     if (options_.planned) options_.planned(shards_.size(), payload());
     names_(shards_.size() - 1);  // that there are enough
-    record_job();
-    write_classes(found.classes);
+    begin(found.classes);
     work_on_threads();
     if (failed_) throw failure(*failed_);
     report_.interrupted = interrupted_;
-    if (!interrupted_) {
-      job_.end();
-      remove_partial_files(own_names());
-    }
+    if (!interrupted_) remove_partial_files(own_names());
     return report_;
   }
 
@@ -120,8 +108,9 @@ class packer {
   }
 
   // A record beside the shards says which run they are of, so that one that was stopped is resumed
-  // and another one does not replace them.
-  void record_job() {
+  // and another one does not replace them; the names of the classes, a line each in the order of
+  // their labels, which class has which label.
+  void begin(const std::vector<std::string>& classes) {
     std::uint64_t print = fingerprint(
         fmt::format("{} {} {} {} {}", options_.most_bytes, options_.most_count, options_.resize,
                     options_.resize > 0 ? options_.quality : 0, options_.restart));
@@ -133,26 +122,32 @@ class packer {
             print);
       }
     }
+    std::string names_of_classes;
+    for (const std::string& name : classes) names_of_classes += printable(name) + "\n";
     job_ = begin_job(names_, {.fingerprint = print,
                               .samples = samples_.size(),
                               .shards = shards_.size(),
                               .overwrite = options_.overwrite,
                               .part = options_.part,
-                              .parts = options_.parts});
+                              .parts = options_.parts,
+                              .inputs = [this] { return input_files(); },
+                              .classes = names_of_classes});
+    report_.classes_file = job_.classes_file();
   }
 
-  // Which class has which label: a line each, in the order of the labels.
-  void write_classes(const std::vector<std::string>& classes) {
-    if (classes.empty()) return;
-    report_.classes_file = beside_shards(names_, "classes.txt");
-    std::string text;
-    for (const std::string& name : classes) text += printable(name) + "\n";
-    write_beside(report_.classes_file, text, options_.overwrite);
+  std::vector<std::string> input_files() const {
+    std::vector<std::string> out;
+    for (const packed_sample& s : samples_) {
+      for (const packed_field& f : s.fields) {
+        if (!f.path.empty()) out.push_back(f.path);
+      }
+    }
+    return out;
   }
 
   // Of this part's shards.
   std::vector<std::string> own_names() const {
-    std::vector<std::string> out{record_path(names_)};
+    std::vector<std::string> out = job_.records();
     for (std::size_t i = 0; i < shards_.size(); ++i) {
       const auto turn = static_cast<int>(i % static_cast<std::size_t>(options_.parts));
       if (turn == options_.part - 1) out.push_back(names_(i));
@@ -203,10 +198,8 @@ class packer {
       const shard_plan& s = shards_[next_];
       ++report_.shards;
       report_.samples += s.end - s.begin;
-      const auto there = job_.is_resumed() ? size_of_file(names_(next_)) : std::nullopt;
-      if (options_.packed != nullptr && there) *options_.packed += s.payload;
-      const bool is_as_planned = options_.resize > 0 || options_.restart > 0 || there == s.bytes;
-      if (there && is_as_planned) {
+      if (job_.has(next_)) {
+        if (options_.packed != nullptr) *options_.packed += s.payload;
         ++report_.kept;
         continue;
       }
@@ -227,8 +220,7 @@ class packer {
       for (const packed_field& f : samples_[s].fields) write_field(out, samples_[s], f, buffer);
       if (options_.packed != nullptr) *options_.packed += samples_[s].payload;
     }
-    job_.check_is_the_last();
-    out.close();
+    job_.add(i, out);
     const std::uint64_t written = size_of_file(names_(i)).value_or(0);
     const std::scoped_lock lock(mutex_);
     report_.bytes += written;
@@ -243,9 +235,13 @@ class packer {
     const std::string name = s.key + "." + f.extension;
     if (f.path.empty()) return out.add(name, f.text);
     const bool is_jpeg = f.extension == "jpg" || f.extension == "jpeg";
-    const bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
+    bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
     const held_file file(host_files().open(f.path, O_RDONLY));
     if (!file) throw failure(cannot_read(f.path, -file.fd()));
+    if (changes && f.size > most_changed) {  // it would be held in memory
+      changes = false;
+      count_unchanged(f.path);
+    }
     buffer.resize(changes ? f.size : std::min(f.size, piece));
     if (!changes) out.begin(name, f.size);
     for (std::uint64_t at = 0; at < f.size; at += buffer.size()) {
@@ -306,6 +302,14 @@ class packer {
     return encode_jpeg(pixels, view.window.width, view.window.height, options_.quality);
   }
 
+  void count_unchanged(const std::string& path) {
+    const std::scoped_lock lock(mutex_);
+    if (options_.restart > 0) ++report_.not_rewritten;
+    if (options_.resize == 0) return;
+    ++report_.not_scaled;
+    name_undecodable(path);
+  }
+
   // The first by name, whichever thread comes to them first. Under mutex_.
   void name_undecodable(const std::string& path) {
     constexpr std::size_t most = 10;
@@ -315,6 +319,7 @@ class packer {
   }
 
   static constexpr std::uint64_t piece = 1 << 20;
+  static constexpr std::uint64_t most_changed = 256 << 20;
 
   const pack_options& options_;
   const std::function<void(const std::string&)>& say_;

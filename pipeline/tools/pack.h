@@ -22,10 +22,13 @@ struct pack_options {
   std::uint64_t most_bytes = 3'000'000'000;  // of payload, after which a shard is ended
   std::int64_t most_count = 100'000;         // of samples, likewise
   std::optional<std::uint64_t> shuffle;      // seed
-  int resize = 0;    // of JPEGs: the shorter side in pixels; 0, and smaller ones: bytes as they are
+  // Of JPEGs: the shorter side in pixels; 0, smaller ones, and files of more than 256 MiB: bytes as
+  // they are.
+  int resize = 0;
   int quality = 90;  // of those that are scaled
-  int restart =
-      0;         // JPEGs get a restart marker every so many MCUs (pipeline/images/jpeg_rewrite.h)
+  // JPEGs of up to 256 MiB get a restart marker every so many MCUs
+  // (pipeline/images/jpeg_rewrite.h); 0: none.
+  int restart = 0;
   int part = 1;  // of `parts`: which shards to write
   int parts = 1;
   bool compat = false;                         // keys 00000000, 00000001, ... instead of paths

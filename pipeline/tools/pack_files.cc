@@ -89,6 +89,10 @@ bool has_image(const std::vector<packed_field>& fields) {
                              [](const packed_field& f) { return is_image_extension(f.extension); });
 }
 
+std::string folder_of(const std::string& path) {
+  return std::filesystem::path(path).parent_path().lexically_normal().string();
+}
+
 // Puts files together to samples by their stems; in the order of the stems.
 class sample_collector {
  public:
@@ -208,6 +212,15 @@ class sample_collector {
                                       as.extension, twice->path, path))
                         .key(as.stem)
                         .hint("rename one of them"));
+    }
+    if (!fields.empty() && folder_of(fields.front().path) != folder_of(path)) {
+      throw failure(error(errc::duplicate_field,
+                          fmt::format("two files of different folders would be one sample, {} and "
+                                      "{}",
+                                      fields.front().path, path))
+                        .key(as.stem)
+                        .hint("keys are paths without what leads out of the folder: run pack in a "
+                              "folder above both"));
     }
     fields.push_back({as.extension, path, "", size});
     if (label.empty()) return;
@@ -399,7 +412,7 @@ std::vector<listed_file> lines_of(const std::string& file) {
   std::vector<listed_file> out;
   for (std::string line; std::getline(in, line);) {
     if (line.ends_with('\r')) line.pop_back();
-    if (line.empty() || line.starts_with('#')) continue;
+    if (line.empty()) continue;
     const auto tab = line.find('\t');
     out.push_back({line.substr(0, tab), tab == line.npos ? "" : line.substr(tab + 1)});
   }

@@ -72,6 +72,11 @@ std::uint64_t fingerprint_of(const repack_options& options) {
   std::uint64_t print = fingerprint(fmt::format("from shards, restart {}", options.restart));
   for (const std::string& url : options.urls) {
     const auto where = parse_url(url);
+    // What a stream brings is known to nobody before it is read: no other run is this one.
+    if (where && (where->scheme == "-" || where->scheme == "pipe")) {
+      const auto now = std::chrono::system_clock::now().time_since_epoch();
+      print = fingerprint(fmt::format("{}", now.count()), print);
+    }
     struct stat s{};
     if (where && where->scheme == "file") {
       if (const int code = host_files().stat(where->path, s); code != 0) {
@@ -94,13 +99,12 @@ class repacker {
   repacker(const repack_options& options, const std::function<void(const std::string&)>& say)
       : options_(options), say_(say), names_(options.pattern) {
     names_(options.urls.size() - 1);  // that there are enough
-    const auto inputs = local_files(options.urls);
     job_ = begin_job(names_, {.fingerprint = fingerprint_of(options),
                               .shards = options.urls.size(),
                               .overwrite = options.overwrite,
-                              .inputs = inputs});
+                              .inputs = [&] { return local_files(options.urls); }});
     for (std::size_t i = 0; i < options.urls.size(); ++i) {
-      if (job_.is_resumed() && size_of_file(names_(i))) {
+      if (job_.has(i)) {
         ++report.kept;
         ++report.shards;
       } else {
@@ -131,8 +135,7 @@ class repacker {
   // All shards have been read.
   void finish() {
     finish_up_to(left_.size());
-    job_.end();
-    std::vector<std::string> names{record_path(names_)};
+    std::vector<std::string> names = job_.records();
     for (std::size_t i = 0; i < options_.urls.size(); ++i) names.push_back(names_(i));
     remove_partial_files(names);
   }
@@ -149,8 +152,7 @@ class repacker {
   }
   void finish_shard() {
     if (!out_) return;
-    job_.check_is_the_last();
-    out_->close();
+    job_.add(shard_, *out_);
     out_.reset();
     ++report.shards;
     ++report.written;

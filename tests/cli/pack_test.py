@@ -76,7 +76,7 @@ class Pack(unittest.TestCase):
             self.assertEqual(json.loads(run(*command, "--overwrite", "--part", "1/2").stdout)["written"], 4)
             for more in ([], ["--part", "2/2"]):
                 done = run(*command, *more)
-                self.assertEqual((done.returncode, "was stopped" in done.stderr), (2, True), done.stderr)
+                self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
             self.assertEqual(json.loads(run(*command, "--part", "1/2").stdout)["kept"], 4)
             self.assertEqual(json.loads(run(*command, "--overwrite", "--part", "2/2").stdout)["written"], 3)
             self.assertEqual(json.loads(run(*command).stdout)["kept"], 7)
@@ -85,17 +85,164 @@ class Pack(unittest.TestCase):
             self.assertEqual([md5(p) for p in sorted(folder.glob("o-*.tar"))], [md5(p) for p in sorted(folder.glob("n-*.tar"))])
             # Also of the same job: what it reads may have been replaced on its server.
             self.assertEqual(json.loads(run(*command, "--overwrite").stdout)["written"], 7)
-            mark = folder / ".o-000.pack.json.1-of-1"
-            self.assertFalse(mark.exists())
-            mark.write_text((folder / ".o-000.pack.json").read_text().strip())
+            written = folder / ".o-000.pack.json.1-of-1"
+            self.assertEqual(list(folder.glob(".o-000.pack.json.*")), [written])
+            lines = written.read_text().splitlines(True)
+            self.assertEqual(len(lines), 8)
+            written.write_text("".join(lines[:4]) + lines[4][:20])  # killed, and power lost, after three
             self.assertEqual(run(*command).returncode, 2)
-            # That run was of all parts: one of two that is written anew says nothing of the other.
-            self.assertEqual(json.loads(run(*command, "--overwrite", "--part", "1/2").stdout)["written"], 4)
-            self.assertEqual(run(*command, "--part", "2/2").returncode, 2)
-            self.assertEqual(run(*command).returncode, 2)
-            self.assertEqual(json.loads(run(*command, "--overwrite").stdout)["written"], 7)
+            for i in range(3, 7):
+                (folder / f"o-{i:03}.tar").unlink()
+            told = json.loads(run(*command).stdout)
+            self.assertEqual((told["kept"], told["written"]), (3, 4))
             self.assertEqual(json.loads(run(*command).stdout)["kept"], 7)
-            self.assertEqual(list(folder.glob(".o-000.pack.json.*")), [])
+
+    def test_a_shard_that_the_job_did_not_write_is_never_taken_for_its_own_nor_replaced(self):
+        with Folder() as folder:
+            tree = self.tree(folder)
+            harness.fake(folder, "src", 2, 6)
+            sources = sorted(folder.glob("src-*.tar"))
+            jobs = {"plain": [tree], "restart": [tree, "--restart", 4], "resize": [tree, "--resize", 8],
+                    "shards": ["--from-shards", *sources, "--restart", 4]}
+
+            def others(shard):
+                write_tar(shard, [("k.txt", b"mine")])
+
+            def appended(shard):
+                with tarfile.open(shard, "a") as archive:
+                    archive.addfile(tarfile.TarInfo("more.txt"))
+
+            def flipped(shard):
+                content = bytearray(shard.read_bytes())
+                content[600] ^= 1
+                shard.write_bytes(content)
+
+            def faked(shard):
+                self.assertEqual(run("millrace", "fake", folder / "o-%d.tar", "--shards", 2, "--samples", 4, "--overwrite").returncode, 0)
+
+            changes = {"others": others, "appended": appended, "flipped": flipped, "faked": faked,
+                       "empty": lambda shard: shard.write_bytes(b"")}
+            for job, arguments in jobs.items():
+                for name, change in changes.items():
+                    with self.subTest(job=job, change=name):
+                        for left in [*folder.glob("o-*"), *folder.glob(".o-*")]:
+                            left.unlink()
+                        command = ["millrace", "pack", *arguments, "-o", folder / "o-%d.tar"]
+                        command += [] if job == "shards" else ["--max-count", 4]
+                        self.assertEqual(run(*command).returncode, 0)
+                        change(folder / "o-1.tar")
+                        before = md5(folder / "o-1.tar")
+                        done = run(*command)
+                        self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
+                        self.assertEqual(md5(folder / "o-1.tar"), before)
+
+    def test_shards_that_were_copied_are_known_by_their_bytes(self):
+        with Folder() as folder:
+            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar", "--max-count", 3, "--json"]
+            self.assertEqual(run(*command).returncode, 0)
+            for shard in folder.glob("o-*.tar"):
+                content = shard.read_bytes()
+                shard.unlink()
+                shard.write_bytes(content)  # of another time
+            self.assertEqual(json.loads(run(*command).stdout)["kept"], 3)
+
+    def test_names_that_are_one_file_are_refused(self):
+        with Folder() as folder:
+            tree = self.tree(folder)
+            run("millrace", "fake", folder / "a-{0..2}.tar", "--samples", 6)
+            for command in (["pack", tree, "-o"], ["fake"], ["pack", "--restart", 4, "--from-shards", folder / "a-{0..2}.tar", "-o"]):
+                for pattern in ("x-{0,1,1}.tar", "x-{0,1}.tar::./x-1.tar", "{x-0,x-1,./x-0}.tar"):
+                    done = run("millrace", *command, pattern, "--overwrite", cwd=folder)
+                    self.assertEqual((done.returncode, "twice" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(list(folder.glob("x-*")), [])
+            write_tar(folder / "real.tar", [("k.txt", b"text")])
+            for i in range(2):
+                (folder / f"y-{i}.tar").symlink_to("real.tar")
+            done = run("millrace", "pack", tree, "-o", folder / "y-%d.tar", "--max-count", 4, "--overwrite")
+            self.assertEqual((done.returncode, "would be one file" in done.stderr), (2, True), done.stderr)
+
+    def test_what_it_reads_and_what_is_not_its_own_is_not_replaced(self):
+        with Folder() as folder:
+            tree = self.tree(folder)
+            pack = ["millrace", "pack", tree, "-o", folder / "t-%d.tar", "--overwrite"]
+            (folder / "t-classes.txt").write_text(f"{tree}/c0/s0.jpg\tcat\n")
+            for source in (tree, f"@{folder}/t-classes.txt"):
+                done = run(*pack[:2], source, *pack[3:])
+                self.assertEqual((done.returncode, "another file stands where" in done.stderr), (2, True), done.stderr)
+            (folder / "t-classes.txt").unlink()
+            (folder / ".t-0.pack.json").write_text("mine")
+            done = run(*pack)
+            self.assertEqual((done.returncode, "no record of shards" in done.stderr), (2, True), done.stderr)
+            self.assertEqual((folder / ".t-0.pack.json").read_text(), "mine")
+            (folder / ".t-0.pack.json").unlink()
+            self.assertEqual(run(*pack).returncode, 0)
+            # The classes of a job are replaced with its shards, and go with them.
+            (tree / "c0").rename(tree / "k0")
+            self.assertEqual(run(*pack[:-1]).returncode, 2)
+            self.assertEqual(run(*pack).returncode, 0)
+            self.assertIn("k0", (folder / "t-classes.txt").read_text())
+            (folder / "list").write_text("".join(f"{tree}/c{i}/s{i}.jpg\t{i}\n" for i in range(1, 7)))
+            self.assertEqual(run(*pack[:2], f"@{folder}/list", *pack[3:]).returncode, 0)
+            self.assertFalse((folder / "t-classes.txt").exists())
+            # Tars may be packed like any other file.
+            (folder / "list").write_text(f"{folder}/t-0.tar\n")
+            done = run(*pack[:2], f"@{folder}/list", *pack[3:])
+            self.assertEqual((done.returncode, "one of the inputs" in done.stderr), (2, True), done.stderr)
+
+    def test_shards_of_another_extension_are_another_job_s(self):
+        with Folder() as folder:
+            tree = self.tree(folder)
+            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar").returncode, 0)
+            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.wds", "--shuffle", 3).returncode, 0)
+            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar", "--shuffle", 3).returncode, 2)
+            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar").returncode, 0)
+
+    def test_older_shards_behind_a_gap_are_refused(self):
+        with Folder() as folder:
+            tree = self.tree(folder)
+            for name in ("t-2.tar", "t-12.tar", "t-3.txt", "t-x.tar", "t-07.tar"):
+                write_tar(folder / name, [("k.txt", b"old")])
+            pack = ["millrace", "pack", tree, "-o", folder / "t-%d.tar", "--overwrite"]
+            done = run(*pack)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f"2 shards of an older run would follow the 1 of this one, at {folder}/t-2.tar", done.stderr)
+            self.assertIn("t-12.tar", done.stderr)
+            for name in ("t-2.tar", "t-12.tar"):
+                (folder / name).unlink()
+            self.assertEqual(run(*pack).returncode, 0)
+
+    def test_a_stream_is_known_to_no_later_run(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 2, 6)
+            command = ["millrace", "pack", "--from-shards", "-", "-o", folder / "s-%d.tar", "--restart", 4]
+            codes = [run(*command, stdin=(folder / f"a-{i:06}.tar").read_bytes()).returncode for i in range(2)]
+            self.assertEqual(codes, [0, 2])
+
+    def test_each_line_of_a_list_is_a_file(self):
+        with Folder() as folder:
+            for name in ("#1.jpg", "x/1.jpg", "y/x/1.json"):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(b"x")
+            (folder / "y/list").write_text("../#1.jpg\n#2.jpg\n")
+            pack = ["millrace", "pack", "@list", "-o", "o.tar"]
+            said = run(*pack, cwd=folder / "y")
+            self.assertEqual((said.returncode, "#2.jpg" in said.stderr), (4, True), said.stderr)
+            (folder / "y/list").write_text("../#1.jpg\n../x/1.jpg\nx/1.json\n")
+            said = run(*pack, cwd=folder / "y")
+            self.assertEqual((said.returncode, "different folders" in said.stderr), (5, True), said.stderr)
+
+    def test_a_pipe_without_a_reader_is_an_error(self):
+        with Folder() as folder:
+            os.mkfifo(folder / "o-0.tar")
+            done = run("millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar", "--overwrite", timeout=60)
+            self.assertEqual((done.returncode, "start the reader of this pipe before" in done.stderr), (4, True), done.stderr)
+
+    def test_a_link_keeps_pointing_at_what_is_not_there_yet(self):
+        with Folder() as folder:
+            (folder / "disk").mkdir()
+            (folder / "o-0.tar").symlink_to("disk/shard.tar")
+            self.assertEqual(run("millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar").returncode, 0)
+            self.assertTrue((folder / "o-0.tar").is_symlink() and (folder / "disk/shard.tar").exists())
 
     def test_of_two_runs_at_once_the_one_that_began_later_writes(self):
         with Folder() as folder:
@@ -103,7 +250,7 @@ class Pack(unittest.TestCase):
             (folder / "tree/c0/s0.npy").touch()
             os.truncate(folder / "tree/c0/s0.npy", 200 << 20)
             first = harness.start(*command, stderr=subprocess.PIPE, text=True)
-            harness.wait_until(lambda: (folder / ".o-0.pack.json").exists() or first.poll() is not None)
+            harness.wait_until(lambda: (folder / ".o-0.pack.json.1-of-1").exists() or first.poll() is not None)
             first.send_signal(signal.SIGSTOP)
             self.assertFalse((folder / "o-0.tar").exists(), "a larger file is needed")
             self.assertEqual(run(*command, "--max-count", 3).returncode, 0)
