@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,11 @@ struct disk_bench_report {
   // The rate's limit, in words.
   std::string limit(int cpus) const;
   double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }
+  // By 1e9 bytes; nullopt where nothing was read.
+  std::optional<double> cpu_s_per_gb() const {
+    if (bytes == 0) return std::nullopt;
+    return 1e9 * cpu_seconds / static_cast<double>(bytes);
+  }
 };
 
 // Reads with the code that training reads with. Blocks for options.seconds; ends early when

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct http_bench_report {
   bool interrupted = false;
 
   double mb_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / 1e6 / seconds : 0; }
+  // By 1e9 bytes; nullopt where nothing was read.
+  std::optional<double> cpu_s_per_gb() const {
+    if (bytes == 0) return std::nullopt;
+    return 1e9 * cpu_seconds / static_cast<double>(bytes);
+  }
   // The rate's limit, in words.
   std::string limit(int cpus) const;
 };

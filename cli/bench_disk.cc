@@ -52,15 +52,15 @@ std::string figure_text(const disk_bench_report& r) {
 }
 
 nlohmann::json to_json(const disk_bench_report& r) {
-  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   auto devices = nlohmann::json::array();
   for (const storage& s : r.devices) devices.push_back(storage_json(s));
+  const auto cpu = r.cpu_s_per_gb();
   return {
       {"bytes", r.bytes},
       {"seconds", r.seconds},
       {"mb_per_s", r.mb_per_s()},
       {"cpu_seconds", r.cpu_seconds},
-      {"cpu_s_per_gb", r.cpu_seconds / gb},
+      {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
       {"streams", r.streams},
       {"streams_served", r.streams_served},
       {"files", r.files},
@@ -86,7 +86,6 @@ nlohmann::json to_json(const disk_bench_report& r) {
 }
 
 void print(const disk_bench_report& r) {
-  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   constexpr std::size_t plot_columns = 50;
   fmt::print("read      {}, {}, by {} through {}\n", counted(r.files, "file"),
              format_bytes(r.file_bytes), counted(static_cast<std::uint64_t>(r.streams), "stream"),
@@ -107,7 +106,9 @@ void print(const disk_bench_report& r) {
     fmt::print("streams   {} of {} got nothing in this time\n", r.streams - r.streams_served,
                r.streams);
   }
-  fmt::print("CPU       {:.3f} s/GB\n", r.cpu_seconds / gb);
+  if (const auto cpu = r.cpu_s_per_gb()) {
+    fmt::print("CPU       {:.3f} s/GB\n", *cpu);
+  }
   if (r.gate_wait_s > 0 || r.seeks_avoided > 0) {
     fmt::print("gate      {:.1f} s waited for turns by all streams; about {} seeks avoided\n",
                r.gate_wait_s, r.seeks_avoided);

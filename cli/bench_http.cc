@@ -22,13 +22,13 @@ struct bench_http_arguments {
 };
 
 nlohmann::json to_json(const http_bench_report& r) {
-  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   const source_counters& c = r.counters;
+  const auto cpu = r.cpu_s_per_gb();
   return {{"bytes", r.bytes},
           {"seconds", r.seconds},
           {"mb_per_s", r.mb_per_s()},
           {"cpu_seconds", r.cpu_seconds},
-          {"cpu_s_per_gb", r.cpu_seconds / gb},
+          {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
           {"connections", r.connections},
           {"objects", r.objects},
           {"requests", c.requests},
@@ -51,7 +51,6 @@ nlohmann::json to_json(const http_bench_report& r) {
 }
 
 void print(const http_bench_report& r) {
-  const double gb = std::max(1e-9, static_cast<double>(r.bytes) / 1e9);
   const source_counters& c = r.counters;
   constexpr std::size_t plot_columns = 50;
   fmt::print("read      {} in full, by {}, {}\n",
@@ -73,7 +72,9 @@ void print(const http_bench_report& r) {
   fmt::print("1st byte  p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms\n",
              1e3 * c.first_bytes.percentile(0.5), 1e3 * c.first_bytes.percentile(0.99),
              1e3 * c.first_bytes.most());
-  fmt::print("CPU       {:.3f} s/GB\n", r.cpu_seconds / gb);
+  if (const auto cpu = r.cpu_s_per_gb()) {
+    fmt::print("CPU       {:.3f} s/GB\n", *cpu);
+  }
   fmt::print("faults    {}, {} of them in mid-transfer, {}; {} of {} won; {} wasted\n",
              counted(c.retries, "retry", "retries"), c.resumed, counted(c.stalls, "stall"),
              c.hedges_won, counted(c.hedges, "hedge"),

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <filesystem>
@@ -110,7 +109,7 @@ std::vector<std::string> paths_and_urls(const std::vector<std::string>& specs,
       out.push_back(spec);
       continue;
     }
-    const auto urls = find_shards(std::array{spec}, base, options).value();
+    const auto urls = find_shards({spec}, base, options).value();
     out.insert(out.end(), urls.begin(), urls.end());
   }
   return out;

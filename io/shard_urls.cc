@@ -42,7 +42,7 @@ result<rewrite_rules> parse_rewrites(const std::string& text) {
   return rules;
 }
 
-result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
+result<std::vector<std::string>> find_shards(const std::vector<std::string>& specs,
                                              std::string_view base, const source_options& options,
                                              object_sizes* sizes) {
   auto urls = expand_shards(specs);

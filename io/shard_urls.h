@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,7 +23,7 @@ result<rewrite_rules> parse_rewrites(const std::string& text);
 // The shards that the specs name: expanded (expand_shards), combined with `base` (with_base), and
 // listed where they name several files (with_folders) or objects of a store (with_listings). Blocks
 // while a store is listed, whose word on the objects' sizes goes to `sizes`, where given.
-result<std::vector<std::string>> find_shards(std::span<const std::string> specs,
+result<std::vector<std::string>> find_shards(const std::vector<std::string>& specs,
                                              std::string_view base, const source_options& options,
                                              object_sizes* sizes = nullptr);
 

@@ -74,7 +74,9 @@ fs::path without_slash(const std::string& path) {
 std::vector<std::string> in_the_way(const std::string& folder, const std::string& resumed) {
   auto found = folders_in(folder, is_step_name).value();
   if (resumed.empty()) return found;
-  const fs::path from = without_slash(resumed);
+  std::error_code unknown;
+  const fs::path real = fs::canonical(resumed, unknown);  // of a link, what it names
+  const fs::path from = without_slash(unknown ? resumed : real.string());
   const auto is_here = is_same(from.has_parent_path() ? from.parent_path() : ".", folder);
   if (!is_here) throw_io_failed(resumed, "cannot look at the checkpoint's folder", EIO);
   if (!*is_here) return found;
