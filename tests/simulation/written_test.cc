@@ -154,10 +154,13 @@ const trouble troubles[] = {
     {.name = "OneFailureAndLossOfPower", .loses_power = true, .once = true},
 };
 
+// But for lists of shards, which hold times; that the next run completes the job shows that they
+// are right.
 contents written(const memory_files& disk) {
   contents out;
   for (const auto& path : disk.paths()) {
-    if (path.starts_with("/out/")) out[path] = disk.content(path);
+    const bool is_list = path.find("-of-") != std::string::npos;
+    if (path.starts_with("/out/") && !is_list) out[path] = disk.content(path);
   }
   return out;
 }
