@@ -4,18 +4,17 @@
 #include <atomic>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "cli/command.h"
 #include "cli/index_sample.h"
+#include "cli/index_text.h"
+#include "cli/index_update.h"
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
 #include "engine/json_tree.h"
-#include "engine/nesting.h"
-#include "engine/open_file.h"
 #include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "engine/written_file.h"
@@ -29,11 +28,6 @@ namespace millrace::cli {
 namespace {
 
 using nlohmann::ordered_json;
-
-// As Python's json.dump(indent=2) writes it.
-std::string python_json(const ordered_json& value) {
-  return value.dump(2, ' ', true, ordered_json::error_handler_t::replace);
-}
 
 struct create_arguments {
   shard_arguments shards;
@@ -67,12 +61,6 @@ struct create_arguments {
     app.add_flag("--no-md5", no_md5, "no digests: large files are skipped, not read");
   }
 };
-
-std::string read_local(const std::string& path) {
-  if (const auto file = open_file::open(path); !file) throw failure(file.error());
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
 
 // A shard as the index names it: readers take relative paths from the index's folder, and whoever
 // reads it has credentials of their own.
@@ -147,12 +135,6 @@ void tell_of_repeated(std::vector<std::string> urls) {
   if (twice == urls.end()) return;
   to_stderr("millrace: {} is named more than once, and so it is in the index\n",
             printable(redacted(*twice)));
-}
-
-// The text of an entry; none where it has another type.
-std::string text_in(const ordered_json& of, const char* key) {
-  const auto text = of.is_object() ? of.value(key, ordered_json()) : ordered_json();
-  return text.is_string() ? text.get<std::string>() : "";
 }
 
 struct indexed_shard {
@@ -251,102 +233,6 @@ int create(const environment& e, const create_arguments& a) {
   return 0;
 }
 
-struct update_arguments {
-  std::string file;
-  std::string name;
-  std::string info;
-  std::string base;
-  std::string folder;
-  bool no_folder = false;
-  bool rebase = false;
-  bool keep = false;
-  bool no_keep = false;
-};
-
-std::string file_of(const std::string& url) {
-  return url.substr(url.rfind('/') + 1);
-}
-
-// The folder of a URL; a local path's is absolute and a file: URL.
-std::string whole_folder_of(const std::string& url) {
-  if (has_scheme(url)) return url.substr(0, url.rfind('/'));
-  return "file://" + std::filesystem::absolute(url).lexically_normal().parent_path().string();
-}
-
-void move_shards(ordered_json& index, const update_arguments& a) {
-  auto list = index["shardlist"];
-  if (a.rebase) {
-    std::string base;
-    for (const auto& shard : list) {
-      const std::string found = whole_folder_of(text_in(shard, "url"));
-      if (!base.empty() && found != base) {
-        throw failure(error(
-            errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
-      }
-      base = found;
-    }
-    fmt::print("rebasing to {}\n", base);
-    index["base"] = base;
-  }
-  for (auto& shard : list) {
-    const std::string file = file_of(text_in(shard, "url"));
-    const bool bare = a.no_folder || a.folder.empty();
-    shard["url"] = bare ? file : a.folder + (a.folder.ends_with('/') ? "" : "/") + file;
-  }
-  std::sort(list.begin(), list.end(),
-            [](const auto& a, const auto& b) { return text_in(a, "url") < text_in(b, "url"); });
-  index["shardlist"] = std::move(list);
-}
-
-// The text of an index that is parsed and written again, which takes memory as its tree does.
-std::string bounded_local(const engine_options& o, const std::string& path) {
-  const std::size_t most = (o.memory_bytes > 0 ? o.memory_bytes : default_memory_bytes()) / 4;
-  const auto refuse = [&](const error& why) {
-    throw failure(error(why).at(path).hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
-  };
-  std::error_code none;
-  if (const auto size = std::filesystem::file_size(path, none); !none && size > most) {
-    refuse(error(errc::too_large,
-                 fmt::format("an index of {} bytes, more than there is memory for", size)));
-  }
-  std::string text = read_local(path);
-  const auto parsed = json_tree::read(text, {.most = most});
-  if (!parsed && parsed.error().kind() == errc::too_large) refuse(parsed.error());
-  return text;
-}
-
-int update(const environment& e, const update_arguments& a, bool json) {
-  const std::string text = bounded_local(engine_options::from(e.variables), a.file);
-  if (const auto why = why_not_parsed(text)) {
-    const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
-    error bad(errc::bad_index, "not an index: " + (is_object ? *why : "it is not a JSON object"));
-    bad.hint(is_object ? flatten_hint : "`millrace index create` writes a correct one");
-    throw failure(bad.at(a.file));
-  }
-  auto index = ordered_json::parse(text, nullptr, false);
-  const bool is_list =
-      index.is_object() && index.contains("shardlist") && index["shardlist"].is_array() &&
-      std::ranges::none_of(index["shardlist"],
-                           [](const ordered_json& shard) { return text_in(shard, "url").empty(); });
-  if (!is_list) {
-    throw failure(error(errc::bad_index, "not an index: every shard of its list needs a 'url'")
-                      .at(a.file)
-                      .hint("`millrace index create` writes a correct one"));
-  }
-  if (!a.name.empty()) index["name"] = a.name;
-  if (a.keep || a.no_keep) index["keep"] = a.keep;
-  if (!a.info.empty()) index["info"] = a.info;
-  if (!a.base.empty()) index["base"] = without_secrets(a.base);
-  if (!a.folder.empty() || a.no_folder || a.rebase) move_shards(index, a);
-  if (!index.contains("name")) {
-    index["name"] = std::filesystem::path(a.file).stem().string();
-  }
-  write_whole_file(a.file + ".bak", text, "copy of the index");
-  write_whole_file(a.file, python_json(index), "index");
-  if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
-  return 0;
-}
-
 // As Python's int(a / b) rounds it.
 double whole_part(std::int64_t a, std::int64_t b) {
   return b == 0 ? 0 : std::floor(static_cast<double>(a) / static_cast<double>(b));
@@ -427,18 +313,10 @@ action add_index(CLI::App& app) {
   CLI::App* creating = index->add_subcommand("create", "counts, sizes and digests of shards");
   made->add_to(*creating, true);
 
-  auto changed = std::make_shared<update_arguments>();
-  CLI::App* updating = index->add_subcommand("update", "change what an index says");
-  updating->add_option("FILE", changed->file, "the index")->required();
-  updating->option_defaults()->group("Index");
-  updating->add_option("-n,--name", changed->name, "name of the dataset");
-  updating->add_option("-i,--info", changed->info, "description of the dataset");
-  updating->add_option("-b,--base", changed->base, "base of the shards' URLs")->type_name("URL");
-  updating->add_option("-d,--dir", changed->folder, "folder of every shard")->type_name("DIR");
-  updating->add_flag("-D,--nodir", changed->no_folder, "remove the folders of all shards");
-  updating->add_flag("-B,--rebase", changed->rebase, "make the shards' folder the base");
-  updating->add_flag("-k,--keep", changed->keep, "set the keep flag");
-  updating->add_flag("-K,--nokeep", changed->no_keep, "clear the keep flag");
+  auto changed = std::make_shared<index_update_arguments>();
+  CLI::App* updating = index->add_subcommand(
+      "update", "change what an index says; the one before is kept in FILE.bak");
+  changed->add_to(*updating);
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto table = std::make_shared<bool>();
@@ -472,7 +350,7 @@ action add_index(CLI::App& app) {
 
   return [=](const environment& e) {
     if (creating->parsed()) return create(e, *made);
-    if (updating->parsed()) return update(e, *changed, *json);
+    if (updating->parsed()) return update_index(e, *changed, *json);
     if (informing->parsed()) return info(e, *files, *table, *json);
     if (showing->parsed()) return show_index_sample(e, *one);
     if (direct->shards.specs.empty()) {

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "engine/file_system.h"
+#include "engine/fingerprint.h"
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
 #include "engine/written_file.h"
@@ -25,7 +26,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view magic = "millrace offsets 1\n";
+constexpr std::string_view magic = "millrace offsets 2\n";
+constexpr std::string_view magic_without_identity = "millrace offsets 1\n";
 // Query parameters that say which object is meant. Any other may be what authorises a request.
 constexpr std::array<std::string_view, 23> naming_parameters = {
     "alt",   "dataset",  "download", "file",   "filename", "format",     "generation", "id",
@@ -215,6 +217,16 @@ std::string crc_of(std::string_view text) {
   return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text.data(), text.size()))));
 }
 
+// Of the shards in their order, wherever they lie: by their digests, or else their files' names.
+std::uint64_t identity_of(const shard_index& index) {
+  std::uint64_t so_far = fingerprint("");
+  for (const auto& s : index.shards) {
+    so_far = fingerprint(s.md5.empty() ? s.url.substr(s.url.rfind('/') + 1) : s.md5, so_far);
+    so_far = fingerprint("\n", so_far);
+  }
+  return so_far;
+}
+
 }  // namespace
 
 std::int64_t shard_index::samples() const {
@@ -394,6 +406,7 @@ bool commit_index(written_file& index, const std::string& index_path, written_fi
 
 std::string offsets_text(const shard_index& index) {
   std::string out(magic);
+  put_number(out, identity_of(index));
   put_number(out, index.shards.size());
   for (const auto& s : index.shards) {
     put_number(out, static_cast<std::uint64_t>(s.bytes));
@@ -410,12 +423,16 @@ std::string offsets_text(const shard_index& index) {
 
 result<void> add_offsets(shard_index& index, std::string_view text, const std::string& where) {
   constexpr std::size_t crc_digits = 8;
-  if (!text.starts_with(magic) || text.size() < magic.size() + crc_digits ||
+  const bool has_identity = text.starts_with(magic);
+  static_assert(magic.size() == magic_without_identity.size());
+  if (!(has_identity || text.starts_with(magic_without_identity)) ||
+      text.size() < magic.size() + crc_digits ||
       crc_of(text.substr(0, text.size() - crc_digits)) != text.substr(text.size() - crc_digits)) {
     return bad("the offsets are damaged, or of another version", where);
   }
   auto rest = text.substr(magic.size(), text.size() - magic.size() - crc_digits);
   const auto another = [&] { return bad("the offsets belong to another index", where); };
+  if (has_identity && take_number(rest) != identity_of(index)) return another();
   if (take_number(rest) != index.shards.size()) return another();
   for (auto& s : index.shards) {
     const auto bytes = take_number(rest);

@@ -76,10 +76,11 @@ std::string sidecar_of(const std::string& index_url);
 // new one in its place. Throws `failure`.
 bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar);
 
-// The sidecar: per shard its size, its number of samples, and, as differences, the blocks at which
-// they begin; a CRC-32C at the end.
+// The sidecar: a fingerprint of which shards these are, and in which order; per shard its size, its
+// number of samples, and, as differences, the blocks at which they begin; a CRC-32C at the end.
 std::string offsets_text(const shard_index& index);
-// Fails with bad_index where it is damaged or of another index.
+// Fails with bad_index where it is damaged, or of another index or order. One of version 1, which
+// has no fingerprint, is known by sizes and numbers alone.
 result<void> add_offsets(shard_index& index, std::string_view offsets, const std::string& where);
 
 }  // namespace millrace

@@ -116,11 +116,12 @@ class Index(unittest.TestCase):
             write_tar(folder / "a.tar", samples(3))
             run("millrace", "index", "create", "a.tar", "-o", "i.json", cwd=folder)
             before = (folder / "i.json").read_bytes()
-            (folder / "i.json.bak").write_text("an older one")
+            older = json.dumps({"wids_version": 1, "shardlist": []})
+            (folder / "i.json.bak").write_text(older)
             # No byte of a file can be written.
             done = run("/bin/sh", "-c", f"ulimit -f 0; exec {harness.BIN / 'millrace'} index update i.json --name x", cwd=folder)
             self.assertNotEqual(done.returncode, 0)
-            self.assertEqual((folder / "i.json.bak").read_text(), "an older one")
+            self.assertEqual((folder / "i.json.bak").read_text(), older)
             self.assertEqual((folder / "i.json").read_bytes(), before)
             run("millrace", "index", "update", "i.json", "--name", "x", cwd=folder)
             self.assertEqual((folder / "i.json.bak").read_bytes(), before)
@@ -201,6 +202,57 @@ class Index(unittest.TestCase):
             self.assertEqual(json.loads((folder / "i.json.bak").read_text()), before)
             run("millrace", "index", "update", "i.json", "--rebase", cwd=folder)
             self.assertEqual(json.loads((folder / "i.json").read_text())["base"], "http://h/x")
+
+    def test_update_overwrites_no_file_of_another_kind(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            for named in ("i.json.bak", "i.offsets"):
+                run("millrace", "index", "create", "a.tar", "-o", "i.json", cwd=folder)
+                before = (folder / "i.json").read_bytes()
+                (folder / named).write_text("notes of a year")
+                done = run("millrace", "index", "update", "i.json", "--dir", "all", cwd=folder)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(f"at {named}", done.stderr)
+                self.assertEqual((folder / named).read_text(), "notes of a year")
+                self.assertEqual((folder / "i.json").read_bytes(), before)
+                (folder / named).unlink()
+            os.symlink("i.json", folder / "i.json.bak")
+            done = run("millrace", "index", "update", "i.json", "--name", "n", cwd=folder)
+            self.assertEqual((done.returncode, (folder / "i.json").read_bytes()), (2, before), done.stderr)
+
+    def test_update_keeps_each_shards_offsets_with_it(self):
+        # Of one size, and with as many samples: only the order tells which is which.
+        with Folder() as folder:
+            for name in ("a", "b", "all"):
+                (folder / name).mkdir()
+            first = [("one0.bin", b"1" * 2000), ("one0.cls", b"1"), ("one1.bin", b"1" * 10)]
+            second = [("two0.bin", b"2" * 10), ("two1.bin", b"2" * 2000), ("two1.cls", b"2")]
+            for path, members in (("a/x-1.tar", first), ("b/x-0.tar", second), ("all/x-1.tar", first), ("all/x-0.tar", second)):
+                write_tar(folder / path, members)
+            for option in ([], ["--no-md5"]):
+                run("millrace", "index", "a/x-1.tar", "b/x-0.tar", "-o", "i.json", "--offsets", *option, cwd=folder)
+                old = (folder / "i.offsets").read_bytes()
+                done = run("millrace", "index", "update", "i.json", "--dir", "all", cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                seen = [run("millrace", "index", "sample", "i.json", i, cwd=folder) for i in range(4)]
+                names = [sorted(w for w in ("one", "two", ".bin", ".cls") if w in s.stdout) for s in seen]
+                self.assertEqual(names, [[".bin", "two"], [".bin", ".cls", "two"], [".bin", ".cls", "one"], [".bin", "one"]])
+                self.assertIn("of every sample", run("millrace", "index", "info", "i.json", cwd=folder).stdout)
+                # And the older sidecar is known to be of another order.
+                (folder / "i.offsets").write_bytes(old)
+                done = run("millrace", "index", "sample", "i.json", 0, cwd=folder)
+                self.assertEqual((done.returncode, "another index" in done.stderr), (5, True), done.stderr)
+
+    def test_update_does_not_make_two_shards_one(self):
+        with Folder() as folder:
+            for name in ("a", "b"):
+                (folder / name).mkdir()
+                write_tar(folder / name / "x.tar", samples(2))
+            run("millrace", "index", "a/x.tar", "b/x.tar", "-o", "i.json", cwd=folder)
+            before = (folder / "i.json").read_bytes()
+            done = run("millrace", "index", "update", "i.json", "--nodir", cwd=folder)
+            self.assertEqual((done.returncode, "a/x.tar and b/x.tar" in done.stderr), (2, True), done.stderr)
+            self.assertEqual((folder / "i.json").read_bytes(), before)
 
     def test_samples_by_number_with_and_without_offsets_here_and_over_http(self):
         with Folder() as folder:

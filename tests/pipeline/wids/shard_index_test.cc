@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "io/hashes.h"
 #include "millrace/millrace.h"
 #include "pipeline/raw_bytes.h"
 #include "tests/support/text_shards.h"
@@ -224,6 +225,35 @@ TEST(ShardIndex, OffsetsComeBack) {
   for (auto& s : other.shards) s.blocks.clear();
   ASSERT_TRUE(add_offsets(other, offsets_text(index), "i.offsets"));
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(other.shards[i].blocks, index.shards[i].blocks);
+}
+
+// Shards of one size with as many samples: by their digests where those are known, else by names.
+TEST(ShardIndex, OffsetsOfAnotherOrderAreRefused) {
+  shard_index index = three_shards();
+  for (auto& s : index.shards) s.url = "http://host/a/" + s.url + ".tar";
+  const std::string by_names = offsets_text(index);
+  for (auto& s : index.shards) s.url = "/copied/to/" + s.url.substr(s.url.rfind('/') + 1);
+  EXPECT_TRUE(add_offsets(index, by_names, "f"));
+  std::swap(index.shards[0], index.shards[1]);
+  EXPECT_EQ(add_offsets(index, by_names, "f").error().kind(), errc::bad_index);
+  for (auto& s : index.shards) s.md5 = "digest of " + s.url;
+  const std::string by_digests = offsets_text(index);
+  for (auto& s : index.shards) s.url = "renamed";
+  EXPECT_TRUE(add_offsets(index, by_digests, "f"));
+  std::swap(index.shards[0], index.shards[2]);
+  EXPECT_EQ(add_offsets(index, by_digests, "f").error().kind(), errc::bad_index);
+}
+
+// As they were written before they had a fingerprint.
+TEST(ShardIndex, OffsetsOfTheFirstVersionAreRead) {
+  shard_index index = three_shards();
+  index.shards.resize(1);
+  std::string text = "millrace offsets 1\n";
+  for (const int number : {1, 0x80, 0x50, 2, 3, 0, 5, 4}) text.push_back(static_cast<char>(number));
+  text += fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+  index.shards[0].blocks.clear();
+  ASSERT_TRUE(add_offsets(index, text, "f"));
+  EXPECT_EQ(index.shards[0].blocks, (std::vector<std::uint32_t>{0, 5, 9}));
 }
 
 TEST(ShardIndex, OffsetsOfSamplesWithoutBytesAreRefused) {

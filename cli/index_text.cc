@@ -1,0 +1,24 @@
+#include "cli/index_text.h"
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "engine/open_file.h"
+#include "engine/result.h"
+
+namespace millrace::cli {
+
+using nlohmann::ordered_json;
+
+std::string python_json(const ordered_json& value) {
+  return value.dump(2, ' ', true, ordered_json::error_handler_t::replace);
+}
+
+std::string read_local(const std::string& path) {
+  if (const auto file = open_file::open(path); !file) throw failure(file.error());
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+}  // namespace millrace::cli

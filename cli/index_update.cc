@@ -1,0 +1,202 @@
+#include "cli/index_update.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "cli/index_text.h"
+#include "cli/outputs.h"
+#include "engine/folders.h"
+#include "engine/json_tree.h"
+#include "engine/nesting.h"
+#include "engine/printable.h"
+#include "engine/written_file.h"
+#include "io/url_scheme.h"
+#include "pipeline/wids/shard_index.h"
+
+namespace millrace::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+// The text of an entry; none where it has another type.
+std::string text_in(const ordered_json& of, const char* key) {
+  const auto text = of.is_object() ? of.value(key, ordered_json()) : ordered_json();
+  return text.is_string() ? text.get<std::string>() : "";
+}
+
+std::string file_of(const std::string& url) {
+  return url.substr(url.rfind('/') + 1);
+}
+
+// The folder of a URL; a local path's is absolute and a file: URL.
+std::string whole_folder_of(const std::string& url) {
+  if (has_scheme(url)) return url.substr(0, url.rfind('/'));
+  return "file://" + std::filesystem::absolute(url).lexically_normal().parent_path().string();
+}
+
+// The folder that all shards of the list lie in.
+std::string common_folder(const ordered_json& list) {
+  std::string base;
+  for (const auto& shard : list) {
+    const std::string found = whole_folder_of(text_in(shard, "url"));
+    if (!base.empty() && found != base) {
+      throw failure(error(
+          errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
+    }
+    base = found;
+  }
+  return base;
+}
+
+struct moved_shard {
+  ordered_json entry;
+  std::string url;     // where it is now
+  std::string before;  // and was
+  std::size_t place;   // in the list as it was
+};
+
+// Two shards that had URLs of their own would be one.
+void check_apart(const std::vector<moved_shard>& sorted) {
+  const auto meet = std::ranges::adjacent_find(
+      sorted, [](const auto& a, const auto& b) { return a.url == b.url && a.before != b.before; });
+  if (meet == sorted.end()) return;
+  throw failure(error(errc::usage, fmt::format("{} and {} would have one name",
+                                               printable(redacted(meet->before)),
+                                               printable(redacted(std::next(meet)->before))))
+                    .at(printable(redacted(meet->url)))
+                    .hint("rename one of them, and make the index anew"));
+}
+
+// Gives the shards their new URLs, by which they are sorted. Returns, of each, its place before.
+std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arguments& a) {
+  ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
+  if (a.rebase) {
+    const std::string base = common_folder(list);
+    fmt::print("rebasing to {}\n", base);
+    index["base"] = base;
+  }
+  std::vector<moved_shard> moved;
+  for (auto& shard : list) {
+    const std::string before = text_in(shard, "url");
+    const bool bare = a.no_folder || a.folder.empty();
+    const std::string folder = bare ? "" : a.folder + (a.folder.ends_with('/') ? "" : "/");
+    shard["url"] = folder + file_of(before);
+    moved.push_back({.entry = std::move(shard),
+                     .url = folder + file_of(before),
+                     .before = before,
+                     .place = moved.size()});
+  }
+  std::ranges::sort(moved, {}, [](const moved_shard& m) { return std::tie(m.url, m.place); });
+  check_apart(moved);
+  ordered_json& sorted = index["shardlist"] = ordered_json::array();
+  std::vector<std::size_t> places;
+  for (moved_shard& one : moved) {
+    sorted.push_back(std::move(one.entry));
+    places.push_back(one.place);
+  }
+  return places;
+}
+
+// The sidecar of the index as it was, in the order of `list`, whose shards had these places. Throws
+// `failure` where it is damaged or of another index.
+std::string moved_offsets(const environment& e, const std::string& file, const ordered_json& list,
+                          const std::vector<std::size_t>& places) {
+  engine eng(engine_options::from(e.variables));
+  const shard_index before = read_index(eng, file);
+  shard_index after = before;  // with those of other indices, which it includes behind its own
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    after.shards.at(i) = before.shards.at(places[i]);
+    after.shards[i].url = text_in(list[i], "url");
+  }
+  return offsets_text(after);
+}
+
+// The text of an index that is parsed and written again, which takes memory as its tree does.
+std::string bounded_local(const engine_options& o, const std::string& path) {
+  const std::size_t most = (o.memory_bytes > 0 ? o.memory_bytes : default_memory_bytes()) / 4;
+  const auto refuse = [&](const error& why) {
+    throw failure(error(why).at(path).hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
+  };
+  std::error_code none;
+  if (const auto size = std::filesystem::file_size(path, none); !none && size > most) {
+    refuse(error(errc::too_large,
+                 fmt::format("an index of {} bytes, more than there is memory for", size)));
+  }
+  std::string text = read_local(path);
+  const auto parsed = json_tree::read(text, {.most = most});
+  if (!parsed && parsed.error().kind() == errc::too_large) refuse(parsed.error());
+  return text;
+}
+
+// Throws `failure` (bad_index) where this is none.
+ordered_json parsed_index(const std::string& text, const std::string& file) {
+  if (const auto why = why_not_parsed(text)) {
+    const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
+    error bad(errc::bad_index, "not an index: " + (is_object ? *why : "it is not a JSON object"));
+    bad.hint(is_object ? flatten_hint : "`millrace index create` writes a correct one");
+    throw failure(bad.at(file));
+  }
+  auto index = ordered_json::parse(text, nullptr, false);
+  const bool is_list =
+      index.is_object() && index.contains("shardlist") && index["shardlist"].is_array() &&
+      std::ranges::none_of(index["shardlist"],
+                           [](const ordered_json& shard) { return text_in(shard, "url").empty(); });
+  if (is_list) return index;
+  throw failure(error(errc::bad_index, "not an index: every shard of its list needs a 'url'")
+                    .at(file)
+                    .hint("`millrace index create` writes a correct one"));
+}
+
+}  // namespace
+
+void index_update_arguments::add_to(CLI::App& app) {
+  app.add_option("FILE", file, "the index")->required();
+  app.option_defaults()->group("Index");
+  app.add_option("-n,--name", name, "name of the dataset");
+  app.add_option("-i,--info", info, "description of the dataset");
+  app.add_option("-b,--base", base, "base of the shards' URLs")->type_name("URL");
+  app.add_option("-d,--dir", folder, "folder of every shard")->type_name("DIR");
+  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards");
+  app.add_flag("-B,--rebase", rebase, "make the shards' folder the base");
+  app.add_flag("-k,--keep", keep, "set the keep flag");
+  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag");
+}
+
+int update_index(const environment& e, const index_update_arguments& a, bool json) {
+  const std::string text = bounded_local(engine_options::from(e.variables), a.file);
+  auto index = parsed_index(text, a.file);
+  const std::string copy = a.file + ".bak";
+  const std::string sidecar = sidecar_of(a.file);
+  check_output(copy, index_document, std::array{a.file, sidecar});
+  if (!a.name.empty()) index["name"] = a.name;
+  if (a.keep || a.no_keep) index["keep"] = a.keep;
+  if (!a.info.empty()) index["info"] = a.info;
+  if (!a.base.empty()) index["base"] = without_secrets(a.base);
+  std::optional<std::string> offsets;
+  if (!a.folder.empty() || a.no_folder || a.rebase) {
+    const auto places = move_shards(index, a);
+    if (is_there(sidecar)) offsets = moved_offsets(e, a.file, index["shardlist"], places);
+  }
+  if (!index.contains("name")) {
+    index["name"] = std::filesystem::path(a.file).stem().string();
+  }
+  write_whole_file(copy, text, "copy of the index");
+  if (offsets) {
+    written_file index_file(a.file, "index");
+    written_file sidecar_file(sidecar, "sidecar");
+    index_file.append(python_json(index));
+    sidecar_file.append(*offsets);
+    commit_index(index_file, a.file, &sidecar_file);
+  } else {
+    write_whole_file(a.file, python_json(index), "index");
+  }
+  if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
+  return 0;
+}
+
+}  // namespace millrace::cli

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "cli/command.h"
+
+namespace millrace::cli {
+
+struct index_update_arguments {
+  std::string file;
+  std::string name;
+  std::string info;
+  std::string base;
+  std::string folder;
+  bool no_folder = false;
+  bool rebase = false;
+  bool keep = false;
+  bool no_keep = false;
+
+  void add_to(CLI::App& app);
+};
+
+// Changes what an index says, as `millrace index update` does: the one before stays as FILE.bak,
+// and the offsets beside it are put into the order of the shards that were moved. Returns the exit
+// code; throws `failure`.
+int update_index(const environment& e, const index_update_arguments& a, bool json);
+
+}  // namespace millrace::cli
