@@ -8,6 +8,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/folders.h"
 #include "engine/words.h"
 #include "io/cache/cache_folder.h"
 #include "io/hashes.h"
@@ -31,8 +32,11 @@ int list(const environment& e, bool json) {
   std::uint64_t sum = 0;
   for (cache_entry& entry : folder.entries()) {
     sum += entry.bytes;
-    if (entry.complete) entry.url = folder.url_of(entry.name);
-    const std::string& what = entry.complete ? entry.url : "(being filled, or left unfinished)";
+    const auto file = entry.complete ? folder.look_at(entry.name) : nullptr;
+    if (file) entry.url = file->url();
+    const std::string what = file             ? file->url()
+                             : entry.complete ? "(damaged, or a file of another program)"
+                                              : "(being filled, or left unfinished)";
     if (json) {
       all.push_back({{"name", entry.name},
                      {"url", entry.url},
@@ -81,10 +85,37 @@ std::optional<std::uint64_t> damaged_block(const cached_file& file,
   return std::nullopt;
 }
 
+// What of the entries is wrong.
+struct damage {
+  std::uint64_t removed = 0;
+  std::uint64_t left = 0;  // without the cache's mark: they may be files of another program
+};
+
+// Removes one of which that block is not what was written. `file`: none where all of it cannot be
+// read.
+void remove_damaged(const cache_folder& folder, const std::string& name, const cached_file* file,
+                    std::uint64_t block, damage& found, bool json) {
+  std::string told;
+  if (file != nullptr) {
+    folder.remove(name, *file);
+    ++found.removed;
+    told = fmt::format("damaged: {} ({}), block {}; removed", name, file->url(), block);
+  } else if (folder.remove_damaged(name)) {
+    ++found.removed;
+    told = fmt::format("damaged: {} (unreadable); removed", name);
+  } else if (is_there(folder.options().folder + "/" + name)) {
+    ++found.left;
+    told = fmt::format("damaged, or a file of another program: {}; left there", name);
+  } else {
+    return;  // evicted meanwhile
+  }
+  if (!json) print_line(told);
+}
+
 int verify(const environment& e, bool json) {
   const std::atomic<bool>& stopped = interrupted();
   const cache_folder folder = opened_folder(e);
-  std::uint64_t wrong = 0;
+  damage found;
   std::uint64_t right = 0;
   const auto entries = folder.entries();
   amount_of_work all;
@@ -93,29 +124,30 @@ int verify(const environment& e, bool json) {
   progress shown("cache verify", all, [&] { return work_done{read, 0}; });
   for (const cache_entry& entry : entries) {
     if (!entry.complete) continue;
-    const auto file = folder.open(entry.name);
+    const auto file = folder.look_at(entry.name);
     const auto block = file ? damaged_block(*file, read, stopped) : std::optional<std::uint64_t>(0);
     if (stopped) break;
     if (!block) {
       right += file->bytes();
       continue;
     }
-    ++wrong;
-    if (!json) {
-      print_line(fmt::format("damaged: {} ({}), block {}; removed", entry.name,
-                             file ? file->url() : "unreadable", *block));
-    }
-    if (file) folder.remove(entry.name, *file);
+    remove_damaged(folder, entry.name, file.get(), *block, found, json);
   }
   shown.end();
   if (json) {
-    print_json({{"bytes", right}, {"damaged", wrong}, {"interrupted", stopped.load()}});
+    print_json({{"bytes", right},
+                {"damaged", found.removed},
+                {"left", found.left},
+                {"interrupted", stopped.load()}});
   } else {
-    fmt::print("{}{} intact; {} damaged and removed\n", stopped ? "stopped after " : "",
-               format_bytes(right), counted(wrong, "entry", "entries"));
+    fmt::print("{}{} intact; {} damaged and removed{}\n", stopped ? "stopped after " : "",
+               format_bytes(right), counted(found.removed, "entry", "entries"),
+               found.left > 0
+                   ? "; " + counted(found.left, "file") + " without the cache's mark left"
+                   : "");
   }
   if (stopped) return exit_code_of_interrupt();
-  return wrong > 0 ? exit_code(errc::integrity) : 0;
+  return found.removed + found.left > 0 ? exit_code(errc::integrity) : 0;
 }
 
 }  // namespace
@@ -127,7 +159,9 @@ action add_cache(CLI::App& app) {
   CLI::App* cleaning = command->add_subcommand(
       "clean", "evicts what exceeds MILLRACE_CACHE_SIZE and MILLRACE_CACHE_FREE");
   CLI::App* verifying = command->add_subcommand(
-      "verify", "reads every entry and removes damaged ones; exit code 5 if there were any");
+      "verify",
+      "reads every entry and removes damaged ones; exit code 5 if there were any, or files "
+      "of other programs");
   auto json = std::make_shared<bool>();
   auto all = std::make_shared<bool>();
   for (CLI::App* each : {ls, cleaning, verifying}) {

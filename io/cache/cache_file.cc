@@ -15,6 +15,12 @@ bool is_own(int fd) {
          (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+bool has_mark_at(int fd, std::uint64_t at) {
+  std::array<char, cache_mark.size()> there{};
+  return read_exactly(fd, there.data(), there.size(), at) &&
+         std::string_view(there.data(), there.size()) == cache_mark;
+}
+
 error open_error(const std::string& path, int why) {
   const errc kind = why == ENOENT                    ? errc::not_found
                     : why == EMFILE || why == ENFILE ? errc::no_descriptors
@@ -31,9 +37,21 @@ result<held_file> open_own(const std::string& path, int flags) {
     held_file file(files.open(path, flags | O_NOFOLLOW | O_NONBLOCK, 0600));
     if (!file && file.fd() != -ELOOP) return open_error(path, -file.fd());
     if (file && is_own(file.fd())) return file;
+    if ((flags & O_CREAT) == 0) break;
     if (const int gone = files.unlink(path); gone != 0 && gone != -ENOENT) break;
   }
   return open_error(path, EPERM);
+}
+
+bool begins_with_mark(int fd) {
+  return has_mark_at(fd, 0);
+}
+
+bool ends_with_mark(int fd) {
+  struct stat info{};
+  return host_files().stat(fd, info) == 0 &&
+         info.st_size >= static_cast<off_t>(cache_mark.size()) &&
+         has_mark_at(fd, static_cast<std::uint64_t>(info.st_size) - cache_mark.size());
 }
 
 bool is_named(const std::string& path, int fd) {

@@ -5,16 +5,26 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/file_system.h"
 #include "engine/result.h"
 
 namespace millrace {
 
+// What a cache writes into its files, by which they are known among those of other programs, which
+// may have names like theirs: at the end of a complete entry, and at the front of sums.
+inline constexpr std::string_view cache_mark = "mrcache1";
+
 // A file of a cache's folder, opened by `flags` and never through a link. What is not a plain file
-// of this user that nobody else may write to is removed and taken as missing. Fails with not_found
-// (ENOENT), no_descriptors, not_allowed (EACCES, or what cannot be removed) or io_failed.
+// of this user that nobody else may write to is not opened; with O_CREAT, by who has the name from
+// what it is to hold, it is removed. Fails with not_found (ENOENT), no_descriptors, not_allowed
+// (EACCES, or another's file) or io_failed.
 result<held_file> open_own(const std::string& path, int flags);
+
+// Whether the open file has the mark there.
+bool begins_with_mark(int fd);
+bool ends_with_mark(int fd);
 
 // Whether `path` is a name of the open file.
 bool is_named(const std::string& path, int fd);

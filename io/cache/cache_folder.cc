@@ -75,6 +75,7 @@ result<void> cache_folder::check() const {
 
 std::unique_ptr<cached_file> cache_folder::open(const std::string& name) const {
   auto file = look_at(name);
+  if (!file) remove_damaged(name);
   // Of its two times, the one that does not say that its content changed.
   const std::array<timespec, 2> times = {
       {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_OMIT}}};
@@ -82,19 +83,18 @@ std::unique_ptr<cached_file> cache_folder::open(const std::string& name) const {
   return file;
 }
 
-std::string cache_folder::url_of(const std::string& name) const {
-  const auto file = look_at(name);
-  return file ? file->url() : "";
+std::unique_ptr<cached_file> cache_folder::look_at(const std::string& name) const {
+  auto opened = open_own(path_of(name), O_RDONLY | O_NOATIME);
+  return opened ? cached_file::of(std::move(*opened)) : nullptr;
 }
 
-std::unique_ptr<cached_file> cache_folder::look_at(const std::string& name) const {
-  const std::string path = path_of(name);
-  auto opened = open_own(path, O_RDONLY | O_NOATIME);
-  if (!opened) return nullptr;
+bool cache_folder::remove_damaged(const std::string& name) const {
+  auto opened = open_own(path_of(name), O_RDONLY | O_NOATIME);
+  if (!opened || !ends_with_mark(opened->fd())) return false;
   const held_file same(host_files().duplicate(opened->fd()));
-  auto file = cached_file::of(std::move(*opened));
-  if (!file && same) remove_name(path, same.fd());
-  return file;
+  if (!same || cached_file::of(std::move(*opened))) return false;
+  remove_name(path_of(name), same.fd());
+  return true;
 }
 
 void cache_folder::remove(const std::string& name, const cached_file& file) const {
@@ -187,7 +187,7 @@ bool cache_folder::make_room(std::uint64_t more) const {
   std::vector<const cache_entry*> chosen;
   std::uint64_t sum = 0;
   for (auto e = all.begin(); e != all.end() && sum < wanted; ++e) {
-    if (!is_unused(*e)) continue;
+    if (!unused(*e)) continue;
     chosen.push_back(&*e);
     sum += e->bytes;
   }
@@ -205,19 +205,29 @@ std::uint64_t cache_folder::evict() const {
   return freed;
 }
 
-bool cache_folder::is_unused(const cache_entry& entry) const {
-  const auto file = open_own(path_of(entry), O_RDWR);
-  return file && lock_file(file->fd(), F_WRLCK);
+// A part's mark is in its sums, until it is complete.
+bool cache_folder::has_mark(const cache_entry& entry, int fd) const {
+  if (ends_with_mark(fd)) return true;
+  if (entry.complete) return false;
+  const auto sums = open_own(path_of(entry.name) + ".sums", O_RDONLY);
+  return sums && begins_with_mark(sums->fd());
+}
+
+// Its file, locked; none where somebody reads or fills it, or where it is another program's.
+std::optional<held_file> cache_folder::unused(const cache_entry& entry) const {
+  auto file = open_own(path_of(entry), O_RDWR);
+  const bool is_free = file && lock_file(file->fd(), F_WRLCK) && has_mark(entry, file->fd());
+  return is_free ? std::optional(std::move(*file)) : std::nullopt;
 }
 
 std::uint64_t cache_folder::remove_if_unused(const cache_entry& entry) const {
   const std::string path = path_of(entry);
-  auto file = open_own(path, O_RDWR);
-  if (!file || !lock_file(file->fd(), F_WRLCK)) return 0;  // somebody reads or fills it
-  if (!is_named(path, file->fd())) return 0;               // another has removed it
+  auto file = unused(entry);
+  if (!file || !is_named(path, file->fd())) return 0;  // another has removed it
   remove_name(path, file->fd());
   if (!entry.complete) {
-    host_files().unlink(path_of(entry.name) + ".sums");
+    const std::string sums = entry.name + ".sums";
+    if (is_leaving(sums)) host_files().unlink(path_of(sums));
   } else if (const auto whole = cached_file::of(std::move(*file));
              whole && !whole->seen().empty()) {
     forget_version(options_.folder, whole->seen(), entry.name);
@@ -231,20 +241,27 @@ std::uint64_t cache_folder::clean() const {
   return freed + remove_leavings();
 }
 
-// Versions that were seen, what a crash left of those, and sums without a file that they are of.
+// Whether it is a version that was seen, what a crash left of one, or sums without a file that they
+// are of.
+bool cache_folder::is_leaving(const std::string& file) const {
+  const auto dot = std::min(file.find('.'), file.size());
+  const std::string name = file.substr(0, dot);
+  const std::string kind = file.substr(dot);
+  if (!is_cache_name(name)) return false;
+  if (kind == ".seen" || kind.starts_with(".seen.")) return is_seen_version(path_of(file));
+  struct stat info{};
+  if (kind != ".sums" || host_files().stat(path_of(name) + ".part", info) != -ENOENT) return false;
+  const auto sums = open_own(path_of(file), O_RDONLY);
+  return sums && begins_with_mark(sums->fd());
+}
+
 std::uint64_t cache_folder::remove_leavings() const {
   std::uint64_t freed = 0;
   struct stat info{};
   std::vector<std::string> names;
   host_files().list(options_.folder, names);
   for (const std::string& file : names) {
-    const auto dot = std::min(file.find('.'), file.size());
-    const std::string name = file.substr(0, dot);
-    const std::string kind = file.substr(dot);
-    if (!is_cache_name(name)) continue;
-    const bool orphan =
-        kind == ".sums" && host_files().stat(path_of(name) + ".part", info) == -ENOENT;
-    if (!orphan && kind != ".seen" && !kind.starts_with(".seen.")) continue;
+    if (!is_leaving(file)) continue;
     const bool sized = host_files().stat(path_of(file), info, false) == 0;
     if (host_files().unlink(path_of(file)) == 0 && sized) {
       freed += static_cast<std::uint64_t>(info.st_size);

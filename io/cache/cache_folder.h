@@ -15,12 +15,13 @@
 namespace millrace {
 
 // A folder of fetched objects, shared by all processes of one user: nobody else can read it or
-// write to it, and files of other users in it are removed. Each object is a file:
+// write to it. Files of other programs are not used, and stay, whatever their names are: what is
+// removed has the cache's mark. Each object is a file:
 //
 //   NAME.part     being filled, and as long as it will be: its first bytes, by the process that
 //                 holds a lock on it (an open file description lock, which ends with the process);
 //                 the lock begins after the bytes that are known to be right, so readers follow it
-//   NAME.sums     the CRC of each block of NAME.part that is complete
+//   NAME.sums     "mrcache1", and the CRC of each block of NAME.part that is complete
 //   NAME          filled: the object, the CRC of each block of 1 MiB, a JSON text that describes
 //                 it, the text's length, the CRC of everything after the object, "mrcache1"
 //   URL.seen      the last version of a URL that was seen
@@ -60,8 +61,12 @@ class cache_folder {
   // to).
   result<void> check() const;
   // The complete entry, marked as used; null where there is none or where it is damaged (it is
-  // removed).
+  // removed, where it has the cache's mark).
   std::unique_ptr<cached_file> open(const std::string& name) const;
+  // The same, changing nothing.
+  std::unique_ptr<cached_file> look_at(const std::string& name) const;
+  // Removes what has the mark of a complete entry and is none. Returns whether it did.
+  bool remove_damaged(const std::string& name) const;
   // Null when another process or reader fills it. Makes room for it; fails with too_large where
   // there is none to be made, without removing anything, with not_found where the folder has gone,
   // and with io_failed where nothing can be written.
@@ -72,14 +77,13 @@ class cache_folder {
   // Unless another has come in its place.
   void remove(const std::string& name, const cached_file& file) const;
 
+  // By their names: there may be files of other programs among them.
   std::vector<cache_entry> entries() const;
   // Removes the least recently used entries, but no open ones, until the rest are within
   // `most_bytes` and `least_free`, if possible. Returns the bytes freed.
   std::uint64_t evict() const;
   // Removes all entries that nobody reads or fills. Returns the bytes freed.
   std::uint64_t clean() const;
-  // Of a complete entry; does not mark it as used.
-  std::string url_of(const std::string& name) const;
 
  private:
   std::string path_of(const std::string& name) const { return options_.folder + "/" + name; }
@@ -89,11 +93,12 @@ class cache_folder {
   // The bytes to free before there is room for `more`, given these entries.
   std::uint64_t lacking(std::uint64_t more, const std::vector<cache_entry>& all) const;
   bool make_room(std::uint64_t more) const;
-  bool is_unused(const cache_entry& entry) const;
+  bool has_mark(const cache_entry& entry, int fd) const;
+  std::optional<held_file> unused(const cache_entry& entry) const;
   std::uint64_t remove_if_unused(const cache_entry& entry) const;
   std::uint64_t remove_leavings() const;
   error no_room_for(std::uint64_t bytes, const std::string& url) const;
-  std::unique_ptr<cached_file> look_at(const std::string& name) const;
+  bool is_leaving(const std::string& file) const;
 
   cache_options options_;
 };

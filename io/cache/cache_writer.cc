@@ -18,6 +18,11 @@ namespace {
 // What stands behind the bytes of a file that are not those of the object.
 constexpr std::string_view refused_mark = "mrwrong1";
 
+// Of the sum of that block, behind the mark.
+std::uint64_t place_of_sum(std::uint64_t block) {
+  return cache_mark.size() + block * sizeof(std::uint32_t);
+}
+
 std::uint64_t size_of(int fd) {
   struct stat info{};
   return host_files().stat(fd, info) == 0 ? static_cast<std::uint64_t>(info.st_size) : 0;
@@ -53,13 +58,15 @@ result<std::unique_ptr<cache_writer>> cache_writer::open(const std::string& path
 // What a writer that has died left: the whole blocks that are as they were written. What stands
 // behind them stays until it is written over: bytes that readers were given never change.
 void cache_writer::keep_prefix() {
-  const std::uint64_t blocks = std::min({size_of(part_.fd()) / cache_block_bytes,
-                                         size_of(sums_file_.fd()) / sizeof(std::uint32_t),
+  const bool are_sums = begins_with_mark(sums_file_.fd());
+  const std::uint64_t known =
+      are_sums ? (size_of(sums_file_.fd()) - cache_mark.size()) / sizeof(std::uint32_t) : 0;
+  const std::uint64_t blocks = std::min({size_of(part_.fd()) / cache_block_bytes, known,
                                          version_.total.value_or(0) / cache_block_bytes});
   std::vector<std::byte> block(blocks > 0 ? cache_block_bytes : 0);
   for (std::uint64_t i = 0; i < blocks; ++i) {
     std::uint32_t expected = 0;
-    if (!read_exactly(sums_file_.fd(), &expected, sizeof expected, i * sizeof expected)) break;
+    if (!read_exactly(sums_file_.fd(), &expected, sizeof expected, place_of_sum(i))) break;
     if (!read_exactly(part_.fd(), block.data(), block.size(), i * cache_block_bytes)) break;
     if (crc32c(block) != expected) break;
     if (check_) check_->add(block);
@@ -67,8 +74,10 @@ void cache_writer::keep_prefix() {
     size_ += cache_block_bytes;
     publish(size_);
   }
-  const std::uint64_t kept = sums_.size() * sizeof(std::uint32_t);
-  if (host_files().truncate(sums_file_.fd(), kept) != 0) give_up();
+  const bool is_marked = are_sums || write_exactly(sums_file_.fd(), bytes_of(cache_mark), 0) == 0;
+  if (!is_marked || host_files().truncate(sums_file_.fd(), place_of_sum(sums_.size())) != 0) {
+    give_up();
+  }
 }
 
 void cache_writer::publish(std::uint64_t bytes) {
@@ -114,7 +123,7 @@ error cache_writer::failed(int why) {
 result<void> cache_writer::end_block() {
   sums_.push_back(std::exchange(block_sum_, 0));
   const int why = write_exactly(sums_file_.fd(), bytes_of(std::array{sums_.back()}),
-                                (sums_.size() - 1) * sizeof(std::uint32_t));
+                                place_of_sum(sums_.size() - 1));
   if (why != 0) return failed(why);
   return {};
 }
@@ -164,13 +173,14 @@ result<void> cache_writer::finish() {
   given_up_ = true;  // there is nothing to give up any more
   lost_ = !is_named(path_ + ".part", part_.fd());
   if (lost_) return {};
+  // While it is locked: who fills the next one makes sums of its own.
+  remove_name(path_ + ".sums", sums_file_.fd());
   if (code = files.rename(path_ + ".part", path_); code != 0) {
     lost_ = code == -ENOENT;
     if (lost_) return {};
     given_up_ = false;
     return failed(-code);
   }
-  remove_name(path_ + ".sums", sums_file_.fd());
   sync_folder(std::filesystem::path(path_).parent_path());  // it has the name for all who look
   return {};
 }

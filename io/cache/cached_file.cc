@@ -16,7 +16,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view magic = "mrcache1";
 constexpr std::size_t end_bytes = 16;  // length, CRC, magic
 // Its text: a URL and what servers call a version, whose headers are bounded.
 constexpr std::uint32_t most_text = 1 << 20;
@@ -24,7 +23,7 @@ constexpr std::uint32_t most_text = 1 << 20;
 struct end_of_file {
   std::uint32_t text_bytes = 0;
   std::uint32_t sum = 0;
-  std::array<char, magic.size()> mark{};
+  std::array<char, cache_mark.size()> mark{};
 };
 static_assert(sizeof(end_of_file) == end_bytes);
 
@@ -46,7 +45,7 @@ std::string cache_tail(const std::vector<std::uint32_t>& sums, const std::string
   tail += text;
   const std::array numbers{static_cast<std::uint32_t>(text.size()), crc32c(bytes_of(tail))};
   tail.append(reinterpret_cast<const char*>(numbers.data()), sizeof numbers);
-  tail += magic;
+  tail += cache_mark;
   return tail;
 }
 
@@ -90,7 +89,7 @@ bool cached_file::read_tail() {
   const auto size = static_cast<std::uint64_t>(info.st_size);
   end_of_file end;
   if (!read_exactly(fd(), &end, sizeof end, size - end_bytes)) return false;
-  if (std::string_view(end.mark.data(), end.mark.size()) != magic) return false;
+  if (std::string_view(end.mark.data(), end.mark.size()) != cache_mark) return false;
   if (end.text_bytes > most_text || end.text_bytes + end_bytes > size) return false;
   std::string text(end.text_bytes, '\0');
   const std::uint64_t text_at = size - end_bytes - text.size();

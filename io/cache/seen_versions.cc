@@ -18,6 +18,7 @@ namespace millrace {
 namespace {
 
 constexpr off_t most_file = 64 << 10;
+constexpr std::string_view front = R"({"bytes":)";
 
 std::string text_at(const std::string& path) {
   const auto file = open_own(path, O_RDONLY);
@@ -45,7 +46,7 @@ void remember_version(const std::string& folder, const std::string& url,
   if (!identifies(version)) return;
   const std::string path = folder + "/" + seen_name(url);
   const std::string text =
-      fmt::format(R"({{"bytes":{},"entry":{},"etag_base64":"{}","last_modified_base64":"{}"}})",
+      fmt::format(R"({}{},"entry":{},"etag_base64":"{}","last_modified_base64":"{}"}})", front,
                   version.total.value_or(0), nlohmann::json(cache_name(url, version)).dump(),
                   base64(version.etag.value_or("")), base64(version.last_modified.value_or("")));
   if (text_at(path) == text) return;
@@ -68,6 +69,12 @@ std::optional<object_version> remembered_version(const std::string& folder,
                    .last_modified = text_of(what, "last_modified_base64")};
   if (!identifies(v)) return std::nullopt;
   return v;
+}
+
+bool is_seen_version(const std::string& path) {
+  const std::string text = text_at(path);
+  const auto whole = json_tree::parse(text);
+  return text.starts_with(front) && (!whole || !whole->text_of("entry").empty());
 }
 
 void forget_version(const std::string& folder, const std::string& seen, const std::string& name) {

@@ -13,6 +13,9 @@ void remember_version(const std::string& folder, const std::string& url,
                       const object_version& version);
 std::optional<object_version> remembered_version(const std::string& folder, const std::string& url);
 
+// Whether this file is one of those, or the beginning of one that a crash left.
+bool is_seen_version(const std::string& path);
+
 // Removes the file `seen` (seen_name()) where the version in it is the one that entry `name` is of.
 void forget_version(const std::string& folder, const std::string& seen, const std::string& name);
 

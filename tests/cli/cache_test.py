@@ -107,6 +107,32 @@ class Cache(unittest.TestCase):
             self.assertEqual(len(self.gets(server)), 2)
             self.assertEqual(run("millrace", "cache", "verify", env=self.env).returncode, 0)
 
+    def test_a_listing_changes_nothing_and_verify_tells_and_leaves_what_is_not_the_caches(self):
+        cache = self.path / "cache"
+        with FaultServer({"a.tar": CONTENT, "b.tar": CONTENT[::-1]}) as server:
+            cat(f"{server.url}/plain/a.tar", env=self.env)
+            damaged = self.entry()
+            cat(f"{server.url}/plain/b.tar", env=self.env)
+        with open(damaged, "r+b") as file:
+            file.seek(-20, os.SEEK_END)
+            file.write(b"X")
+        other = cache / ("a" * 64)
+        other.write_text("a blob of another program, which names its files by digests as well")
+        before = {p.name: p.read_bytes() for p in cache.iterdir()}
+        listed = run("millrace", "cache", "ls", env=self.env)
+        self.assertEqual((listed.returncode, listed.stdout.count("damaged, or a file of another program")), (0, 2), listed.stdout)
+        self.assertEqual({p.name: p.read_bytes() for p in cache.iterdir()}, before)
+        checked = run("millrace", "cache", "verify", "--json", env=self.env)
+        told = json.loads(checked.stdout.splitlines()[-1])
+        self.assertEqual((checked.returncode, told["damaged"], told["left"]), (5, 1, 1), checked.stdout)
+        self.assertEqual({p.name for p in cache.iterdir()}, before.keys() - {damaged.name})
+        checked = run("millrace", "cache", "verify", env=self.env)
+        self.assertEqual((checked.returncode, other.name in checked.stdout), (5, True), checked.stdout)
+        self.assertEqual(run("millrace", "cache", "clean", "--all", env=self.env).returncode, 0)
+        self.assertEqual([p.name for p in cache.iterdir()], [other.name])
+        other.unlink()
+        self.assertEqual(run("millrace", "cache", "verify", env=self.env).returncode, 0)
+
     def test_kill_9_while_it_fills(self):
         chance = random.Random(3)
         with FaultServer({"a.tar": CONTENT}) as server:

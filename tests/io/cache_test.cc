@@ -250,12 +250,72 @@ TEST_F(Cache, NothingIsRemovedForWhatDoesNotFit) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
+TEST_F(Cache, FilesOfOtherProgramsStayWhateverTheirNames) {
+  read();
+  const std::string name(64, 'a');
+  std::vector<std::string> others;
+  for (const char* ending : {"", ".part", ".sums", ".seen", ".seen.17.1"}) {
+    others.push_back(folder_.write("c/" + name + ending, "{\"blob\": \"of another program\"}"));
+  }
+  ASSERT_EQ(chmod(others.front().c_str(), 0666), 0);
+  others.push_back(folder_ / ("c/" + std::string(64, 'b')));
+  ASSERT_EQ(symlink(others.front().c_str(), others.back().c_str()), 0);
+  others.push_back(folder_.write("c/" + std::string(64, 'c') + ".sums", "of no part"));
+  auto how = cache();
+  how.most_bytes = 3'000'000;
+  const cache_folder folder(how);
+  for (const cache_entry& entry : folder.entries()) {
+    folder.look_at(entry.name);
+    folder.open(entry.name);
+    folder.remove_damaged(entry.name);
+  }
+  const object_version next{.total = 2'900'000, .etag = "\"v2\"", .last_modified = {}};
+  EXPECT_TRUE(folder.fill(cache_name("http://h/b", next), "http://h/b", next));
+  EXPECT_FALSE(std::filesystem::exists(path()));  // there was no room for both
+  how.most_bytes = 1;
+  cache_folder(how).evict();
+  cache_folder(how).clean();
+  EXPECT_EQ(files().size(), others.size());
+  for (const std::string& other : others) {
+    EXPECT_TRUE(std::filesystem::is_symlink(other) || std::filesystem::file_size(other) > 9)
+        << other;
+  }
+}
+
+TEST_F(Cache, LookingAtADamagedEntryLeavesIt) {
+  read();
+  const cache_folder folder(cache());
+  const std::string name = cache_name(object_url, from_->version);
+  const auto size = std::filesystem::file_size(path());
+  EXPECT_FALSE(folder.remove_damaged(name));  // it is whole
+  {
+    std::fstream entry(path(), std::ios::in | std::ios::out | std::ios::binary);
+    entry.seekp(static_cast<std::streamoff>(size) - 20);
+    entry << '\0';
+  }
+  EXPECT_EQ(folder.look_at(name), nullptr);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  EXPECT_TRUE(folder.remove_damaged(name));
+  EXPECT_FALSE(std::filesystem::exists(path()));
+  // One that is cut has no mark any more: it stays until its object is there again.
+  read();
+  std::filesystem::resize_file(path(), size - 5);
+  EXPECT_FALSE(folder.remove_damaged(name));
+  EXPECT_EQ(folder.open(name), nullptr);
+  EXPECT_TRUE(std::filesystem::exists(path()));
+  EXPECT_EQ(read(), from_->content);
+  EXPECT_EQ(std::filesystem::file_size(path()), size);
+}
+
 TEST_F(Cache, CleanLeavesNothing) {
   read();
-  folder_.write("c/" + std::string(64, 'a') + ".sums", "x");
-  folder_.write("c/" + std::string(64, 'b') + ".seen.17.1", "x");
-  folder_.write("c/" + std::string(64, 'c') + ".part", "x");
-  EXPECT_EQ(files().size(), 5U);  // with the entry and the version that was seen
+  {
+    const object_version next{.total = 2'000'000, .etag = "\"v2\"", .last_modified = {}};
+    ASSERT_TRUE(cache_folder(cache()).fill(cache_name("http://h/b", next), "http://h/b", next));
+  }
+  folder_.write("c/" + std::string(64, 'a') + ".sums", std::string(cache_mark) + "sums");
+  folder_.write("c/" + std::string(64, 'b') + ".seen.17.1", "{\"bytes\":17,\"ent");
+  EXPECT_EQ(files().size(), 6U);  // with the entry and the version that was seen
   cache_folder(cache()).clean();
   EXPECT_TRUE(files().empty()) << files().front();
   read();
