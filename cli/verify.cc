@@ -15,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "engine/memory.h"
 #include "engine/words.h"
+#include "pipeline/fields.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/tools/key_table.h"
 #include "pipeline/tools/scan.h"
@@ -22,9 +23,6 @@
 
 namespace millrace::cli {
 namespace {
-
-constexpr std::array<std::string_view, 7> image_fields = {"jpg", "jpeg", "png", "webp",
-                                                          "ppm", "pgm",  "pnm"};
 
 struct verify_arguments {
   shard_arguments shards;
@@ -102,10 +100,7 @@ scan_options options_of(const verify_arguments& a) {
   };
   if (a.required) how.required = required_fields(*a.required);
   if (a.images) {
-    how.wants = [](std::string_view x) {
-      const auto last = x.substr(x.rfind('.') + 1);
-      return std::ranges::find(image_fields, last) != image_fields.end();
-    };
+    how.wants = [](std::string_view x) { return is_image_extension(x.substr(x.rfind('.') + 1)); };
     how.check = check_image;
   }
   return how;

@@ -10,6 +10,7 @@
 
 #include "engine/check_option.h"
 #include "engine/work_memory.h"
+#include "pipeline/fields.h"
 #include "pipeline/label.h"
 
 namespace millrace {
@@ -39,6 +40,14 @@ void check(const crop_options& o) {
   check_option("crop_options.most_aspect", o.most_aspect, 1 / most_aspect, most_aspect);
   check_option("crop_options.least_aspect", o.least_aspect, 1 / most_aspect, o.most_aspect);
   check_option("crop_options.flip", o.flip, 0, 1);
+}
+
+// That there is an image of another kind, where there is one.
+std::string other_image(const sample& s) {
+  const auto other = std::ranges::find_if(s.fields, [](const field& f) {
+    return is_image_extension(std::string_view(f.extension).substr(f.extension.rfind('.') + 1));
+  });
+  return other == s.fields.end() ? "" : ", but a " + other->extension;
 }
 
 }  // namespace
@@ -184,10 +193,8 @@ result<sample_decoder::decoded> sample_decoder::decode(const sample& s, const de
                                                        std::uint8_t* out) {
   const field* file = first_field(s, o.images);
   if (file == nullptr) {
-    return placed(error(errc::missing_field,
-                        fmt::format("no image among its fields (looked for {})", o.images))
-                      .skippable(),
-                  s);
+    const std::string what = fmt::format("no image among its fields (looked for {})", o.images);
+    return placed(error(errc::missing_field, what + other_image(s)).skippable(), s);
   }
   const auto label = label_of(s, o.label, o.classes);
   if (!label) return label.error();

@@ -68,6 +68,13 @@ class Verify(unittest.TestCase):
             self.assertTrue(any(p.startswith("truncated") for p in problems), problems)
             self.assertTrue(any("the key is in" in p for p in problems), problems)
 
+    def test_images_of_formats_that_are_not_decoded_are_listed(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", [("a.gif", b"GIF89a" + bytes(20)), ("a.cls", b"1"), ("b.seg.bmp", b"BM" + bytes(20))])
+            self.assertEqual(run("millrace", "verify", folder / "a.tar").returncode, 0)
+            found = run("millrace", "verify", folder / "a.tar", "--images")
+            self.assertEqual((found.returncode, "a GIF" in found.stdout, "a BMP" in found.stdout), (1, True, True), found.stdout)
+
     def test_of_problems_without_end_the_first_are_listed_and_the_others_counted(self):
         with Folder() as folder:
             header = tarfile.TarInfo("a.txt")
