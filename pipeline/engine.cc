@@ -17,6 +17,7 @@ namespace millrace {
 
 engine_options engine_options::from(const settings& s) {
   engine_options o;
+  o.tell_skipped = false;
   o.cpu_threads = s.integer("MILLRACE_CPU_THREADS");
   o.io_threads = s.integer("MILLRACE_IO_THREADS");
   o.memory_bytes = s.bytes("MILLRACE_MEMORY");
@@ -32,7 +33,10 @@ engine_options engine_options::from(const settings& s) {
 engine_options engine_options::from_environment() {
   auto read = settings::from_environment(environ);
   if (!read) throw failure(read.error());
-  return from(*read);
+  if (read->is_set("MILLRACE_LOG")) set_log_level(read->text("MILLRACE_LOG"));
+  engine_options o = from(*read);
+  o.tell_skipped = true;
+  return o;
 }
 
 // In a forked child the core is left as it is: its threads are the parent's, and cannot be joined.
@@ -106,7 +110,8 @@ std::unique_ptr<run_context> run_base::make_context() {
                       .sources = sources_,
                       .source = core_->options.source,
                       .allocator = own != nullptr ? *own : default_host_allocator(),
-                      .memory = memory_plan(core_->options.memory_bytes)});
+                      .memory = memory_plan(core_->options.memory_bytes),
+                      .tell_skipped = core_->options.tell_skipped});
   if (context_) made->told_of_lost_rate = context_->told_of_lost_rate;
   return made;
 }

@@ -40,11 +40,15 @@ struct engine_options {
   host_allocator* allocator = nullptr;
   // Adds sources of the program: called once for each I/O thread's registry.
   std::function<void(source_registry&)> add_sources;
+  // Whether each skipped sample that the ledger lists is told, as a notice (log.h). Without, as the
+  // further ones are with it, for log_level::debug alone: for programs that list them on their own.
+  bool tell_skipped = true;
 
+  // For this project's programs, which list what was skipped and set the level of the log.
   static engine_options from(const settings& s);
   // Options from the MILLRACE_ variables and those of proxies and object stores (README.md). An
-  // engine made with other options reads no variable. Throws `failure` (bad_setting) for a variable
-  // that is unknown or out of range.
+  // engine made with other options reads no variable. Sets the level of the log where MILLRACE_LOG
+  // is set. Throws `failure` (bad_setting) for a variable that is unknown or out of range.
   static engine_options from_environment();
 };
 

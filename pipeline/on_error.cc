@@ -179,11 +179,19 @@ std::optional<error> error_counter::on_failure(const error& why) {
   const bool is_listed = is_first_of_its_kind(why);
   ++run_.counts.skipped[why.kind()];
   ++epoch_.skipped[why.kind()];
-  if (is_listed && run_.counts.first_skipped.size() < ledger::max_listed) {
-    run_.counts.first_skipped.push_back(why.message());
-  }
-  log_debug("skipped: " + why.message());
+  list(why.message(), is_listed);
   return std::nullopt;
+}
+
+// Those that the ledger lists are told as notices, and that there may be more.
+void error_counter::list(const std::string& what, bool is_listed) {
+  auto& listed = run_.counts.first_skipped;
+  const bool has_room = listed.size() < ledger::max_listed;
+  if (is_listed && has_room) listed.push_back(what);
+  if (!run_.tell_skipped || !is_listed || !has_room) return log_debug("skipped: " + what);
+  log_notice("skipped: " + what);
+  if (listed.size() < ledger::max_listed) return;
+  log_notice("further samples that are skipped are counted, and told at log_level::debug alone");
 }
 
 void error_counter::save(state& to) const {

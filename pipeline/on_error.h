@@ -83,6 +83,7 @@ class error_counter {
   bool count_lost();
   void tell_epoch();
   bool is_first_of_its_kind(const error& why);
+  void list(const std::string& what, bool is_listed);
   std::string tell_of_damaged(bool is_known);
   std::optional<std::string> over_budget() const;
   std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;

@@ -32,6 +32,7 @@ struct run_context {
   source_options source_again;  // for samples that are read again: a little at a time
   host_allocator& allocator;
   memory_plan memory;
+  bool tell_skipped = true;  // as notices, those that the ledger lists
   source_counters counters;
   ledger counts;
 

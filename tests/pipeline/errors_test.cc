@@ -65,6 +65,51 @@ TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   EXPECT_THROW(eng.run(many() | on_error(nowhere)), failure);
 }
 
+// A notice each, as many as the ledger lists; then, for programs that asked for all, at debug.
+TEST_F(Errors, SkippedSamplesAreTold) {
+  const auto told = [&](bool tell_skipped) {
+    auto how = with_memory_store(store_);
+    how.tell_skipped = tell_skipped;
+    engine eng(how);
+    std::vector<std::string> lines;
+    set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+    auto data = eng.run(interleaved(text_plan()) | map([](sample s) -> result<sample> {
+                          return error(errc::bad_image, "bad").key(s.key).skippable();
+                        }) |
+                        on_error(skip_errors()));
+    EXPECT_FALSE(data.next());
+    set_log_sink(nullptr);
+    return lines;
+  };
+  const auto notices = told(true);
+  ASSERT_EQ(notices.size(), ledger::max_listed + 1);
+  EXPECT_TRUE(notices.front().starts_with("skipped: bad_image: bad, at memory:t"))
+      << notices.front();
+  EXPECT_NE(notices.back().find("log_level::debug"), std::string::npos) << notices.back();
+  EXPECT_TRUE(told(false).empty());
+  set_log_level(log_level::debug);
+  const auto all = told(true);
+  EXPECT_EQ(all.size(), all_keys().size() + 1);
+  EXPECT_EQ(told(false).size(), all_keys().size());
+  set_log_level(log_level::notice);
+}
+
+TEST_F(Errors, AnImageOfAnotherKindIsNamed) {
+  testing::tar_builder t;
+  t.file("a.gif", "GIF89a").file("a.cls", "1");
+  t.file("b.txt", "no image").file("b.cls", "1");
+  store_->put("gif", t.end().str());
+  engine eng(with_memory_store(store_));
+  auto data = eng.run(shards({"memory:gif"}, {.lanes = 1}) | untar() | group_by_key() |
+                      decode_jpeg({.size = 16, .train = false}) | on_error(skip_errors()));
+  EXPECT_FALSE(data.next());
+  auto told = data.counts().first_skipped;
+  ASSERT_EQ(told.size(), 2U);
+  if (told[0].find("key b") != std::string::npos) std::swap(told[0], told[1]);
+  EXPECT_NE(told[0].find(", but a gif, at"), std::string::npos) << told[0];
+  EXPECT_EQ(told[1].find("but a"), std::string::npos) << told[1];
+}
+
 // Each sample of the index is delivered, skipped or lost, in every epoch, also where the run was
 // broken off in between.
 TEST_F(Errors, WithAnIndexTheLedgerAddsUpToIt) {

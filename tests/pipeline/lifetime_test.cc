@@ -262,5 +262,25 @@ TEST_F(Lifetime, TheEnvironmentIsReadWhereItIsAskedFor) {
   EXPECT_EQ(engine_options::from_environment().cpu_threads, 0);
 }
 
+TEST_F(Lifetime, TheEnvironmentSetsTheLevelOfTheLogWhereItSaysOne) {
+  const auto is_told = [] {
+    bool told = false;
+    set_log_sink([&](std::string_view) { told = true; });
+    log_debug("a detail");
+    set_log_sink(nullptr);
+    return told;
+  };
+  ASSERT_EQ(setenv("MILLRACE_LOG", "debug", 1), 0);
+  EXPECT_TRUE(engine_options::from_environment().tell_skipped);
+  EXPECT_TRUE(is_told());
+  ASSERT_EQ(unsetenv("MILLRACE_LOG"), 0);
+  engine_options::from_environment();
+  EXPECT_TRUE(is_told());
+  ASSERT_EQ(setenv("MILLRACE_LOG", "notice", 1), 0);
+  engine_options::from_environment();
+  EXPECT_FALSE(is_told());
+  ASSERT_EQ(unsetenv("MILLRACE_LOG"), 0);
+}
+
 }  // namespace
 }  // namespace millrace
