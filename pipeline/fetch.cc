@@ -11,7 +11,11 @@ namespace {
 // A gap that costs more to read through than to open the shard again.
 constexpr std::int64_t wide_gap = 4 << 20;
 
-result<sample> through_stages(const lane_context& lane, sample s, std::size_t stages) {
+// As the sample was given at first, at `where` of the list of its lane.
+result<sample> through_stages(const lane_context& lane, sample s, origin where,
+                              std::size_t stages) {
+  s.where = where;
+  s.where.position = 0;  // set behind the lanes
   for (std::size_t i = 0; i < stages; ++i) {
     detail::item_name name;
     name.note(s);
@@ -43,7 +47,7 @@ awaitable<result<sample>> again_reader::read(origin where) {
     close();
     co_return found;
   }
-  auto staged = through_stages(lane_, std::move(*found), stages_);
+  auto staged = through_stages(lane_, std::move(*found), where, stages_);
   if (staged) staged->where = where;
   co_return staged;
 }
@@ -70,6 +74,7 @@ awaitable<result<sample>> again_reader::read_in_part(origin where) {
     in_part_ = std::make_unique<again_reader>(*part_, part_->sample_stages.size());
   }
   where.shard -= part->first_shard;
+  where.epoch = part->lane->epochs.in(where.epoch);
   co_return co_await in_part_->read(where);
 }
 
@@ -78,14 +83,17 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
       static_cast<std::size_t>(where.shard) >= lane_.shards->size()) {
     co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
   }
-  const bool is_ahead = samples_ && shard_ == where.shard && where.offset > reached_ &&
+  const bool is_open = samples_ && shard_ == where.shard && epoch_ == where.epoch;
+  const bool is_ahead = is_open && where.offset > reached_ &&
                         (reads_through(where.shard) || where.offset <= reached_ + wide_gap);
   if (!is_ahead) {
     samples_.reset();  // its read buffers first
     if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again());
     const lane_cursor at{.offset = where.offset};
-    samples_ = open_within(*lane_.format, *again_, {.shard = where.shard}, at);
+    samples_ =
+        open_within(*lane_.format, *again_, {.shard = where.shard, .epoch = where.epoch}, at);
     shard_ = where.shard;
+    epoch_ = where.epoch;
   }
   // What is not wanted keeps no read buffer while the next one is read.
   std::optional<sample> found;
@@ -123,10 +131,14 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   co_return std::move(*found);
 }
 
+std::shared_ptr<memory_share> again_reader::members() const {
+  return in_part_ ? in_part_->members() : lane_.members;
+}
+
 awaitable<result<sample>> again_reader::take(origin where) {
   auto found = co_await read(where);
   if (!found) co_return found;
-  const auto memory = in_part_ ? part_->members : lane_.members;
+  const auto memory = members();
   std::size_t there = 0;
   std::size_t moved = 0;
   for (const field& f : found->fields) {

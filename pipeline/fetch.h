@@ -34,6 +34,7 @@ class again_reader {
  private:
   awaitable<result<sample>> read_in_part(origin where);
   awaitable<result<sample>> read_here(origin where);
+  std::shared_ptr<memory_share> members() const;
 
   lane_context& lane_;
   std::size_t stages_;
@@ -43,6 +44,7 @@ class again_reader {
   std::unique_ptr<lane_context> again_;
   std::unique_ptr<sample_reader> samples_;
   std::int64_t shard_ = 0;
+  std::int64_t epoch_ = 0;
   std::int64_t reached_ = 0;  // the offset of the last sample read
 };
 

@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 #include "engine/random.h"
+#include "pipeline/lanes.h"
 
 namespace millrace {
 namespace {
 
-// What a state says of a lane's mix: these, and then for each source whether it is through.
+// What a state says of a lane's mix: these, then for each source whether it is through, and then
+// for each source the number of runs of epochs at whose ends it was not, and these. A state of an
+// older version says nothing of the latter.
 constexpr std::size_t record_head = 4;
 
 class mix_stream final : public stream<sample> {
@@ -39,7 +43,7 @@ class mix_stream final : public stream<sample> {
     if (end_ && epoch_ >= *end_) co_return std::optional<sample>();
     for (;;) {
       if (is_over()) {
-        begin_epoch(epoch_ + 1);
+        end_epoch();
         co_return std::optional<sample>();
       }
       if (!before_draw_) {
@@ -73,12 +77,17 @@ class mix_stream final : public stream<sample> {
       for (origin& o : to.held_from(pending_record, before)) o.shard += p.first_shard;
       r.push_back(p.ended ? 1 : 0);
     }
+    for (const part& p : parts_) {
+      const auto& runs = p.lane->epochs.unfinished;
+      r.push_back(std::ssize(runs));
+      for (const auto& [from, to_epoch] : runs) r.insert(r.end(), {from, to_epoch});
+    }
     to.put(id_, std::move(r));
   }
 
   void restore(const state& from) override {
     const auto* r = from.find(id_);
-    if (r == nullptr || r->size() != record_head + parts_.size() || r->front() != identity_) {
+    if (r == nullptr || r->size() < record_head + parts_.size() || r->front() != identity_) {
       throw failure(error(errc::bad_state, "the saved state is not one of this mix")
                         .hint("resume with the same sources, weights and seeds"));
     }
@@ -89,6 +98,7 @@ class mix_stream final : public stream<sample> {
       parts_[i].ended = (*r)[record_head + i] != 0;
       parts_[i].samples->restore(from);
     }
+    restore_epochs(std::span(*r).subspan(record_head + parts_.size()));
   }
 
  private:
@@ -100,6 +110,31 @@ class mix_stream final : public stream<sample> {
     const auto ended = [](const part& p) { return p.ended; };
     return options_.ends == mix_options::until::all_end ? std::ranges::all_of(parts_, ended)
                                                         : std::ranges::any_of(parts_, ended);
+  }
+
+  void restore_epochs(std::span<const std::int64_t> runs) {
+    for (const part& p : parts_) {
+      auto& unfinished = p.lane->epochs.unfinished;
+      unfinished.clear();
+      if (runs.empty()) continue;  // of an older version
+      const auto count = static_cast<std::size_t>(runs.front());
+      runs = runs.subspan(1);
+      if (count > runs.size() / 2) throw failure(senseless(mix_record));
+      for (std::size_t i = 0; i < count; ++i) {
+        unfinished.emplace_back(runs[2 * i], runs[2 * i + 1]);
+        if (unfinished.back().first > unfinished.back().second) {
+          throw failure(senseless(mix_record));
+        }
+      }
+      runs = runs.subspan(2 * count);
+    }
+  }
+
+  void end_epoch() {
+    for (const part& p : parts_) {
+      if (!p.ended) p.lane->epochs.goes_on_after(epoch_);
+    }
+    begin_epoch(epoch_ + 1);
   }
 
   void begin_epoch(std::int64_t epoch) {
@@ -210,6 +245,7 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
     mix_stream::part made;
     made.lane = std::make_unique<lane_context>(lane_context{
         .run = lane.run, .lane = lane.lane, .lanes = lane.lanes, .lanes_here = lane.lanes_here});
+    made.lane->epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch};
     made.lane->within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size());
     made.samples = s.samples.make(*made.lane);
     made.first_shard = first_shard;

@@ -107,6 +107,26 @@ struct shard_index;
 struct untar_options;
 class sample_source;
 
+// The epochs of a mix's source, by those of the mix: it goes on where the mix ends one before it.
+struct source_epochs {
+  std::int64_t first = 0;         // of the source
+  std::int64_t first_of_mix = 0;  // which begin together
+  // Of the mix, [from, to), in order: at whose ends the source was still in one of its own.
+  std::vector<std::pair<std::int64_t, std::int64_t>> unfinished = {};
+
+  std::int64_t in(std::int64_t of_mix) const {
+    std::int64_t out = first + of_mix - first_of_mix;
+    for (const auto& [from, to] : unfinished) out -= std::clamp(of_mix, from, to) - from;
+    return out;
+  }
+  void goes_on_after(std::int64_t of_mix) {
+    if (unfinished.empty() || unfinished.back().second != of_mix) {
+      unfinished.emplace_back(of_mix, of_mix);
+    }
+    ++unfinished.back().second;
+  }
+};
+
 // One lane of a run: a sequence of shards read one after the other, and the memory for it.
 struct lane_context {
   run_context& run;
@@ -125,12 +145,13 @@ struct lane_context {
   // Set by later stages.
   std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
   std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
-  // Of a mix, in the place of all these: the lanes of its sources.
+  // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
   struct part {
     std::int64_t first_shard = 0;  // how many shards the sources before it have
     lane_context* lane = nullptr;
   };
   std::vector<part> parts = {};
+  source_epochs epochs = {};  // of a source
   // The part that a shard in the list of the mix is of; null: of none.
   const part* part_of(std::int64_t shard) const {
     const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);

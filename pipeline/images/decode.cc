@@ -40,6 +40,7 @@ struct shared {
   std::shared_ptr<memory_share> blocks;
   std::shared_ptr<work_memory> decoding;
   std::shared_ptr<block> filling;
+  int filling_size = 0;  // the side of its images
   std::size_t next_slot = 0;
   std::deque<std::shared_ptr<job>> jobs;       // in order
   std::vector<std::shared_ptr<job>> gathered;  // for the next crossing
@@ -115,11 +116,13 @@ void submit(const std::shared_ptr<shared>& s) {
 
 awaitable<result<void>> give_slot(shared& s, job& j) {
   const int size = size_in(s.options, j.in.where.epoch);
-  if (s.filling && s.next_slot == s.slots) s.filling.reset();
+  // Images grow with the epochs of the data, whose ends stages in front may move or leave out.
+  if (s.next_slot == s.slots || size != s.filling_size) s.filling.reset();
   if (!s.filling) {
     auto fresh = co_await s.blocks->acquire(shared::bytes_of(size) * s.slots);
     if (!fresh) co_return fresh.error();
     s.filling = fresh->owner();
+    s.filling_size = size;
     s.next_slot = 0;
   }
   j.out.pixels = s.filling;

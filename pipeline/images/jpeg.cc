@@ -21,6 +21,7 @@ namespace {
 using libjpeg::coefficient_bytes;
 using libjpeg::error_handler;
 using libjpeg::guarded;
+using libjpeg::lacks_scans;
 
 struct effort_limit {
   jpeg_progress_mgr base;
@@ -210,12 +211,17 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
   const int end_column = first_column + needed.width;
   JDIMENSION x = 0;
   JDIMENSION width = 0;
+  bool reads_all = false;
   const bool started = guarded(handler, [&] {
     c.scale_num = 1;
     c.scale_denom = static_cast<unsigned>(sink.scale());
     c.dct_method = fast ? JDCT_IFAST : JDCT_ISLOW;
     c.do_fancy_upsampling = fast ? FALSE : TRUE;
     jpeg_start_decompress(&c);
+    width = c.output_width;
+    // The library then smooths blocks by those around them, other ones where it skips.
+    reads_all = lacks_scans(c);
+    if (reads_all) return;
     // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
     const auto all = static_cast<int>(c.output_width);
     const int right = std::min(std::max(end_column + 1, first_column + narrowest_region), all);
@@ -230,7 +236,11 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
       two_lines(std::size_t{width} * 4 + sink.readable_behind());
   const std::size_t from = (static_cast<std::size_t>(first_column) - x) * 4;
   const bool decoded = guarded(handler, [&] {
-    if (top > 0) jpeg_skip_scanlines(&c, static_cast<JDIMENSION>(top));
+    if (top > 0 && !reads_all) jpeg_skip_scanlines(&c, static_cast<JDIMENSION>(top));
+    while (c.output_scanline < static_cast<JDIMENSION>(top)) {
+      std::array<JSAMPROW, 2> unused = line;
+      jpeg_read_scanlines(&c, unused.data(), 1);
+    }
     for (int row = top; row < bottom;) {
       // Two rows, or the one that goes with the row before.
       const std::size_t held = sink.holds_row() ? 1 : 0;

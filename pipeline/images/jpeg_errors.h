@@ -8,6 +8,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdint>
 #include <cstdlib>
@@ -89,6 +90,17 @@ inline std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
               rounded_up(component.height_in_blocks, component.v_samp_factor);
   }
   return blocks * DCTSIZE2 * sizeof(JCOEF);
+}
+
+// Whether a progressive image lacks scans that complete its coefficients; known once it has been
+// started or its coefficients are read. The library then smooths its blocks by those around them.
+// Source: libjpeg-turbo, jdcoefct.c, smoothing_ok().
+inline bool lacks_scans(const jpeg_decompress_struct& c) {
+  if (c.progressive_mode == FALSE || c.coef_bits == nullptr) return false;
+  const auto is_incomplete = [](int bits) { return bits != 0; };
+  return std::any_of(c.coef_bits, c.coef_bits + c.num_components, [&](const auto& of_component) {
+    return std::ranges::any_of(of_component, is_incomplete);
+  });
 }
 
 // The JPEG that `write` makes with the compressor that it is given; nothing where the library gives

@@ -54,6 +54,10 @@ struct coefficient_reader {
     }
     const bool all = guarded(handler, [&] { coefficients = jpeg_read_coefficients(&c); });
     if (!all) return failed();
+    // The coefficients would be the same, and the pixels not.
+    if (libjpeg::lacks_scans(c)) {
+      return error(errc::bad_image, "cannot rewrite the image: it lacks scans").skippable();
+    }
     // Further images, gain maps and videos that cameras append: markers say where they begin.
     if (c.src->bytes_in_buffer > 0) {
       return error(errc::bad_image,

@@ -15,9 +15,10 @@ namespace millrace {
 // all markers (EXIF, ICC, comments) are kept. Huffman tables are optimised; progressive and
 // arithmetic-coded files become sequential, Huffman-coded ones. Any thread.
 //
-// Fails with bad_image where the file is damaged, of a kind that cannot be rewritten (12 bits,
-// lossless) or followed by other data (gain maps, videos, further images, which markers point to),
-// and with too_large above the limits.
+// Fails with bad_image where the file is damaged, lacks scans (decoders make up for those of a
+// progressive file, and would not for those of a sequential one), is of a kind that cannot be
+// rewritten (12 bits, lossless) or followed by other data (gain maps, videos, further images, which
+// markers point to), and with too_large above the limits.
 result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
                                                  const image_limits& limits = {});
 

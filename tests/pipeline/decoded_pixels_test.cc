@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <span>
@@ -329,6 +331,16 @@ TEST(DecodedPixels, OfKeptImagesThatCannotBeReadAgainAreDecodedAgain) {
   EXPECT_EQ(o.cache->hits(), 3U);
 }
 
+// The part of a whole image of that width.
+pixels cut_out(const pixels& whole, int width, const pixel_box& crop) {
+  pixels out;
+  for (int y = crop.y; y < crop.y + crop.height; ++y) {
+    const auto row = whole.begin() + (std::ptrdiff_t{y} * width + crop.x) * 3;
+    out.insert(out.end(), row, row + std::ptrdiff_t{crop.width} * 3);
+  }
+  return out;
+}
+
 // Where libjpeg upsamples a region's chroma otherwise than the whole image's, it must not show.
 TEST(DecodedPixels, OfNarrowCropsAreThoseOfTheWholeImage) {
   for (int width = 1; width <= 64; ++width) {
@@ -345,17 +357,71 @@ TEST(DecodedPixels, OfNarrowCropsAreThoseOfTheWholeImage) {
         for (const auto* f : {&file, &runs}) {
           const auto part = decoded(*f, {}, [&](int, int) { return plain_crop(crop); });
           ASSERT_TRUE(part.rgb) << part.error;
-          for (int y = 0; y < crop.height; ++y) {
-            const auto from = static_cast<std::size_t>((y + crop.y) * width + x) * 3;
-            const auto row = static_cast<std::size_t>(y * w) * 3;
-            ASSERT_TRUE(std::equal(part.rgb->begin() + static_cast<std::ptrdiff_t>(row),
-                                   part.rgb->begin() + static_cast<std::ptrdiff_t>(row) + w * 3,
-                                   whole.begin() + static_cast<std::ptrdiff_t>(from)))
-                << width << ": " << x << " + " << w << ", row " << y << (f == &runs ? " runs" : "");
-          }
+          ASSERT_EQ(*part.rgb, cut_out(whole, width, crop))
+              << width << ": " << x << " + " << w << (f == &runs ? " runs" : "");
         }
       }
     }
+  }
+}
+
+// In views drawn for several epochs.
+void expect_kept_as_decoded(const file_bytes& file, const image_options& how) {
+  const decode_options plain = checked({.size = 16, .label = "none", .image = how});
+  decode_options keeps = plain;
+  keeps.cache = cache_decoded({.bytes = 1 << 20});
+  sample_decoder decoder;
+  sample s = with_image(file, 1);
+  for (s.where.epoch = 0; s.where.epoch < 9; ++s.where.epoch) {
+    pixels expected(std::size_t{16} * 16 * 3);
+    pixels kept(expected.size());
+    ASSERT_TRUE(decoder.decode(s, plain, expected.data()));
+    ASSERT_TRUE(decoder.decode(s, keeps, kept.data()));
+    ASSERT_EQ(kept, expected) << s.where.epoch;
+  }
+}
+
+// A progressive file without its last scans, whose place an end marker takes or nothing does, after
+// each of its scans and in it.
+std::vector<file_bytes> without_last_scans(const file_bytes& file) {
+  static constexpr std::array scan{std::byte{0xFF}, std::byte{0xDA}};
+  std::vector<file_bytes> out;
+  auto at = std::ranges::search(file, scan).end();
+  for (;;) {
+    const auto next = std::ranges::search(at, file.end(), scan.begin(), scan.end());
+    const auto end = next.begin();
+    if (end == file.end()) return out;
+    file_bytes& ended = out.emplace_back(file.begin(), end);
+    ended.insert(ended.end(), {std::byte{0xFF}, std::byte{0xD9}});
+    out.emplace_back(file.begin(), end);
+    out.emplace_back(file.begin(), at + (end - at) / 4);
+    at = next.end();
+  }
+}
+
+// libjpeg smooths blocks whose coefficients are incomplete by those around them.
+TEST(DecodedPixels, OfCropsWithoutTheLastScansAreThoseOfTheWholeImage) {
+  constexpr int width = 61;
+  constexpr int height = 45;
+  const auto seeds = seed_files("jpeg");
+  const auto file = std::ranges::find(seeds, "jpeg/progressive", &named_file::first)->second;
+  const image_options fills{.lenient = true, .fill_truncated = true};
+  const auto all = without_last_scans(file);
+  EXPECT_EQ(all.size(), 27U);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto whole = decoded(all[i], fills, as_it_is).rgb;
+    ASSERT_TRUE(whole) << i;
+    EXPECT_FALSE(with_restart_runs(all[i], 4)) << i << ": other pixels";
+    for (int y = 0; y < height; y += 3) {
+      for (int x = 0; x < width; x += 4) {
+        const pixel_box crop{x, y, std::min(width - x, 1 + (x * y + 7) % 40),
+                             std::min(height - y, 1 + (x + y) % 17)};
+        const auto part = decoded(all[i], fills, [&](int, int) { return plain_crop(crop); }).rgb;
+        ASSERT_TRUE(part) << i;
+        ASSERT_EQ(*part, cut_out(*whole, width, crop)) << i << ": " << x << ", " << y;
+      }
+    }
+    expect_kept_as_decoded(all[i], fills);
   }
 }
 
