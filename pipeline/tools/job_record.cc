@@ -246,10 +246,10 @@ shard_job begin_job(const shard_names& names, const job_record& job) {
 
 shard_job::shard_job(const shard_names& names, const job_record& job)
     : record_(record_path(names)) {
-  about_ = fmt::format(
-      R"({{"classes":"{:016x}","fingerprint":"{:016x}",)"
-      R"("millrace_pack":2,"samples":{},"shards":{}}})",
-      job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint, job.samples, job.shards);
+  about_ = fmt::format(R"({{"classes":"{:016x}","fingerprint":"{:016x}",)"
+                       R"("millrace_pack":2,"samples":{},"shards":{}}})",
+                       job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint,
+                       job.samples, job.shards);
   list_path_ = list_path(record_, job.part, job.parts);
 }
 
