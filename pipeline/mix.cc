@@ -122,9 +122,8 @@ class mix_stream final : public stream<sample> {
       if (count > runs.size() / 2) throw failure(senseless(mix_record));
       for (std::size_t i = 0; i < count; ++i) {
         unfinished.emplace_back(runs[2 * i], runs[2 * i + 1]);
-        if (unfinished.back().first > unfinished.back().second) {
-          throw failure(senseless(mix_record));
-        }
+        const auto& [from, to] = unfinished.back();
+        if (from < 0 || from > to) throw failure(senseless(mix_record));
       }
       runs = runs.subspan(2 * count);
     }
