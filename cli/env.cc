@@ -54,12 +54,15 @@ std::string shown_value(const setting& s, const environment& e) {
   if (s.name == "MILLRACE_REWRITE") {
     for (std::string part; std::getline(parts, part, ';');) {
       const auto equals = std::min(part.find('='), part.size());
+      const std::string from = part.substr(0, equals);
       const std::string to = part.substr(std::min(equals + 1, part.size()));
-      add(';', redacted(part.substr(0, equals)) + "=" + redacted(to));
+      // A '=' in a query ends no prefix: such a part lacks its own.
+      const bool is_rule = from.find_first_of("?#") == std::string::npos;
+      add(';', is_rule ? redacted(from) + "=" + redacted(to) : redacted(part));
     }
     return out;
   }
-  return value;
+  return redacted(value);
 }
 
 // The values that it may have, as one writes them.

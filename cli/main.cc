@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <map>
+#include <span>
 #include <sstream>
 
 #include "cli/command.h"
@@ -28,9 +29,9 @@ constexpr std::array<option_flag, 6> flags = {{
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
 }};
 
-// One line on stderr; with --json an object as well, on `json`.
-int report(const error& failed, std::FILE* json) {
-  const error why = with_flags(failed, flags);
+// One line on stderr; with --json an object as well, on `json`. `words`: the command line.
+int report(const error& failed, std::span<char* const> words, std::FILE* json) {
+  const error why = with_flags(without_secrets(failed, words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (json != nullptr) {
     const std::string line = error_object(why) + "\n";
@@ -104,7 +105,7 @@ struct program {
   }
 };
 
-int run(int argc, char** argv, char** environment, std::FILE* json) {
+int run(int argc, char** argv, char** environment) {
   program p;
   try {
     p.app.parse(argc, argv);
@@ -122,7 +123,7 @@ int run(int argc, char** argv, char** environment, std::FILE* json) {
     return 0;
   }
   auto variables = settings::from_environment(environment);
-  if (!variables) return report(variables.error(), json);
+  if (!variables) throw failure(variables.error());
   set_log_level(variables->text("MILLRACE_LOG"));
   cli::allow_progress(variables->text("MILLRACE_LOG") != "quiet");
   const cli::environment e{std::move(*variables)};
@@ -135,15 +136,15 @@ int main(int argc, char** argv, char** environment) {
   open_standard_streams();
   std::FILE* const json = stream_of_json(argc, argv);
   try {
-    const int code = run(argc, argv, environment, json);
+    const int code = run(argc, argv, environment);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      return report(error(errc::io_failed, "cannot write to stdout").cause(errno), json);
+      throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
     }
     return code;
   } catch (...) {
-    return exit_code_of_caught([json](const error& why) {
+    return exit_code_of_caught([&](const error& why) {
       std::fflush(stdout);
-      return report(why, json);
+      return report(why, std::span(argv, static_cast<std::size_t>(argc)), json);
     });
   }
 }

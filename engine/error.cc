@@ -158,11 +158,13 @@ bool has_scheme(std::string_view text, std::string_view scheme) {
 }
 
 // Where user, host and port begin; nullopt: it is a path. Also of what is not quite a URL:
-// "http:/user:password@host", "//user:password@host".
+// "http:/user:password@host", "//user:password@host", "http//user:password@host".
 std::optional<std::size_t> authority_of(std::string_view text) {
   const auto slashes = text.find("://");
   if (slashes != std::string_view::npos) return slashes + 3;
-  if (text.starts_with("//")) return 2;
+  for (const std::string_view begin : {"//", "http//", "https//"}) {
+    if (text.starts_with(begin)) return begin.size();
+  }
   const auto colon = text.find(':');
   const bool is_scheme = colon != std::string_view::npos && colon >= 2 &&
                          text.substr(0, colon).find_first_of("/.@ ") == std::string_view::npos;

@@ -190,7 +190,7 @@ result<std::size_t> parse_bytes(std::string_view text) {
     shift = known ? 10 * (at + 1) : 0;
   }
   if (failed != std::errc{} || !known || (shift > 0 && number > (~std::size_t{0} >> shift))) {
-    return error(errc::usage, fmt::format("'{}' is not a size", text))
+    return error(errc::usage, fmt::format("'{}' is not a size", redacted(text)))
         .hint("write a number of bytes, or a number with K, M, G or T");
   }
   if (has_fraction && shift == 0) {

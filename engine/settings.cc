@@ -275,7 +275,7 @@ result<settings> settings::from_environment(const char* const* environment) {
     const std::string text = canonical(*known, given);
     const auto number = parse(*known, text);
     if (!number) {
-      return error(errc::bad_setting, fmt::format("{}='{}' cannot be used", name, text))
+      return error(errc::bad_setting, fmt::format("{}='{}' cannot be used", name, redacted(text)))
           .hint("set it to " + range_of(*known) + ", or unset it");
     }
     made.values_[std::string(name)] = {text, *number, true};

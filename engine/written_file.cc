@@ -186,6 +186,11 @@ void write_whole_file(const std::string& path, std::string_view text, std::strin
   remove_partial_files(std::array{path});
 }
 
+bool is_partial_file_name(std::string_view name) {
+  const auto at = name.rfind(infix);
+  return at != name.npos && is_of_process(name.substr(at + infix.size()));
+}
+
 void remove_partial_files(std::span<const std::string> paths) {
   std::map<fs::path, std::set<std::string>> names;  // by folder
   for (const std::string& path : paths) {
@@ -197,10 +202,8 @@ void remove_partial_files(std::span<const std::string> paths) {
     std::vector<std::string> here;
     host_files().list(folder, here);
     for (const std::string& name : here) {
-      const auto at = name.rfind(infix);
-      const bool is_partial =
-          at != name.npos && is_of_process(std::string_view(name).substr(at + infix.size()));
-      if (!is_partial || !wanted.contains(name.substr(0, at))) continue;
+      if (!is_partial_file_name(name) || !wanted.contains(name.substr(0, name.rfind(infix))))
+        continue;
       const fs::path path = folder / name;
       const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
       if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);

@@ -39,6 +39,10 @@ class written_file {
 void write_whole_file(const std::string& path, std::string_view text,
                       std::string_view noun = "file");
 
+// Whether a file's name is that of a partial file, whoever writes it or wrote it: NAME.partial.PID.
+// Pure.
+bool is_partial_file_name(std::string_view name);
+
 // Removes the partial files of `paths` that killed processes left. Those that a living process,
 // also of another host, is writing are locked, and stay. Call it when a job is complete. Never
 // throws for what cannot be removed.

@@ -1,29 +1,25 @@
 #include "io/folder_listing.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <string_view>
 
 #include "engine/file_system.h"
 #include "engine/folders.h"
-#include "io/stores/listing.h"
+#include "io/shard_name.h"
 #include "io/url.h"
 
 namespace millrace {
 namespace {
 
-bool is_archive(const std::string& name) {
-  static constexpr std::array endings = {".tar", ".tgz", ".tbz2", ".txz", ".tzst"};
-  return std::ranges::any_of(endings, [&](const char* e) { return name.ends_with(e); }) ||
-         name.find(".tar.") != std::string::npos;
-}
-
 // The path, where a URL may name many local files. A folder needs no '/' at its end, unless it is
 // called like an archive: names of archives are not looked up, since there may be a million.
 std::string path_of_many(const std::string& name) {
   const bool says_so = name.ends_with('/') || name.find('*') != std::string::npos;
-  if (!says_so && is_archive(name)) return {};
+  const bool may_be_folder = !is_shard_name(name.substr(name.rfind('/') + 1));
+  if (!says_so && !may_be_folder) return {};
   const auto where = parse_url(name);
   if (!where || where->scheme != "file") return {};
   if (!says_so && !is_folder(where->path)) return {};
@@ -40,14 +36,9 @@ result<std::vector<std::string>> archives_in(const std::string& folder) {
   }
   std::vector<std::string> out;
   for (const std::string& name : names) {
-    if (is_archive(name) && !is_folder(folder + name)) out.push_back(folder + name);
+    if (is_shard_name(name) && !is_folder(folder + name)) out.push_back(folder + name);
   }
   return out;
-}
-
-// As a shell matches a component of a path: '*' does not stand for a dot at its front.
-bool matches(std::string_view name, std::string_view pattern) {
-  return (!name.starts_with('.') || pattern.starts_with('.')) && matches_pattern(name, pattern);
 }
 
 // What the pattern describes, from its `from`-th character on, within `folder` (which ends with
@@ -75,7 +66,7 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
         .hint(hint_on_path(-code));
   }
   for (const std::string& name : names) {
-    if (!matches(name, std::string_view(pattern).substr(begin, end - begin))) continue;
+    if (!matches_pattern(name, std::string_view(pattern).substr(begin, end - begin))) continue;
     if (end == pattern.size()) {
       out.push_back(here + name);
     } else if (auto below = add_matches(here + name + "/", pattern, end + 1, out); !below) {
@@ -100,8 +91,9 @@ result<std::vector<std::string>> files_of(const std::string& path) {
                                                       : "no file matches this pattern")
         .at(path)
         .hint(path.ends_with('/')
-                  ? "archives end with .tar, .tgz or .tar. and a compression; those "
-                    "in folders within it are named by a pattern: FOLDER/*/*.tar"
+                  ? fmt::format("{}; those in folders within it are named by a pattern: "
+                                "FOLDER/*/*.tar",
+                                shard_names_told)
                   : "check the path");
   }
   std::ranges::sort(*found);

@@ -11,10 +11,9 @@ namespace millrace {
 const char* hint_on_path(int why);
 
 // Replaces each local path that names several files by those files, in byte order. A path that ends
-// with '/' names the archives in that folder (".tar", ".tar.*", ".tgz" and so on); one with a '*',
-// which stands for any characters but '/', names the files that match. A file with exactly that
-// name takes precedence. Fails with not_found where one names nothing, and where a folder
-// cannot be read with the kind of its errno.
+// with '/' names the shards in that folder, and one with a '*' the files that match
+// (io/shard_name.h says what these are). A file with exactly that name takes precedence. Fails with
+// not_found where one names nothing, and where a folder cannot be read with the kind of its errno.
 result<std::vector<std::string>> with_folders(std::vector<std::string> urls);
 
 }  // namespace millrace

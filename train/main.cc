@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string_view>
 
 #include "engine/log.h"
@@ -24,9 +25,10 @@ constexpr std::array<option_flag, 3> flags = {{
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
 }};
 
-// One line on stderr; with --json an object as well, on stdout, by the job's first rank.
-int report(const error& failed, bool as_json) {
-  const error why = with_flags(failed, flags);
+// One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
+// the command line.
+int report(const error& failed, std::span<char* const> words, bool as_json) {
+  const error why = with_flags(without_secrets(failed, words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (as_json) {
     const std::string line = error_object(why) + "\n";
@@ -70,7 +72,8 @@ int main(int argc, char** argv, char** environment) {
   } catch (...) {
     return exit_code_of_caught([&](const error& why) {
       std::fflush(stdout);
-      return report(why, wants_json(argc, argv));
+      const std::span words(argv, static_cast<std::size_t>(argc));
+      return report(why, words, wants_json(argc, argv));
     });
   }
 }

@@ -164,10 +164,9 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
     } else {
       answer.head = outcome->exchange->head();
       next = transfer.on_head(answer.head);
-      const bool wants_body = std::holds_alternative<http_transfer::take_body>(next) ||
-                              std::holds_alternative<error>(next);
-      std::optional<error> broken;
       const bool succeeds = std::holds_alternative<http_transfer::take_body>(next);
+      const bool wants_body = succeeds || std::holds_alternative<error>(next);
+      std::optional<error> broken;
       if (succeeds && most == 0) co_return answer;
       if (wants_body)
         broken =
@@ -175,8 +174,11 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       if (broken && broken->kind() == errc::too_large)
         co_return broken->at(to_string(object.target));
       if (succeeds) {
-        if (!broken) co_return answer;
-        next = transfer.on_failure(*broken);
+        const auto failed = broken ? std::optional(transfer.on_failure(*broken))
+                                   : transfer.on_whole_body(answer.body);
+        if (!failed) co_return answer;
+        next = *failed;
+        answer.body.clear();  // of a page of error that is told of already
       }
       const bool refused = answer.head.status / 100 == 4 && object.secrets && !refused_once;
       if (refused && std::holds_alternative<error>(next)) {

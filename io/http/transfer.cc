@@ -267,7 +267,10 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
             .hint("use the URL that the object is at"));
   }
   auto next = resolve_url(target_, *location);
-  if (!next) return described(error(next.error()).skippable());
+  if (!next) {  // the server's mistake, not the user's
+    const std::string what = "the server redirects to what is no URL: " + next.error().what();
+    return described(error(errc::protocol, what).skippable().hint("check the server"));
+  }
   if (auto refused = refused_redirect(*next)) return described(refused->skippable());
   target_ = std::move(*next);
   return ask_again{};
@@ -424,6 +427,11 @@ std::optional<http_transfer::action> http_transfer::on_front(std::string_view pi
   if (offset_ >= front_bytes || front_.size() != offset_) return std::nullopt;
   front_ += piece.substr(0, front_bytes - front_.size());
   return judged_front(false);
+}
+
+std::optional<http_transfer::action> http_transfer::on_whole_body(std::string_view body) {
+  auto page = on_front(body);
+  return page ? page : judged_front(true);
 }
 
 // S3 and its kin begin an answer of 200 before they know that they will fail. `is_all`: nothing

@@ -83,6 +83,8 @@ class http_transfer {
   // What came so far may still turn out to be such a page: none of it may be given out.
   bool holds_front() const { return !front_.empty(); }
   static constexpr std::size_t front_bytes = 512;
+  // In place of these, for a body that was read in one piece: what to do where it is such a page.
+  std::optional<action> on_whole_body(std::string_view body);
   // The body ended as announced, or where nothing was announced.
   action on_end();
   // The connection failed or ended early; `why` says how.

@@ -90,7 +90,7 @@ result<std::string> next_page(const response_head& head) {
       if (target.starts_with('/') && !target.starts_with("//")) return std::string(target);
       const auto next = parse_url(target);
       if (!next || !next->scheme.starts_with("http")) {
-        return error(errc::protocol, fmt::format("the listing goes on at '{}'", target))
+        return error(errc::protocol, fmt::format("the listing goes on at '{}'", redacted(target)))
             .hint("have the server name a URL or a path that begins with /");
       }
       return next->path;
@@ -163,7 +163,6 @@ class hugging_face final : public object_store {
         co_return error(more.error()).at(to_string(prefix));
       }
     }
-    std::ranges::sort(found, {}, &listed_object::url);
     co_return found;
   }
 

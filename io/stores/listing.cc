@@ -7,7 +7,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/use_future.hpp>
 #include <future>
+#include <tuple>
 
+#include "io/shard_name.h"
 #include "io/stores/store.h"
 
 namespace millrace {
@@ -32,6 +34,39 @@ error refused(const error& why, const std::string& pattern) {
                                    : why.what_to_do());
 }
 
+// Of what a store lists below `prefix`, what was asked for: what matches `pattern`, or where that
+// is the prefix itself the shards. In byte order, each once: not every store lists so, and a page
+// may repeat what has moved on since the last.
+void keep_described(std::vector<listed_object>& found, std::string_view prefix,
+                    std::string_view pattern) {
+  const bool by_prefix = pattern.find('*') == pattern.npos;
+  std::erase_if(found, [&](const listed_object& o) {
+    if (!o.url.starts_with(prefix) || o.url.ends_with('/')) return true;
+    return by_prefix ? !is_shard_name(std::string_view(o.url).substr(prefix.size()))
+                     : !matches_pattern(o.url, pattern);
+  });
+  std::ranges::sort(found, {}, [](const auto& o) { return std::tie(o.url, o.bytes); });
+  const auto again = std::ranges::unique(found, {}, &listed_object::url);
+  found.erase(again.begin(), again.end());
+}
+
+// Where nothing of what the store lists was asked for.
+error nothing_described(const std::string& pattern, bool lists_any) {
+  if (!lists_any) {
+    return error(errc::not_found, "no object has this prefix")
+        .at(pattern)
+        .hint("check the bucket and the prefix");
+  }
+  if (pattern.find('*') != std::string::npos) {
+    return error(errc::not_found, "no object matches this pattern")
+        .at(pattern)
+        .hint("check the prefix; '*' stands for any characters but '/'");
+  }
+  return error(errc::not_found, "no archive has this prefix")
+      .at(pattern)
+      .hint(fmt::format("{}; others are named by a pattern: PREFIX/*", shard_names_told));
+}
+
 awaitable<result<std::vector<listed_object>>> list_one(store_table* stores, scope* tasks, url where,
                                                        std::string pattern) {
   const auto star = where.path.find('*');
@@ -40,14 +75,9 @@ awaitable<result<std::vector<listed_object>>> list_one(store_table* stores, scop
   object_store* const store = stores->at(where.scheme).get();
   auto found = co_await store->list(*tasks, where);
   if (!found) co_return refused(found.error(), pattern);
-  std::erase_if(*found, [&](const listed_object& o) {
-    return o.url.ends_with('/') || (star != std::string::npos && !matches_pattern(o.url, pattern));
-  });
-  if (found->empty()) {
-    co_return error(errc::not_found, "no object has this prefix")
-        .at(pattern)
-        .hint("check the bucket and the prefix");
-  }
+  const bool lists_any = !found->empty();
+  keep_described(*found, to_string(where), pattern);
+  if (found->empty()) co_return nothing_described(pattern, lists_any);
   // What a store names are keys, whatever they look like.
   const std::string_view mark = store->option_mark();
   for (listed_object& o : *found) {
@@ -95,30 +125,6 @@ bool is_listing(const std::string& url) {
   if (scheme == std::string::npos || !is_store(std::string_view(url).substr(0, scheme)))
     return false;
   return url.ends_with('/') || url.find('*', scheme + 3) != std::string::npos;
-}
-
-bool matches_pattern(std::string_view text, std::string_view pattern) {
-  // The last star may take one character more each time that what follows it does not fit.
-  std::size_t t = 0;
-  std::size_t p = 0;
-  std::size_t star = pattern.npos;
-  std::size_t taken = 0;
-  while (t < text.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      taken = t;
-    } else if (p < pattern.size() && pattern[p] == text[t]) {
-      ++p;
-      ++t;
-    } else if (star != pattern.npos && text[taken] != '/') {
-      p = star + 1;
-      t = ++taken;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
 }
 
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,

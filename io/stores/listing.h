@@ -16,12 +16,10 @@ using object_sizes = std::map<std::string, std::uint64_t>;
 // or has a '*' in its key. Pure.
 bool is_listing(const std::string& url);
 
-// Whether `text` matches `pattern`: '*' stands for any characters but '/'. Pure.
-bool matches_pattern(std::string_view text, std::string_view pattern);
-
-// Replaces each URL that names several objects by the objects' URLs, in byte order. Asks the stores
-// on a thread of its own, and blocks; does nothing where no URL names several. `sizes`, where
-// given, is filled with what the stores tell. Fails with not_found where one names nothing.
+// Replaces each URL that names several objects by the objects' URLs, in byte order, each once: one
+// that ends with '/' by the shards below it, one with a '*' by what matches (io/shard_name.h). Asks
+// the stores on a thread of its own, and blocks; does nothing where no URL names several. `sizes`,
+// where given, is filled with what the stores tell. Fails with not_found where one names nothing.
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,
                                                const source_options& options,
                                                object_sizes* sizes = nullptr);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <bit>
 #include <charconv>
 
 #include "io/stores/sigv4.h"
@@ -73,7 +74,7 @@ result<void> listing_progress::turn_to(const std::string& next, std::size_t keys
   keys_ += keys;
   bytes_ += bytes;
   const auto refused = [](std::string what) { return error(errc::protocol, std::move(what)); };
-  if (!next.empty() && next == last_) return refused("the store's listing repeats its last page");
+  if (!next.empty() && next == earlier_) return refused("the store's listing goes in a circle");
   if (empty_pages_ > most_empty_pages) return refused("the store's listing has empty pages only");
   if (keys_ > most_keys) {
     return error(errc::too_large, fmt::format("the store's listing has over {} keys", most_keys))
@@ -84,7 +85,7 @@ result<void> listing_progress::turn_to(const std::string& next, std::size_t keys
                  fmt::format("the store's listing has over {} GiB of names", most_bytes >> 30))
         .hint("use a longer prefix");
   }
-  last_ = next;
+  if (std::has_single_bit(++pages_)) earlier_ = next;
   return {};
 }
 

@@ -24,7 +24,8 @@ class object_store {
   virtual ~object_store() = default;
   // The target to request for the object, encoded for a URL. Fails with usage or not_allowed.
   virtual result<http_object> locate(const url& where) = 0;
-  // All objects whose URL begins with `prefix`, in byte order of their URLs.
+  // All objects whose URL begins with `prefix`, as the store gives them: in any order, with others
+  // among them, or twice.
   virtual awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) = 0;
   // The mark in a URL after an object's key, at its last occurrence, that introduces an option of
   // the request ("?versionId="); empty: a URL has only a key. Where nothing follows the mark there
@@ -60,7 +61,8 @@ result<listing_page> parse_azure_listing(const std::string& xml);
 // Of the answer with one page; real ones have 1,000 to 5,000 keys.
 inline constexpr std::size_t listing_bytes = 16UL << 20;
 
-// Guards against a listing that never ends: a store that always names a next page is not followed.
+// Guards against a listing that never ends: a store that always names a next page, or one that it
+// has named before, is not followed.
 // Pure.
 class listing_progress {
  public:
@@ -73,7 +75,10 @@ class listing_progress {
   static constexpr int most_empty_pages = 1000;  // in a row: stores give some where much is deleted
 
  private:
-  std::string last_;
+  // What the last of the pages 1, 2, 4, 8 ... named: in a circle it comes again (R. P. Brent,
+  // 1980).
+  std::string earlier_;
+  std::size_t pages_ = 0;
   std::size_t keys_ = 0;
   std::size_t bytes_ = 0;
   int empty_pages_ = 0;

@@ -348,6 +348,47 @@ class Stores(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(json.loads(done.stdout)["objects"], 10_000, done.stderr)
 
+    def listed(self, pages, spec):
+        """What `cat` makes of a store that lists these pages: the keys that are read, or what is said."""
+        def answer(request):
+            if "list-type=2" not in request.path:
+                return 200, {"ETag": '"1"'}, (request.path.removeprefix("/bucket/") + "\n").encode()
+            return 200, {}, pages.pop(0)
+
+        with Answering(answer) as store:
+            env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b",
+                   "MILLRACE_HTTP_ATTEMPTS": "3", "MILLRACE_HTTP_BACKOFF": "0.01"}
+            done = cat(spec, env=env)
+            return done.stdout.decode().split() if done.returncode == 0 else done.stderr.decode()
+
+    @staticmethod
+    def page(*keys, more=""):
+        found = "".join(f"<Contents><Key>{k}</Key></Contents>" for k in keys)
+        next_one = f"<NextContinuationToken>{more}</NextContinuationToken>" if more else ""
+        return f"<ListBucketResult>{found}{next_one}</ListBucketResult>".encode()
+
+    def test_a_listing_is_taken_in_byte_order_each_key_once_and_what_was_asked_for_alone(self):
+        pages = [self.page("p/3.tar", "p/0.tar", "other/1.tar", "../2.tar", more="t"), self.page("p/1.tar", "p/0.tar")]
+        for spec in ("s3://bucket/p/", "s3://bucket/p/*.tar"):
+            self.assertEqual(self.listed(list(pages), spec), ["p/0.tar", "p/1.tar", "p/3.tar"], spec)
+
+    def test_a_prefix_stands_for_its_shards_as_a_folder_does(self):
+        page = self.page("p/", "p/0.tar", "p/0.tar.md5", "p/1.tar.partial.7", "p/._0.tar", "p/sub/2.tgz", "p/.old/3.tar")
+        self.assertEqual(self.listed([page], "s3://bucket/p/"), ["p/0.tar", "p/sub/2.tgz"])
+        self.assertEqual(self.listed([page], "s3://bucket/p/*"), ["p/0.tar", "p/0.tar.md5"])
+        said = self.listed([self.page("p/a.csv")], "s3://bucket/p/")
+        self.assertIn("no archive has this prefix, at s3://bucket/p/; archives end with .tar", said)
+
+    def test_an_error_with_status_200_in_place_of_a_listing_is_asked_again_and_told(self):
+        error = b'<?xml version="1.0"?><Error><Code>SlowDown</Code></Error>'
+        self.assertEqual(self.listed([error, self.page("p/0.tar")], "s3://bucket/p/"), ["p/0.tar"])
+        said = self.listed([error] * 3, "s3://bucket/p/")
+        self.assertIn("the store answered 200 with an error in the body: SlowDown (attempt 3 of 3)", said)
+
+    def test_a_listing_that_goes_in_a_circle_is_not_followed(self):
+        pages = [self.page("p/0.tar", more="BA"[i % 2]) for i in range(10)]
+        self.assertIn("the store's listing goes in a circle", self.listed(pages, "s3://bucket/p/"))
+
     def test_a_summary_takes_sizes_from_the_listing(self):
         def answer(request):
             if "list-type=2" not in request.path:

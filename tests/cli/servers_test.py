@@ -74,6 +74,26 @@ class Mistakes(unittest.TestCase):
             self.assertIn("s3://b/=http://h/b/", out)
         self.assertEqual(run("millrace", "env", env={"MILLRACE_HTTP_HEADERS": "X"}).returncode, 0)
 
+    def test_secrets_are_in_no_usage_error_and_in_no_setting_that_is_refused(self):
+        url = f"http://us:{CANARY}@host/x.tar?X-Amz-Signature={CANARY}"
+        for words in ([url], ["cache", "ls", url], ["env", url], ["bench", url], ["bench", "http", "--connections", url],
+                      ["bench", "http", f"--connections={url}"], ["help", url], ["sim", url], ["ls", "--contact-sheet", url, "x"],
+                      ["verify", "--require", f"{url},", "x.tar"], ["env", f"--{url}"], ["cat", f"http//us:{CANARY}@host/x"]):
+            done = run("millrace", *words, "--json")
+            self.assertNotEqual(done.returncode, 0, words)
+            self.assertNotIn(CANARY, done.stdout + done.stderr, words)
+        said = run("millrace", "cache", "ls", url).stderr
+        self.assertIn("does not take the argument 'http://host/x.tar?...'; see `millrace cache ls --help`", said)
+        for name in ("MEMORY", "HTTP_CONNECTIONS", "LOG", "REWRITE"):
+            done = run("millrace", "cat", "x", env={f"MILLRACE_{name}": url})
+            self.assertNotEqual(done.returncode, 0, name)
+            self.assertNotIn(CANARY, done.stderr, name)
+        for name in ("CACHE", "HTTP_TOKENS", "REWRITE"):
+            for more in ([], ["--json"]):
+                done = run("millrace", "env", *more, env={f"MILLRACE_{name}": url})
+                self.assertIn("http://host/x.tar?...", done.stdout, name)
+                self.assertNotIn(CANARY, done.stdout, name)
+
     def test_few_descriptors_are_waited_for(self):
         if harness.has_ubsan():
             self.skipTest("UBSan's check of virtual calls needs descriptors of its own")

@@ -44,8 +44,8 @@ TEST(Error, SecretsInUrlsThatAreWrittenWrongAreRedacted) {
   for (const char* url :
        {"http://us:se/cret@host/x", "http://us:se?cret@host/x", "http://us:se#cret@host/x",
         "http:/us:secret@host/x", "http:us:secret@host/x", "//us:secret@host/x",
-        "https://us:se/c@ret@host/x?sig=cret", "http://:secret/@host/x",
-        "http:///us:secret@host/x"}) {
+        "https://us:se/c@ret@host/x?sig=cret", "http://:secret/@host/x", "http:///us:secret@host/x",
+        "http//us:secret@host/x", "https//us:se/cret@host/x"}) {
     EXPECT_EQ(redacted(url).find("cret"), std::string::npos) << redacted(url);
     EXPECT_NE(redacted(url).find("host/x"), std::string::npos) << redacted(url);
   }

@@ -297,6 +297,20 @@ TEST_F(HttpTransfer, SecretsStayAtHome) {
 }
 
 // From each kind of place to each: whether it is followed, and whether secrets go along.
+TEST_F(HttpTransfer, ARedirectToWhatIsNoUrlIsTheServersMistakeAtTheObjectsUrl) {
+  for (const char* location :
+       {"http://h:99999999/p?sig=cret", "http://us:cret@/p", "https:", "http://[::1/p", "//h:x/"}) {
+    http_transfer t = transfer_at(0);
+    const auto next = t.on_head(status(302, {{"Location", location}}));
+    ASSERT_TRUE(is<error>(next)) << location;
+    const error& why = std::get<error>(next);
+    EXPECT_EQ(why.kind(), errc::protocol) << location;
+    EXPECT_EQ(why.where(), "http://h/a.tar");
+    EXPECT_TRUE(why.is_skippable());
+    EXPECT_EQ(why.message().find("cret"), std::string::npos) << why.message();
+  }
+}
+
 TEST_F(HttpTransfer, RedirectsFromEachKindOfPlaceToEach) {
   const std::vector<std::string> places{
       "http://public.example", "https://public.example", "http://public.example:81",
