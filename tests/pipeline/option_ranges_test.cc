@@ -55,7 +55,7 @@ void members(source_options& o, F& f) {
 template <class F>
 void members(engine_options& o, F& f) {
   auto& [cpu_threads, io_threads, memory_bytes, io, register_buffers, source, allocator,
-         add_sources] = o;
+         add_sources, tell_skipped] = o;
   f("cpu_threads", cpu_threads), f("io_threads", io_threads), f("memory_bytes", memory_bytes);
   members(source, f);
 }
