@@ -29,21 +29,37 @@ std::string text_in(const ordered_json& of, const char* key) {
   return text.is_string() ? text.get<std::string>() : "";
 }
 
-std::string file_of(const std::string& url) {
-  return url.substr(url.rfind('/') + 1);
+// Where the path of a URL ends, and its query begins.
+std::size_t path_end(const std::string& url) {
+  return has_scheme(url) ? std::min(url.find_first_of("?#"), url.size()) : url.size();
+}
+
+// The last name of the path, and the query, which may say which version of the object is meant; in
+// a local folder there is none.
+std::string file_of(const std::string& url, bool is_local) {
+  const auto end = path_end(url);
+  const auto slash = url.substr(0, end).rfind('/');
+  const auto begin = slash == url.npos ? 0 : slash + 1;
+  return is_local ? url.substr(begin, end - begin) : url.substr(begin);
 }
 
 // The folder of a URL; a local path's is absolute and a file: URL.
 std::string whole_folder_of(const std::string& url) {
-  if (has_scheme(url)) return url.substr(0, url.rfind('/'));
+  if (has_scheme(url)) return url.substr(0, url.substr(0, path_end(url)).rfind('/'));
   return "file://" + std::filesystem::absolute(url).lexically_normal().parent_path().string();
 }
 
+// What relative URLs of the index at `file` are below.
+std::string base_of(const ordered_json& index, const std::string& file) {
+  const std::string base = text_in(index, "base");
+  return base.empty() ? std::filesystem::absolute(file).parent_path().string() : base;
+}
+
 // The folder that all shards of the list lie in.
-std::string common_folder(const ordered_json& list) {
+std::string common_folder(const ordered_json& list, const std::string& base_of_index) {
   std::string base;
   for (const auto& shard : list) {
-    const std::string found = whole_folder_of(text_in(shard, "url"));
+    const std::string found = whole_folder_of(url_in_base(base_of_index, text_in(shard, "url")));
     if (!base.empty() && found != base) {
       throw failure(error(
           errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
@@ -75,21 +91,23 @@ void check_apart(const std::vector<moved_shard>& sorted) {
 // Gives the shards their new URLs, by which they are sorted. Returns, of each, its place before.
 std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arguments& a) {
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
+  const std::string base_before = base_of(index, a.file);
   if (a.rebase) {
-    const std::string base = common_folder(list);
+    const std::string base = common_folder(list, base_before);
     fmt::print("rebasing to {}\n", base);
     index["base"] = base;
   }
+  const bool bare = a.no_folder || a.folder.empty();
+  const std::string plain = without_secrets(a.folder);
+  const std::string folder = bare ? "" : plain + (plain.ends_with('/') ? "" : "/");
   std::vector<moved_shard> moved;
   for (auto& shard : list) {
     const std::string before = text_in(shard, "url");
-    const bool bare = a.no_folder || a.folder.empty();
-    const std::string folder = bare ? "" : a.folder + (a.folder.ends_with('/') ? "" : "/");
-    shard["url"] = folder + file_of(before);
-    moved.push_back({.entry = std::move(shard),
-                     .url = folder + file_of(before),
-                     .before = before,
-                     .place = moved.size()});
+    const std::string whole = url_in_base(base_before, before);
+    const std::string url = folder + file_of(whole, !bare && !has_scheme(folder));
+    shard["url"] = url;
+    moved.push_back(
+        {.entry = std::move(shard), .url = url, .before = before, .place = moved.size()});
   }
   std::ranges::sort(moved, {}, [](const moved_shard& m) { return std::tie(m.url, m.place); });
   check_apart(moved);

@@ -67,9 +67,12 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
   }
   for (const std::string& name : names) {
     if (!matches_pattern(name, std::string_view(pattern).substr(begin, end - begin))) continue;
+    // A name alone may look like a URL, or like stdin.
+    const bool is_path = !here.empty() || (name != "-" && name.find(':') == name.npos);
+    const std::string path = is_path ? here + name : "./" + name;
     if (end == pattern.size()) {
-      out.push_back(here + name);
-    } else if (auto below = add_matches(here + name + "/", pattern, end + 1, out); !below) {
+      out.push_back(path);
+    } else if (auto below = add_matches(path + "/", pattern, end + 1, out); !below) {
       return below;
     }
   }

@@ -148,12 +148,11 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
 }
 
 void decoded_cache::add(const place& where, const picture& p) {
-  const std::size_t at = used_.fetch_add(p.rgb.size(), std::memory_order_relaxed);
-  if (at > options_.bytes || p.rgb.size() > options_.bytes - at) {
-    used_.fetch_sub(p.rgb.size(), std::memory_order_relaxed);
-    count_not_kept();
-    return;
-  }
+  // Room is taken where it is enough, and never given back: what another thread took stands behind.
+  std::size_t at = used_.load(std::memory_order_relaxed);
+  do {
+    if (p.rgb.size() > options_.bytes - at) return count_not_kept();
+  } while (!used_.compare_exchange_weak(at, at + p.rgb.size(), std::memory_order_relaxed));
   if (!write(at, p.rgb)) {
     ++failed_;
     return;

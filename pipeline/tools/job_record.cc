@@ -58,11 +58,14 @@ std::string_view first_line_of(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
-// ".train-000000.pack.json" beside the first shard; of another extension than .tar with that.
+// ".train-000000.pack.json" beside the first shard; of another extension than .tar, or of none,
+// with that.
 std::string record_path(const shard_names& names) {
   const fs::path first(names(0));
-  const fs::path name = first.extension() == ".tar" ? first.stem() : first.filename();
-  return (first.parent_path() / ("." + name.string() + ".pack.json")).string();
+  std::string name = first.filename().string();
+  if (first.extension() == ".tar") name = first.stem().string();
+  if (first.extension().empty()) name += '.';
+  return (first.parent_path() / ("." + name + ".pack.json")).string();
 }
 
 // Those of older versions, which had no lists, begin with the fingerprint.
@@ -233,13 +236,15 @@ shard_job begin_job(const shard_names& names, const job_record& job) {
       host_files().unlink(list);
     }
   }
-  if (!job.classes.empty()) {
-    out.classes_file_ = classes;
-    if (text_there(classes) != job.classes) write_whole_file(classes, job.classes);
-  } else if (is_of_record(text_there(classes), older)) {
-    host_files().unlink(classes);
+  const auto classes_there = text_there(classes);
+  if (classes_there != job.classes && is_of_record(classes_there, older)) {
+    host_files().unlink(classes);  // while the record still tells whose they are
   }
   if (older != out.about_) write_whole_file(out.record_, out.about_ + "\n", "record of the shards");
+  if (!job.classes.empty()) {
+    out.classes_file_ = classes;
+    if (classes_there != job.classes) write_whole_file(classes, job.classes);
+  }
   out.begin_list(job);
   return out;
 }

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <mutex>
 #include <thread>
 
@@ -89,6 +90,7 @@ class packer {
     if (options_.compat) {
       for (std::size_t i = 0; i < samples_.size(); ++i) samples_[i].key = fmt::format("{:08}", i);
     }
+    check_apart();
     shards_ = plan_shards(samples_, options_);
     if (options_.planned) options_.planned(shards_.size(), payload());
     names_(shards_.size() - 1);  // that there are enough
@@ -101,6 +103,18 @@ class packer {
   }
 
  private:
+  // The same call again would take its shards for samples.
+  void check_apart() const {
+    if (options_.from.starts_with('@')) return;
+    const auto whole = [](const std::string& path) {
+      return std::filesystem::absolute(path).lexically_normal();
+    };
+    const auto within = whole(names_(0)).lexically_relative(whole(options_.from + "/"));
+    if (*within.begin() == ".." || std::next(within.begin()) == within.end()) return;
+    throw failure(error(errc::usage, "the shards would be among the files that are packed")
+                      .at(names_(0))
+                      .hint("write them to another folder"));
+  }
   std::uint64_t payload() const {
     std::uint64_t sum = 0;
     for (const shard_plan& s : shards_) sum += s.payload;
@@ -114,6 +128,8 @@ class packer {
     std::uint64_t print = fingerprint(
         fmt::format("{} {} {} {} {}", options_.most_bytes, options_.most_count, options_.resize,
                     options_.resize > 0 ? options_.quality : 0, options_.restart));
+    // What relative paths are below.
+    print = fingerprint(std::filesystem::current_path().string(), print);
     for (const packed_sample& s : samples_) {
       print = fingerprint(s.key, print);
       for (const packed_field& f : s.fields) {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <filesystem>
 #include <optional>
 
 #include "engine/error.h"
@@ -70,6 +71,7 @@ std::vector<std::string> local_files(const std::vector<std::string>& urls) {
 // what signs them, and local files with their sizes and times.
 std::uint64_t fingerprint_of(const repack_options& options) {
   std::uint64_t print = fingerprint(fmt::format("from shards, restart {}", options.restart));
+  print = fingerprint(std::filesystem::current_path().string(), print);  // of relative paths
   for (const std::string& url : options.urls) {
     const auto where = parse_url(url);
     // What a stream brings is known to nobody before it is read: no other run is this one.

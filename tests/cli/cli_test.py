@@ -197,6 +197,16 @@ class Reading(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout
 
+    def test_files_that_a_pattern_names_are_files_whatever_they_are_called(self):
+        with Folder() as folder:
+            for i, name in enumerate(("pipe:touch was-run", "-", "file:b", "b", "pipe:x/c")):
+                (folder / name).parent.mkdir(exist_ok=True)
+                write_tar(folder / name, [(f"k{i}.txt", b"text")])
+            for pattern, samples in (("*", 4), ("*/*", 1), ("p*", 1), ("./*", 4)):
+                done = run("millrace", "digest", pattern, "--allow-pipe", "--json", cwd=folder)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["samples"]), (0, samples), done.stderr)
+            self.assertFalse((folder / "was-run").exists())
+
     def test_each_compression(self):
         content = (self.folder / "a.tar").read_bytes()
         for name, packed in (("a.tar.gz", gzip.compress), ("a.tar.bz2", bz2.compress), ("a.tar.xz", lzma.compress), ("a.tar.Z", lzw)):

@@ -203,6 +203,28 @@ class Index(unittest.TestCase):
             run("millrace", "index", "update", "i.json", "--rebase", cwd=folder)
             self.assertEqual(json.loads((folder / "i.json").read_text())["base"], "http://h/x")
 
+    def test_update_knows_where_relative_shards_are(self):
+        with Folder() as folder:
+            for name in ("", "data"):
+                (folder / name).mkdir(exist_ok=True)
+                write_tar(folder / name / "x.tar", samples(1))
+            run("millrace", "index", "data/x.tar", "-o", "data/i.json", cwd=folder)
+            for base, whole in (("", f"file://{folder}/data"), ("http://h/d", "http://h/d")):
+                self.assertEqual(run("millrace", "index", "update", "data/i.json", "-b", base, cwd=folder).returncode, 0)
+                done = run("millrace", "index", "update", "data/i.json", "--rebase", cwd=folder)
+                index = json.loads((folder / "data/i.json").read_text())
+                self.assertEqual((index["base"], index["shardlist"][0]["url"]), (whole, "x.tar"), done.stderr)
+
+    def test_update_takes_secrets_off_and_queries_for_no_names(self):
+        with Folder() as folder:
+            shards = [{"url": f"http://h/d-{i}.tar?versionId=a/b{i}", "nsamples": 1} for i in range(2)]
+            for to, urls in (("http://bob:hunter2@h/x", ["http://h/x/d-0.tar?versionId=a/b0", "http://h/x/d-1.tar?versionId=a/b1"]),
+                             ("/data", ["/data/d-0.tar", "/data/d-1.tar"])):
+                (folder / "i.json").write_text(json.dumps({"shardlist": shards}))
+                done = run("millrace", "index", "update", "i.json", "--dir", to, cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual([s["url"] for s in json.loads((folder / "i.json").read_text())["shardlist"]], urls)
+
     def test_update_overwrites_no_file_of_another_kind(self):
         with Folder() as folder:
             write_tar(folder / "a.tar", samples(2))

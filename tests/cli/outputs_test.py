@@ -113,8 +113,9 @@ class Resuming(unittest.TestCase):
                 done = run("millrace", *words, "-o", out / "o-%d.tar", "--json")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertGreater(json.loads(done.stdout)["kept"], 0, name)
-                self.assertEqual({p.name: p.read_bytes() for p in out.iterdir()},
-                                 {p.name: p.read_bytes() for p in whole.iterdir()})
+                # But for the lists of shards, which hold times.
+                self.assertEqual({p.name: p.read_bytes() for p in out.iterdir() if "-of-" not in p.name},
+                                 {p.name: p.read_bytes() for p in whole.iterdir() if "-of-" not in p.name})
                 other = run("millrace", *words[:-1], "7", "-o", out / "o-%d.tar")
                 self.assertEqual((other.returncode, "of another run" in other.stderr), (2, name == "repack"), other.stderr) \
                     if name == "repack" else None

@@ -283,6 +283,18 @@ class Pack(unittest.TestCase):
             done = run("millrace", "pack", other, *output)
             self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
 
+    def test_relative_paths_are_of_their_folder(self):
+        with Folder() as folder:
+            for version in ("v1", "v2"):
+                (folder / version / "d/c").mkdir(parents=True)
+                (folder / version / "d/c/1.txt").write_text(version)
+                os.utime(folder / version / "d/c/1.txt", (0, 0))
+            codes = [run("millrace", "pack", "d", "-o", folder / "o-%d.tar", cwd=folder / v).returncode for v in ("v1", "v1", "v2")]
+            self.assertEqual(codes, [0, 0, 2])
+            done = run("millrace", "pack", "d", "-o", "d/c/o-%d.tar", cwd=folder / "v1")
+            self.assertEqual((done.returncode, "among the files that are packed" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(run("millrace", "pack", "d", "-o", "d/o-%d.tar", cwd=folder / "v1").returncode, 0)
+
     def test_shards_of_other_urls_or_times_are_another_run(self):
         with Folder() as folder:
             for name in ("a.tar", "b.tar", "c.tar"):

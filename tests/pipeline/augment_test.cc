@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "millrace/millrace.h"
 #include "pipeline/fake.h"
+#include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
@@ -222,6 +226,45 @@ TEST_F(Images, KeptOnesGiveTheSamePixelsInEveryEpoch) {
   EXPECT_EQ(each[3].cache->hits(), 2U * samples);
   EXPECT_EQ(each[1].cache->summary(),
             "12 decoded images in 0.1 MB, 1.0 times their files; 0 more do not fit");
+}
+
+// Of several sizes, so that a small one may still have room where a large one has none.
+TEST(DecodedCache, GivesEachThreadsPicturesRoomOfTheirOwn) {
+  constexpr int threads = 4;
+  constexpr int each = 200;
+  constexpr std::array sides = {200, 24, 128, 64, 90, 32};
+  const auto side_of = [&](int id) {
+    return sides[static_cast<std::size_t>(id / 3) % sides.size()];
+  };
+  const auto bytes_of = [&](int id) {
+    return static_cast<std::size_t>(side_of(id)) * static_cast<std::size_t>(side_of(id)) * 3;
+  };
+  const auto place_of = [](int id) { return decoded_cache::place{.offset = id, .bytes = 1}; };
+  for (int round = 0; round < 20; ++round) {
+    decoded_cache cache({.bytes = 1 << 20});
+    std::vector<std::jthread> keeping;
+    for (int t = 0; t < threads; ++t) {
+      keeping.emplace_back([&, t] {
+        for (int id = t; id < threads * each; id += threads) {
+          const std::vector<std::byte> pixels(bytes_of(id), static_cast<std::byte>(id % 251));
+          cache.add(place_of(id), {.rgb = pixels, .width = side_of(id), .height = side_of(id)});
+        }
+      });
+    }
+    keeping.clear();
+    std::size_t kept = 0;
+    std::vector<std::uint8_t> room;
+    for (int id = 0; id < threads * each; ++id) {
+      const auto found = cache.find(place_of(id), room);
+      if (!found) continue;
+      kept += found->rgb.size();
+      ASSERT_TRUE(std::ranges::all_of(found->rgb, [id](std::byte b) {
+        return b == static_cast<std::byte>(id % 251);
+      })) << id;
+    }
+    EXPECT_LE(kept, std::size_t{1} << 20);
+    EXPECT_GT(kept, std::size_t{1} << 19);
+  }
 }
 
 TEST_F(Images, KeptOnesMayBeSmaller) {

@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -72,9 +73,16 @@ def wait_until(condition, timeout=60):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """One that no connection gets while the server that has it is away: below those that the kernel gives."""
+    lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for _ in range(100):
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", random.randrange(max(1024, lowest - 16384), max(1025, lowest))))
+            except OSError:
+                continue
+            return s.getsockname()[1]
+    raise AssertionError("no port is free")
 
 
 class Folder:
