@@ -6,7 +6,7 @@ namespace millrace {
 namespace {
 
 // Ten seconds of four readers.
-http_bench_report report(std::uint64_t objects, std::uint64_t stalls, double stalled_s) {
+http_bench_report http_report(std::uint64_t objects, std::uint64_t stalls, double stalled_s) {
   http_bench_report r;
   r.connections = 4;
   r.bytes = 1'000'000;
@@ -19,10 +19,10 @@ http_bench_report report(std::uint64_t objects, std::uint64_t stalls, double sta
 }
 
 TEST(HttpLimit, IsTheServerWhereItStalls) {
-  EXPECT_EQ(report(0, 6, 1).limit(8).find("the server: 6 stalls"), 0U);
-  EXPECT_EQ(report(50, 20, 20).limit(8).find("the server: 20 stalls"), 0U);
-  EXPECT_EQ(report(5000, 1, 1).limit(8), "the link, or how fast the server sends");
-  EXPECT_EQ(report(0, 0, 0).limit(8), "the link, or how fast the server sends");
+  EXPECT_EQ(http_report(0, 6, 1).limit(8).find("the server: 6 stalls"), 0U);
+  EXPECT_EQ(http_report(50, 20, 20).limit(8).find("the server: 20 stalls"), 0U);
+  EXPECT_EQ(http_report(5000, 1, 1).limit(8), "the link, or how fast the server sends");
+  EXPECT_EQ(http_report(0, 0, 0).limit(8), "the link, or how fast the server sends");
 }
 
 }  // namespace

@@ -6,7 +6,7 @@ namespace millrace {
 namespace {
 
 // Ten seconds of four decoding threads, whose consumer waited for a quarter of them.
-load_bench_report report(double pool_busy, double pool_cpu, double waiting_input) {
+load_bench_report load_report(double pool_busy, double pool_cpu, double waiting_input) {
   load_bench_report r;
   r.images = 500;
   r.seconds = 10;
@@ -21,25 +21,25 @@ load_bench_report report(double pool_busy, double pool_cpu, double waiting_input
 
 TEST(LoadLimit, FollowsWhatWaited) {
   constexpr double unpaced = 0;
-  EXPECT_EQ(limit_of(report(38, 38, 0.1), unpaced), load_limit::decoding);
-  EXPECT_EQ(limit_of(report(2, 2, 8), unpaced), load_limit::reading);
+  EXPECT_EQ(limit_of(load_report(38, 38, 0.1), unpaced), load_limit::decoding);
+  EXPECT_EQ(limit_of(load_report(2, 2, 8), unpaced), load_limit::reading);
   // Decoding that has its input in time is not limited by reading, however busy its threads are.
-  EXPECT_EQ(limit_of(report(20, 19, 1), unpaced), load_limit::decoding);
+  EXPECT_EQ(limit_of(load_report(20, 19, 1), unpaced), load_limit::decoding);
 }
 
 TEST(LoadLimit, IsTheHostWhereOthersTakeItsCpus) {
-  const auto r = report(38, 12, 0.1);
+  const auto r = load_report(38, 12, 0.1);
   EXPECT_EQ(limit_of(r, 0), load_limit::host);
   EXPECT_NEAR(r.pool_on_cpu(), 12.0 / 38, 1e-9);
-  EXPECT_EQ(limit_of(report(20, 8, 1), 0), load_limit::host);
+  EXPECT_EQ(limit_of(load_report(20, 8, 1), 0), load_limit::host);
   // Threads that have a CPU whenever they have work, and are idle all the same.
-  EXPECT_EQ(limit_of(report(11.6, 11, 1), 0), load_limit::host);
+  EXPECT_EQ(limit_of(load_report(11.6, 11, 1), 0), load_limit::host);
 }
 
 TEST(LoadLimit, IsTheConsumerWhereItGetsTheRateThatItAsksFor) {
-  EXPECT_EQ(limit_of(report(2, 2, 8), 50), load_limit::consumer);
-  EXPECT_EQ(limit_of(report(2, 2, 8), 60), load_limit::reading);
-  auto fed = report(2, 2, 8);
+  EXPECT_EQ(limit_of(load_report(2, 2, 8), 50), load_limit::consumer);
+  EXPECT_EQ(limit_of(load_report(2, 2, 8), 60), load_limit::reading);
+  auto fed = load_report(2, 2, 8);
   fed.waited = 0.1;
   EXPECT_EQ(limit_of(fed, 0), load_limit::consumer);
 }

@@ -13,10 +13,10 @@ namespace {
 
 using testing::memory_files;
 
-const std::string url = "http://host/a.tar";
+const std::string filled_url = "http://host/a.tar";
 const std::string content = testing::numbered(cache_block_bytes + 300'000);
 const object_version version{.total = content.size(), .etag = "\"v1\"", .last_modified = {}};
-const std::string path = "/c/" + cache_name(url, version);
+const std::string path = "/c/" + cache_name(filled_url, version);
 
 // A disk whose host loses power after `calls` calls of whoever fills the cache.
 class failing_host {
@@ -46,7 +46,7 @@ class failing_host {
 
 // Whether the entry was completed.
 bool fill() {
-  auto filler = cache_writer::open(path, url, version);
+  auto filler = cache_writer::open(path, filled_url, version);
   if (!filler || *filler == nullptr) return false;
   const auto all = std::as_bytes(std::span(content)).subspan((*filler)->size());
   for (std::size_t at = 0; at < all.size(); at += 100'000) {

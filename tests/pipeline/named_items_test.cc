@@ -22,7 +22,7 @@ enum class told { returned, thrown };
 
 // The item, or an error that names nothing.
 template <class T>
-result<std::optional<T>> checked(T item, told how, std::string_view bad) {
+result<std::optional<T>> told_or_bad(T item, told how, std::string_view bad) {
   if (item.key != bad) return std::optional<T>(std::move(item));
   const auto why = error(errc::bad_field, "it is bad").skippable();
   if (how == told::thrown) throw failure(why);
@@ -36,7 +36,7 @@ class checking_stage final : public detail::passing<sample> {
   awaitable<outcome> next() override {
     auto item = co_await items_->next();
     if (!item || !*item) co_return item;
-    co_return checked(std::move(**item), how_, bad_key);
+    co_return told_or_bad(std::move(**item), how_, bad_key);
   }
 
  private:
@@ -52,7 +52,7 @@ class checking_reader final : public sample_reader {
     sample s;
     s.key = fmt::format("r{}", at_);
     s.where.offset = at_++;
-    co_return checked(std::move(s), how_, "r1");
+    co_return told_or_bad(std::move(s), how_, "r1");
   }
   std::int64_t offset() const override { return at_; }
   std::int64_t given() const override { return at_; }
@@ -113,7 +113,9 @@ class NamedItems : public testing::text_shards {
 class HowTold : public NamedItems, public ::testing::WithParamInterface<told> {};
 
 TEST_P(HowTold, ByAFunction) {
-  const auto check = [how = GetParam()](sample s) { return checked(std::move(s), how, bad_key); };
+  const auto check = [how = GetParam()](sample s) {
+    return told_or_bad(std::move(s), how, bad_key);
+  };
   for (const map_options how : {map_options{}, map_options{.threads = 1}, map_options{.threads = 3},
                                 map_options{.threads = 3, .ordered = false}}) {
     expect_named(interleaved(head()) | map(check, how));
@@ -151,7 +153,7 @@ TEST_P(HowTold, OfAnImage) {
   for (int i = 0; i < 4; ++i) data.next();
   const std::string key = data.next()->key;
   for (const int threads : {0, 2}) {
-    expect_named(images | map([&, how = GetParam()](image i) { return checked(i, how, key); },
+    expect_named(images | map([&, how = GetParam()](image i) { return told_or_bad(i, how, key); },
                               {.threads = threads}),
                  key, path);
   }
