@@ -74,8 +74,9 @@ bool is_record(std::string_view text) {
          text.starts_with(R"({"fingerprint":")");
 }
 
-std::string list_path(const std::string& record, int part, int parts) {
-  return fmt::format("{}.{}-of-{}", record, part, parts);
+// With the fingerprint: of two jobs that begin at once, neither writes into the other's.
+std::string list_path(const std::string& record, const job_record& job) {
+  return fmt::format("{}.{:016x}.{}-of-{}", record, job.fingerprint, job.part, job.parts);
 }
 
 // "train-classes.txt": the shards' name without its number, then this one.
@@ -103,7 +104,8 @@ std::vector<std::string> lists_beside(const std::string& record) {
   std::vector<std::string> out;
   for (const std::string& name : names) {
     if (!name.starts_with(before)) continue;
-    const std::string_view part = std::string_view(name).substr(before.size());
+    const auto dot = std::min(name.find('.', before.size()), name.size() - 1);
+    const std::string_view part = std::string_view(name).substr(dot + 1);
     const auto of = part.find("-of-");
     if (of == part.npos || !is_number(part.substr(0, of)) || !is_number(part.substr(of + 4))) {
       continue;
@@ -255,7 +257,7 @@ shard_job::shard_job(const shard_names& names, const job_record& job)
                        R"("millrace_pack":2,"samples":{},"shards":{}}})",
                        job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint,
                        job.samples, job.shards);
-  list_path_ = list_path(record_, job.part, job.parts);
+  list_path_ = list_path(record_, job);
 }
 
 void shard_job::check_shards(const shard_names& names, const job_record& job,
