@@ -13,7 +13,6 @@ Where the container is known not to change, say so in the line before, or in the
 
 import concurrent.futures
 import hashlib
-import json
 import os
 import pathlib
 import re
@@ -24,7 +23,9 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append("/usr/lib/python3/dist-packages")  # where Debian and Ubuntu put python3-clang-19, whoever's python this is
+sys.path.append(str(pathlib.Path(__file__).resolve().parent))
 import clang.cindex as ci  # noqa: E402
+import compile_commands  # noqa: E402
 from clang.cindex import CursorKind as K  # noqa: E402
 
 ALLOWED = re.compile(r"// held over co_await: \S+")
@@ -35,6 +36,7 @@ ELEMENT = {"operator[]", "at", "find", "front", "back", "begin", "end", "cbegin"
            "upper_bound", "equal_range", "insert", "emplace", "emplace_back", "try_emplace", "insert_or_assign",
            "operator*", "operator->"}
 FUNCTIONS = {K.CXX_METHOD, K.FUNCTION_DECL, K.FUNCTION_TEMPLATE, K.CONSTRUCTOR, K.CONVERSION_FUNCTION, K.LAMBDA_EXPR}
+FILES_TOGETHER = 12
 LOOPS = {K.FOR_STMT, K.WHILE_STMT, K.DO_STMT, K.CXX_FOR_RANGE_STMT}
 
 
@@ -171,26 +173,27 @@ class Coroutine:
                     yield node, "a loop over a container, with a co_await in it"
 
 
-def functions_in(cursor, path):
+def functions_in(cursor, path, names):
+    """All functions of a file; `names` remembers which file a name is, which is asked of every declaration."""
     for node in cursor.get_children():
-        if node.location.file is None or pathlib.Path(node.location.file.name).resolve() != path:
+        if node.location.file is None:
+            continue
+        name = node.location.file.name
+        if name not in names:
+            names[name] = pathlib.Path(name).resolve()
+        if names[name] != path:
             continue
         if node.kind in FUNCTIONS:
             yield node
-        yield from functions_in(node, path)
+        yield from functions_in(node, path, names)
 
 
-def faults_in(path, arguments):
-    """"file:line: what" for a source file or header that is compiled with `arguments`."""
-    path = pathlib.Path(path).resolve()
+def faults_of(path, unit, names):
+    """"file:line: what" for a source file or header of a parsed unit."""
     text = path.read_bytes()
     lines = text.decode().splitlines()
-    unit = ci.Index.create().parse(str(path), args=arguments, options=0)
-    errors = [str(d) for d in unit.diagnostics if d.severity >= ci.Diagnostic.Error]
-    if errors:
-        return [f"{path}: cannot be parsed: {errors[0]}"]
     said = {}
-    for function in functions_in(unit.cursor, path):
+    for function in functions_in(unit.cursor, path, names):
         begin, end = function.extent.start.offset, function.extent.end.offset
         lambdas = [n.extent for n in walk(function, True) if n.kind == K.LAMBDA_EXPR]
         waits = [begin + m.start() for m in re.finditer(rb"\bco_await\b", text[begin:end])]
@@ -206,9 +209,25 @@ def faults_in(path, arguments):
     return [said[line] for line in sorted(said)]
 
 
-def arguments_of(entry):
+def faults_in(paths, arguments):
+    """What is found in files that are parsed together with `arguments`: what all of them include takes the time."""
+    paths = [pathlib.Path(path).resolve() for path in paths]
+    together = "".join(f'#include "{path}"\n' for path in paths)
+    unit = ci.Index.create().parse("together.cc", args=["-x", "c++", *arguments], options=0,
+                                   unsaved_files=[("together.cc", together)])
+    errors = [str(d) for d in unit.diagnostics if d.severity >= ci.Diagnostic.Error]
+    if errors and len(paths) > 1:  # two of them use one name
+        half = len(paths) // 2
+        return faults_in(paths[:half], arguments) + faults_in(paths[half:], arguments)
+    if errors:
+        return [f"{paths[0]}: cannot be parsed: {errors[0]}"]
+    names = {}
+    return [line for path in paths for line in faults_of(path, unit, names)]
+
+
+def arguments_of(command):
     """A compiler's command without the compiler, its output and what is compiled; whether it has a precompiled header."""
-    words = entry["command"].split()
+    words = command.split()
     words = words[next(i for i, w in enumerate(words) if "clang" in w) + 1:]
     kept, skip = [], 0
     for word in words:
@@ -236,34 +255,38 @@ def check(job):
 
 
 def jobs_of(build, wanted, folder):
-    entries = {e["file"]: e for e in json.loads((pathlib.Path(build) / "compile_commands.json").read_text())}
-    jobs = []
+    """(files, arguments) of what can be parsed together: sources of one folder with the same flags, and headers."""
+    def is_wanted(path):
+        return (not wanted or path in wanted) and b"co_await" in path.read_bytes()
+
+    together = {}
     headers = None
-    for file, entry in entries.items():
-        path = pathlib.Path(file)
-        inside = ROOT in path.parents and "build" not in path.relative_to(ROOT).parts
-        if inside and path.suffix == ".cc":
-            own, has_header = arguments_of(entry)
-            if has_header:
-                own += precompiled(folder, own)
-            if headers is None:
-                headers = own + ["-x", "c++"]
-            if (not wanted or path.resolve() in wanted) and b"co_await" in path.read_bytes():
-                jobs.append((str(path), own))
+    for sources, command in compile_commands.units(build):
+        own, has_header = arguments_of(command)
+        if has_header:
+            own += precompiled(folder, own)
+        for path in sources:
+            if ROOT not in path.parents or "build" in path.relative_to(ROOT).parts or path.suffix != ".cc":
+                continue
+            headers = headers or own
+            if is_wanted(path):
+                alone = path if b"int main(" in path.read_bytes() else None
+                together.setdefault((path.parent, tuple(own), alone), []).append(path)
     for path in sorted(ROOT.rglob("*.h")):
-        inside = path.relative_to(ROOT).parts[0] not in ("build", "include", "train")
-        if inside and (not wanted or path.resolve() in wanted) and b"co_await" in path.read_bytes():
-            jobs.append((str(path), headers))
-    return jobs
+        if path.relative_to(ROOT).parts[0] not in ("build", "include", "train") and is_wanted(path.resolve()):
+            together.setdefault(("headers", tuple(headers), None), []).append(path.resolve())
+    for (_, own, _), paths in together.items():
+        yield from ((paths[i:i + FILES_TOGETHER], list(own)) for i in range(0, len(paths), FILES_TOGETHER))
 
 
 def main(arguments):
     if not arguments or arguments[0].startswith("-"):
         sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder, concurrent.futures.ProcessPoolExecutor(os.cpu_count()) as pool:
-        jobs = jobs_of(arguments[0], {pathlib.Path(f).resolve() for f in arguments[1:]}, folder)
+        jobs = list(jobs_of(arguments[0], {pathlib.Path(f).resolve() for f in arguments[1:]}, folder))
         said = [line for lines in pool.map(check, jobs) for line in lines]
-    print("\n".join(said) or f"nothing to say about {len(jobs)} files with coroutines")
+    files = sum(len(paths) for paths, _ in jobs)
+    print("\n".join(said) or f"nothing to say about {files} files with coroutines")
     sys.exit(1 if said else 0)
 
 

@@ -155,7 +155,7 @@ class HeldReferences(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "coroutines.cc"
             file.write_text(COROUTINES)
-            said = held_references.faults_in(file, ["-std=c++20", "-Wno-everything"])
+            said = held_references.faults_in([file], ["-std=c++20", "-Wno-everything"])
         found = {int(re.search(r":(\d+): ", line)[1]) for line in said}
         bad = {n for n, line in enumerate(COROUTINES.splitlines(), 1) if "// bad" in line}
         self.assertEqual(found, bad, said)

@@ -7,7 +7,6 @@
 """
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import re
@@ -16,6 +15,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+
+import compile_commands
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["engine", "io", "pipeline", "train", "bench", "cli", "tests", "examples", "include"]
@@ -204,13 +205,6 @@ def readme_rules():
     return breaches
 
 
-def compile_commands():
-    build = ROOT / "build/release/compile_commands.json"
-    if not build.exists():
-        sys.exit(f"{build} is missing: configure the release preset first")
-    return {c["file"]: c for c in json.loads(build.read_text())}
-
-
 def in_parallel(jobs):
     """Runs (name, command) pairs; what the failing ones said."""
     def one(job):
@@ -238,19 +232,26 @@ def format_rules():
     return in_parallel([(p, [tool, "--dry-run", "-Werror", str(ROOT / p)]) for p in sources(".h", ".cc")])
 
 
-def groups_for_clang_tidy():
-    """Sources of one folder with the same flags, some at a time: what takes the time is what all of them include."""
+def units_for_clang_tidy():
+    """(flags, sources) of sources with the same flags, some at a time: what takes the time is what all of them include."""
+    build = ROOT / "build/release"
+    if not (build / "compile_commands.json").exists():
+        sys.exit(f"{build} is not configured: configure the release preset first")
     together = {}
-    for file, entry in compile_commands().items():
-        path = pathlib.Path(file)
-        inside = ROOT in path.parents and path.suffix == ".cc" and path.name != "asio.cc"
-        if not inside or "tests" in path.parts or "train" in path.parts:
-            continue
-        flags = re.sub(r" -o \S+ -c \S+$", "", re.sub(r"^.*?(?=\S*clang)", "", entry["command"]))
-        alone = path if "int main(" in path.read_text() else None
-        together.setdefault((path.parent, flags, alone), []).append(path)
-    for (_, flags, _), paths in sorted(together.items(), key=str):
-        yield from ((flags, paths[i:i + 30]) for i in range(0, len(paths), 30))
+    for of_unit, command in compile_commands.units(build):
+        flags = re.sub(r" -o \S+ -c \S+$", "", re.sub(r"^.*? (?=\S*clang\+\+)", "", command))
+        for path in of_unit:
+            inside = ROOT in path.parents and path.suffix == ".cc" and path.name != "asio.cc"
+            if inside and "tests" not in path.parts and "train" not in path.parts:
+                together.setdefault(flags, []).append(path)
+    for flags, paths in together.items():
+        yield from ((shlex.split(flags), paths[i:i + 40]) for i in range(0, len(paths), 40))
+
+
+def write_unit(unit, paths):
+    """A source that includes others; each may have a main()."""
+    unit.write_text("".join(f'#define main main_{i}\n#include "{path}"  // NOLINT\n#undef main\n'
+                            for i, path in enumerate(paths)))
 
 
 def clang_tidy_rules():
@@ -259,10 +260,10 @@ def clang_tidy_rules():
     def check(flags, paths):
         with tempfile.TemporaryDirectory() as folder:
             unit = pathlib.Path(folder) / "unit.cc"
-            unit.write_text("".join(f'#include "{path}"  // NOLINT\n' for path in paths))
+            write_unit(unit, paths)
             done = subprocess.run([tool, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", unit,
                                    f"--header-filter={ROOT}/({'|'.join(FOLDERS)})/.*\\.(h|cc)$",
-                                   "--", *shlex.split(flags)[1:], "-Wno-everything"],
+                                   "--", *flags[1:], "-Wno-everything"],
                                   capture_output=True, text=True, cwd=ROOT)
         if "[clang-diagnostic-error]" in done.stdout and len(paths) > 1:  # two of them use one name
             half = len(paths) // 2
@@ -271,7 +272,7 @@ def clang_tidy_rules():
         return [] if done.returncode == 0 else [f"{names}:\n{done.stdout}{done.stderr}"]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return sum(pool.map(lambda group: check(*group), groups_for_clang_tidy()), [])
+        return sum(pool.map(lambda unit: check(*unit), units_for_clang_tidy()), [])
 
 
 def main(arguments):
