@@ -74,7 +74,7 @@ bytes owned_bytes(Container content) {
   return {std::shared_ptr<const block>(held, &held->view), 0, size};
 }
 
-// A range of an object; no `end`: to its end.
+// A range of an object; no `end`, or one behind the object's: to its end.
 struct byte_range {
   std::uint64_t begin = 0;
   std::optional<std::uint64_t> end;

@@ -131,7 +131,7 @@ namespace {
 constexpr std::string_view between_urls = ",;|(){}<>\"'`: \t\r\n";
 
 // Without what stands between URLs behind it.
-std::string_view trimmed(std::string_view url) {
+std::string_view without_separators(std::string_view url) {
   return url.substr(0, url.find_last_not_of(between_urls) + 1);
 }
 
@@ -208,6 +208,20 @@ std::string redacted_command(std::string_view url) {
   return std::string(url.substr(0, url[end] == '=' ? begin : end)) + " ...";
 }
 
+// Where a query begins that is a part of a store's key, by the one who wrote the URL in error:
+// "x.tar%3Fsig%3D...".
+std::size_t encoded_query(std::string_view url, std::size_t from) {
+  for (auto at = url.find('%', from); at != url.npos; at = url.find('%', at + 1)) {
+    const auto code = url.substr(at + 1, 2);
+    const auto rest = url.substr(at);
+    const bool begins = code == "3F" || code == "3f" || code == "23";
+    const bool has_value = rest.find('=') != rest.npos || rest.find("%3D") != rest.npos ||
+                           rest.find("%3d") != rest.npos;
+    if (begins && has_value) return at;
+  }
+  return url.size();
+}
+
 std::string redacted_one(std::string_view url) {
   if (has_scheme(url, "pipe")) return redacted_command(url);
   const auto authority = authority_of(url);
@@ -215,7 +229,8 @@ std::string redacted_one(std::string_view url) {
   const auto authority_end = authority_end_of(url, *authority);
   const auto at = url.substr(0, authority_end).rfind('@');
   const auto host = at != std::string_view::npos && at >= *authority ? at + 1 : *authority;
-  const auto tail = std::min(url.find_first_of("?#", authority_end), url.size());
+  const auto tail =
+      std::min(url.find_first_of("?#", authority_end), encoded_query(url, authority_end));
   std::string out(url.substr(0, *authority));
   out += url.substr(host, tail - host);
   if (tail < url.size()) out += "?...";
@@ -247,7 +262,7 @@ std::size_t next_url(std::string_view text) {
     const std::size_t end = scheme_end(rest);
     const bool begins =
         end > 0 && (rest.substr(end + 1).starts_with('/') || has_scheme(rest, "pipe"));
-    if (begins) return is_well_written(trimmed(text.substr(0, at))) ? at : text.size();
+    if (begins) return is_well_written(without_separators(text.substr(0, at))) ? at : text.size();
   }
   return text.size();
 }
@@ -259,7 +274,7 @@ std::string redacted(std::string_view text) {
   while (!text.empty()) {
     const std::size_t next = next_url(text);
     const std::string_view one =
-        next < text.size() ? trimmed(text.substr(0, next)) : text.substr(0, next);
+        next < text.size() ? without_separators(text.substr(0, next)) : text.substr(0, next);
     out += redacted_one(one);
     out += text.substr(one.size(), next - one.size());
     text.remove_prefix(next);

@@ -24,7 +24,7 @@ constexpr double MiB = 0x1p20;
 constexpr double TiB = 0x1p40;
 
 constexpr std::array table = {
-    setting{"MILLRACE_MEMORY", bytes, "auto", 16 * MiB, TiB, "",
+    setting{"MILLRACE_MEMORY", size, "auto", 16 * MiB, TiB, "",
             "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"},
     setting{"MILLRACE_CPU_THREADS", integer, "auto", 1, 1024, "",
             "threads that decode (auto: up to the CPUs that the cgroup allows, as few as suffice)"},
@@ -33,7 +33,7 @@ constexpr std::array table = {
         "threads that run the coroutines; a run uses one, so more are for several runs at once"},
     setting{"MILLRACE_IO", choice, "auto", 0, 0, "auto|uring|pread",
             "how files are read (auto: io_uring where the kernel allows it)"},
-    setting{"MILLRACE_READ_CHUNK", bytes, "2M", 4 * KiB, 64 * MiB, "",
+    setting{"MILLRACE_READ_CHUNK", size, "2M", 4 * KiB, 64 * MiB, "",
             "bytes of one read of a file, and of one buffer of an HTTP body"},
     setting{"MILLRACE_READ_AHEAD", integer, "8", 1, 1024, "",
             "chunks that are read ahead of the one in use, for each open shard"},
@@ -48,7 +48,7 @@ constexpr std::array table = {
     setting{
         "MILLRACE_SERIALIZE", choice_or_integer, "auto", 1, 1024, "auto|off",
         "large reads at once on a rotational device (auto: 1 on rotational disks, else unlimited)"},
-    setting{"MILLRACE_READ_EXTENT", bytes, "auto", 64 * KiB, 1024 * MiB, "",
+    setting{"MILLRACE_READ_EXTENT", size, "auto", 64 * KiB, 1024 * MiB, "",
             "bytes of one turn at a rotational device (auto: 16M or more, by its measured seeks)"},
     setting{"MILLRACE_GATE_DIR", text, "auto", 0, 0, "",
             "where processes take turns (auto: /run/lock, /dev/shm or /tmp)"},
@@ -77,11 +77,11 @@ constexpr std::array table = {
             "seconds for which an unused connection is kept"},
     setting{"MILLRACE_HTTP_SPLIT", choice_or_integer, "auto", 1, 1024, "auto|off",
             "parts of one object fetched at once (auto: by what the throughput shows)"},
-    setting{"MILLRACE_HTTP_PART", bytes, "auto", 64 * KiB, 1024 * MiB, "",
+    setting{"MILLRACE_HTTP_PART", size, "auto", 64 * KiB, 1024 * MiB, "",
             "bytes of one part (auto: by the time to its first byte)"},
     setting{"MILLRACE_HTTP_HEDGE", integer, "5", 0, 100, "",
             "percent of the bytes that may be requested twice when a part is late"},
-    setting{"MILLRACE_HTTP_RECEIVE_BUFFER", bytes, "auto", 4 * KiB, 1024 * MiB, "",
+    setting{"MILLRACE_HTTP_RECEIVE_BUFFER", size, "auto", 4 * KiB, 1024 * MiB, "",
             "SO_RCVBUF of connections (auto: the kernel's own tuning)"},
     setting{"MILLRACE_HTTP_USER_AGENT", text, "millrace/0.1", 0, 0, "", "User-Agent of requests"},
     setting{"MILLRACE_HTTP_HEADERS", text, "auto", 0, 0, "",
@@ -110,9 +110,9 @@ constexpr std::array table = {
             "whether pipe: URLs may run commands of the shell"},
     setting{"MILLRACE_CACHE", text, "auto", 0, 0, "",
             "folder in which fetched objects are kept for the next time (auto: none)"},
-    setting{"MILLRACE_CACHE_SIZE", bytes, "auto", MiB, 1024 * TiB, "",
+    setting{"MILLRACE_CACHE_SIZE", size, "auto", MiB, 1024 * TiB, "",
             "bytes that the cache may hold (auto: as many as the disk has room for)"},
-    setting{"MILLRACE_CACHE_FREE", bytes, "1G", 0, 1024 * TiB, "",
+    setting{"MILLRACE_CACHE_FREE", size, "1G", 0, 1024 * TiB, "",
             "bytes that the cache leaves free on its disk"},
     setting{"MILLRACE_CACHE_PATHS", text, "auto", 0, 0, "",
             "prefixes of paths whose files are cached as well: '/nas/;/far/'"},
@@ -180,7 +180,7 @@ std::string did_you_mean(std::string_view name) {
 }
 
 std::string written(setting_type type, double number) {
-  if (type == bytes) return format_bytes(static_cast<std::size_t>(number));
+  if (type == size) return format_bytes(static_cast<std::size_t>(number));
   return fmt::format("{:g}", number);
 }
 
@@ -190,7 +190,7 @@ std::string range_of(const setting& s) {
   if (s.type == choice_or_integer) {
     return fmt::format("one of {}, or a number from {} to {}", s.choices, s.least, s.most);
   }
-  const std::string_view what = s.type == bytes     ? "a size from "
+  const std::string_view what = s.type == size      ? "a size from "
                                 : s.type == seconds ? "seconds from "
                                                     : "a number from ";
   return fmt::format("{}{}{} to {}", s.initial == "auto" ? "auto, or " : "", what,
@@ -210,7 +210,7 @@ std::optional<double> parse(const setting& s, const std::string& text) {
   if (s.type == choice_or_integer && is_choice(s, text)) return 0.0;
   if (text == "auto") return s.initial == "auto" ? std::optional(0.0) : std::nullopt;
   double number = 0;
-  if (s.type == bytes) {
+  if (s.type == size) {
     const auto size = parse_bytes(text);
     if (!size) return std::nullopt;
     number = static_cast<double>(*size);

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-enum class setting_type { bytes, integer, seconds, choice, choice_or_integer, text };
+enum class setting_type { size, integer, seconds, choice, choice_or_integer, text };
 
 // One MILLRACE_ variable.
 struct setting {

@@ -78,6 +78,19 @@ int make_partial(const std::string& target, std::string& name) {
   }
 }
 
+// -EEXIST where the name is taken.
+int give_new_name(const std::string& from, const std::string& to) {
+  file_system& files = host_files();
+  const int linked = files.link(from, to);
+  if (linked == 0) {
+    files.unlink(from);
+    return 0;
+  }
+  if (linked == -EEXIST) return linked;
+  struct stat s{};  // a file system without links
+  return files.stat(to, s, false) == 0 ? -EEXIST : files.rename(from, to);
+}
+
 // What make_partial() puts behind the infix: a process, and which of its files.
 bool is_of_process(std::string_view suffix) {
   const auto is_number = [](std::string_view text) {
@@ -162,7 +175,7 @@ std::int64_t written_file::flush() {
   return modified_ns(now);
 }
 
-void written_file::commit() {
+void written_file::commit(bool replaces) {
   impl& w = *impl_;
   w.write_out(w.pending);
   w.pending.clear();
@@ -171,10 +184,16 @@ void written_file::commit() {
   };
   if (w.partial.empty()) return check(w.fd.close(), "write");
   check(host_files().sync(w.fd.fd()), "write");
-  // Renamed while it is locked: nobody takes it for a killed process's.
-  if (const int code = host_files().rename(w.partial, w.target); code < 0) {
-    fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
+  // Named while it is locked: nobody takes it for a killed process's.
+  const int code =
+      replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
+  if (code == -EEXIST) {
+    throw failure(
+        error(errc::usage, fmt::format("another run has written the {} meanwhile", w.noun))
+            .at(w.path)
+            .hint("choose another name"));
   }
+  if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
   w.fd.close();
   check(sync_folder(fs::path(w.target).parent_path()), "write");
 }

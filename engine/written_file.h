@@ -28,7 +28,9 @@ class written_file {
   // Writes out what is held back, so that nothing but the name is missing. The time of the last
   // change to the bytes, in nanoseconds since 1970; it stays under the name.
   std::int64_t flush();
-  void commit();
+  // `replaces`: a file of the name, if there is one. Else it is an error (usage) that there is one
+  // by now, and stays.
+  void commit(bool replaces = true);
 
  private:
   struct impl;

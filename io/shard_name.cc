@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
+#include "engine/words.h"
 #include "engine/written_file.h"
 
 namespace millrace {
@@ -56,8 +58,10 @@ bool is_shard_name(std::string_view path) {
   // Of unpack.h's compressions, as their names go.
   static constexpr std::array endings = {".tar",     ".tgz",    ".tbz2",    ".txz",
                                          ".tzst",    ".tar.gz", ".tar.bz2", ".tar.xz",
-                                         ".tar.zst", ".tar.Z",  ".tar.lz4"};
-  if (std::ranges::none_of(endings, [&](const char* e) { return path.ends_with(e); })) return false;
+                                         ".tar.zst", ".tar.z",  ".tar.lz4"};
+  const std::string lower = lowered(path);
+  if (std::ranges::none_of(endings, [&](const char* e) { return lower.ends_with(e); }))
+    return false;
   while (!path.empty()) {
     if (is_hidden(take_name(path))) return false;
   }

@@ -7,8 +7,8 @@ namespace millrace {
 // What a folder, a prefix of a store and a '*' stand for: the same for files and for objects. Pure.
 
 // Whether what follows a folder or a prefix is the name of a shard: an archive, by its ending
-// (.tar, .tgz, .tar.gz and so on, for each compression that is read), neither hidden nor in a
-// hidden folder (a dot at the front of a name). A partial file has another ending.
+// (.tar, .tgz, .tar.gz and so on, for each compression that is read; in any case), neither hidden
+// nor in a hidden folder (a dot at the front of a name). A partial file has another ending.
 bool is_shard_name(std::string_view path);
 
 // What is_shard_name() asks for, in an error's words.

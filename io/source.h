@@ -124,8 +124,9 @@ struct source_context {
   source_counters& counters;
 };
 
-// Opens a range of `where`, which is what `text` says. Called on the I/O thread of the registry,
-// once for each time that an object is opened; lives as long as the registry, and may be copied.
+// Opens a range of `where`, which is what `text` says; of a range that goes on behind the object's
+// end, what is there. Called on the I/O thread of the registry, once for each time that an object
+// is opened; lives as long as the registry, and may be copied.
 using source_factory = std::function<awaitable<result<std::unique_ptr<byte_source>>>(
     source_context context, std::string text, url where, byte_range range)>;
 

@@ -36,6 +36,10 @@ constexpr std::uint64_t beyond_any_disk = std::uint64_t{1} << 60;
 
 result<void> cache_folder::prepare() const {
   const std::string& folder = options_.folder;
+  if (folder.find("://") != folder.npos) {
+    return error(errc::bad_setting, "cache_options.folder (MILLRACE_CACHE) is a URL")
+        .hint("name a folder of this host");
+  }
   for (auto slash = folder.find('/', 1); slash != std::string::npos;
        slash = folder.find('/', slash + 1)) {
     host_files().make_folder(folder.substr(0, slash), 0777);

@@ -43,8 +43,7 @@ range_fetch::range_fetch(source_context context, std::shared_ptr<http_stack> sta
                  .redirects = 5,
                  .private_redirects = stack_->options().private_redirects,
                  .name = object_.name,
-                 .trusted_hosts = object_.trusted_hosts,
-                 .verified = signals_->checks_whole},
+                 .trusted_hosts = object_.trusted_hosts},
                 stack_->time(), stack_->next_seed()),
       ramp_(whole_pages(std::min(context_.options.chunk_bytes, context_.memory->limit() / 2))),
       started_(stack_->time().now()),
@@ -97,6 +96,7 @@ void range_fetch::throw_away() {
   context_.counters.wasted_bytes += had;
   context_.counters.bytes -= had;
   ready.clear();
+  if (begin_ == 0) signals_->digest.reset();  // what comes may be of another version
   filling_ = {};
   filled_ = given_ = 0;
   begun_body_ = false;

@@ -62,7 +62,7 @@ class range_fetch {
   source_context context_;
   std::shared_ptr<http_stack> stack_;
   http_origin& origin_;
-  counted under_way_;
+  scoped_count under_way_;
   http_object object_;
   std::uint64_t begin_;
   memory_reservation reserved_;

@@ -40,9 +40,7 @@ class assembly {
         end_(range.end),
         planner_(range),
         version_(std::move(known)),
-        signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {
-    signals_->checks_whole = is_whole_;
-  }
+        signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {}
 
   static void begin(const std::shared_ptr<assembly>& self);
   awaitable<result<bytes>> read();
@@ -81,9 +79,8 @@ class assembly {
     for (const part& p : parts_) sum += p.reserved;
     return sum <= context_.memory->limit() / 2;
   }
-  bool knows_version() const {
-    return version_.etag || version_.last_modified || (signals_->checks_whole && signals_->digest);
-  }
+  // A digest is told of the whole alone, as a rule: of parts nobody would know what they are of.
+  bool knows_version() const { return version_.etag || version_.last_modified; }
   void start(byte_range range, memory_reservation reserved);
   void learn_from(const range_fetch& first);
   bool began_anew();
@@ -99,7 +96,7 @@ class assembly {
   source_context context_;
   std::shared_ptr<http_stack> stack_;
   http_origin& origin_;
-  counted source_{origin_.sources};
+  scoped_count source_{origin_.sources};
   http_object object_;
   std::uint64_t offset_;  // of the next byte to give out
   std::optional<std::uint64_t> end_;
@@ -208,7 +205,7 @@ awaitable<void> assembly::wait_for_head(part& head) {
   head.fetch->is_awaited = true;
   head.fetch->set_priority(0);
   {
-    const counted waiting(origin_.waiting);
+    const scoped_count waiting(origin_.waiting);
     co_await signals_->changed.wait();
   }
   if (!parts_.empty()) consider_hedge(parts_.front());

@@ -33,12 +33,12 @@ struct http_origin {
 };
 
 // One more of something, for as long as it lives or until end().
-class counted {
+class scoped_count {
  public:
-  explicit counted(int& count) : count_(&count) { ++*count_; }
-  ~counted() { end(); }
-  counted(const counted&) = delete;
-  counted& operator=(const counted&) = delete;
+  explicit scoped_count(int& count) : count_(&count) { ++*count_; }
+  ~scoped_count() { end(); }
+  scoped_count(const scoped_count&) = delete;
+  scoped_count& operator=(const scoped_count&) = delete;
   void end() {
     if (count_ != nullptr) --*count_;
     count_ = nullptr;
@@ -64,7 +64,6 @@ struct fetch_signals {
   explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}
   condition changed;
   std::optional<expected_digest> digest;  // of the whole, once a server has named it
-  bool checks_whole = false;              // the reader compares all that is given out with it
 };
 
 // The state that all HTTP on one I/O thread shares. The referents outlive it; that thread only.

@@ -12,6 +12,8 @@
 #include <limits>
 #include <map>
 
+#include "io/http/secrets.h"
+
 namespace millrace {
 namespace {
 
@@ -267,9 +269,13 @@ error unusable(const char* what, const std::string& file) {
   if (access(file.c_str(), R_OK) != 0) {
     const int why = errno;
     ERR_clear_error();
-    return error(errc::usage, fmt::format("{} cannot be read", what)).at(file).cause(why);
+    return error(errc::usage, fmt::format("{} cannot be read", what))
+        .at(shown_file(file))
+        .cause(why)
+        .hint("it is to have the name of a file in PEM");
   }
-  return error(errc::usage, fmt::format("{} cannot be used: {}", what, openssl_reason())).at(file);
+  return error(errc::usage, fmt::format("{} cannot be used: {}", what, openssl_reason()))
+      .at(shown_file(file));
 }
 
 }  // namespace

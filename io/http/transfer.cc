@@ -99,12 +99,12 @@ http_fields http_transfer::request_fields() const {
 }
 
 bool http_transfer::can_resume() const {
-  return is_checked() || is_strong(version_.etag) || version_.last_modified;
+  return is_strong(version_.etag) || version_.last_modified;
 }
 
 // A weak ETag cannot be asked by, but what comes can be compared by it.
 bool http_transfer::can_resume_at_all() const {
-  return can_resume() || version_.etag;
+  return version_.etag || version_.last_modified;
 }
 
 bool http_transfer::must_begin_anew() const {
@@ -127,7 +127,7 @@ bool http_transfer::same_version(const response_head& head) const {
   // Lengths are compared as well. An answer to If-Range may leave a Last-Modified out, but not an
   // ETag (RFC 9110, 15.3.7); of any other that names nothing nobody knows what it is of.
   const bool by_date = head.status == 206 && version_.last_modified && !version_.etag;
-  return comparable || by_date || is_checked() || !version_.is_known();
+  return comparable || by_date || !version_.is_known();
 }
 
 void http_transfer::remember_version(const response_head& head) {
@@ -181,7 +181,7 @@ http_transfer::action http_transfer::retry(const error& why,
     was_known_ = was_known_ || version_.is_known();
     if (is_known_ && brings_the_rest() && !holds_front()) asked_end_.reset();
     begin_anew();
-    if (!version_.is_known() || holds_front()) version_ = known_;
+    if (!can_resume_at_all() || holds_front()) version_ = known_;
     front_.clear();
   }
   // Full jitter: uniform between nothing and the exponential bound.

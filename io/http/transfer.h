@@ -24,7 +24,6 @@ struct transfer_options {
   bool private_redirects = false;  // follow redirects to loopback and link-local addresses
   std::string name;                // in messages; empty: the target
   std::string trusted_hosts;       // hosts of this ending, or "*", may be shown what is secret
-  bool verified = false;  // where the server tells a digest, what is read is checked against it
 };
 
 // The attributes that tell one version of an object from another, as far as the server gives them.
@@ -123,7 +122,6 @@ class http_transfer {
   std::optional<action> judged_front(bool is_all);
   error changed(std::string what) const;
   action give_up(const error& why, std::string_view told) const;
-  bool is_checked() const { return options_.verified && version_.digest; }
   bool can_resume() const;
   bool can_resume_at_all() const;
   bool must_begin_anew() const;

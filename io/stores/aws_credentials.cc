@@ -154,7 +154,7 @@ result<aws_credential_chain::found> aws_credential_chain::from_profile() const {
   }
   if (named.empty()) return found();
   return error(errc::not_allowed,
-               fmt::format("the AWS profile '{}' has no aws_access_key_id", named))
+               fmt::format("the AWS profile '{}' has no aws_access_key_id", redacted(named)))
       .hint(
           "roles, SSO and credential_process of profiles are not supported: let `aws configure "
           "export-credentials --format env` set the environment");
@@ -204,8 +204,15 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_contai
   const std::string& relative = o.variable("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
   const std::string& full = o.variable("AWS_CONTAINER_CREDENTIALS_FULL_URI");
   if (relative.empty() && full.empty()) co_return found();
+  if (!relative.empty() && !relative.starts_with('/')) {
+    co_return error(errc::bad_setting, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI is not a path")
+        .hint("it begins with '/'; a URL is set by AWS_CONTAINER_CREDENTIALS_FULL_URI");
+  }
   auto target = parse_url(relative.empty() ? full : "http://169.254.170.2" + relative);
-  if (!target) co_return target.error();
+  if (!target || (target->scheme != "http" && target->scheme != "https")) {
+    co_return error(errc::bad_setting,
+                    "AWS_CONTAINER_CREDENTIALS_FULL_URI is not a URL of http: or https:");
+  }
   http_object endpoint(*target);
   std::string token = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
   if (const auto& file = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {

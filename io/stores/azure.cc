@@ -74,6 +74,11 @@ class shared_key_signer final : public request_signer {
   time_source& time_;
 };
 
+bool is_account_name(std::string_view text) {
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
+}
+
 // az://CONTAINER/BLOB in the account that the environment names; a shared access signature or a key
 // shows who asks, neither where the container is public.
 class azure final : public object_store {
@@ -145,6 +150,12 @@ class azure final : public object_store {
       return error(errc::usage, "no Azure account is set")
           .at(to_string(where))
           .hint("set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING");
+    }
+    // Not quoted: a URL in its place may hold a signature.
+    if (endpoint_.empty() && !is_account_name(account_)) {
+      return error(errc::bad_setting, "AZURE_STORAGE_ACCOUNT is not the name of an account")
+          .hint(
+              "it has lower-case letters and digits; a URL is set by AZURE_STORAGE_BLOB_ENDPOINT");
     }
     auto target = parse_endpoint(
         endpoint_.empty() ? fmt::format("https://{}.blob.core.windows.net", account_) : endpoint_,
