@@ -80,7 +80,7 @@ bool write_fake_shards(const std::vector<std::string>& paths, const fake_options
                                           jpeg_quality));
       shard.add(key + ".cls", std::to_string(label));
     }
-    shard.close();
+    shard.close(options.overwrite);
   }
   remove_partial_files(paths);
   return true;

@@ -275,31 +275,6 @@ result<value> decode_metered(std::string_view extension, const bytes& content);
 
 }  // namespace
 
-lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
-  return std::move(front) |
-         lane_stage<sample, sample>{
-             back.name,
-             [what = std::move(back.what)](
-                 lane_context& lane,
-                 std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
-               lane.sample_stages.push_back(what);
-               return std::make_unique<detail::direct_map<sample, sample>>(std::move(samples),
-                                                                           what);
-             }};
-}
-
-plan<sample> operator|(plan<sample> front, sample_stage back) {
-  return std::move(front) |
-         stage<sample, sample>{
-             back.name,
-             [what = std::move(back.what)](
-                 run_context& /*run*/,
-                 std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
-               return std::make_unique<detail::direct_map<sample, sample>>(std::move(samples),
-                                                                           what);
-             }};
-}
-
 bool is_image_extension(std::string_view extension) {
   constexpr std::array<std::string_view, 15> images = {"jpg",  "jpeg", "png", "webp", "ppm",
                                                        "pgm",  "pnm",  "bmp", "gif",  "tif",

@@ -9,25 +9,17 @@
 #include <variant>
 #include <vector>
 
-#include "pipeline/plan.h"
 #include "pipeline/sample.h"
+#include "pipeline/sample_stage.h"
 
 namespace millrace {
-
-// A cheap stage that handles samples one by one; allowed in lanes, before the shuffle, and after
-// them. Returning nothing leaves the sample out.
-struct sample_stage {
-  std::string name;
-  std::function<result<std::optional<sample>>(sample)> what;
-};
-lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);
-plan<sample> operator|(plan<sample> front, sample_stage back);
 
 // Keeps the samples for which `wanted` returns true. It is called on the I/O thread, and must be
 // pure.
 sample_stage select(std::function<bool(const sample&)> wanted);
 // Keeps a part of the samples, about `probability` of them: a function of (seed, epoch, sample),
-// the same for every number of ranks. Throws `failure` (usage) outside [0, 1].
+// the same for every number of ranks. Of resampled data the same part for ever. Throws `failure`
+// (usage) outside [0, 1].
 sample_stage select_part(double probability, std::uint64_t seed = 0);
 
 // Whether files of that extension are images, also in formats that only other readers decode. In

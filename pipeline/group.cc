@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 namespace millrace {
 
@@ -41,9 +42,23 @@ std::optional<std::string_view> extension_behind(std::string_view key, std::stri
   return extension.find('/') == extension.npos ? std::optional(extension) : std::nullopt;
 }
 
-namespace {
+group_record group_record::in(const state& from, const std::string& name) {
+  const auto* r = from.find(name);
+  const auto value = [r](std::size_t i) { return r != nullptr && i < r->size() ? (*r)[i] : 0; };
+  if (value(1) != 0) {
+    throw failure(error(errc::bad_state,
+                        "the saved state, of an older version, stands within a sample that is left "
+                        "out")
+                      .hint("resume from another checkpoint"));
+  }
+  return {.owes_end = value(0) != 0, .before = {.damage = value(2) != 0, .usual = value(3)}};
+}
 
-constexpr std::int64_t any_draw = -1;
+void group_record::put(state& to, const std::string& name) const {
+  to.put(name, {owes_end ? 1 : 0, 0, before.damage ? 1 : 0, before.usual});
+}
+
+namespace {
 
 class group_stream final : public stream<sample> {
  public:
@@ -61,27 +76,23 @@ class group_stream final : public stream<sample> {
     for (;;) {
       if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
       if (owed_) {
-        const owed_error owed = *std::exchange(owed_, std::nullopt);
-        failed_ = owed.at;
-        co_return owed.why;
+        failed_ = owed_->at;
+        co_return std::exchange(owed_, std::nullopt)->why;
       }
-      if (carried_) {
-        auto failed = begin_with(*std::exchange(carried_, std::nullopt));
-        if (failed) co_return *failed;
-      }
-      auto member = co_await members_->next();
-      if (!member) co_return broken_by(member.error());
-      if (!*member) {
-        owes_end_ = building_.has_value();  // the epoch ends behind its last sample
-        co_return finished();
-      }
-      if ((*member)->ends_archive) {
-        if (building_) co_return finished();
+      if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
+      auto member = co_await next_member();
+      if (!member) {
+        if (auto out = broken_by(member.error())) co_return std::move(*out);
         continue;
       }
+      const bool is_last = !*member;
+      if (is_last || (*member)->ends_archive) {
+        if (!is_last && !building_ && !leaving_) continue;
+        owes_end_ = is_last && (building_ || leaving_);  // the epoch ends behind its last sample
+        co_return leaving_ ? outcome(left()) : finished();
+      }
       if (const auto extension = belongs(**member)) {
-        std::string lower = lower_case(*extension);
-        if (auto failed = add(std::move(**member), std::move(lower))) co_return *failed;
+        if (!leaving_) add(std::move(**member), lower_case(*extension));
         continue;
       }
       auto name = split_name((*member)->name);
@@ -89,9 +100,9 @@ class group_stream final : public stream<sample> {
         ++lane_.run.counts.without_key;
         continue;
       }
-      if (!building_ && is_left_out(*name, **member)) continue;
       carried_.emplace(std::move(**member), std::move(*name));
       count_held();
+      if (leaving_) co_return left();
       if (building_) co_return finished();
     }
   }
@@ -108,21 +119,15 @@ class group_stream final : public stream<sample> {
 
   void save(state& to) const override {
     members_->save(to);
-    const place at = failed_ ? *failed_ : owed_ ? owed_->at : now();
+    const place at = failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
     if (at.held) to.put(cursor_, cursor_record::of(at.epoch, *at.held));
-    to.put(id_, {owes_end_ ? 1 : 0, static_cast<std::int64_t>(at.left_out), at.after_damage ? 1 : 0,
-                 static_cast<std::int64_t>(at.usual)});
+    group_record{.owes_end = owes_end_ && !failed_, .before = at.before}.put(to, id_);
   }
   void restore(const state& from) override {
     members_->restore(from);
-    const auto* r = from.find(id_);
-    if (r == nullptr) return;
-    const auto value = [r](std::size_t i) { return i < r->size() ? (*r)[i] : 0; };
-    owes_end_ = value(0) != 0;
-    left_out_ = static_cast<std::uint64_t>(value(1));
-    left_out_draw_ = any_draw;
-    next_after_damage_ = value(2) != 0;
-    usual_ = static_cast<std::uint64_t>(value(3));
+    const group_record r = group_record::in(from, id_);
+    owes_end_ = r.owes_end;
+    before_ = r.before;
   }
 
  private:
@@ -130,25 +135,39 @@ class group_stream final : public stream<sample> {
   struct place {
     std::optional<lane_cursor> held;
     std::int64_t epoch = 0;
-    std::uint64_t left_out = 0;  // as left_out_
-    bool after_damage = false;   // the sample that is held
-    std::uint64_t usual = 0;     // as usual_
+    seen_before before;  // the sample that is held
   };
   struct owed_error {
     error why;
     place at;  // before it
   };
+  // A sample of which no more is wanted: its error is given when all of it has passed by, so that
+  // no state stands in its middle.
+  struct left_sample {
+    error why;
+    place at;  // where it begins
+    std::string key;
+  };
   place now() const {
-    place out{.held = held(), .epoch = 0, .left_out = left_out_, .usual = usual_};
+    place out{.held = held(), .epoch = 0, .before = before_};
+    if (lane_.before_part) out.before = *lane_.before_part;
     if (out.held) out.epoch = building_ ? building_->where.epoch : carried_->first.epoch;
-    out.after_damage = building_ ? after_damage_ : is_next_after_damage();
+    if (building_) out.before.damage = after_damage_;
+    if (!building_ && carried_) out.before.damage |= carried_->first.after_damage;
     return out;
   }
-  bool is_next_after_damage() const {
-    return next_after_damage_ || (carried_ && carried_->first.after_damage);
+  // The same where nothing is held: what is read next.
+  place next_place() const {
+    place out = now();
+    if (out.held) return out;
+    state s;
+    members_->save(s);
+    if (s.find(cursor_) == nullptr) return out;  // of one shard, whose reader says it
+    std::tie(out.epoch, out.held) = cursor_record::in(s, cursor_);
+    return out;
   }
 
-  std::optional<error> begin_with(std::pair<tar_member, key_and_extension> first) {
+  void begin_with(std::pair<tar_member, key_and_extension> first) {
     auto& [member, name] = first;
     building_.emplace();
     building_->key = std::move(name.key);
@@ -158,53 +177,56 @@ class group_stream final : public stream<sample> {
         .lane = lane_.lane, .shard = member.shard, .offset = member.offset, .epoch = member.epoch};
     draw_ = member.draw;
     number_ = member.number;
-    after_damage_ = std::exchange(next_after_damage_, false) || member.after_damage;
-    left_out_ = 0;
-    return add(std::move(member), std::move(name.extension));
+    after_damage_ = std::exchange(before_.damage, false) || member.after_damage;
+    add(std::move(member), std::move(name.extension));
   }
 
-  std::optional<error> add(tar_member member, std::string extension) {
+  void add(tar_member member, std::string extension) {
     names_ += extension.size();
     if (building_->fields.size() == most_fields || names_ > most_name_bytes) {
-      return left_out(
+      return leave_out(
           member, errc::too_large,
           building_->fields.size() == most_fields
               ? fmt::format("a sample of more than {} fields", most_fields)
               : fmt::format("a sample with names of more than {} bytes", most_name_bytes));
     }
     if (building_->find(extension) != nullptr) {
-      return left_out(member, errc::duplicate_field,
-                      fmt::format("two members with the extension '{}'", extension));
+      return leave_out(member, errc::duplicate_field,
+                       fmt::format("two members with the extension '{}'", extension));
     }
     if (member.copied) held_bytes_ += charge_of(member.data.size());
     count_held();
     building_->fields.push_back({std::move(extension), std::move(member.data)});
-    return std::nullopt;
+  }
+
+  awaitable<stream<tar_member>::outcome> next_member() {
+    if (unread_) co_return *std::exchange(unread_, std::nullopt);
+    auto member = co_await members_->next();
+    if (lane_.before_part) before_ = *std::exchange(lane_.before_part, std::nullopt);
+    co_return member;
   }
 
   // The sample being put together is left out, because of `member`.
-  error left_out(const tar_member& member, errc kind, std::string what) {
-    error why = error(kind, std::move(what))
-                    .at(*member.url)
-                    .offset(static_cast<std::uint64_t>(member.offset))
-                    .key(building_->key)
-                    .skippable();
-    failed_ = now();
-    leave_out(why, building_->key, draw_);
+  void leave_out(const tar_member& member, errc kind, std::string what) {
+    const error why = error(kind, std::move(what))
+                          .at(*member.url)
+                          .offset(static_cast<std::uint64_t>(member.offset))
+                          .key(building_->key)
+                          .skippable();
+    leaving_ = {why, now(), building_->key};
     drop();
-    return why;
   }
 
-  // The extension of a member of the sample being put together.
+  error left() {
+    failed_ = leaving_->at;
+    return std::exchange(leaving_, std::nullopt)->why;
+  }
+
+  // The extension of a member of the sample being put together, or left out.
   std::optional<std::string_view> belongs(const tar_member& member) const {
+    if (leaving_) return extension_behind(leaving_->key, member.name);
     if (!building_ || member.draw != draw_ || member.epoch != building_->where.epoch) return {};
     return extension_behind(building_->key, member.name);
-  }
-
-  // Later members of a sample that is left out for a duplicate, or for a member alone.
-  bool is_left_out(const key_and_extension& name, const tar_member& member) const {
-    return left_out_ != 0 && left_out_ == fingerprint(name.key, fingerprint(*member.url)) &&
-           (left_out_draw_ == member.draw || left_out_draw_ == any_draw);
   }
 
   // The first sample behind damage may have begun before it. It is taken for whole where it has the
@@ -213,10 +235,11 @@ class group_stream final : public stream<sample> {
     std::vector<std::string> extensions;
     for (const field& f : building_->fields) extensions.push_back(f.extension);
     std::ranges::sort(extensions);
-    std::uint64_t these = fingerprint("");
-    for (const std::string& e : extensions) these = fingerprint(e + "\n", these);
-    if (after_damage_ && these != usual_) return true;
-    usual_ = these;
+    std::uint64_t print = fingerprint("");
+    for (const std::string& e : extensions) print = fingerprint(e + "\n", print);
+    const auto these = static_cast<std::int64_t>(print);
+    if (after_damage_ && these != before_.usual) return true;
+    before_.usual = these;
     return false;
   }
 
@@ -239,30 +262,42 @@ class group_stream final : public stream<sample> {
   }
 
   // A member or a shard is broken. The sample being put together is whole when the member that
-  // broke has another key, and comes out before the error; else it is left out.
-  outcome broken_by(error why) {
+  // broke has another key, and comes out before the error; else it is left out. Where a member
+  // alone is broken, what else there is of its sample is left out as well. Where it is not known
+  // which, what follows behind the damage may be the rest of a sample. Nothing: there is more to
+  // read first.
+  std::optional<outcome> broken_by(error why) {
     const auto broken = split_name(why.sample_key());
-    const bool ends_here = building_ && broken && broken->key != building_->key;
-    // Where a member alone is broken, what else there is of its sample is left out as well. Where
-    // it is not known which, what follows behind the damage may be the rest of a sample.
-    const bool member_alone = why.kind() == errc::bad_field || why.kind() == errc::too_large;
-    if (ends_here) {
+    const bool is_of_member = why.kind() == errc::bad_field || why.kind() == errc::too_large;
+    const bool member_alone = broken && is_of_member;
+    const bool is_refused = why.kind() == errc::bad_field;  // also one without any name
+    if (is_of_member && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
+      failed_ = leaving_ ? leaving_->at : now();
+      return why;
+    }
+    if (leaving_) {
+      if (member_alone && broken->key == leaving_->key) return std::nullopt;  // told already
+      unread_ = std::move(why);
+      return left();
+    }
+    if (building_ && broken && broken->key != building_->key) {
       auto out = finished();
-      owed_ = {std::move(why), now()};
-      if (member_alone) leave_out(owed_->why, broken->key, any_draw);
+      if (member_alone) {
+        leaving_ = {std::move(why), next_place(), broken->key};
+      } else {
+        owed_ = {std::move(why), now()};
+      }
       return out;
     }
+    if (member_alone) {
+      leaving_ = {std::move(why), next_place(), broken->key};
+      drop();
+      return std::nullopt;
+    }
     failed_ = now();
-    if (broken && member_alone) leave_out(why, broken->key, building_ ? draw_ : any_draw);
     if (building_ && why.sample_key().empty()) why.key(building_->key);
     drop();
     return why;
-  }
-
-  // What else there is of this sample in the shard where it failed.
-  void leave_out(const error& why, const std::string& key, std::int64_t draw) {
-    left_out_ = fingerprint(key, why.where_fingerprint());
-    left_out_draw_ = draw;
   }
 
   void drop() {
@@ -294,11 +329,10 @@ class group_stream final : public stream<sample> {
   std::int64_t draw_ = 0;
   std::int64_t number_ = 0;  // of the sample being put together, in its draw
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample
-  std::uint64_t left_out_ = 0;  // URL and key of the sample that is left out, as a fingerprint
-  std::int64_t left_out_draw_ = any_draw;
-  bool after_damage_ = false;       // the sample being put together
-  bool next_after_damage_ = false;  // the first one, by the state
-  std::uint64_t usual_ = 0;  // the extensions of the last whole sample, as a fingerprint; 0: none
+  std::optional<left_sample> leaving_;
+  std::optional<error> unread_;  // what the members gave behind it
+  bool after_damage_ = false;    // the sample being put together
+  seen_before before_;           // `damage`: before the first one, by the state
 };
 
 }  // namespace

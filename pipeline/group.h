@@ -28,6 +28,16 @@ std::optional<std::string_view> extension_behind(std::string_view key, std::stri
 inline constexpr std::size_t most_fields = 1000;
 inline constexpr std::size_t most_name_bytes = 128 << 10;  // key and extensions together
 
+// What group_by_key() saves beside its cursor.
+struct group_record {
+  bool owes_end = false;  // of the epoch
+  seen_before before;     // the sample that comes next
+
+  // Of a state without such a record, what it is at first. Throws `failure` (bad_state).
+  static group_record in(const state& from, const std::string& name);
+  void put(state& to, const std::string& name) const;
+};
+
 // Consecutive members of one shard with equal keys form a sample. Two members with one extension
 // (case ignored) are an error (duplicate_field, skippable), and so are more fields or longer names
 // than a sample may have (too_large): the sample is left out. A sample that a

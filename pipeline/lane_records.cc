@@ -29,9 +29,9 @@ bool is_offset(std::int64_t n) {
 // Whether the record is one that the library's own stages calculate with: not the plan's or the
 // groups' numbers, which are compared only, nor a record of a stage of one's own.
 bool is_calculated_with(std::string_view name) {
-  static constexpr std::array<std::string_view, 7> of_the_list = {
+  static constexpr std::array<std::string_view, 8> of_the_list = {
       lanes_record,     base_record,     epoch_record, end_owed_record,
-      ends_past_record, own_ends_record, tail_record};
+      ends_past_record, own_ends_record, tail_record,  consumers_record};
   static constexpr std::array<std::string_view, 5> of_lanes = {"cursor", "head", "shuffle",
                                                                mix_record, window_record};
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
@@ -75,6 +75,14 @@ std::int64_t consumers_epoch(const state& from) {
   }
   return epoch->front() -
          std::max<std::int64_t>(ends_held_in(from).front() - ends_past_in(from), 0);
+}
+
+std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane) {
+  const auto* r = from.find(consumers_record);
+  for (std::size_t i = 0; r != nullptr && i + 1 < r->size(); i += 2) {
+    if ((*r)[i] == lane) return (*r)[i + 1];
+  }
+  return std::nullopt;
 }
 
 std::int64_t position_base(const state& from) {
@@ -128,6 +136,66 @@ void check_numbers(const state& from) {
 
 std::string of_rank(int rank, int world_size) {
   return fmt::format(" of rank {} of {}", rank, world_size);
+}
+
+std::pair<std::int64_t, lane_cursor> cursor_record::in(const state& from, const std::string& name) {
+  const auto* r = from.find(name);
+  if (r == nullptr || r->size() != 4) {
+    throw failure(error(errc::bad_state, "the saved state has no record " + name)
+                      .hint("it was saved by a plan with other lanes"));
+  }
+  return {(*r)[0], {.draw = (*r)[1], .offset = (*r)[2], .given = (*r)[3]}};
+}
+
+void cursor_record::put_restored(state& to, const std::string& name, const lane_cursor& start) {
+  if (start.offset == 0) return;
+  const auto [epoch, next] = in(to, name);
+  to.put(name, of(epoch, {.draw = next.draw, .offset = start.offset, .given = start.given}));
+}
+
+epoch_tail tail_in(const state& from) {
+  epoch_tail out;
+  const auto* r = from.find(tail_record);
+  if (r == nullptr || r->empty()) return out;
+  out.epoch = (*r)[0];
+  for (std::size_t i = 1; i < r->size();) {
+    const auto lanes = static_cast<std::size_t>((*r)[i++]);
+    if (lanes == 0 || lanes > (r->size() - i) / 3) {
+      throw failure(error(errc::bad_state, "the saved state's tail is not well formed"));
+    }
+    std::vector<lane_cursor> level;
+    for (std::size_t l = 0; l < lanes; ++l, i += 3) {
+      level.push_back({.draw = (*r)[i], .offset = (*r)[i + 1], .given = (*r)[i + 2]});
+    }
+    out.levels.push_back(std::move(level));
+  }
+  const auto* seen = from.find(tail_seen_record);
+  std::size_t i = 0;
+  for (auto& level : out.levels) {
+    for (lane_cursor& c : level) {
+      if (seen == nullptr || i + 1 >= seen->size()) return out;
+      c.before = {.damage = (*seen)[i] != 0, .usual = (*seen)[i + 1]};
+      i += 2;
+    }
+  }
+  return out;
+}
+
+void put_tail(state& to, const epoch_tail& tail) {
+  if (tail.levels.empty()) return;
+  state::record r{tail.epoch};
+  state::record seen;
+  for (const auto& level : tail.levels) {
+    r.push_back(std::ssize(level));
+    for (const lane_cursor& c : level) {
+      r.insert(r.end(), {c.draw, c.offset, c.given});
+      seen.insert(seen.end(), {c.before.damage ? 1 : 0, c.before.usual});
+    }
+  }
+  to.put(tail_record, std::move(r));
+  if (std::ranges::any_of(seen, [](std::int64_t n) { return n != 0; })) {
+    to.put(tail_seen_record, std::move(seen));
+  }
 }
 
 }  // namespace millrace

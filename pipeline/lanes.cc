@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <set>
 
 #include "engine/log.h"
@@ -20,10 +21,11 @@ struct lane {
   std::unique_ptr<lane_context> context;
   std::unique_ptr<stream<sample>> samples;
   std::int64_t epoch = 0;
-  std::int64_t base = 0;    // positions before it were given out by other lanes
-  std::int64_t given = 0;   // samples of this epoch, pending ones not counted twice
-  std::int64_t failed = 0;  // errors of this epoch
-  bool ended = false;       // through with this epoch
+  std::int64_t base = 0;                 // positions before it were given out by other lanes
+  std::int64_t given = 0;                // samples of this epoch, pending ones not counted twice
+  std::int64_t failed = 0;               // errors of this epoch
+  bool ended = false;                    // through with this epoch
+  std::optional<std::int64_t> consumer;  // the latest epoch that one was in, of a merged state
   // Given out before the state was saved, but not delivered: read again, one by one.
   std::vector<origin> pending;
   std::unique_ptr<again_reader> again;
@@ -67,6 +69,7 @@ class lanes_stream final : public stream<sample> {
       if (!turn->pending.empty()) co_return co_await take_pending(*turn);
       auto next = co_await turn->samples->next();
       if (!next) {
+        ++turn->context->drawn->items;
         failed_ = turn - lanes_.data();
         if (!first_failure_) first_failure_ = next.error();
         co_return next.error();
@@ -95,6 +98,9 @@ class lanes_stream final : public stream<sample> {
       to.hold(pending_record, l.pending);
     }
     put_lane_records(to, records);
+    for (const lane& l : lanes_) {
+      if (l.consumer) to.append(consumers_record, std::array{l.context->lane, *l.consumer});
+    }
     to.put(base_record, {std::ranges::max_element(lanes_, {}, &lane::base)->base});
     const auto in_tail = [&](const lane& l) { return l.epoch == tail_.epoch; };
     if (std::ranges::any_of(lanes_, in_tail)) put_tail(to, tail_);
@@ -122,6 +128,7 @@ class lanes_stream final : public stream<sample> {
     for (lane& l : lanes_) {
       restore_lane(l, saved, from.held(pending_record));
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
+      l.consumer = consumer_of(from, l.context->lane);
       l.samples->restore(from);
       const bool was_dealt = !tail_.levels.empty() && tail_.epoch == l.epoch;
       if (was_dealt) check_can_read(*l.context);
@@ -382,6 +389,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
                                                                .lanes_here = mine.size()});
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
+    if (made.context->drawn->is_endless()) run.drawn->of_parts.push_back(made.context->drawn);
     lanes.push_back(std::move(made));
   }
   return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards);

@@ -53,6 +53,10 @@ inline constexpr const char* ends_held_record = "ends_held";
 // The epoch that the consumer is in: the lanes' own, less the ends that later stages hold.
 inline constexpr const char* epoch_record = "lanes_epoch";
 std::int64_t consumers_epoch(const state& from);
+// In a state merged of all ranks, and in those of runs that were resumed from it: each lane, and
+// the latest epoch that a consumer of it was in.
+inline constexpr const char* consumers_record = "lanes_consumers";
+std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane);
 
 // Throws `failure` (bad_state) where a number of a state can be nobody's: a state is a file, and
 // stages calculate with what it says.

@@ -36,6 +36,9 @@ class mix_stream final : public stream<sample> {
         identity_(identity),
         parts_(std::move(parts)) {
     if (job.mode != epoch_mode::resample) end_ = job.first_epoch + job.epochs;
+    if (!end_) {
+      for (const part& p : parts_) lane.drawn->of_parts.push_back(p.lane->drawn);
+    }
     begin_epoch(job.first_epoch);
   }
 
@@ -55,6 +58,7 @@ class mix_stream final : public stream<sample> {
       auto item = co_await drawn.samples->next();
       // The same part is asked again, so that its state is after what failed as soon as this one's
       // is after the draw.
+      if (!item) ++drawn.lane->drawn->items;
       if (!item) co_return item;
       before_draw_.reset();
       if (!*item) {

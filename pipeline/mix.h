@@ -36,6 +36,8 @@ struct mix_options {
 // lanes.
 //
 // A source with epoch_mode::resample never ends: combined with exact ones it needs `first_ends`.
+// Of several exact ones `first_ends` makes epochs of unequal lengths: what a source has left over
+// from an epoch is the begin of its next one, which may end it early.
 // Throws `failure` (usage): no source, a weight that is none, sources of different ranks or numbers
 // of lanes or epochs, and epochs that would never end, or be empty in a lane.
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options = {});

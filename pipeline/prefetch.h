@@ -22,17 +22,26 @@ class prefetch_stream final : public stream<T> {
     // there was no memory for one.
     std::shared_ptr<const state> position;
   };
+  static std::size_t held_by(const entry& e) { return e.position ? e.position->samples_held() : 0; }
+  // 32 MiB of origins.
+  static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
+
   struct shared {
     shared(const asio::any_io_executor& executor, std::unique_ptr<stream<T>> s, std::size_t c)
         : items(std::move(s)), capacity(c), has_item(executor), has_room(executor) {}
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
     std::deque<entry> ready;
+    std::size_t held = 0;  // samples, by the states of all that is ready
     bool ended = false;
     bool is_asked = false;  // next() waits for an item
     condition has_item;
     condition has_room;
 
+    // Two items are always made, that one is ready behind the one in use.
+    bool is_full() const {
+      return ready.size() >= capacity || (ready.size() > 1 && held >= most_held);
+    }
     std::shared_ptr<const state> snapshot() const {
       auto now = std::make_shared<state>();
       items->save(*now);
@@ -69,6 +78,7 @@ class prefetch_stream final : public stream<T> {
     if (s.ready.empty()) co_return std::optional<T>();
     entry front = std::move(s.ready.front());
     s.ready.pop_front();
+    s.held -= held_by(front);
     s.has_room.notify_one();
     // What was skipped since the last position would be skipped, and counted, again.
     if (!front.position && is_failed_) lost_ = front.item.error();
@@ -98,7 +108,7 @@ class prefetch_stream final : public stream<T> {
     while (!s->ended) {
       // Two ends are an epoch without items, or the end of the data, after which there are ends
       // without end: the next one is made when it is asked for.
-      while (s->ready.size() >= s->capacity || (ends > 1 && !(s->is_asked && s->ready.empty()))) {
+      while (s->is_full() || (ends > 1 && !(s->is_asked && s->ready.empty()))) {
         co_await s->has_room.wait();
       }
       s->is_asked = false;
@@ -107,6 +117,7 @@ class prefetch_stream final : public stream<T> {
       ends = item && !*item ? ends + 1 : 0;
       auto position = s->position_of(item);
       s->ready.push_back({std::move(item), std::move(position)});
+      s->held += held_by(s->ready.back());
       s->has_item.notify_one();
     }
   }
@@ -122,8 +133,9 @@ class prefetch_stream final : public stream<T> {
 
 }  // namespace detail
 
-// Keeps up to `items` items (batches, as a rule), from 1 to 2^20, ready beyond the one in use. A
-// stage for items of any kind.
+// Keeps up to `items` items (batches, as a rule), from 1 to 2^20, ready beyond the one in use;
+// fewer (but two) where their states would take more than 32 MiB together: each has a place for
+// every sample that shuffles hold. A stage for items of any kind.
 struct prefetch {
   int items;
   explicit prefetch(int n) : items(n) {

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
+#include "pipeline/group.h"
 #include "pipeline/lanes.h"
 #include "pipeline/mix.h"
 #include "pipeline/shards.h"
@@ -39,6 +41,19 @@ struct old_lanes {
   std::int64_t epoch = 0;
 };
 
+// Whether anybody may have been given samples of epochs after `epoch` by this lane. One that is
+// ahead is through with that epoch, and begins those after it again.
+bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epoch) {
+  if (l.epoch <= epoch) return false;
+  const auto not_given = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
+    return o.lane == l.lane && o.epoch == l.epoch;
+  });
+  if (l.given > not_given) return true;
+  // One that is in the next epoch has been given none of it where this lane has not.
+  const std::int64_t ahead = consumer_of(from, l.lane).value_or(epoch) - epoch;
+  return ahead > 1 || (ahead == 1 && l.epoch > epoch + 1);
+}
+
 old_lanes lanes_in(const state& from) {
   old_lanes out;
   const auto* plan = from.find(plan_record);
@@ -55,14 +70,8 @@ old_lanes lanes_in(const state& from) {
     throw failure(incomplete(fmt::format("the state has {} of {} lanes", out.lanes.size(), count)));
   }
   out.epoch = consumers_epoch(from);
-  const auto& pending = from.held(pending_record);
   for (const lane_record& l : out.lanes) {
-    // A lane that is ahead is through with this epoch, and begins the next one again: nobody may
-    // have been given any of it.
-    if (l.epoch <= out.epoch) continue;
-    const auto not_given = std::ranges::count_if(
-        pending, [&](const origin& o) { return o.lane == l.lane && o.epoch == l.epoch; });
-    if (l.given > not_given) {
+    if (is_given_of_later(from, l, out.epoch)) {
       throw failure(
           error(errc::bad_state,
                 fmt::format("lane {} was in epoch {} while others were in epoch {}", l.lane,
@@ -84,7 +93,11 @@ std::vector<origin> up_to(std::int64_t epoch, std::vector<origin> held) {
 // How far a lane has come in `epoch`: to its end where it reads the next one already.
 lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) {
   const auto [at_epoch, at] = cursor_record::in(from, id_of(lane, "cursor"));
-  if (at_epoch == epoch) return at;
+  if (at_epoch == epoch) {
+    lane_cursor out = at;
+    out.before = group_record::in(from, id_of(lane, "group")).before;
+    return out;
+  }
   return {.draw = std::numeric_limits<std::int32_t>::max()};
 }
 
@@ -146,13 +159,18 @@ state merged(std::span<const state> of_ranks) {
       } else if (name == base_record) {
         // A rank that is ahead has none.
         out.put(name, {std::max(position_base(out), position_base(s))});
-      } else if (name == end_owed_record || name == own_ends_record) {
+      } else if (name == end_owed_record || name == own_ends_record || name == consumers_record) {
         continue;
       } else {
         out.put(name, values);
       }
     }
     for (const auto& [name, samples] : s.all_held()) out.hold(name, samples);
+    for (const lane_record& l : lane_records(s)) {
+      const std::int64_t before = consumer_of(s, l.lane).value_or(consumers_epoch(s));
+      const std::int64_t consumer = std::max(before, consumers_epoch(s));
+      out.append(consumers_record, std::array{l.lane, consumer});
+    }
   }
   check_no_lane_twice(out);
   count_ends_again(out, of_ranks);
@@ -222,6 +240,11 @@ state redealt(const state& from, std::int64_t lanes) {
   put_tail(out, tail);
   out.put(base_record, {begun || before > 0 ? base : 0});
 
+  // For what is damaged before its first whole sample: the data are of one kind.
+  seen_before usual;
+  for (const lane_record& l : old.lanes) {
+    if (usual.usual == 0) usual.usual = group_record::in(from, id_of(l.lane, "group")).before.usual;
+  }
   const auto held = dealt(shuffled_in(from, old), lanes);
   const bool has_shuffle = from.find(id_of(0, "shuffle")) != nullptr;
   const bool has_group = from.find(id_of(0, "group")) != nullptr;
@@ -229,7 +252,7 @@ state redealt(const state& from, std::int64_t lanes) {
   for (std::int64_t l = 0; l < lanes; ++l) {
     made.push_back({.lane = l, .epoch = old.epoch});
     out.put(id_of(l, "cursor"), cursor_record::of(old.epoch, from_here));
-    if (has_group) out.put(id_of(l, "group"), {0, 0});
+    if (has_group) group_record{.before = usual}.put(out, id_of(l, "group"));
     if (has_shuffle) {
       put_shuffle(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
     }
@@ -242,7 +265,8 @@ state redealt(const state& from, std::int64_t lanes) {
   for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
-                          name == tail_record || name == end_owed_record || name == own_ends_record;
+                          name == tail_record || name == tail_seen_record ||
+                          name == end_owed_record || name == own_ends_record;
     if (!of_lanes) out.put(name, values);
   }
   return out;

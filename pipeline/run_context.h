@@ -21,6 +21,26 @@
 
 namespace millrace {
 
+// What comes of shards that are drawn for ever (epoch_mode::resample): where nothing does, it ends.
+struct drawn_shards {
+  std::uint64_t items = 0;   // samples that were read, and errors
+  std::uint64_t shards = 0;  // drawn
+  // As many draws as miss the only shard with samples with a probability of one in ten millions, at
+  // least 64. 0: epochs end.
+  std::uint64_t shards_of_a_pass = 0;
+  // Of lanes, or of the sources of a mix, in the place of the two above.
+  std::vector<std::shared_ptr<const drawn_shards>> of_parts = {};
+
+  bool is_endless() const { return shards_of_a_pass > 0 || !of_parts.empty(); }
+  // How often all shards were drawn.
+  std::uint64_t passes() const {
+    if (of_parts.empty()) return shards / shards_of_a_pass;
+    std::uint64_t least = of_parts.front()->passes();
+    for (const auto& part : of_parts) least = std::min(least, part->passes());
+    return least;
+  }
+};
+
 // The state that the stages of one run share. Made by engine::run, outlives its streams; spine
 // only.
 struct run_context {
@@ -39,7 +59,8 @@ struct run_context {
   // Set by the lanes, for later stages.
   int rank = 0;
   int world_size = 1;
-  std::vector<std::int64_t> lanes;  // of this rank
+  std::vector<std::int64_t> lanes;                                         // of this rank
+  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();  // by lanes
 
   // Set by later stages, before the earlier ones are made.
   bool has_batches = false;     // there is a batch stage
@@ -127,6 +148,14 @@ struct source_epochs {
   }
 };
 
+// What a reader of samples has seen before one: what it needs to know to take it for whole.
+struct seen_before {
+  bool damage = false;     // right before it, passed over by untar_options.resync
+  std::int64_t usual = 0;  // the extensions of the last whole sample, as a fingerprint; 0: none
+
+  bool operator==(const seen_before&) const = default;
+};
+
 // One lane of a run: a sequence of shards read one after the other, and the memory for it.
 struct lane_context {
   run_context& run;
@@ -145,6 +174,10 @@ struct lane_context {
   // Set by later stages.
   std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
   std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
+  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
+  // Of the part of a shard that was opened last, until group_by_key() takes it.
+  std::optional<seen_before> before_part = {};
+  bool is_shuffled = false;  // by a stage before
   // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
   struct part {
     std::int64_t first_shard = 0;  // how many shards the sources before it have

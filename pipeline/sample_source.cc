@@ -46,7 +46,8 @@ class bounded_reader final : public sample_reader {
   awaitable<result<std::optional<sample>>> next() override {
     for (;;) {
       const bool all_given = which_.samples >= 0 && given_ >= which_.samples;
-      if (all_given && !is_all_of_shard(lane_, which_)) co_return std::optional<sample>();
+      const bool looks_on = ends_with_shard(lane_, which_);
+      if (all_given && !looks_on) co_return std::optional<sample>();
       result<std::optional<sample>> found = std::optional<sample>();
       std::exception_ptr thrown;
       try {
@@ -65,7 +66,8 @@ class bounded_reader final : public sample_reader {
         ++given_;
         co_return found;
       }
-      const bool at_end = !*found || (which_.end > 0 && (*found)->where.offset >= which_.end);
+      const bool is_behind = *found && which_.end > 0 && (*found)->where.offset >= which_.end;
+      const bool at_end = !*found || (is_behind && !(all_given && looks_on));
       if (at_end && which_.samples > given_) co_return differs("fewer");
       if (at_end) co_return std::optional<sample>();
       if (all_given) {
@@ -148,7 +150,10 @@ class read_stream final : public stream<sample> {
         co_return why;
       }
       before_.reset();
-      if (*found) co_return found;
+      if (*found) {
+        ++lane_.drawn->items;
+        co_return found;
+      }
       reader_.reset();
     }
   }
@@ -306,9 +311,11 @@ error differs_from_index(const shard_ref& which, const std::string& url, std::st
       .skippable();
 }
 
-bool is_all_of_shard(const lane_context& lane, const shard_ref& which) {
-  return lane.index && which.begin == 0 && which.skip == 0 &&
-         lane.index->shards[static_cast<std::size_t>(which.shard)].samples == which.samples;
+bool ends_with_shard(const lane_context& lane, const shard_ref& which) {
+  if (!lane.index || which.samples < 0) return false;
+  const auto& shard = lane.index->shards[static_cast<std::size_t>(which.shard)];
+  if (which.end > 0) return which.end == shard.blocks.back() * shard_index::block_bytes;
+  return which.begin == 0 && which.skip + which.samples == shard.samples;
 }
 
 std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_context& lane,

@@ -48,8 +48,9 @@ std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_con
 // `which` is dealt out by an index that says another number of samples than the shard has ("more",
 // "fewer"): one rank would get other samples than the others expect. What all readers end with.
 error differs_from_index(const shard_ref& which, const std::string& url, std::string_view how);
-// Whether the index of the lane has no more samples of this shard than are to be given.
-bool is_all_of_shard(const lane_context& lane, const shard_ref& which);
+// Whether the last sample to be given is the shard's last one in the index of the lane. False where
+// that is not known.
+bool ends_with_shard(const lane_context& lane, const shard_ref& which);
 
 // Reads the samples of a lane's shards. Saves and restores by what its readers say.
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source);

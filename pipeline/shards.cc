@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "engine/check_option.h"
 #include "engine/divided.h"
@@ -29,6 +30,7 @@ bool is_equal(epoch_mode mode) {
 shard_ref rest_of(shard_ref piece, const lane_cursor& at) {
   if (at.offset == 0) return piece;
   piece.begin = at.offset;
+  piece.before = at.before;
   piece.skip = 0;
   if (piece.samples >= 0) piece.samples -= at.given;
   return piece;
@@ -146,9 +148,8 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
     const std::int64_t n = std::min(s.samples - from, left);
     shard_ref piece{.shard = shards_[i], .epoch = epoch_, .skip = from, .samples = n};
     if (!s.blocks.empty()) {
-      constexpr std::int64_t block_bytes = 512;
-      piece.begin = s.blocks[static_cast<std::size_t>(from)] * block_bytes;
-      piece.end = s.blocks[static_cast<std::size_t>(from + n)] * block_bytes;
+      piece.begin = s.blocks[static_cast<std::size_t>(from)] * shard_index::block_bytes;
+      piece.end = s.blocks[static_cast<std::size_t>(from + n)] * shard_index::block_bytes;
       piece.skip = 0;
     }
     if (from == 0 && n == s.samples) {  // read as a whole, but not beyond what was dealt
@@ -231,50 +232,6 @@ void shard_order::seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail) {
   planned_epoch_ = -1;
 }
 
-std::pair<std::int64_t, lane_cursor> cursor_record::in(const state& from, const std::string& name) {
-  const auto* r = from.find(name);
-  if (r == nullptr || r->size() != 4) {
-    throw failure(error(errc::bad_state, "the saved state has no record " + name)
-                      .hint("it was saved by a plan with other lanes"));
-  }
-  return {(*r)[0], {.draw = (*r)[1], .offset = (*r)[2], .given = (*r)[3]}};
-}
-
-void cursor_record::put_restored(state& to, const std::string& name, const lane_cursor& start) {
-  if (start.offset == 0) return;
-  const auto [epoch, next] = in(to, name);
-  to.put(name, of(epoch, {.draw = next.draw, .offset = start.offset, .given = start.given}));
-}
-
-epoch_tail tail_in(const state& from) {
-  epoch_tail out;
-  const auto* r = from.find(tail_record);
-  if (r == nullptr || r->empty()) return out;
-  out.epoch = (*r)[0];
-  for (std::size_t i = 1; i < r->size();) {
-    const auto lanes = static_cast<std::size_t>((*r)[i++]);
-    if (lanes == 0 || lanes > (r->size() - i) / 3) {
-      throw failure(error(errc::bad_state, "the saved state's tail is not well formed"));
-    }
-    std::vector<lane_cursor> level;
-    for (std::size_t l = 0; l < lanes; ++l, i += 3) {
-      level.push_back({.draw = (*r)[i], .offset = (*r)[i + 1], .given = (*r)[i + 2]});
-    }
-    out.levels.push_back(std::move(level));
-  }
-  return out;
-}
-
-void put_tail(state& to, const epoch_tail& tail) {
-  if (tail.levels.empty()) return;
-  state::record r{tail.epoch};
-  for (const auto& level : tail.levels) {
-    r.push_back(std::ssize(level));
-    for (const lane_cursor& c : level) r.insert(r.end(), {c.draw, c.offset, c.given});
-  }
-  to.put(tail_record, std::move(r));
-}
-
 namespace {
 
 // With the 512 KiB to read again with, and two read buffers, 8 MiB for a lane.
@@ -286,9 +243,23 @@ constexpr std::size_t most_member_memory = 16_MiB;
 class shard_stream final : public stream<shard_ref> {
  public:
   shard_stream(const lane_context& lane, const shard_list_options& options)
-      : id_(lane.id("cursor")), order_(lane.shards, options, lane.lane) {}
+      : id_(lane.id("cursor")),
+        shards_(lane.shards),
+        order_(lane.shards, options, lane.lane),
+        drawn_(lane.drawn) {
+    if (options.mode == epoch_mode::resample) drawn_->shards_of_a_pass = 64 + 16 * shards_->size();
+  }
 
-  awaitable<outcome> next() override { co_return order_.next(); }
+  awaitable<outcome> next() override {
+    const auto ref = order_.next();
+    if (ref && is_in_vain()) {
+      co_return error(errc::no_samples, fmt::format("{} in a row gave no sample; this is the last",
+                                                    counted(std::exchange(in_vain_, 0), "shard")))
+          .at((*shards_)[static_cast<std::size_t>(ref->shard)])
+          .hint("check that members are named KEY.EXTENSION");
+    }
+    co_return ref;
+  }
   void save(state& to) const override {
     to.put(id_, cursor_record::of(order_.epoch(), {.draw = order_.draw()}));
   }
@@ -298,8 +269,18 @@ class shard_stream final : public stream<shard_ref> {
   }
 
  private:
+  bool is_in_vain() {
+    ++drawn_->shards;
+    if (std::exchange(items_before_, drawn_->items) != drawn_->items) in_vain_ = 0;
+    return drawn_->is_endless() && in_vain_++ >= drawn_->shards_of_a_pass;
+  }
+
   std::string id_;
+  std::shared_ptr<const std::vector<std::string>> shards_;
   shard_order order_;
+  std::shared_ptr<drawn_shards> drawn_;
+  std::uint64_t items_before_ = 0;
+  std::uint64_t in_vain_ = 0;  // since anything came of one
 };
 
 // What reading takes, which is asked of the system once for all lanes of a run. Thread-safe: runs
@@ -434,8 +415,25 @@ void check_can_read(const lane_context& lane, std::int64_t shard) {
   check_can_read(*part->lane, shard - part->first_shard);
 }
 
+// An index that is wrong about a shard's samples would otherwise leave all of them out in silence.
+void tell_of_empty_shards(const shard_index& index) {
+  constexpr std::int64_t empty_archive = 10'240;  // as tar pads it
+  const auto is_odd = [](const shard_index::shard& s) {
+    return s.samples == 0 && s.bytes > empty_archive;
+  };
+  const auto odd = std::ranges::count_if(index.shards, is_odd);
+  if (odd == 0) return;
+  const auto& first = *std::ranges::find_if(index.shards, is_odd);
+  log_notice(
+      fmt::format("the index says that {} no samples, of which nothing is read: {} of {} "
+                  "first; `millrace verify --index` compares it with the shards",
+                  odd == 1 ? "1 shard has" : fmt::format("{} shards have", odd),
+                  redacted(first.url), format_bytes(static_cast<std::size_t>(first.bytes))));
+}
+
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options) {
   check(urls, options);
+  if (options.index && options.rank == 0) tell_of_empty_shards(*options.index);
   if (const std::int64_t over = left_out(options); over != 0 && options.rank == 0) {
     log_notice(fmt::format("{} {} of {} in each epoch, so that each of the {} lanes has as many",
                            over > 0 ? "leaving out" : "repeating", std::abs(over),

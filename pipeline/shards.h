@@ -64,6 +64,7 @@ struct shard_ref {
   std::int64_t end = 0;       // and before which to end; 0: at the shard's end
   std::int64_t skip = 0;      // samples to pass over, from there
   std::int64_t samples = -1;  // to give at most; -1: all
+  seen_before before = {};    // `begin`
 
   bool operator==(const shard_ref&) const = default;
 };
@@ -74,6 +75,7 @@ struct lane_cursor {
   std::int64_t draw = 0;
   std::int64_t offset = 0;
   std::int64_t given = 0;
+  seen_before before = {};  // in a tail
 };
 
 // An epoch that was begun with other numbers of lanes: the progress of each, the earliest first.
@@ -163,6 +165,7 @@ struct cursor_record {
   static void put_restored(state& to, const std::string& name, const lane_cursor& start);
 };
 inline constexpr const char* tail_record = "tail";
+inline constexpr const char* tail_seen_record = "tail_seen";  // lane_cursor::before, where any is
 epoch_tail tail_in(const state& from);
 void put_tail(state& to, const epoch_tail& tail);
 

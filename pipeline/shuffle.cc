@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/check_option.h"
 #include "engine/divided.h"
@@ -39,7 +40,7 @@ class shuffle_stream final : public stream<sample> {
     leave_lost_behind();
     if (auto failed = co_await fetch_what_counts()) co_return *failed;
     if (auto failed = co_await fetch_compressed()) co_return *failed;
-    while (!draining_ && held_.size() < capacity_) {
+    while (!draining_ && !aside_at_ && held_.size() < capacity_) {
       if (!aside_) {
         auto more = co_await samples_->next();
         if (!more) co_return more.error();
@@ -50,10 +51,15 @@ class shuffle_stream final : public stream<sample> {
         if (held_.empty()) begin_epoch((*more)->where.epoch);
         aside_ = std::move(**more);
       }
-      if (!fits(*aside_)) break;
+      if (!fits(size_of(*aside_))) break;
+      detail::item_name name;
+      name.note(*aside_);
       auto own = co_await compacted(memory_, *aside_);
+      if (!own) {
+        is_aside_lost_ = own.error().is_skippable();
+        co_return name.named(own.error());
+      }
       aside_.reset();  // only now: a state saved meanwhile must know of it
-      if (!own) co_return own.error();
       held_bytes_ += size_of(*own);
       held_.push_back(std::make_unique<slot>(own->where, std::move(*own)));
     }
@@ -94,7 +100,9 @@ class shuffle_stream final : public stream<sample> {
     is_size_unknown_ = (*r)[5] == unknown;
     held_bytes_ = is_size_unknown_ ? 0 : static_cast<std::size_t>((*r)[5]);
     is_restored_ = true;
-    for (const origin& o : from.held(id_)) held_.push_back(std::make_unique<slot>(o, std::nullopt));
+    for (const origin& o : from.held(id_)) {
+      held_.push_back(std::make_unique<slot>(o, std::nullopt, !is_size_unknown_));
+    }
     if ((*r)[4] == 0 || held_.empty()) return;
     aside_at_ = held_.back()->where;
     held_.pop_back();
@@ -106,6 +114,7 @@ class shuffle_stream final : public stream<sample> {
   struct slot {
     origin where;
     std::optional<sample> what;
+    bool is_counted = true;  // in held_bytes_
     std::pair<std::int64_t, std::int64_t> place() const { return {where.shard, where.offset}; }
   };
 
@@ -123,9 +132,9 @@ class shuffle_stream final : public stream<sample> {
 
   // Whether the samples held leave room for this one: a function of the samples alone, so that the
   // order does not depend on how fast the stages behind give memory back.
-  bool fits(const sample& s) {
+  bool fits(std::size_t size) {
     const std::size_t room = std::min(most_bytes_, memory_->limit());
-    if (held_.empty() || held_bytes_ + size_of(s) <= room) return true;
+    if (held_.empty() || held_bytes_ + size <= room) return true;
     if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
       log_notice(fmt::format(
           "a lane's shuffle holds {} samples instead of {}: {} of memory allow no "
@@ -153,34 +162,48 @@ class shuffle_stream final : public stream<sample> {
   awaitable<std::optional<error>> fetch_what_counts() {
     if (is_size_unknown_) {
       again_reader again(lane_, stages_before_);
-      held_bytes_ = 0;
       std::vector<slot*> all;
       all.reserve(held_.size());
-      for (const auto& s : held_) all.push_back(s.get());
+      for (const auto& s : held_) {
+        if (!s->is_counted) all.push_back(s.get());
+      }
       std::ranges::sort(all, {}, &slot::place);
       for (slot* s : all) {
         auto found = co_await again.read(s->where);
-        if (!found && found.error().is_skippable()) {
-          std::erase_if(held_, [s](const auto& one) { return one.get() == s; });
-        }
+        if (!found && found.error().is_skippable()) lost_ = index_of(*s);
         if (!found) co_return found.error();
         held_bytes_ += size_of(*found);
+        s->is_counted = true;
         if (auto failed = co_await keep(*s, std::move(*found), false)) co_return failed;
       }
       is_size_unknown_ = false;
     }
-    if (!aside_at_) co_return std::nullopt;
+    // What is aside is read when it fits, or, where it could not be read again then, at once.
+    if (!aside_at_ || (aside_size_ && !fits(*aside_size_))) co_return std::nullopt;
     again_reader again(lane_, stages_before_);
     auto found = co_await again.read(*aside_at_);
+    detail::item_name name;
     if (found) {
-      make_room(size_of(*found));
-      found = co_await compacted(memory_, std::move(*found));
+      name.note(*found);
+      aside_size_ = size_of(*found);
+      const bool now_or_never = again.reads_through(aside_at_->shard);
+      if (!now_or_never && !fits(*aside_size_)) co_return std::nullopt;
+      make_room(*aside_size_);
+      if (now_or_never) found = co_await compacted(memory_, std::move(*found));
     }
-    if (!found && !found.error().is_skippable()) co_return found.error();
+    if (!found) {
+      is_aside_lost_ = found.error().is_skippable();
+      co_return name.named(found.error());
+    }
     aside_at_.reset();
-    if (!found) co_return found.error();
+    aside_size_.reset();
     aside_ = std::move(*found);
     co_return std::nullopt;
+  }
+
+  std::size_t index_of(const slot& wanted) const {
+    const auto is_it = [&](const auto& s) { return s.get() == &wanted; };
+    return static_cast<std::size_t>(std::ranges::find_if(held_, is_it) - held_.begin());
   }
 
   // Samples of compressed shards are read again before the lane's own shard is opened: a lane has
@@ -221,27 +244,47 @@ class shuffle_stream final : public stream<sample> {
       if (in_memory() + size <= memory_->limit()) return;
       (*s)->what.reset();
     }
+    if (aside_ && in_memory() + size > memory_->limit()) let_go_of_aside();
+  }
+
+  // It is read again when it fits.
+  void let_go_of_aside() {
+    aside_at_ = aside_->where;
+    aside_size_ = size_of(*aside_);
+    aside_.reset();
+  }
+
+  // The lane has room for the sample that it puts together, for the one aside, or for one that is
+  // read again, and for what comes behind it; not for all of them.
+  void make_room_in_lane(const again_reader& again) {
+    const auto here = [&](const field& f) { return f.data.are_of(*memory_); };
+    const bool is_in_lane = aside_ && !std::ranges::all_of(aside_->fields, here);
+    if (is_in_lane && !again.reads_through(aside_->where.shard)) let_go_of_aside();
   }
 
   // Reads a sample again, and, as far as there is room, those that lie near it.
   awaitable<std::optional<error>> fetch(slot& wanted) {
     again_reader again(lane_, stages_before_);
+    make_room_in_lane(again);
+    detail::item_name name;
     // held over co_await: the list is this loop's, and one reader at a time changes what is held
     for (slot* s : near_to(wanted)) {
       auto found = co_await again.read(s->where);
       if (!found && (s == &wanted || !found.error().is_skippable())) co_return found.error();
       if (!found) continue;  // told when its turn comes
-      if (s == &wanted) make_room(size_of(*found));
+      if (s == &wanted) {
+        name.note(*found);
+        make_room(size_of(*found));
+      }
       auto failed = co_await keep(*s, std::move(*found), s == &wanted);
       if (failed && (s == &wanted || !failed->is_skippable())) co_return failed;
     }
     if (wanted.what) co_return std::nullopt;
-    co_return error(errc::no_memory,
-                    "a sample that was held when the state was saved is larger "
-                    "than what is left of the budget for the shuffle")
-        .offset(static_cast<std::uint64_t>(wanted.where.offset))
-        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
-        .skippable();
+    co_return name.named(error(errc::no_memory,
+                               "a sample that was held when the state was saved is larger "
+                               "than what is left of the budget for the shuffle")
+                             .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+                             .skippable());
   }
 
   // In the order in which they stand in their shard, the one wanted among them.
@@ -282,8 +325,13 @@ class shuffle_stream final : public stream<sample> {
     return out;
   }
 
-  // Who asks again goes on behind a sample that could not be read again.
+  // Who asks again goes on behind a sample that could not be read again, or kept.
   void leave_lost_behind() {
+    if (std::exchange(is_aside_lost_, false)) {
+      aside_.reset();
+      aside_at_.reset();
+      aside_size_.reset();
+    }
     if (!lost_) return;
     taken_out(*std::exchange(lost_, std::nullopt));
     drawing_at_.reset();
@@ -300,15 +348,17 @@ class shuffle_stream final : public stream<sample> {
   random_stream random_;
   std::optional<std::uint64_t> drawing_at_;
   std::optional<std::size_t> lost_;  // which of held_ the last call gave an error for
+  bool is_aside_lost_ = false;       // the last call gave an error for what is aside
   std::int64_t epoch_ = 0;
   bool begun_ = false;
   bool draining_ = false;
   std::vector<std::unique_ptr<slot>> held_;
   std::size_t held_bytes_ = 0;  // of all of them, read again or not yet
   bool is_size_unknown_ = false;
-  bool is_restored_ = false;        // and nothing has been read since
-  std::optional<sample> aside_;     // does not fit at present
-  std::optional<origin> aside_at_;  // the same, not yet read again
+  bool is_restored_ = false;               // and nothing has been read since
+  std::optional<sample> aside_;            // does not fit at present
+  std::optional<origin> aside_at_;         // the same, not yet read again
+  std::optional<std::size_t> aside_size_;  // of what is at `aside_at_`, once it is known
 };
 
 }  // namespace
@@ -324,6 +374,10 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
   return {"shuffle",
           [options](lane_context& lane,
                     std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
+            if (std::exchange(lane.is_shuffled, true)) {
+              throw failure(error(errc::usage, "two shuffles, one behind the other")
+                                .hint("use one that holds as many samples as both"));
+            }
             // A lane's part is the same for every world size.
             const std::size_t capacity = divided_up(options.samples, lane.lanes);
             const std::size_t budget = lane.run.memory.budget();

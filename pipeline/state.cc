@@ -146,6 +146,12 @@ const std::vector<origin>& state::held(const std::string& name) const {
   return it == held_.end() ? none : it->second;
 }
 
+std::size_t state::samples_held() const {
+  std::size_t all = 0;
+  for (const auto& [name, samples] : held_) all += samples.size();
+  return all;
+}
+
 bool state::holds(const origin& sample) const {
   return std::ranges::any_of(held_, [&](const auto& samples) {
     return std::ranges::find(samples.second, sample) != samples.second.end();

@@ -32,6 +32,7 @@ class state {
   void hold(const std::string& name, std::span<const origin> samples);
   const std::vector<origin>& held(const std::string& name) const;  // empty where there are none
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
+  std::size_t samples_held() const;
   // Whether any stage holds it.
   bool holds(const origin& sample) const;
   // The records of a name from the `first` on, for changes; valid until the next change of the

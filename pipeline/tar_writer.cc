@@ -172,9 +172,9 @@ archive_bytes tar_writer::finish() {
   return {w.written, w.crc, w.file.flush()};
 }
 
-void tar_writer::close() {
+void tar_writer::close(bool replaces) {
   if (!impl_->is_finished) finish();
-  impl_->file.commit();
+  impl_->file.commit(replaces);
 }
 
 void check_shard_output(const std::string& path, bool overwrite,

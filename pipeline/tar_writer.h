@@ -38,8 +38,8 @@ class tar_writer {
   void end();
   // What the file will be under its name. Nothing is added after it.
   archive_bytes finish();
-  // finish(), unless that has been called, and the name.
-  void close();
+  // finish(), unless that has been called, and the name; `replaces` as written_file::commit().
+  void close(bool replaces = true);
 
   // The size of a member in an archive, and of an archive whose members have this size, in bytes.
   static std::uint64_t size_of_member(std::string_view name, std::uint64_t size);

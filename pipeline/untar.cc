@@ -6,6 +6,7 @@
 
 #include "io/unpack.h"
 #include "pipeline/group.h"
+#include "pipeline/index_bounds.h"
 #include "pipeline/sample_source.h"
 #include "pipeline/tar_parser.h"
 
@@ -42,7 +43,7 @@ struct shard_reader::impl {
   awaitable<result<bool>> refill();
   bool slice(tar_member& into);
   awaitable<result<void>> collect(tar_member& into);
-  awaitable<result<buffer>> straddling_buffer();
+  awaitable<result<buffer>> straddling_buffer(const std::string& name);
   enum class turn { give, pass, end };
   turn turn_of(const std::string& name);
   error damaged(error why);
@@ -111,6 +112,8 @@ awaitable<result<void>> shard_reader::impl::open() {
   // In the middle of a shard its first bytes are looked at first, unless they will be needed.
   const bool peeks = offset > 0 && !has_compressed_name(*url);
   if (which.end > 0) {  // a part by the offsets of an index: of a plain shard
+    auto is_part = co_await check_bounds(lane, which);
+    if (!is_part) co_return is_part.error();
     auto opened = co_await lane.run.sources.open(lane.source(), *url, range_from(offset));
     if (!opened) co_return opened.error();
     source = std::move(*opened);
@@ -165,6 +168,12 @@ result<void> shard_reader::impl::check_end() const {
       .skippable();
 }
 
+// By the name that the member is to have (untar_options.rename).
+error of_member(error why, const std::string& name) {
+  if (!why.sample_key().empty()) why.key(name);
+  return why;
+}
+
 // False at the end of the source.
 awaitable<result<bool>> shard_reader::impl::refill() {
   piece = bytes();  // all of it is taken, and its buffer may be the one to read into
@@ -178,7 +187,7 @@ awaitable<result<bool>> shard_reader::impl::refill() {
   co_return !piece.empty();
 }
 
-awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
+awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
   if (*lane.held_by_groups + charge_of(size) > lane.members->limit()) {
     co_return described(
@@ -186,7 +195,7 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer() {
                                            "leaves for one lane's samples",
                                            format_bytes(lane.members->limit())))
             .offset(parser.current().offset)
-            .key(parser.current().name)
+            .key(name)
             .hint(
                 "raise engine_options.memory_bytes (MILLRACE_MEMORY) or lower the number of lanes")
             .skippable());
@@ -211,19 +220,19 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);
-    if (!step) co_return damaged(step.error());
+    if (!step) co_return damaged(of_member(step.error(), into.name));
     if (*step == tar_parser::event::member_end) break;
     if (*step == tar_parser::event::need_input) {
       const auto more = co_await refill();
       broken = !more || !*more;
       if (!more) co_return more.error();
-      if (!*more) co_return described(parser.finish().error());
+      if (!*more) co_return described(of_member(parser.finish().error(), into.name));
       continue;
     }
     const auto data = parser.data();
     if (!copy && data.size() == parser.current().size && slice_into(into, data)) continue;
     if (!copy) {
-      auto acquired = co_await straddling_buffer();
+      auto acquired = co_await straddling_buffer(into.name);
       if (!acquired) co_return acquired.error();
       copy = std::move(*acquired);
     }
@@ -239,7 +248,10 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
 
 shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset,
                            std::int64_t given, shard_head had)
-    : impl_(std::make_unique<impl>(lane, which, offset, given, had)) {}
+    : impl_(std::make_unique<impl>(lane, which, offset, given, had)) {
+  const bool at_begin = offset == static_cast<std::uint64_t>(which.begin);
+  if (at_begin && which.before != seen_before()) lane.before_part = which.before;
+}
 shard_reader::~shard_reader() = default;
 
 std::int64_t shard_reader::offset() const {
@@ -266,7 +278,7 @@ bool shard_reader::is_broken() const {
 // Where all was read and nothing was damaged or left out, the samples dealt must have been there:
 // else this lane would have fewer than others.
 result<void> shard_reader::impl::check_count() const {
-  const bool counts_all = counted_lost == 0 && !lane.untar->select && !lane.untar->rename;
+  const bool counts_all = counted_lost == 0 && !lane.untar->select;
   if (which.samples < 0 || begun >= which.samples || !counts_all) return {};
   return differs_from_index(which, *url, "fewer").offset(parser.offset());
 }
@@ -312,6 +324,7 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
       return turn::end;
     } else {
       ++begun;
+      ++lane.drawn->items;
       skipping = false;
     }
     key = split->key;
@@ -339,7 +352,9 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       auto whole = s.check_end();
       if (whole) whole = s.check_count();
       s.broken = !whole;
-      if (!whole) co_return s.described(whole.error());
+      // Between members, or in one that is passed over: what was given last may have been all of
+      // its sample or not.
+      if (!whole) co_return s.described(error(whole.error()).key(""));
       co_return std::optional<tar_member>();
     }
     tar_member member;
@@ -355,7 +370,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     if (!s.is_wanted(found, member.name)) continue;  // its data events pass by
     const auto turn = s.turn_of(member.name);
     if (turn == impl::turn::end) {
-      s.broken = is_all_of_shard(s.lane, s.which);
+      s.broken = s.which.end > 0 || ends_with_shard(s.lane, s.which);
       if (!s.broken) co_return std::optional<tar_member>();
       co_return differs_from_index(s.which, *s.url, "more").offset(found.offset).key(member.name);
     }

@@ -8,14 +8,16 @@
 
 #include "engine/check_option.h"
 #include "engine/divided.h"
+#include "engine/fingerprint.h"
 #include "engine/random.h"
+#include "engine/words.h"
 #include "pipeline/group.h"
+#include "pipeline/index_bounds.h"
 #include "pipeline/wids/read_sample.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::int64_t tar_block_bytes = 512;
 constexpr std::uint64_t most_lanes = 1 << 20;
 
 class window_stream final : public stream<sample> {
@@ -24,6 +26,12 @@ class window_stream final : public stream<sample> {
     explicit reading(const asio::any_io_executor& on) : changed(on) {}
     std::optional<result<sample>> done;
     condition changed;
+  };
+  struct shard_of_window {
+    std::shared_ptr<const std::string> url;
+    std::int64_t bytes = 0;           // as the index says
+    std::optional<error> is_another;  // than was indexed
+    bool is_checked = false;
   };
   struct place {
     std::uint32_t shard = 0;
@@ -39,7 +47,12 @@ class window_stream final : public stream<sample> {
         cursor_(lane.id("cursor")),
         shards_(std::move(shards)),
         options_(options),
-        capacity_(divided_up(options.samples, lane.lanes)) {}
+        capacity_(divided_up(options.samples, lane.lanes)),
+        drawn_(lane.drawn) {
+    // Shards are drawn for a whole window at once. Stages behind count those that were given.
+    lane.drawn = given_shards_;
+    given_shards_->shards_of_a_pass = drawn_->shards_of_a_pass;
+  }
 
   awaitable<outcome> next() override {
     failed_ = 0;
@@ -57,6 +70,8 @@ class window_stream final : public stream<sample> {
     while (!front->done) co_await front->changed.wait();
     ahead_.pop_front();
     const place& at = window_[given_++];
+    given_shards_->shards =
+        shards_before_ + (drawn_->shards - shards_before_) * given_ / window_.size();
     auto& made = *front->done;
     if (!made) {
       failed_ = 1;
@@ -72,27 +87,30 @@ class window_stream final : public stream<sample> {
     shards_->save(to);
     if (window_.empty() && !resumes_at_) return;
     to.put(cursor_, cursor_record::of(epoch_, {.draw = first_draw_}));
-    to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_ - failed_))});
+    to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_ - failed_)), print_});
   }
 
   void restore(const state& from) override {
     shards_->restore(from);
     const auto* r = from.find(id_);
     if (r == nullptr) return;
-    if (r->size() != 1) {
+    if (r->empty() || r->size() > 2) {
       throw failure(error(errc::bad_state, "the saved state's window is not well formed"));
     }
     const auto [epoch, at] = cursor_record::in(from, cursor_);
     epoch_ = epoch;
     first_draw_ = at.draw;
     resumes_at_ = r->front();
+    print_ = r->size() > 1 ? r->back() : 0;
   }
 
  private:
   // Takes shards until the window is full, or the epoch's are all taken, and permutes their
   // samples.
   awaitable<std::optional<error>> begin_window() {
+    if (refused_) co_return *refused_;
     std::vector<place> made;
+    shards_before_ = drawn_->shards;
     while (made.size() < capacity_ && !ends_epoch_) {
       auto shard = co_await shards_->next();
       if (!shard) co_return shard.error();
@@ -103,6 +121,7 @@ class window_stream final : public stream<sample> {
         first_draw_ = (*shard)->draw;
       }
       add_samples(made, **shard);
+      if (!made.empty()) ++drawn_->items;
     }
     random_stream random(options_.seed, purpose::window, static_cast<std::uint64_t>(epoch_),
                          static_cast<std::uint64_t>(first_draw_) * most_lanes +
@@ -110,27 +129,43 @@ class window_stream final : public stream<sample> {
     for (std::size_t i = made.size(); i > 1; --i) {
       std::swap(made[i - 1], made[random.below(static_cast<std::uint32_t>(i))]);
     }
-    window_ = std::move(made);
-    urls_.clear();
-    given_ = asked_ = 0;
-    if (const auto at = std::exchange(resumes_at_, std::nullopt)) {
-      if (*at < 0 || static_cast<std::size_t>(*at) > window_.size()) {
-        co_return error(
-            errc::bad_state,
-            fmt::format("the saved state is at sample {} of a window of {}", *at, window_.size()))
-            .hint("resume with the same index and window");
+    const std::int64_t print = print_of(made);
+    if (resumes_at_) {
+      const bool is_within =
+          *resumes_at_ >= 0 && static_cast<std::size_t>(*resumes_at_) <= made.size();
+      if (!is_within || (print_ != 0 && print_ != print)) {
+        // What is saved from here on is what was to be resumed.
+        refused_ = error(errc::bad_state,
+                         fmt::format("the saved state is at sample {} of another window than this "
+                                     "one, of {}",
+                                     *resumes_at_, counted(made.size(), "sample")))
+                       .hint("resume with the same index, and the window's size and seed");
+        co_return *refused_;
       }
-      given_ = asked_ = static_cast<std::size_t>(*at);
     }
+    window_ = std::move(made);
+    shards_of_window_.clear();
+    print_ = print;
+    given_ = asked_ =
+        static_cast<std::size_t>(std::exchange(resumes_at_, std::nullopt).value_or(0));
     co_return std::nullopt;
+  }
+
+  // Which samples, in which order. Not 0.
+  static std::int64_t print_of(const std::vector<place>& window) {
+    std::uint64_t print = fingerprint("");
+    for (const place& p : window)
+      print = fingerprint(fmt::format("{} {} ", p.shard, p.block), print);
+    return static_cast<std::int64_t>(print % most_counted) + 1;
   }
 
   void add_samples(std::vector<place>& to, const shard_ref& ref) const {
     const auto& blocks = lane_.index->shards[static_cast<std::size_t>(ref.shard)].blocks;
     if (blocks.empty()) return;  // a shard without samples
-    const auto begin = std::ranges::lower_bound(blocks, ref.begin / tar_block_bytes);
-    const auto end = ref.end > 0 ? std::ranges::lower_bound(blocks, ref.end / tar_block_bytes)
-                                 : blocks.end() - 1;
+    const auto begin = std::ranges::lower_bound(blocks, ref.begin / shard_index::block_bytes);
+    const auto end = ref.end > 0
+                         ? std::ranges::lower_bound(blocks, ref.end / shard_index::block_bytes)
+                         : blocks.end() - 1;
     for (auto b = begin; b < end; ++b) {
       to.push_back({static_cast<std::uint32_t>(ref.shard), *b, *(b + 1) - *b});
     }
@@ -141,25 +176,46 @@ class window_stream final : public stream<sample> {
       const place& p = window_[asked_++];
       auto job = std::make_shared<reading>(lane_.run.io.executor());
       ahead_.push_back(job);
-      const auto begin = static_cast<std::uint64_t>(p.block) * tar_block_bytes;
-      const auto size = static_cast<std::uint64_t>(p.blocks) * tar_block_bytes;
+      const auto begin = static_cast<std::uint64_t>(p.block) * shard_index::block_bytes;
+      const auto size = static_cast<std::uint64_t>(p.blocks) * shard_index::block_bytes;
       lane_.run.tasks.spawn(
-          read(job, lane_, url_of(p.shard), {.begin = begin, .end = begin + size}));
+          read(job, lane_, shard_of(p.shard), {.begin = begin, .end = begin + size}));
     }
   }
 
   // Memory is asked for in the order of the samples, so that the next one never waits for those
   // behind it.
   static awaitable<void> read(std::shared_ptr<reading> job, lane_context& lane,
-                              std::shared_ptr<const std::string> url, byte_range where) {
-    job->done = co_await read_sample(lane.source(), lane.run.sources, lane.members, url, where);
+                              std::shared_ptr<shard_of_window> shard, byte_range where) {
+    job->done = co_await checked_sample(lane, std::move(shard), where);
     job->changed.notify_all();
   }
 
-  std::shared_ptr<const std::string> url_of(std::uint32_t shard) {
-    auto& url = urls_[shard];
-    if (!url) url = std::make_shared<const std::string>((*lane_.shards)[shard]);
-    return url;
+  // The length is looked at while the sample has its memory: who waited before it asks for memory
+  // would ask behind others.
+  static awaitable<result<sample>> checked_sample(lane_context& lane,
+                                                  std::shared_ptr<shard_of_window> shard,
+                                                  byte_range where) {
+    auto made =
+        co_await read_sample(lane.source(), lane.run.sources, lane.members, shard->url, where);
+    if (made && !shard->is_checked) {
+      auto same = co_await check_length(lane.source(), lane.run.sources, *shard->url, shard->bytes);
+      if (!same && same.error().kind() != errc::integrity) co_return same.error();
+      if (!same) shard->is_another = same.error();
+      shard->is_checked = true;
+    }
+    if (made && shard->is_another) co_return error(*shard->is_another).offset(where.begin);
+    co_return made;
+  }
+
+  std::shared_ptr<shard_of_window> shard_of(std::uint32_t number) {
+    auto& shard = shards_of_window_[number];
+    if (!shard) {
+      shard = std::make_shared<shard_of_window>();
+      shard->url = std::make_shared<const std::string>((*lane_.shards)[number]);
+      shard->bytes = lane_.index->shards[number].bytes;
+    }
+    return shard;
   }
 
   lane_context& lane_;
@@ -168,6 +224,9 @@ class window_stream final : public stream<sample> {
   std::unique_ptr<stream<shard_ref>> shards_;
   window_options options_;
   std::size_t capacity_;
+  std::shared_ptr<drawn_shards> drawn_;
+  std::shared_ptr<drawn_shards> given_shards_ = std::make_shared<drawn_shards>();
+  std::uint64_t shards_before_ = 0;  // this window
   std::vector<place> window_;
   std::size_t given_ = 0;
   std::size_t failed_ = 0;  // 1: the last of them, whose error was given in the last call
@@ -177,7 +236,9 @@ class window_stream final : public stream<sample> {
   std::int64_t first_draw_ = 0;  // the first shard of the window
   bool ends_epoch_ = false;      // with this window
   std::optional<std::int64_t> resumes_at_;
-  std::map<std::uint32_t, std::shared_ptr<const std::string>> urls_;  // of the window's shards
+  std::optional<error> refused_;  // a state of another window
+  std::int64_t print_ = 0;        // of the window, or of the one to resume in; 0: not known
+  std::map<std::uint32_t, std::shared_ptr<shard_of_window>> shards_of_window_;
 };
 
 }  // namespace

@@ -47,12 +47,12 @@ reader& reader_of(png_structp png) {
   std::longjmp(r.escape, 1);
 }
 
-[[noreturn]] void on_error(png_structp png, png_const_charp what) {
+[[noreturn]] void on_png_error(png_structp png, png_const_charp what) {
   jump(reader_of(png), errc::bad_image, what);
 }
 
 // Most are about what is not used here, such as colour profiles. Wrong checksums are damage.
-void on_warning(png_structp png, png_const_charp what) {
+void on_png_warning(png_structp png, png_const_charp what) {
   reader& r = reader_of(png);
   const bool is_damage = std::strstr(what, "CRC") != nullptr ||
                          std::strstr(what, "ADLER") != nullptr ||
@@ -169,8 +169,8 @@ void png_decoder::impl::end() {
 }
 
 result<void> png_decoder::impl::read_header(const image_options& options) {
-  png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r, on_error, on_warning, nullptr, allocate,
-                                 release);
+  png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &r, on_png_error, on_png_warning, nullptr,
+                                 allocate, release);
   if (png != nullptr) info = png_create_info_struct(png);
   if (info == nullptr) return out_of_memory();
   const bool read = guarded(r, [&] {

@@ -14,7 +14,8 @@
 
 namespace millrace {
 
-// Output sizes that grow by epoch: `size` of the options is that of the last ones.
+// Output sizes that grow by epoch: `size` of the options is that of the last ones. Passes over
+// resampled data (epoch_mode::resample) never end: all their images have the first size.
 struct growing_size {
   int from = 0;             // pixels; 0: all epochs have the same size
   std::int64_t epochs = 0;  // over which it grows, evenly

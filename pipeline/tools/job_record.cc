@@ -189,6 +189,30 @@ void check_classes(const std::string& path, const job_record& job, std::string_v
                                    : "remove that file, or choose another name for the shards"));
 }
 
+// A living process holds the list of its part. A file system without locks has no answer: add()
+// finds later that another job has begun.
+// Behind all content, which others may read, and write where locks are mandatory.
+struct flock of_a_living_run() {
+  struct flock mark{};
+  mark.l_type = F_WRLCK;
+  mark.l_whence = SEEK_SET;
+  mark.l_start = off_t{1} << 62;
+  mark.l_len = 1;
+  return mark;
+}
+
+bool is_held(const std::string& list) {
+  const held_file file(host_files().open(list, O_RDONLY));
+  struct flock found = of_a_living_run();
+  return file && host_files().find_lock(file.fd(), found) == 0 && found.l_type != F_UNLCK;
+}
+
+error is_running(const std::string& list) {
+  return error(errc::usage, "another run is writing shards of these names")
+      .at(list)
+      .hint("wait until it ends, or choose another name for the shards");
+}
+
 // Whether the file is one of these. Its bytes are read where its size fits, and its time does not.
 bool is_one_of(const std::string& path, const struct stat& there, auto first, auto last) {
   const auto size = static_cast<std::uint64_t>(there.st_size);
@@ -218,36 +242,13 @@ void check_no_shard_after(const shard_names& names, std::size_t count) {
 
 shard_job begin_job(const shard_names& names, const job_record& job) {
   shard_job out(names, job);
-  const auto there = text_there(out.record_);
-  if (there && !is_record(*there)) {
-    throw failure(error(errc::usage, "what is there is no record of shards")
-                      .at(out.record_)
-                      .hint("remove that file, or choose another name for the shards"));
+  out.hold_list();
+  try {
+    out.begin(names, job);
+  } catch (...) {
+    out.leave_list();
+    throw;
   }
-  const std::string_view older = first_line_of(there ? std::string_view(*there) : "");
-  const auto lists = lists_beside(out.record_);
-  out.check_shards(names, job, read_lists(lists, out.about_));
-  check_no_shard_after(names, job.shards);
-  const std::string classes = classes_path(names);
-  check_classes(classes, job, older);
-  // All is checked. Wherever a kill ends this, no shard of another job is taken for this one's.
-  const std::string division = fmt::format("-of-{}", job.parts);
-  for (const std::string& list : lists) {
-    const bool is_replaced = job.overwrite && (list == out.list_path_ || !list.ends_with(division));
-    if (is_replaced || first_line_of(text_there(list).value_or("")) != out.about_) {
-      host_files().unlink(list);
-    }
-  }
-  const auto classes_there = text_there(classes);
-  if (classes_there != job.classes && is_of_record(classes_there, older)) {
-    host_files().unlink(classes);  // while the record still tells whose they are
-  }
-  if (older != out.about_) write_whole_file(out.record_, out.about_ + "\n", "record of the shards");
-  if (!job.classes.empty()) {
-    out.classes_file_ = classes;
-    if (classes_there != job.classes) write_whole_file(classes, job.classes);
-  }
-  out.begin_list(job);
   return out;
 }
 
@@ -299,19 +300,93 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
   }
 }
 
-void shard_job::begin_list(const job_record& job) {
-  const auto there = text_there(list_path_);
-  const bool goes_on = there && first_line_of(*there) == about_ && !job.overwrite;
-  if (!goes_on) write_whole_file(list_path_, about_ + "\n", "list of the shards");
-  list_ = std::make_unique<line_file>(list_path_, "the list of the shards");
+// Held before it is looked for those of other jobs: of two that begin at once, one sees the other's
+// at least.
+void shard_job::hold_list() {
+  for (;;) {
+    held_ = held_file(host_files().open(list_path_, O_RDWR | O_CREAT, 0644));
+    if (!held_) {
+      const int why = -held_.fd();
+      throw failure(
+          error(kind_of(why), "cannot make the list of the shards")
+              .at(list_path_)
+              .cause(why)
+              .hint(why == ENOENT ? "make the folder of the shards first" : hint_on_path(why)));
+    }
+    if (host_files().lock(held_.fd(), of_a_living_run()) == -EAGAIN) {
+      throw failure(is_running(list_path_));
+    }
+    struct stat s{};
+    if (host_files().stat(held_.fd(), s) != 0 || s.st_nlink > 0) return;
+  }
 }
 
-void shard_job::add(std::size_t shard, tar_writer& written) const {
-  const std::string line = line_of(shard, written.finish());
-  // Told before: a shard that has its name is in the list, also after a loss of power.
+void shard_job::leave_list() {
+  struct stat s{};
+  if (host_files().stat(held_.fd(), s) == 0 && s.st_size == 0) host_files().unlink(list_path_);
+}
+
+// Not looked at beyond their names: those of the same job's other parts may be about to begin.
+std::vector<std::string> shard_job::lists_of_others(const std::vector<std::string>& lists,
+                                                    const job_record& job) const {
+  const std::string same_job = fmt::format("{}.{:016x}.", record_, job.fingerprint);
+  const std::string same_division = fmt::format("-of-{}", job.parts);
+  std::vector<std::string> out;
+  for (const std::string& list : lists) {
+    if (list.starts_with(same_job) && (!job.overwrite || list.ends_with(same_division))) continue;
+    if (is_held(list)) throw failure(is_running(list));
+    out.push_back(list);
+  }
+  return out;
+}
+
+void shard_job::begin(const shard_names& names, const job_record& job) {
+  const auto there = text_there(record_);
+  if (there && !is_record(*there)) {
+    throw failure(error(errc::usage, "what is there is no record of shards")
+                      .at(record_)
+                      .hint("remove that file, or choose another name for the shards"));
+  }
+  const std::string_view older = first_line_of(there ? std::string_view(*there) : "");
+  const auto lists = lists_beside(record_);
+  const auto others = lists_of_others(lists, job);
+  check_shards(names, job, read_lists(lists, about_));
+  check_no_shard_after(names, job.shards);
+  const std::string classes = classes_path(names);
+  check_classes(classes, job, older);
+  // All is checked. Wherever a kill ends this, no shard of another job is taken for this one's.
+  for (const std::string& list : others) host_files().unlink(list);
+  const auto listed = text_there(list_path_);
+  const bool goes_on = listed && first_line_of(*listed) == about_ && !job.overwrite;
+  if (!goes_on && listed != "") {
+    host_files().unlink(list_path_);
+    hold_list();
+  }
+  const auto classes_there = text_there(classes);
+  if (classes_there != job.classes && is_of_record(classes_there, older)) {
+    host_files().unlink(classes);  // while the record still tells whose they are
+  }
+  if (older != about_) write_whole_file(record_, about_ + "\n", "record of the shards");
+  if (!job.classes.empty()) {
+    classes_file_ = classes;
+    if (classes_there != job.classes) write_whole_file(classes, job.classes);
+  }
+  list_ = std::make_unique<line_file>(list_path_, "the list of the shards");
+  if (!goes_on) list(about_ + '\n');
+  const int synced = sync_folder(fs::path(list_path_).parent_path());
+  if (synced != 0) throw failure(cannot_look("folder of the shards", list_path_, synced));
+}
+
+// On the disk when it returns.
+void shard_job::list(std::string_view line) const {
   auto told = list_->add(line);
   if (told) told = list_->sync();
   if (!told) throw failure(told.error());
+}
+
+void shard_job::add(std::size_t shard, tar_writer& written) const {
+  // Before it has its name: a shard that has one is in the list, also after a loss of power.
+  list(line_of(shard, written.finish()));
   const std::string record = text_there(record_).value_or("");
   if (first_line_of(record) != about_) {
     throw failure(error(errc::usage, "another run has begun to write shards of these names")

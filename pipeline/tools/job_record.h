@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/file_system.h"
 #include "engine/line_file.h"
 #include "pipeline/tar_writer.h"
 #include "pipeline/tools/names.h"
@@ -52,12 +53,19 @@ class shard_job {
   friend shard_job begin_job(const shard_names& names, const job_record& job);
   shard_job(const shard_names& names, const job_record& job);
 
+  void begin(const shard_names& names, const job_record& job);
+  void hold_list();
+  void leave_list();  // as it was found
+  // Those that this job replaces. Throws `failure` where a living run holds one.
+  std::vector<std::string> lists_of_others(const std::vector<std::string>& lists,
+                                           const job_record& job) const;
   void check_shards(const shard_names& names, const job_record& job, const listed_shards& listed);
-  void begin_list(const job_record& job);
+  void list(std::string_view line) const;
 
   std::string record_;     // its path
   std::string about_;      // its line
   std::string list_path_;  // of the shards of this part
+  held_file held_;         // the same, locked while the job runs
   std::string classes_file_;
   std::set<std::size_t> there_;
   std::unique_ptr<line_file> list_;
@@ -68,10 +76,10 @@ class shard_job {
 // CRC of each. A shard that is in no list, or not as it stands there, is another job's, whatever
 // its name; where the size fits and the time does not, its bytes are read. Nothing is written
 // before all is checked. Throws `failure` (usage) where a shard of another job is there and
-// `overwrite` is not set; where one of the names is that of an input, of a file of another kind, or
-// of the same file as another name; where another text than an older record tells of stands in the
-// place of the classes; and where check_no_shard_after() does. `names` must outlive what it
-// returns.
+// `overwrite` is not set; where another run is writing shards of these names, but for other parts
+// of the same job; where one of the names is that of an input, of a file of another kind, or of the
+// same file as another name; where another text than an older record tells of stands in the place
+// of the classes; and where check_no_shard_after() does. `names` must outlive what it returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 
 // Throws `failure` (usage) where a shard of the name after the first `count` is there: of an older

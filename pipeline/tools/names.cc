@@ -161,9 +161,13 @@ std::vector<std::string> shard_names::there_from(std::size_t first) const {
   for (std::size_t i = first; i < names_.size(); ++i) {
     if (is_there(names_[i])) out.push_back(names_[i]);
   }
+  if (!names_.empty()) return out;
+  if (after_.find('/') != after_.npos) {  // numbered folders
+    for (std::size_t i = first; is_there((*this)(i)); ++i) out.push_back((*this)(i));
+    return out;
+  }
   const auto slash = before_.rfind('/');
   const std::size_t base = slash == before_.npos ? 0 : slash + 1;
-  if (!names_.empty() || after_.find('/') != after_.npos) return out;  // numbered folders
   std::vector<std::string> there;
   const int code = host_files().list(base > 0 ? before_.substr(0, base) : ".", there);
   if (code != 0 && code != -ENOENT) {

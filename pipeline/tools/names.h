@@ -18,7 +18,8 @@ class shard_names {
   explicit shard_names(const std::string& pattern);
   std::string operator()(std::size_t i) const;
   // The names from `first` on that exist, as far as can be found: all that the pattern numbers in
-  // the folder, or all of a brace range. Throws `failure` where the folder cannot be listed.
+  // the folder, or all of a brace range; where it numbers folders, those up to the first that is
+  // missing. Throws `failure` where the folder cannot be listed.
   std::vector<std::string> there_from(std::size_t first) const;
   // How many names there are; 0: any number.
   std::size_t limit() const { return names_.size(); }

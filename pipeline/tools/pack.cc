@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <ctime>
 #include <filesystem>
 #include <mutex>
@@ -107,7 +108,9 @@ class packer {
   void check_apart() const {
     if (options_.from.starts_with('@')) return;
     const auto whole = [](const std::string& path) {
-      return std::filesystem::absolute(path).lexically_normal();
+      std::error_code failed;
+      const auto without_links = std::filesystem::weakly_canonical(path, failed);
+      return failed ? std::filesystem::absolute(path).lexically_normal() : without_links;
     };
     const auto within = whole(names_(0)).lexically_relative(whole(options_.from + "/"));
     if (*within.begin() == ".." || std::next(within.begin()) == within.end()) return;
@@ -258,6 +261,7 @@ class packer {
       changes = false;
       count_unchanged(f.path);
     }
+    const room_for_change room(*this, changes ? f.size : 0);
     buffer.resize(changes ? f.size : std::min(f.size, piece));
     if (!changes) out.begin(name, f.size);
     for (std::uint64_t at = 0; at < f.size; at += buffer.size()) {
@@ -278,22 +282,27 @@ class packer {
                         .hint("pack it when it is complete"));
     }
     if (!changes) return out.end();
+    change(buffer, f.path);
+    out.add(name, std::span<const std::byte>(buffer));
+    if (buffer.capacity() > piece) buffer = {};  // no longer in the room that it was given
+  }
+
+  void change(std::vector<std::byte>& image, const std::string& path) {
     if (options_.resize > 0) {
-      if (auto scaled = scaled_jpeg(buffer, f.path)) {
+      if (auto scaled = scaled_jpeg(image, path)) {
         const std::scoped_lock lock(mutex_);
         ++report_.scaled;
-        report_.bytes_before += buffer.size();
+        report_.bytes_before += image.size();
         report_.bytes_after += scaled->size();
-        buffer = std::move(*scaled);
+        image = std::move(*scaled);
       }
     }
     if (options_.restart > 0) {
-      auto rewritten = with_restart_runs(buffer, options_.restart);
-      if (rewritten) buffer = std::move(*rewritten);
+      auto rewritten = with_restart_runs(image, options_.restart);
+      if (rewritten) image = std::move(*rewritten);
       const std::scoped_lock lock(mutex_);
       ++(rewritten ? report_.rewritten : report_.not_rewritten);
     }
-    out.add(name, std::span<const std::byte>(buffer));
   }
 
   // Nothing where the image is small enough, or cannot be decoded (which is counted).
@@ -335,7 +344,30 @@ class packer {
   }
 
   static constexpr std::uint64_t piece = 1 << 20;
-  static constexpr std::uint64_t most_changed = 256 << 20;
+  static constexpr std::uint64_t most_changed = 256 << 20;  // of one image, and of all at a time
+
+  // An image that is changed waits until it has room among those of the other threads.
+  class room_for_change {
+   public:
+    room_for_change(packer& of, std::uint64_t bytes) : of_(of), bytes_(bytes) {
+      std::unique_lock lock(of_.mutex_);
+      of_.changed_.wait(lock, [&] { return of_.bytes_changing_ + bytes_ <= most_changed; });
+      of_.bytes_changing_ += bytes_;
+    }
+    ~room_for_change() {
+      {
+        const std::scoped_lock lock(of_.mutex_);
+        of_.bytes_changing_ -= bytes_;
+      }
+      of_.changed_.notify_all();
+    }
+    room_for_change(const room_for_change&) = delete;
+    room_for_change& operator=(const room_for_change&) = delete;
+
+   private:
+    packer& of_;
+    const std::uint64_t bytes_;
+  };
 
   const pack_options& options_;
   const std::function<void(const std::string&)>& say_;
@@ -345,7 +377,9 @@ class packer {
   std::vector<shard_plan> shards_;
   shard_job job_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   // Guarded by mutex_.
+  std::uint64_t bytes_changing_ = 0;
   std::size_t next_ = 0;
   std::optional<error> failed_;
   pack_report report_;

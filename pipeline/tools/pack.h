@@ -72,11 +72,11 @@ pack_report pack_shards(const pack_options& options,
                         const std::atomic<bool>& interrupted);
 
 struct repack_options {
-  std::vector<std::string> urls;                // one shard is made of each
-  std::string pattern;                          // of their names
-  int restart = 0;                              // of JPEGs, as above
-  std::atomic<std::uint64_t>* begun = nullptr;  // shards; for progress, may be null
-  std::stop_token stop = {};                    // ends it also while it waits for a source
+  std::vector<std::string> urls;                   // one shard is made of each
+  std::string pattern;                             // of their names
+  int restart = 0;                                 // of JPEGs, as above
+  std::atomic<std::uint64_t>* complete = nullptr;  // shards; for progress, may be null
+  std::stop_token stop = {};                       // ends it also while it waits for a source
   bool overwrite = false;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -89,7 +90,7 @@ bool has_image(const std::vector<packed_field>& fields) {
                              [](const packed_field& f) { return is_image_extension(f.extension); });
 }
 
-std::string folder_of(const std::string& path) {
+std::string folder_of_file(const std::string& path) {
   return std::filesystem::path(path).parent_path().lexically_normal().string();
 }
 
@@ -213,7 +214,7 @@ class sample_collector {
                         .key(as.stem)
                         .hint("rename one of them"));
     }
-    if (!fields.empty() && folder_of(fields.front().path) != folder_of(path)) {
+    if (!fields.empty() && folder_of_file(fields.front().path) != folder_of_file(path)) {
       throw failure(error(errc::duplicate_field,
                           fmt::format("two files of different folders would be one sample, {} and "
                                       "{}",
@@ -273,6 +274,16 @@ class sample_collector {
 
 bool is_number(const std::string& text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Names would be numbered in alphabetical order: '10.0' before '2.0'.
+bool is_odd_number(const std::string& text) {
+  const bool is_marked =
+      text.starts_with('-') || text.starts_with('+') || text.find('.') != text.npos;
+  if (!is_marked || text.find_first_of("0123456789") == text.npos) return false;
+  char* end = nullptr;
+  std::strtod(text.c_str(), &end);
+  return *end == '\0';
 }
 
 // What desktops leave in folders.
@@ -410,11 +421,25 @@ std::vector<listed_file> lines_of(const std::string& file) {
   if (!text) throw failure(error(text.error()).hint("@FILE names a list of files, one a line"));
   std::istringstream in(*text);
   std::vector<listed_file> out;
+  std::size_t number = 0;
+  const auto refused = [&](std::string what, std::string_view hint) {
+    return failure(
+        error(errc::usage, fmt::format("line {} has {}", number, what)).at(file).hint(hint));
+  };
   for (std::string line; std::getline(in, line);) {
+    ++number;
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     const auto tab = line.find('\t');
-    out.push_back({line.substr(0, tab), tab == line.npos ? "" : line.substr(tab + 1)});
+    const std::string label(tab == line.npos ? ""
+                                             : trimmed(std::string_view(line).substr(tab + 1)));
+    if (label.find('\t') != label.npos) {
+      throw refused("more than a file and its class", "write FILE, or FILE<tab>CLASS");
+    }
+    if (is_odd_number(label)) {
+      throw refused(fmt::format("the class '{}'", label), "write numbers as 0, 1, 2, or names");
+    }
+    out.push_back({line.substr(0, tab), label});
   }
   return out;
 }

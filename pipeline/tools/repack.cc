@@ -150,7 +150,6 @@ class repacker {
     next_ = at + 1;
     before_ = report.samples;
     out_.emplace(names_(shard_));
-    if (options_.begun != nullptr) ++*options_.begun;
   }
   void finish_shard() {
     if (!out_) return;
@@ -158,6 +157,7 @@ class repacker {
     out_.reset();
     ++report.shards;
     ++report.written;
+    if (options_.complete != nullptr) ++*options_.complete;
     const std::uint64_t written = size_of_file(names_(shard_)).value_or(0);
     report.bytes += written;
     say_(fmt::format("{} from {}: {}, {}", printable(names_(shard_)),

@@ -6,6 +6,7 @@
 
 #include "engine/read_blocks.h"
 #include "engine/words.h"
+#include "pipeline/index_bounds.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/read_sample.h"
@@ -18,8 +19,11 @@ constexpr std::int64_t block_bytes = tar_parser::block_size;
 // Reads [begin, end) of one shard as a sample.
 class one_sample final : public stream<sample> {
  public:
-  one_sample(run_context& run, std::string url, std::int64_t begin, std::int64_t end)
+  // `bytes`: of the shard, to check; 0: none.
+  one_sample(run_context& run, std::string url, std::int64_t begin, std::int64_t end,
+             std::int64_t bytes)
       : run_(run),
+        bytes_(bytes),
         url_(std::make_shared<const std::string>(std::move(url))),
         begin_(begin),
         end_(end) {
@@ -33,6 +37,8 @@ class one_sample final : public stream<sample> {
     if (std::exchange(done_, true)) co_return std::optional<sample>();
     const byte_range range{static_cast<std::uint64_t>(begin_), static_cast<std::uint64_t>(end_)};
     source_context context{run_.threads, run_.io, run_.tasks, reads_, run_.source, run_.counters};
+    auto same = co_await check_length(context, run_.sources, *url_, bytes_);
+    if (!same) co_return same.error();
     auto made = co_await read_sample(std::move(context), run_.sources, whole_, url_, range);
     if (!made) co_return made.error();
     co_return std::optional<sample>(std::move(*made));
@@ -42,6 +48,7 @@ class one_sample final : public stream<sample> {
 
  private:
   run_context& run_;
+  std::int64_t bytes_;
   std::shared_ptr<const std::string> url_;
   std::int64_t begin_;
   std::int64_t end_;
@@ -108,12 +115,14 @@ sample indexed_dataset::get(std::int64_t i) {
   const auto at = static_cast<std::size_t>(p.sample);
   const std::int64_t begin = blocks[at] * block_bytes;
   const std::int64_t end = blocks[at + 1] * block_bytes;
-  plan<sample> one{[url = index_.shards[p.shard].url, begin, end](run_context& run) {
+  const std::int64_t bytes = checked_.contains(p.shard) ? 0 : index_.shards[p.shard].bytes;
+  plan<sample> one{[url = index_.shards[p.shard].url, begin, end, bytes](run_context& run) {
     return detail::measured<sample>(run, "sample",
-                                    std::make_unique<one_sample>(run, url, begin, end));
+                                    std::make_unique<one_sample>(run, url, begin, end, bytes));
   }};
   auto data = engine_.run(one);
   sample made = std::move(*data.next());
+  checked_.insert(p.shard);
   made.where.shard = static_cast<std::int64_t>(p.shard);
   return made;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "pipeline/engine.h"
@@ -48,6 +49,7 @@ class indexed_dataset {
   std::int64_t size_ = 0;
   std::map<std::size_t, std::vector<std::uint32_t>> found_;
   std::list<std::size_t> by_use_;  // of those found, the last used first
+  std::set<std::size_t> checked_;  // those whose length is that of the index
 };
 
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "pipeline/group.h"
@@ -12,8 +13,13 @@
 namespace millrace {
 namespace {
 
-// The sample that the bytes of an archive are, from `begin` of its shard on.
-result<sample> sample_in(const bytes& archive, std::uint64_t begin,
+bool is_zero(std::span<const std::byte> all) {
+  return std::ranges::all_of(all, [](std::byte b) { return b == std::byte{}; });
+}
+
+// The sample that the bytes of an archive are, from `begin` of its shard on, which may go on behind
+// them.
+result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on_behind,
                          const std::shared_ptr<const std::string>& url) {
   sample made;
   made.url = url;
@@ -21,10 +27,12 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin,
   tar_parser parser(begin);
   auto input = archive.span();
   bool wanted = false;
+  std::uint64_t end = begin;  // of the members so far
   for (;;) {
     const auto step = parser.step(input);
     if (!step) return error(step.error()).at(*url);
     if (*step == tar_parser::event::need_input) break;
+    if (*step != tar_parser::event::archive_end) end = parser.offset();
     if (*step == tar_parser::event::header) {
       const auto& m = parser.current();
       const auto name = split_name(m.name);
@@ -40,6 +48,14 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin,
             .key(name->key);
       }
       made.key = name->key;
+      if (made.find(name->extension) != nullptr) {
+        return error(errc::duplicate_field,
+                     fmt::format("two members with the extension '{}'", name->extension))
+            .at(*url)
+            .offset(m.offset)
+            .key(name->key)
+            .skippable();
+      }
       made.fields.push_back({name->extension, bytes()});
     } else if (*step == tar_parser::event::data && wanted) {
       const auto data = parser.data();
@@ -49,13 +65,26 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin,
   }
   if (auto whole = parser.finish(end_blocks::optional); !whole)
     return error(whole.error()).at(*url);
-  if (made.fields.empty()) {
+  const auto rest = archive.span().subspan(
+      std::min<std::size_t>(round_up(end, tar_parser::block_size) - begin, archive.size()));
+  // Behind the last sample of an archive that another one follows stand its end blocks.
+  const bool is_all = rest.empty() || (goes_on_behind && is_zero(rest));
+  if (made.fields.empty() || !is_all) {
     return error(errc::integrity, "the shard has no sample where the index says")
         .at(*url)
         .offset(begin)
+        .key(made.key)
         .hint("the shard was replaced since it was indexed; index it again");
   }
   return made;
+}
+
+// Whether the member whose header these bytes begin with goes on with the sample of `key`.
+bool goes_on(std::span<const std::byte> header, const std::string& key) {
+  tar_parser parser;
+  const auto step = parser.step(header);
+  return step && *step == tar_parser::event::header && parser.current().is_file() &&
+         extension_behind(key, parser.current().name);
 }
 
 }  // namespace
@@ -75,9 +104,13 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
   }
   auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
   if (!whole) co_return error(whole.error()).at(*url).offset(where.begin);
+  // One block more tells whether the sample ends there.
+  std::array<std::byte, tar_parser::block_size> behind{};
+  where.end = *where.end + behind.size();
   auto opened = co_await sources.open(std::move(context), *url, where);
   if (!opened) co_return opened.error();
   std::size_t filled = 0;
+  std::size_t filled_behind = 0;
   for (;;) {
     auto piece = co_await (*opened)->read();
     if (!piece) co_return piece.error();
@@ -85,6 +118,9 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
     const auto n = std::min(piece->size(), size - filled);
     std::memcpy(whole->data() + filled, piece->data(), n);
     filled += n;
+    const auto more = std::min(piece->size() - n, behind.size() - filled_behind);
+    std::memcpy(behind.data() + filled_behind, piece->data() + n, more);
+    filled_behind += more;
   }
   if (filled < size) {
     co_return error(
@@ -94,7 +130,17 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
         .offset(where.begin)
         .hint("the shard was cut or replaced since it was indexed");
   }
-  co_return sample_in(std::move(*whole).freeze(filled), where.begin, url);
+  const bool goes_on_behind = !is_zero(std::span(behind).first(filled_behind));
+  auto made = sample_in(std::move(*whole).freeze(filled), where.begin, goes_on_behind, url);
+  if (made && filled_behind == behind.size() && goes_on(behind, made->key)) {
+    co_return error(errc::integrity, "the sample is longer than the index says")
+        .at(*url)
+        .offset(where.begin)
+        .key(made->key)
+        .hint("`millrace index create` writes a new one")
+        .skippable();
+  }
+  co_return made;
 }
 
 }  // namespace millrace

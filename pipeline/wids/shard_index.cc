@@ -18,6 +18,7 @@
 #include "engine/written_file.h"
 #include "io/cache/entry_name.h"
 #include "io/hashes.h"
+#include "io/shard_urls.h"
 #include "io/url_scheme.h"
 #include "pipeline/engine.h"
 #include "pipeline/raw_bytes.h"
@@ -42,7 +43,7 @@ error bad(std::string what, const std::string& where) {
 }
 
 // The folder part of a path or URL.
-std::string folder_of(const std::string& url) {
+std::string folder_of_url(const std::string& url) {
   auto path = url.substr(0, url.find_first_of("?#"));
   const auto slash = path.rfind('/');
   if (slash == path.npos) return "";
@@ -257,6 +258,8 @@ std::vector<std::int64_t> shard_index::first_samples() const {
 
 std::string url_in_base(const std::string& base, const std::string& url) {
   if (base.empty() || has_scheme(url)) return url;
+  const bool is_pattern = base.find("%s") != base.npos || base.find("{}") != base.npos;
+  if (is_pattern) return with_base(base, url);
   const auto scheme = base.find("://");
   const auto host_end = scheme == base.npos ? 0 : base.find('/', scheme + 3);
   const std::string origin = base.substr(0, scheme == base.npos ? 0 : host_end);
@@ -294,7 +297,7 @@ result<void> add_part(shard_index& to, const json_tree& part, const place& top,
     if (included->find("datasets") != nullptr) {
       return bad("an included index includes other indices", *url);
     }
-    from = {.where = *url, .base = folder_of(*url)};
+    from = {.where = *url, .base = folder_of_url(*url)};
   }
   const json_tree& whole = included ? *included : part;
   if (const std::string own = text_or_none(whole, "base"); !own.empty()) {
@@ -319,7 +322,7 @@ result<shard_index> parse_index(std::string_view text, const std::string& where,
   made.info = text_or_none(*parsed, "info");
   made.base = !base.empty()                            ? base
               : !text_or_none(*parsed, "base").empty() ? text_or_none(*parsed, "base")
-                                                       : folder_of(where);
+                                                       : folder_of_url(where);
   const place top{.where = where, .base = made.base, .is_given = !base.empty()};
   if (const json_tree* const list = parsed->find("shardlist")) {
     if (auto added = add_shards(made, list, top, made.name, room); !added) return added.error();

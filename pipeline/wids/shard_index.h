@@ -17,13 +17,15 @@ class written_file;
 // The facts about a list of shards that are known before any of them is read: counts, sizes and
 // digests, as a wids v1 JSON file says, and where each sample begins, as its sidecar says.
 struct shard_index {
+  static constexpr std::int64_t block_bytes = 512;
   struct shard {
     std::string url;
     std::int64_t samples = 0;
     std::int64_t bytes = 0;  // of the file; 0: unknown
     std::string md5;         // hexadecimal; empty: unknown
     std::string dataset;     // the name of the part that it belongs to
-    // Blocks of 512 bytes at which its samples begin, and the one after the last; empty: unknown.
+    // Blocks (`block_bytes`) at which its samples begin, and the one after the last; empty:
+    // unknown.
     std::vector<std::uint32_t> blocks;
   };
   std::string name;
