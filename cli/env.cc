@@ -5,13 +5,14 @@
 
 #include "cli/command.h"
 #include "engine/printable.h"
+#include "io/http/secrets.h"
 
 namespace millrace::cli {
 namespace {
 
 std::string_view type_name(setting_type type) {
   switch (type) {
-    case setting_type::bytes:
+    case setting_type::size:
       return "bytes";
     case setting_type::integer:
       return "integer";
@@ -35,6 +36,11 @@ std::string short_bytes(double bytes) {
   return unit == 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", bytes, units[unit]);
 }
 
+std::string file_or_dots(const std::string& value) {
+  const std::string shown = redacted(shown_file(value));
+  return shown.empty() ? "..." : shown;
+}
+
 // Without the secrets that some variables hold.
 std::string shown_value(const setting& s, const environment& e) {
   const std::string& value = e.variables.text(s.name);
@@ -51,6 +57,22 @@ std::string shown_value(const setting& s, const environment& e) {
     }
     return out;
   }
+  if (s.name == "MILLRACE_HTTP_TOKENS") {
+    for (std::string part; std::getline(parts, part, ';');) {
+      const auto equals = std::min(part.find('='), part.size());
+      const std::string host = part.substr(0, equals);
+      const std::string file = part.substr(std::min(equals + 1, part.size()));
+      const bool is_host = host == "localhost" || host.find_first_of(".:") != host.npos;
+      // Without a host it may be the token itself.
+      const std::string before = is_host && !file.empty() ? redacted(host) + "=" : "";
+      const bool is_url = redacted(part) != part;
+      add(';', is_url ? redacted(part) : before + (before.empty() ? "..." : file_or_dots(file)));
+    }
+    return out;
+  }
+  const bool is_file = s.name == "MILLRACE_CA_FILE" || s.name == "MILLRACE_CLIENT_CERT" ||
+                       s.name == "MILLRACE_CLIENT_KEY" || s.name == "MILLRACE_NETRC";
+  if (is_file) return file_or_dots(value);
   if (s.name == "MILLRACE_REWRITE") {
     for (std::string part; std::getline(parts, part, ';');) {
       const auto equals = std::min(part.find('='), part.size());
@@ -68,7 +90,7 @@ std::string shown_value(const setting& s, const environment& e) {
 // The values that it may have, as one writes them.
 std::string choices_of(const setting& s) {
   const auto number = [&](double n) {
-    return s.type == setting_type::bytes ? short_bytes(n) : fmt::format("{}", n);
+    return s.type == setting_type::size ? short_bytes(n) : fmt::format("{}", n);
   };
   switch (s.type) {
     case setting_type::choice:

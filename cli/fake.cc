@@ -22,7 +22,6 @@ struct fake_arguments {
   std::string pattern;
   std::optional<int> shards;
   fake_options options;
-  bool overwrite = false;
   bool json = false;
 };
 
@@ -44,7 +43,7 @@ std::vector<std::string> paths_of(const fake_arguments& a) {
 
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
-  for (const std::string& path : paths) check_shard_output(path, a.overwrite);
+  for (const std::string& path : paths) check_shard_output(path, a.options.overwrite);
   check_no_shard_after(shard_names(a.pattern), paths.size());
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;
@@ -79,6 +78,7 @@ int fake(const fake_arguments& a) {
 action add_fake(CLI::App& app) {
   CLI::App* command = app.add_subcommand("fake", "a learnable synthetic image dataset, as shards");
   auto a = std::make_shared<fake_arguments>();
+  a->options.overwrite = false;
   command
       ->add_option("PATTERN", a->pattern,
                    "names of the shards: train-%06d.tar, or train-{000000..000007}.tar")
@@ -106,7 +106,7 @@ action add_fake(CLI::App& app) {
       ->group(group)
       ->capture_default_str();
   command
-      ->add_flag("--overwrite", a->overwrite,
+      ->add_flag("--overwrite", a->options.overwrite,
                  "replace shards of these names; shards that would follow them are refused")
       ->group("Output");
   add_json(*command, a->json);

@@ -54,7 +54,7 @@ pack_report from_shards(const environment& e, const pack_arguments& a,
                        {.urls = urls,
                         .pattern = o.pattern,
                         .restart = o.restart,
-                        .begun = &shards,
+                        .complete = &shards,
                         .stop = stop,
                         .overwrite = o.overwrite},
                        say, interrupted());

@@ -106,6 +106,12 @@ scan_options options_of(const verify_arguments& a) {
   return how;
 }
 
+// Whether what the shard's name stands for cannot be read at all.
+bool is_of_name(const error& why, const shard_facts& f) {
+  if (exit_code(why.kind()) == exit_code(errc::io_failed) || why.kind() == errc::usage) return true;
+  return why.kind() == errc::unsupported && f.samples.empty() && !why.byte_offset();
+}
+
 // What is found so far.
 class verification {
  public:
@@ -120,7 +126,7 @@ class verification {
   void add(const shard_facts& f) {
     bool is_read = true;
     for (const error& why : f.problems) {
-      is_read = is_read && exit_code(why.kind()) != exit_code(errc::io_failed);
+      is_read = is_read && !is_of_name(why, f);
       tell(why);
     }
     if (!is_read) ++unreadable_;

@@ -19,16 +19,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view name_begins = "process ";
+
 std::string own_name() {
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host[0] = 0;
-  return fmt::format("process {} of host {}", getpid(), host.data());
+  return fmt::format("{}{} of host {}", name_begins, getpid(), host.data());
+}
+
+std::string text_of(int file) {
+  std::array<char, 400> text{};
+  const ssize_t n = pread(file, text.data(), text.size(), 0);
+  return {text.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
+}
+
+// Empty where its maker has not written yet, or could not.
+bool is_lock(int file) {
+  struct stat s{};
+  if (fstat(file, &s) != 0 || !S_ISREG(s.st_mode)) return false;
+  return s.st_size == 0 || text_of(file).starts_with(name_begins);
+}
+
+error not_a_lock(const std::string& path) {
+  return error(errc::usage, "another program's file stands where a run's lock goes")
+      .at(path)
+      .hint("remove that file, or use another --checkpoint-dir");
 }
 
 error taken_error(int file, const std::string& folder) {
-  std::array<char, 400> text{};
-  const ssize_t n = pread(file, text.data(), text.size(), 0);
-  const std::string_view who(text.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+  const std::string who = text_of(file);
   return error(errc::usage, fmt::format("another run writes its checkpoints here{}",
                                         who.empty() ? "" : fmt::format(" ({})", who)))
       .at(folder)
@@ -49,8 +68,13 @@ folder_lock::folder_lock(const std::string& folder) : path_((fs::path(folder) / 
 
 // False where the file was removed meanwhile, by the run that had it.
 bool folder_lock::try_lock(const std::string& folder) {
-  file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  if (file_ < 0 && errno == ELOOP) throw failure(not_a_lock(path_));
   if (file_ < 0) throw_io_failed(folder, "cannot write checkpoints", errno);
+  if (!is_lock(file_)) {
+    close(file_);
+    throw failure(not_a_lock(path_));
+  }
   if (flock(file_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     const error why = taken_error(file_, folder);
     close(file_);

@@ -69,13 +69,17 @@ void check_opens(const train_options& o, const std::string& url, const char* who
                           "skip, a number or a share"));
 }
 
-// Reads the first samples of a shard and looks at their labels. False where it gave none, and the
-// next shard is to be looked at: it is empty, or lost where that may be skipped.
-bool check_samples(const train_options& o, const std::string& url, const engine_options& how) {
+// What the first samples of a shard are, by their labels.
+struct first_samples {
+  bool any = false;            // else it is empty, or lost where that may be skipped
+  std::optional<error> wrong;  // with all of them
+};
+first_samples look_at(const train_options& o, const std::string& url, const engine_options& how) {
   const std::string path = local_path(url);
   const bool is_local = !path.empty() && (is_regular(path) || !fs::exists(path));
   const auto where = parse_url(url);
-  if (!is_local && !(where && is_on_network(*where))) return true;  // what is read once is let be
+  // What is read once is let be.
+  if (!is_local && !(where && is_on_network(*where))) return {.any = true, .wrong = {}};
   constexpr std::int64_t local_samples = 1000;
   constexpr std::int64_t remote_samples = 8;
   const std::int64_t most = is_local ? local_samples : remote_samples;
@@ -98,7 +102,7 @@ bool check_samples(const train_options& o, const std::string& url, const engine_
       if (const auto label = label_of(*s, o.label, o.classes); !label) wrong = label.error();
     } catch (const failure& f) {
       const bool is_over = f.kind() == errc::no_samples || first_bad;
-      if (is_over && !gave_one) return false;
+      if (is_over && !gave_one) return {};
       if (!f.why().is_skippable()) throw;
       wrong = f.why();
     }
@@ -107,22 +111,22 @@ bool check_samples(const train_options& o, const std::string& url, const engine_
     if (!first_bad) first_bad = wrong;
     ++bad;
   }
-  if (first_bad && bad == seen) {
-    throw failure(error(*first_bad)
-                      .hint(fmt::format("the same is wrong with the first {} samples of this "
-                                        "shard: check --label and --classes",
-                                        seen)));
-  }
-  return gave_one;
+  if (bad < seen) first_bad.reset();
+  return {.any = gave_one, .wrong = first_bad};
 }
 
-// As far as the first shard that has samples; training meets the others as --on-error says.
+// As far as the first shard that has a good sample; training meets the others as --on-error says.
 void check_samples(const train_options& o, const std::vector<std::string>& urls,
                    const engine_options& how) {
   constexpr std::size_t most_shards = 8;
+  std::optional<error> wrong;
   for (std::size_t i = 0; i < std::min(most_shards, urls.size()); ++i) {
-    if (check_samples(o, urls[i], how)) return;
+    const first_samples found = look_at(o, urls[i], how);
+    if (found.any && !found.wrong) return;
+    if (!wrong) wrong = found.wrong;
   }
+  if (!wrong) return;
+  throw failure(wrong->hint("none of the first samples is right: check --label and --classes"));
 }
 
 error batch_too_large(const train_options& o, const job_place& place, std::int64_t samples) {

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "engine/error.h"
 #include "engine/log.h"
@@ -32,8 +33,9 @@ void lock_it(int file, const std::string& path) {
                     .hint("wait for its end, or use another file for --metrics"));
 }
 
-// A write that a kill broke off leaves half a line, which the next one must not join.
-void cut_off_half_line(int file, const std::string& path) {
+// A write that a kill broke off leaves half a line, which the next one must not join. A whole one,
+// which somebody else has written, is ended.
+void end_last_line(int file, const std::string& path) {
   if (!is_regular(file)) return;
   const off_t size = lseek(file, 0, SEEK_END);
   off_t end = size;
@@ -43,7 +45,14 @@ void cut_off_half_line(int file, const std::string& path) {
     }
     if (last == '\n') break;
   }
-  if (end != size && ftruncate(file, end) != 0) {
+  if (end == size) return;
+  std::string line(static_cast<std::size_t>(size - end), '\0');
+  const bool is_read = pread(file, line.data(), line.size(), end) == std::ssize(line);
+  if (is_read && nlohmann::json::accept(line)) {
+    if (write(file, "\n", 1) == 1) return;
+    throw failure(cannot_write("metrics", path, errno));
+  }
+  if (!is_read || ftruncate(file, end) != 0) {
     throw failure(error(kind_of(errno), "cannot remove an incomplete line").at(path).cause(errno));
   }
 }
@@ -69,7 +78,7 @@ void metrics_file::open(const std::string& path, bool append) {
   }
   lock_it(file_, path);
   if (append) {
-    cut_off_half_line(file_, path);
+    end_last_line(file_, path);
   } else if (is_regular(file_) && ftruncate(file_, 0) != 0) {
     throw failure(error(kind_of(errno), "cannot replace the metrics").at(path).cause(errno));
   }

@@ -229,6 +229,11 @@ void check(const train_options& o) {
     throw failure(error(errc::usage, "--mode resample has endless epochs")
                       .hint("set their length: --epoch-batches N or --epoch-samples N"));
   }
+  if (o.mode == train_epochs::resample && o.growing.from != 0) {
+    throw failure(error(errc::usage,
+                        "--grow-from cannot be combined with --mode resample, whose passes over "
+                        "the data never end"));
+  }
   if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
     throw failure(error(errc::usage, "no data: give --shards, --index or --raw"));
   }

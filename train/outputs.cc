@@ -41,10 +41,13 @@ bool begins_with_one_of(std::string_view head, std::initializer_list<std::string
   });
 }
 
-// How the lines begin that training writes.
+// How the lines begin that training writes; the first one may be cut.
 bool is_metrics(std::string_view head) {
-  return begins_with_one_of(
-      head, {"accuracy", "arguments", "resumed", "decoded", "bytes_read", "damaged", "epoch"});
+  constexpr std::string_view first = "{\"arguments\":{\"--";
+  if (head.substr(0, first.size()) == first.substr(0, head.size())) return true;
+  const bool is_line = head.find('\n') != head.npos;
+  return is_line && begins_with_one_of(head, {"accuracy", "arguments", "resumed", "decoded",
+                                              "bytes_read", "damaged", "epoch"});
 }
 
 bool is_skipped_list(std::string_view head) {

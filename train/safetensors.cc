@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "engine/error.h"
+#include "engine/file_system.h"
 #include "engine/folders.h"
 #include "engine/json_tree.h"
+#include "engine/written_file.h"
 #include "train/files.h"
 
 namespace millrace {
@@ -64,14 +67,33 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
   return tensor;
 }
 
+// What is plainly no safetensors file is not read whole: it may be larger than the memory there is.
+void check_head(const std::string& file) {
+  constexpr std::uint64_t largest_header = 100'000'000;  // as the format says
+  struct stat about{};
+  if (host_files().stat(file, about) != 0) return;  // who reads it says why
+  if (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode)) bad(file, "it is a device");
+  std::array<char, length_bytes + 1> head{};
+  if (!S_ISREG(about.st_mode) ||
+      !std::ifstream(file, std::ios::binary).read(head.data(), head.size()))
+    return;
+  std::uint64_t length = 0;
+  std::memcpy(&length, head.data(), length_bytes);
+  const bool fits = length <= largest_header &&
+                    length <= static_cast<std::uint64_t>(about.st_size) - length_bytes;
+  if (!fits) bad(file, "its header is cut");
+  if (head.back() != '{') bad(file, "its header is not a JSON object");
+}
+
 }  // namespace
 
 tensor_dict load_tensors(const std::string& file) {
+  check_head(file);
   return tensors_in(read_whole_file(file).value(), file);
 }
 
 void save_tensors(const std::string& file, const tensor_dict& tensors) {
-  write_file(file, tensors_text(tensors));
+  write_whole_file(file, tensors_text(tensors));
 }
 
 tensor_dict tensors_in(const std::string& whole, const std::string& file) {
