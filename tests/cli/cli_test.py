@@ -18,8 +18,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
+from tests.support.archives import md5  # noqa: E402
 from tests.support.fault_server import FaultServer  # noqa: E402
-from tests.support.harness import run  # noqa: E402
+from tests.support.harness import Folder, run  # noqa: E402
 
 
 def digest_of(samples):
@@ -404,6 +405,24 @@ class Fake(unittest.TestCase):
                              ["x-00.tar", "x-01.tar", "x-02.tar"])
             done = run("millrace", "fake", f"{folder}/none/x-%d.tar")
             self.assertEqual(done.returncode, 4)
+
+
+    def test_of_two_at_once_none_replaces_a_shard_of_the_other(self):
+        with Folder() as folder:
+            for name in ("a", "b"):
+                run("millrace", "fake", folder / f"{name}-%d.tar", "--shards", 20, "--samples", 400, "--seed", ord(name))
+            whole = {name: [md5(folder / f"{name}-{i}.tar") for i in range(20)] for name in ("a", "b")}
+            for _ in range(5):
+                runs = [harness.start("millrace", "fake", folder / "o-%d.tar", "--shards", 20, "--samples", 400, "--seed", ord(name),
+                                      stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for name in ("a", "b")]
+                said = [r.communicate(timeout=60)[1] for r in runs]
+                written = [md5(p) for p in sorted(folder.glob("o-*.tar"), key=lambda p: int(p.stem[2:]))]
+                for name, one in zip(("a", "b"), runs):
+                    self.assertEqual(one.returncode == 0, written == whole[name], said)
+                    self.assertIn(one.returncode, (0, 2), said)
+                self.assertEqual(list(folder.glob("*.partial.*")), [])
+                for left in folder.glob("o-*.tar"):
+                    left.unlink()
 
 
 class Environment(unittest.TestCase):

@@ -321,6 +321,14 @@ class Index(unittest.TestCase):
             done = run("millrace", "index", "sample", folder / "twice.json", 0)
             self.assertEqual((done.returncode, "includes other indices" in done.stderr), (5, True), done.stderr)
 
+    def test_a_base_may_be_a_pattern(self):
+        with Folder() as folder:
+            write_tar(folder / "part-a.tar", samples(2))
+            (folder / "i.json").write_text(json.dumps({"wids_version": 1, "shardlist": [{"url": "a", "nsamples": 2}]}))
+            for base in (f"{folder}/part-%s.tar", f"{folder}/part-{{}}.tar"):
+                done = run("millrace", "verify", "--index", folder / "i.json", "--base", base, cwd="/")
+                self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def test_what_is_no_index_is_refused(self):
         with Folder() as folder:
             for text in ("[]", "{", '{"wids_version": 2}', '{"wids_version": 1, "shardlist": []}',

@@ -5,31 +5,20 @@ import json
 import os
 import pathlib
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
-from tests.support.archives import md5, write_tar  # noqa: E402
+from tests.support.archives import md5, tree_of_classes, write_tar  # noqa: E402
 from tests.support.harness import Folder, run  # noqa: E402
 
 
 class Pack(unittest.TestCase):
-    def tree(self, folder):
-        """Seven classes of one sample: what the known MD5s of ShardWriter were made of."""
-        for i in range(7):
-            (folder / f"tree/c{i}").mkdir(parents=True)
-            (folder / f"tree/c{i}/s{i}.jpg").write_bytes(b"\xff\xd8x")
-            (folder / f"tree/c{i}/s{i}.json").write_text('{"i": %d}' % i)
-        return folder / "tree"
-
     def test_shards_are_those_of_shard_writer_byte_for_byte(self):
         with Folder() as folder:
-            done = run("millrace", "pack", self.tree(folder), "-o", folder / "o-%06d.tar", "--compat", "--max-count", 3)
+            done = run("millrace", "pack", tree_of_classes(folder), "-o", folder / "o-%06d.tar", "--compat", "--max-count", 3)
             self.assertEqual(done.returncode, 0, done.stderr)
             # ShardWriter(maxcount=3) of WebDataset 1.0.2 with mtime=0.
             self.assertEqual([md5(folder / f"o-{i:06}.tar") for i in range(3)],
@@ -40,7 +29,7 @@ class Pack(unittest.TestCase):
 
     def test_the_same_bytes_whatever_the_threads_and_parts(self):
         with Folder() as folder:
-            tree = self.tree(folder)
+            tree = tree_of_classes(folder)
             outcomes = set()
             for name, options in {"a": ["--threads", 1], "b": ["--threads", 4]}.items():
                 run("millrace", "pack", tree, "-o", folder / f"{name}-%03d.tar", "--max-count", 2, "--shuffle", 5, *options)
@@ -53,173 +42,19 @@ class Pack(unittest.TestCase):
             self.assertEqual(len(outcomes), 1)
             self.assertEqual(len(outcomes.pop()), 4)
 
-    def test_a_run_that_was_stopped_goes_on_and_another_one_is_refused(self):
+    def test_classes_of_a_list_are_whole_numbers_or_names(self):
         with Folder() as folder:
-            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%03d.tar", "--max-count", 2, "--json"]
-            self.assertEqual(json.loads(run(*command).stdout)["kept"], 0)
-            whole = [md5(p) for p in sorted(folder.glob("o-*.tar"))]
-            (folder / "o-002.tar").unlink()
-            again = json.loads(run(*command).stdout)
-            self.assertEqual((again["kept"], again["shards"]), (3, 4))
-            self.assertEqual([md5(p) for p in sorted(folder.glob("o-*.tar"))], whole)
-            other = run(*command[:-1], "--shuffle", 1)
-            self.assertEqual(other.returncode, 2)
-            self.assertIn("of another run", other.stderr)
-            self.assertEqual(list(folder.glob("*.partial*")), [])
-
-    def test_what_an_overwriting_run_did_not_come_to_is_not_taken_for_its_own(self):
-        with Folder() as folder:
-            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%03d.tar", "--max-count", 1, "--json"]
-            self.assertEqual(run(*command).returncode, 0)
-            for image in (folder / "tree").glob("*/*.jpg"):
-                image.write_bytes(b"\xff\xd8y")  # as long as it was
-            self.assertEqual(json.loads(run(*command, "--overwrite", "--part", "1/2").stdout)["written"], 4)
-            for more in ([], ["--part", "2/2"]):
-                done = run(*command, *more)
-                self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
-            self.assertEqual(json.loads(run(*command, "--part", "1/2").stdout)["kept"], 4)
-            self.assertEqual(json.loads(run(*command, "--overwrite", "--part", "2/2").stdout)["written"], 3)
-            self.assertEqual(json.loads(run(*command).stdout)["kept"], 7)
-            new = [*command[:4], folder / "n-%03d.tar", *command[5:]]
-            self.assertEqual(run(*new).returncode, 0)
-            self.assertEqual([md5(p) for p in sorted(folder.glob("o-*.tar"))], [md5(p) for p in sorted(folder.glob("n-*.tar"))])
-            # Also of the same job: what it reads may have been replaced on its server.
-            self.assertEqual(json.loads(run(*command, "--overwrite").stdout)["written"], 7)
-            [written] = folder.glob(".o-000.pack.json.*.1-of-1")
-            self.assertEqual(list(folder.glob(".o-000.pack.json.*")), [written])
-            about, *lines = written.read_text().splitlines(True)
-            lines = [about, *sorted(lines, key=lambda line: json.loads(line)["shard"])]  # threads list theirs when they are whole
-            self.assertEqual(len(lines), 8)
-            written.write_text("".join(lines[:4]) + lines[4][:20])  # killed, and power lost, after three
-            self.assertEqual(run(*command).returncode, 2)
-            for i in range(3, 7):
-                (folder / f"o-{i:03}.tar").unlink()
-            done = run(*command)
-            self.assertEqual(done.returncode, 0, done.stderr)
-            told = json.loads(done.stdout)
-            self.assertEqual((told["kept"], told["written"]), (3, 4))
-            self.assertEqual(json.loads(run(*command).stdout)["kept"], 7)
-
-    def test_a_shard_that_the_job_did_not_write_is_never_taken_for_its_own_nor_replaced(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            harness.fake(folder, "src", 2, 6)
-            sources = sorted(folder.glob("src-*.tar"))
-            jobs = {"plain": [tree], "restart": [tree, "--restart", 4], "resize": [tree, "--resize", 8],
-                    "shards": ["--from-shards", *sources, "--restart", 4]}
-
-            def others(shard):
-                write_tar(shard, [("k.txt", b"mine")])
-
-            def appended(shard):
-                with tarfile.open(shard, "a") as archive:
-                    archive.addfile(tarfile.TarInfo("more.txt"))
-
-            def flipped(shard):
-                content = bytearray(shard.read_bytes())
-                content[600] ^= 1
-                shard.write_bytes(content)
-
-            def faked(shard):
-                self.assertEqual(run("millrace", "fake", folder / "o-%d.tar", "--shards", 2, "--samples", 4, "--overwrite").returncode, 0)
-
-            changes = {"others": others, "appended": appended, "flipped": flipped, "faked": faked,
-                       "empty": lambda shard: shard.write_bytes(b"")}
-            for job, arguments in jobs.items():
-                for name, change in changes.items():
-                    with self.subTest(job=job, change=name):
-                        for left in [*folder.glob("o-*"), *folder.glob(".o-*")]:
-                            left.unlink()
-                        command = ["millrace", "pack", *arguments, "-o", folder / "o-%d.tar"]
-                        command += [] if job == "shards" else ["--max-count", 4]
-                        self.assertEqual(run(*command).returncode, 0)
-                        change(folder / "o-1.tar")
-                        before = md5(folder / "o-1.tar")
-                        done = run(*command)
-                        self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
-                        self.assertEqual(md5(folder / "o-1.tar"), before)
-
-    def test_shards_that_were_copied_are_known_by_their_bytes(self):
-        with Folder() as folder:
-            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar", "--max-count", 3, "--json"]
-            self.assertEqual(run(*command).returncode, 0)
-            for shard in folder.glob("o-*.tar"):
-                content = shard.read_bytes()
-                shard.unlink()
-                shard.write_bytes(content)  # of another time
-            self.assertEqual(json.loads(run(*command).stdout)["kept"], 3)
-
-    def test_names_that_are_one_file_are_refused(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            run("millrace", "fake", folder / "a-{0..2}.tar", "--samples", 6)
-            for command in (["pack", tree, "-o"], ["fake"], ["pack", "--restart", 4, "--from-shards", folder / "a-{0..2}.tar", "-o"]):
-                for pattern in ("x-{0,1,1}.tar", "x-{0,1}.tar::./x-1.tar", "{x-0,x-1,./x-0}.tar"):
-                    done = run("millrace", *command, pattern, "--overwrite", cwd=folder)
-                    self.assertEqual((done.returncode, "twice" in done.stderr), (2, True), done.stderr)
-            self.assertEqual(list(folder.glob("x-*")), [])
-            write_tar(folder / "real.tar", [("k.txt", b"text")])
-            for i in range(2):
-                (folder / f"y-{i}.tar").symlink_to("real.tar")
-            done = run("millrace", "pack", tree, "-o", folder / "y-%d.tar", "--max-count", 4, "--overwrite")
-            self.assertEqual((done.returncode, "would be one file" in done.stderr), (2, True), done.stderr)
-
-    def test_what_it_reads_and_what_is_not_its_own_is_not_replaced(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            pack = ["millrace", "pack", tree, "-o", folder / "t-%d.tar", "--overwrite"]
-            (folder / "t-classes.txt").write_text(f"{tree}/c0/s0.jpg\tcat\n")
-            for source in (tree, f"@{folder}/t-classes.txt"):
-                done = run(*pack[:2], source, *pack[3:])
-                self.assertEqual((done.returncode, "another file stands where" in done.stderr), (2, True), done.stderr)
-            (folder / "t-classes.txt").unlink()
-            (folder / ".t-0.pack.json").write_text("mine")
-            done = run(*pack)
-            self.assertEqual((done.returncode, "no record of shards" in done.stderr), (2, True), done.stderr)
-            self.assertEqual((folder / ".t-0.pack.json").read_text(), "mine")
-            (folder / ".t-0.pack.json").unlink()
-            self.assertEqual(run(*pack).returncode, 0)
-            # The classes of a job are replaced with its shards, and go with them.
-            (tree / "c0").rename(tree / "k0")
-            self.assertEqual(run(*pack[:-1]).returncode, 2)
-            self.assertEqual(run(*pack).returncode, 0)
-            self.assertIn("k0", (folder / "t-classes.txt").read_text())
-            (folder / "list").write_text("".join(f"{tree}/c{i}/s{i}.jpg\t{i}\n" for i in range(1, 7)))
-            self.assertEqual(run(*pack[:2], f"@{folder}/list", *pack[3:]).returncode, 0)
-            self.assertFalse((folder / "t-classes.txt").exists())
-            # Tars may be packed like any other file.
-            (folder / "list").write_text(f"{folder}/t-0.tar\n")
-            done = run(*pack[:2], f"@{folder}/list", *pack[3:])
-            self.assertEqual((done.returncode, "one of the inputs" in done.stderr), (2, True), done.stderr)
-
-    def test_shards_of_another_extension_are_another_job_s(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar").returncode, 0)
-            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.wds", "--shuffle", 3).returncode, 0)
-            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar", "--shuffle", 3).returncode, 2)
-            self.assertEqual(run("millrace", "pack", tree, "-o", folder / "t-%d.tar").returncode, 0)
-
-    def test_older_shards_behind_a_gap_are_refused(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            for name in ("t-2.tar", "t-12.tar", "t-3.txt", "t-x.tar", "t-07.tar"):
-                write_tar(folder / name, [("k.txt", b"old")])
-            pack = ["millrace", "pack", tree, "-o", folder / "t-%d.tar", "--overwrite"]
-            done = run(*pack)
-            self.assertEqual(done.returncode, 2)
-            self.assertIn(f"2 shards of an older run would follow the 1 of this one, at {folder}/t-2.tar", done.stderr)
-            self.assertIn("t-12.tar", done.stderr)
-            for name in ("t-2.tar", "t-12.tar"):
-                (folder / name).unlink()
-            self.assertEqual(run(*pack).returncode, 0)
-
-    def test_a_stream_is_known_to_no_later_run(self):
-        with Folder() as folder:
-            harness.fake(folder, "a", 2, 6)
-            command = ["millrace", "pack", "--from-shards", "-", "-o", folder / "s-%d.tar", "--restart", 4]
-            codes = [run(*command, stdin=(folder / f"a-{i:06}.tar").read_bytes()).returncode for i in range(2)]
-            self.assertEqual(codes, [0, 2])
+            for i in (0, 2, 10):
+                (folder / f"{i}.jpg").write_bytes(b"x")
+            for odd in ("2.0", "-1", ".5", "2.000e+00", "2\tcaption", " +2"):
+                (folder / "list").write_text(f"0.jpg\t0\n2.jpg\t{odd}\n")
+                done = run("millrace", "pack", "@list", "-o", "o.tar", cwd=folder)
+                self.assertEqual((done.returncode, "line 2 has" in done.stderr), (2, True), done.stderr)
+            (folder / "list").write_text("2.jpg\t2 \n10.jpg\t 10\r\n0.jpg\t0\n")
+            self.assertEqual(run("millrace", "pack", "@list", "-o", "o.tar", cwd=folder).returncode, 0)
+            with tarfile.open(folder / "o.tar") as shard:
+                self.assertEqual({m.name: shard.extractfile(m).read() for m in shard if m.name.endswith("cls")},
+                                 {"0.cls": b"0", "10.cls": b"10", "2.cls": b"2"})
 
     def test_each_line_of_a_list_is_a_file(self):
         with Folder() as folder:
@@ -234,99 +69,10 @@ class Pack(unittest.TestCase):
             said = run(*pack, cwd=folder / "y")
             self.assertEqual((said.returncode, "different folders" in said.stderr), (5, True), said.stderr)
 
-    def test_a_pipe_without_a_reader_is_an_error(self):
-        with Folder() as folder:
-            os.mkfifo(folder / "o-0.tar")
-            done = run("millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar", "--overwrite", timeout=60)
-            self.assertEqual((done.returncode, "start the reader of this pipe before" in done.stderr), (4, True), done.stderr)
-
-    def test_a_link_keeps_pointing_at_what_is_not_there_yet(self):
-        with Folder() as folder:
-            (folder / "disk").mkdir()
-            (folder / "o-0.tar").symlink_to("disk/shard.tar")
-            self.assertEqual(run("millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar").returncode, 0)
-            self.assertTrue((folder / "o-0.tar").is_symlink() and (folder / "disk/shard.tar").exists())
-
-    def test_of_two_runs_at_once_the_one_that_began_later_writes(self):
-        with Folder() as folder:
-            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%d.tar"]
-            (folder / "tree/c0/s0.npy").touch()
-            os.truncate(folder / "tree/c0/s0.npy", 200 << 20)
-            first = harness.start(*command, stderr=subprocess.PIPE, text=True)
-            harness.wait_until(lambda: any(folder.glob(".o-0.pack.json.*.1-of-1")) or first.poll() is not None)
-            first.send_signal(signal.SIGSTOP)
-            self.assertFalse((folder / "o-0.tar").exists(), "a larger file is needed")
-            self.assertEqual(run(*command, "--max-count", 3).returncode, 0)
-            whole = [md5(p) for p in sorted(folder.glob("o-*.tar"))]
-            first.send_signal(signal.SIGCONT)
-            said = first.communicate(timeout=60)[1]
-            self.assertEqual(first.returncode, 2, said)
-            self.assertIn("another run has begun to write shards of these names", said)
-            self.assertEqual([md5(p) for p in sorted(folder.glob("o-*.tar"))], whole)
-
-    def test_a_run_over_inputs_that_were_changed_is_another_one(self):
-        with Folder() as folder:
-            command = ["millrace", "pack", self.tree(folder), "-o", folder / "o-%03d.tar", "--max-count", 2]
-            self.assertEqual(run(*command).returncode, 0)
-            changed = folder / "tree/c3/s3.json"
-            about = changed.stat()
-            changed.write_text('{"i": 9}')  # as long as it was
-            self.assertEqual(changed.stat().st_size, about.st_size)
-            other = run(*command)
-            self.assertEqual((other.returncode, "of another run" in other.stderr), (2, True), other.stderr)
-            self.assertEqual(run(*command, "--overwrite").returncode, 0)
-
-    def test_another_folder_of_files_that_look_the_same_is_another_run(self):
-        with Folder() as folder:
-            tree = self.tree(folder)
-            other = folder / "other"
-            shutil.copytree(tree, other)  # with the times
-            output = ["-o", folder / "o-%03d.tar", "--max-count", 2]
-            self.assertEqual(run("millrace", "pack", tree, *output).returncode, 0)
-            done = run("millrace", "pack", other, *output)
-            self.assertEqual((done.returncode, "of another run" in done.stderr), (2, True), done.stderr)
-
-    def test_relative_paths_are_of_their_folder(self):
-        with Folder() as folder:
-            for version in ("v1", "v2"):
-                (folder / version / "d/c").mkdir(parents=True)
-                (folder / version / "d/c/1.txt").write_text(version)
-                os.utime(folder / version / "d/c/1.txt", (0, 0))
-            codes = [run("millrace", "pack", "d", "-o", folder / "o-%d.tar", cwd=folder / v).returncode for v in ("v1", "v1", "v2")]
-            self.assertEqual(codes, [0, 0, 2])
-            done = run("millrace", "pack", "d", "-o", "d/c/o-%d.tar", cwd=folder / "v1")
-            self.assertEqual((done.returncode, "among the files that are packed" in done.stderr), (2, True), done.stderr)
-            self.assertEqual(run("millrace", "pack", "d", "-o", "d/o-%d.tar", cwd=folder / "v1").returncode, 0)
-
-    def test_shards_of_other_urls_or_times_are_another_run(self):
-        with Folder() as folder:
-            for name in ("a.tar", "b.tar", "c.tar"):
-                write_tar(folder / name, [(f"{name[0]}.txt", name[:1].encode())])
-
-            def answer(request):
-                name = "abc"[int(request.path.partition("shard=")[2] or 0)]
-                return 200, {"ETag": f'"{name}"'}, (folder / f"{name}.tar").read_bytes()
-
-            with harness.Answering(answer) as server:
-                command = ["millrace", "pack", "-o", folder / "o-%02d.tar", "--restart", 4, "--from-shards"]
-                self.assertEqual(run(*command, f"{server.url}/get?shard=1").returncode, 0)
-                other = run(*command, f"{server.url}/get?shard=2")
-                self.assertEqual((other.returncode, "of another run" in other.stderr), (2, True), other.stderr)
-                again = run(*command, f"{server.url}/get?shard=1")
-                self.assertEqual((again.returncode, "already" in again.stdout), (0, True), again.stderr)
-            for source in (str(folder / "a.tar"), f"file://{folder}/a.tar"):
-                command = ["millrace", "pack", "-o", folder / "p-%02d.tar", "--restart", 4, "--overwrite", "--from-shards", source]
-                self.assertEqual(run(*command).returncode, 0)
-                content = (folder / "a.tar").read_bytes()
-                (folder / "a.tar").write_bytes(content)  # another time
-                command.remove("--overwrite")
-                other = run(*command)
-                self.assertEqual((other.returncode, "of another run" in other.stderr), (2, True), other.stderr)
-
     def test_what_cannot_be_packed_is_named(self):
         with Folder() as folder:
             self.assertIn("no such folder", run("millrace", "pack", folder / "none", "-o", "x-%d.tar").stderr)
-            tree = self.tree(folder)
+            tree = tree_of_classes(folder)
             (tree / "c0/s0.JPG").write_bytes(b"other")
             done = run("millrace", "pack", tree, "-o", folder / "o-%d.tar")
             self.assertEqual(done.returncode, 5)
@@ -346,7 +92,7 @@ class Pack(unittest.TestCase):
 
     def test_what_readers_leave_out_is_not_packed_and_is_told(self):
         with Folder() as folder:
-            tree = self.tree(folder)
+            tree = tree_of_classes(folder)
             (tree / "c0").rename(tree / "__background__")
             done = run("millrace", "pack", tree, "-o", folder / "o-%d.tar")
             self.assertEqual(done.returncode, 2)
@@ -464,14 +210,14 @@ class Pack(unittest.TestCase):
 
     def test_the_names_of_classes_stand_beside_a_shard_without_a_number(self):
         with Folder() as folder:
-            tree = self.tree(folder)
+            tree = tree_of_classes(folder)
             for output, classes in (("q.tar", "q-classes.txt"), ("r-{0..0}.tar", "r-classes.txt"), ("s_%d.tar", "s_classes.txt")):
                 self.assertEqual(run("millrace", "pack", tree, "-o", folder / output).returncode, 0)
                 self.assertTrue((folder / classes).exists(), classes)
 
     def test_what_is_left_out_or_has_no_class_is_named(self):
         with Folder() as folder:
-            tree = self.tree(folder)
+            tree = tree_of_classes(folder)
             (tree / "loose.jpg").write_bytes(b"x")
             (tree / "c3a").mkdir()  # empty
             os.mkfifo(tree / "c1/pipe.jpg")

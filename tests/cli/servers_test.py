@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import re
 import resource
 import signal
 import subprocess
@@ -111,6 +112,50 @@ class Mistakes(unittest.TestCase):
                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (24, 24)))
                     self.assertEqual(done.returncode, 0, done.stderr)
                     self.assertEqual(json.loads(done.stdout.splitlines()[-1])["bytes"], 60 * len(CONTENT))
+
+
+class Quoted(unittest.TestCase):
+    """What is in variables is not shown where it may be a secret."""
+
+    def test_secrets_in_the_place_of_any_variable_are_not_quoted(self):
+        schemes = {"AWS": "s3://b/k", "GOOGLE": "gs://b/k", "STORAGE": "gs://b/k", "GCE": "gs://b/k", "AZURE": "az://c/k",
+                   "AIS": "ais://b/k", "HF": "hf://datasets/o/n/k"}
+        listed = json.loads(run("millrace", "env", "--json").stdout)
+        quiet = {"MILLRACE_HTTP_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent",
+                 "AZURE_STORAGE_ACCOUNT": "account", "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "STORAGE_EMULATOR_HOST": "http://127.0.0.1:9",
+                 "AZURE_STORAGE_BLOB_ENDPOINT": "http://127.0.0.1:9", "AIS_ENDPOINT": "http://127.0.0.1:9", "HF_ENDPOINT": "http://127.0.0.1:9"}
+        with Folder() as folder:
+            for name in [*listed["also_read"], *(v["name"] for v in listed["variables"])]:
+                url = schemes.get(name.split("_")[0], "http://127.0.0.1:9/k")
+                for value in (f"http://us:{CANARY}@127.0.0.1:9/x?sig={CANARY}", f"https://127.0.0.1:9/?sig={CANARY}"):
+                    env = quiet | {name: value}
+                    if name == "AZURE_STORAGE_ACCOUNT":
+                        del env["AZURE_STORAGE_BLOB_ENDPOINT"]
+                    done = run("millrace", "cat", url, "--json", env=env, cwd=folder)
+                    with self.subTest(name=name, value=value):
+                        self.assertNotIn(CANARY, done.stdout + done.stderr)
+                        self.assertEqual([*folder.iterdir()], [])
+
+    def test_secrets_in_the_place_of_their_files_names_are_not_quoted(self):
+        listed = json.loads(run("millrace", "env", "--json").stdout)
+        names = [n for n in [*listed["also_read"], *(v["name"] for v in listed["variables"])]
+                 if re.search("(?<!PRO)FILE|CRED|TOKEN|KEY|CERT|NETRC|SECRET|SAS|PASS", n)]
+        self.assertGreater(len(names), 15, names)
+        more = {"MILLRACE_HTTP_ATTEMPTS": "1", "AWS_EC2_METADATA_DISABLED": "true", "HOME": "/nonexistent",
+                "AWS_ROLE_ARN": "arn:aws:iam::1:role/r", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://127.0.0.1:9/",
+                "AWS_ENDPOINT_URL": "http://127.0.0.1:9", "STORAGE_EMULATOR_HOST": "http://127.0.0.1:9",
+                "AZURE_STORAGE_ACCOUNT": "account", "AZURE_STORAGE_BLOB_ENDPOINT": "http://127.0.0.1:9", "HF_ENDPOINT": "http://127.0.0.1:9",
+                "AIS_ENDPOINT": "http://127.0.0.1:9"}
+        pem = f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n-----END PRIVATE KEY-----\n"
+        for name in names:
+            for value in (CANARY, f"eyJ/{CANARY}=", pem, json.dumps({"type": "service_account", "private_key": pem})):
+                env = more | {name: f"127.0.0.1={value}" if name.endswith("HTTP_TOKENS") and "eyJ" not in value else value}
+                urls = {"AWS": "s3://b/k", "GOOGLE": "gs://b/k", "AZURE": "az://c/k", "AIS": "ais://b/k", "HF": "hf://datasets/o/n/k"}
+                for words in (["env"], ["env", "--json"], ["cat", urls.get(name.split("_")[0], "https://127.0.0.1:9/k")],
+                              ["cat", "--json", "http://127.0.0.1:9/k"]):
+                    done = run("millrace", *words, env=env)
+                    with self.subTest(name=name, value=value, words=words):
+                        self.assertNotIn(CANARY, done.stdout + done.stderr)
 
 
 @unittest.skipUnless((harness.BIN / "slow_names.so").exists(), "slow_names.so is not built here")

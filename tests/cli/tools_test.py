@@ -113,6 +113,15 @@ class Verify(unittest.TestCase):
             self.assertEqual(done.returncode, 4, done.stderr)
             self.assertEqual(len(json.loads(done.stdout)["problems"]), 1, done.stdout)
 
+    def test_what_is_no_file_cannot_be_read(self):
+        with Folder() as folder:
+            (folder / "a.tar").mkdir()
+            (folder / "empty").write_bytes(b"")
+            for name in (folder / "a.tar", "/dev/null", "ftp://127.0.0.1/a.tar"):
+                done = run("millrace", "verify", name, "--json")
+                self.assertEqual(done.returncode, 4, (name, done.stderr))
+            self.assertEqual(run("millrace", "verify", folder / "empty").returncode, 1)
+
     def test_files_of_a_sample_that_do_not_stand_together(self):
         with Folder() as folder:
             write_tar(folder / "a.tar", [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3"), ("c.x", b"4"), ("c.x", b"5")])

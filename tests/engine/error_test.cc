@@ -32,6 +32,8 @@ TEST(Error, SaysKindWhatWhereAndWhatToDoInOneLine) {
 TEST(Error, LeavesSecretsOut) {
   EXPECT_EQ(redacted("http://me:secret@host:80/a.tar?token=secret#x"), "http://host:80/a.tar?...");
   EXPECT_EQ(redacted("https://host?sig=secret"), "https://host?...");
+  EXPECT_EQ(redacted("https://host/x.tar%3Fsv%3D2020%26sig%3Dsecret"), "https://host/x.tar?...");
+  EXPECT_EQ(redacted("https://host/why%3F.tar"), "https://host/why%3F.tar");
   EXPECT_EQ(redacted("/a/path?with=odd@name"), "/a/path?with=odd@name");
   EXPECT_EQ(redacted("http://host:80/o@v2"), "http://host:80/o@v2");
   EXPECT_EQ(redacted("http://[::1]:80/o@v2"), "http://[::1]:80/o@v2");

@@ -149,5 +149,19 @@ TEST(CheckOutput, RefusesOtherKindsAndInputs) {
   EXPECT_EQ(thrown_by([&] { check_output(path, text_kind, none); }).kind(), errc::usage);
 }
 
+TEST(WrittenFile, OneThatReplacesNothingLeavesWhatIsThere) {
+  const temporary_folder folder;
+  const std::string path = folder / "a";
+  written_file first(path);
+  first.append("first");
+  written_file second(path);
+  second.append("second");
+  first.commit(false);
+  EXPECT_EQ(thrown_by([&] { second.commit(false); }).kind(), errc::usage);
+  EXPECT_EQ(content_of(path), "first");
+  EXPECT_EQ(names_in(folder / ""),
+            (std::vector<std::string>{"a", "a.partial." + std::to_string(getpid()) + "-1"}));
+}
+
 }  // namespace
 }  // namespace millrace

@@ -9,7 +9,7 @@ namespace {
 
 TEST(ShardName, IsThatOfAnArchiveInAnyCompressionThatIsRead) {
   for (const char* ending : {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".tar.gz", ".tar.bz2",
-                             ".tar.xz", ".tar.zst", ".tar.lz4", ".tar.Z"}) {
+                             ".tar.xz", ".tar.zst", ".tar.lz4", ".tar.Z", ".TAR", ".Tar.GZ"}) {
     EXPECT_TRUE(is_shard_name(std::string("a") + ending)) << ending;
     EXPECT_TRUE(is_shard_name(std::string("sub/a.b") + ending)) << ending;
   }

@@ -253,6 +253,70 @@ class UnevenRanks : public ::testing::Test {
   engine eng_{with_memory_store(store_)};
 };
 
+// However far apart they are, and whatever works ahead: another number of lanes gives each sample
+// of each epoch once, or is refused.
+TEST_F(UnevenRanks, GiveNoEpochTwiceToOtherLanes) {
+  constexpr std::int64_t epochs = 5;
+  const auto same = [](sample s) { return s; };
+  const auto plan_of = [&](int kind, int rank, int world, int lanes) {
+    auto all = interleaved(shards({"memory:long", "memory:short"}, {.rank = rank,
+                                                                    .world_size = world,
+                                                                    .lanes = lanes,
+                                                                    .shuffle = false,
+                                                                    .epochs = epochs}) |
+                           untar() | group_by_key());
+    if (kind == 0) return all;
+    if (kind == 1) return all | map(same, {.threads = 2});
+    return all | map(same, {.threads = 2}) | epochs_of(6) | prefetch(2);
+  };
+  int resumed = 0;
+  const auto check = [&](int kind, int of_long, int of_short, int of_both) {
+    std::multiset<std::pair<std::int64_t, std::string>> given;
+    const auto take = [&](loader<sample>& data, int most) {
+      for (int ends_in_a_row = 0; most > 0 && ends_in_a_row < 3;) {
+        const auto s = data.next();
+        ends_in_a_row = s ? 0 : ends_in_a_row + 1;
+        if (!s) continue;
+        given.emplace(s->where.epoch, s->key);
+        --most;
+      }
+    };
+    std::vector<state> saved;
+    for (const int rank : {0, 1}) {
+      auto data = eng_.run(plan_of(kind, rank, 2, 2));
+      take(data, rank == 0 ? of_long : of_short);
+      saved.push_back(data.save());
+    }
+    state whole = merged(saved);
+    if (of_both > 0) {  // by one rank with the same lanes in between
+      auto data = eng_.run(plan_of(kind, 0, 1, 2));
+      data.restore(whole);
+      take(data, of_both);
+      whole = data.save();
+    }
+    const std::string what = fmt::format("{}: {}, {}, then {}", kind, of_long, of_short, of_both);
+    auto rest = eng_.run(plan_of(kind, 0, 1, 3));
+    try {
+      rest.restore(whole);
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::bad_state) << what;
+      return;
+    }
+    ++resumed;
+    take(rest, 1000);
+    EXPECT_EQ(given.size(), epochs * (11 + 3)) << what;
+    EXPECT_EQ(std::ranges::adjacent_find(given), given.end()) << what;
+  };
+  for (const int kind : {0, 1, 2}) {
+    for (const int of_long : {4, 6, 11, 12}) {
+      for (const int of_short : {1, 3, 4, 6, 9, 15}) {
+        for (const int of_both : {0, 5, 12}) check(kind, of_long, of_short, of_both);
+      }
+    }
+  }
+  EXPECT_GT(resumed, 30);
+}
+
 TEST_F(UnevenRanks, KeepTheirCountsWhereTheirStatesAreMerged) {
   const std::vector<std::function<plan<sample>(plan<sample>)>> chains = {
       [](plan<sample> p) { return std::move(p) | slice(1, 100) | epochs_of(4); },

@@ -237,5 +237,93 @@ TEST_F(EmptyEpochs, OfARank) {
   }
 }
 
+// Draws with replacement never end: where none of them leads to a sample, they are given up.
+TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
+  store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
+  store_->put("many", testing::text_shard(0, 50, 1));
+  const auto none = [](const sample&) { return false; };
+  const auto all = [](const sample&) { return true; };
+  const auto drawn = [](std::vector<std::string> urls) {
+    return shards(std::move(urls), {.mode = epoch_mode::resample}) | untar() | group_by_key();
+  };
+  const lane_plan<sample> in_vain[] = {
+      drawn({"memory:none"}),
+      drawn({"memory:many"}) | select(none),
+      mix({{drawn({"memory:many"})}, {drawn({"memory:many"})}}) | select(none),
+      mix({{drawn({"memory:none"})}, {drawn({"memory:none"})}}),
+      shards({"memory:none"}, {.mode = epoch_mode::resample}) | read_samples(tar_samples()),
+  };
+  std::vector<plan<sample>> plans;
+  for (const auto& lanes : in_vain) {
+    plans.push_back(interleaved(lanes | shuffle({.samples = 100})));
+  }
+  plans.push_back(interleaved(drawn({"memory:many"})) | select(none));
+  for (const auto& p : plans) {
+    bounded("draws in vain", [&] {
+      auto from = engine_.run(p);
+      try {
+        from.next();
+        FAIL() << "there was a sample";
+      } catch (const failure& f) {
+        EXPECT_EQ(f.kind(), errc::no_samples) << f.what();
+      }
+    });
+  }
+  // Stages may draw many shards before they give anything.
+  shard_index index{.shards = {{.url = "memory:e0", .samples = per_epoch / 4, .blocks = {}}}};
+  for (std::uint32_t i = 0; i <= per_epoch / 4; ++i) index.shards[0].blocks.push_back(4 * i);
+  auto windows = engine_.run(indexed_shards(index, {.lanes = 1, .mode = epoch_mode::resample}) |
+                             window_shuffle({.samples = 10'000}));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(windows.next());
+  // A window of more shards than two passes have, of which a stage keeps some.
+  auto some = engine_.run(indexed_shards(index, {.lanes = 1, .mode = epoch_mode::resample}) |
+                          window_shuffle({.samples = 10'000}) |
+                          select([](const sample& s) { return s.key.ends_with('3'); }));
+  for (int i = 0; i < 3000; ++i) ASSERT_TRUE(some.next());
+  auto shuffled = engine_.run(drawn({"memory:e0"}) | shuffle({.samples = 10'000}) | select(all));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(shuffled.next());
+  // Errors are something: what is told of them is for who skips them.
+  store_->put("broken", "no archive");
+  auto broken = engine_.run(drawn({"memory:broken"}) | on_error(skip_errors()));
+  EXPECT_THROW(broken.next(), failure);
+  // One shard with samples among many without is enough.
+  std::vector<std::string> urls(50, "memory:none");
+  urls.emplace_back("memory:e0");
+  auto from = engine_.run(drawn(urls) | shuffle({.samples = 1000}));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(from.next());
+}
+
+// A stage of one's own in the place of group_by_key() gives samples as well.
+TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
+  store_->put("two", testing::text_shard(0, 2, 1));
+  class one_by_one final : public stream<sample> {
+   public:
+    explicit one_by_one(std::unique_ptr<stream<tar_member>> from) : from_(std::move(from)) {}
+    awaitable<outcome> next() override {
+      for (;;) {
+        auto member = co_await from_->next();
+        if (!member) co_return member.error();
+        if (!*member) co_return std::optional<sample>();
+        if ((*member)->ends_archive) continue;
+        co_return sample{.key = (*member)->name, .fields = {}, .where = {}, .url = {}};
+      }
+    }
+    void save(state& to) const override { from_->save(to); }
+    void restore(const state& from) override { from_->restore(from); }
+
+   private:
+    std::unique_ptr<stream<tar_member>> from_;
+  };
+  const lane_stage<tar_member, sample> singly{
+      "singly",
+      [](lane_context& /*lane*/,
+         std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
+        return std::make_unique<one_by_one>(std::move(members));
+      }};
+  auto data = engine_.run(shards({"memory:two"}, {.lanes = 1, .mode = epoch_mode::resample}) |
+                          untar() | singly);
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(data.next());
+}
+
 }  // namespace
 }  // namespace millrace

@@ -126,5 +126,10 @@ TEST(Hints, NameOptionsAndFlagsWhereThereAreAny) {
   EXPECT_EQ(with_flags(why, {}).what_to_do(), why.what_to_do());
 }
 
+TEST_F(Refused, TwoShufflesOfWhichAStateCouldTellOne) {
+  const auto twice = head() | shuffle({.samples = 10}) | shuffle({.samples = 10});
+  EXPECT_EQ(said_by([&] { eng_.run(twice); }).kind(), errc::usage);
+}
+
 }  // namespace
 }  // namespace millrace

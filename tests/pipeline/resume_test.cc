@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <span>
 #include <thread>
 
 #include "engine/random.h"
@@ -236,6 +237,40 @@ TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {
   EXPECT_EQ(got.size(), 200U);
   std::ranges::sort(got);
   EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
+}
+
+// Of samples that nearly fill what a lane has for one: what a shuffle has set aside, what the lane
+// has read of the next one, and what is read again do not fit together.
+TEST(Resume, AShuffleOfLargeSamplesGoesOn) {
+  constexpr int samples = 9;
+  for (const std::size_t size : {1'000'000U, 3'000'000U, 5'000'000U, 7'000'000U}) {
+    for (const std::size_t members : {1U, 2U}) {
+      auto store = std::make_shared<memory_store>(10'000'000);
+      testing::tar_builder shard;
+      for (int i = 0; i < samples; ++i) {
+        for (std::size_t m = 0; m < members; ++m) {
+          shard.file(fmt::format("{:03}.{}", i, m), std::string(size / members, 'v'));
+        }
+      }
+      store->put("0", shard.end().str());
+      engine eng(with_memory_store(store, 1, 256_MiB));
+      const auto plan = shards({"memory:0"}, {.lanes = 1}) | untar() | group_by_key() |
+                        shuffle({.samples = 1000, .bytes = 3 * size + size / 2});
+      auto unbroken = eng.run(plan);
+      const auto expected = keys_of_epoch(unbroken);
+      ASSERT_EQ(expected.size(), samples);
+      for (const std::size_t taken : {1U, 3U, 5U}) {
+        const watchdog watch(fmt::format("{} B in {}, after {}", size, members, taken));
+        auto first = eng.run(plan);
+        for (std::size_t i = 0; i < taken; ++i) first.next();
+        auto second = eng.run(plan);
+        second.restore(first.save());
+        const auto rest = keys_of_epoch(second);
+        EXPECT_TRUE(std::ranges::equal(rest, std::span(expected).subspan(taken)))
+            << size << " " << members << " " << taken;
+      }
+    }
+  }
 }
 
 // A shuffle that memory bounds counts what its samples are charged.

@@ -474,5 +474,24 @@ TEST(Fields, Patterns) {
   EXPECT_FALSE(matches_any("", "x"));
 }
 
+// Each item that is ready has a state beside it, with a place for every sample that is held.
+TEST(Prefetch, KeepsFewerItemsWhereTheirStatesAreLarge) {
+  auto store = std::make_shared<memory_store>(1_MiB);
+  store->put("many", testing::text_shard(0, 22'000, 1));
+  engine eng(testing::with_memory_store(store));
+  std::atomic<int> made = 0;
+  const auto count = [&made](sample s) {
+    ++made;
+    return s;
+  };
+  auto data = eng.run(shards({"memory:many"}, {.lanes = 1}) | untar() | group_by_key() |
+                      shuffle({.samples = 20'000}) | map(count, {.threads = 1}) | prefetch(2000));
+  constexpr int of_32_mib = (32 << 20) / static_cast<int>(sizeof(origin)) / 20'000;
+  for (int given = 1; given <= 1000; ++given) {
+    ASSERT_TRUE(data.next());
+    ASSERT_LE(made - given, of_32_mib + 20) << "after " << given;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

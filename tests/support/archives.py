@@ -19,3 +19,12 @@ def write_tar(path, members):
 
 def samples(n, first=0, payload=100):
     return [(f"s{i:05}.{ext}", bytes([i % 251]) * payload) for i in range(first, first + n) for ext in ("bin", "cls")]
+
+
+def tree_of_classes(folder):
+    """Seven classes of one sample: what the known MD5s of ShardWriter were made of."""
+    for i in range(7):
+        (folder / f"tree/c{i}").mkdir(parents=True)
+        (folder / f"tree/c{i}/s{i}.jpg").write_bytes(b"\xff\xd8x")
+        (folder / f"tree/c{i}/s{i}.json").write_text('{"i": %d}' % i)
+    return folder / "tree"

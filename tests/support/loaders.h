@@ -79,7 +79,9 @@ void expect_resumable(engine& eng, const P& plan, F name, std::size_t step = 3) 
 inline shard_index index_of(engine& eng, const std::vector<std::string>& urls) {
   shard_index index;
   for (const shard_facts& f : eng.run(scan(urls))) {
-    shard_index::shard s{.url = f.url, .samples = std::ssize(f.samples)};
+    shard_index::shard s{.url = f.url,
+                         .samples = std::ssize(f.samples),
+                         .bytes = static_cast<std::int64_t>(f.bytes)};
     for (const auto& place : f.samples)
       s.blocks.push_back(static_cast<std::uint32_t>(place.begin / 512));
     s.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));

@@ -2,6 +2,7 @@
 
 TEST_SEEDS: how many random faults of each kind (6)."""
 
+import contextlib
 import fcntl
 import io
 import json
@@ -53,6 +54,36 @@ class Folders(CheckpointTest):
         self.train("--max-steps", 3, "--overwrite")
         self.assertEqual(self.kept(), ["set-aside-1", *named(3)])
         self.assertEqual(sorted(p.name for p in (self.checkpoints / "set-aside-1").iterdir()), named(4, 8))
+
+    def test_a_lock_of_another_program_is_neither_taken_nor_removed(self):
+        self.checkpoints.mkdir(exist_ok=True)
+        precious = self.folder / "precious"
+        precious.write_text("precious")
+        for make in (lambda lock: lock.write_text("precious"), lambda lock: lock.symlink_to(precious)):
+            lock = self.checkpoints / ".lock"
+            make(lock)
+            self.train("--max-steps", 1, code=2)
+            self.assertIn("another program's file stands where a run's lock goes", self.stderr)
+            self.assertEqual((lock.read_text(), precious.read_text()), ("precious", "precious"))
+            lock.unlink()
+        self.train("--max-steps", 1)
+        self.assertEqual(self.kept(), named(1))
+
+    def test_another_programs_lines_are_no_half_ones(self):
+        metrics = self.folder / "m.json"
+        theirs = '{"epoch": 3, "accuracy": 0.5}'
+        metrics.write_text(theirs)
+        self.train("--max-steps", 1, "--resume", "auto", "--metrics", metrics, code=2)
+        self.assertIn("not a metrics file", self.stderr)
+        self.assertEqual(metrics.read_text(), theirs)
+        self.train("--max-steps", 2, "--metrics", self.folder / "mine.json", "--overwrite")
+        mine = (self.folder / "mine.json").read_text()
+        for end, kept in ((theirs, theirs + "\n"), (mine[:40], ""), ("", "")):
+            metrics.write_text(mine + end)
+            self.train("--max-steps", 3, "--resume", "auto", "--metrics", metrics)
+            self.assertTrue(metrics.read_text().startswith(mine + kept + '{"'), metrics.read_text())
+            training.lines(metrics)
+            shutil.rmtree(self.checkpoints)
 
     def test_going_back_sets_the_newer_ones_aside_and_loses_nothing(self):
         self.train("--max-steps", 12, "--checkpoint-every", 4, "--keep", 3)
@@ -211,6 +242,11 @@ class Failures(CheckpointTest):
             if select.select([reader], [], [], 0.1)[0]:
                 text += os.read(reader, 1 << 16)
         # A step ends with its line: while that does not fit into the pipe, the step is under way.
+        writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(writer, b"\n"):
+                pass
+        os.close(writer)
         proc = pathlib.Path(f"/proc/{process.pid}")
 
         def is_held():

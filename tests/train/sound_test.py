@@ -156,6 +156,16 @@ class Diverging(SoundTest):
         self.assertIn("is not finite", self.last)
 
 
+    def test_what_is_no_weights_is_not_read_whole(self):
+        large = self.folder / "large"
+        with open(large, "wb") as file:
+            file.truncate(1 << 40)
+        for weights in (large, "/dev/zero"):
+            self.train("--init-weights", weights, "--max-steps", 1, code=1)
+            self.assertIn("bad_state: not a safetensors file", self.last)
+            self.assertIn(str(weights), self.last)
+
+
 class UnevenRanks(SoundTest):
     """Rank 0 has 4 images, and rank 1 has 24, in batches of 2."""
 

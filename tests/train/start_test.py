@@ -83,6 +83,8 @@ class WrongStarts(StartTest):
                 self.refused("bad_label", 1, "key 000002", "--shards", self.shards, "--val-shards", bad)
         bad = shard(self.folder / "all.tar", self.data / "train-000000.tar", [10, 11, 12])
         self.refused("bad_label", 1, "check --label and --classes", "--shards", bad, "--on-error", "skip")
+        done = training.train("--shards", f"{bad}::{self.shards}", "--on-error", "skip", "--max-steps", 40)
+        self.assertEqual(done.returncode, 0, done.stderr)  # which only the first shards are
         some = shard(self.folder / "some.tar", self.data / "train-000000.tar", [1, 10] * 20)
         done = training.train("--shards", some, "--on-error", "skip", "--epochs", 1)
         self.assertEqual(done.returncode, 0, done.stderr)

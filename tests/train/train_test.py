@@ -343,6 +343,8 @@ class Messages(TrainTest):
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
         self.check(2, ["usage", "--no-augment cannot be combined with augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
+        self.check(2, ["usage", "--grow-from cannot be combined with --mode resample"], "--shards", self.shards,
+                   "--mode", "resample", "--epoch-batches", 2, "--grow-from", 16, "--grow-epochs", 3)
         self.check(2, ["usage", "--grow-from cannot be combined with --model trivial"], "--shards", self.shards, *TRIVIAL,
                    "--grow-from", 16, "--grow-epochs", 3)
         self.check(2, ["usage", "RANK=3 of WORLD_SIZE=2"], "--shards", "x",

@@ -1,0 +1,222 @@
+// A sample that is left out is so as a whole, wherever a state was saved, and whoever goes on: also
+// while the source waits in its middle, and with other lanes.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <semaphore>
+
+#include "engine/log.h"
+#include "millrace/millrace.h"
+#include "tests/support/tar_builder.h"
+
+namespace millrace {
+namespace {
+
+using testing::tar_builder;
+
+// Stops for ever where it is told to, as a network may, and says that it does.
+struct stopping_place {
+  std::size_t at = 0;
+  bool stops = false;
+  std::binary_semaphore reached{0};
+};
+
+class stopping_source final : public byte_source {
+ public:
+  stopping_source(std::string rest, std::size_t before, stopping_place& where,
+                  const asio::any_io_executor& executor)
+      : rest_(std::move(rest)), before_(before), where_(where), never_(executor) {}
+
+  awaitable<result<bytes>> read() override {
+    const std::string_view left = std::string_view(rest_).substr(given_);
+    if (left.empty()) co_return bytes();
+    if (given_ == before_ && where_.stops) {
+      where_.reached.release();
+      never_.expires_at(steady_timer::time_point::max());
+      co_await never_.async_wait(no_throw);
+    }
+    const auto some = left.substr(0, given_ < before_ ? before_ - given_ : left.npos);
+    given_ += some.size();
+    co_return owned_bytes(std::string(some));
+  }
+
+ private:
+  std::string rest_;
+  std::size_t before_;
+  std::size_t given_ = 0;
+  stopping_place& where_;
+  steady_timer never_;
+};
+
+class LeftOut : public ::testing::Test {
+ protected:
+  LeftOut() {
+    set_log_level(log_level::quiet);
+    tar_builder other;
+    other.file("t0.jpg", "good")
+        .file("t0.cls", "0")
+        .file("t1.jpg", "good")
+        .file("t1.cls", "0")
+        .end();
+    shards_["b"] = other.str();
+    engine_options o;
+    o.cpu_threads = 2;
+    o.memory_bytes = 256_MiB;
+    o.add_sources = [this](source_registry& registry) {
+      registry.add("stopping", [this](source_context c, std::string, url where, byte_range range) {
+        return open(std::move(c), std::move(where), range);
+      });
+    };
+    engine_.emplace(o);
+  }
+  ~LeftOut() override { set_log_level(log_level::notice); }
+
+  awaitable<result<std::unique_ptr<byte_source>>> open(source_context c, url where,
+                                                       byte_range range) {
+    const std::string name = std::move(where.path);
+    const std::string& all = shards_.at(name);
+    const bool may_stop = name == "a" && range.begin <= place_.at && !range.end;
+    const std::size_t before = may_stop ? place_.at - range.begin : all.size();
+    co_return std::make_unique<stopping_source>(
+        all.substr(range.begin, range.end.value_or(all.size()) - range.begin), before, place_,
+        c.io.executor());
+  }
+
+  plan<sample> what(int lanes) const {
+    return shards({"stopping:a", "stopping:b"}, {.lanes = lanes, .shuffle = false}) |
+           untar({.resync = true, .rename = rename_}) | group_by_key() | on_error(skip_errors()) |
+           map([](sample s) { return s; }, {.threads = 2});
+  }
+
+  static std::string text_of(const sample& s) {
+    std::string out = s.key;
+    for (const field& f : s.fields) out += " ." + f.extension;
+    return out;
+  }
+  static std::vector<std::string> rest_of(loader<sample>& data) {
+    std::vector<std::string> out;
+    while (auto s = data.next()) out.push_back(text_of(*s));
+    std::ranges::sort(out);
+    return out;
+  }
+
+  // The first sample is given; the rest comes of a state that is saved while the source stops at
+  // `byte`.
+  void check_stopped_at(std::size_t byte, const std::vector<std::string>& expected) {
+    for (const int lanes : {1, 2, 3}) {
+      place_.at = byte;
+      place_.stops = true;
+      state saved;
+      {
+        auto data = engine_->run(what(1));
+        ASSERT_TRUE(data.next());
+        place_.reached.acquire();
+        saved = state::from_json(data.save().to_json()).value();
+      }
+      place_.stops = false;
+      auto data = engine_->run(what(lanes));
+      data.restore(saved);
+      EXPECT_EQ(rest_of(data), expected) << "stopped at " << byte << ", then " << lanes << " lanes";
+    }
+  }
+
+  void check(std::string_view begin, std::string_view left_out, std::string_view behind,
+             const std::vector<std::string>& expected) {
+    shards_["a"] = std::string(begin) + std::string(left_out) + std::string(behind);
+    place_.stops = false;
+    auto unbroken = engine_->run(what(1));
+    ASSERT_TRUE(unbroken.next());
+    ASSERT_EQ(rest_of(unbroken), expected);
+    // From where the first sample is known to be whole: behind the next member.
+    const std::size_t last =
+        std::min(begin.size() + left_out.size() + 1024, shards_["a"].size() - 512);
+    for (std::size_t byte = first_.size() + 1024; byte <= last; byte += 512) {
+      check_stopped_at(byte, expected);
+      if (HasFailure()) return;
+    }
+  }
+
+  std::function<std::string(std::string_view)> rename_ = nullptr;
+  const std::string first_ = tar_builder().file("s0.cls", "0").file("s0.jpg", "good").str();
+  const std::string last_ =
+      tar_builder().file("s2.cls", "2").file("s2.jpg", "good").file("s3.cls", "3").end().str();
+
+ private:
+  std::map<std::string, std::string> shards_;
+  stopping_place place_;
+  std::optional<engine> engine_;
+};
+
+TEST_F(LeftOut, OfTwoFieldsOfOneExtension) {
+  const auto twice = tar_builder()
+                         .file("s1.jpg", "first")
+                         .file("s1.jpg", "second")
+                         .file("s1.cls", "1")
+                         .file("s1.json", "{}");
+  check(first_, twice.str(), last_, {"s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+}
+
+TEST_F(LeftOut, OfAMemberThatIsRefused) {
+  const std::string sparse = tar_builder::header("s1.npy", 0, 'S');
+  for (const bool is_first : {false, true}) {
+    SCOPED_TRACE(is_first);
+    tar_builder refused;
+    if (!is_first) refused.file("s1.jpg", "good");
+    refused.raw(sparse).file("s1.cls", "1").raw(tar_builder::header("s1.png", 0, 'S'));
+    refused.file("s1.json", "{}");
+    check(first_, refused.str(), last_,
+          {"s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+  }
+}
+
+// It is of no sample, and ends none.
+TEST_F(LeftOut, ButNotForAMemberWithoutAKey) {
+  const std::string sparse = tar_builder::header("none", 0, 'S') + tar_builder::header("", 0, 'S');
+  const auto twice = tar_builder()
+                         .file("s1.jpg", "first")
+                         .file("s1.jpg", "second")
+                         .raw(sparse)
+                         .file("s1.cls", "1");
+  check(first_, twice.str(), last_, {"s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+  const auto good = tar_builder().file("s1.jpg", "good").raw(sparse).file("s1.cls", "1");
+  check(first_, good.str(), last_,
+        {"s1 .jpg .cls", "s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+}
+
+TEST_F(LeftOut, ByTheNamesThatMembersAreToHave) {
+  rename_ = [](std::string_view name) { return "new-" + std::string(name); };
+  // What was read of the sample is of the same one as the member that is cut.
+  const auto cut = tar_builder().file("s1.jpg", "good").raw(tar_builder::header("s1.cls", 5000));
+  check(first_, cut.str(), std::string(3072, 'x'), {"new-t0 .jpg .cls", "new-t1 .jpg .cls"});
+}
+
+// What was read of it may have been all, or not.
+TEST_F(LeftOut, InFrontOfACutBetweenItsMembers) {
+  const std::string begun = tar_builder().file("s1.jpg", "good").str();
+  const std::string passed_over = tar_builder::header("__meta__/x.json", 5000);
+  for (const bool renames : {false, true}) {
+    SCOPED_TRACE(renames);
+    const std::string before = renames ? "new-" : "";
+    rename_ = renames ? [](std::string_view name) { return "new-" + std::string(name); }
+                      : std::function<std::string(std::string_view)>();
+    const std::vector<std::string> others{before + "t0 .jpg .cls", before + "t1 .jpg .cls"};
+    check(first_, begun.substr(0, 700), "", others);  // in what fills its last block
+    check(first_, begun + passed_over, std::string(3072, 'x'), others);
+  }
+}
+
+// The sample in front of damage is not known to be whole. What follows may be half a one, but not
+// where it has what the last whole one had.
+TEST_F(LeftOut, AroundDamage) {
+  const std::string begin = first_ + tar_builder().file("x.cls", "0").file("x.jpg", "good").str();
+  const std::string damage(1024, 'x');
+  const auto half = tar_builder().file("s1.json", "{}");
+  check(begin, damage + half.str(), last_,
+        {"s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+  const auto whole = tar_builder().file("s1.cls", "1").file("s1.jpg", "good");
+  check(begin, damage + whole.str(), last_,
+        {"s1 .cls .jpg", "s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+}
+
+}  // namespace
+}  // namespace millrace
