@@ -13,6 +13,13 @@ target_link_libraries(millrace_build_options INTERFACE millrace_warnings)
 add_library(millrace_test_options INTERFACE)
 target_link_libraries(millrace_test_options INTERFACE millrace_warnings)
 target_compile_options(millrace_test_options INTERFACE -O0)
+# Programs and benchmarks: with sanitizers, what is optimised are the libraries alone.
+add_library(millrace_program_options INTERFACE)
+if(MILLRACE_SANITIZE STREQUAL "")
+  target_link_libraries(millrace_program_options INTERFACE millrace_build_options)
+else()
+  target_link_libraries(millrace_program_options INTERFACE millrace_test_options)
+endif()
 
 if(MILLRACE_SANITIZE STREQUAL "address")
   # Without object-size, which doubles the time to compile: what it finds, AddressSanitizer finds as well.
@@ -56,6 +63,17 @@ function(millrace_library folder)
   install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace/${folder}
     FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE PATTERN "seams.h" EXCLUDE)
+endfunction()
+
+# A precompiled header fits where the optimisation is the same.
+function(millrace_program_headers target)
+  if(MILLRACE_SANITIZE STREQUAL "")
+    target_precompile_headers(${target} REUSE_FROM millrace_engine)
+  elseif(${target} STREQUAL millrace_bench)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/engine/precompiled.h)
+  else()
+    target_precompile_headers(${target} REUSE_FROM millrace_bench)
+  endif()
 endfunction()
 
 # Executables compile as the libraries do, so that they can share one precompiled header.

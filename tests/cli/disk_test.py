@@ -119,7 +119,7 @@ class BenchDisk(unittest.TestCase):
             self.assertGreater(figures["reads"]["count"], 0)
 
     def test_ten_thousand_streams_are_all_served(self):
-        streams = 2_000 if "san" in harness.BIN.parent.name else 10_000
+        streams = 10_000
         with files(10, 1 << 16) as (folder, _):
             for seconds in (20, 60, 180):  # a busy machine takes longer
                 figures, _ = bench(folder, "--streams", streams, "--seconds", seconds,

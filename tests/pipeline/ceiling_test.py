@@ -19,7 +19,6 @@ MB = 1 << 20
 BUDGET = 64 * MB
 BESIDE = 64 * MB  # code, stacks, and what each thread keeps
 SECONDS = 30  # of CPU, for a run over several files: each may take ten
-SANITIZED = "asan" in str(harness.BIN) or "tsan" in str(harness.BIN)
 
 
 # A program's peak is never below that of the process that started it: this one stays small.
@@ -81,9 +80,8 @@ class Ceiling(unittest.TestCase):
         self.assertIn(status, exits, output[:6000])
         for text in says:
             self.assertIn(text, output)
-        if not SANITIZED:
-            self.assertLessEqual(peak, BUDGET + BESIDE, command)
-            self.assertLess(seconds, SECONDS, command)
+        self.assertLessEqual(peak, BUDGET + BESIDE, command)
+        self.assertLess(seconds, SECONDS, command)
         return output
 
     def visit(self, path, how):

@@ -142,6 +142,7 @@ void expect_exact(engine& eng, const plan<T>& p) {
   const course whole = cut_at(eng, p, {});
   ASSERT_GT(whole.steps.size(), 1U);
   for (std::size_t cut = 0; cut < whole.steps.size(); ++cut) {
+    if (!testing::is_taken(cut)) continue;
     ASSERT_EQ(difference(whole, cut_at(eng, p, {cut})), "") << "cut after " << cut;
   }
 }

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
+#include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 
@@ -134,7 +135,7 @@ class EmptyEpochs : public ::testing::Test {
     bounded(what, [&] {
       auto from = engine_.run(p);
       ASSERT_EQ(said(from, wanted.size()), wanted) << what;
-      for (std::size_t stop = 0; stop < wanted.size(); stop += 7) {
+      for (std::size_t stop = 0; stop < wanted.size(); stop += 7 * testing::every()) {
         auto first = engine_.run(p);
         auto got = said(first, stop);
         auto second = engine_.run(p);

@@ -10,6 +10,7 @@
 #include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "tests/support/image_shards.h"
+#include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 
@@ -227,6 +228,7 @@ class FailedRuns : public ::testing::Test {
       for (std::size_t tail = 0; tail < 4; ++tail) {
         int n = 1;
         for (bool has_come = true; has_come; ++n) {
+          if (!testing::is_taken(static_cast<std::uint64_t>(n))) continue;
           const fault f(kind, n);
           const auto [name, plan] = with_tails(make_plan(f))[tail];
           const std::string what = fmt::format("{}, kind {}, call {}, {} behind", where,

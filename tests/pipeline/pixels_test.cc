@@ -8,6 +8,7 @@
 #include "millrace/millrace.h"
 #include "pipeline/batched.h"
 #include "tests/support/image_shards.h"
+#include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"
 
 namespace millrace {
@@ -185,7 +186,7 @@ TEST_P(Pixels, AreThoseOfTheImageDecodedAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, Pixels, ::testing::Range(0, 60));
+INSTANTIATE_TEST_SUITE_P(Random, Pixels, ::testing::Range(0, 60, testing::one_of_as_many));
 
 // A user's own images, in memory of their own: one slot each.
 TEST(OwnImages, AreCopiedIntoBatches) {

@@ -9,6 +9,7 @@
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
+#include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -171,7 +172,7 @@ TEST_P(RandomPlan, ResumedByAnyRanksEachRemainingSampleComesOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, RandomPlan, ::testing::Range(0, 20));
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomPlan, ::testing::Range(0, 20, testing::one_of_as_many));
 
 }  // namespace
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/packed.h"
+#include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -218,7 +219,7 @@ TEST_P(LeastMemory, ResumedByOtherLanesWithTheirLeastMemory) {
   EXPECT_EQ(got, all_) << described() << ", then " << other << " lanes";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, LeastMemory, ::testing::Range(0, 24));
+INSTANTIATE_TEST_SUITE_P(Seeds, LeastMemory, ::testing::Range(0, 24, testing::one_of_as_many));
 
 // As many samples on their way as a host of 64 threads has, in a lane whose memory holds some.
 TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {

@@ -7,6 +7,7 @@
 #include "millrace/millrace.h"
 #include "pipeline/batched.h"
 #include "tests/support/image_shards.h"
+#include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"
 
 namespace millrace {
@@ -127,7 +128,7 @@ TEST_P(Waits, NeverForWhatTheWaiterHolds) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Random, Waits, ::testing::Range(0, 60));
+INSTANTIATE_TEST_SUITE_P(Random, Waits, ::testing::Range(0, 60, testing::one_of_as_many));
 
 // A stop ends a run that waits for memory that the program keeps, and one that skips for ever.
 TEST(Stops, AreHeededWhileTheRunWaits) {

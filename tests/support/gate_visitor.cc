@@ -44,5 +44,5 @@ int main(int argc, char** argv) {
   const auto gate = std::make_shared<read_gate>(
       threads.io(0).executor(),
       gate_options{folder, "disk", 1, std::chrono::milliseconds(std::atoi(argv[2]))});
-  testing::run_on(threads.io(0), visit_for_ever(gate, log));
+  millrace::testing::run_on(threads.io(0), visit_for_ever(gate, log));
 }

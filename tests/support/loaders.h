@@ -10,6 +10,7 @@
 #include "pipeline/engine.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
+#include "tests/support/seeds.h"
 
 namespace millrace::testing {
 
@@ -61,7 +62,7 @@ void expect_resumable(engine& eng, const P& plan, F name, std::size_t step = 3) 
   auto whole = eng.run(plan);
   const auto expected = names_of(whole, name);
   ASSERT_GT(expected.size(), 4U);
-  for (std::size_t stop = 0; stop < expected.size(); stop += step) {
+  for (std::size_t stop = 0; stop < expected.size(); stop += step * every()) {
     auto first = eng.run(plan);
     std::vector<std::string> got;
     for (std::size_t i = 0; i < stop; ++i) {

@@ -25,11 +25,29 @@ inline std::uint64_t variable(const char* name, std::uint64_t otherwise) {
   return out;
 }
 
-// The seeds of a property test: `quick` of them, as many as TEST_SEEDS says, or the one that
-// TEST_SEED names (a failing test prints its seed).
+// Loops over many places (each byte, each item at which a run is saved) take one of as many: all of
+// them, or fewer where a build is slow (TEST_EVERY says others).
+#ifdef MILLRACE_TEST_EVERY
+inline constexpr int one_of_as_many = MILLRACE_TEST_EVERY;
+#else
+inline constexpr int one_of_as_many = 1;
+#endif
+
+inline std::uint64_t every() {
+  static const std::uint64_t set = variable("TEST_EVERY", one_of_as_many);
+  return set == 0 ? 1 : set;
+}
+
+// Whether a loop takes this place, of those that it counts from 0.
+inline bool is_taken(std::uint64_t place) {
+  return place % every() == 0;
+}
+
+// The seeds of a property test: `quick` of them (fewer where loops take fewer places), as many as
+// TEST_SEEDS says, or the one that TEST_SEED names (a failing test prints its seed).
 inline std::vector<std::uint64_t> seeds(std::uint64_t quick) {
   if (std::getenv("TEST_SEED") != nullptr) return {variable("TEST_SEED", 0)};
-  std::vector<std::uint64_t> all(variable("TEST_SEEDS", quick));
+  std::vector<std::uint64_t> all(variable("TEST_SEEDS", (quick + every() - 1) / every()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   return all;
 }

@@ -5,6 +5,7 @@
 
 #include "io/hashes.h"
 #include "tests/support/numbered.h"
+#include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
 
 namespace millrace {
@@ -381,7 +382,8 @@ TEST_F(HttpClient, TheLastPieceOfALargeObjectWaitsForItsDigest) {
 
 // Whatever happens on the way, the bytes are right, and always within the timers.
 TEST_F(HttpClient, ChaosGivesTheRightBytesForEverySeed) {
-  for (std::uint64_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+  for (const std::uint64_t seed : testing::seeds(300)) {
+    if (HasFailure()) break;
     SCOPED_TRACE(seed);
     survive_chaos(seed);
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/numbered.h"
+#include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
 
 namespace millrace {
@@ -180,8 +181,10 @@ awaitable<void> stop_reader(testing::simulated_client* client, const char* targe
 }
 
 TEST(HttpDeadlines, AndAStopEndsItWithinASecond) {
+  std::uint64_t place = 0;
   for (const silence& s : silences) {
     for (const auto after : {0ms, 1ms, 400ms, 3000ms, 7000ms}) {
+      if (!testing::is_taken(place++)) continue;
       SCOPED_TRACE(fmt::format("{} after {} ms", s.where, after.count()));
       testing::simulated_client client;
       s.set_up(client);

@@ -203,6 +203,7 @@ TEST(HttpVersions, BytesOfTwoVersionsAreNeverGivenForOne) {
   tally all;
   for (const std::uint64_t seed : testing::seeds(1)) {
     for (int i = 0; i < all_names * 3 * 6 * 3 * 2 * 2 * 2; ++i) {
+      if (!testing::is_taken(static_cast<std::uint64_t>(i))) continue;
       int rest = i;
       const auto next = [&](int of) { return std::exchange(rest, rest / of) % of; };
       const behaviour how{.named = static_cast<names>(next(all_names)),
