@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/use_future.hpp>
-#include <filesystem>
 #include <future>
 #include <map>
 
 #include "bench/measure.h"
+#include "engine/folders.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"
 #include "io/file_source.h"
 
 namespace millrace {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct target {
   std::string path;
@@ -186,14 +184,14 @@ void add_up(const std::vector<std::unique_ptr<bench_state>>& parts, disk_bench_r
 std::vector<std::string> files_below(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (const auto& path : paths) {
-    std::error_code failed;
-    if (!fs::is_directory(path, failed)) {
+    if (!is_folder(path)) {
       files.push_back(path);
       continue;
     }
-    for (const auto& item : fs::recursive_directory_iterator(path)) {
-      if (item.is_regular_file()) files.push_back(item.path());
-    }
+    auto seen = visit_folder(path, [&](visited item) {
+      if (S_ISREG(item.info.st_mode)) files.push_back(std::move(item.path));
+    });
+    if (!seen) throw failure(seen.error());
   }
   std::ranges::sort(files);
   return files;

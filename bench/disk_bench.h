@@ -61,7 +61,8 @@ struct disk_bench_report {
 disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_options& what,
                                  const std::atomic<bool>& interrupted);
 
-// All regular files below the folders of `paths`, and the files among them, sorted.
+// All regular files below the folders of `paths`, and the files among them, sorted. Throws
+// `failure` where a folder cannot be listed.
 std::vector<std::string> files_below(const std::vector<std::string>& paths);
 
 }  // namespace millrace

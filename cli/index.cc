@@ -100,7 +100,10 @@ void print_created(const std::string& output, const shard_index& made) {
 
 // What a dataset is called by default: after its first shard, of a URL by its path alone.
 std::string name_of(const std::string& spec, const std::vector<std::string>& urls) {
-  if (!has_scheme(spec) && spec.find("://") == spec.npos) return dataset_name(spec);
+  if (!has_scheme(spec) && spec.find("://") == spec.npos) {
+    const std::string name = dataset_name(spec);
+    return !name.empty() ? name : dataset_name(urls.front());  // of "./"
+  }
   const auto where = parse_url(urls.front());
   const bool has_path = where && where->scheme != "pipe";
   return has_path ? dataset_name(where->path.substr(0, where->path.find('?'))) : "";

@@ -67,6 +67,7 @@ std::vector<std::uint8_t> fake_image(const fake_options& options, int label, std
 
 bool write_fake_shards(const std::vector<std::string>& paths, const fake_options& options,
                        const std::function<bool(std::size_t shards)>& goes_on) {
+  remove_partial_files(paths);  // their room may be needed
   const auto shards = static_cast<std::uint64_t>(paths.size());
   const auto samples = static_cast<std::uint64_t>(options.samples);
   for (std::uint64_t s = 0; s < shards; ++s) {

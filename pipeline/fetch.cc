@@ -4,6 +4,7 @@
 
 #include "io/unpack.h"
 #include "pipeline/compacted.h"
+#include "pipeline/wids/shard_index.h"
 
 namespace millrace {
 namespace {
@@ -83,6 +84,23 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
       static_cast<std::size_t>(where.shard) >= lane_.shards->size()) {
     co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
   }
+  auto found = co_await read_until(where, 0);
+  if (found) co_return found;
+  const std::int64_t end = indexed_end(where);
+  if (end == 0 || found.error().byte_offset() != static_cast<std::uint64_t>(end)) co_return found;
+  samples_.reset();
+  co_return co_await read_until(where, end);
+}
+
+std::int64_t again_reader::indexed_end(origin where) const {
+  if (!lane_.index) return 0;
+  const auto& blocks = lane_.index->shards[static_cast<std::size_t>(where.shard)].blocks;
+  const auto at = std::ranges::lower_bound(blocks, where.offset / shard_index::block_bytes);
+  const bool is_there = at != blocks.end() && *at * shard_index::block_bytes == where.offset;
+  return is_there && std::next(at) != blocks.end() ? *std::next(at) * shard_index::block_bytes : 0;
+}
+
+awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t end) {
   const bool is_open = samples_ && shard_ == where.shard && epoch_ == where.epoch;
   const bool is_ahead = is_open && where.offset > reached_ &&
                         (reads_through(where.shard) || where.offset <= reached_ + wide_gap);
@@ -90,8 +108,8 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
     samples_.reset();  // its read buffers first
     if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again());
     const lane_cursor at{.offset = where.offset};
-    samples_ =
-        open_within(*lane_.format, *again_, {.shard = where.shard, .epoch = where.epoch}, at);
+    samples_ = open_within(*lane_.format, *again_,
+                           {.shard = where.shard, .epoch = where.epoch, .end = end}, at);
     shard_ = where.shard;
     epoch_ = where.epoch;
   }
@@ -119,7 +137,7 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   // On the way from an earlier sample: what was damaged there may have been taken for more.
   if (!is_it && is_ahead && before) {
     samples_.reset();
-    co_return co_await read_here(where);
+    co_return co_await read_until(where, end);
   }
   if (!is_it && before) co_return *before;
   if (!is_it) {

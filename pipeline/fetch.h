@@ -34,6 +34,11 @@ class again_reader {
  private:
   awaitable<result<sample>> read_in_part(origin where);
   awaitable<result<sample>> read_here(origin where);
+  // With what follows it in the shard, as far as `end`; 0: to the shard's end.
+  awaitable<result<sample>> read_until(origin where, std::int64_t end);
+  // The byte where the sample ends, by the index; 0 where none says. What follows is damaged where
+  // another lane, or nobody, has met it: this sample was given.
+  std::int64_t indexed_end(origin where) const;
   std::shared_ptr<memory_share> members() const;
 
   lane_context& lane_;

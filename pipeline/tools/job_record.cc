@@ -79,6 +79,10 @@ std::string list_path(const std::string& record, const job_record& job) {
   return fmt::format("{}.{:016x}.{}-of-{}", record, job.fingerprint, job.part, job.parts);
 }
 
+bool is_of_part(const job_record& job, std::size_t shard) {
+  return static_cast<int>(shard % static_cast<std::size_t>(job.parts)) == job.part - 1;
+}
+
 // "train-classes.txt": the shards' name without its number, then this one.
 std::string classes_path(const shard_names& names) {
   const fs::path first(names(0));
@@ -259,6 +263,10 @@ shard_job::shard_job(const shard_names& names, const job_record& job)
                        job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint,
                        job.samples, job.shards);
   list_path_ = list_path(record_, job);
+  files_ = {record_, list_path_};
+  for (std::size_t i = 0; i < job.shards; ++i) {
+    if (is_of_part(job, i)) files_.push_back(names(i));
+  }
 }
 
 void shard_job::check_shards(const shard_names& names, const job_record& job,
@@ -286,9 +294,7 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
                         .hint("choose another name for the shards"));
     }
     check_shard_output(name, true);
-    const bool is_of_part =
-        static_cast<int>(i % static_cast<std::size_t>(job.parts)) == job.part - 1;
-    if (job.overwrite || !is_of_part) continue;  // of other parts, their runs ask
+    if (job.overwrite || !is_of_part(job, i)) continue;  // of other parts, their runs ask
     const auto [first, last] = listed.equal_range(i);
     if (is_one_of(name, *there, first, last)) {
       there_.insert(i);
@@ -354,7 +360,9 @@ void shard_job::begin(const shard_names& names, const job_record& job) {
   check_no_shard_after(names, job.shards);
   const std::string classes = classes_path(names);
   check_classes(classes, job, older);
-  // All is checked. Wherever a kill ends this, no shard of another job is taken for this one's.
+  // All is checked.
+  remove_leavings();
+  // Wherever a kill ends this, no shard of another job is taken for this one's.
   for (const std::string& list : others) host_files().unlink(list);
   const auto listed = text_there(list_path_);
   const bool goes_on = listed && first_line_of(*listed) == about_ && !job.overwrite;

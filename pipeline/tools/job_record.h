@@ -12,6 +12,7 @@
 
 #include "engine/file_system.h"
 #include "engine/line_file.h"
+#include "engine/written_file.h"
 #include "pipeline/tar_writer.h"
 #include "pipeline/tools/names.h"
 
@@ -46,8 +47,8 @@ class shard_job {
   void add(std::size_t shard, tar_writer& written) const;
   // Where the names of the classes are; empty: there are none.
   const std::string& classes_file() const { return classes_file_; }
-  // Those of this run beside the shards.
-  std::vector<std::string> records() const { return {record_, list_path_}; }
+  // What killed runs left half-written of this part's shards and of the job's records.
+  void remove_leavings() const { remove_partial_files(files_); }
 
  private:
   friend shard_job begin_job(const shard_names& names, const job_record& job);
@@ -62,10 +63,11 @@ class shard_job {
   void check_shards(const shard_names& names, const job_record& job, const listed_shards& listed);
   void list(std::string_view line) const;
 
-  std::string record_;     // its path
-  std::string about_;      // its line
-  std::string list_path_;  // of the shards of this part
-  held_file held_;         // the same, locked while the job runs
+  std::string record_;              // its path
+  std::string about_;               // its line
+  std::string list_path_;           // of the shards of this part
+  held_file held_;                  // the same, locked while the job runs
+  std::vector<std::string> files_;  // of this part, and the records
   std::string classes_file_;
   std::set<std::size_t> there_;
   std::unique_ptr<line_file> list_;
@@ -75,7 +77,8 @@ class shard_job {
 // fingerprints alone, and for each part a list of the shards that it wrote, with the size, time and
 // CRC of each. A shard that is in no list, or not as it stands there, is another job's, whatever
 // its name; where the size fits and the time does not, its bytes are read. Nothing is written
-// before all is checked. Throws `failure` (usage) where a shard of another job is there and
+// before all is checked; then what killed runs left half-written is removed, whose room may be
+// needed. Throws `failure` (usage) where a shard of another job is there and
 // `overwrite` is not set; where another run is writing shards of these names, but for other parts
 // of the same job; where one of the names is that of an input, of a file of another kind, or of the
 // same file as another name; where another text than an older record tells of stands in the place

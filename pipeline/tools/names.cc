@@ -14,6 +14,7 @@
 #include "engine/file_system.h"
 #include "engine/folders.h"
 #include "io/shard_spec.h"
+#include "io/unpack.h"
 
 namespace millrace {
 namespace {
@@ -65,6 +66,19 @@ std::vector<std::string> ranges_of(const std::set<std::uint64_t>& numbers, std::
 }
 
 constexpr std::size_t most_digits = 18;
+
+// What readers take for something else than a plain archive.
+void check_name(const std::string& name) {
+  if (name == "-") {
+    throw failure(error(errc::usage, "shards are written to files, and '-' is none")
+                      .hint("name a file, such as train-%06d.tar"));
+  }
+  if (!has_compressed_name(name)) return;
+  throw failure(
+      error(errc::usage, "shards are written plain, and this is a name of compressed ones")
+          .at(name)
+          .hint("write NAME.tar, and compress it afterwards"));
+}
 
 }  // namespace
 
@@ -121,6 +135,7 @@ shard_names::shard_names(const std::string& pattern) {
     names_ = expand(pattern);
     std::set<std::string> seen;
     for (const std::string& name : names_) {
+      check_name(name);
       if (seen.insert(std::filesystem::path(name).lexically_normal().string()).second) continue;
       throw failure(error(errc::usage, fmt::format("'{}' names a shard twice", pattern))
                         .at(name)
@@ -141,6 +156,7 @@ shard_names::shard_names(const std::string& pattern) {
   after_ = pattern.substr(letter + 1);
   width_ = digits.empty() ? 0 : std::stoi(digits);
   zeros_ = digits.starts_with('0');
+  check_name((*this)(0));
 }
 
 std::string shard_names::operator()(std::size_t i) const {

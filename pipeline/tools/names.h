@@ -12,7 +12,8 @@ namespace millrace {
 std::vector<std::string> brace_summary(const std::vector<std::string>& names);
 
 // "train-%06d.tar" or a brace range "train-{000000..000009}.tar": the names of shards, as many as
-// are asked for. Throws `failure` (usage) for a pattern that is neither, or that names fewer.
+// are asked for. Throws `failure` (usage) for a pattern that is neither, that names fewer, or that
+// gives them names of compressed files, which they are not.
 class shard_names {
  public:
   explicit shard_names(const std::string& pattern);

@@ -20,7 +20,6 @@
 #include "engine/random.h"
 #include "engine/start_thread.h"
 #include "engine/words.h"
-#include "engine/written_file.h"
 #include "io/folder_listing.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
@@ -99,7 +98,7 @@ class packer {
     work_on_threads();
     if (failed_) throw failure(*failed_);
     report_.interrupted = interrupted_;
-    if (!interrupted_) remove_partial_files(own_names());
+    if (!interrupted_) job_.remove_leavings();
     return report_;
   }
 
@@ -160,16 +159,6 @@ class packer {
       for (const packed_field& f : s.fields) {
         if (!f.path.empty()) out.push_back(f.path);
       }
-    }
-    return out;
-  }
-
-  // Of this part's shards.
-  std::vector<std::string> own_names() const {
-    std::vector<std::string> out = job_.records();
-    for (std::size_t i = 0; i < shards_.size(); ++i) {
-      const auto turn = static_cast<int>(i % static_cast<std::size_t>(options_.parts));
-      if (turn == options_.part - 1) out.push_back(names_(i));
     }
     return out;
   }

@@ -13,7 +13,6 @@
 #include "engine/printable.h"
 #include "engine/random.h"
 #include "engine/words.h"
-#include "engine/written_file.h"
 #include "io/cache/entry_name.h"
 #include "io/folder_listing.h"
 #include "io/url.h"
@@ -137,9 +136,7 @@ class repacker {
   // All shards have been read.
   void finish() {
     finish_up_to(left_.size());
-    std::vector<std::string> names = job_.records();
-    for (std::size_t i = 0; i < options_.urls.size(); ++i) names.push_back(names_(i));
-    remove_partial_files(names);
+    job_.remove_leavings();
   }
 
   pack_report report;

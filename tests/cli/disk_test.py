@@ -238,6 +238,12 @@ class BadDays(unittest.TestCase):
             paths[0].chmod(0o600)
             self.assert_message(run_as("cat", paths[0], user=NOBODY), 4, "no permission to read", str(paths[0]))
 
+    @ROOT_ONLY
+    def test_a_folder_without_permission_below_is_named(self):
+        with files(1, 10) as (folder, _):
+            (folder / "closed").mkdir(0o700)
+            self.assert_message(run_as("bench", "disk", folder, user=NOBODY), 4, str(folder / "closed"))
+
     def test_few_descriptors_mean_fewer_streams_and_no_error(self):
         with files(100, 1 << 16) as (folder, _):
             # However slow the machine, all are served in the end.

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -112,6 +113,35 @@ class PackJobs(unittest.TestCase):
                 shard.unlink()
                 shard.write_bytes(content)  # of another time
             self.assertEqual(json.loads(run(*command).stdout)["kept"], 3)
+
+    def test_names_of_what_shards_are_not_are_refused(self):
+        with Folder() as folder:
+            tree = tree_of_classes(folder)
+            for name in ("o-%03d.tar.gz", "o-{0..9}.tgz", "o-%d.tar.zst", "-"):
+                for command in (["pack", tree, "-o"], ["fake"]):
+                    with self.subTest(name, command=command[0]):
+                        before = sorted(os.listdir(folder))
+                        done = run("millrace", *command, folder / name if name != "-" else name, cwd=folder)
+                        self.assertEqual(done.returncode, 2, done.stderr)
+                        self.assertEqual(sorted(os.listdir(folder)), before)
+
+    def test_the_room_of_what_a_killed_run_left_is_there_for_the_next(self):
+        def small():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (512, 512))
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        with Folder() as folder:
+            tree = tree_of_classes(folder)
+            harness.fake(folder, "src", 1, 2)
+            for command in (["pack", tree, "-o"], ["pack", "--from-shards", folder / "src-000000.tar", "--restart", 4, "-o"],
+                            ["fake"]):
+                left = folder / f"o-000.tar.partial.{gone.pid}"
+                left.write_bytes(b"x" * 5000)
+                done = subprocess.run([harness.BIN / "millrace", *command, folder / "o-{000..000}.tar"], env=harness.CLEAN,
+                                      preexec_fn=small, capture_output=True, timeout=60)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertFalse(left.exists(), command)
 
     def test_names_that_are_one_file_are_refused(self):
         with Folder() as folder:

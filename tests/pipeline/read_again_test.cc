@@ -180,5 +180,37 @@ TEST_F(ReadAgain, SamplesPassTheStagesOfTheirLanesAsAtFirst) {
   }
 }
 
+// What follows the part of a shard that a lane was dealt is another lane's, damaged or not.
+TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
+  constexpr int samples = 12;
+  auto store = std::make_shared<memory_store>(1'000);
+  std::string shard = testing::text_shard(0, samples, 50);
+  store->put("t", shard);
+  engine eng(with_memory_store(store));
+  const auto index = std::make_shared<const shard_index>(testing::index_of(eng, {"memory:t"}));
+  for (const int first_damaged : {samples / 2, samples / 2 + 1}) {
+    std::string damaged = shard;
+    damaged[index->shards[0].blocks[static_cast<std::size_t>(first_damaged)] *
+            static_cast<std::size_t>(shard_index::block_bytes)] ^= 1;
+    store->put("t", damaged);
+    const auto p =
+        interleaved(shards({"memory:t"}, {.lanes = 2, .shuffle = false, .index = index}) | untar() |
+                    group_by_key() | shuffle({.samples = 100, .seed = 1})) |
+        on_error(skip_errors());
+    auto whole = eng.run(p);
+    auto wanted = testing::keys_of_epoch(whole);
+    ASSERT_GE(wanted.size(), samples / 2);
+    for (std::size_t cut = 0; cut < wanted.size(); ++cut) {
+      auto first = eng.run(p);
+      std::vector<std::string> got;
+      for (std::size_t i = 0; i < cut; ++i) got.push_back(first.next()->key);
+      auto second = eng.run(p);
+      second.restore(first.save());
+      for (auto& key : testing::keys_of_epoch(second)) got.push_back(std::move(key));
+      EXPECT_EQ(got, wanted) << cut << " taken, damaged at " << first_damaged;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace
