@@ -138,7 +138,7 @@ class PackJobs(unittest.TestCase):
                             ["fake"]):
                 left = folder / f"o-000.tar.partial.{gone.pid}"
                 left.write_bytes(b"x" * 5000)
-                done = subprocess.run([harness.BIN / "millrace", *command, folder / "o-{000..000}.tar"], env=harness.CLEAN,
+                done = subprocess.run([harness.BIN / "millrace", *map(str, command), folder / "o-{000..000}.tar"], env=harness.CLEAN,
                                       preexec_fn=small, capture_output=True, timeout=60)
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertFalse(left.exists(), command)
