@@ -134,12 +134,12 @@ class PackJobs(unittest.TestCase):
         with Folder() as folder:
             tree = tree_of_classes(folder)
             harness.fake(folder, "src", 1, 2)
-            for command in (["pack", tree, "-o"], ["pack", "--from-shards", folder / "src-000000.tar", "--restart", 4, "-o"],
-                            ["fake"]):
-                left = folder / f"o-000.tar.partial.{gone.pid}"
+            restart = ["pack", "--from-shards", folder / "src-000000.tar", "--restart", 4, "-o"]
+            for name, command in (("packed", ["pack", tree, "-o"]), ("restarted", restart), ("fake", ["fake"])):
+                left = folder / f"{name}-0.tar.partial.{gone.pid}"
                 left.write_bytes(b"x" * 5000)
-                done = subprocess.run([harness.BIN / "millrace", *map(str, command), folder / "o-{000..000}.tar"], env=harness.CLEAN,
-                                      preexec_fn=small, capture_output=True, timeout=60)
+                words = [harness.BIN / "millrace", *map(str, command), folder / f"{name}-{{0..0}}.tar"]
+                done = subprocess.run(words, env=harness.CLEAN, preexec_fn=small, capture_output=True, timeout=60)
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertFalse(left.exists(), command)
 
