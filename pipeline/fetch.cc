@@ -89,7 +89,9 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   const std::int64_t end = indexed_end(where);
   if (end == 0 || found.error().byte_offset() != static_cast<std::uint64_t>(end)) co_return found;
   samples_.reset();
-  co_return co_await read_until(where, end);
+  found = co_await read_until(where, end);
+  samples_.reset();  // what it reads ends here
+  co_return found;
 }
 
 std::int64_t again_reader::indexed_end(origin where) const {
@@ -121,6 +123,12 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     if (!next && next.error().is_skippable() && !samples_->is_broken()) {
       before = next.error();
       continue;
+    }
+    // Of what comes before it.
+    const bool is_on_the_way = !next && is_ahead && next.error().kind() != errc::stopped;
+    if (is_on_the_way) {
+      samples_.reset();
+      co_return co_await read_until(where, end);
     }
     if (!next) {
       error why = next.error();

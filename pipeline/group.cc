@@ -117,6 +117,9 @@ class group_stream final : public stream<sample> {
     return lane_cursor{.draw = m.draw, .offset = m.offset, .given = m.number};
   }
 
+  // Whether there is an error to be given for what was read already.
+  bool has_unread() const { return owed_ || unread_; }
+
   void save(state& to) const override {
     members_->save(to);
     const place at = failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
@@ -222,6 +225,15 @@ class group_stream final : public stream<sample> {
     return std::exchange(leaving_, std::nullopt)->why;
   }
 
+  // What ends the members within the sample that is left out is told instead of why it is: it is
+  // one sample, and a state has no place in its middle.
+  error cut_short(error why) {
+    failed_ = leaving_->at;
+    if (why.sample_key().empty()) why.key(leaving_->key);
+    leaving_.reset();
+    return why;
+  }
+
   // The extension of a member of the sample being put together, or left out.
   std::optional<std::string_view> belongs(const tar_member& member) const {
     if (leaving_) return extension_behind(leaving_->key, member.name);
@@ -276,7 +288,9 @@ class group_stream final : public stream<sample> {
       return why;
     }
     if (leaving_) {
-      if (member_alone && broken->key == leaving_->key) return std::nullopt;  // told already
+      const bool is_within = !broken || broken->key == leaving_->key;
+      if (is_within && member_alone) return std::nullopt;  // told already
+      if (is_within) return cut_short(std::move(why));
       unread_ = std::move(why);
       return left();
     }
@@ -370,7 +384,9 @@ class tar_reader final : public sample_reader {
     const auto held = samples_->held();
     return held ? held->given : members_->reader().given();
   }
-  bool is_broken() const override { return members_->reader().is_broken(); }
+  bool is_broken() const override {
+    return members_->reader().is_broken() && !samples_->has_unread();
+  }
 
  private:
   one_shard* members_;

@@ -315,7 +315,9 @@ bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string&
 shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
   if (key && extension_behind(*key, name)) return skipping ? turn::pass : turn::give;
   const auto split = split_name(name);
-  if (!split) return turn::give;  // of no sample, which the next stage counts
+  // Of no sample, which the next stage counts: that of the lane with the samples around it. What is
+  // given is where a state goes on, behind all that is to be passed over.
+  if (!split) return skipping || passed < which.skip ? turn::pass : turn::give;
   if (key != split->key) {
     if (passed < which.skip) {
       ++passed;

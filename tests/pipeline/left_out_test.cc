@@ -1,8 +1,10 @@
 // A sample that is left out is so as a whole, wherever a state was saved, and whoever goes on: also
 // while the source waits in its middle, and with other lanes.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <semaphore>
 
 #include "engine/log.h"
@@ -18,6 +20,7 @@ using testing::tar_builder;
 struct stopping_place {
   std::size_t at = 0;
   bool stops = false;
+  int failures = 0;  // so many readers end there instead, with an error that passes
   std::binary_semaphore reached{0};
 };
 
@@ -30,6 +33,10 @@ class stopping_source final : public byte_source {
   awaitable<result<bytes>> read() override {
     const std::string_view left = std::string_view(rest_).substr(given_);
     if (left.empty()) co_return bytes();
+    if (given_ == before_ && where_.failures > 0) {
+      --where_.failures;
+      co_return error(errc::timed_out, "no answer").at("stopping:a").skippable();
+    }
     if (given_ == before_ && where_.stops) {
       where_.reached.release();
       never_.expires_at(steady_timer::time_point::max());
@@ -100,6 +107,11 @@ class LeftOut : public ::testing::Test {
     return out;
   }
 
+  std::vector<std::string> epoch_of(const lane_plan<sample>& p) {
+    auto data = engine_->run(p);
+    return rest_of(data);
+  }
+
   // The first sample is given; the rest comes of a state that is saved while the source stops at
   // `byte`.
   void check_stopped_at(std::size_t byte, const std::vector<std::string>& expected) {
@@ -136,6 +148,73 @@ class LeftOut : public ::testing::Test {
     }
   }
 
+  // The source fails at `byte`: a state saved after any error is resumed without the failure, and
+  // what came before it and what comes after are the epoch.
+  void check_failed_at(std::size_t byte, const lane_plan<sample>& p,
+                       const std::vector<std::string>& expected) {
+    SCOPED_TRACE(byte);
+    struct position {
+      std::vector<std::string> given;
+      state saved;
+    };
+    std::vector<position> after_errors;
+    const auto read = [&](loader<sample>& data, std::vector<std::string> given, bool saves) {
+      for (;;) {
+        try {
+          const auto s = data.next();
+          if (!s) return given;
+          given.push_back(text_of(*s));
+        } catch (const failure& f) {
+          if (!f.why().is_skippable()) return given;  // no shard gave any
+          told_ += f.kind() == errc::timed_out ? 1 : 0;
+          if (saves)
+            after_errors.push_back({given, state::from_json(data.save().to_json()).value()});
+        }
+      }
+    };
+    place_.at = byte;
+    place_.failures = 1;
+    told_ = 0;
+    auto failing = engine_->run(p);
+    read(failing, {}, true);
+    EXPECT_EQ(told_, 1);
+    for (const position& from : after_errors) {
+      place_.failures = 0;
+      auto rest = engine_->run(p);
+      rest.restore(from.saved);
+      auto all = read(rest, from.given, false);
+      std::ranges::sort(all);
+      EXPECT_EQ(all, expected);
+    }
+  }
+
+  // A shuffle's samples are read again, and the source fails once on the way.
+  void check_read_again(std::size_t byte, std::uint64_t seed,
+                        const std::vector<std::string>& expected) {
+    SCOPED_TRACE(fmt::format("{}, {}", byte, seed));
+    const auto p =
+        interleaved(shards({"stopping:a", "stopping:b"}, {.lanes = 1, .shuffle = false}) | untar() |
+                    group_by_key() | shuffle({.samples = 100, .seed = seed})) |
+        on_error(skip_errors());
+    place_.failures = 0;
+    auto first = engine_->run(p);
+    std::vector<std::string> all{text_of(*first.next())};
+    const state saved = state::from_json(first.save().to_json()).value();
+    place_.at = byte;
+    place_.failures = 1;
+    auto second = engine_->run(p);
+    second.restore(saved);
+    for (auto& s : rest_of(second)) all.push_back(std::move(s));
+    std::ranges::sort(all);
+    EXPECT_EQ(all, expected);
+  }
+
+  void put(std::string shard) {
+    place_.stops = false;
+    shards_["a"] = std::move(shard);
+  }
+
+  int told_ = 0;  // failures of the source
   std::function<std::string(std::string_view)> rename_ = nullptr;
   const std::string first_ = tar_builder().file("s0.cls", "0").file("s0.jpg", "good").str();
   const std::string last_ =
@@ -154,6 +233,49 @@ TEST_F(LeftOut, OfTwoFieldsOfOneExtension) {
                          .file("s1.cls", "1")
                          .file("s1.json", "{}");
   check(first_, twice.str(), last_, {"s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls", "t1 .jpg .cls"});
+}
+
+TEST_F(LeftOut, InFrontOfASourceThatFails) {
+  const std::string begun = tar_builder().file("s1.jpg", "first").str();
+  const auto rest =
+      tar_builder().file("s1.jpg", "second").file("s1.cls", "1").file("s1.json", "{}");
+  put(first_ + begun + rest.str() + last_);
+  const std::vector<std::string> expected{"s0 .cls .jpg", "s2 .cls .jpg", "s3 .cls", "t0 .jpg .cls",
+                                          "t1 .jpg .cls"};
+  const auto list = shards({"stopping:a", "stopping:b"}, {.lanes = 1, .shuffle = false});
+  const std::size_t end = first_.size() + begun.size() + rest.str().size();
+  for (std::size_t byte = 512; byte <= end + last_.size() - 512; byte += 512) {
+    check_failed_at(byte, list | untar() | group_by_key(), expected);
+    check_failed_at(byte, list | read_samples(tar_samples()), expected);
+  }
+  // Within it.
+  for (std::size_t byte = first_.size() + 512; byte < end; byte += 512) {
+    for (const std::uint64_t seed : {0U, 1U, 2U, 3U}) check_read_again(byte, seed, expected);
+  }
+}
+
+TEST_F(LeftOut, FilesWithoutAKeyAmongTheSamplesOfAnotherLane) {
+  tar_builder t;
+  for (int i = 0; i < 8; ++i) {
+    t.file(fmt::format("k{}.jpg", i), "x");
+    if (i % 2 == 0) t.file("README", "x");
+  }
+  const std::string shard = t.end().str();
+  put(shard);
+  const auto index = std::make_shared<const shard_index>(shard_index{
+      .shards = {{.url = "stopping:a", .samples = 8, .bytes = std::ssize(shard), .blocks = {}}}});
+  for (const int rank : {0, 1}) {
+    const auto p = shards({"stopping:a"}, {.rank = rank,
+                                           .world_size = 2,
+                                           .lanes = 2,
+                                           .mode = epoch_mode::equal,
+                                           .shuffle = false,
+                                           .index = index}) |
+                   untar() | group_by_key();
+    const auto expected = epoch_of(p);
+    ASSERT_EQ(expected.size(), 4U);
+    for (std::size_t byte = 512; byte < 4096; byte += 512) check_failed_at(byte, p, expected);
+  }
 }
 
 TEST_F(LeftOut, OfAMemberThatIsRefused) {
