@@ -178,6 +178,7 @@ struct lane_context {
   // Of the part of a shard that was opened last, until group_by_key() takes it.
   std::optional<seen_before> before_part = {};
   bool is_shuffled = false;  // by a stage before
+  bool has_windows = false;  // of window_shuffle()
   // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
   struct part {
     std::int64_t first_shard = 0;  // how many shards the sources before it have

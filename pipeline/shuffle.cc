@@ -361,6 +361,12 @@ class shuffle_stream final : public stream<sample> {
   std::optional<std::size_t> aside_size_;  // of what is at `aside_at_`, once it is known
 };
 
+// Here, or in a source of the mix.
+bool has_windows(const lane_context& lane) {
+  return lane.has_windows ||
+         std::ranges::any_of(lane.parts, [](const auto& part) { return has_windows(*part.lane); });
+}
+
 }  // namespace
 
 void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
@@ -377,6 +383,12 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
             if (std::exchange(lane.is_shuffled, true)) {
               throw failure(error(errc::usage, "two shuffles, one behind the other")
                                 .hint("use one that holds as many samples as both"));
+            }
+            // While samples that it held are read again, those that the window has read ahead have
+            // the memory.
+            if (has_windows(lane)) {
+              throw failure(error(errc::usage, "shuffle() behind window_shuffle()")
+                                .hint("a window is a shuffle: set window_options.samples"));
             }
             // A lane's part is the same for every world size.
             const std::size_t capacity = divided_up(options.samples, lane.lanes);

@@ -257,6 +257,7 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
         if (lane.index->samples() == 0) {
           throw failure(error(errc::no_samples, "the index lists only shards without samples"));
         }
+        lane.has_windows = true;
         lane.untar = std::make_shared<const untar_options>();
         lane.format = tar_samples();
         return std::make_unique<window_stream>(lane, std::move(shards), options);

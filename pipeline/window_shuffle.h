@@ -24,7 +24,7 @@ struct window_options {
 // each, and are skippable. Memory: 12 bytes for each sample of a window.
 //
 // Throws `failure` (usage) for windows of no samples, and when it is run where the plan has no
-// index with offsets (indexed_shards).
+// index with offsets (indexed_shards), or a shuffle() behind it.
 lane_stage<shard_ref, sample> window_shuffle(const window_options& options = {});
 
 // The record that tells it apart.

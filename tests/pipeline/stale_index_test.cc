@@ -230,6 +230,16 @@ TEST_F(StaleIndex, ARenameOfWholeSamplesIsNone) {
   EXPECT_EQ(got.errors, 0U);
 }
 
+// While what it held is read again, what windows have read ahead has the memory.
+TEST_F(StaleIndex, AWindowIsNotShuffledAgain) {
+  const auto index = indexed(members(0, samples), true);
+  const auto windows = indexed_shards(index, {.lanes = 1}) | window_shuffle({.samples = 10});
+  EXPECT_THROW(engine_.run(windows | shuffle({.samples = 10})), failure);
+  EXPECT_THROW(
+      engine_.run(mix({{windows, 1}, {windows, 1}}, {.seed = 1}) | shuffle({.samples = 10})),
+      failure);
+}
+
 // The windows that a state is of are those of its size, seed and index.
 TEST_F(StaleIndex, AStateWithinAnotherWindowIsRefused) {
   const auto plan_of = [&](const shard_index& index, const window_options& windows) {
