@@ -266,8 +266,9 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
         redacted(list.empty() ? index.shards.front().url : url_of(list.front()));
     const std::string last = redacted(list.empty() ? index.shards.back().url : url_of(list.back()));
     const auto datasets = items_in(raw, "datasets").size();
+    const std::string shown = redacted(file);
     if (json) {
-      said.push_back({{"file", file},
+      said.push_back({{"file", shown},
                       {"name", index.name},
                       {"info", index.info},
                       {"base", base},
@@ -281,16 +282,16 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
       continue;
     }
     if (table) {
-      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", file, or_none(index.name), index.bytes(),
+      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", shown, or_none(index.name), index.bytes(),
                  index.samples(), or_none(base), last, datasets);
       continue;
     }
     const auto shards = static_cast<std::int64_t>(index.shards.size());
-    fmt::print("filename: {}\n", file);
+    fmt::print("filename: {}\n", shown);
     fmt::print("            name: {}\n", or_none(index.name));
     fmt::print("            info: {}\n", or_none(index.info));
     fmt::print("            base: {} (assumed: {})\n", or_none(base),
-               std::filesystem::path(file).parent_path().string());
+               std::filesystem::path(shown).parent_path().string());
     fmt::print("      total size: {}\n", with_suffix(static_cast<double>(index.bytes())));
     fmt::print("   total samples: {}\n", with_suffix(static_cast<double>(index.samples())));
     fmt::print(" avg sample size: {}\n", with_suffix(whole_part(index.bytes(), index.samples())));

@@ -131,6 +131,7 @@ written_file::written_file(std::string path, std::string_view noun)
   impl& w = *impl_;
   w.path = std::move(path);
   w.noun = noun;
+  check_is_path(w.path, noun);
   w.target = target_of(w.path);
   struct stat there{};
   const bool exists = host_files().stat(w.target, there) == 0;
@@ -208,6 +209,13 @@ void write_whole_file(const std::string& path, std::string_view text, std::strin
 bool is_partial_file_name(std::string_view name) {
   const auto at = name.rfind(infix);
   return at != name.npos && is_of_process(name.substr(at + infix.size()));
+}
+
+void check_is_path(const std::string& path, std::string_view noun) {
+  if (path.find("://") == path.npos) return;
+  throw failure(error(errc::usage, fmt::format("the {} cannot be written to a URL", noun))
+                    .at(path)
+                    .hint("name a path of this host, and copy it from there"));
 }
 
 void remove_partial_files(std::span<const std::string> paths) {

@@ -45,6 +45,10 @@ void write_whole_file(const std::string& path, std::string_view text,
 // Pure.
 bool is_partial_file_name(std::string_view name);
 
+// Throws `failure` (usage) for a URL, which would be taken for a path of that name. `noun`: what is
+// to be written there.
+void check_is_path(const std::string& path, std::string_view noun);
+
 // Removes the partial files of `paths` that killed processes left. Those that a living process,
 // also of another host, is writing are locked, and stay. Call it when a job is complete. Never
 // throws for what cannot be removed.

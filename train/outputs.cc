@@ -121,6 +121,7 @@ void check_distinct(const train_options& o, const std::string& metrics) {
                        output{"--record-batches", o.record_batches},
                        output{"--checkpoint-dir", o.checkpoint_dir},
                        output{"--cache-decoded-dir", o.cache_folder}};
+  for (const output& one : all) check_is_path(one.path, fmt::format("output of {}", one.option));
   for (auto a = all.begin(); a != all.end(); ++a) {
     for (auto b = a + 1; b != all.end(); ++b) {
       if (a->path.empty() || b->path.empty() || !are_one(a->path, b->path)) continue;

@@ -263,6 +263,7 @@ shard_job::shard_job(const shard_names& names, const job_record& job)
                        job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint,
                        job.samples, job.shards);
   list_path_ = list_path(record_, job);
+  overwrites_ = job.overwrite;
   files_ = {record_, list_path_};
   for (std::size_t i = 0; i < job.shards; ++i) {
     if (is_of_part(job, i)) files_.push_back(names(i));
@@ -401,7 +402,8 @@ void shard_job::add(std::size_t shard, tar_writer& written) const {
                       .at(record_)
                       .hint("choose another name for one of the two"));
   }
-  written.close();
+  // What has appeared under the name meanwhile is another program's.
+  written.close(overwrites_);
 }
 
 }  // namespace millrace

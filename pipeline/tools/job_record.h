@@ -43,7 +43,8 @@ class shard_job {
   // stopped.
   bool has(std::size_t shard) const { return there_.contains(shard); }
   // Gives a shard its name, and tells of it in the list before. Throws `failure`: usage where
-  // another job has begun to write shards of these names meanwhile. Any thread.
+  // another job has begun to write shards of these names meanwhile, or a file of that name has
+  // appeared that is not to be replaced. Any thread.
   void add(std::size_t shard, tar_writer& written) const;
   // Where the names of the classes are; empty: there are none.
   const std::string& classes_file() const { return classes_file_; }
@@ -68,6 +69,7 @@ class shard_job {
   std::string list_path_;           // of the shards of this part
   held_file held_;                  // the same, locked while the job runs
   std::vector<std::string> files_;  // of this part, and the records
+  bool overwrites_ = false;
   std::string classes_file_;
   std::set<std::size_t> there_;
   std::unique_ptr<line_file> list_;

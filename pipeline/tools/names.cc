@@ -13,6 +13,7 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
+#include "engine/written_file.h"
 #include "io/shard_spec.h"
 #include "io/unpack.h"
 
@@ -73,6 +74,7 @@ void check_name(const std::string& name) {
     throw failure(error(errc::usage, "shards are written to files, and '-' is none")
                       .hint("name a file, such as train-%06d.tar"));
   }
+  check_is_path(name, "shard");
   if (!has_compressed_name(name)) return;
   throw failure(
       error(errc::usage, "shards are written plain, and this is a name of compressed ones")

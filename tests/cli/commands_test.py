@@ -134,6 +134,25 @@ class Table(CommandTest):
                     words = with_options(command, self.output) + self.wrong_input(command, server.url + "/none.tar")
                     self.fails(command, words, {4})
 
+    def test_secrets_of_a_url_are_in_nothing_that_is_printed_or_written(self):
+        canary = "c4n4ry"
+        with harness.PlainServer(self.inputs) as server:
+            at = server.url.replace("http://", f"http://us:{canary}@")
+            for command in reading():
+                if takes(command, "DIR", "PATH") or command in ("index update", "cat"):  # which gives the bytes alone
+                    continue
+                for name in ("a.json" if takes(command, "FILE") else "a-000000.tar", "none.tar"):
+                    for more in ([], ["--json"]):
+                        with self.subTest(command, name=name, more=more):
+                            words = with_options(command, self.output) + \
+                                self.wrong_input(command, f"{at}/{name}?sig={canary}")
+                            process = self.started([*words, *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                                   stderr=subprocess.PIPE)
+                            printed = b"".join(process.communicate(timeout=60))
+                            written = b"".join(p.read_bytes() for p in self.output.rglob("*") if p.is_file())
+                            self.cleared()
+                            self.assertNotIn(canary.encode(), printed + written)
+
     def test_name_that_is_not_utf8(self):
         name = os.fsencode(str(self.inputs)) + b"/sh\xff\xe9.tar"
         shutil.copy(self.shard, name)

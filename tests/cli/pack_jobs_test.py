@@ -117,13 +117,32 @@ class PackJobs(unittest.TestCase):
     def test_names_of_what_shards_are_not_are_refused(self):
         with Folder() as folder:
             tree = tree_of_classes(folder)
-            for name in ("o-%03d.tar.gz", "o-{0..9}.tgz", "o-%d.tar.zst", "-"):
+            for name in ("o-%03d.tar.gz", "o-{0..9}.tgz", "o-%d.tar.zst", "-", "s3://bucket/o-%d.tar", "http://h/o-{0..9}.tar"):
                 for command in (["pack", tree, "-o"], ["fake"]):
                     with self.subTest(name, command=command[0]):
                         before = sorted(os.listdir(folder))
-                        done = run("millrace", *command, folder / name if name != "-" else name, cwd=folder)
+                        done = run("millrace", *command, name, cwd=folder)
                         self.assertEqual(done.returncode, 2, done.stderr)
                         self.assertEqual(sorted(os.listdir(folder)), before)
+
+    def test_a_file_that_appears_while_it_works_is_not_replaced(self):
+        with Folder() as folder:
+            harness.fake(folder, "src", 1, 2)
+            os.mkfifo(folder / "fifo")
+            for overwrite in ([], ["--overwrite"]):
+                for shard in folder.glob("o-*"):
+                    shard.unlink()
+                process = harness.start("millrace", "pack", "--from-shards", f"pipe:cat {folder}/fifo", "--restart", 4,
+                                        *overwrite, "-o", folder / "o-%d.tar", env={"MILLRACE_ALLOW_PIPE": "1"},
+                                        stderr=subprocess.PIPE, text=True)
+                harness.wait_until(lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")))
+                (folder / "o-0.tar").write_bytes(b"of another")
+                (folder / "fifo").write_bytes((folder / "src-000000.tar").read_bytes())
+                _, said = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 0 if overwrite else 2, said)
+                self.assertEqual((folder / "o-0.tar").read_bytes() == b"of another", not overwrite)
+                for record in folder.glob(".o-0.pack.json*"):
+                    record.unlink()
 
     def test_the_room_of_what_a_killed_run_left_is_there_for_the_next(self):
         def small():

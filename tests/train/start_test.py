@@ -202,6 +202,13 @@ class Outputs(StartTest):
         self.assertEqual(training.train(*where).returncode, 0)
         self.assertEqual(listed(), 2)
 
+    def test_outputs_are_not_written_to_urls(self):
+        for option in ("--checkpoint-dir", "--metrics", "--skipped", "--record-batches", "--cache-decoded-dir"):
+            with self.subTest(option):
+                self.refused("usage", 2, f"the output of {option} cannot be written to a URL", "--shards", self.shards,
+                             option, f"{self.folder}/s3://bucket/run", "--cache-decoded", "1M")
+                self.assertFalse((self.folder / "s3:").exists())
+
     def test_two_outputs_are_not_one_file_or_folder(self):
         (self.folder / "link").symlink_to(self.folder)
         for a, b, path in (("--metrics", "--skipped", "a.jsonl"), ("--record-batches", "--checkpoint-dir", "d"),
