@@ -4,10 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <span>
-#include <thread>
 
 #include "engine/random.h"
 #include "millrace/millrace.h"
@@ -16,41 +13,15 @@
 #include "tests/support/packed.h"
 #include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
+#include "tests/support/watchdog.h"
 
 namespace millrace {
 namespace {
 
 using testing::keys_of_epoch;
 using testing::text_shard;
+using testing::watchdog;
 using testing::with_memory_store;
-
-// Ends the program with a word where a case takes too long.
-class watchdog {
- public:
-  explicit watchdog(std::string what)
-      : thread_([this, what = std::move(what)] {
-          std::unique_lock lock(mutex_);
-          if (ended_.wait_for(lock, std::chrono::seconds(60), [this] { return done_; })) return;
-          fmt::print(stderr, "hangs: {}\n", what);
-          std::abort();
-        }) {}
-  ~watchdog() {
-    {
-      const std::scoped_lock lock(mutex_);
-      done_ = true;
-    }
-    ended_.notify_all();
-    thread_.join();
-  }
-  watchdog(const watchdog&) = delete;
-  watchdog& operator=(const watchdog&) = delete;
-
- private:
-  std::mutex mutex_;
-  std::condition_variable ended_;
-  bool done_ = false;  // guarded by mutex_
-  std::thread thread_;
-};
 
 class LeastMemory : public ::testing::TestWithParam<int> {
  protected:

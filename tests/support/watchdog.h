@@ -6,28 +6,36 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace millrace::testing {
 
-// What `f` returns or throws. Where it has not ended after `patience` it hangs: the program says
-// what it was about, and aborts.
+// What has not ended after `patience` hangs: the program says what it was about, and aborts.
+class watchdog {
+ public:
+  explicit watchdog(std::string what, std::chrono::seconds patience = std::chrono::seconds(90))
+      : thread_([what = std::move(what), patience, ended = done_.get_future()] {
+          if (ended.wait_for(patience) == std::future_status::ready) return;
+          std::fprintf(stderr, "hangs: %s\n", what.c_str());
+          std::abort();
+        }) {}
+  ~watchdog() {
+    done_.set_value();
+    thread_.join();
+  }
+  watchdog(const watchdog&) = delete;
+  watchdog& operator=(const watchdog&) = delete;
+
+ private:
+  std::promise<void> done_;
+  std::thread thread_;
+};
+
+// What `f` returns or throws, watched.
 template <class F>
 auto bounded(const std::string& what, F f,
              std::chrono::seconds patience = std::chrono::seconds(90)) {
-  std::promise<void> done;
-  std::thread watchdog([&, ended = done.get_future()] {
-    if (ended.wait_for(patience) == std::future_status::ready) return;
-    std::fprintf(stderr, "hangs: %s\n", what.c_str());
-    std::abort();
-  });
-  const struct at_end {
-    std::promise<void>& done;
-    std::thread& watchdog;
-    ~at_end() {
-      done.set_value();
-      watchdog.join();
-    }
-  } ends{done, watchdog};
+  const watchdog watched(what, patience);
   return f();
 }
 
