@@ -140,7 +140,9 @@ key_and_option split_key(const url& where, std::string_view mark) {
 result<url> parse_endpoint(const std::string& text, std::string_view variable) {
   auto endpoint = parse_url(text);
   if (!endpoint || (endpoint->scheme != "http" && endpoint->scheme != "https")) {
-    return error(errc::usage, std::string(variable) + " is not an http: or https: URL").at(text);
+    // Not shown: it may be a key that was meant for another variable.
+    return error(errc::usage, std::string(variable) + " is not an http: or https: URL")
+        .hint("write http://host[:port]");
   }
   while (endpoint->path.ends_with('/')) endpoint->path.pop_back();
   return endpoint;

@@ -67,6 +67,11 @@ class Mistakes(unittest.TestCase):
             self.assertNotIn(CANARY, cat(url).stderr.decode())
         env = {"MILLRACE_HTTP_HEADERS": f"Authorization: Bearer {CANARY}|X-Other: {CANARY}",
                "MILLRACE_REWRITE": f"s3://b/=http://us:{CANARY}@h/b/;gs://c/=http://h/?sig={CANARY}"}
+        for variable, url in (("AIS_ENDPOINT", "ais://b/a.tar"), ("HF_ENDPOINT", "hf://datasets/a/b/a.tar"),
+                              ("AWS_ENDPOINT_URL", "s3://b/a.tar"), ("AZURE_STORAGE_BLOB_ENDPOINT", "az://c/a.tar")):
+            said = cat(url, env={variable: f"AccountKey={CANARY}", "AZURE_STORAGE_ACCOUNT": "a"}).stderr.decode()
+            self.assertIn(f"usage: {variable} is not an http: or https: URL", said)
+            self.assertNotIn(CANARY, said)
         plain = run("millrace", "env", env=env).stdout
         listed = run("millrace", "env", "--json", env=env).stdout
         for out in (plain, listed):
