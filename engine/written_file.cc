@@ -244,6 +244,10 @@ void check_output(const std::string& path, const file_kind& kind,
   const int none = host_files().stat(path, there);
   if (none == -ENOENT || none == -ENOTDIR) return;
   if (none != 0) fail("cannot look at the file that would be replaced", path, -none);
+  if (S_ISDIR(there.st_mode)) {
+    throw failure(
+        error(errc::usage, "the output has the name of a folder").at(path).hint("name a file"));
+  }
   if (!S_ISREG(there.st_mode)) return;
   for (const std::string& input : inputs) {
     struct stat s{};

@@ -63,7 +63,7 @@ struct file_kind {
 
 // Throws `failure` (usage) unless a file of this kind may be written to `path`: nothing is there,
 // or an empty file, a device or a pipe, or a file of the same kind that is none of `inputs` (local
-// paths).
+// paths); no folder.
 void check_output(const std::string& path, const file_kind& kind,
                   std::span<const std::string> inputs);
 

@@ -179,7 +179,9 @@ void tar_writer::close(bool replaces) {
 
 void check_shard_output(const std::string& path, bool overwrite,
                         std::span<const std::string> inputs) {
-  if (size_of_file(path) && !overwrite) {
+  struct stat there{};
+  const bool is_file = host_files().stat(path, there) == 0 && !S_ISDIR(there.st_mode);
+  if (is_file && !overwrite) {
     throw failure(error(errc::usage, "a file of that name is there")
                       .at(path)
                       .hint("choose another name, or set pack_options.overwrite"));

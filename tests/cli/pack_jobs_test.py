@@ -124,6 +124,11 @@ class PackJobs(unittest.TestCase):
                         done = run("millrace", *command, name, cwd=folder)
                         self.assertEqual(done.returncode, 2, done.stderr)
                         self.assertEqual(sorted(os.listdir(folder)), before)
+            for command in (["pack", tree, "-o"], ["fake"]):
+                for overwrite in ([], ["--overwrite"]):
+                    done = run("millrace", *command, tree, *overwrite)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn("has the name of a folder", done.stderr)
 
     def test_a_file_that_appears_while_it_works_is_not_replaced(self):
         with Folder() as folder:

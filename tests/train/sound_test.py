@@ -160,7 +160,9 @@ class Diverging(SoundTest):
         large = self.folder / "large"
         with open(large, "wb") as file:
             file.truncate(1 << 40)
-        for weights in (large, "/dev/zero"):
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        for weights in (large, "/dev/zero", fifo, self.folder):
             self.train("--init-weights", weights, "--max-steps", 1, code=1)
             self.assertIn("bad_state: not a safetensors file", self.last)
             self.assertIn(str(weights), self.last)
