@@ -22,7 +22,9 @@
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/indexed_dataset.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
+#include "pipeline/wids/sidecar.h"
 
 namespace millrace::cli {
 namespace {
@@ -81,14 +83,6 @@ ordered_json entry_of(const shard_facts& f, const std::string& url, bool md5) {
   entry["nsamples"] = f.samples.size();
   if (md5) entry["filesize"] = f.bytes;
   return entry;
-}
-
-std::vector<std::uint32_t> blocks_of(const shard_facts& f) {
-  std::vector<std::uint32_t> out;
-  if (f.is_compressed || f.samples.empty()) return out;
-  for (const sample_place& s : f.samples) out.push_back(static_cast<std::uint32_t>(s.begin / 512));
-  out.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
-  return out;
 }
 
 void print_created(const std::string& output, const shard_index& made) {
@@ -170,13 +164,13 @@ std::optional<std::vector<indexed_shard>> scanned(const environment& e, const cr
     if (!a.json) print_line(printable(redacted(f.url)));
     const std::string url = url_in_index(a, f.url);
     has_left_out = has_left_out || (has_scheme(f.url) && url != f.url);
-    shards.push_back({entry_of(f, url, !a.no_md5),
-                      {.url = url,
-                       .samples = static_cast<std::int64_t>(f.samples.size()),
-                       .bytes = static_cast<std::int64_t>(f.bytes),
-                       .md5 = f.md5,
-                       .dataset = "",
-                       .blocks = a.offsets ? blocks_of(f) : std::vector<std::uint32_t>()}});
+    indexed_shard& shard = shards.emplace_back();
+    shard.entry = entry_of(f, url, !a.no_md5);
+    shard.offsets.url = url;
+    shard.offsets.samples = std::ssize(f.samples);
+    shard.offsets.bytes = static_cast<std::int64_t>(f.bytes);
+    shard.offsets.md5 = f.md5;
+    if (a.offsets) list_places(f, shard.offsets);
     ++done;
   });
   if (!whole) return std::nullopt;

@@ -9,6 +9,7 @@
 
 #include "engine/standard_error.h"
 #include "pipeline/wids/indexed_dataset.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {

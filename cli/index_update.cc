@@ -20,7 +20,9 @@
 #include "engine/printable.h"
 #include "engine/written_file.h"
 #include "io/url_scheme.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
+#include "pipeline/wids/sidecar.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include "engine/words.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/tools/simulate.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {

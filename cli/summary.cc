@@ -19,6 +19,7 @@
 #include "io/url.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {

@@ -19,6 +19,7 @@
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/tools/key_table.h"
 #include "pipeline/tools/scan.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {
@@ -71,6 +72,12 @@ std::vector<error> against(const shard_index::shard& said, const shard_facts& f)
     if (said.blocks[i] * std::int64_t{512} == f.samples[i].begin) continue;
     differs(fmt::format("sample {} begins at byte {}, the index says {}", i, f.samples[i].begin,
                         said.blocks[i] * std::int64_t{512}));
+    break;
+  }
+  for (std::size_t i = 0; i < said.names.size() && i < f.samples.size(); ++i) {
+    if (said.names[i] == f.samples[i].name) continue;
+    differs(fmt::format("sample {}, at byte {}, has another name than in the index", i,
+                        f.samples[i].begin));
     break;
   }
   return out;

@@ -83,7 +83,7 @@ result<std::string> read_whole_file(const std::string& path) {
   }
 }
 
-result<std::vector<std::string>> folders_within(const std::string& folder) {
+result<std::vector<std::string>> folders_within(const std::string& folder, dangling_links how) {
   std::vector<std::string> names;
   if (const int code = host_files().list(folder, names); code != 0) return unseen(folder, code);
   std::ranges::sort(names);
@@ -94,6 +94,12 @@ result<std::vector<std::string>> folders_within(const std::string& folder) {
     const int code = host_files().stat(path, s);
     if (code != 0 && code != -ENOENT) return unseen(path, code);
     if (code == 0 && S_ISDIR(s.st_mode)) found.push_back(name);
+    const bool asks = code != 0 && how == dangling_links::refused && !name.starts_with('.');
+    if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed meanwhile
+      return error(errc::not_found, "a link to nothing, which may be to a folder")
+          .at(path)
+          .hint("mount what it links to, or remove it");
+    }
   }
   return found;
 }

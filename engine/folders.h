@@ -29,8 +29,11 @@ std::optional<bool> is_same(const std::string& one, const std::string& other);
 result<std::string> read_whole_file(const std::string& path);
 
 // The names of the folders in a folder, in byte order. Fails with the kind by errno where it cannot
-// be listed, and where it cannot be seen whether one of its entries is a folder.
-result<std::vector<std::string>> folders_within(const std::string& folder);
+// be listed, and where it cannot be seen whether one of its entries is a folder. A link to nothing
+// (of a disk that is not mounted) is no folder; where `refused`, it fails with not_found, unless it
+// is hidden.
+enum class dangling_links { passed_over, refused };
+result<std::vector<std::string>> folders_within(const std::string& folder, dangling_links how);
 
 // Everything below a folder, in byte order: its path and its stat(2), which for a link is that of
 // its target, or the link's own where it has none. Descends into folders, but not into links to

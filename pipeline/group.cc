@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include "engine/fingerprint.h"
+
 namespace millrace {
 
 namespace {
@@ -34,6 +36,11 @@ std::optional<key_and_extension> split_name(std::string_view name) {
     if (prefix == 0) return std::nullopt;
   }
   return key_and_extension{std::string(name.substr(0, dot)), lower_case(name.substr(dot + 1))};
+}
+
+std::uint16_t name_sum(std::string_view key, std::string_view extension) {
+  const std::uint64_t whole = fingerprint(extension, fingerprint(".", fingerprint(key)));
+  return static_cast<std::uint16_t>(whole ^ whole >> 16 ^ whole >> 32 ^ whole >> 48);
 }
 
 std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name) {

@@ -24,6 +24,9 @@ std::optional<key_and_extension> split_name(std::string_view name);
 // The extension, as it is written, of a name that split_name() would give this key.
 std::optional<std::string_view> extension_behind(std::string_view key, std::string_view name);
 
+// A sum over the name of a sample's first file, by which an index tells its samples apart.
+std::uint16_t name_sum(std::string_view key, std::string_view extension);
+
 // Limits of a sample: names are kept with every sample, and compared.
 inline constexpr std::size_t most_fields = 1000;
 inline constexpr std::size_t most_name_bytes = 128 << 10;  // key and extensions together

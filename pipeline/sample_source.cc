@@ -343,18 +343,18 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
 }
 
 class_folders::class_folders(const std::string& where) : root(where) {
-  auto found = folders_within(root);
-  if (!found && found.error().kind() == errc::not_found) {
+  if (!is_there(root)) {
     throw failure(error(errc::not_found, "no such folder").at(root));
   }
   if (!root.ends_with('/')) root += '/';
-  for (std::string& name : found.value()) {
+  for (std::string& name : folders_within(root, dangling_links::refused).value()) {
     if (!name.starts_with('.')) classes.push_back(std::move(name));
   }
   const auto add = [&](visited one) {
     const std::string name = one.path.substr(one.path.rfind('/') + 1);
-    if (!S_ISREG(one.info.st_mode) || name.starts_with('.')) return;
-    (name.find('.') == name.npos ? left_out : files).push_back(std::move(one.path));
+    if (name.starts_with('.') || (S_ISDIR(one.info.st_mode) && !one.is_link)) return;
+    const bool is_sample = S_ISREG(one.info.st_mode) && name.find('.') != name.npos;
+    (is_sample ? files : left_out).push_back(std::move(one.path));
   };
   for (const std::string& c : classes) visit_folder(root + c, add).value();
   if (std::ranges::any_of(files, is_image)) {

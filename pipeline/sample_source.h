@@ -66,7 +66,8 @@ struct class_folders {
   std::vector<std::string> files;    // full paths, sorted
   std::vector<std::string> classes;  // names, sorted
   std::string root;
-  std::vector<std::string> left_out;  // files that are no image, or in no class folder; not hidden
+  // Not hidden, and no image, in no class folder, links to folders or to nothing, or pipes.
+  std::vector<std::string> left_out;
 
  private:
   void add_files_beside();

@@ -178,15 +178,22 @@ class window_stream final : public stream<sample> {
       ahead_.push_back(job);
       const auto begin = static_cast<std::uint64_t>(p.block) * shard_index::block_bytes;
       const auto size = static_cast<std::uint64_t>(p.blocks) * shard_index::block_bytes;
-      lane_.run.tasks.spawn(
-          read(job, lane_, shard_of(p.shard), {.begin = begin, .end = begin + size}));
+      const indexed_place where{.range = {.begin = begin, .end = begin + size}, .name = name_at(p)};
+      lane_.run.tasks.spawn(read(job, lane_, shard_of(p.shard), where));
     }
+  }
+
+  std::optional<std::uint16_t> name_at(const place& p) const {
+    const shard_index::shard& shard = lane_.index->shards[p.shard];
+    if (shard.names.empty()) return std::nullopt;
+    const auto at = std::ranges::lower_bound(shard.blocks, p.block) - shard.blocks.begin();
+    return shard.names[static_cast<std::size_t>(at)];
   }
 
   // Memory is asked for in the order of the samples, so that the next one never waits for those
   // behind it.
   static awaitable<void> read(std::shared_ptr<reading> job, lane_context& lane,
-                              std::shared_ptr<shard_of_window> shard, byte_range where) {
+                              std::shared_ptr<shard_of_window> shard, indexed_place where) {
     job->done = co_await checked_sample(lane, std::move(shard), where);
     job->changed.notify_all();
   }
@@ -195,7 +202,7 @@ class window_stream final : public stream<sample> {
   // would ask behind others.
   static awaitable<result<sample>> checked_sample(lane_context& lane,
                                                   std::shared_ptr<shard_of_window> shard,
-                                                  byte_range where) {
+                                                  indexed_place where) {
     auto made =
         co_await read_sample(lane.source(), lane.run.sources, lane.members, shard->url, where);
     if (made && !shard->is_checked) {
@@ -204,7 +211,7 @@ class window_stream final : public stream<sample> {
       if (!same) shard->is_another = same.error();
       shard->is_checked = true;
     }
-    if (made && shard->is_another) co_return error(*shard->is_another).offset(where.begin);
+    if (made && shard->is_another) co_return error(*shard->is_another).offset(where.range.begin);
     co_return made;
   }
 

@@ -51,7 +51,7 @@ void check(int code, const std::string& path, const char* what) {
 // Paths, in the order of their names; none where there is no such folder.
 result<std::vector<std::string>> folders_in(const std::string& folder,
                                             bool (*wanted)(std::string_view)) {
-  const auto names = folders_within(folder);
+  const auto names = folders_within(folder, dangling_links::passed_over);
   if (!names && names.error().kind() == errc::not_found) return std::vector<std::string>();
   if (!names) return names.error();
   std::vector<std::string> found;

@@ -21,6 +21,7 @@
 #include "pipeline/sample_source.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/untar.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 #include "train/data.h"
 
@@ -257,7 +258,8 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   check_batch(o, place);
   if (place.rank != 0) return;  // once a job is enough
   if (!o.raw_left_out.empty()) {
-    log_notice(fmt::format("{} left out, being no image or in no class folder: {}{}",
+    log_notice(fmt::format("{} left out, being no image, in no class folder, or a link to a folder or to "
+                           "nothing: {}{}",
                            counted(o.raw_left_out.size(), "file"), redacted(o.raw_left_out.front()),
                            o.raw_left_out.size() > 1 ? ", ..." : ""));
   }

@@ -24,5 +24,6 @@
 #include "pipeline/stages.h"
 #include "pipeline/untar.h"
 #include "pipeline/wids/indexed_dataset.h"
+#include "pipeline/wids/read_index.h"
 #include "pipeline/wids/samplers.h"
 #include "pipeline/window_shuffle.h"

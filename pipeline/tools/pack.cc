@@ -63,6 +63,10 @@ error cannot_read(const std::string& path, int why) {
   return error(kind_of(why), "cannot read the file").at(path).cause(why).hint(hint_on_path(why));
 }
 
+std::string stamp_of(const struct stat& s) {
+  return fmt::format("{}.{:09}", s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+}
+
 // When a file was last written to, as a text; of no file, none.
 std::string modified(const std::string& path) {
   if (path.empty()) return "";
@@ -70,7 +74,7 @@ std::string modified(const std::string& path) {
   if (const int code = host_files().stat(path, s); code != 0) {
     throw failure(cannot_read(path, -code));
   }
-  return fmt::format("{}.{:09}", s.st_mtim.tv_sec, s.st_mtim.tv_nsec);
+  return stamp_of(s);
 }
 
 class packer {
@@ -226,6 +230,7 @@ class packer {
     for (std::size_t s = shards_[i].begin; s < shards_[i].end; ++s) {
       if (interrupted_) return;
       for (const packed_field& f : samples_[s].fields) write_field(out, samples_[s], f, buffer);
+      if (interrupted_) return;  // perhaps within a file
       if (options_.packed != nullptr) *options_.packed += samples_[s].payload;
     }
     job_.add(i, out);
@@ -246,6 +251,8 @@ class packer {
     bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
     const held_file file(host_files().open(f.path, O_RDONLY));
     if (!file) throw failure(cannot_read(f.path, -file.fd()));
+    struct stat before{};
+    host_files().stat(file.fd(), before);
     if (changes && f.size > most_changed) {  // it would be held in memory
       changes = false;
       count_unchanged(f.path);
@@ -254,6 +261,7 @@ class packer {
     buffer.resize(changes ? f.size : std::min(f.size, piece));
     if (!changes) out.begin(name, f.size);
     for (std::uint64_t at = 0; at < f.size; at += buffer.size()) {
+      if (interrupted_) return;
       buffer.resize(std::min<std::uint64_t>(buffer.size(), f.size - at));
       const ssize_t n = read_all(file.fd(), buffer, at);
       if (n < 0) throw failure(cannot_read(f.path, static_cast<int>(-n)));
@@ -265,8 +273,8 @@ class packer {
     }
     struct stat now{};
     if (host_files().stat(file.fd(), now) == 0 &&
-        static_cast<std::uint64_t>(now.st_size) != f.size) {
-      throw failure(error(errc::changed, "the file changed its size while it was packed")
+        (static_cast<std::uint64_t>(now.st_size) != f.size || stamp_of(now) != stamp_of(before))) {
+      throw failure(error(errc::changed, "the file changed while it was packed")
                         .at(f.path)
                         .hint("pack it when it is complete"));
     }

@@ -314,11 +314,11 @@ void remove_strays(std::vector<packed_sample>& samples, std::vector<std::string>
 
 // `hidden`: how many folders are none, by their names.
 std::vector<std::string> class_folders_in(const std::string& root, std::uint64_t& hidden) {
-  auto found = folders_within(root);
-  if (!found && found.error().kind() == errc::not_found) {
+  if (!is_there(root)) {
     throw failure(error(errc::not_found, "no such folder").at(root));
   }
-  std::vector<std::string> classes = std::move(found).value();
+  std::vector<std::string> classes =
+      folders_within(root, dangling_links::refused).value();
   std::erase_if(classes, [](const auto& name) { return is_litter(name); });
   hidden = std::erase_if(classes, [](const auto& name) { return name.starts_with('.'); });
   if (classes.empty()) {

@@ -191,13 +191,14 @@ class shard_scan {
     }
     if (building_ && key_ != name->key) end_sample();
     if (!building_) {
-      if (auto begun = begin_sample(name->key); !begun) return begun;
+      if (auto begun = begin_sample(*name); !begun) return begun;
     }
     on_file(*name);
     return {};
   }
 
-  result<void> begin_sample(const std::string& key) {
+  result<void> begin_sample(const key_and_extension& first) {
+    const std::string& key = first.key;
     const auto begin = static_cast<std::int64_t>(parser_.current().offset);
     listed_bytes_ += sizeof(sample_place) + (options_.keys ? charge_of_key(key) : 0);
     if (listed_bytes_ > list_bytes_) {
@@ -207,7 +208,8 @@ class shard_scan {
           .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY), or make smaller shards");
     }
     key_ = key;
-    facts_.samples.push_back({options_.keys ? key : std::string(), begin, begin});
+    facts_.samples.push_back(
+        {options_.keys ? key : std::string(), begin, begin, name_sum(key, first.extension)});
     names_ = key.size();
     told_too_large_ = false;
     building_ = true;
@@ -468,6 +470,20 @@ plan<shard_facts> scan(std::vector<std::string> urls, const scan_options& option
     return detail::measured<shard_facts>(run, "scan",
                                          std::make_unique<scan_stream>(run, urls, options));
   }};
+}
+
+void list_places(const shard_facts& from, shard_index::shard& to) {
+  to.blocks.clear();
+  to.names.clear();
+  if (from.is_compressed || from.samples.empty()) return;
+  const auto block_of = [](std::int64_t byte) {
+    return static_cast<std::uint32_t>(byte / shard_index::block_bytes);
+  };
+  for (const sample_place& s : from.samples) {
+    to.blocks.push_back(block_of(s.begin));
+    to.names.push_back(s.name);
+  }
+  to.blocks.push_back(block_of(from.samples.back().end));
 }
 
 }  // namespace millrace

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pipeline/plan.h"
+#include "pipeline/wids/shard_index.h"
 
 namespace millrace {
 
@@ -17,6 +18,7 @@ struct sample_place {
   std::string key;  // empty where scan_options.keys is false
   std::int64_t begin = 0;
   std::int64_t end = 0;
+  std::uint16_t name = 0;  // name_sum() of its first file
 };
 
 // In pieces, so that it never takes twice its room to grow; and moved without memory, as what a
@@ -85,5 +87,8 @@ struct scan_options {
 // samples take up to half of the budget together: the list of a shard that has no room for more
 // ends there, which is a problem (too_large).
 plan<shard_facts> scan(std::vector<std::string> urls, const scan_options& options = {});
+
+// Where the samples of a plain shard are, for its entry in an index. Of a compressed one: nothing.
+void list_places(const shard_facts& from, shard_index::shard& to);
 
 }  // namespace millrace

@@ -14,32 +14,29 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t block_bytes = tar_parser::block_size;
+constexpr std::uint64_t block_bytes = tar_parser::block_size;
 
-// Reads [begin, end) of one shard as a sample.
+// Reads one place of a shard as a sample.
 class one_sample final : public stream<sample> {
  public:
   // `bytes`: of the shard, to check; 0: none.
-  one_sample(run_context& run, std::string url, std::int64_t begin, std::int64_t end,
-             std::int64_t bytes)
+  one_sample(run_context& run, std::string url, indexed_place place, std::int64_t bytes)
       : run_(run),
         bytes_(bytes),
         url_(std::make_shared<const std::string>(std::move(url))),
-        begin_(begin),
-        end_(end) {
+        place_(place) {
     const source_memory need = memory_for(run.source, std::span(url_.get(), 1));
     reads_ = run.memory.share("reads", need.least, need.most, read_block_allocator::instance());
-    const auto size = static_cast<std::size_t>(end - begin);
+    const auto size = static_cast<std::size_t>(*place.range.end - place.range.begin);
     whole_ = run.memory.share("sample", round_up(size, page_bytes), round_up(size, page_bytes));
   }
 
   awaitable<outcome> next() override {
     if (std::exchange(done_, true)) co_return std::optional<sample>();
-    const byte_range range{static_cast<std::uint64_t>(begin_), static_cast<std::uint64_t>(end_)};
     source_context context{run_.threads, run_.io, run_.tasks, reads_, run_.source, run_.counters};
     auto same = co_await check_length(context, run_.sources, *url_, bytes_);
     if (!same) co_return same.error();
-    auto made = co_await read_sample(std::move(context), run_.sources, whole_, url_, range);
+    auto made = co_await read_sample(std::move(context), run_.sources, whole_, url_, place_);
     if (!made) co_return made.error();
     co_return std::optional<sample>(std::move(*made));
   }
@@ -50,8 +47,7 @@ class one_sample final : public stream<sample> {
   run_context& run_;
   std::int64_t bytes_;
   std::shared_ptr<const std::string> url_;
-  std::int64_t begin_;
-  std::int64_t end_;
+  indexed_place place_;
   std::shared_ptr<memory_share> reads_;
   std::shared_ptr<memory_share> whole_;
   bool done_ = false;
@@ -98,10 +94,9 @@ const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) 
             .at(known.url)
             .hint("index it again"));
   }
-  auto& blocks = found_[shard];
-  for (const auto& s : facts->samples)
-    blocks.push_back(static_cast<std::uint32_t>(s.begin / block_bytes));
-  blocks.push_back(static_cast<std::uint32_t>(facts->samples.back().end / block_bytes));
+  shard_index::shard found;
+  list_places(*facts, found);
+  auto& blocks = found_[shard] = std::move(found.blocks);
   if (by_use_.size() > std::max<std::size_t>(options_.lru_shards, 1)) {  // never this one
     found_.erase(by_use_.back());
     by_use_.pop_back();
@@ -113,12 +108,15 @@ sample indexed_dataset::get(std::int64_t i) {
   const place p = find(i);
   const auto& blocks = blocks_of(p.shard);
   const auto at = static_cast<std::size_t>(p.sample);
-  const std::int64_t begin = blocks[at] * block_bytes;
-  const std::int64_t end = blocks[at + 1] * block_bytes;
-  const std::int64_t bytes = checked_.contains(p.shard) ? 0 : index_.shards[p.shard].bytes;
-  plan<sample> one{[url = index_.shards[p.shard].url, begin, end, bytes](run_context& run) {
+  const shard_index::shard& known = index_.shards[p.shard];
+  indexed_place place{
+      .range = {.begin = blocks[at] * block_bytes, .end = blocks[at + 1] * block_bytes},
+      .name = {}};
+  if (at < known.names.size()) place.name = known.names[at];
+  const std::int64_t bytes = checked_.contains(p.shard) ? 0 : known.bytes;
+  plan<sample> one{[url = known.url, place, bytes](run_context& run) {
     return detail::measured<sample>(run, "sample",
-                                    std::make_unique<one_sample>(run, url, begin, end, bytes));
+                                    std::make_unique<one_sample>(run, url, place, bytes));
   }};
   auto data = engine_.run(one);
   sample made = std::move(*data.next());

@@ -91,7 +91,8 @@ bool goes_on(std::span<const std::byte> header, const std::string& key) {
 
 awaitable<result<sample>> read_sample(source_context context, const source_registry& sources,
                                       std::shared_ptr<memory_share> memory,
-                                      std::shared_ptr<const std::string> url, byte_range where) {
+                                      std::shared_ptr<const std::string> url, indexed_place place) {
+  byte_range where = place.range;
   const auto size = static_cast<std::size_t>(*where.end - where.begin);
   if (charge_of(size) > memory->limit()) {
     co_return error(errc::too_large,
@@ -138,6 +139,14 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
         .offset(where.begin)
         .key(made->key)
         .hint("`millrace index create` writes a new one")
+        .skippable();
+  }
+  if (made && place.name && name_sum(made->key, made->fields.front().extension) != *place.name) {
+    co_return error(errc::integrity, "the shard has another sample where the index has one")
+        .at(*url)
+        .offset(where.begin)
+        .key(made->key)
+        .hint("the shard was replaced since it was indexed; index it again")
         .skippable();
   }
   co_return made;

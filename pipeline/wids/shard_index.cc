@@ -4,31 +4,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 
-#include "engine/file_system.h"
-#include "engine/fingerprint.h"
 #include "engine/json_tree.h"
-#include "engine/nesting.h"
-#include "engine/written_file.h"
 #include "io/cache/entry_name.h"
-#include "io/hashes.h"
 #include "io/shard_urls.h"
 #include "io/url_scheme.h"
-#include "pipeline/engine.h"
-#include "pipeline/raw_bytes.h"
-#include "pipeline/tar_parser.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::string_view magic = "millrace offsets 2\n";
-constexpr std::string_view magic_without_identity = "millrace offsets 1\n";
 // Query parameters that say which object is meant. Any other may be what authorises a request.
 constexpr std::array<std::string_view, 23> naming_parameters = {
     "alt",   "dataset",  "download", "file",   "filename", "format",     "generation", "id",
@@ -198,36 +187,6 @@ result<json_tree> parsed_index(std::string_view text, const std::string& where, 
   return parsed;
 }
 
-void put_number(std::string& to, std::uint64_t value) {
-  for (; value >= 0x80; value >>= 7) to.push_back(static_cast<char>(value | 0x80));
-  to.push_back(static_cast<char>(value));
-}
-
-std::optional<std::uint64_t> take_number(std::string_view& from) {
-  std::uint64_t value = 0;
-  for (int shift = 0; shift < 64 && !from.empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(from.front());
-    from.remove_prefix(1);
-    value |= static_cast<std::uint64_t>(byte & 0x7f) << shift;
-    if ((byte & 0x80) == 0) return value;
-  }
-  return std::nullopt;
-}
-
-std::string crc_of(std::string_view text) {
-  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text.data(), text.size()))));
-}
-
-// Of the shards in their order, wherever they lie: by their digests, or else their files' names.
-std::uint64_t identity_of(const shard_index& index) {
-  std::uint64_t so_far = fingerprint("");
-  for (const auto& s : index.shards) {
-    so_far = fingerprint(s.md5.empty() ? s.url.substr(s.url.rfind('/') + 1) : s.md5, so_far);
-    so_far = fingerprint("\n", so_far);
-  }
-  return so_far;
-}
-
 }  // namespace
 
 std::int64_t shard_index::samples() const {
@@ -337,132 +296,6 @@ result<shard_index> parse_index(std::string_view text, const std::string& where,
   }
   if (made.shards.empty()) return bad("the index lists no shards", where);
   return made;
-}
-
-std::size_t room_for_index(const engine& eng) {
-  return eng.options().memory_bytes / 4;
-}
-
-std::string read_text(engine& eng, const std::string& url) {
-  const std::size_t most = std::min(largest_json_bytes, eng.options().memory_bytes / 8);
-  std::string out;
-  auto data = eng.run(raw_bytes({url}));
-  for (const bytes& piece : data) {
-    if (out.size() + piece.size() > most) {
-      throw failure(error(errc::too_large,
-                          fmt::format("an index of more than {}, which is what there is for it",
-                                      format_bytes(most)))
-                        .at(url)
-                        .hint(raise_memory));
-    }
-    out += piece.text();
-  }
-  return out;
-}
-
-std::string sidecar_of(const std::string& index_url) {
-  constexpr std::string_view json_ending = ".json";
-  const bool is_json = index_url.ends_with(json_ending);
-  return index_url.substr(0, index_url.size() - (is_json ? json_ending.size() : 0)) + ".offsets";
-}
-
-shard_index read_index(engine& eng, const std::string& url, const std::string& base) {
-  const auto load = [&](const std::string& part) -> result<std::string> {
-    try {
-      return read_text(eng, part);
-    } catch (const failure& f) {
-      return f.why();
-    }
-  };
-  shard_index made =
-      parse_index(load(url).value(), url, base, load, 2 * room_for_index(eng)).value();
-  // What a query says (a signature, a version) is of this object alone.
-  const auto where = parse_url(url);
-  if (where && where->scheme.starts_with("http") && where->path.find('?') != std::string::npos) {
-    return made;
-  }
-  const std::string beside = sidecar_of(url);
-  const auto offsets = load(beside);
-  if (offsets) {
-    add_offsets(made, *offsets, beside).value();
-  } else if (offsets.error().kind() != errc::not_found) {
-    throw failure(offsets.error());
-  }
-  return made;
-}
-
-bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar) {
-  const std::string sidecar_path = sidecar_of(index_path);
-  int code = host_files().unlink(sidecar_path);
-  const bool had_one = code == 0;
-  if (had_one) code = sync_folder(std::filesystem::path(sidecar_path).parent_path());
-  if (code != 0 && code != -ENOENT) {
-    throw failure(error(errc::io_failed, "cannot remove the offsets of the previous index")
-                      .at(sidecar_path)
-                      .cause(-code));
-  }
-  index.commit();
-  if (sidecar != nullptr) sidecar->commit();
-  remove_partial_files(std::array{index_path, sidecar_path});
-  return had_one && sidecar == nullptr;
-}
-
-std::string offsets_text(const shard_index& index) {
-  std::string out(magic);
-  put_number(out, identity_of(index));
-  put_number(out, index.shards.size());
-  for (const auto& s : index.shards) {
-    put_number(out, static_cast<std::uint64_t>(s.bytes));
-    put_number(out, static_cast<std::uint64_t>(s.samples));
-    put_number(out, s.blocks.size());
-    std::uint32_t before = 0;
-    for (const std::uint32_t block : s.blocks) {
-      put_number(out, block - before);
-      before = block;
-    }
-  }
-  return out + crc_of(out);
-}
-
-result<void> add_offsets(shard_index& index, std::string_view text, const std::string& where) {
-  constexpr std::size_t crc_digits = 8;
-  const bool has_identity = text.starts_with(magic);
-  static_assert(magic.size() == magic_without_identity.size());
-  if (!(has_identity || text.starts_with(magic_without_identity)) ||
-      text.size() < magic.size() + crc_digits ||
-      crc_of(text.substr(0, text.size() - crc_digits)) != text.substr(text.size() - crc_digits)) {
-    return bad("the offsets are damaged, or of another version", where);
-  }
-  auto rest = text.substr(magic.size(), text.size() - magic.size() - crc_digits);
-  const auto another = [&] { return bad("the offsets belong to another index", where); };
-  if (has_identity && take_number(rest) != identity_of(index)) return another();
-  if (take_number(rest) != index.shards.size()) return another();
-  for (auto& s : index.shards) {
-    const auto bytes = take_number(rest);
-    const auto samples = take_number(rest);
-    if (!bytes || !samples || *samples != static_cast<std::uint64_t>(s.samples) ||
-        (s.bytes > 0 && *bytes != static_cast<std::uint64_t>(s.bytes))) {
-      return another();
-    }
-    const auto blocks = take_number(rest);
-    // Bounded by the text itself: a byte at least for each.
-    if (!blocks || *blocks > rest.size() || (*blocks != 0 && *blocks != *samples + 1)) {
-      return another();
-    }
-    s.blocks.clear();
-    s.blocks.reserve(*blocks);
-    std::uint64_t block = 0;
-    for (std::uint64_t i = 0; i < *blocks; ++i) {
-      const auto step = take_number(rest);
-      const bool is_empty = step && *step == 0 && i > 0;  // a sample of no bytes
-      if (!step || is_empty || *step > ~std::uint32_t{0} - block) return another();
-      block += *step;
-      s.blocks.push_back(static_cast<std::uint32_t>(block));
-    }
-    if (*bytes > 0 && block * tar_parser::block_size > *bytes) return another();
-  }
-  if (!rest.empty()) return another();
-  return {};
 }
 
 std::string without_secrets(const std::string& url) {

@@ -11,9 +11,6 @@
 
 namespace millrace {
 
-class engine;
-class written_file;
-
 // The facts about a list of shards that are known before any of them is read: counts, sizes and
 // digests, as a wids v1 JSON file says, and where each sample begins, as its sidecar says.
 struct shard_index {
@@ -27,6 +24,7 @@ struct shard_index {
     // Blocks (`block_bytes`) at which its samples begin, and the one after the last; empty:
     // unknown.
     std::vector<std::uint32_t> blocks;
+    std::vector<std::uint16_t> names;  // name_sum() of each sample; empty: unknown
   };
   std::string name;
   std::string info;
@@ -52,15 +50,6 @@ result<shard_index> parse_index(std::string_view json, const std::string& where,
                                 const std::string& base, const text_loader& load,
                                 std::size_t most = usual_index_bytes);
 
-// The same from a file or URL, with its sidecar where there is one, within the engine's budget.
-// Blocks. Throws `failure`.
-shard_index read_index(engine& eng, const std::string& url, const std::string& base = "");
-
-// The text of an index, of at most an eighth of the engine's budget. Blocks. Throws `failure`.
-std::string read_text(engine& eng, const std::string& url);
-// The bytes that the JSON of an index may take when it is parsed: a quarter of the budget.
-std::size_t room_for_index(const engine& eng);
-
 // `url` where it is absolute, else merged with `base` as wids does: appended to it, or replacing
 // its path where the URL begins with '/'.
 std::string url_in_base(const std::string& base, const std::string& url);
@@ -68,21 +57,5 @@ std::string url_in_base(const std::string& base, const std::string& url);
 // A URL without the parts that authorise requests: user and password, signatures, tokens. For files
 // that others read.
 std::string without_secrets(const std::string& url);
-
-// i.json -> i.offsets.
-std::string sidecar_of(const std::string& index_url);
-
-// Renames a written index, and its sidecar where there is one, to their final names. An index never
-// has the offsets of another one, even after a kill or a loss of power: in between it has none.
-// What killed processes left of both is removed. Returns whether an older sidecar is gone and no
-// new one in its place. Throws `failure`.
-bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar);
-
-// The sidecar: a fingerprint of which shards these are, and in which order; per shard its size, its
-// number of samples, and, as differences, the blocks at which they begin; a CRC-32C at the end.
-std::string offsets_text(const shard_index& index);
-// Fails with bad_index where it is damaged, or of another index or order. One of version 1, which
-// has no fingerprint, is known by sizes and numbers alone.
-result<void> add_offsets(shard_index& index, std::string_view offsets, const std::string& where);
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "pipeline/state.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/wids/shard_index.h"
+#include "pipeline/wids/sidecar.h"
 
 using namespace millrace;
 

@@ -17,6 +17,7 @@
 #include "pipeline/tools/pack.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/shard_index.h"
+#include "pipeline/wids/sidecar.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/seeds.h"

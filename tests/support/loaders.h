@@ -83,9 +83,7 @@ inline shard_index index_of(engine& eng, const std::vector<std::string>& urls) {
     shard_index::shard s{.url = f.url,
                          .samples = std::ssize(f.samples),
                          .bytes = static_cast<std::int64_t>(f.bytes)};
-    for (const auto& place : f.samples)
-      s.blocks.push_back(static_cast<std::uint32_t>(place.begin / 512));
-    s.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
+    list_places(f, s);
     index.shards.push_back(std::move(s));
   }
   return index;

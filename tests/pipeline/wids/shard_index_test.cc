@@ -11,6 +11,7 @@
 #include "io/hashes.h"
 #include "millrace/millrace.h"
 #include "pipeline/raw_bytes.h"
+#include "pipeline/wids/sidecar.h"
 #include "tests/support/text_shards.h"
 
 namespace millrace {
@@ -214,6 +215,7 @@ shard_index three_shards() {
   for (int i = 0; i < 3; ++i) {
     shard_index::shard s{.url = std::to_string(i), .samples = 2, .bytes = 10'240};
     s.blocks = {static_cast<std::uint32_t>(i), 5, 9};
+    s.names = {static_cast<std::uint16_t>(i), 0xffff};
     out.shards.push_back(std::move(s));
   }
   return out;
@@ -222,9 +224,12 @@ shard_index three_shards() {
 TEST(ShardIndex, OffsetsComeBack) {
   const shard_index index = three_shards();
   shard_index other = index;
-  for (auto& s : other.shards) s.blocks.clear();
+  for (auto& s : other.shards) s.blocks.clear(), s.names.clear();
   ASSERT_TRUE(add_offsets(other, offsets_text(index), "i.offsets"));
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(other.shards[i].blocks, index.shards[i].blocks);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(other.shards[i].blocks, index.shards[i].blocks);
+    EXPECT_EQ(other.shards[i].names, index.shards[i].names);
+  }
 }
 
 // Shards of one size with as many samples: by their digests where those are known, else by names.
@@ -244,16 +249,24 @@ TEST(ShardIndex, OffsetsOfAnotherOrderAreRefused) {
   EXPECT_EQ(add_offsets(index, by_digests, "f").error().kind(), errc::bad_index);
 }
 
-// As they were written before they had a fingerprint.
-TEST(ShardIndex, OffsetsOfTheFirstVersionAreRead) {
+// As they were written before they had a fingerprint, and before they had names.
+TEST(ShardIndex, OffsetsOfOlderVersionsAreRead) {
   shard_index index = three_shards();
   index.shards.resize(1);
-  std::string text = "millrace offsets 1\n";
-  for (const int number : {1, 0x80, 0x50, 2, 3, 0, 5, 4}) text.push_back(static_cast<char>(number));
-  text += fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
-  index.shards[0].blocks.clear();
-  ASSERT_TRUE(add_offsets(index, text, "f"));
-  EXPECT_EQ(index.shards[0].blocks, (std::vector<std::uint32_t>{0, 5, 9}));
+  const std::string whole = offsets_text(index);
+  const auto identity_end = whole.find('\x01', whole.find('\n'));
+  const std::string identity = whole.substr(19, identity_end - 19);
+  for (const bool has_identity : {false, true}) {
+    std::string text = has_identity ? "millrace offsets 2\n" + identity : "millrace offsets 1\n";
+    for (const int number : {1, 0x80, 0x50, 2, 3, 0, 5, 4})
+      text.push_back(static_cast<char>(number));
+    text += fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+    index.shards[0].blocks.clear();
+    index.shards[0].names.clear();
+    ASSERT_TRUE(add_offsets(index, text, "f"));
+    EXPECT_EQ(index.shards[0].blocks, (std::vector<std::uint32_t>{0, 5, 9}));
+    EXPECT_TRUE(index.shards[0].names.empty());
+  }
 }
 
 TEST(ShardIndex, OffsetsOfSamplesWithoutBytesAreRefused) {
@@ -261,6 +274,9 @@ TEST(ShardIndex, OffsetsOfSamplesWithoutBytesAreRefused) {
   index.shards[1].blocks = {1, 1, 9};
   EXPECT_EQ(add_offsets(index, offsets_text(index), "f").error().kind(), errc::bad_index);
   index.shards[1].blocks = {1, 5, 21};  // beyond the shard's bytes
+  EXPECT_EQ(add_offsets(index, offsets_text(index), "f").error().kind(), errc::bad_index);
+  index = three_shards();
+  index.shards[1].names.push_back(7);  // of no sample
   EXPECT_EQ(add_offsets(index, offsets_text(index), "f").error().kind(), errc::bad_index);
 }
 

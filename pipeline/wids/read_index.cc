@@ -1,0 +1,61 @@
+#include "pipeline/wids/read_index.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/nesting.h"
+#include "io/url.h"
+#include "pipeline/engine.h"
+#include "pipeline/raw_bytes.h"
+#include "pipeline/wids/sidecar.h"
+
+namespace millrace {
+
+std::size_t room_for_index(const engine& eng) {
+  return eng.options().memory_bytes / 4;
+}
+
+std::string read_text(engine& eng, const std::string& url) {
+  const std::size_t most = std::min(largest_json_bytes, eng.options().memory_bytes / 8);
+  std::string out;
+  auto data = eng.run(raw_bytes({url}));
+  for (const bytes& piece : data) {
+    if (out.size() + piece.size() > most) {
+      throw failure(error(errc::too_large,
+                          fmt::format("an index of more than {}, which is what there is for it",
+                                      format_bytes(most)))
+                        .at(url)
+                        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
+    }
+    out += piece.text();
+  }
+  return out;
+}
+
+shard_index read_index(engine& eng, const std::string& url, const std::string& base) {
+  const auto load = [&](const std::string& part) -> result<std::string> {
+    try {
+      return read_text(eng, part);
+    } catch (const failure& f) {
+      return f.why();
+    }
+  };
+  shard_index made =
+      parse_index(load(url).value(), url, base, load, 2 * room_for_index(eng)).value();
+  // What a query says (a signature, a version) is of this object alone.
+  const auto where = parse_url(url);
+  if (where && where->scheme.starts_with("http") && where->path.find('?') != std::string::npos) {
+    return made;
+  }
+  const std::string beside = sidecar_of(url);
+  const auto offsets = load(beside);
+  if (offsets) {
+    add_offsets(made, *offsets, beside).value();
+  } else if (offsets.error().kind() != errc::not_found) {
+    throw failure(offsets.error());
+  }
+  return made;
+}
+
+}  // namespace millrace
