@@ -75,6 +75,16 @@ class kernel_files final : public file_system {
   int stat(const std::string& path, struct stat& to, bool follow) override {
     return or_errno(follow ? ::stat(in_kernel(path), &to) : ::lstat(in_kernel(path), &to));
   }
+  int stat_known(int fd, struct stat& to) override {
+    struct statx found{};
+    constexpr unsigned wanted = STATX_MTIME | STATX_SIZE;
+    const int none = ::statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, wanted, &found);
+    if (none == 0 && (found.stx_mask & wanted) != wanted) return -ENODATA;
+    to = {};
+    to.st_size = static_cast<off_t>(found.stx_size);
+    to.st_mtim = {.tv_sec = found.stx_mtime.tv_sec, .tv_nsec = found.stx_mtime.tv_nsec};
+    return or_errno(none);
+  }
   int set_mode(int fd, mode_t mode) override { return or_errno(::fchmod(fd, mode)); }
   int set_times(int fd, std::span<const timespec, 2> times) override {
     return or_errno(::futimens(fd, times.data()));

@@ -39,6 +39,9 @@ class file_system {
   virtual int truncate(int fd, std::uint64_t size) = 0;
   virtual int stat(int fd, struct stat& to) = 0;
   virtual int stat(const std::string& path, struct stat& to, bool follow = true) = 0;
+  // Size and time of change as the kernel knows them, without asking a server or a FUSE program
+  // for them: never blocks.
+  virtual int stat_known(int fd, struct stat& to) = 0;
   virtual int set_mode(int fd, mode_t mode) = 0;
   // As futimens(2): the times of the last use and of the last change.
   virtual int set_times(int fd, std::span<const timespec, 2> times) = 0;

@@ -43,6 +43,13 @@ error open_error(const std::string& path, int why) {
   }
 }
 
+error changed_while_read(const std::string& path) {
+  return error(errc::changed, "the file was replaced or changed while it was read")
+      .at(path)
+      .skippable()
+      .hint("do not rewrite shards in use; write a new name and rename");
+}
+
 }  // namespace
 
 result<std::shared_ptr<open_file>> open_file::open(const std::string& path) {
@@ -70,12 +77,7 @@ result<void> open_file::reopen() {
                                      : "write a / at its end to name the shards in it");
   }
   const identity found{info.st_dev, info.st_ino, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
-  if (identity_.inode != 0 && found != identity_) {
-    return error(errc::changed, "the file was replaced or changed while it was read")
-        .at(path_)
-        .skippable()
-        .hint("do not rewrite shards in use; write a new name and rename");
-  }
+  if (identity_.inode != 0 && found != identity_) return changed_while_read(path_);
   if (identity_.inode == 0) {
     identity_ = found;
     size_ = static_cast<std::uint64_t>(info.st_size);
@@ -84,6 +86,16 @@ result<void> open_file::reopen() {
   fd_ = open.release();
   if (alignment_ > 1) read_directly();
   return {};
+}
+
+result<void> open_file::check_unchanged() const {
+  struct stat now{};
+  if (host_files().stat_known(fd_, now) != 0) return {};
+  const bool is_same = static_cast<std::uint64_t>(now.st_size) == size_ &&
+                       now.st_mtim.tv_sec == identity_.changed_s &&
+                       now.st_mtim.tv_nsec == identity_.changed_ns;
+  if (is_same) return {};
+  return changed_while_read(path_);
 }
 
 void open_file::close_descriptor() {

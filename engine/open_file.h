@@ -12,7 +12,7 @@
 namespace millrace {
 
 // A regular file, open for reading. Its size is taken once, at open(): a file that ends earlier has
-// shrunk, and nothing beyond that size is read.
+// shrunk, and nothing beyond that size is read. A file that is written to meanwhile is `changed`.
 //
 // Its descriptor may be closed while nobody reads and opened again, so that more files can be open
 // than descriptors are allowed. One I/O thread, except for open(), reopen() and cached_share().
@@ -31,6 +31,10 @@ class open_file {
   void close_descriptor();
   // Fails like open(), and with `changed` when another file has the name by now.
   result<void> reopen();
+
+  // Fails with `changed` where the open file has been written to since open(), as far as the kernel
+  // knows without asking: bytes read before are of one version. Needs the descriptor; never blocks.
+  result<void> check_unchanged() const;
 
   // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by
   // pread (docs/decisions.md, 3).

@@ -232,6 +232,10 @@ awaitable<void> file_reader::read_chunk(std::shared_ptr<file_reader> self,
     r.window_->fail(*chunk, r.shrank(what.offset + *got));
     co_return;
   }
+  if (const auto same = r.file_->check_unchanged(); !same) {
+    r.window_->fail(*chunk, error(same.error()).offset(what.offset));
+    co_return;
+  }
   at->arrived_whole();
   const double took = seconds_since(begin);
   source_counters& counters = r.context_.counters;

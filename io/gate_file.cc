@@ -122,9 +122,11 @@ void gate_file::queue() {
   if (ticket_ != 0) return;
   const auto now = std::chrono::nanoseconds(steady_clock::now().time_since_epoch());
   std::int64_t ticket = std::max<std::int64_t>(now.count(), first_ticket);
-  // Taken only when somebody else queued in the same nanosecond. Out of kernel locks (ENOLCK): then
-  // without a ticket's precedence, but still one at a time.
-  while (is_held(lock(ticket))) ++ticket;
+  // Taken only when somebody else queued in the same nanosecond, or by one who locks more than a
+  // ticket. Then, and out of kernel locks (ENOLCK): without a ticket's precedence, but still one at
+  // a time.
+  constexpr int most_tries = 16;
+  for (int i = 0; i < most_tries && is_held(lock(ticket)); ++i) ++ticket;
   ticket_ = ticket;
 }
 

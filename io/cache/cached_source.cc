@@ -427,6 +427,28 @@ awaitable<result<object_version>> version_of_file(io_thread* io, runtime* thread
   });
 }
 
+// The file as it was when its version was seen: once open it is watched by who reads it.
+awaitable<result<std::unique_ptr<byte_source>>> open_version(source_factory plain,
+                                                             source_context context,
+                                                             std::string text, url where,
+                                                             byte_range range,
+                                                             object_version version) {
+  io_thread* const io = &context.io;
+  runtime* const threads = &context.threads;
+  const std::string path = where.path;
+  auto opened = co_await plain(std::move(context), std::move(text), std::move(where), range);
+  if (!opened) co_return opened.error();
+  const auto now = co_await version_of_file(io, threads, path);
+  if (!now) co_return now.error();
+  if (now->etag != version.etag || now->total != version.total) {
+    co_return error(errc::changed, "the file was replaced while it was read")
+        .at(path)
+        .skippable()
+        .hint("do not rewrite shards in use; write a new name and rename");
+  }
+  co_return std::move(*opened);
+}
+
 awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
     std::shared_ptr<object_cache> cache, source_factory plain, source_context context,
     std::string text, url where, byte_range range) {
@@ -437,9 +459,10 @@ awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
       .url = where.path,
       .probe = [io = &context.io, threads = &context.threads,
                 path = where.path] { return version_of_file(io, threads, path); },
-      .open = [plain, text, where](
-                  source_context c, byte_range r,
-                  const object_version&) { return plain(std::move(c), text, where, r); }};
+      .open =
+          [plain, text, where](source_context c, byte_range r, object_version version) {
+            return open_version(plain, std::move(c), text, where, r, std::move(version));
+          }};
   co_return cache->open(std::move(context), std::move(from), range);
 }
 

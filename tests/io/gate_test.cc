@@ -1,7 +1,9 @@
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "engine/file_system.h"
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
@@ -315,6 +317,21 @@ TEST_F(Gate, AParticipantThatDoesNotMoveIsPassedByAndSo) {
   EXPECT_FALSE(first->idle());
   asio::post(threads_.io(0).context(), [&] { tasks.stop(); });
   run_on(threads_.io(0), join_all(&tasks));
+}
+
+// Reading the file is enough to lock all of it, tickets to come included.
+TEST_F(Gate, WhoLocksAllOfTheFileIsPassedByToo) {
+  {
+    auto first = gate_file::open(folder_ / "gates", "disk", 1).value();
+  }
+  const held_file other(host_files().open(folder_ / "gates/millrace-gate-disk", O_RDONLY));
+  struct flock all{};
+  all.l_type = F_RDLCK;
+  ASSERT_EQ(fcntl(other.fd(), F_OFD_SETLK, &all), 0);
+  visit_log log;
+  const auto a = gate();
+  run_for(visit(a, 'a', 0, &log), patience);
+  EXPECT_EQ(log.order, "a");
 }
 
 // Whoever holds the place and makes it look as if the gate moved.

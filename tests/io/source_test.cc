@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <fstream>
+#include <functional>
 
 #include "io/cache/cached_source.h"
 #include "io/memory_source.h"
@@ -76,15 +80,19 @@ class Source : public ::testing::Test {
     }
   }
 
-  // Eight chunks of 64 KiB can be ahead; the rest of the file goes away meanwhile.
-  awaitable<result<bytes>> read_while_it_shrinks(scope* tasks, std::shared_ptr<memory_share> memory,
-                                                 std::string path) {
+  // The first chunk has been given when `change` is made, and eight more can be ahead. What is
+  // given is appended to `out`.
+  awaitable<result<bytes>> read_while_it_changes(scope* tasks, std::shared_ptr<memory_share> memory,
+                                                 std::string path,
+                                                 const std::function<void()>* change,
+                                                 std::string* out) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
     auto source = co_await sources_.open(std::move(context), path);
-    if (truncate(path.c_str(), 500'000) != 0) co_return bytes();
-    for (;;) {
+    for (bool is_first = true;; is_first = false) {
       auto piece = co_await (*source)->read();
       if (!piece || piece->empty()) co_return piece;
+      *out += piece->text();
+      if (is_first) (*change)();
     }
   }
 
@@ -138,15 +146,84 @@ TEST_F(Source, FilesThatAreGivenUpLeaveTheDeviceToOthers) {
   EXPECT_EQ(read(path).content, content);
 }
 
-TEST_F(Source, AFileThatShrinksIsAnError) {
-  const auto path = folder_.write("a.tar", numbered(1'000'000));
-  auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
-  scope tasks(threads_.io(0).executor());
-  const auto last = run_on(threads_.io(0), read_while_it_shrinks(&tasks, memory, path));
-  ASSERT_FALSE(last);
-  EXPECT_EQ(last.error().kind(), errc::changed);
-  EXPECT_EQ(last.error().byte_offset(), 500'000U);
-  run_on(threads_.io(0), tasks.join());
+// However it is written to while it is read: what was given before the error is the file as it was.
+TEST_F(Source, AFileThatIsWrittenToIsAnError) {
+  const std::string content = numbered(1'000'000);
+  const std::string path = folder_ / "a.tar";
+  const std::string other(1'000'000, 'x');
+  const auto overwrite = [&](std::size_t at, std::size_t size) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(static_cast<std::streamoff>(at)).write(other.data(), static_cast<long>(size));
+  };
+  const std::vector<std::pair<std::string, std::function<void()>>> changes = {
+      {"", [] {}},
+      {"shrinks", [&] { EXPECT_EQ(truncate(path.c_str(), 500'000), 0); }},
+      {"is emptied", [&] { EXPECT_EQ(truncate(path.c_str(), 0), 0); }},
+      {"grows", [&] { overwrite(1'000'000, 10); }},
+      {"is written to at its end", [&] { overwrite(999'999, 1); }},
+      {"is written anew", [&] { overwrite(0, 1'000'000); }}};
+  for (const auto& [what, change] : changes) {
+    folder_.write("a.tar", content);
+    const std::array<timespec, 2> before = {
+        {{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 1, .tv_nsec = 0}}};
+    ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), before.data(), 0), 0);
+    auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
+    scope tasks(threads_.io(0).executor());
+    std::string given;
+    const auto last =
+        run_on(threads_.io(0), read_while_it_changes(&tasks, memory, path, &change, &given));
+    EXPECT_TRUE(content.starts_with(given)) << what;
+    EXPECT_EQ(last.has_value(), what.empty()) << what;
+    if (!last) EXPECT_EQ(last.error().kind(), errc::changed) << what;
+    run_on(threads_.io(0), tasks.join());
+  }
+}
+
+// What its damaged copy cannot give comes from the file, where that is still the one copied.
+TEST_F(Source, ACachedFileThatIsReplacedIsNotMixedWithItsCopy) {
+  const std::string content = numbered(3'000'000);
+  std::filesystem::create_directories(folder_ / "shared");
+  std::filesystem::create_directory(folder_ / "cache");
+  std::filesystem::permissions(folder_ / "cache", std::filesystem::perms::owner_all);
+  options_.cache = {.folder = folder_ / "cache",
+                    .most_bytes = 0,
+                    .least_free = 0,
+                    .paths = {folder_ / "shared/"}};
+  sources_ = standard_sources(threads_.io(0), options_);
+  for (const bool is_replaced : {false, true}) {
+    const auto path = folder_.write("shared/a.tar", content);
+    const auto entry_of = [&] {
+      for (const auto& one : std::filesystem::directory_iterator(folder_ / "cache")) {
+        const bool is_entry = one.is_regular_file() && one.file_size() > content.size();
+        if (is_entry && one.path().extension() != ".part") return one.path().string();
+      }
+      return std::string();
+    };
+    const auto read_with = [&](const std::function<void()>& change, std::string& given) {
+      auto memory = std::make_shared<memory_share>("test", 2_MiB, default_host_allocator());
+      scope tasks(threads_.io(0).executor());
+      auto last =
+          run_on(threads_.io(0), read_while_it_changes(&tasks, memory, path, &change, &given));
+      run_on(threads_.io(0), tasks.join());
+      return last;
+    };
+    std::string whole;
+    ASSERT_TRUE(read_with([] {}, whole));
+    ASSERT_TRUE(whole == content);
+    ASSERT_NE(entry_of(), "");
+    std::fstream(entry_of(), std::ios::in | std::ios::out | std::ios::binary).seekp(2'500'000)
+        << '!';
+    const std::function<void()> change = [&] {
+      if (!is_replaced) return;
+      folder_.write("new", std::string(content.size(), 'x'));
+      std::filesystem::rename(folder_ / "new", path);
+    };
+    std::string given;
+    const auto last = read_with(change, given);
+    EXPECT_TRUE(content.starts_with(given));
+    EXPECT_EQ(last.has_value(), !is_replaced);
+    if (!last) EXPECT_EQ(last.error().kind(), errc::changed);
+  }
 }
 
 TEST_F(Source, Memory) {

@@ -68,6 +68,7 @@ class memory_files final : public file_system {
   int truncate(int fd, std::uint64_t size) override;
   int stat(int fd, struct stat& to) override;
   int stat(const std::string& path, struct stat& to, bool follow) override;
+  int stat_known(int fd, struct stat& to) override { return stat(fd, to); }
   int set_mode(int /*fd*/, mode_t /*mode*/) override { return 0; }
   int set_times(int fd, std::span<const timespec, 2> times) override;
   int rename(const std::string& from, const std::string& to) override;
