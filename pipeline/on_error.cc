@@ -92,7 +92,8 @@ std::string error_counter::tell_of_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
   if (is_known || count == 0) return {};
   std::string damaged = counted(count, "shard") + " could not be read whole";
-  log_notice(damaged + " in this epoch; what they lack is counted only where there is an index");
+  log_notice(fmt::format("{} in this epoch; what {} is counted only where there is an index",
+                         damaged, count == 1 ? "it lacks" : "they lack"));
   return damaged;
 }
 

@@ -116,6 +116,13 @@ std::vector<shard_ref> epoch_order::dealt(std::int64_t l, std::int64_t lanes) co
   return out;
 }
 
+bool is_whole_shard(const shard_ref& part, const shard_index* index) {
+  if (part.begin > 0 || part.skip > 0) return false;
+  if (part.samples < 0) return part.end == 0;
+  return index != nullptr &&
+         part.samples == index->shards[static_cast<std::size_t>(part.shard)].samples;
+}
+
 std::vector<std::uint32_t> epoch_order::whole_shards(std::int64_t l) const {
   std::vector<std::uint32_t> out;
   const auto lanes = static_cast<std::size_t>(options_.lane_count());

@@ -60,6 +60,24 @@ TEST_F(LostShards, CountWithTheirSamples) {
   }
 }
 
+// A shard that is longer than its index says is told of by the lane that reads its last sample,
+// perhaps its only one of that shard: no shard is lost with it.
+TEST_F(LostShards, APartOfAShardIsNotAllOfIt) {
+  shard_index shorter = index_;
+  for (auto& s : shorter.shards) {
+    --s.samples;
+    s.blocks.clear();
+    s.names.clear();
+  }
+  for (int lanes = 1; lanes <= 40; ++lanes) {
+    auto data = whole_.run(indexed_shards(shorter, {.lanes = lanes, .mode = epoch_mode::equal}) |
+                           untar() | group_by_key() | on_error(skip_up_to(shorter.shards.size())));
+    const auto given = keys_of_epoch(data).size();
+    EXPECT_EQ(data.counts().lost, 0U) << lanes;
+    EXPECT_EQ(given, static_cast<std::size_t>(shorter.samples() / lanes * lanes)) << lanes;
+  }
+}
+
 // Without an index: an empty shard counts like one that is missing, and of one that is cut it is at
 // least said.
 TEST_F(LostShards, EmptyAndCutOnesAreToldWithoutAnIndex) {
