@@ -95,6 +95,11 @@ job_place job_place::from_environment() {
     throw failure(error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
                       .hint("ranks count from 0 to the world size less one"));
   }
+  if (p.world_size > 1 && std::getenv("RANK") == nullptr) {
+    throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
+                      .hint("give each process its RANK, from 0 on, or launch by torchrun "
+                            "--no-python"));
+  }
   if (p.world_size > 1 && std::getenv("MASTER_ADDR") == nullptr) {
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but MASTER_ADDR is not set")
                       .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));

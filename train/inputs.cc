@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -12,6 +13,7 @@
 
 #include "engine/error.h"
 #include "engine/log.h"
+#include "engine/printable.h"
 #include "engine/words.h"
 #include "io/shard_urls.h"
 #include "io/url.h"
@@ -252,16 +254,43 @@ std::string inputs_fingerprint(const train_options& o) {
                      o.val_shards.size(), o.raw_files, all);
 }
 
+// A pipe has its samples for one epoch, and for one of training and validation.
+static void check_stdin(const train_options& o) {
+  const auto reads = std::ranges::count(o.shards, "-") + std::ranges::count(o.val_shards, "-");
+  struct stat about{};
+  if (reads == 0 || (fstat(STDIN_FILENO, &about) == 0 && S_ISREG(about.st_mode))) return;
+  const bool is_read_again = reads > 1 || (o.epochs > 1 && o.max_steps == 0);
+  if (!is_read_again) return;
+  throw failure(error(errc::usage, "standard input is a pipe, which can be read only once")
+                    .at("-")
+                    .hint("set --epochs 1 or --max-steps, name the shards, or redirect a file"));
+}
+
+// Which may be meant.
+static void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
+  std::ranges::sort(urls);
+  const auto twice = std::ranges::adjacent_find(urls);
+  if (twice == urls.end()) return;
+  log_notice(
+      fmt::format("{} is more than once in the list of {} shards: so are its samples in each "
+                  "epoch",
+                  printable(redacted(*twice)), whose));
+}
+
 void check_inputs(const train_options& o, const job_place& place, const engine_options& how) {
+  check_stdin(o);
   for (const std::string& url : o.shards) check_opens(o, url, "training");
   for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
   check_batch(o, place);
   if (place.rank != 0) return;  // once a job is enough
+  tell_of_repeated(o.shards, "training");
+  tell_of_repeated(o.val_shards, "validation");
   if (!o.raw_left_out.empty()) {
-    log_notice(fmt::format("{} left out, being no image, in no class folder, or a link to a folder or to "
-                           "nothing: {}{}",
-                           counted(o.raw_left_out.size(), "file"), redacted(o.raw_left_out.front()),
-                           o.raw_left_out.size() > 1 ? ", ..." : ""));
+    log_notice(
+        fmt::format("{} left out, being no image, in no class folder, or a link to a folder or to "
+                    "nothing: {}{}",
+                    counted(o.raw_left_out.size(), "file"), redacted(o.raw_left_out.front()),
+                    o.raw_left_out.size() > 1 ? ", ..." : ""));
   }
   check_samples(o, o.shards, how);
   check_samples(o, o.val_shards, how);

@@ -182,6 +182,24 @@ void record(const host_batch& b, const std::string& folder, const job_place& pla
                {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
 }
 
+error no_step(const train_options& options, const ledger& counts) {
+  const std::uint64_t skipped = counts.skipped_in_all();
+  if (skipped > 0) {
+    return error(
+               errc::no_samples,
+               fmt::format("an epoch without a single step: {} skipped, and fewer than a batch of "
+                           "{} left; the first: {}",
+                           counted(skipped, "sample"), options.batch_size,
+                           counts.first_skipped.empty() ? "" : counts.first_skipped.front()))
+        .hint("mend the data (--skipped FILE lists all), or lower --batch-size");
+  }
+  return error(errc::no_samples,
+               fmt::format("an epoch without a single step: a rank has fewer samples than a batch "
+                           "of {}",
+                           options.batch_size))
+      .hint("lower --batch-size, or use fewer ranks");
+}
+
 std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t step) {
   auto skipped = json::object();
   for (const auto& [kind, count] : over.skipped) skipped[std::string(kind_name(kind))] = count;

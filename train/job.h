@@ -57,6 +57,9 @@ void check_recorded(const std::string& folder, std::int64_t step, bool is_resume
 void record(const host_batch& b, const std::string& folder, const job_place& place,
             std::int64_t step);
 
+// That an epoch ended before its first step, and why.
+error no_step(const train_options& options, const ledger& counts);
+
 // What came and what was skipped in an epoch that is over: a line of metrics.
 std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t step);
 

@@ -118,9 +118,11 @@ void add_images(flag_set& f, train_options& o) {
            "share of the JPEGs that the GPU decodes, by nvJPEG; not exact");
   auto* epochs = f.number("--grow-epochs", o.growing.epochs, 1, "EPOCHS",
                           "passes over the data that growing takes");
-  f.number("--grow-from", o.growing.from, 0, 16384, "PIXELS",
-           "image size of the first epoch, growing to --size; 0: --size from the start")
-      ->needs(epochs);
+  auto* from =
+      f.number("--grow-from", o.growing.from, 0, 16384, "PIXELS",
+               "image size of the first epoch, growing to --size; 0: --size from the start");
+  from->needs(epochs);
+  epochs->needs(from);
   auto* cache =
       f.value("--cache-decoded", o.cache_decoded, "BYTES",
               "memory for decoded images of earlier epochs, in addition to MILLRACE_MEMORY: 8G");
@@ -191,11 +193,13 @@ void add_optimizer(flag_set& f, train_options& all) {
 
 void add_run(flag_set& f, train_options& o) {
   f.group("Checkpoints");
-  f.value("--checkpoint-dir", o.checkpoint_dir, "DIR",
-          "folder for checkpoints, written by rank 0 at the ends of epochs and of the run");
+  auto* folder =
+      f.value("--checkpoint-dir", o.checkpoint_dir, "DIR",
+              "folder for checkpoints, written by rank 0 at the ends of epochs and of the run");
   f.number("--checkpoint-every", o.checkpoint_every, 0, "STEPS",
-           "steps between checkpoints; 0: at the ends of epochs only");
-  f.number("--keep", o.keep, 1, "N", "newest checkpoints of this run to keep");
+           "steps between checkpoints; 0: at the ends of epochs only")
+      ->needs(folder);
+  f.number("--keep", o.keep, 1, "N", "newest checkpoints of this run to keep")->needs(folder);
   f.value("--resume", o.resume, "auto|DIR",
           "auto: from the newest whole checkpoint, if there is one; or from a checkpoint's folder");
   f.flag("--overwrite", o.overwrite,

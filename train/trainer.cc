@@ -360,13 +360,7 @@ bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<sta
 }
 
 void trainer::end_of_epoch() {
-  if (step_ == 0) {
-    throw failure(
-        error(errc::no_samples,
-              fmt::format("an epoch without a single step: some ranks have fewer than {} samples",
-                          options_.batch_size))
-            .hint("lower --batch-size, or use fewer ranks"));
-  }
+  if (step_ == 0) throw failure(no_step(options_, data_->counts()));
   epoch_batches_ = {batch_in_epoch_, batch_in_epoch_};
   batch_in_epoch_ = 0;
   ++epoch_;

@@ -103,6 +103,61 @@ class WrongStarts(StartTest):
         self.assertIn("no_samples", done.stderr)
         self.assertIn("lower --batch-size", done.stderr)
 
+    def test_half_of_what_belongs_together(self):
+        cases = [(["--checkpoint-every", 5], "--checkpoint-dir"), (["--keep", 3], "--checkpoint-dir"),
+                 (["--grow-epochs", 2], "--grow-from"), (["--grow-from", 16], "--grow-epochs")]
+        for arguments, missing in cases:
+            with self.subTest(arguments=arguments):
+                self.refused("usage", 2, missing, "--shards", self.shards, *arguments)
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
+        self.refused("usage", 2, "RANK is not set", "--shards", self.shards, env=place)
+
+    def test_a_pipe_is_read_once(self):
+        several = ["--epochs", 2]
+        for arguments, code in ((several, 2), (["--val-shards", "-", "--epochs", 1], 2), (["--epochs", 1], 0)):
+            with subprocess.Popen(["cat", self.data / "train-000000.tar"], stdout=subprocess.PIPE) as shard_bytes:
+                done = training.train("--shards", "-", "--metrics", self.metrics, *arguments, stdin=shard_bytes.stdout)
+            self.assertEqual(done.returncode, code, done.stderr)
+            if code:
+                self.assertIn("can be read only once", done.stderr)
+                self.assertEqual(steps(self.metrics), {}, "it trained")
+
+    def test_links_of_class_folders(self):
+        tree = self.folder / "tree"
+        with tarfile.open(self.data / "train-000000.tar") as tar:
+            jpeg = next(tar.extractfile(m).read() for m in tar.getmembers() if m.name.endswith(".jpg"))
+        for name in ("a", "c"):
+            (tree / name).mkdir(parents=True)
+            for i in range(8):
+                (tree / name / f"{i}.jpg").write_bytes(jpeg)
+        (tree / "b").symlink_to("/nothing/b")
+        self.refused("not_found", 4, "a link to nothing", "--raw", tree, "--epochs", 1)
+        done = harness.run("millrace", "pack", tree, "-o", self.folder / "p-%d.tar")
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("a link to nothing", done.stderr)
+        (tree / "b").unlink()
+        (tree / "a/lost.jpg").symlink_to("/nothing/lost.jpg")
+        (tree / "a/more").symlink_to(tree / "c")
+        os.mkfifo(tree / "c/pipe.jpg")
+        done = training.train("--raw", tree, "--epochs", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 files left out", done.stderr)
+
+    def test_a_shard_that_is_named_twice_is_told(self):
+        shards = ["--shards", self.shards, "--shards", self.data / "train-000000.tar"]
+        done = training.train(*shards, "--max-steps", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("train-000000.tar is more than once in the list of training shards", done.stderr)
+
+    def test_an_epoch_without_a_step_tells_what_was_skipped(self):
+        bad = shard(self.folder / "bad.tar", self.data / "train-000000.tar", [0] + [10] * 20)
+        done = training.train("--shards", bad, "--on-error", "skip", "--epochs", 1)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        last = done.stderr.strip().splitlines()[-1]
+        self.assertTrue(last.startswith("millrace: no_samples: "), last)
+        self.assertIn("20 samples skipped", last)
+        self.assertIn("bad_label", last)
+
     def test_a_first_shard_without_samples_is_as_a_later_one(self):
         empty, cut = self.folder / "empty.tar", self.folder / "cut.tar"
         with tarfile.open(empty, "w"):
@@ -171,7 +226,7 @@ class WrongStarts(StartTest):
     def test_places_in_a_job(self):
         for env, part in (({"MASTER_PORT": "65536", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}, "MASTER_PORT=65536"),
                           ({"RANK": "3", "WORLD_SIZE": "2"}, "RANK=3 of WORLD_SIZE=2"),
-                          ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"), ({"WORLD_SIZE": "2"}, "MASTER_ADDR"),
+                          ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
                           ({"RANK": "one"}, "RANK='one'")):
             with self.subTest(part):
                 self.refused("usage", 2, part, "--shards", self.shards, env=env)
