@@ -67,8 +67,9 @@ std::string common_folder(const ordered_json& list, const std::string& base_of_i
   for (const auto& shard : list) {
     const std::string found = whole_folder_of(url_in_base(base_of_index, text_in(shard, "url")));
     if (!base.empty() && found != base) {
-      throw failure(error(
-          errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
+      throw failure(
+          error(errc::usage, fmt::format("the shards lie in several folders, {} and {}",
+                                         printable(redacted(base)), printable(redacted(found)))));
     }
     base = found;
   }
@@ -99,8 +100,8 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
   const std::string base_before = base_of(index, a.file);
   if (a.rebase) {
-    const std::string base = common_folder(list, base_before);
-    fmt::print("rebasing to {}\n", base);
+    const std::string base = without_secrets(common_folder(list, base_before));
+    fmt::print("rebasing to {}\n", printable(redacted(base)));
     index["base"] = base;
   }
   const bool bare = a.no_folder || a.folder.empty();
@@ -110,7 +111,7 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
   for (auto& shard : list) {
     const std::string before = text_in(shard, "url");
     const std::string whole = url_in_base(base_before, before);
-    const std::string url = folder + file_of(whole, !bare && !has_scheme(folder));
+    const std::string url = folder + file_of(without_secrets(whole), !bare && !has_scheme(folder));
     shard["url"] = url;
     moved.push_back(
         {.entry = std::move(shard), .url = url, .before = before, .place = moved.size()});
