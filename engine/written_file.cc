@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "engine/asked_to_end.h"
 #include "engine/error.h"
 #include "engine/file_system.h"
 
@@ -101,6 +103,17 @@ bool is_of_process(std::string_view suffix) {
          (dash == suffix.npos || is_number(suffix.substr(dash + 1)));
 }
 
+// The partial files of this process, by their names.
+struct own_files {
+  std::mutex mutex;
+  std::set<std::string> names;
+};
+
+own_files& own() {
+  static own_files all;
+  return all;
+}
+
 }  // namespace
 
 struct written_file::impl {
@@ -111,13 +124,29 @@ struct written_file::impl {
   held_file fd;
   std::vector<std::byte> pending;
 
+  // Until the pipe takes some, or the program is asked to end: its reader may have stopped.
+  void wait_for_room() const {
+    constexpr int slice_ms = 100;
+    pollfd room{.fd = fd.fd(), .events = POLLOUT, .revents = 0};
+    while (poll(&room, 1, slice_ms) <= 0) {
+      if (!asked_to_end) continue;
+      throw failure(error(errc::stopped, fmt::format("stopped: the {} was not written whole", noun))
+                        .at(path));
+    }
+  }
+
+  // From when it has its name, or has none any more.
+  void forget_partial() const {
+    const std::scoped_lock lock(own().mutex);
+    own().names.erase(partial);
+  }
+
   void write_out(std::span<const std::byte> data) {
     while (!data.empty()) {
       const ssize_t n = host_files().append(fd.fd(), data);
       if (n == -EINTR) continue;
       if (n == -EAGAIN) {  // a pipe is full: its reader says when it goes on
-        pollfd room{.fd = fd.fd(), .events = POLLOUT, .revents = 0};
-        poll(&room, 1, -1);
+        wait_for_room();
         continue;
       }
       if (n < 0) fail(fmt::format("cannot write the {}", noun), path, static_cast<int>(-n));
@@ -146,13 +175,19 @@ written_file::written_file(std::string path, std::string_view noun)
                           : make_partial(w.target, w.partial);
   if (fd < 0) fail(fmt::format("cannot make the {}", noun), w.path, -fd);
   w.fd = held_file(fd);
+  if (!in_place) {
+    const std::scoped_lock lock(own().mutex);
+    own().names.insert(w.partial);
+  }
   if (exists && !in_place) host_files().set_mode(fd, there.st_mode & 0777);
 }
 
 written_file::~written_file() {
   if (!impl_->fd) return;
   impl_->fd.close();
-  if (!impl_->partial.empty()) host_files().unlink(impl_->partial);
+  if (impl_->partial.empty()) return;
+  host_files().unlink(impl_->partial);
+  impl_->forget_partial();
 }
 
 void written_file::append(std::span<const std::byte> data) {
@@ -195,6 +230,7 @@ void written_file::commit(bool replaces) {
             .hint("choose another name"));
   }
   if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
+  w.forget_partial();
   w.fd.close();
   check(sync_folder(fs::path(w.target).parent_path()), "write");
 }
@@ -204,6 +240,11 @@ void write_whole_file(const std::string& path, std::string_view text, std::strin
   out.append(text);
   out.commit();
   remove_partial_files(std::array{path});
+}
+
+void remove_own_partial_files() {
+  const std::scoped_lock lock(own().mutex);
+  for (const std::string& name : own().names) host_files().unlink(name);
 }
 
 bool is_partial_file_name(std::string_view name) {

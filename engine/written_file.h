@@ -54,6 +54,10 @@ void check_is_path(const std::string& path, std::string_view noun);
 // throws for what cannot be removed.
 void remove_partial_files(std::span<const std::string> paths);
 
+// Removes the partial files that this process is writing, before it ends without destructors. Any
+// thread; not from a signal handler.
+void remove_own_partial_files();
+
 // A kind of file that a command writes.
 struct file_kind {
   std::string_view name;              // "a PNG"
