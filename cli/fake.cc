@@ -45,6 +45,7 @@ int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
   for (const std::string& path : paths) check_shard_output(path, a.options.overwrite);
   check_no_shard_after(shard_names(a.pattern), paths.size());
+  check_apart(paths, "shard");
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;
   progress shown("fake", {.items = paths.size()}, [&] { return work_done{0, complete}; });

@@ -334,7 +334,7 @@ action add_index(CLI::App& app) {
 
   auto changed = std::make_shared<index_update_arguments>();
   CLI::App* updating = index->add_subcommand(
-      "update", "change what an index says; the one before is kept in FILE.bak");
+      "update", "change what an index says; the one before is kept in FILE.bak, and its offsets");
   changed->add_to(*updating);
 
   auto files = std::make_shared<std::vector<std::string>>();

@@ -217,7 +217,9 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   auto index = parsed_index(text, a.file);
   const std::string copy = a.file + ".bak";
   const std::string sidecar = sidecar_of(a.file);
+  const std::string sidecar_copy = sidecar + ".bak";
   check_output(copy, index_document, std::array{a.file, sidecar});
+  check_output(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
   if (!a.name.empty()) index["name"] = a.name;
   if (a.keep || a.no_keep) index["keep"] = a.keep;
   if (!a.info.empty()) index["info"] = a.info;
@@ -232,6 +234,7 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   }
   write_whole_file(copy, text, "copy of the index");
   if (offsets) {
+    write_whole_file(sidecar_copy, read_local(sidecar), "copy of the sidecar");
     written_file index_file(a.file, "index");
     written_file sidecar_file(sidecar, "sidecar");
     index_file.append(python_json(index));

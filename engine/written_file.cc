@@ -14,12 +14,14 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "engine/asked_to_end.h"
 #include "engine/error.h"
 #include "engine/file_system.h"
+#include "engine/printable.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +39,8 @@ constexpr std::string_view infix = ".partial.";
   if (why == ENOTDIR)
     e.hint("what stands where its folder should be is a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT) e.hint("free some room, then run the same command again");
+  if (why == ENOSPC || why == EDQUOT)
+    e.hint("free some room; the same command then goes on, or names what is in its way");
   throw failure(std::move(e));
 }
 
@@ -123,6 +126,7 @@ struct written_file::impl {
   std::string_view noun;
   held_file fd;
   std::vector<std::byte> pending;
+  bool is_synced = false;
 
   // Until the pipe takes some, or the program is asked to end: its reader may have stopped.
   void wait_for_room() const {
@@ -192,6 +196,7 @@ written_file::~written_file() {
 
 void written_file::append(std::span<const std::byte> data) {
   impl& w = *impl_;
+  w.is_synced = false;
   if (w.pending.size() + data.size() > buffered) {
     w.write_out(w.pending);
     w.pending.clear();
@@ -211,15 +216,23 @@ std::int64_t written_file::flush() {
   return modified_ns(now);
 }
 
-void written_file::commit(bool replaces) {
+void written_file::sync() {
   impl& w = *impl_;
   w.write_out(w.pending);
   w.pending.clear();
+  if (w.partial.empty() || w.is_synced) return;
+  const int code = host_files().sync(w.fd.fd());
+  if (code < 0) fail(fmt::format("cannot write the {}", w.noun), w.path, -code);
+  w.is_synced = true;
+}
+
+void written_file::commit(bool replaces) {
+  impl& w = *impl_;
+  sync();
   const auto check = [&](int code, std::string_view what) {
     if (code < 0) fail(fmt::format("cannot {} the {}", what, w.noun), w.path, -code);
   };
   if (w.partial.empty()) return check(w.fd.close(), "write");
-  check(host_files().sync(w.fd.fd()), "write");
   // Named while it is locked: nobody takes it for a killed process's.
   const int code =
       replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
@@ -250,6 +263,27 @@ void remove_own_partial_files() {
 bool is_partial_file_name(std::string_view name) {
   const auto at = name.rfind(infix);
   return at != name.npos && is_of_process(name.substr(at + infix.size()));
+}
+
+void check_apart(std::span<const std::string> paths, std::string_view noun) {
+  std::map<std::tuple<dev_t, ino_t, std::string>, std::string> seen;  // of a new file: its folder
+  for (const std::string& path : paths) {
+    const fs::path target = target_of(path);
+    struct stat s{};
+    std::tuple<dev_t, ino_t, std::string> where{0, 0, target};
+    if (host_files().stat(target, s) == 0) {
+      if (!S_ISREG(s.st_mode)) continue;
+      where = {s.st_dev, s.st_ino, ""};
+    } else if (host_files().stat(target.has_parent_path() ? target.parent_path() : ".", s) == 0) {
+      where = {s.st_dev, s.st_ino, target.filename()};
+    }
+    const auto [other, is_first] = seen.emplace(std::move(where), path);
+    if (is_first) continue;
+    throw failure(error(errc::usage, fmt::format("two {}s would be one file, this and {}", noun,
+                                                 printable(other->second)))
+                      .at(path)
+                      .hint("choose names that do not lead to one file"));
+  }
 }
 
 void check_is_path(const std::string& path, std::string_view noun) {

@@ -28,6 +28,8 @@ class written_file {
   // Writes out what is held back, so that nothing but the name is missing. The time of the last
   // change to the bytes, in nanoseconds since 1970; it stays under the name.
   std::int64_t flush();
+  // The same, and syncs it to the disk: what commit() does then needs no room.
+  void sync();
   // `replaces`: a file of the name, if there is one. Else it is an error (usage) that there is one
   // by now, and stays.
   void commit(bool replaces = true);
@@ -44,6 +46,11 @@ void write_whole_file(const std::string& path, std::string_view text,
 // Whether a file's name is that of a partial file, whoever writes it or wrote it: NAME.partial.PID.
 // Pure.
 bool is_partial_file_name(std::string_view name);
+
+// Throws `failure` (usage) where two of `paths` lead to one file, links followed, whether it is
+// there yet or not: one would replace the other. Devices and pipes may be named twice. `noun`: what
+// is to be written there.
+void check_apart(std::span<const std::string> paths, std::string_view noun);
 
 // Throws `failure` (usage) for a URL, which would be taken for a path of that name. `noun`: what is
 // to be written there.

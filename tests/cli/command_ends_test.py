@@ -252,8 +252,9 @@ class Signals(CommandTest):
             process.stdin.write(self.shard.read_bytes()[:3000])
             process.stdin.flush()
             stdin, process.stdin = process.stdin, None  # open until its end
-            self.interrupted("ls", process, which, lambda: list(self.output.glob("*.partial.*")))
-            self.assertEqual(self.cleared(), [])
+            done = self.interrupted("ls", process, which, lambda: list(self.output.glob("*.partial.*")) and
+                                    self.is_waiting(process.pid))
+            self.assertEqual(done.returncode, 128 + which)  # and no partial file is left
             stdin.close()
 
     def test_while_measuring(self):
