@@ -127,10 +127,9 @@ void check_is_no_command(const create_arguments& a, const std::string& url) {
 }
 
 // Which may be meant: their samples then come twice in each epoch.
-void tell_of_repeated(std::vector<std::string> urls) {
-  std::ranges::sort(urls);
-  const auto twice = std::ranges::adjacent_find(urls);
-  if (twice == urls.end()) return;
+void tell_of_repeated(const std::vector<std::string>& urls) {
+  const auto twice = repeated_shard(urls);
+  if (!twice) return;
   to_stderr("millrace: {} is named more than once, and so it is in the index\n",
             printable(redacted(*twice)));
 }

@@ -205,10 +205,10 @@ void index_update_arguments::add_to(CLI::App& app) {
   app.add_option("-i,--info", info, "description of the dataset");
   app.add_option("-b,--base", base, "base of the shards' URLs")->type_name("URL");
   app.add_option("-d,--dir", folder, "folder of every shard")->type_name("DIR");
-  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards");
+  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards")->excludes("--dir");
   app.add_flag("-B,--rebase", rebase, "make the shards' folder the base");
   app.add_flag("-k,--keep", keep, "set the keep flag");
-  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag");
+  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag")->excludes("--keep");
 }
 
 int update_index(const environment& e, const index_update_arguments& a, bool json) {

@@ -205,6 +205,23 @@ class Index(unittest.TestCase):
             run("millrace", "index", "update", "i.json", "--rebase", cwd=folder)
             self.assertEqual(json.loads((folder / "i.json").read_text())["base"], "http://h/x")
 
+    def test_update_is_not_told_two_things(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            run("millrace", "index", "a.tar", "-o", "i.json", cwd=folder)
+            for both in (["-d", "x", "-D"], ["-k", "-K"]):
+                self.assertEqual(run("millrace", "index", "update", "i.json", *both, cwd=folder).returncode, 2, both)
+
+    def test_a_shard_that_is_named_twice_is_told(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            for command in (["index", "-o", "i.json"], ["summary"]):
+                for other in ("a.tar", "./a.tar", f"file:{folder}/a.tar"):
+                    done = run("millrace", *command, "a.tar", other, cwd=folder)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn("named more than once", done.stderr)
+                self.assertNotIn("named more", run("millrace", *command, "a.tar", cwd=folder).stderr)
+
     def test_update_knows_where_relative_shards_are(self):
         with Folder() as folder:
             for name in ("", "data"):

@@ -74,6 +74,12 @@ class Overwriting(unittest.TestCase):
             done = run("millrace", "fake", folder / "a-%06d.tar", "--shards", 2, "--samples", 2, "--overwrite")
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_shard_has_the_name_of_one(self):
+        with Folder() as folder:
+            for name in ("x.json", "x-%d.png", "x.tar.gz"):
+                done = run("millrace", "fake", folder / name, "--samples", 2)
+                self.assertEqual((done.returncode, names(folder)), (2, []), done.stderr)
+
     def test_two_names_of_one_new_file_are_refused(self):
         """Through a link to a folder, and by two links to what is not there yet: one shard would replace the other."""
         with Folder() as folder:
