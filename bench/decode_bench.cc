@@ -109,7 +109,7 @@ work resize_alone() {
 
 // Seconds, of wall and CPU, of all images on so many threads.
 std::pair<double, double> round_of(const std::vector<photo>& photos, int threads,
-                                   const make_work& make) {
+                                   const make_work& make, const std::atomic<bool>& interrupted) {
   std::vector<work> works;
   works.reserve(static_cast<std::size_t>(threads));
   for (int t = 0; t < threads; ++t) works.push_back(make());
@@ -121,7 +121,7 @@ std::pair<double, double> round_of(const std::vector<photo>& photos, int threads
     running.reserve(works.size());
     for (const work& w : works) {
       running.push_back(start_joined_thread("decode", [&](const std::stop_token& /*no*/) {
-        for (std::size_t i = next++; i < photos.size(); i = next++) w(photos[i]);
+        for (std::size_t i = next++; i < photos.size() && !interrupted; i = next++) w(photos[i]);
       }));
     }
   }
@@ -200,15 +200,21 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
   std::vector<double> ratio;
   std::map<decode_stage, std::vector<double>> one_thread;
   for (int round = 0; round < what.rounds && !interrupted; ++round) {
-    const auto [took, cpu_took] = round_of(photos, what.threads, stages.at(what.stage));
+    const auto timed = [&](int threads, const make_work& make) {
+      return round_of(photos, threads, make, interrupted);
+    };
+    const auto [took, cpu_took] = timed(what.threads, stages.at(what.stage));
+    const double bare = timed(what.threads, bare_region).first;
+    const double by_fast_transform = timed(what.threads, whole_by_fast_transform).first;
+    std::map<decode_stage, double> alone;
+    for (const auto& [stage, make] : stages) alone[stage] = timed(1, make).first;
+    if (interrupted) break;  // what it was not let finish is no figure
     seconds.push_back(took);
     cpu.push_back(cpu_took);
-    limit.push_back(round_of(photos, what.threads, bare_region).first);
-    whole_images.push_back(round_of(photos, what.threads, whole_by_fast_transform).first);
-    ratio.push_back(limit.back() / took);
-    for (const auto& [stage, make] : stages) {
-      one_thread[stage].push_back(round_of(photos, 1, make).first);
-    }
+    limit.push_back(bare);
+    whole_images.push_back(by_fast_transform);
+    ratio.push_back(bare / took);
+    for (const auto& [stage, one] : alone) one_thread[stage].push_back(one);
     if (what.rounds_done != nullptr) ++*what.rounds_done;
   }
   report.interrupted = interrupted;

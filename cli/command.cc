@@ -6,10 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "cli/interrupt.h"
 #include "engine/standard_error.h"
 #include "io/shard_urls.h"
+#include "io/url.h"
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
@@ -136,6 +138,18 @@ engine_options shard_arguments::engine(const environment& e) const {
 
 std::vector<std::string> shard_arguments::urls(const environment& e) const {
   return find_shards(specs, base, engine(e).source).value();
+}
+
+std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {
+  std::unordered_set<std::string> seen;
+  for (const std::string& url : urls) {
+    const auto where = parse_url(url);
+    const bool is_file = where && where->scheme == "file";
+    const std::string name =
+        is_file ? std::filesystem::absolute(where->path).lexically_normal().string() : url;
+    if (!seen.insert(name).second) return url;
+  }
+  return std::nullopt;
 }
 
 void sample_walk::add_to(CLI::App& app) {

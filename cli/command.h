@@ -130,6 +130,10 @@ struct shard_arguments {
   std::vector<std::string> urls(const environment& e) const;
 };
 
+// One of `urls` that names the same shard as another one does, of local files by their paths ("a"
+// and "./a"); none where all are apart. Without I/O.
+std::optional<std::string> repeated_shard(const std::vector<std::string>& urls);
+
 // What `ls` and `digest` walk over: the samples of shards, in the list's own order, key by key as
 // they stand in the archives.
 struct sample_walk {

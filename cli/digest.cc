@@ -13,8 +13,8 @@ namespace millrace::cli {
 namespace {
 
 int digest(const environment& e, const sample_walk& walk, bool json) {
-  const std::stop_token stop = stop_requested();
   const auto urls = walk.shards.urls(e);
+  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
   engine eng(walk.shards.engine(e));
   auto data = eng.run(walk.samples(urls));
   std::atomic<std::uint64_t> shard = 0;

@@ -1,14 +1,18 @@
 #include "pipeline/fake.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "engine/printable.h"
 #include "engine/words.h"
+#include "engine/written_file.h"
+#include "io/shard_name.h"
 #include "pipeline/tar_writer.h"
 #include "pipeline/tools/job_record.h"
 #include "pipeline/tools/names.h"
@@ -41,10 +45,25 @@ std::vector<std::string> paths_of(const fake_arguments& a) {
   return paths;
 }
 
+// A name of another kind of file would be read as that, and by no one who lists shards.
+void check_is_of_shard(const std::string& path) {
+  struct stat there{};
+  const bool is_device = stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
+  const std::string name = std::filesystem::path(path).filename();
+  if (is_device || name.find('.') == name.npos || is_shard_name(name)) return;
+  throw failure(error(errc::usage, "not the name of a shard")
+                    .at(path)
+                    .hint("give it a name that ends with .tar"));
+}
+
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
-  for (const std::string& path : paths) check_shard_output(path, a.options.overwrite);
+  for (const std::string& path : paths) {
+    check_is_of_shard(path);
+    check_shard_output(path, a.options.overwrite);
+  }
   check_no_shard_after(shard_names(a.pattern), paths.size());
+  check_apart(paths, "shard");
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;
   progress shown("fake", {.items = paths.size()}, [&] { return work_done{0, complete}; });

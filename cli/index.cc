@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/index_sample.h"
@@ -126,10 +127,9 @@ void check_is_no_command(const create_arguments& a, const std::string& url) {
 }
 
 // Which may be meant: their samples then come twice in each epoch.
-void tell_of_repeated(std::vector<std::string> urls) {
-  std::ranges::sort(urls);
-  const auto twice = std::ranges::adjacent_find(urls);
-  if (twice == urls.end()) return;
+void tell_of_repeated(const std::vector<std::string>& urls) {
+  const auto twice = repeated_shard(urls);
+  if (!twice) return;
   to_stderr("millrace: {} is named more than once, and so it is in the index\n",
             printable(redacted(*twice)));
 }
@@ -184,7 +184,7 @@ int create(const environment& e, const create_arguments& a) {
   std::string name = a.name.value_or("");
   if (!a.name) {
     name = name_of(a.shards.specs.front(), urls);
-    if (!a.json) fmt::print("setting name to {}\n", name);
+    if (!a.json) fmt::print("setting name to {}\n", printable(name));
   }
   for (const std::string& url : urls) {
     check_is_text(url);
@@ -221,7 +221,7 @@ int create(const environment& e, const create_arguments& a) {
   if (sidecar_file) sidecar_file->append(offsets_text(offsets));
   if (commit_index(index_file, a.output, sidecar_file ? &*sidecar_file : nullptr)) {
     to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
-              sidecar);
+              printable(sidecar));
   }
   if (a.json) print_created(a.output, offsets);
   if (has_left_out) {
@@ -239,6 +239,17 @@ std::string or_none(const std::string& text) {
   return text.empty() ? "None" : text;
 }
 
+// Of a text of several lines.
+std::string printable_lines(const std::string& text) {
+  std::istringstream lines(text);
+  std::string out;
+  for (std::string line; std::getline(lines, line);) {
+    out += printable(line);
+    if (!lines.eof()) out += '\n';
+  }
+  return out;
+}
+
 // Of an index that has been read: none where the member is missing.
 std::span<const json_tree> items_in(const json_tree& raw, const char* member) {
   const json_tree* const found = raw.find(member);
@@ -253,14 +264,23 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
   for (const std::string& file : files) {
     const shard_index index = read_index(eng, file);
     const auto raw = json_tree::read(read_text(eng, file), {.most = room_for_index(eng)}).value();
-    const std::string base = redacted(std::string(raw.text_of("base")));
+    const auto shown_url = [&](const std::string& url) {
+      return json ? redacted(url) : printable(redacted(url));
+    };
+    const std::string base = shown_url(std::string(raw.text_of("base")));
     const auto list = items_in(raw, "shardlist");
-    const auto url_of = [&](const json_tree& entry) { return std::string(entry.text_of("url")); };
+    const auto url_of = [&](const json_tree& entry) {
+      const std::string url(entry.text_of("url"));
+      if (has_scheme(url) || !has_scheme(index.base)) return url;
+      const auto query = url.find_first_of("?#");  // behind a URL, where it may hold secrets
+      return query == url.npos ? url : url.substr(0, query) + "?...";
+    };
     const std::string first =
-        redacted(list.empty() ? index.shards.front().url : url_of(list.front()));
-    const std::string last = redacted(list.empty() ? index.shards.back().url : url_of(list.back()));
+        shown_url(list.empty() ? index.shards.front().url : url_of(list.front()));
+    const std::string last =
+        shown_url(list.empty() ? index.shards.back().url : url_of(list.back()));
     const auto datasets = items_in(raw, "datasets").size();
-    const std::string shown = redacted(file);
+    const std::string shown = shown_url(file);
     if (json) {
       said.push_back({{"file", shown},
                       {"name", index.name},
@@ -276,14 +296,14 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
       continue;
     }
     if (table) {
-      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", shown, or_none(index.name), index.bytes(),
-                 index.samples(), or_none(base), last, datasets);
+      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", shown, or_none(printable(index.name)),
+                 index.bytes(), index.samples(), or_none(base), last, datasets);
       continue;
     }
     const auto shards = static_cast<std::int64_t>(index.shards.size());
     fmt::print("filename: {}\n", shown);
-    fmt::print("            name: {}\n", or_none(index.name));
-    fmt::print("            info: {}\n", or_none(index.info));
+    fmt::print("            name: {}\n", or_none(printable(index.name)));
+    fmt::print("            info: {}\n", or_none(printable_lines(index.info)));
     fmt::print("            base: {} (assumed: {})\n", or_none(base),
                std::filesystem::path(shown).parent_path().string());
     fmt::print("      total size: {}\n", with_suffix(static_cast<double>(index.bytes())));
@@ -313,7 +333,7 @@ action add_index(CLI::App& app) {
 
   auto changed = std::make_shared<index_update_arguments>();
   CLI::App* updating = index->add_subcommand(
-      "update", "change what an index says; the one before is kept in FILE.bak");
+      "update", "change what an index says; the one before is kept in FILE.bak, and its offsets");
   changed->add_to(*updating);
 
   auto files = std::make_shared<std::vector<std::string>>();

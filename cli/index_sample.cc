@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"
@@ -60,10 +61,10 @@ int show_index_sample(const environment& e, const index_sample_arguments& a) {
   std::vector<std::pair<std::string, std::string>> lines;
   lines.reserve(s.fields.size() + 4);
   for (const field& f : s.fields)
-    lines.emplace_back("." + f.extension, shown(f.data.text(), a.width));
+    lines.emplace_back("." + printable(f.extension), shown(f.data.text(), a.width));
   lines.emplace_back("__index__", std::to_string(a.index));
-  lines.emplace_back("__key__", "'" + s.key + "'");
-  lines.emplace_back("__shard__", "'" + redacted(*s.url) + "'");
+  lines.emplace_back("__key__", "'" + printable(s.key) + "'");
+  lines.emplace_back("__shard__", "'" + printable(redacted(*s.url)) + "'");
   lines.emplace_back("__shardindex__", std::to_string(data.find(a.index).sample));
   std::ranges::sort(lines);
   std::size_t longest = 0;

@@ -67,8 +67,9 @@ std::string common_folder(const ordered_json& list, const std::string& base_of_i
   for (const auto& shard : list) {
     const std::string found = whole_folder_of(url_in_base(base_of_index, text_in(shard, "url")));
     if (!base.empty() && found != base) {
-      throw failure(error(
-          errc::usage, fmt::format("the shards lie in several folders, {} and {}", base, found)));
+      throw failure(
+          error(errc::usage, fmt::format("the shards lie in several folders, {} and {}",
+                                         printable(redacted(base)), printable(redacted(found)))));
     }
     base = found;
   }
@@ -99,8 +100,8 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
   const std::string base_before = base_of(index, a.file);
   if (a.rebase) {
-    const std::string base = common_folder(list, base_before);
-    fmt::print("rebasing to {}\n", base);
+    const std::string base = without_secrets(common_folder(list, base_before));
+    fmt::print("rebasing to {}\n", printable(redacted(base)));
     index["base"] = base;
   }
   const bool bare = a.no_folder || a.folder.empty();
@@ -110,7 +111,7 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
   for (auto& shard : list) {
     const std::string before = text_in(shard, "url");
     const std::string whole = url_in_base(base_before, before);
-    const std::string url = folder + file_of(whole, !bare && !has_scheme(folder));
+    const std::string url = folder + file_of(without_secrets(whole), !bare && !has_scheme(folder));
     shard["url"] = url;
     moved.push_back(
         {.entry = std::move(shard), .url = url, .before = before, .place = moved.size()});
@@ -204,10 +205,10 @@ void index_update_arguments::add_to(CLI::App& app) {
   app.add_option("-i,--info", info, "description of the dataset");
   app.add_option("-b,--base", base, "base of the shards' URLs")->type_name("URL");
   app.add_option("-d,--dir", folder, "folder of every shard")->type_name("DIR");
-  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards");
+  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards")->excludes("--dir");
   app.add_flag("-B,--rebase", rebase, "make the shards' folder the base");
   app.add_flag("-k,--keep", keep, "set the keep flag");
-  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag");
+  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag")->excludes("--keep");
 }
 
 int update_index(const environment& e, const index_update_arguments& a, bool json) {
@@ -216,7 +217,9 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   auto index = parsed_index(text, a.file);
   const std::string copy = a.file + ".bak";
   const std::string sidecar = sidecar_of(a.file);
+  const std::string sidecar_copy = sidecar + ".bak";
   check_output(copy, index_document, std::array{a.file, sidecar});
+  check_output(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
   if (!a.name.empty()) index["name"] = a.name;
   if (a.keep || a.no_keep) index["keep"] = a.keep;
   if (!a.info.empty()) index["info"] = a.info;
@@ -231,6 +234,7 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   }
   write_whole_file(copy, text, "copy of the index");
   if (offsets) {
+    write_whole_file(sidecar_copy, read_local(sidecar), "copy of the sidecar");
     written_file index_file(a.file, "index");
     written_file sidecar_file(sidecar, "sidecar");
     index_file.append(python_json(index));

@@ -1,20 +1,23 @@
 #include "cli/interrupt.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <thread>
 
+#include "engine/asked_to_end.h"
 #include "engine/error.h"
 #include "engine/start_thread.h"
+#include "engine/written_file.h"
 
 namespace millrace::cli {
 namespace {
 
-std::atomic<bool> asked = false;
 std::atomic<int> signal_number = 0;
 std::atomic<int> wakes = -1;  // the write end of the pipe that the watch waits at
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
@@ -22,10 +25,24 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 void on_signal(int which) {
   const int saved = errno;
   signal_number = which;
-  asked = true;
+  asked_to_end = true;
   const char byte = 0;
   if (wakes >= 0) static_cast<void>(!write(wakes, &byte, 1));
   errno = saved;
+}
+
+// Returns when the process ends by itself: a byte comes, or the reader of stdout is gone.
+void end_if_stdout_is_stuck(int woken) {
+  constexpr int slice_ms = 100;
+  constexpr int most_slices = 10;
+  for (int stuck = 0; stuck < most_slices;) {
+    pollfd ends{.fd = woken, .events = POLLIN, .revents = 0};
+    if (poll(&ends, 1, slice_ms) > 0) return;
+    pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
+    stuck = poll(&out, 1, 0) == 0 ? stuck + 1 : 0;
+  }
+  remove_own_partial_files();
+  std::_Exit(exit_code_of_interrupt());
 }
 
 // Turns the signal into a stop request, by a thread that waits for a byte in a pipe: a signal
@@ -39,13 +56,14 @@ class stop_watch {
       throw failure(error(errc::no_descriptors, "cannot make a pipe").cause(errno));
     }
     wakes = ends[1];
-    if (asked) stop_.request_stop();
+    if (asked_to_end) stop_.request_stop();
     thread_ =
         start_joined_thread("mr-interrupt", [this, end = ends[0]](const std::stop_token& /*no*/) {
           char byte = 0;
           while (read(end, &byte, 1) < 0 && errno == EINTR) {
           }
           stop_.request_stop();
+          if (asked_to_end) end_if_stdout_is_stuck(end);
         });
   }
   ~stop_watch() {
@@ -62,24 +80,32 @@ class stop_watch {
   std::jthread thread_;  // joined before stop_ goes
 };
 
+const stop_watch& watch() {
+  static const stop_watch one;
+  return one;
+}
+
 }  // namespace
 
 const std::atomic<bool>& interrupted() {
   struct sigaction how{};
   how.sa_handler = on_signal;
   how.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+  struct sigaction before{};
+  const bool hangs_up = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN;
   for (const int which : {SIGINT, SIGTERM}) sigaction(which, &how, nullptr);
-  return asked;
+  if (hangs_up) sigaction(SIGHUP, &how, nullptr);
+  static_cast<void>(watch());
+  return asked_to_end;
 }
 
 std::stop_token stop_requested() {
-  static_cast<void>(interrupted());  // first: no thread is there without the handlers
-  static const stop_watch watch;
-  return watch.token();
+  static_cast<void>(interrupted());
+  return watch().token();
 }
 
 int exit_code_of_interrupt() {
-  return asked ? 128 + signal_number : 0;
+  return asked_to_end ? 128 + signal_number : 0;
 }
 
 }  // namespace millrace::cli

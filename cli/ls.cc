@@ -85,19 +85,24 @@ int draw(const environment& e, const ls_arguments& a) {
   }
   check_output(a.sheet, png_file, local_paths(urls));
   // Made before anything is read: a folder that may not be written to is known at once.
+  static_cast<void>(interrupted());  // from now on signals end it with its partial file removed
   written_file out(a.sheet, "contact sheet");
   engine eng(a.walk.shards.engine(e));
   auto data = eng.run(a.walk.samples(urls));
   contact_sheet sheet(columns, a.decode);
   int bad = 0;
   std::uint64_t count = 0;
-  for (const sample& s : data) {
+  const bool whole = take_until_stopped(data, stop_requested(), [&](const sample& s) {
     if (const auto added = sheet.add(s); !added) {
       ++bad;
       to_stderr("millrace: {}\n", added.error().message());
     }
     fmt::print("{}\n", line_of(s));
-    if (sheet.tiles() == a.tiles || ++count == a.most) break;
+    return sheet.tiles() != a.tiles && ++count != a.most;
+  });
+  if (!whole) {
+    to_stderr("millrace: stopped: no contact sheet was written\n");
+    return exit_code_of_interrupt();
   }
   if (sheet.tiles() == 0) throw failure(error(errc::no_samples, "the shards have no samples"));
   out.append(sheet.png());

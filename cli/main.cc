@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/help.h"
+#include "cli/interrupt.h"
 #include "cli/progress.h"
 #include "engine/log.h"
 #include "engine/program.h"
@@ -31,15 +32,17 @@ constexpr std::array<option_flag, 6> flags = {{
 
 // One line on stderr; with --json an object as well, on `json`. `words`: the command line.
 int report(const error& failed, std::span<char* const> words, std::FILE* json) {
+  const int interrupted = failed.kind() == errc::stopped ? cli::exit_code_of_interrupt() : 0;
   const error why = with_flags(without_secrets(failed, words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (json != nullptr) {
-    const std::string line = error_object(why) + "\n";
+    const std::string line =
+        (interrupted > 0 ? R"({"interrupted":true})" : error_object(why)) + "\n";
     // Where stdout is what failed, the line on stderr has said so.
     std::fwrite(line.data(), 1, line.size(), json);
     std::fflush(json);
   }
-  return exit_code(why.kind());
+  return interrupted > 0 ? interrupted : exit_code(why.kind());
 }
 
 // Where an error's object goes: nowhere without --json; after `cat`, whose stdout is for bytes, to

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/asked_to_end.h"
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
@@ -45,8 +46,8 @@ pack_report from_shards(const environment& e, const pack_arguments& a,
                         "--from-shards needs --restart K: without it the output would "
                         "equal the input"));
   }
-  const std::stop_token stop = stop_requested();
   const auto urls = a.shards.urls(e);
+  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
   std::atomic<std::uint64_t> shards = 0;
   engine eng(a.shards.engine(e));
   const progress shown("pack", {.items = urls.size()}, [&] { return work_done{0, shards}; });
@@ -75,9 +76,10 @@ pack_report from_files(const environment& e, pack_arguments& a,
   std::optional<progress> shown;
   o.packed = &packed;
   o.planned = [&](std::uint64_t /*shards*/, std::uint64_t payload) {
+    static_cast<void>(stop_requested());  // until here a signal ends it at once
     shown.emplace("pack", amount_of_work{.bytes = payload}, [&] { return work_done{packed, 0}; });
   };
-  return pack_shards(o, say, interrupted());
+  return pack_shards(o, say, asked_to_end);
 }
 
 nlohmann::json to_json(const pack_report& r) {

@@ -181,6 +181,10 @@ int tell(const std::vector<std::string>& urls, const findings& found, const summ
   if (found.stopped_after && !a.json) {
     fmt::print("stopped after {} of {}\n", *found.stopped_after, counted(urls.size(), "shard"));
   }
+  if (const auto twice = repeated_shard(urls)) {
+    to_stderr("millrace: {} is named more than once; patterns count it once\n",
+              printable(redacted(*twice)));
+  }
   const int code = tell_of(found.problems);
   if (a.json) {
     auto out = to_json(urls.size(), all);

@@ -108,8 +108,6 @@ bool is_local_file(const std::string& url) {
 }
 
 int tune(const environment& e, const tune_arguments& a) {
-  // Before the first line: who reads it may interrupt.
-  const std::atomic<bool>& stopped = interrupted();
   const engine_options how = a.what.engine(e);
   const std::vector<std::string> urls = paths_and_urls(a.what.specs, a.what.base, how.source);
   const auto files = std::ranges::count_if(urls, is_local_file);
@@ -120,6 +118,8 @@ int tune(const environment& e, const tune_arguments& a) {
   if (files > 0 && files_below(urls).empty()) {
     throw failure(error(errc::not_found, "no file is in this folder").at(urls.front()));
   }
+  // Until here a signal ends it at once. Before the first line: who reads it may interrupt.
+  const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::uint64_t> trials = 0;
   progress shown("tune", {.noun = "setting", .seconds = a.seconds},
                  [&] { return work_done{0, trials}; });

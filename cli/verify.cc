@@ -260,7 +260,6 @@ class verification {
 };
 
 int verify(const environment& e, const verify_arguments& a) {
-  const std::stop_token stop = stop_requested();
   const engine_options how = a.shards.engine(e);
   engine eng(how);
   std::optional<shard_index> index;
@@ -274,6 +273,7 @@ int verify(const environment& e, const verify_arguments& a) {
     throw failure(error(errc::usage, "no shards").hint("name shards, or an --index"));
   }
   const amount_of_work all = sample_walk::work_of(urls);
+  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
   auto data = eng.run(scan(urls, options_of(a)));
   verification found(std::move(urls), index ? &*index : nullptr,
                      (how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes()) / 2,

@@ -8,6 +8,7 @@
 
 #include "engine/memory.h"
 #include "engine/nesting.h"
+#include "engine/printable.h"
 
 namespace millrace {
 namespace {
@@ -191,6 +192,20 @@ std::string json_tree::dump() const {
     }
   };
   return std::visit(written{}, of_);
+}
+
+std::string json_tree::excerpt() const {
+  constexpr std::size_t most = 100;
+  std::string text = printable(redacted(dump()));
+  std::size_t end = 0;
+  for (std::size_t count = 0; end < text.size() && count < most; ++count) {
+    const auto is_continued = [&] {
+      return (static_cast<unsigned char>(text[end]) & 0xc0U) == 0x80;
+    };
+    ++end;
+    while (end < text.size() && is_continued()) ++end;
+  }
+  return end < text.size() ? text.substr(0, end) + "..." : text;
 }
 
 }  // namespace millrace

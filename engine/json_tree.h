@@ -59,6 +59,8 @@ class json_tree {
   std::string_view text_of(std::string_view name) const;
   // In the shortest form, with the names of objects in order. What is not UTF-8 becomes U+FFFD.
   std::string dump() const;
+  // What an error may quote of it: no secrets of URLs, no control bytes, 100 characters at most.
+  std::string excerpt() const;
 
  private:
   anything of_ = nullptr;

@@ -12,12 +12,16 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "engine/asked_to_end.h"
 #include "engine/error.h"
 #include "engine/file_system.h"
+#include "engine/printable.h"
 
 namespace millrace {
 namespace {
@@ -35,7 +39,8 @@ constexpr std::string_view infix = ".partial.";
   if (why == ENOTDIR)
     e.hint("what stands where its folder should be is a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT) e.hint("free some room, then run the same command again");
+  if (why == ENOSPC || why == EDQUOT)
+    e.hint("free some room; the same command then goes on, or names what is in its way");
   throw failure(std::move(e));
 }
 
@@ -101,6 +106,17 @@ bool is_of_process(std::string_view suffix) {
          (dash == suffix.npos || is_number(suffix.substr(dash + 1)));
 }
 
+// The partial files of this process, by their names.
+struct own_files {
+  std::mutex mutex;
+  std::set<std::string> names;
+};
+
+own_files& own() {
+  static own_files all;
+  return all;
+}
+
 }  // namespace
 
 struct written_file::impl {
@@ -110,14 +126,31 @@ struct written_file::impl {
   std::string_view noun;
   held_file fd;
   std::vector<std::byte> pending;
+  bool is_synced = false;
+
+  // Until the pipe takes some, or the program is asked to end: its reader may have stopped.
+  void wait_for_room() const {
+    constexpr int slice_ms = 100;
+    pollfd room{.fd = fd.fd(), .events = POLLOUT, .revents = 0};
+    while (poll(&room, 1, slice_ms) <= 0) {
+      if (!asked_to_end) continue;
+      throw failure(error(errc::stopped, fmt::format("stopped: the {} was not written whole", noun))
+                        .at(path));
+    }
+  }
+
+  // From when it has its name, or has none any more.
+  void forget_partial() const {
+    const std::scoped_lock lock(own().mutex);
+    own().names.erase(partial);
+  }
 
   void write_out(std::span<const std::byte> data) {
     while (!data.empty()) {
       const ssize_t n = host_files().append(fd.fd(), data);
       if (n == -EINTR) continue;
       if (n == -EAGAIN) {  // a pipe is full: its reader says when it goes on
-        pollfd room{.fd = fd.fd(), .events = POLLOUT, .revents = 0};
-        poll(&room, 1, -1);
+        wait_for_room();
         continue;
       }
       if (n < 0) fail(fmt::format("cannot write the {}", noun), path, static_cast<int>(-n));
@@ -146,17 +179,24 @@ written_file::written_file(std::string path, std::string_view noun)
                           : make_partial(w.target, w.partial);
   if (fd < 0) fail(fmt::format("cannot make the {}", noun), w.path, -fd);
   w.fd = held_file(fd);
+  if (!in_place) {
+    const std::scoped_lock lock(own().mutex);
+    own().names.insert(w.partial);
+  }
   if (exists && !in_place) host_files().set_mode(fd, there.st_mode & 0777);
 }
 
 written_file::~written_file() {
   if (!impl_->fd) return;
   impl_->fd.close();
-  if (!impl_->partial.empty()) host_files().unlink(impl_->partial);
+  if (impl_->partial.empty()) return;
+  host_files().unlink(impl_->partial);
+  impl_->forget_partial();
 }
 
 void written_file::append(std::span<const std::byte> data) {
   impl& w = *impl_;
+  w.is_synced = false;
   if (w.pending.size() + data.size() > buffered) {
     w.write_out(w.pending);
     w.pending.clear();
@@ -176,15 +216,23 @@ std::int64_t written_file::flush() {
   return modified_ns(now);
 }
 
-void written_file::commit(bool replaces) {
+void written_file::sync() {
   impl& w = *impl_;
   w.write_out(w.pending);
   w.pending.clear();
+  if (w.partial.empty() || w.is_synced) return;
+  const int code = host_files().sync(w.fd.fd());
+  if (code < 0) fail(fmt::format("cannot write the {}", w.noun), w.path, -code);
+  w.is_synced = true;
+}
+
+void written_file::commit(bool replaces) {
+  impl& w = *impl_;
+  sync();
   const auto check = [&](int code, std::string_view what) {
     if (code < 0) fail(fmt::format("cannot {} the {}", what, w.noun), w.path, -code);
   };
   if (w.partial.empty()) return check(w.fd.close(), "write");
-  check(host_files().sync(w.fd.fd()), "write");
   // Named while it is locked: nobody takes it for a killed process's.
   const int code =
       replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
@@ -195,6 +243,7 @@ void written_file::commit(bool replaces) {
             .hint("choose another name"));
   }
   if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
+  w.forget_partial();
   w.fd.close();
   check(sync_folder(fs::path(w.target).parent_path()), "write");
 }
@@ -206,9 +255,35 @@ void write_whole_file(const std::string& path, std::string_view text, std::strin
   remove_partial_files(std::array{path});
 }
 
+void remove_own_partial_files() {
+  const std::scoped_lock lock(own().mutex);
+  for (const std::string& name : own().names) host_files().unlink(name);
+}
+
 bool is_partial_file_name(std::string_view name) {
   const auto at = name.rfind(infix);
   return at != name.npos && is_of_process(name.substr(at + infix.size()));
+}
+
+void check_apart(std::span<const std::string> paths, std::string_view noun) {
+  std::map<std::tuple<dev_t, ino_t, std::string>, std::string> seen;  // of a new file: its folder
+  for (const std::string& path : paths) {
+    const fs::path target = target_of(path);
+    struct stat s{};
+    std::tuple<dev_t, ino_t, std::string> where{0, 0, target};
+    if (host_files().stat(target, s) == 0) {
+      if (!S_ISREG(s.st_mode)) continue;
+      where = {s.st_dev, s.st_ino, ""};
+    } else if (host_files().stat(target.has_parent_path() ? target.parent_path() : ".", s) == 0) {
+      where = {s.st_dev, s.st_ino, target.filename()};
+    }
+    const auto [other, is_first] = seen.emplace(std::move(where), path);
+    if (is_first) continue;
+    throw failure(error(errc::usage, fmt::format("two {}s would be one file, this and {}", noun,
+                                                 printable(other->second)))
+                      .at(path)
+                      .hint("choose names that do not lead to one file"));
+  }
 }
 
 void check_is_path(const std::string& path, std::string_view noun) {

@@ -28,6 +28,8 @@ class written_file {
   // Writes out what is held back, so that nothing but the name is missing. The time of the last
   // change to the bytes, in nanoseconds since 1970; it stays under the name.
   std::int64_t flush();
+  // The same, and syncs it to the disk: what commit() does then needs no room.
+  void sync();
   // `replaces`: a file of the name, if there is one. Else it is an error (usage) that there is one
   // by now, and stays.
   void commit(bool replaces = true);
@@ -45,6 +47,11 @@ void write_whole_file(const std::string& path, std::string_view text,
 // Pure.
 bool is_partial_file_name(std::string_view name);
 
+// Throws `failure` (usage) where two of `paths` lead to one file, links followed, whether it is
+// there yet or not: one would replace the other. Devices and pipes may be named twice. `noun`: what
+// is to be written there.
+void check_apart(std::span<const std::string> paths, std::string_view noun);
+
 // Throws `failure` (usage) for a URL, which would be taken for a path of that name. `noun`: what is
 // to be written there.
 void check_is_path(const std::string& path, std::string_view noun);
@@ -53,6 +60,10 @@ void check_is_path(const std::string& path, std::string_view noun);
 // also of another host, is writing are locked, and stay. Call it when a job is complete. Never
 // throws for what cannot be removed.
 void remove_partial_files(std::span<const std::string> paths);
+
+// Removes the partial files that this process is writing, before it ends without destructors. Any
+// thread; not from a signal handler.
+void remove_own_partial_files();
 
 // A kind of file that a command writes.
 struct file_kind {

@@ -3,6 +3,7 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -79,16 +80,31 @@ class archive_filter final : public unpacker {
   static la_ssize_t read_more(archive* /*from*/, void* self, const void** data) {
     auto& f = *static_cast<archive_filter*>(self);
     std::unique_lock lock(f.mutex_);
-    f.in_use_ = bytes();
-    while (!f.has_input_ && !f.given_up_) {
-      f.wants_input_ = true;
-      f.yield(lock);
-    }
-    f.wants_input_ = f.has_input_ = false;
-    if (f.given_up_) return ARCHIVE_FATAL;
-    f.in_use_ = std::move(f.input_);
+    if (!f.next_piece(lock)) return ARCHIVE_FATAL;
+    f.taken_ += f.in_use_.size();
     *data = f.in_use_.data();
     return static_cast<la_ssize_t>(f.in_use_.size());
+  }
+
+  // On the thread, with the lock held: the next input comes into use, empty at the end. False where
+  // all is given up.
+  bool next_piece(std::unique_lock<std::mutex>& lock) {
+    const std::size_t kept = std::min(in_use_.size(), most_looked_at);
+    before_ += in_use_.text().substr(in_use_.size() - kept);
+    before_.erase(0, before_.size() - std::min(before_.size(), most_looked_at));
+    in_use_ = bytes();
+    if (!again_.empty()) {
+      in_use_ = std::move(again_.front());
+      again_.erase(again_.begin());
+      return true;
+    }
+    while (!has_input_ && !given_up_) {
+      wants_input_ = true;
+      yield(lock);
+    }
+    wants_input_ = has_input_ = false;
+    if (!given_up_) in_use_ = std::move(input_);
+    return !given_up_;
   }
 
   void run() noexcept {
@@ -113,7 +129,16 @@ class archive_filter final : public unpacker {
     return given_up_;
   }
 
+  // libarchive takes for the end of a bzip2 stream what begins no other one, and an empty lz4 frame
+  // for the end of all; there it is given what follows, from behind the padding on.
   std::optional<error> unpack() {
+    do {
+      if (auto failed = unpack_streams()) return failed;
+    } while (filter_ != ARCHIVE_FILTER_COMPRESS && !is_given_up() && has_more());
+    return std::nullopt;
+  }
+
+  std::optional<error> unpack_streams() {
     const std::unique_ptr<archive, void (*)(archive*)> a(
         archive_read_new(), [](archive* one) { archive_read_free(one); });
     if (!a) return out_of_memory();
@@ -123,11 +148,14 @@ class archive_filter final : public unpacker {
     const int set = filter_ == ARCHIVE_FILTER_COMPRESS
                         ? archive_read_support_filter_compress(a.get())
                         : archive_read_append_filter(a.get(), filter_);
-    if (set != ARCHIVE_OK || archive_read_support_format_raw(a.get()) != ARCHIVE_OK) {
+    if (set != ARCHIVE_OK || archive_read_support_format_raw(a.get()) != ARCHIVE_OK ||
+        archive_read_support_format_empty(a.get()) != ARCHIVE_OK) {
       return why_not(a.get());
     }
     archive_entry* entry = nullptr;
     int code = archive_read_open(a.get(), this, nullptr, read_more, nullptr);
+    // To find the format it has read, and takes what it could not read for an empty file.
+    if (archive_errno(a.get()) != 0) code = ARCHIVE_FATAL;
     if (code >= ARCHIVE_WARN) code = archive_read_next_header(a.get(), &entry);
     while (code != ARCHIVE_EOF && code >= ARCHIVE_WARN && !is_given_up()) {
       const void* data = nullptr;
@@ -136,8 +164,40 @@ class archive_filter final : public unpacker {
       code = archive_read_data_block(a.get(), &data, &size, &offset);
       if (code >= ARCHIVE_WARN) give({static_cast<const std::byte*>(data), size});
     }
-    if (code == ARCHIVE_EOF) return std::nullopt;
-    return why_not(a.get());
+    if (code != ARCHIVE_EOF) return why_not(a.get());
+    const auto used = static_cast<std::size_t>(archive_filter_bytes(a.get(), -1));
+    const std::scoped_lock lock(mutex_);
+    left_ = std::exchange(taken_, 0) - used;
+    if (used > 0 || left_ == 0) return std::nullopt;
+    return begins_no_stream(before_ + std::string(in_use_.text().substr(0, bzip2_head)));
+  }
+
+  // Whether anything but zero bytes follows what libarchive has used. That is its next input.
+  bool has_more() {
+    std::unique_lock lock(mutex_);
+    const std::size_t in_use = std::min(left_, in_use_.size());
+    const std::size_t before = std::min(left_ - in_use, before_.size());
+    if (before > 0) again_.push_back(owned_bytes(before_.substr(before_.size() - before)));
+    if (in_use > 0) again_.push_back(in_use_.slice(in_use_.size() - in_use));
+    while (next_piece(lock) && !in_use_.empty()) {
+      const std::size_t padding = std::min(in_use_.text().find_first_not_of('\0'), in_use_.size());
+      if (padding == in_use_.size()) continue;
+      again_.insert(again_.begin(), in_use_.slice(padding));
+      in_use_ = bytes();
+      before_.clear();
+      return true;
+    }
+    return false;
+  }
+
+  // Of all that is left, or as much of it as a bzip2 stream's head has.
+  error begins_no_stream(std::string_view left) const {
+    constexpr std::string_view magic = "BZh";
+    const bool is_cut = filter_ == ARCHIVE_FILTER_BZIP2 && left.size() < bzip2_head &&
+                        left.substr(0, magic.size()) == magic.substr(0, left.size());
+    const std::string what = "the compressed stream is damaged: ";
+    if (is_cut) return {errc::truncated, what + "it ends too early"};
+    return {errc::bad_archive, what + "no stream begins here"};
   }
 
   // On the thread: what has been unpacked, to the spine, a buffer at a time.
@@ -157,7 +217,9 @@ class archive_filter final : public unpacker {
     const char* const said = archive_error_string(a);
     if (archive_errno(a) == ENOMEM || said == nullptr) return out_of_memory();
     const std::string text = said;
-    const bool cut = text.find("runcated") != text.npos || text.find("remature") != text.npos;
+    const bool cut =
+        std::ranges::any_of(std::array{"runcated", "remature", "No progress is possible"},
+                            [&](const char* words) { return text.find(words) != text.npos; });
     return {cut ? errc::truncated : errc::bad_archive, "the compressed stream is damaged: " + text};
   }
 
@@ -180,6 +242,11 @@ class archive_filter final : public unpacker {
     return ARCHIVE_FILTER_NONE;
   }
 
+  // What libarchive looks at before it takes it for another bzip2 stream: a head and a block's.
+  static constexpr std::size_t bzip2_head = 14;
+  // Its decoders look at no more than this before they use it.
+  static constexpr std::size_t most_looked_at = 64;
+
   const int filter_;
   std::shared_ptr<condition> done_;
   wake_up tell_;
@@ -194,7 +261,11 @@ class archive_filter final : public unpacker {
   buffer into_;
   std::size_t written_ = 0;
   std::optional<error> failed_;
-  bytes in_use_;  // the thread's, while libarchive looks at it
+  bytes in_use_;              // the thread's, while libarchive looks at it
+  std::string before_;        // the end of what was in use before
+  std::vector<bytes> again_;  // input of before, to be given first
+  std::size_t taken_ = 0;     // by libarchive, since it was opened
+  std::size_t left_ = 0;      // of that, what it has not used
   std::thread thread_;
 };
 

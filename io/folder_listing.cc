@@ -72,6 +72,11 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
     const std::string path = is_path ? here + name : "./" + name;
     if (end == pattern.size()) {
       out.push_back(path);
+    } else if (struct stat s{};
+               host_files().stat(path, s) == -ENOENT && host_files().stat(path, s, false) == 0) {
+      return error(errc::not_found, "a link to nothing, which may be to a folder")
+          .at(path)
+          .hint("mount what it links to, or remove it");
     } else if (auto below = add_matches(path + "/", pattern, end + 1, out); !below) {
       return below;
     }

@@ -12,9 +12,15 @@ namespace millrace {
 namespace {
 
 constexpr int gzip_only = 15 + 16;  // zlib: largest window, gzip header
+constexpr Bytef gzip_begin = 0x1f;  // zlib looks at two bytes, which need not be there
 
 void begin(z_stream& z) {
   if (inflateInit2(&z, gzip_only) != Z_OK) throw std::bad_alloc();
+}
+
+// Zero bytes behind a stream, in front of the next one or of the end.
+void pass_padding(z_stream& z) {
+  for (; z.avail_in > 0 && *z.next_in == 0; --z.avail_in) ++z.next_in;
 }
 
 class gunzip final : public unpacker {
@@ -41,25 +47,36 @@ class gunzip final : public unpacker {
  private:
   // In the pool.
   result<progress> inflate_into(std::span<std::byte> into) {
+    if (failed_) return *failed_;
     if (at_end_) {
       if (between_streams_) return progress{};
       return error(errc::truncated, "the gzip stream ends too early");
     }
     z_.next_out = reinterpret_cast<Bytef*>(into.data());
     z_.avail_out = static_cast<uInt>(into.size());
+    if (between_streams_) pass_padding(z_);
     while (z_.avail_in > 0 && z_.avail_out > 0) {
+      if (between_streams_ && *z_.next_in != gzip_begin) {
+        failed_ = error(errc::bad_archive, "the gzip stream is damaged: no stream begins here");
+        break;
+      }
       if (between_streams_) inflateReset(&z_);
       between_streams_ = false;
       const int code = inflate(&z_, Z_NO_FLUSH);
       if (code == Z_STREAM_END) {
         between_streams_ = true;
+        pass_padding(z_);
       } else if (code == Z_MEM_ERROR) {
         throw std::bad_alloc();
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
-        return error(errc::bad_archive, std::string("the gzip stream is damaged: ") +
-                                            (z_.msg ? z_.msg : "no message"));
+        failed_ = error(errc::bad_archive, std::string("the gzip stream is damaged: ") +
+                                               (z_.msg ? z_.msg : "no message"));
+        break;
       }
     }
+    // What comes before the damage is given before the error.
+    if (failed_ && z_.avail_out == into.size()) return *failed_;
+    if (failed_) return progress{into.size() - z_.avail_out, false};
     return progress{into.size() - z_.avail_out, z_.avail_in == 0};
   }
 
@@ -69,6 +86,7 @@ class gunzip final : public unpacker {
   bytes input_;
   bool at_end_ = false;
   bool between_streams_ = true;
+  std::optional<error> failed_;
 };
 
 }  // namespace
@@ -100,6 +118,7 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
     z.next_out = reinterpret_cast<Bytef*>(out.data() + filled);
     z.avail_out = static_cast<uInt>(out.size() - filled);
     code = inflate(&z, Z_NO_FLUSH);
+    if (code == Z_STREAM_END) pass_padding(z);
     filled = out.size() - z.avail_out;
     if (code == Z_BUF_ERROR && z.avail_in == 0 && z.avail_out > 0) {
       return error(errc::truncated, "the gzip stream ends too early");

@@ -17,6 +17,11 @@ std::uint64_t little_endian(std::string_view bytes) {
   return out;
 }
 
+// Frames that zstd and lz4 pass over: four bytes of their length, and as many bytes.
+bool is_skippable(std::uint64_t magic) {
+  return (magic & ~std::uint64_t{15}) == 0x184d2a50;
+}
+
 unsigned byte_at(std::string_view bytes, std::size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
@@ -25,22 +30,17 @@ unsigned byte_at(std::string_view bytes, std::size_t at) {
 // block's length stands in its LZMA2 chunks, if nowhere else.
 class xz_windows final : public stream_windows {
  public:
-  xz_windows() { expect(stream_header); }
+  xz_windows() : stream_windows("\xfd\x37zXZ\0"sv) { expect_stream(stream_header); }
 
  private:
   static constexpr std::size_t stream_header = 12;
   static constexpr std::size_t stream_footer = 12;
-  enum class state { stream, block_size, block, chunk, chunk_sizes, index, padding };
+  enum class state { stream, block_size, block, chunk, chunk_sizes, index };
 
   void on_bytes(std::string_view got) override {
     switch (state_) {
-      case state::padding:
-        if (got[0] == '\0') return expect(1);
-        header_ = got;
-        state_ = state::stream;
-        return expect(stream_header - 1);
       case state::stream:
-        return on_stream(header_ + std::string(got));
+        return on_stream(got);
       case state::block_size:
         return on_block_size(got[0]);
       case state::block:
@@ -55,7 +55,6 @@ class xz_windows final : public stream_windows {
   }
 
   void on_stream(std::string_view got) {
-    header_.clear();
     if (!got.starts_with("\xfd\x37zXZ\0"sv)) return fail("no xz stream begins here");
     static constexpr std::array<std::uint64_t, 16> sizes = {0,  4,  4,  4,  8,  8,  8,  16,
                                                             16, 16, 32, 32, 32, 64, 64, 64};
@@ -162,12 +161,11 @@ class xz_windows final : public stream_windows {
       numbers_left_ = number_ * 2;
     }
     if (*numbers_left_ > 0) return begin_number();
-    state_ = state::padding;
-    expect(1, (4 - index_bytes_ % 4) % 4 + 4 + stream_footer);
+    state_ = state::stream;
+    expect_stream(stream_header, (4 - index_bytes_ % 4) % 4 + 4 + stream_footer);
   }
 
   state state_ = state::stream;
-  std::string header_;  // the first byte of the next stream's
   std::uint64_t check_bytes_ = 0;
   std::uint64_t data_bytes_ = 0;  // of the block, so far
   bool has_properties_ = false;
@@ -180,7 +178,7 @@ class xz_windows final : public stream_windows {
 // Frames of blocks (RFC 8878, 3.1).
 class zstd_windows final : public stream_windows {
  public:
-  zstd_windows() { expect(4); }
+  zstd_windows() : stream_windows("\x28\xb5\x2f\xfd"sv) { expect_stream(4); }
 
  private:
   // libzstd refuses more unless it is told otherwise, which libarchive does not do.
@@ -192,9 +190,7 @@ class zstd_windows final : public stream_windows {
       case state::magic: {
         const std::uint64_t magic = little_endian(got);
         const bool is_frame = magic == 0xfd2fb528;
-        if (!is_frame && (magic & ~std::uint64_t{15}) != 0x184d2a50) {
-          return fail("no zstd frame begins here");
-        }
+        if (!is_frame && !is_skippable(magic)) return fail("no zstd frame begins here");
         state_ = is_frame ? state::descriptor : state::skippable;
         return expect(is_frame ? 1 : 4);
       }
@@ -211,7 +207,7 @@ class zstd_windows final : public stream_windows {
 
   void next_frame(std::uint64_t behind) {
     state_ = state::magic;
-    expect(4, behind);
+    expect_stream(4, behind);
   }
 
   void on_descriptor(unsigned flags) {
@@ -264,20 +260,22 @@ class zstd_windows final : public stream_windows {
   std::size_t length_bytes_ = 0;
 };
 
-// Frames of blocks (LZ4 Frame Format 1.6.2). Whatever else there is needs no more than old frames.
+// Frames of blocks (LZ4 Frame Format 1.6.2). Old frames end where no length of a block follows.
 class lz4_windows final : public stream_windows {
  public:
-  lz4_windows() { expect(4); }
+  lz4_windows() : stream_windows("\x04\x22\x4d\x18"sv) { expect_stream(4); }
 
  private:
-  enum class state { magic, descriptor, header, block };
+  // What LZ4_compressBound() says of the 8 MiB of an old frame's block.
+  static constexpr std::uint64_t largest_old_block = (8 << 20) + (8 << 20) / 255 + 16;
+  enum class state { magic, skippable, descriptor, header, block, old_block };
 
   void on_bytes(std::string_view got) override {
     switch (state_) {
       case state::magic:
-        if (little_endian(got) != 0x184d2204) return anything();
-        state_ = state::descriptor;
-        return expect(2);
+        return on_magic(little_endian(got));
+      case state::skippable:
+        return next_frame(little_endian(got));
       case state::descriptor:
         return on_descriptor(byte_at(got, 0), byte_at(got, 1));
       case state::header:
@@ -285,16 +283,42 @@ class lz4_windows final : public stream_windows {
         return expect(4);
       case state::block:
         return on_block(little_endian(got));
+      case state::old_block:
+        if (little_endian(got) > largest_old_block) return on_magic(little_endian(got));
+        return next_old_block(little_endian(got));
     }
   }
 
-  // A block of 8 MiB, and one that comes in pieces put together, in a buffer that doubles.
-  void anything() { need(25 << 20); }
+  // No padding comes before one: its size may begin with a zero byte.
+  void next_old_block(std::uint64_t behind) {
+    state_ = state::old_block;
+    expect(4, behind);
+    may_end();
+  }
+
+  void next_frame(std::uint64_t behind) {
+    state_ = state::magic;
+    expect_stream(4, behind);
+  }
+
+  void on_magic(std::uint64_t magic) {
+    if (is_skippable(magic)) {
+      state_ = state::skippable;
+      return expect(4);
+    }
+    if (magic == 0x184c2102) {
+      need(25 << 20);  // a block, and one that comes in pieces put together, in what doubles
+      return next_old_block(0);
+    }
+    if (magic != 0x184d2204) return fail("no lz4 frame begins here");
+    state_ = state::descriptor;
+    expect(2);
+  }
 
   void on_descriptor(unsigned flags, unsigned sizes) {
     static constexpr std::array<std::uint64_t, 4> largest = {64 << 10, 256 << 10, 1 << 20, 4 << 20};
     const unsigned code = sizes >> 4 & 7;
-    if (code < 4) return anything();
+    if (code < 4) return fail("an lz4 frame without a size for its blocks");
     block_bytes_ = largest[code - 4];
     need(block_bytes_ * 3 + (64 << 10));
     block_check_bytes_ = (flags & 0x10) != 0 ? 4 : 0;
@@ -304,12 +328,9 @@ class lz4_windows final : public stream_windows {
   }
 
   void on_block(std::uint64_t size) {
-    if (size == 0) {
-      state_ = state::magic;
-      return expect(4, check_bytes_);
-    }
+    if (size == 0) return next_frame(check_bytes_);
     size &= 0x7fff'ffff;
-    if (size > block_bytes_) return anything();
+    if (size > block_bytes_) return fail("an lz4 block that is larger than its frame allows");
     expect(4, size + block_check_bytes_);
   }
 
@@ -319,10 +340,11 @@ class lz4_windows final : public stream_windows {
   std::uint64_t check_bytes_ = 0;
 };
 
-// Blocks of 900,000 bytes at most, four times that in all.
+// Blocks of 900,000 bytes at most, four times that in all. They begin and end within bytes: where
+// a stream ends, its decoder finds out.
 class bzip2_windows final : public stream_windows {
  public:
-  bzip2_windows() { expect(1); }
+  bzip2_windows() : stream_windows("BZh") { expect(1); }
 
  private:
   void on_bytes(std::string_view /*got*/) override { need(4'000'000); }
@@ -351,6 +373,12 @@ std::unique_ptr<stream_windows> stream_windows::of(compression how) {
 void stream_windows::expect(std::size_t size, std::uint64_t skipped) {
   expected_ = size;
   to_skip_ = skipped;
+  is_between_ = may_end_ = false;
+}
+
+void stream_windows::expect_stream(std::size_t size, std::uint64_t skipped) {
+  expect(size, skipped);
+  is_between_ = may_end_ = true;
 }
 
 void stream_windows::need(std::uint64_t bytes) {
@@ -365,9 +393,19 @@ void stream_windows::fail(error why) {
   failed_ = std::move(why);
 }
 
+void stream_windows::end(std::string_view rest) {
+  const bool is_whole = may_end_ && to_skip_ == 0 && rest.empty();
+  if (failed_ || is_whole || expected_ == 0) return;
+  const std::size_t size = std::min(rest.size(), magic_.size());
+  if (is_between_ && to_skip_ == 0 && rest.substr(0, size) != magic_.substr(0, size)) {
+    return fail("no stream begins here");
+  }
+  fail(error(errc::truncated, "the compressed stream is damaged: it ends too early"));
+}
+
 std::size_t stream_windows::feed(std::span<const std::byte> input) {
-  std::size_t at = 0;
-  if (!input.empty() && std::exchange(has_seen_first_, false)) at = 1;
+  padding_ = lacks_ = 0;
+  std::size_t at = std::exchange(looked_at_, 0);
   while (at < input.size() && expected_ > 0 && !failed_) {
     if (to_skip_ > 0) {
       const auto n = std::min<std::uint64_t>(to_skip_, input.size() - at);
@@ -375,18 +413,25 @@ std::size_t stream_windows::feed(std::span<const std::byte> input) {
       at += static_cast<std::size_t>(n);
       continue;
     }
-    const std::size_t n = std::min(expected_ - got_.size(), input.size() - at);
-    got_.append(reinterpret_cast<const char*>(input.data()) + at, n);
-    at += n;
-    if (got_.size() < expected_) break;
-    const std::string got = std::exchange(got_, {});
+    if (is_between_ && input[at] == std::byte{0}) {
+      const std::string_view rest(reinterpret_cast<const char*>(input.data()), input.size());
+      if (at == 0) padding_ = std::min(rest.find_first_not_of('\0'), rest.size());
+      return at;
+    }
+    const std::size_t size = expected_;
+    if (input.size() - at < size) {
+      lacks_ = at == 0 ? size : 0;
+      return at;
+    }
     const std::uint64_t before = needed_;
     expected_ = 0;
-    on_bytes(got);
-    if (failed_ || needed_ > before) {
-      has_seen_first_ = true;
-      return at - 1;
+    on_bytes({reinterpret_cast<const char*>(input.data()) + at, size});
+    if (failed_) return at;
+    if (needed_ > before) {
+      looked_at_ = size;
+      return at;
     }
+    at += size;
   }
   return failed_ ? 0 : input.size();
 }

@@ -55,7 +55,7 @@ class unpacking_source final : public byte_source {
       auto piece = co_await memory_.pieces->acquire(piece_bytes);
       if (!piece) co_return piece.error();
       const auto got = co_await unpacker_->step(unpacker_, *piece);
-      if (!got) co_return described(got.error());
+      if (!got) co_return described(cause_of(got.error()));
       wants_input_ = got->wants_input;
       given_ += got->written;
       if (given_ > free_growth && given_ / most_growth_ > taken_) co_return too_large();
@@ -64,32 +64,73 @@ class unpacking_source final : public byte_source {
           static_cast<std::size_t>(std::min<std::uint64_t>(to_discard_, out.size()));
       to_discard_ -= unwanted;
       if (unwanted < out.size()) co_return out.slice(unwanted);
-      if (!got->wants_input && got->written == 0) co_return bytes();
+      if (got->wants_input || got->written > 0) continue;
+      if (windows_ && windows_->failed()) co_return described(*windows_->failed());
+      co_return bytes();
     }
   }
 
  private:
-  // The unpacker's next input: what comes before the next window is taken, or that with it.
+  // The unpacker's next input: what comes before the next window is taken, or that with it. What
+  // its decoder must not see ends it, so that all that comes before is given.
   awaitable<result<void>> feed() {
-    if (what_.first.empty()) {
-      auto input = co_await what_.source->read();
-      if (!input) co_return input.error();
-      taken_ += input->size();
-      what_.first = std::move(*input);
-    }
-    bytes& input = what_.first;
-    std::size_t fits = input.size();
-    for (bool more = windows_ && !input.empty(); more; more = fits == 0) {
-      if (windows_->failed()) co_return described(*windows_->failed());
+    std::size_t fits = 0;
+    while (fits == 0 && !(windows_ && windows_->failed())) {
+      if (what_.first.empty() && !has_ended_) {
+        auto input = co_await next_input();
+        if (!input) co_return input.error();
+        what_.first = std::move(*input);
+      }
+      fits = what_.first.size();
+      if (has_ended_) {
+        if (windows_) windows_->end(what_.first.text());
+        fits = 0;
+        break;
+      }
+      if (!windows_) break;
       if (wanted() > charged_) {
         if (auto taken = co_await take_window(); !taken) co_return described(taken.error());
       }
-      fits = windows_->feed(input.span());
+      fits = windows_->feed(what_.first.span());
+      if (windows_->padding() > 0) what_.first = what_.first.slice(windows_->padding());
+      if (windows_->lacks() == 0) continue;
+      if (auto whole = co_await join(windows_->lacks()); !whole) co_return whole.error();
     }
+    bytes& input = what_.first;
     unpacker_->feed(input.slice(0, fits));
     input = fits < input.size() ? input.slice(fits) : bytes();
     wants_input_ = false;
     co_return result<void>();
+  }
+
+  awaitable<result<bytes>> next_input() {
+    if (!behind_.empty()) co_return std::exchange(behind_, {});
+    auto input = co_await what_.source->read();
+    if (!input) co_return input.error();
+    taken_ += input->size();
+    has_ended_ = input->empty();
+    co_return std::move(*input);
+  }
+
+  // A header that stands in several pieces: `size` bytes in one, or all that there are.
+  awaitable<result<void>> join(std::size_t size) {
+    std::string whole(what_.first.text());
+    while (whole.size() < size && !has_ended_) {
+      what_.first = bytes();  // the source may have memory for one piece alone
+      auto more = co_await next_input();
+      if (!more) co_return more.error();
+      const std::size_t taken = std::min(size - whole.size(), more->size());
+      whole += more->text().substr(0, taken);
+      if (taken < more->size()) behind_ = more->slice(taken);
+    }
+    what_.first = owned_bytes(std::move(whole));
+    co_return result<void>();
+  }
+
+  // Of a decoder's error: one whose input was ended says that it is cut.
+  error cause_of(const error& why) const {
+    const bool was_ended = windows_ && windows_->failed() && why.kind() == errc::truncated;
+    return was_ended ? *windows_->failed() : why;
   }
 
   // Bytes for the decoder: what the stream claims, and at its begin the room that it was given.
@@ -161,7 +202,9 @@ class unpacking_source final : public byte_source {
 
   std::uint64_t most_growth_;
   unpack_memory memory_;
-  packed what_;  // its `first` is the input that the unpacker has not been given
+  packed what_;             // its `first` is the input that the unpacker has not been given
+  bytes behind_;            // and what follows it, that has been read
+  bool has_ended_ = false;  // the input
   std::uint64_t to_discard_;
   std::uint64_t taken_;
   std::uint64_t given_ = 0;

@@ -173,7 +173,16 @@ result<url> parse_url(std::string_view text) {
   std::string_view rest = text.substr(n);
   if (out.scheme == "file") {
     // file:path, file:/path, file:///path, file://localhost/path
-    if (rest.starts_with("//")) rest.remove_prefix(std::min(rest.find('/', 2), rest.size()));
+    if (rest.starts_with("//")) {
+      const std::size_t end = std::min(rest.find('/', 2), rest.size());
+      const std::string host = lowered(rest.substr(2, end - 2));
+      if (end < rest.size() && !host.empty() && host != "localhost") {
+        return error(errc::usage, "a file URL names a file of this host")
+            .at(text)
+            .hint("write file:///path, or the URL that its server has");
+      }
+      rest.remove_prefix(end);
+    }
     out.path = percent_decoded(rest);
     if (out.path.empty()) return error(errc::usage, "a file URL without a path").at(text);
     if (out.path.find('\0') != out.path.npos) {
@@ -191,6 +200,11 @@ result<url> parse_url(std::string_view text) {
   rest.remove_prefix(2);
   const auto end = std::min(rest.find_first_of("/?#"), rest.size());
   const bool web = is_web(out.scheme);
+  if (!web && end == 0) {
+    return error(errc::usage, "a URL that names no bucket, container or repository")
+        .at(text)
+        .hint(fmt::format("write {}://NAME/path", out.scheme));
+  }
   if (auto parsed = parse_authority(rest.substr(0, end), out); !parsed) {
     return parsed.error().at(text).hint("write http://host[:port]/path");
   }

@@ -184,7 +184,7 @@ result<state> state::from_json(std::string_view text, std::size_t most) {
   }
   if (const auto* const v = made_by->as<std::int64_t>(); v == nullptr || *v != version) {
     return bad_text(fmt::format("the saved state has version {}, this build reads {}",
-                                made_by->dump(), version));
+                                made_by->excerpt(), version));
   }
   const json_tree none{json_tree::object()};
   const json_tree* const any_held = parsed->find("held");

@@ -272,22 +272,15 @@ shard_job::shard_job(const shard_names& names, const job_record& job)
 
 void shard_job::check_shards(const shard_names& names, const job_record& job,
                              const listed_shards& listed) {
-  std::map<file_identity, std::string> seen;
+  std::vector<std::string> all;
+  all.reserve(job.shards);
+  for (std::size_t i = 0; i < job.shards; ++i) all.push_back(names(i));
+  check_apart(all, "shard");
   std::optional<std::set<file_identity>> inputs;
   for (std::size_t i = 0; i < job.shards; ++i) {
-    const std::string name = names(i);
+    const std::string& name = all[i];
     const auto there = look_at(name);
     if (!there) continue;
-    if (S_ISREG(there->st_mode)) {
-      const auto [other, is_first] =
-          seen.emplace(file_identity{there->st_dev, there->st_ino}, name);
-      if (!is_first) {
-        throw failure(error(errc::usage, fmt::format("two shards would be one file, this and {}",
-                                                     printable(other->second)))
-                          .at(name)
-                          .hint("remove one of the two links"));
-      }
-    }
     if (!inputs) inputs = identities_of(job.inputs());
     if (inputs->contains({there->st_dev, there->st_ino})) {
       throw failure(error(errc::usage, "the output is one of the inputs")

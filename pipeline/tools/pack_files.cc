@@ -122,17 +122,15 @@ class sample_collector {
       add_field(as, f.path, f.label, f.size);
       (is_part ? parts : renamed).push_back(f.name);
     }
-    const auto tell = [](const std::vector<std::string>& names, std::string_view what) {
+    const auto tell = [](const std::vector<std::string>& names, std::string_view noun,
+                         std::string_view what) {
       if (names.empty()) return;
-      log_notice(fmt::format("{} with several dots {} ({})", counted(names.size(), "name"), what,
-                             first_of(names)));
+      log_notice(fmt::format("{} {} ({})", counted(names.size(), noun), what, first_of(names)));
     };
-    tell(parts, "taken for fields of images");
-    tell(renamed, "written with '_' for all but the last");
-    if (!shared_.empty()) {
-      log_notice(fmt::format("{} that share a name with another are samples of their own ({})",
-                             counted(shared_.size(), "image"), first_of(shared_)));
-    }
+    tell(parts, "name", "with several dots taken for fields of images");
+    tell(renamed, "name", "with several dots written with '_' for all but the last");
+    tell(shared_, "image", "that share a name with another are samples of their own");
+    tell(empty_, "image", "without a byte, packed all the same");
     return samples();
   }
 
@@ -200,6 +198,7 @@ class sample_collector {
   void add_field(const file_name& as, const std::string& path, const std::string& label,
                  std::uint64_t size) {
     check_is_read(as, path);
+    if (size == 0 && is_image_extension(as.extension)) empty_.push_back(path);
     auto& fields = by_stem_[as.stem];
     const auto twice = std::ranges::find(fields, as.extension, &packed_field::extension);
     if (twice != fields.end() && twice->path == path) {
@@ -265,6 +264,7 @@ class sample_collector {
   std::map<std::string, std::vector<packed_field>> by_stem_;
   std::vector<file> with_dots_;
   std::vector<std::string> shared_;  // paths
+  std::vector<std::string> empty_;   // images
   std::map<std::string, std::string>
       stem_of_;  // with its dots, of those that were written with '_'
   same_name how_;
@@ -317,8 +317,7 @@ std::vector<std::string> class_folders_in(const std::string& root, std::uint64_t
   if (!is_there(root)) {
     throw failure(error(errc::not_found, "no such folder").at(root));
   }
-  std::vector<std::string> classes =
-      folders_within(root, dangling_links::refused).value();
+  std::vector<std::string> classes = folders_within(root, dangling_links::refused).value();
   std::erase_if(classes, [](const auto& name) { return is_litter(name); });
   hidden = std::erase_if(classes, [](const auto& name) { return name.starts_with('.'); });
   if (classes.empty()) {

@@ -65,7 +65,7 @@ result<std::int64_t> count_in(const json_tree& from, const char* key, const std:
   if (there == nullptr) return 0;
   const auto* const count = there->as<std::int64_t>();
   if (count == nullptr || *count < 0 || static_cast<std::uint64_t>(*count) > most_samples) {
-    return bad(fmt::format("'{}' of {} is {}, which is not a count", key, what, there->dump()),
+    return bad(fmt::format("'{}' of {} is {}, which is not a count", key, what, there->excerpt()),
                where);
   }
   return *count;
@@ -180,7 +180,7 @@ result<json_tree> parsed_index(std::string_view text, const std::string& where, 
   }
   if (!parsed || !is_object(*parsed)) return bad("it is not a JSON object", where);
   const json_tree* const version = parsed->find("wids_version");
-  const std::string told = version == nullptr ? "null" : version->dump();
+  const std::string told = version == nullptr ? "null" : version->excerpt();
   if (told != "1" && told != "1.0") {
     return bad(fmt::format("'wids_version' is {}, this build reads 1", told), where);
   }

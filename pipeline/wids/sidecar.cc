@@ -1,6 +1,7 @@
 #include "pipeline/wids/sidecar.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
@@ -84,11 +85,29 @@ std::string sidecar_of(const std::string& index_url) {
   return index_url.substr(0, index_url.size() - (is_json ? json_ending.size() : 0)) + ".offsets";
 }
 
+namespace {
+
+// The file that stands there, or that a link there leads to; empty where that is none.
+std::string file_behind(const std::string& path) {
+  struct stat there{};
+  if (host_files().stat(path, there) != 0 || !S_ISREG(there.st_mode)) return "";
+  struct stat itself{};
+  const bool is_link = host_files().stat(path, itself, false) == 0 && S_ISLNK(itself.st_mode);
+  std::error_code failed;
+  const std::string target = is_link ? std::filesystem::canonical(path, failed).string() : path;
+  return failed ? path : target;
+}
+
+}  // namespace
+
 bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar) {
   const std::string sidecar_path = sidecar_of(index_path);
-  int code = host_files().unlink(sidecar_path);
+  index.sync();
+  if (sidecar != nullptr) sidecar->sync();
+  const std::string older = file_behind(sidecar_path);
+  int code = older.empty() ? -ENOENT : host_files().unlink(older);
   const bool had_one = code == 0;
-  if (had_one) code = sync_folder(std::filesystem::path(sidecar_path).parent_path());
+  if (had_one) code = sync_folder(std::filesystem::path(older).parent_path());
   if (code != 0 && code != -ENOENT) {
     throw failure(error(errc::io_failed, "cannot remove the offsets of the previous index")
                       .at(sidecar_path)

@@ -13,8 +13,10 @@ class written_file;
 // i.json -> i.offsets.
 std::string sidecar_of(const std::string& index_url);
 
-// Renames a written index, and its sidecar where there is one, to their final names. An index never
-// has the offsets of another one, even after a kill or a loss of power: in between it has none.
+// Writes an index out, and its sidecar where there is one, and gives them their final names. An
+// index never has the offsets of another one, even after a kill or a loss of power: in between,
+// when all is on the disk but the names, it has none. What is no file, such as a pipe, stays where
+// the older sidecar would be.
 // What killed processes left of both is removed. Returns whether an older sidecar is gone and no
 // new one in its place. Throws `failure`.
 bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar);

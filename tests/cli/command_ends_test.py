@@ -4,8 +4,10 @@ half of a document, nothing left."""
 import os
 import pathlib
 import resource
+import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import unittest
@@ -158,6 +160,103 @@ class Signals(CommandTest):
                         self.assertEqual(done.returncode, 128 + which)
                         self.assertIn(b'"samples"' if more else b"stopped after ", done.stdout)
 
+    def test_while_a_server_says_nothing(self):
+        """Of a shard, of a listing, of an index: the first signal ends each command that takes a URL."""
+        with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+            url = f"http://127.0.0.1:{server.getsockname()[1]}"
+            store = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+            for command in reading():
+                if takes(command, "PATH") or command == "index update":  # which read what is local
+                    continue
+                if takes(command, "FILE"):
+                    rows = [self.wrong_input(command, f"{url}/i.json")]
+                elif command == "pack":
+                    rows = [["--from-shards", spec, "--restart", "1"] for spec in (f"{url}/x.tar", "s3://b/")]
+                else:
+                    rows = [[f"{url}/x.tar"], ["s3://b/"]]
+                if any(o["name"] == "--index" for o in COMMANDS[command]["options"]):
+                    rows.append([str(self.shard), "--index", f"{url}/i.json"])
+                for row in rows:
+                    for which, more in self.each():
+                        with self.subTest(command, row=row, signal=which, more=more):
+                            process = self.started([*with_options(command, self.output), *more, *row], store,
+                                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                            self.ends_while_connected(command, process, which, server)
+
+    def ends_while_connected(self, command, process, which, server):
+        accepted = []
+
+        def is_connected():
+            if select.select([server], [], [], 0)[0]:
+                accepted.append(server.accept()[0])
+            return accepted and self.is_waiting(process.pid)
+        try:
+            self.interrupted(command, process, which, is_connected)
+            self.assertTrue(accepted, process.args)
+        finally:
+            for connection in accepted:
+                connection.close()
+
+    def test_while_a_pipe_is_waited_for(self):
+        """Opened by nobody, or by one who does not read."""
+        pipe = self.inputs / "pipe"
+        os.mkfifo(pipe)
+        shards = self.many_shards()
+        for which, more in self.each():
+            process = self.started([*with_options("pack", self.output), *more, f"@{pipe}"], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            self.interrupted("pack", process, which, lambda: self.is_waiting(process.pid))
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                process = self.started(["index", *more, "-o", str(pipe), shards], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+                self.interrupted("index", process, which, lambda: self.is_full(pipe))
+            finally:
+                os.close(reader)
+
+    def is_full(self, pipe):
+        """Whether a pipe takes nothing more."""
+        fd = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        try:
+            return not select.select([], [fd], [], 0)[1]
+        finally:
+            os.close(fd)
+
+    def many_shards(self):
+        """More than fit into a pipe when they are printed."""
+        listed = self.inputs / "many"
+        listed.write_text(f"{self.shard}\n" * 3000)
+        return f"@{listed}"
+
+    def test_while_nobody_reads_what_is_printed(self):
+        shards = self.many_shards()
+        for command, *options in (["verify", "--json"], ["verify"], ["ls"], ["index", "-o", str(self.output / "i.json")]):
+            for which in (signal.SIGTERM, signal.SIGINT):
+                with self.subTest(command, options=options, signal=which):
+                    reader, writer = os.pipe()
+                    process = self.started([command, *options, shards], stdin=subprocess.DEVNULL, stdout=writer,
+                                           stderr=subprocess.DEVNULL)
+                    self.addCleanup(process.kill)
+                    harness.wait_until(lambda: not select.select([], [writer], [], 0)[1] or process.poll() is not None)
+                    self.assertIsNone(process.poll())
+                    process.send_signal(which)
+                    self.assertIn(process.wait(SECONDS), (128 + which, -which))
+                    self.assertEqual([name for name in self.cleared() if ".partial." in name], [])
+                    os.close(reader)
+                    os.close(writer)
+
+    def test_while_a_contact_sheet_is_drawn(self):
+        for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            process = self.started(["ls", "--contact-sheet", str(self.output / "s.png"), "-"], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process.stdin.write(self.shard.read_bytes()[:3000])
+            process.stdin.flush()
+            stdin, process.stdin = process.stdin, None  # open until its end
+            done = self.interrupted("ls", process, which, lambda: list(self.output.glob("*.partial.*")) and
+                                    self.is_waiting(process.pid))
+            self.assertEqual(done.returncode, 128 + which)  # and no partial file is left
+            stdin.close()
+
     def test_while_measuring(self):
         large = self.inputs / "large"
         large.write_bytes(bytes(32 << 20))
@@ -174,7 +273,7 @@ class Signals(CommandTest):
                             self.assertIn(b"stopped: not all was tried", done.stdout)
 
     def test_while_writing(self):
-        for which, more in self.each():
+        for which, more in [*self.each(), (signal.SIGHUP, [])]:
             with self.subTest(signal=which, more=more):
                 process = self.started(["fake", "--samples", "1000000", *more, str(self.output / "f-%d.tar")],
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -13,8 +13,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
-from tests.support.command_table import (ANY_BYTES, CODES, COMMANDS, WITHOUT_INPUT, CommandTest, reading,  # noqa: E402
-                                         takes, with_options)
+from tests.support.command_table import (ANY_BYTES, CODES, COMMANDS, QUICK, SECONDS, WITHOUT_INPUT,  # noqa: E402
+                                         CommandTest, reading, takes, with_options)
 
 
 class Table(CommandTest):
@@ -152,6 +152,65 @@ class Table(CommandTest):
                             written = b"".join(p.read_bytes() for p in self.output.rglob("*") if p.is_file())
                             self.cleared()
                             self.assertNotIn(canary.encode(), printed + written)
+
+    def test_secrets_in_an_index_are_in_nothing_that_is_printed_or_made_of_it(self):
+        """URLs of its shards, of its base and of what it includes, and URLs where numbers should stand."""
+        canary = "c4n4ry"
+        with harness.PlainServer(self.inputs) as server:
+            at = server.url.replace("http://", f"http://us:{canary}@")
+            url = f"{at}/a-000000.tar?sig={canary}"
+            entry = {"url": url, "nsamples": 6}
+            wrong = f"{at}/{'long' * 50}?sig={canary}"
+            index = {"wids_version": 1, "name": "n", "shardlist": [entry]}
+            rows = {"whole": index,
+                    "relative": index | {"base": f"{at}/", "shardlist": [entry | {"url": f"a-000000.tar?sig={canary}"}]},
+                    "gone": index | {"shardlist": [entry | {"url": f"{at}/none.tar?sig={canary}"}]},
+                    "folders": index | {"shardlist": [entry, entry | {"url": f"{at}/other/b.tar?sig={canary}"}]},
+                    "count": index | {"shardlist": [entry | {"nsamples": wrong}]},
+                    "counts": index | {"shardlist": [entry | {"filesize": [wrong, wrong]}]},
+                    "version": index | {"wids_version": wrong},
+                    "included": index | {"datasets": [{"source_url": f"{at}/none.json?sig={canary}"}]},
+                    "scheme": index | {"shardlist": [entry | {"url": f"ftp://us:{canary}@host/a.tar?sig={canary}"}]}}
+            commands = [["info"], ["info", "--table"], ["sample", "0"], ["update", "--rebase"], ["update", "--nodir"],
+                        ["update", "--dir", f"{at}/d?sig={canary}"], ["update", "--base", f"{at}/?sig={canary}"]]
+            for name, made in rows.items():
+                for command, *options in commands:
+                    for more in ([], ["--json"]):
+                        file = self.output / "i.json"
+                        file.write_text(json.dumps(made))
+                        self.without(canary, ["index", command, file, *options, *more])
+                for words in (["verify", "--index"], ["verify", "--json", self.shard, "--index"]):
+                    file.write_text(json.dumps(made))
+                    self.without(canary, [*words, file])
+
+    def without(self, canary, words):
+        """Runs it: the canary is not printed, and in nothing of the index that is new. A value that is quoted is cut."""
+        with self.subTest(" ".join(map(str, words))):
+            file = self.output / "i.json"
+            before = file.read_bytes()
+            done = subprocess.run([harness.BIN / "millrace", *words], cwd=self.output, env=harness.CLEAN | QUICK,
+                                  capture_output=True, timeout=SECONDS)
+            self.assertNotIn(canary.encode(), done.stdout + done.stderr)
+            self.assertNotIn(b"long" * 30, done.stdout + done.stderr)
+            was, is_now = json.loads(before), json.loads(file.read_bytes())
+            self.assertTrue(is_now.get("base") == was.get("base") or canary not in is_now["base"])
+            for one, other in zip(sorted(s["url"] for s in was["shardlist"]), (s["url"] for s in is_now["shardlist"])):
+                self.assertTrue(one == other or canary not in other, other)
+            self.assertLessEqual(set(self.cleared()), {"i.json", "i.json.bak"})
+
+    def test_control_bytes_of_an_index_move_no_cursor(self):
+        forged = "a\x1b[2K\rb\x9bc"
+        index = {"wids_version": 1, "name": forged, "info": f"one\n{forged}", "base": f"/{forged}",
+                 "shardlist": [{"url": str(self.shard), "nsamples": 6}, {"url": f"{forged}.tar", "nsamples": 1}]}
+        file = self.inputs / f"{forged}.json"
+        file.write_text(json.dumps(index))
+        for words in (["info"], ["info", "--table"], ["sample"]):
+            done, _ = self.run_it(["index", *words, file] + (["0"] if words == ["sample"] else []))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for byte in ("\x1b", "\r", "\x9b"):
+                self.assertNotIn(byte, (done.stdout + done.stderr).decode("utf8"), done.args)
+            if words == ["info"]:
+                self.assertIn(rb"info: one" + b"\n" + rb"a\x1b[2K\x0db\xc2\x9bc", done.stdout)
 
     def test_name_that_is_not_utf8(self):
         name = os.fsencode(str(self.inputs)) + b"/sh\xff\xe9.tar"

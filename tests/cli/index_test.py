@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import resource
+import signal
 import subprocess
 import sys
 import unittest
@@ -203,6 +205,23 @@ class Index(unittest.TestCase):
             run("millrace", "index", "update", "i.json", "--rebase", cwd=folder)
             self.assertEqual(json.loads((folder / "i.json").read_text())["base"], "http://h/x")
 
+    def test_update_is_not_told_two_things(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            run("millrace", "index", "a.tar", "-o", "i.json", cwd=folder)
+            for both in (["-d", "x", "-D"], ["-k", "-K"]):
+                self.assertEqual(run("millrace", "index", "update", "i.json", *both, cwd=folder).returncode, 2, both)
+
+    def test_a_shard_that_is_named_twice_is_told(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            for command in (["index", "-o", "i.json"], ["summary"]):
+                for other in ("a.tar", "./a.tar", f"file:{folder}/a.tar"):
+                    done = run("millrace", *command, "a.tar", other, cwd=folder)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    self.assertIn("named more than once", done.stderr)
+                self.assertNotIn("named more", run("millrace", *command, "a.tar", cwd=folder).stderr)
+
     def test_update_knows_where_relative_shards_are(self):
         with Folder() as folder:
             for name in ("", "data"):
@@ -264,6 +283,43 @@ class Index(unittest.TestCase):
                 (folder / "i.offsets").write_bytes(old)
                 done = run("millrace", "index", "sample", "i.json", 0, cwd=folder)
                 self.assertEqual((done.returncode, "another index" in done.stderr), (5, True), done.stderr)
+
+    def test_offsets_are_there_after_an_update_without_room_and_kept_beside_the_copy(self):
+        with Folder() as folder:
+            for name in ("a", "b"):
+                write_tar(folder / f"{name}.tar", samples(2))
+            run("millrace", "index", "a.tar", "b.tar", "-o", "i.json", "--offsets", cwd=folder)
+            before = {name: (folder / name).read_bytes() for name in ("i.json", "i.offsets")}
+            def small():
+                """As a disk that has room for the copies, and not for the new index."""
+                size = len(before["i.json"])
+                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+            command = [harness.BIN / "millrace", "index", "update", "i.json", "--dir", "/a/longer/name/of/a/folder"]
+            done = subprocess.run(command, cwd=folder, env=harness.CLEAN, capture_output=True, preexec_fn=small)
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertEqual({name: (folder / name).read_bytes() for name in before}, before)
+            done = subprocess.run(command, cwd=folder, env=harness.CLEAN, capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual({name: (folder / f"{name}.bak").read_bytes() for name in before}, before)
+            self.assertNotEqual((folder / "i.json").read_bytes(), before["i.json"])
+            self.assertEqual(sorted(p.name for p in folder.iterdir()),
+                             ["a.tar", "b.tar", "i.json", "i.json.bak", "i.offsets", "i.offsets.bak"])
+
+    def test_what_stands_in_the_place_of_offsets_stays_unless_it_is_a_sidecar(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            os.mkfifo(folder / "i.offsets")
+            done = run("millrace", "index", "a.tar", "-o", "i.json", cwd=folder)
+            self.assertEqual((done.returncode, (folder / "i.offsets").is_fifo()), (0, True), done.stderr)
+            (folder / "i.offsets").unlink()
+            # Through a link, which stays where a sidecar is replaced.
+            (folder / "elsewhere").mkdir()
+            run("millrace", "index", "a.tar", "-o", "elsewhere/i.json", "--offsets", cwd=folder)
+            os.symlink("elsewhere/i.offsets", folder / "i.offsets")
+            done = run("millrace", "index", "a.tar", "-o", "i.json", "--offsets", cwd=folder)
+            self.assertEqual((done.returncode, (folder / "i.offsets").is_symlink()), (0, True), done.stderr)
+            self.assertIn("of every sample", run("millrace", "index", "info", "i.json", cwd=folder).stdout)
 
     def test_update_does_not_make_two_shards_one(self):
         with Folder() as folder:

@@ -74,6 +74,34 @@ class Overwriting(unittest.TestCase):
             done = run("millrace", "fake", folder / "a-%06d.tar", "--shards", 2, "--samples", 2, "--overwrite")
             self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_shard_has_the_name_of_one(self):
+        with Folder() as folder:
+            for name in ("x.json", "x-%d.png", "x.tar.gz"):
+                done = run("millrace", "fake", folder / name, "--samples", 2)
+                self.assertEqual((done.returncode, names(folder)), (2, []), done.stderr)
+
+    def test_two_names_of_one_new_file_are_refused(self):
+        """Through a link to a folder, and by two links to what is not there yet: one shard would replace the other."""
+        with Folder() as folder:
+            source = tree(folder, 2, 4, 300)
+            harness.fake(folder, "in", 2, 4)
+            spec = f"{folder}/in-{{000000..000001}}.tar"
+            (folder / "a").mkdir()
+            os.symlink("a", folder / "b")
+            for name in ("l-0.tar", "l-1.tar"):
+                os.symlink("one.tar", folder / name)
+            for names in ("{a,b}/x.tar", "l-{0..1}.tar", "l-%d.tar"):
+                for words in (["pack", source, "--max-count", 4, "-o", folder / names],
+                              ["pack", "--from-shards", spec, "--restart", 1, "-o", folder / names],
+                              ["fake", folder / names, "--samples", 4, *(["--shards", 2] if "%" in names else [])]):
+                    for more in ([], ["--overwrite"]):
+                        with self.subTest(names=names, words=words, more=more):
+                            done = run("millrace", *words, *more)
+                            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                            self.assertIn("two shards would be one file", done.stderr)
+                            self.assertEqual(list((folder / "a").glob("*.tar")), [])
+                            self.assertFalse((folder / "one.tar").exists())
+
     def test_its_own_outputs_are_replaced(self):
         with Folder() as folder:
             harness.fake(folder, "a", 1, 4)

@@ -200,6 +200,17 @@ class Pack(unittest.TestCase):
             self.assertEqual(done.returncode, 5, done.stderr)
             self.assertIn("two files would be one sample", done.stderr)
 
+    def test_images_without_a_byte_are_told(self):
+        with Folder() as folder:
+            (folder / "tree/c").mkdir(parents=True)
+            (folder / "tree/c/a.jpg").write_bytes(b"x")
+            (folder / "tree/c/b.jpg").write_bytes(b"")
+            (folder / "tree/c/b.txt").write_bytes(b"")
+            done = run("millrace", "pack", folder / "tree", "-o", folder / "t-%d.tar")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("1 image without a byte, packed all the same", done.stderr)
+            self.assertIn("b.jpg", done.stderr)
+
     def test_a_file_that_is_listed_twice_is_named_as_that(self):
         with Folder() as folder:
             (folder / "a.jpg").write_bytes(b"x")

@@ -1,6 +1,7 @@
 """The other shard tools: verify, summary, sim, and what hostile archives do to them."""
 
 import json
+import os
 import pathlib
 import random
 import resource
@@ -47,6 +48,17 @@ class Summary(unittest.TestCase):
             done = run("millrace", "summary", folder / "a-{0..2}.tar", "--samples", "--json")
             found = json.loads(done.stdout)
             self.assertEqual((found["shards"], found["samples"], found["bytes"]), (3, 12, 3 * 10240), done.stderr)
+
+
+class Listing(unittest.TestCase):
+    def test_a_pattern_passes_over_no_folder_that_is_not_mounted(self):
+        with Folder() as folder:
+            (folder / "all/here").mkdir(parents=True)
+            harness.fake(folder / "all/here", "a", 1, 2)
+            self.assertEqual(run("millrace", "ls", f"{folder}/all/*/*.tar").returncode, 0)
+            os.symlink("/nowhere/at/all", folder / "all/there")
+            done = run("millrace", "ls", f"{folder}/all/*/*.tar")
+            self.assertEqual((done.returncode, f"{folder}/all/there" in done.stderr), (4, True), done.stderr)
 
 
 class Verify(unittest.TestCase):

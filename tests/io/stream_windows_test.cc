@@ -32,22 +32,27 @@ struct seen {
   std::optional<error> failed;
 };
 
-// Of a stream that comes in pieces of `piece` bytes, as unpack() gives it.
+// Of a stream that comes in pieces of `piece` bytes, as unpack() gives it. Padding is passed.
 seen windows_in(compression how, std::string_view stream, std::size_t piece) {
   const auto windows = stream_windows::of(how);
   seen out;
   std::uint64_t before = 0;
-  for (std::size_t at = 0; at < stream.size();) {
-    const auto n = windows->feed(bytes_of(stream.substr(at, piece)));
-    at += n;
-    out.passed = at;
+  std::size_t given = 0;
+  for (std::size_t size = piece; out.passed < stream.size(); size = piece) {
+    given = std::min(std::max(given, out.passed + size), stream.size());
+    const auto next = stream.substr(out.passed, given - out.passed);
+    const auto n = windows->feed(bytes_of(next));
+    out.passed += n + windows->padding();
     if (windows->needed() > before) {
       before = windows->needed();
-      out.grown.push_back({before, at});
-    } else if (windows->failed() || n == 0) {
-      out.failed = windows->failed();
-      break;
+      out.grown.push_back({before, out.passed});
+      continue;
     }
+    const bool is_end = windows->lacks() > 0 && given == stream.size();
+    if (is_end) windows->end(next);
+    if (windows->lacks() > 0) given = out.passed + windows->lacks();
+    out.failed = windows->failed();
+    if (is_end || (n == 0 && windows->failed())) break;
   }
   return out;
 }
@@ -154,11 +159,33 @@ TEST(StreamWindows, OfEveryZstdFrame) {
   EXPECT_EQ(windows_in(compression::zstd, other, 5).failed->kind(), errc::bad_archive);
 }
 
-// Old frames, and anything that is no frame, need no more than is taken for them.
-TEST(StreamWindows, OfLz4ThatIsNotFollowed) {
+TEST(StreamWindows, OfOldLz4Frames) {
   const std::string frame = packed(numbered(100'000), ARCHIVE_FILTER_LZ4);
   EXPECT_EQ(needed_by(compression::lz4, frame + frame), 12_MiB + 64_KiB);
-  EXPECT_EQ(needed_by(compression::lz4, frame + "\x02\x21\x4c\x18 what an old frame has"), 25_MiB);
+  const std::string old = "\x02\x21\x4c\x18\x04\0\0\0abcd\0\1\0\0"s + numbered(256);
+  const std::string skipped = "\x50\x2a\x4d\x18\x03\0\0\0abc"s;
+  EXPECT_EQ(needed_by(compression::lz4, frame + old), 25_MiB);
+  EXPECT_EQ(needed_by(compression::lz4, old + frame + skipped + old), 25_MiB);
+}
+
+TEST(StreamWindows, WhatBeginsNoStreamIsNotPassed) {
+  for (const auto& [how, filter] : {std::pair(compression::lz4, ARCHIVE_FILTER_LZ4),
+                                    std::pair(compression::zstd, ARCHIVE_FILTER_ZSTD),
+                                    std::pair(compression::xz, ARCHIVE_FILTER_XZ)}) {
+    const std::string stream = packed(numbered(100'000), filter);
+    for (const std::size_t piece : {1U, 5U, 1'000'000U}) {
+      for (const std::string& wrong : {"no stream at all"s, "no"s}) {
+        const seen found = windows_in(how, stream + wrong, piece);
+        ASSERT_TRUE(found.failed) << filter;
+        EXPECT_EQ(found.failed->kind(), errc::bad_archive) << filter;
+        EXPECT_EQ(found.passed, stream.size()) << filter;
+      }
+      const seen cut = windows_in(how, stream + stream.substr(0, 3), piece);
+      ASSERT_TRUE(cut.failed) << filter;
+      EXPECT_EQ(cut.failed->kind(), errc::truncated) << filter;
+      EXPECT_EQ(cut.passed, stream.size()) << filter;
+    }
+  }
 }
 
 }  // namespace

@@ -87,10 +87,12 @@ TEST(Url, AHostHasNoByteThatEndsIt) {
 }
 
 TEST(Url, RefusesWhatIsWrong) {
-  for (const char* wrong : {"", "http://", "http://:80/x", "http://h:port/x", "http://[::1/x",
-                            "http://h:123456/x", "file://"}) {
+  for (const char* wrong :
+       {"", "http://", "http://:80/x", "http://h:port/x", "http://[::1/x", "http://h:123456/x",
+        "file://", "s3://", "hf:///x.tar", "file://otherhost/x.tar"}) {
     EXPECT_FALSE(parse_url(wrong)) << wrong;
   }
+  EXPECT_EQ(parse_url("file://LocalHost/x.tar").value().path, "/x.tar");
 }
 
 TEST(Url, ResolvesRedirects) {
