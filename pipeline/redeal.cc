@@ -215,9 +215,12 @@ state redealt(const state& from, std::int64_t lanes) {
   auto plan = *from.find(plan_record);
   plan[plan_record_lanes] = lanes;
   out.put(plan_record, std::move(plan));
+  out.put(list_lanes_record, {lanes_of_list(from)});
 
   epoch_tail tail = tail_in(from);
   if (tail.epoch != old.epoch) tail = {.epoch = old.epoch, .levels = {}};
+  const auto* lengths = from.find(tail_lengths_record);
+  if (lengths != nullptr && !tail.levels.empty()) out.put(tail_lengths_record, *lengths);
   std::vector<lane_cursor> level;
   std::int64_t base = 0;  // positions before it are given out
   const std::int64_t before = position_base(from);
@@ -266,6 +269,7 @@ state redealt(const state& from, std::int64_t lanes) {
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
                           name == tail_record || name == tail_seen_record ||
+                          name == tail_lengths_record || name == list_lanes_record ||
                           name == end_owed_record || name == own_ends_record;
     if (!of_lanes) out.put(name, values);
   }
