@@ -20,6 +20,15 @@ std::string id_of(std::int64_t lane, std::string_view stage) {
   return fmt::format("lane{}/{}", lane, stage);
 }
 
+// The stage that a record of a lane is of: the last part of its name. Empty for other records.
+std::string_view stage_of_lane(std::string_view name) {
+  const auto end = name.starts_with("lane") ? name.find('/') : name.npos;
+  if (end == name.npos) return {};
+  const auto number = name.substr(4, end - 4);
+  const bool is_lane = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+  return is_lane ? name.substr(name.rfind('/') + 1) : std::string_view();
+}
+
 error incomplete(const std::string& what) {
   return error(errc::bad_state, what)
       .hint("resuming with another number of lanes needs the states of all ranks");
@@ -193,20 +202,34 @@ std::uint64_t plan_fingerprint(const state& of) {
   return out;
 }
 
-// Stages whose orders are functions of the lane in ways that cannot be dealt anew.
+namespace {
+
+// Of a mix and of windows the order is a function of the lane in ways that cannot be dealt anew,
+// and nothing is known of stages of one's own. Any lane may tell of them: others may be through
+// with their epoch.
 void check_can_be_dealt(const state& from) {
-  for (const char* stage : {mix_record, window_record}) {
-    if (from.find(id_of(0, stage)) == nullptr) continue;
+  const auto check = [](std::string_view name) {
+    static constexpr std::array dealt = {"cursor", "head", "group", "shuffle"};
+    const auto stage = stage_of_lane(name);
+    if (stage.empty() || std::ranges::find(dealt, stage) != dealt.end()) return;
     throw failure(
-        error(
-            errc::bad_state,
-            fmt::format(
-                "the saved state is of a {}, which cannot be resumed with another number of lanes",
-                stage))
-            .hint(
-                "use the number of lanes that it was saved with; the number of ranks may change"));
-  }
+        error(errc::bad_state,
+              fmt::format("the saved state is of a {}, which cannot be resumed with another number "
+                          "of lanes",
+                          stage))
+            .hint("use the number of lanes that it was saved with; the number of ranks may "
+                  "change"));
+  };
+  for (const auto& [name, values] : from.records()) check(name);
+  for (const auto& [name, held] : from.all_held()) check(name);
 }
+
+bool has_stage(const state& from, std::string_view stage) {
+  return std::ranges::any_of(from.records(),
+                             [&](const auto& r) { return stage_of_lane(r.first) == stage; });
+}
+
+}  // namespace
 
 state redealt(const state& from, std::int64_t lanes) {
   const old_lanes old = lanes_in(from);
@@ -249,8 +272,8 @@ state redealt(const state& from, std::int64_t lanes) {
     if (usual.usual == 0) usual.usual = group_record::in(from, id_of(l.lane, "group")).before.usual;
   }
   const auto held = dealt(shuffled_in(from, old), lanes);
-  const bool has_shuffle = from.find(id_of(0, "shuffle")) != nullptr;
-  const bool has_group = from.find(id_of(0, "group")) != nullptr;
+  const bool has_shuffle = has_stage(from, "shuffle");
+  const bool has_group = has_stage(from, "group");
   std::vector<lane_record> made;
   for (std::int64_t l = 0; l < lanes; ++l) {
     made.push_back({.lane = l, .epoch = old.epoch});

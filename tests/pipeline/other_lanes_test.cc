@@ -101,6 +101,80 @@ class OtherLanes : public ::testing::Test {
   engine eng_{with_memory_store(store_)};
 };
 
+TEST_F(OtherLanes, OfWindowsAreRefusedOrGiveTheRest) {
+  const auto index = put("w", 6, 0);
+  for (const std::size_t samples : {8U, 1000U}) {
+    const auto plan_of = [&](int rank, int world, int lanes) {
+      return indexed_shards(
+                 *index,
+                 {.seed = 1, .rank = rank, .world_size = world, .lanes = lanes, .epochs = 2}) |
+             window_shuffle({.samples = samples, .seed = 2});
+    };
+    for (const int ranks : {1, 2, 4}) {
+      // Up to the second epoch, whose first items are given where some ranks have ended it.
+      const int places = static_cast<int>(index->samples()) / ranks + 6;
+      check_all_places(plan_of, ranks, places);
+      check_all_places(plan_of, ranks, places, without_windows_record);
+    }
+  }
+}
+
+TEST_F(OtherLanes, OfMixesOfWindowsAreRefusedOrGiveTheRest) {
+  const auto a = put("a", 3, 0);
+  const auto b = put("b", 2, 10'000);
+  const auto plan_of = [&](int rank, int world, int lanes) {
+    const shard_list_options o{
+        .seed = 1, .rank = rank, .world_size = world, .lanes = lanes, .epochs = 2};
+    const auto windows = indexed_shards(*a, o) | window_shuffle({.samples = 12, .seed = 2});
+
+    const auto other = indexed_shards(*b, o) | window_shuffle({.samples = 100, .seed = 3});
+    return mix({{windows, 1}, {other, 2}}, {.seed = 4});
+  };
+  for (const int ranks : {1, 2, 4}) {
+    const int places = static_cast<int>(a->samples() + b->samples()) / ranks + 4;
+    check_all_places(plan_of, ranks, places);
+    check_all_places(plan_of, ranks, places, without_windows_record);
+  }
+}
+
+// Which records a stage of one's own keeps, nobody else knows: they are not left out.
+TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
+  struct counts final : stream<sample> {
+    counts(lane_context& lane, std::unique_ptr<stream<sample>> items)
+        : id(lane.id("own")), in_front(std::move(items)) {}
+    awaitable<outcome> next() override {
+      ++count;
+      co_return co_await in_front->next();
+    }
+    void save(state& to) const override {
+      in_front->save(to);
+      to.put(id, {count});
+    }
+    void restore(const state& from) override {
+      in_front->restore(from);
+      if (const auto* r = from.find(id)) count = r->front();
+    }
+    std::string id;
+    std::unique_ptr<stream<sample>> in_front;
+    std::int64_t count = 0;
+  };
+  const auto index = put("o", 6, 0);
+  const auto plan_of = [&](int lanes) {
+    const lane_stage<sample, sample> own{
+        "own", [](lane_context& lane, std::unique_ptr<stream<sample>> items) {
+          return std::make_unique<counts>(lane, std::move(items));
+        }};
+    return shards(urls_of(*index), {.lanes = lanes}) | untar() | group_by_key() | own;
+  };
+  auto first = eng_.run(plan_of(2));
+  first.next();
+  const state saved = first.save();
+  auto other = eng_.run(plan_of(3));
+  EXPECT_THROW(other.restore(saved), failure);
+  auto same = eng_.run(plan_of(2));
+  EXPECT_NO_THROW(same.restore(saved));
+}
+
 // 20 shards are enough for one lane, and few for others, which deal samples.
 class Threshold : public OtherLanes {
  protected:
