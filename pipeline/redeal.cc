@@ -194,11 +194,14 @@ std::uint64_t plan_fingerprint(const state& of) {
     out = fingerprint(fmt::format("{} ", value), out);
   };
   for (const std::int64_t value : *plan) add(value);
-  // Every lane's mix is the same.
-  const auto mix = std::ranges::find_if(of.records(), [](const auto& r) {
-    return r.first.starts_with("lane") && r.first.ends_with(fmt::format("/{}", mix_record));
-  });
-  if (mix != of.records().end() && !mix->second.empty()) add(mix->second.front());
+  // Every lane's mixes are the same: one in another follows that which it is in.
+  std::string_view lane;
+  for (const auto& [name, values] : of.records()) {
+    if (stage_of_lane(name) != mix_record || values.empty()) continue;
+    const auto its = std::string_view(name).substr(0, name.find('/'));
+    if (lane.empty()) lane = its;
+    if (its == lane) add(values.front());
+  }
   return out;
 }
 
