@@ -124,7 +124,8 @@ class lanes_stream final : public stream<sample> {
     tail_ = tail_in(from);
     check_lengths(from);
     any_ever_ = epoch_ > options_.first_epoch || !tail_.levels.empty() ||
-                std::ranges::any_of(saved, [](const lane_record& l) { return l.given > 0; });
+                std::ranges::any_of(
+                    saved, [&](const lane_record& l) { return l.given > 0 && is_mine(l.lane); });
     for (lane& l : lanes_) {
       restore_lane(l, saved, from.held(pending_record));
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
@@ -159,6 +160,10 @@ class lanes_stream final : public stream<sample> {
     for (const auto& [name, held] : from.all_held()) {
       refuse_where(name, now.held(name).size() == held.size());
     }
+  }
+
+  bool is_mine(std::int64_t number) const {
+    return std::ranges::any_of(lanes_, [&](const lane& l) { return l.context->lane == number; });
   }
 
   // What tells the list apart. Lengths decide the order only where samples are dealt.
@@ -317,6 +322,8 @@ class lanes_stream final : public stream<sample> {
         !std::exchange(any_this_epoch_, false) && std::ranges::all_of(lanes_, [&](const lane& l) {
           return l.epoch == epoch_ && l.given == 0;
         });
+    // A state saved after it is before it.
+    if (empty && !any_ever_) return no_samples();
     ++epoch_;
     for (lane& l : lanes_) {
       if (l.epoch >= epoch_) continue;  // had begun it before the state was saved
@@ -326,7 +333,6 @@ class lanes_stream final : public stream<sample> {
       l.failed = 0;
       l.ended = false;
     }
-    if (empty && !any_ever_) return no_samples();
     tell_losses(epoch_ - 1);
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
@@ -357,6 +363,15 @@ class lanes_stream final : public stream<sample> {
 
   // Where shards failed, the reason is theirs.
   error no_samples() const {
+    std::int64_t failed = 0;
+    for (const lane& l : lanes_) failed += l.failed;
+    if (!first_failure_ && failed > 0) {
+      return error(
+                 errc::no_samples,
+                 fmt::format("no shard{} gave a sample; before the state was saved there were {}",
+                             of_this_rank(), counted(static_cast<std::uint64_t>(failed), "error")))
+          .hint("begin the epoch again, without the state");
+    }
     if (!first_failure_) {
       return empty_shards().hint(
           "check that members are named KEY.EXTENSION, and that there are shards for every "
