@@ -265,7 +265,8 @@ class run final : public run_base {
 //   for (auto& batch : loader) ...     one epoch; again for the next one
 //
 // After restore() the first such loop gives what is left of the epoch: nothing, where the state was
-// saved after its last item. Two empty ones in a row are the end of the data.
+// saved after its last item. Two empty ones in a row are the end of the data, unless a stage leaves
+// out all of an epoch, or ranks are resumed that were in different epochs.
 //
 // One consumer thread; stats(), counts() and stop() from any, while the loader lives. What goes
 // wrong is thrown as `failure`: also no_memory, where the host refuses memory; std::bad_alloc,

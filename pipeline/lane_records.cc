@@ -29,9 +29,9 @@ bool is_offset(std::int64_t n) {
 // Whether the record is one that the library's own stages calculate with: not the plan's or the
 // groups' numbers, which are compared only, nor a record of a stage of one's own.
 bool is_calculated_with(std::string_view name) {
-  static constexpr std::array<std::string_view, 8> of_the_list = {
-      lanes_record,     base_record,     epoch_record, end_owed_record,
-      ends_past_record, own_ends_record, tail_record,  consumers_record};
+  static constexpr std::array<std::string_view, 9> of_the_list = {
+      lanes_record,    base_record, epoch_record,     end_owed_record,  ends_past_record,
+      own_ends_record, tail_record, consumers_record, list_lanes_record};
   static constexpr std::array<std::string_view, 5> of_lanes = {"cursor", "head", "shuffle",
                                                                mix_record, window_record};
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
@@ -105,6 +105,13 @@ state::record ends_held_in(const state& saved) {
     out.front() = std::max(out.front(), epoch->front() - first + ends_past_in(saved));
   }
   return out;
+}
+
+std::int64_t lanes_of_list(const state& from) {
+  const auto* dealt = from.find(list_lanes_record);
+  if (dealt != nullptr && !dealt->empty()) return dealt->front();
+  const auto* plan = from.find(plan_record);
+  return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
 }
 
 error senseless(std::string_view record) {

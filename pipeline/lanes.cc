@@ -44,15 +44,16 @@ class lanes_stream final : public stream<sample> {
  public:
   lanes_stream(std::vector<lane> lanes, const shard_list_options& options,
                const std::vector<std::string>& shards)
-      : lanes_(std::move(lanes)), options_(options), epoch_(options.first_epoch) {
+      : lanes_(std::move(lanes)),
+        options_(options),
+        shards_(shards.size()),
+        epoch_(options.first_epoch) {
     std::uint64_t list = fingerprint("");
     for (const std::string& url : shards) list = fingerprint(url + "\n", list);
-    // Lengths decide the order only where samples are dealt.
-    if (deals_samples(shards.size(), options)) {
-      for (const auto& s : options.index->shards)
-        list = fingerprint(fmt::format("{} ", s.samples), list);
-    }
-    identity_ = {static_cast<std::int64_t>(list), static_cast<std::int64_t>(options.seed),
+    list_ = static_cast<std::int64_t>(list);
+    if (options.index)
+      list_and_lengths_ = static_cast<std::int64_t>(with_lengths(*options.index, list));
+    identity_ = {list_of(options.lane_count()), static_cast<std::int64_t>(options.seed),
                  options.lane_count(), static_cast<std::int64_t>(options.mode),
                  options.shuffle ? 1 : 0};
   }
@@ -103,7 +104,10 @@ class lanes_stream final : public stream<sample> {
     }
     to.put(base_record, {std::ranges::max_element(lanes_, {}, &lane::base)->base});
     const auto in_tail = [&](const lane& l) { return l.epoch == tail_.epoch; };
-    if (std::ranges::any_of(lanes_, in_tail)) put_tail(to, tail_);
+    if (std::ranges::any_of(lanes_, in_tail)) {
+      put_tail(to, tail_);
+      if (const auto lengths = lengths_of_tail()) to.put(tail_lengths_record, {*lengths});
+    }
     to.put(epoch_record, {epoch_});
     if (ends_past_ > 0) to.put(ends_past_record, {ends_past_});
   }
@@ -113,18 +117,15 @@ class lanes_stream final : public stream<sample> {
     const bool other_lanes = identity != nullptr && identity->size() == identity_.size() &&
                              (*identity)[plan_record_lanes] != identity_[plan_record_lanes];
     const state from = other_lanes ? redealt(saved_by, identity_[plan_record_lanes]) : saved_by;
-    identity = from.find(plan_record);
-    if (identity == nullptr || *identity != identity_) {
-      throw failure(
-          error(errc::bad_state, "the saved state belongs to another plan: " + difference(identity))
-              .hint("resume with the same shards, seed and mode"));
-    }
+    check_identity(from);
     epoch_ = consumers_epoch(from);
     ends_past_ = 0;
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
+    check_lengths(from);
     any_ever_ = epoch_ > options_.first_epoch || !tail_.levels.empty() ||
-                std::ranges::any_of(saved, [](const lane_record& l) { return l.given > 0; });
+                std::ranges::any_of(
+                    saved, [&](const lane_record& l) { return l.given > 0 && is_mine(l.lane); });
     for (lane& l : lanes_) {
       restore_lane(l, saved, from.held(pending_record));
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
@@ -161,11 +162,54 @@ class lanes_stream final : public stream<sample> {
     }
   }
 
-  std::string difference(const state::record* other) const {
-    static constexpr std::array names = {"the list of shards", "the seed", "the number of lanes",
-                                         "the epoch mode", "the shuffling of shards"};
+  bool is_mine(std::int64_t number) const {
+    return std::ranges::any_of(lanes_, [&](const lane& l) { return l.context->lane == number; });
+  }
+
+  // What tells the list apart. Lengths decide the order only where samples are dealt.
+  std::int64_t list_of(std::int64_t lanes) const {
+    return deals(lanes) ? list_and_lengths_.value_or(list_) : list_;
+  }
+  bool deals(std::int64_t lanes) const {
+    return deals_samples(shards_, options_, static_cast<std::size_t>(lanes));
+  }
+
+  void check_identity(const state& from) const {
+    state::record mine = identity_;
+    mine.front() = list_of(lanes_of_list(from));
+    const auto* other = from.find(plan_record);
+    if (other != nullptr && *other == mine) return;
+    throw failure(error(errc::bad_state,
+                        "the saved state belongs to another plan: " + difference(other, mine))
+                      .hint("resume with the same shards, index, seed and mode"));
+  }
+
+  // The lanes that have begun the epoch of the tail may have dealt samples where neither these
+  // lanes nor those that saved the state do: by the same lengths as now.
+  void check_lengths(const state& from) const {
+    if (tail_.levels.empty()) return;
+    const auto* saved = from.find(tail_lengths_record);
+    const auto mine = lengths_of_tail();
+    // Where there is no record, the list has told, or nothing was dealt.
+    const bool fits = saved != nullptr ? mine && *saved == state::record{*mine}
+                                       : !mine || deals(lanes_of_list(from));
+    if (fits) return;
+    throw failure(error(errc::bad_state,
+                        "the saved state belongs to another plan: the index differs by which its "
+                        "epoch was begun")
+                      .hint("resume with the same index"));
+  }
+  std::optional<std::int64_t> lengths_of_tail() const {
+    if (tail_.levels.empty() || !deals(std::ssize(tail_.levels.front()))) return std::nullopt;
+    return list_and_lengths_;
+  }
+
+  static std::string difference(const state::record* other, const state::record& mine) {
+    static constexpr std::array names = {"the list of shards, or the index of it,", "the seed",
+                                         "the number of lanes", "the epoch mode",
+                                         "the shuffling of shards"};
     for (std::size_t i = 0; other != nullptr && i < names.size() && i < other->size(); ++i) {
-      if ((*other)[i] != identity_[i]) return std::string(names[i]) + " differs";
+      if ((*other)[i] != mine[i]) return std::string(names[i]) + " differs";
     }
     return "it has no record of its plan";
   }
@@ -278,6 +322,8 @@ class lanes_stream final : public stream<sample> {
         !std::exchange(any_this_epoch_, false) && std::ranges::all_of(lanes_, [&](const lane& l) {
           return l.epoch == epoch_ && l.given == 0;
         });
+    // A state saved after it is before it.
+    if (empty && !any_ever_) return no_samples();
     ++epoch_;
     for (lane& l : lanes_) {
       if (l.epoch >= epoch_) continue;  // had begun it before the state was saved
@@ -287,7 +333,6 @@ class lanes_stream final : public stream<sample> {
       l.failed = 0;
       l.ended = false;
     }
-    if (empty && !any_ever_) return no_samples();
     tell_losses(epoch_ - 1);
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
@@ -318,6 +363,15 @@ class lanes_stream final : public stream<sample> {
 
   // Where shards failed, the reason is theirs.
   error no_samples() const {
+    std::int64_t failed = 0;
+    for (const lane& l : lanes_) failed += l.failed;
+    if (!first_failure_ && failed > 0) {
+      return error(
+                 errc::no_samples,
+                 fmt::format("no shard{} gave a sample; before the state was saved there were {}",
+                             of_this_rank(), counted(static_cast<std::uint64_t>(failed), "error")))
+          .hint("begin the epoch again, without the state");
+    }
     if (!first_failure_) {
       return empty_shards().hint(
           "check that members are named KEY.EXTENSION, and that there are shards for every "
@@ -330,6 +384,9 @@ class lanes_stream final : public stream<sample> {
 
   std::vector<lane> lanes_;
   shard_list_options options_;
+  std::size_t shards_;
+  std::int64_t list_ = 0;                         // a fingerprint
+  std::optional<std::int64_t> list_and_lengths_;  // where there is an index
   state::record identity_;
   epoch_tail tail_;
   std::int64_t epoch_;          // that is being given; lanes of a restored state may be ahead

@@ -30,6 +30,9 @@ inline constexpr std::size_t plan_record_lanes = 2;  // which of its values is t
 inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
 inline constexpr const char* base_record = "lanes_base";
 std::int64_t position_base(const state& from);
+// In a state that was dealt to other lanes: of how many lanes the plan's record names the list.
+inline constexpr const char* list_lanes_record = "list_lanes";
+std::int64_t lanes_of_list(const state& from);
 
 // The record to which a later stage adds a value when it also holds an end of epoch: the lanes have
 // begun the next epoch, which the consumer has not.

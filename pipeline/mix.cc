@@ -18,6 +18,13 @@ namespace {
 // older version says nothing of the latter.
 constexpr std::size_t record_head = 4;
 
+// What a mix is told apart by.
+struct mix_identity {
+  std::int64_t now = 0;
+  // By older versions, which did not look at the lengths of shards where these are dealt out.
+  std::int64_t before = 0;
+};
+
 class mix_stream final : public stream<sample> {
  public:
   struct part {
@@ -28,7 +35,7 @@ class mix_stream final : public stream<sample> {
     bool ended = false;  // through with this epoch
   };
 
-  mix_stream(lane_context& lane, const mix_options& options, std::int64_t identity,
+  mix_stream(lane_context& lane, const mix_options& options, mix_identity identity,
              const shard_list_options& job, std::vector<part> parts)
       : lane_(static_cast<std::uint64_t>(lane.lane)),
         id_(lane.id(mix_record)),
@@ -73,7 +80,7 @@ class mix_stream final : public stream<sample> {
 
   void save(state& to) const override {
     const auto [position, turn] = before_draw_.value_or(at());
-    state::record r{identity_, epoch_, static_cast<std::int64_t>(position),
+    state::record r{identity_.now, epoch_, static_cast<std::int64_t>(position),
                     static_cast<std::int64_t>(turn)};
     for (const part& p : parts_) {
       const std::size_t before = to.held(pending_record).size();
@@ -91,9 +98,11 @@ class mix_stream final : public stream<sample> {
 
   void restore(const state& from) override {
     const auto* r = from.find(id_);
-    if (r == nullptr || r->size() < record_head + parts_.size() || r->front() != identity_) {
+    const bool is_mine = r != nullptr && r->size() >= record_head + parts_.size() &&
+                         (r->front() == identity_.now || r->front() == identity_.before);
+    if (!is_mine) {
       throw failure(error(errc::bad_state, "the saved state is not one of this mix")
-                        .hint("resume with the same sources, weights and seeds"));
+                        .hint("resume with the same sources, weights, seeds, and indexes"));
     }
     begin_epoch((*r)[1]);
     random_.seek(static_cast<std::uint64_t>((*r)[2]));
@@ -169,7 +178,7 @@ class mix_stream final : public stream<sample> {
   std::uint64_t lane_;
   std::string id_;
   mix_options options_;
-  std::int64_t identity_;
+  mix_identity identity_;
   std::vector<part> parts_;
   std::int64_t epoch_ = 0;
   std::optional<std::int64_t> end_;  // the epoch that there is no more
@@ -226,8 +235,10 @@ void check_epochs(const std::vector<mix_source>& sources, const mix_options& opt
   }
 }
 
-// Everything that the order of a mix depends on, beside the lists of its sources.
-std::int64_t identity_of(const std::vector<mix_source>& sources, const mix_options& options) {
+// Everything that the order of a mix depends on, beside the lists of its sources, and what mixes
+// among these tell themselves.
+mix_identity identity_of(const std::vector<mix_source>& sources, const mix_options& options) {
+  const auto signed_of = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
   std::uint64_t out = fingerprint(fmt::format(
       "{} {} {}", options.seed, static_cast<int>(options.by), static_cast<int>(options.ends)));
   for (const mix_source& s : sources) {
@@ -236,12 +247,18 @@ std::int64_t identity_of(const std::vector<mix_source>& sources, const mix_optio
                                   static_cast<int>(o.mode), o.shuffle),
                       out);
   }
-  return static_cast<std::int64_t>(out);
+  const std::uint64_t before = out;
+  for (const mix_source& s : sources) {
+    const bool deals = deals_samples(s.samples.shards->size(), *s.samples.options);
+    out = fingerprint(deals ? " dealt" : " whole", out);
+    if (deals) out = with_lengths(*s.samples.options->index, out);
+  }
+  return {.now = signed_of(out), .before = signed_of(before)};
 }
 
 std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& options,
                                          const std::vector<mix_source>& sources,
-                                         std::int64_t identity, const shard_list_options& job) {
+                                         mix_identity identity, const shard_list_options& job) {
   std::vector<mix_stream::part> parts;
   std::int64_t first_shard = 0;
   for (const mix_source& s : sources) {
@@ -279,7 +296,7 @@ lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& option
   shard_list_options whole = *(finite == sources.end() ? sources.front() : *finite).samples.options;
   if (finite != sources.end()) whole.mode = epoch_mode::exact;
   whole.index.reset();
-  const std::int64_t identity = identity_of(sources, options);
+  const mix_identity identity = identity_of(sources, options);
   const auto job = std::make_shared<const shard_list_options>(std::move(whole));
   auto make = [options, identity, job,
                sources = std::make_shared<const std::vector<mix_source>>(std::move(sources))](

@@ -42,7 +42,4 @@ struct mix_options {
 // of lanes or epochs, and epochs that would never end, or be empty in a lane.
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options = {});
 
-// The record that tells a mix apart.
-inline constexpr const char* mix_record = "mix";
-
 }  // namespace millrace

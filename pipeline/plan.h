@@ -173,13 +173,15 @@ auto called_as(const std::string& who, F f) {
 template <class T>
 class metered final : public stream<T> {
  public:
-  // `takes_ahead`: as stage::takes_ahead.
+  // `takes_ahead`: as stage::takes_ahead. `within`: with what the names of the lane's records
+  // begin; empty behind the lanes.
   metered(std::unique_ptr<stream<T>> inner, run_context::stage_figures& figures,
-          std::shared_ptr<handed_on> taken, bool takes_ahead)
+          std::shared_ptr<handed_on> taken, bool takes_ahead, std::string within)
       : inner_(std::move(inner)),
         figures_(figures),
         taken_(std::move(taken)),
-        names_items_(taken_ != nullptr && !takes_ahead) {}
+        names_items_(taken_ != nullptr && !takes_ahead),
+        within_(std::move(within)) {}
 
   const std::shared_ptr<handed_on>& given() const { return given_; }
 
@@ -221,11 +223,17 @@ class metered final : public stream<T> {
   }
   void save(state& to) const override {
     if (lost_) throw failure(*broken_);
-    called_as("the stage '" + figures_.name + "'", [&] { inner_->save(to); });
-    if (!failed_ || !taken_) return;
+    const bool tells_taken = failed_ && taken_ && !taken_->origins.empty();
+    // What other sources of a mix hold, which are in `to` already, says nothing of what was taken
+    // here: each numbers its shards on its own.
+    state own;
+    state& into = tells_taken ? own : to;
+    called_as("the stage '" + figures_.name + "'", [&] { inner_->save(into); });
+    if (!tells_taken) return;
     for (const origin& o : taken_->origins) {
-      if (!to.holds(o)) to.hold(pending_record, {&o, 1});
+      if (!own.holds(o, within_)) own.hold(pending_record, {&o, 1});
     }
+    to.append(own);
   }
   void restore(const state& from) override {
     called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
@@ -236,6 +244,7 @@ class metered final : public stream<T> {
   run_context::stage_figures& figures_;
   std::shared_ptr<handed_on> taken_;  // by the stage, of the one in front; null: of none
   bool names_items_;                  // an error is of the item taken last
+  std::string within_;
   std::shared_ptr<handed_on> given_ = std::make_shared<handed_on>();
   std::optional<error> broken_;  // for whoever asks again
   bool failed_ = false;          // the last call of next()
@@ -246,13 +255,13 @@ template <class T>
 std::unique_ptr<stream<T>> measured(run_context& run, const std::string& name,
                                     std::unique_ptr<stream<T>> made,
                                     std::shared_ptr<handed_on> taken = nullptr,
-                                    bool takes_ahead = false) {
+                                    bool takes_ahead = false, std::string within = {}) {
   if (made == nullptr) {
     throw failure(error(errc::usage, "the stage '" + name + "' made no stream")
                       .hint("return a stream from its wrap, or leave the stage out"));
   }
   return std::make_unique<metered<T>>(std::move(made), run.figures(name), std::move(taken),
-                                      takes_ahead);
+                                      takes_ahead, std::move(within));
 }
 
 // The stage `back` after `front`, both in `where`: a lane_context or a run_context.
@@ -268,7 +277,10 @@ std::unique_ptr<stream<Out>> joined(run_context& run, const Front& front, const 
   }
   auto made = called_as("the stage '" + back.name + "'",
                         [&] { return back.wrap(where, std::move(items)); });
-  return measured<Out>(run, back.name, std::move(made), std::move(taken), back.takes_ahead);
+  std::string within;
+  if constexpr (requires { where.within; }) within = where.id("");
+  return measured<Out>(run, back.name, std::move(made), std::move(taken), back.takes_ahead,
+                       std::move(within));
 }
 
 inline void check_not_empty(bool has_plan) {

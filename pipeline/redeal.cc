@@ -20,6 +20,15 @@ std::string id_of(std::int64_t lane, std::string_view stage) {
   return fmt::format("lane{}/{}", lane, stage);
 }
 
+// The stage that a record of a lane is of: the last part of its name. Empty for other records.
+std::string_view stage_of_lane(std::string_view name) {
+  const auto end = name.starts_with("lane") ? name.find('/') : name.npos;
+  if (end == name.npos) return {};
+  const auto number = name.substr(4, end - 4);
+  const bool is_lane = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+  return is_lane ? name.substr(name.rfind('/') + 1) : std::string_view();
+}
+
 error incomplete(const std::string& what) {
   return error(errc::bad_state, what)
       .hint("resuming with another number of lanes needs the states of all ranks");
@@ -185,28 +194,45 @@ std::uint64_t plan_fingerprint(const state& of) {
     out = fingerprint(fmt::format("{} ", value), out);
   };
   for (const std::int64_t value : *plan) add(value);
-  // Every lane's mix is the same.
-  const auto mix = std::ranges::find_if(of.records(), [](const auto& r) {
-    return r.first.starts_with("lane") && r.first.ends_with(fmt::format("/{}", mix_record));
-  });
-  if (mix != of.records().end() && !mix->second.empty()) add(mix->second.front());
+  // Every lane's mixes are the same: one in another follows that which it is in.
+  std::string_view lane;
+  for (const auto& [name, values] : of.records()) {
+    if (stage_of_lane(name) != mix_record || values.empty()) continue;
+    const auto its = std::string_view(name).substr(0, name.find('/'));
+    if (lane.empty()) lane = its;
+    if (its == lane) add(values.front());
+  }
   return out;
 }
 
-// Stages whose orders are functions of the lane in ways that cannot be dealt anew.
+namespace {
+
+// Of a mix and of windows the order is a function of the lane in ways that cannot be dealt anew,
+// and nothing is known of stages of one's own. Any lane may tell of them: others may be through
+// with their epoch.
 void check_can_be_dealt(const state& from) {
-  for (const char* stage : {mix_record, window_record}) {
-    if (from.find(id_of(0, stage)) == nullptr) continue;
+  const auto check = [](std::string_view name) {
+    static constexpr std::array dealt = {"cursor", "head", "group", "shuffle"};
+    const auto stage = stage_of_lane(name);
+    if (stage.empty() || std::ranges::find(dealt, stage) != dealt.end()) return;
     throw failure(
-        error(
-            errc::bad_state,
-            fmt::format(
-                "the saved state is of a {}, which cannot be resumed with another number of lanes",
-                stage))
-            .hint(
-                "use the number of lanes that it was saved with; the number of ranks may change"));
-  }
+        error(errc::bad_state,
+              fmt::format("the saved state is of a {}, which cannot be resumed with another number "
+                          "of lanes",
+                          stage))
+            .hint("use the number of lanes that it was saved with; the number of ranks may "
+                  "change"));
+  };
+  for (const auto& [name, values] : from.records()) check(name);
+  for (const auto& [name, held] : from.all_held()) check(name);
 }
+
+bool has_stage(const state& from, std::string_view stage) {
+  return std::ranges::any_of(from.records(),
+                             [&](const auto& r) { return stage_of_lane(r.first) == stage; });
+}
+
+}  // namespace
 
 state redealt(const state& from, std::int64_t lanes) {
   const old_lanes old = lanes_in(from);
@@ -215,9 +241,12 @@ state redealt(const state& from, std::int64_t lanes) {
   auto plan = *from.find(plan_record);
   plan[plan_record_lanes] = lanes;
   out.put(plan_record, std::move(plan));
+  out.put(list_lanes_record, {lanes_of_list(from)});
 
   epoch_tail tail = tail_in(from);
   if (tail.epoch != old.epoch) tail = {.epoch = old.epoch, .levels = {}};
+  const auto* lengths = from.find(tail_lengths_record);
+  if (lengths != nullptr && !tail.levels.empty()) out.put(tail_lengths_record, *lengths);
   std::vector<lane_cursor> level;
   std::int64_t base = 0;  // positions before it are given out
   const std::int64_t before = position_base(from);
@@ -246,8 +275,8 @@ state redealt(const state& from, std::int64_t lanes) {
     if (usual.usual == 0) usual.usual = group_record::in(from, id_of(l.lane, "group")).before.usual;
   }
   const auto held = dealt(shuffled_in(from, old), lanes);
-  const bool has_shuffle = from.find(id_of(0, "shuffle")) != nullptr;
-  const bool has_group = from.find(id_of(0, "group")) != nullptr;
+  const bool has_shuffle = has_stage(from, "shuffle");
+  const bool has_group = has_stage(from, "group");
   std::vector<lane_record> made;
   for (std::int64_t l = 0; l < lanes; ++l) {
     made.push_back({.lane = l, .epoch = old.epoch});
@@ -266,6 +295,7 @@ state redealt(const state& from, std::int64_t lanes) {
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
                           name == tail_record || name == tail_seen_record ||
+                          name == tail_lengths_record || name == list_lanes_record ||
                           name == end_owed_record || name == own_ends_record;
     if (!of_lanes) out.put(name, values);
   }

@@ -14,15 +14,17 @@ state merged(std::span<const state> of_ranks);
 
 // A fingerprint of everything in which the ranks of a job must agree: the list of shards (and,
 // where samples are distributed, their lengths), the seed, the number of lanes, the epoch mode,
-// whether shards are permuted, and the sources of a mix. `of` is a state from loader::save(), also
-// before the first next(). Ranks compare it when they start: where it differs, some samples would
-// come twice and others never. Throws `failure` (bad_state) for a state without a plan.
+// whether shards are permuted, and the sources of mixes, with all this of each. `of` is a state
+// from loader::save(), also before the first next(). Ranks compare it when they start: where it
+// differs, some samples would come twice and others never. Throws `failure` (bad_state) for a state
+// without a plan.
 std::uint64_t plan_fingerprint(const state& of);
 
 // Converts a state to another number of lanes: the rest of the epoch is distributed again, each
 // sample to one lane, in an order that is a function of the state. From the next epoch on the order
 // is that of the new number of lanes. `from` must hold the lanes of all ranks. Pure. Throws
-// `failure` (bad_state) where it does not.
+// `failure` (bad_state) where it does not, and where lanes keep records that cannot be dealt: of a
+// mix, of windows, or of stages of one's own.
 state redealt(const state& from, std::int64_t lanes);
 
 }  // namespace millrace

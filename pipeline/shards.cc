@@ -48,10 +48,19 @@ int shard_list_options::rank_of(std::int64_t lane) const {
   return hooks.rank ? hooks.rank(lane) : static_cast<int>(lane % world_size);
 }
 
-bool deals_samples(std::size_t shards, const shard_list_options& o) {
+bool deals_samples(std::size_t shards, const shard_list_options& o, std::size_t lanes) {
   if (is_equal(o.mode)) return true;
-  const bool few = shards < enough_shards * static_cast<std::size_t>(o.lane_count());
+  const bool few = shards < enough_shards * lanes;
   return o.mode == epoch_mode::exact && few && o.index && o.index->has_offsets();
+}
+
+bool deals_samples(std::size_t shards, const shard_list_options& o) {
+  return deals_samples(shards, o, static_cast<std::size_t>(o.lane_count()));
+}
+
+std::uint64_t with_lengths(const shard_index& index, std::uint64_t before) {
+  for (const auto& s : index.shards) before = fingerprint(fmt::format("{} ", s.samples), before);
+  return before;
 }
 
 std::int64_t left_out(const shard_list_options& o) {
@@ -65,6 +74,7 @@ epoch_order::epoch_order(const std::vector<std::string>& urls, const shard_list_
                          std::int64_t epoch, const epoch_tail& tail)
     : options_(options),
       epoch_(epoch),
+      shards_in_all_(urls.size()),
       cuts_(deals_samples(urls.size(), options)),
       shards_(permuted(urls)) {
   if (tail.epoch != epoch) return;
@@ -173,6 +183,7 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
 // turns, as it would have been read.
 void epoch_order::apply(const std::vector<lane_cursor>& level) {
   const auto lanes = static_cast<std::int64_t>(level.size());
+  const bool cuts = deals_samples(shards_in_all_, options_, level.size());
   std::vector<std::vector<shard_ref>> of_lane;
   for (std::int64_t l = 0; l < lanes; ++l) {
     std::vector<shard_ref> mine;
@@ -181,7 +192,7 @@ void epoch_order::apply(const std::vector<lane_cursor>& level) {
         mine.push_back(rest_[i]);
       }
     } else {
-      mine = cuts_ ? cut(l, lanes) : dealt(l, lanes);
+      mine = cuts ? cut(l, lanes) : dealt(l, lanes);
     }
     of_lane.push_back(std::move(mine));
   }

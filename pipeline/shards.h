@@ -107,14 +107,18 @@ class epoch_order {
 
   const shard_list_options& options_;
   std::int64_t epoch_;
+  std::size_t shards_in_all_ = 0;
   bool cuts_ = false;
   std::vector<std::int64_t> shards_;  // in the epoch's order
   std::vector<shard_ref> rest_;       // with a tail: what is left, in the order to deal it in
   bool has_tail_ = false;
 };
 
-// Whether `options` make lanes of equal numbers of samples.
+// Whether `options` make lanes of equal numbers of samples, where there are `lanes` of them.
+bool deals_samples(std::size_t shards, const shard_list_options& options, std::size_t lanes);
 bool deals_samples(std::size_t shards, const shard_list_options& options);
+// A fingerprint with the lengths of shards, on which the order depends where samples are dealt.
+std::uint64_t with_lengths(const shard_index& index, std::uint64_t before);
 // Samples that an equal epoch omits, or gives twice (negative).
 std::int64_t left_out(const shard_list_options& options);
 
@@ -169,6 +173,9 @@ struct cursor_record {
 };
 inline constexpr const char* tail_record = "tail";
 inline constexpr const char* tail_seen_record = "tail_seen";  // lane_cursor::before, where any is
+// A fingerprint of the list and the lengths of its shards, where the first lanes of a tail have
+// dealt samples.
+inline constexpr const char* tail_lengths_record = "tail_lengths";
 epoch_tail tail_in(const state& from);
 void put_tail(state& to, const epoch_tail& tail);
 

@@ -117,6 +117,17 @@ bool add_run(std::vector<origin>& to, const json_tree& in) {
          (run->size() == positions || add_steps(made, &origin::position, (*run)[positions], 1));
 }
 
+// Whether it is the name of what a source of the mix saves that is `within`; empty: of the lane's.
+bool is_of_source(std::string_view name, std::string_view within) {
+  if (within.empty() && name.starts_with("lane")) within = name.substr(0, name.find('/') + 1);
+  if (!name.starts_with(within)) return false;
+  name.remove_prefix(within.size());
+  if (!name.starts_with(mix_record)) return false;
+  name.remove_prefix(std::string_view(mix_record).size());
+  const auto digits = name.find_first_not_of("0123456789");
+  return digits > 0 && digits != name.npos && name[digits] == '/';
+}
+
 }  // namespace
 
 void state::append(const std::string& name, std::span<const std::int64_t> values) {
@@ -152,9 +163,10 @@ std::size_t state::samples_held() const {
   return all;
 }
 
-bool state::holds(const origin& sample) const {
+bool state::holds(const origin& sample, std::string_view within) const {
   return std::ranges::any_of(held_, [&](const auto& samples) {
-    return std::ranges::find(samples.second, sample) != samples.second.end();
+    return !is_of_source(samples.first, within) &&
+           std::ranges::find(samples.second, sample) != samples.second.end();
   });
 }
 

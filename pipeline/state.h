@@ -33,8 +33,10 @@ class state {
   const std::vector<origin>& held(const std::string& name) const;  // empty where there are none
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
   std::size_t samples_held() const;
-  // Whether any stage holds it.
-  bool holds(const origin& sample) const;
+  // Whether a stage holds it that numbers shards as those of the lane do whose names begin with
+  // `within` (lane_context::id("")); empty: as those behind the lanes. The sources of a mix number
+  // theirs on their own: what they hold is not looked at.
+  bool holds(const origin& sample, std::string_view within) const;
   // The records of a name from the `first` on, for changes; valid until the next change of the
   // state.
   std::span<origin> held_from(const std::string& name, std::size_t first);
@@ -53,6 +55,10 @@ class state {
 
 // The most that a number of a state may count to, unless it is a fingerprint or a seed.
 inline constexpr std::int64_t most_counted = std::int64_t{1} << 46;
+
+// The record that tells a mix apart. The names of what its source of a number saves begin, within
+// the lane, with this, the number, and '/'.
+inline constexpr const char* mix_record = "mix";
 
 // The name under which stages after the lanes hold samples.
 inline constexpr const char* pending_record = "pending";

@@ -19,6 +19,8 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t most_lanes = 1 << 20;
+// The record of a lane that is within no window: before its first one, and behind its last.
+constexpr std::int64_t within_none = -1;
 
 class window_stream final : public stream<sample> {
   // A sample that is being read, shared with the coroutine that reads it.
@@ -85,7 +87,7 @@ class window_stream final : public stream<sample> {
 
   void save(state& to) const override {
     shards_->save(to);
-    if (window_.empty() && !resumes_at_) return;
+    if (window_.empty() && !resumes_at_) return to.put(id_, {within_none});
     to.put(cursor_, cursor_record::of(epoch_, {.draw = first_draw_}));
     to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_ - failed_)), print_});
   }
@@ -93,11 +95,16 @@ class window_stream final : public stream<sample> {
   void restore(const state& from) override {
     shards_->restore(from);
     const auto* r = from.find(id_);
-    if (r == nullptr) return;
+    const auto [epoch, at] = cursor_record::in(from, cursor_);
+    if (r == nullptr || *r == state::record{within_none}) {
+      // One without a record is of an older version, or of stages that read shards in a row.
+      if (at.offset == 0) return;
+      throw failure(error(errc::bad_state, "the saved state is within a shard, not a window")
+                        .hint("resume with the stages that it was saved with"));
+    }
     if (r->empty() || r->size() > 2) {
       throw failure(error(errc::bad_state, "the saved state's window is not well formed"));
     }
-    const auto [epoch, at] = cursor_record::in(from, cursor_);
     epoch_ = epoch;
     first_draw_ = at.draw;
     resumes_at_ = r->front();

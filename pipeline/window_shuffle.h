@@ -19,7 +19,7 @@ struct window_options {
 // sample separately; a window of the whole list permutes each lane's epoch completely. Replaces
 // untar and group_by_key.
 //
-// The order is a function of (seed, epoch, lane). Its state is three numbers, whatever the window;
+// The order is a function of (seed, epoch, lane). Its state is a few numbers, whatever the window;
 // it resumes with any number of ranks, but with the same number of lanes. Errors concern one sample
 // each, and are skippable. Memory: 12 bytes for each sample of a window.
 //
@@ -27,7 +27,8 @@ struct window_options {
 // index with offsets (indexed_shards), or a shuffle() behind it.
 lane_stage<shard_ref, sample> window_shuffle(const window_options& options = {});
 
-// The record that tells it apart.
+// The record that tells it apart: each lane has one, also where it is within no window. Older
+// versions wrote none there.
 inline constexpr const char* window_record = "window";
 
 }  // namespace millrace

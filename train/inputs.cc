@@ -228,6 +228,11 @@ void find_inputs(train_options& o, const engine_options& how) {
   if (!o.raw.empty()) {
     const class_folders tree(o.raw);
     o.raw_files = std::ssize(tree.files);
+    o.raw_names = fingerprint("");
+    for (const std::string& path : tree.files) {
+      const auto name = std::string_view(path).substr(tree.root.size());
+      o.raw_names = fingerprint("\n", fingerprint(name, o.raw_names));
+    }
     o.raw_left_out = tree.left_out;
     if (std::ssize(tree.classes) > o.classes) {
       throw failure(error(errc::usage, fmt::format("{} class folders, and --classes is {}",
@@ -241,12 +246,17 @@ void find_inputs(train_options& o, const engine_options& how) {
 }
 
 std::string inputs_fingerprint(const train_options& o) {
-  std::uint64_t all = fingerprint("");
+  std::uint64_t all = fingerprint(fmt::format("{:016x}\n", o.raw_names));
   for (const auto* list : {&o.shards, &o.val_shards}) {
     for (const std::string& url : *list) all = fingerprint(url + "\n", all);
     all = fingerprint("\n", all);
   }
   for (const auto& lengths : {o.lengths, o.val_lengths}) {
+    // Whether samples are dealt out depends on their places as well.
+    all = fingerprint(!lengths                 ? "no index\n"
+                      : lengths->has_offsets() ? "places\n"
+                                               : "lengths\n",
+                      all);
     if (!lengths) continue;
     for (const auto& s : lengths->shards) all = fingerprint(fmt::format("{} ", s.samples), all);
   }

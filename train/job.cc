@@ -168,10 +168,16 @@ void check_recorded(const std::string& folder, std::int64_t step, bool is_resume
 void check_same_shards(const state& saved, const state& fresh) {
   const auto* was = saved.find(plan_record);
   const auto* is = fresh.find(plan_record);
-  if (was == nullptr || is == nullptr || was->empty() || was->front() == is->front()) return;
-  throw failure(error(errc::usage, "the checkpoint was saved with another list of shards")
-                    .hint("name those of the run that saved it, in the same way and order, or "
-                          "train from scratch"));
+  const bool are_plans = was != nullptr && is != nullptr && was->size() > plan_record_lanes &&
+                         is->size() > plan_record_lanes;
+  if (!are_plans || was->front() == is->front()) return;
+  // With other lanes an index may count that did not: the pipeline knows.
+  if ((*was)[plan_record_lanes] != (*is)[plan_record_lanes]) return;
+  throw failure(
+      error(errc::usage,
+            "the checkpoint was saved with another list of shards, or another index of it")
+          .hint("name those of the run that saved it, in the same way and order, or "
+                "train from scratch"));
 }
 
 void record(const host_batch& b, const std::string& folder, const job_place& place,

@@ -33,7 +33,7 @@ std::string new_run_name();
 std::optional<chosen_checkpoint> choose_start(const train_options& options);
 
 // Throws `failure` (usage) where a saved state is of another list of shards than a fresh one of
-// this run.
+// this run with as many lanes.
 void check_same_shards(const state& saved, const state& fresh);
 
 // How many steps, as far as that is known.

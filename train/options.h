@@ -43,6 +43,7 @@ struct train_options {
   std::string index;                               // of the training shards: wids v1 JSON
   std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`
   std::int64_t raw_files = 0;                      // how many `raw` holds
+  std::uint64_t raw_names = 0;                     // a fingerprint of their names
   std::vector<std::string> raw_left_out;           // of its files, those that are no samples
   bool resync = false;                             // continue after damage within a shard
   std::string base;

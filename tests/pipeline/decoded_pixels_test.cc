@@ -23,17 +23,17 @@ namespace {
 using pixels = std::vector<std::uint8_t>;
 using named_file = std::pair<std::string, file_bytes>;
 
-struct outcome {
+struct decoded_file {
   std::optional<pixels> rgb;
   view_of_image view;
   std::string error;
   int warnings = 0;
 };
 
-outcome decoded(std::span<const std::byte> file, const image_options& options,
-                const view_chooser& choose) {
+decoded_file decoded(std::span<const std::byte> file, const image_options& options,
+                     const view_chooser& choose) {
   static image_decoder decoder;
-  outcome out;
+  decoded_file out;
   pixels rgb;
   const auto place = [&](const view_of_image& v) {
     out.view = v;
@@ -154,7 +154,7 @@ TEST(DecodedPixels, AreThoseOfThePlainPathWithEveryOption) {
       image_options simple{.orient = o.orient};
       simple.runs = simple.own_huffman = false;
       simple.lenient = o.lenient;
-      const outcome whole = decoded(file, simple, as_it_is);
+      const decoded_file whole = decoded(file, simple, as_it_is);
       if (!whole.rgb) {
         EXPECT_EQ(decoded(file, o, as_it_is).error, whole.error) << name << " " << bits;
         continue;
@@ -163,8 +163,8 @@ TEST(DecodedPixels, AreThoseOfThePlainPathWithEveryOption) {
                                .raw_width = whole.view.window.width,
                                .raw_height = whole.view.window.height};
       for (const view_chooser& view : views()) {
-        const outcome plain = decoded(std::as_bytes(std::span(*whole.rgb)), bare, view);
-        const outcome tried = decoded(file, o, view);
+        const decoded_file plain = decoded(std::as_bytes(std::span(*whole.rgb)), bare, view);
+        const decoded_file tried = decoded(file, o, view);
         ASSERT_TRUE(plain.rgb && tried.rgb) << name << " " << bits << " " << tried.error;
         ++compared;
         expect_alike(*plain.rgb, *tried.rgb, o, {name, file}, o.orient && turned,
@@ -431,15 +431,15 @@ TEST(DecodedPixels, OfCutFilesAreAnErrorOrAllThere) {
   int errors = 0;
   int harmless = 0;
   for (const auto& [name, file] : files()) {
-    const outcome whole = decoded(file, {}, as_it_is);
+    const decoded_file whole = decoded(file, {}, as_it_is);
     if (!whole.rgb) continue;
     const auto top = [](int w, int h) { return plain_crop({0, 0, w, std::max(1, h / 4)}); };
-    const outcome whole_top = decoded(file, {}, top);
+    const decoded_file whole_top = decoded(file, {}, top);
     const std::size_t step = file.size() > 4000 ? 97 : 1;
     for (std::size_t size = 0; size < file.size(); size += step) {
       const auto cut = std::span(file).first(size);
-      const outcome strict = decoded(cut, {}, as_it_is);
-      const outcome strict_top = decoded(cut, {}, top);
+      const decoded_file strict = decoded(cut, {}, as_it_is);
+      const decoded_file strict_top = decoded(cut, {}, top);
       ASSERT_EQ(strict.rgb.has_value(), strict_top.rgb.has_value())
           << name << " of " << size << ": " << strict.error << strict_top.error;
       if (strict.rgb) {
@@ -450,8 +450,8 @@ TEST(DecodedPixels, OfCutFilesAreAnErrorOrAllThere) {
       }
       ++errors;
       const image_options fills{.fill_truncated = true};
-      const outcome filled = decoded(cut, fills, as_it_is);
-      const outcome filled_top = decoded(cut, fills, top);
+      const decoded_file filled = decoded(cut, fills, as_it_is);
+      const decoded_file filled_top = decoded(cut, fills, top);
       if (filled.rgb) {
         ASSERT_GT(filled.warnings, 0) << name << " of " << size;
         ASSERT_GT(filled_top.warnings, 0) << name << " of " << size;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
+#include "pipeline/redeal.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
@@ -292,6 +293,64 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   urls.emplace_back("memory:e0");
   auto from = engine_.run(drawn(urls) | shuffle({.samples = 1000}));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(from.next());
+}
+
+// The error for data without a sample is not the end of them for the run that is resumed after it.
+TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
+  store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
+  const auto of = [](const std::vector<std::string>& urls, int rank = 0, int world = 1) {
+    return shards(urls, {.rank = rank, .world_size = world, .lanes = 2, .shuffle = false}) |
+           untar() | group_by_key();
+  };
+  const auto told = [](auto& data) {
+    std::string why = "nothing";
+    bounded("an epoch without samples", [&] {
+      try {
+        while (data.next()) {
+        }
+      } catch (const failure& f) {
+        EXPECT_EQ(f.kind(), errc::no_samples) << f.what();
+        why = f.what();
+      }
+    });
+    return why;
+  };
+  const std::vector<std::string> none = {"memory:none", "memory:none"};
+  const plan<sample> plans[] = {
+      interleaved(of(none)),
+      interleaved(of(none) | shuffle({.samples = 8})),
+      interleaved(mix({{of(none)}, {of(none)}})),
+      interleaved(of(none)) | map(same, {.threads = 2}) | prefetch(3),
+      interleaved(of(none)) | epochs_of(5),
+  };
+  for (const auto& p : plans) {
+    auto first = engine_.run(p);
+    const std::string why = told(first);
+    auto second = engine_.run(p);
+    second.restore(first.save());
+    EXPECT_EQ(told(second), why);
+  }
+  // What another rank has given is not of this one.
+  std::vector<state> saved;
+  for (const int rank : {0, 1}) {
+    auto data = engine_.run(of({"memory:e0", "memory:none"}, rank, 2));
+    if (rank == 0) {
+      data.next();
+    } else {
+      told(data);
+    }
+    saved.push_back(data.save());
+  }
+  auto again = engine_.run(of({"memory:e0", "memory:none"}, 1, 2));
+  again.restore(merged(saved));
+  EXPECT_NE(told(again), "nothing");
+  // Where errors were skipped before, they are named.
+  const auto lost = of({"memory:missing", "memory:none"}) | on_error(skip_errors());
+  auto skips = engine_.run(lost);
+  EXPECT_THROW(skips.next(), failure);
+  auto resumed = engine_.run(lost);
+  resumed.restore(skips.save());
+  EXPECT_NE(told(resumed).find("1 error"), std::string::npos);
 }
 
 // A stage of one's own in the place of group_by_key() gives samples as well.

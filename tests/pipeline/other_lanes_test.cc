@@ -1,0 +1,252 @@
+// A state that is resumed with another number of lanes gives exactly the rest, or is refused:
+// wherever it was saved, also behind the ends of some lanes' epochs, and whatever index there is.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <set>
+
+#include "engine/log.h"
+#include "millrace/millrace.h"
+#include "pipeline/redeal.h"
+#include "tests/support/loaders.h"
+#include "tests/support/seeds.h"
+#include "tests/support/tar_builder.h"
+
+namespace millrace {
+namespace {
+
+using testing::text_shard;
+using testing::with_memory_store;
+
+class OtherLanes : public ::testing::Test {
+ protected:
+  OtherLanes() { set_log_level(log_level::quiet); }
+  ~OtherLanes() override { set_log_level(log_level::notice); }
+
+  using given = std::multiset<std::pair<std::int64_t, std::string>>;  // epoch and key
+
+  // Shards "memory:NAME0" and on, of unlike lengths, and their index.
+  std::shared_ptr<const shard_index> put(const std::string& name, int shards, int first) {
+    std::vector<std::string> urls;
+    for (int i = 0; i < shards; ++i) {
+      store_->put(name + std::to_string(i), text_shard(first + 100 * i, 3 + i % 4, 100));
+      urls.push_back(fmt::format("memory:{}{}", name, i));
+    }
+    return std::make_shared<const shard_index>(testing::index_of(eng_, urls));
+  }
+  static std::vector<std::string> urls_of(const shard_index& index) {
+    std::vector<std::string> out;
+    for (const auto& s : index.shards) out.push_back(s.url);
+    return out;
+  }
+  // Up to so many items, ends of epochs counted; fewer where the data are at their end.
+  static void take(loader<sample>& data, int most, given& into) {
+    for (int ends_in_a_row = 0; most > 0 && ends_in_a_row < 4; --most) {
+      const auto s = data.next();
+      ends_in_a_row = s ? 0 : ends_in_a_row + 1;
+      if (s) into.emplace(s->where.epoch, s->key);
+    }
+  }
+  static constexpr int everything = 1'000'000;
+
+  using plan_maker = std::function<lane_plan<sample>(int rank, int world, int lanes)>;
+
+  // `ranks` with 4 lanes save after every item up to their ends and beyond, and one resumes with
+  // these lanes and with others.
+  void check_all_places(const plan_maker& plan_of, int ranks, int places,
+                        const std::function<state(const state&)>& as_saved = {}) {
+    given expected;
+    auto unbroken = eng_.run(plan_of(0, 1, 4));
+    take(unbroken, everything, expected);
+    for (int n = 0; n < places; n += static_cast<int>(testing::every())) {
+      given before;
+      std::vector<state> saved;
+      for (int r = 0; r < ranks; ++r) {
+        auto data = eng_.run(plan_of(r, ranks, 4));
+        take(data, n, before);
+        saved.push_back(data.save());
+      }
+      const state whole = as_saved ? as_saved(merged(saved)) : merged(saved);
+      for (const int lanes : {4, 1, 3, 6}) {
+        SCOPED_TRACE(fmt::format("{} ranks, {} items, then {} lanes", ranks, n, lanes));
+        given all = before;
+        auto data = eng_.run(plan_of(0, 1, lanes));
+        try {
+          data.restore(whole);
+        } catch (const failure& f) {
+          EXPECT_EQ(f.kind(), errc::bad_state) << f.what();
+          EXPECT_NE(lanes, 4) << f.what();
+          continue;
+        }
+        take(data, everything, all);
+        EXPECT_EQ(all, expected);
+      }
+    }
+  }
+
+  // As older versions saved lanes that are within no window.
+  static state without_windows_record(const state& of) {
+    state out;
+    for (const auto& [name, values] : of.records()) {
+      const bool is_none = name.ends_with("/window") && values == state::record{-1};
+      if (!is_none) out.put(name, values);
+    }
+    for (const auto& [name, held] : of.all_held()) out.hold(name, held);
+    return out;
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(10'000);
+  engine eng_{with_memory_store(store_)};
+};
+
+TEST_F(OtherLanes, OfWindowsAreRefusedOrGiveTheRest) {
+  const auto index = put("w", 6, 0);
+  for (const std::size_t samples : {8U, 1000U}) {
+    const auto plan_of = [&](int rank, int world, int lanes) {
+      return indexed_shards(
+                 *index,
+                 {.seed = 1, .rank = rank, .world_size = world, .lanes = lanes, .epochs = 2}) |
+             window_shuffle({.samples = samples, .seed = 2});
+    };
+    for (const int ranks : {1, 2, 4}) {
+      // Up to the second epoch, whose first items are given where some ranks have ended it.
+      const int places = static_cast<int>(index->samples()) / ranks + 6;
+      check_all_places(plan_of, ranks, places);
+      check_all_places(plan_of, ranks, places, without_windows_record);
+    }
+  }
+}
+
+TEST_F(OtherLanes, OfMixesOfWindowsAreRefusedOrGiveTheRest) {
+  const auto a = put("a", 3, 0);
+  const auto b = put("b", 2, 10'000);
+  const auto plan_of = [&](int rank, int world, int lanes) {
+    const shard_list_options o{
+        .seed = 1, .rank = rank, .world_size = world, .lanes = lanes, .epochs = 2};
+    const auto windows = indexed_shards(*a, o) | window_shuffle({.samples = 12, .seed = 2});
+
+    const auto other = indexed_shards(*b, o) | window_shuffle({.samples = 100, .seed = 3});
+    return mix({{windows, 1}, {other, 2}}, {.seed = 4});
+  };
+  for (const int ranks : {1, 2, 4}) {
+    const int places = static_cast<int>(a->samples() + b->samples()) / ranks + 4;
+    check_all_places(plan_of, ranks, places);
+    check_all_places(plan_of, ranks, places, without_windows_record);
+  }
+}
+
+// Which records a stage of one's own keeps, nobody else knows: they are not left out.
+TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
+  struct counts final : stream<sample> {
+    counts(lane_context& lane, std::unique_ptr<stream<sample>> items)
+        : id(lane.id("own")), in_front(std::move(items)) {}
+    awaitable<outcome> next() override {
+      ++count;
+      co_return co_await in_front->next();
+    }
+    void save(state& to) const override {
+      in_front->save(to);
+      to.put(id, {count});
+    }
+    void restore(const state& from) override {
+      in_front->restore(from);
+      if (const auto* r = from.find(id)) count = r->front();
+    }
+    std::string id;
+    std::unique_ptr<stream<sample>> in_front;
+    std::int64_t count = 0;
+  };
+  const auto index = put("o", 6, 0);
+  const auto plan_of = [&](int lanes) {
+    const lane_stage<sample, sample> own{
+        "own", [](lane_context& lane, std::unique_ptr<stream<sample>> items) {
+          return std::make_unique<counts>(lane, std::move(items));
+        }};
+    return shards(urls_of(*index), {.lanes = lanes}) | untar() | group_by_key() | own;
+  };
+  auto first = eng_.run(plan_of(2));
+  first.next();
+  const state saved = first.save();
+  auto other = eng_.run(plan_of(3));
+  EXPECT_THROW(other.restore(saved), failure);
+  auto same = eng_.run(plan_of(2));
+  EXPECT_NO_THROW(same.restore(saved));
+}
+
+// 20 shards are enough for one lane, and few for others, which deal samples.
+class Threshold : public OtherLanes {
+ protected:
+  lane_plan<sample> plan_of(int lanes, std::shared_ptr<const shard_index> index) const {
+    return shards(urls_of(*index_), {.seed = 5, .lanes = lanes, .index = std::move(index)}) |
+           untar() | group_by_key() | shuffle({.samples = 10, .seed = 6});
+  }
+  // The state behind so many items of runs with one number of lanes after the other.
+  state saved_by(const std::vector<int>& lanes, int items, given& into) {
+    std::optional<state> saved;
+    for (const int n : lanes) {
+      auto data = eng_.run(plan_of(n, index_));
+      if (saved) data.restore(*saved);
+      take(data, items, into);
+      saved = state::from_json(data.save().to_json()).value();
+    }
+    return *saved;
+  }
+  std::string refusal_of(const state& saved, int lanes, std::shared_ptr<const shard_index> index) {
+    try {
+      auto data = eng_.run(plan_of(lanes, std::move(index)));
+      data.restore(saved);
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::bad_state);
+      return f.what();
+    }
+    return "";
+  }
+
+  std::shared_ptr<const shard_index> index_ = put("t", 20, 0);
+};
+
+TEST_F(Threshold, IsCrossedByAnyNumberOfLanes) {
+  for (const std::vector<int>& lanes :
+       {std::vector{1, 2}, {2, 1}, {1, 4, 1}, {3, 1, 2}, {2, 1, 1, 5}, {1, 1, 8, 8, 1, 3}}) {
+    for (const int items : {0, 1, 7, 15}) {
+      given all;
+      const state saved = saved_by({lanes.begin(), lanes.end() - 1}, items, all);
+      for (const bool is_dealt_before : {false, true}) {
+        given got = all;
+        auto data = eng_.run(plan_of(lanes.back(), index_));
+        data.restore(is_dealt_before ? redealt(saved, lanes.back()) : saved);
+        take(data, everything, got);
+        EXPECT_EQ(std::ssize(got), index_->samples()) << lanes.size() << " runs of " << items;
+        EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
+      }
+    }
+  }
+}
+
+// The samples of an epoch were dealt by its index: the rest of it needs the same.
+TEST_F(Threshold, KeepsTheIndexByWhichTheEpochWasBegun) {
+  shard_index other = *index_;
+  --other.shards[3].samples;
+  other.shards[3].blocks.pop_back();
+  other.shards[3].names.clear();
+  const auto changed = std::make_shared<const shard_index>(other);
+  for (const std::vector<int>& before : {std::vector{2}, {2, 1}, {2, 1, 1}}) {
+    given ignored;
+    const state saved = saved_by(before, 9, ignored);
+    for (const int lanes : {1, 3}) {
+      EXPECT_EQ(refusal_of(saved, lanes, index_), "");
+      EXPECT_NE(refusal_of(saved, lanes, nullptr).find("index"), std::string::npos) << lanes;
+      EXPECT_NE(refusal_of(saved, lanes, changed).find("index"), std::string::npos) << lanes;
+    }
+  }
+  // One that deals shards depends on no index.
+  given ignored;
+  const state saved = saved_by({1}, 9, ignored);
+  EXPECT_EQ(refusal_of(saved, 1, nullptr), "");
+  EXPECT_EQ(refusal_of(saved, 2, changed), "");
+}
+
+}  // namespace
+}  // namespace millrace
