@@ -62,7 +62,7 @@ class stop_watch {
     thread_ =
         start_joined_thread("mr-interrupt", [this, end = ends[0]](const std::stop_token& /*no*/) {
           char byte = 0;
-          while (read(end, &byte, 1) < 0 && errno == EINTR) {
+          while (!asked_to_end && read(end, &byte, 1) < 0 && errno == EINTR) {
           }
           stop_.request_stop();
           if (asked_to_end) end_if_stdout_is_stuck(end);
