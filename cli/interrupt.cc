@@ -98,7 +98,6 @@ const std::atomic<bool>& interrupted() {
   const bool hangs_up = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN;
   for (const int which : {SIGINT, SIGTERM}) sigaction(which, &how, nullptr);
   if (hangs_up) sigaction(SIGHUP, &how, nullptr);
-  static_cast<void>(watch());
   return asked_to_end;
 }
 
