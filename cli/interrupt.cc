@@ -19,7 +19,8 @@ namespace millrace::cli {
 namespace {
 
 std::atomic<int> signal_number = 0;
-std::atomic<int> wakes = -1;  // the write end of the pipe that the watch waits at
+std::atomic<bool> is_over = false;  // the watch is
+std::atomic<int> wakes = -1;        // the write end of the pipe that the watch waits at
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void on_signal(int which) {
@@ -31,13 +32,14 @@ void on_signal(int which) {
   errno = saved;
 }
 
-// Returns when the process ends by itself: a byte comes, or the reader of stdout is gone.
+// Returns when the process ends by itself.
 void end_if_stdout_is_stuck(int woken) {
   constexpr int slice_ms = 100;
   constexpr int most_slices = 10;
   for (int stuck = 0; stuck < most_slices;) {
     pollfd ends{.fd = woken, .events = POLLIN, .revents = 0};
-    if (poll(&ends, 1, slice_ms) > 0) return;
+    char byte = 0;  // of another signal, or of the end
+    if (poll(&ends, 1, slice_ms) > 0 && read(woken, &byte, 1) == 1 && is_over) return;
     pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
     stuck = poll(&out, 1, 0) == 0 ? stuck + 1 : 0;
   }
@@ -60,13 +62,14 @@ class stop_watch {
     thread_ =
         start_joined_thread("mr-interrupt", [this, end = ends[0]](const std::stop_token& /*no*/) {
           char byte = 0;
-          while (read(end, &byte, 1) < 0 && errno == EINTR) {
+          while (!asked_to_end && read(end, &byte, 1) < 0 && errno == EINTR) {
           }
           stop_.request_stop();
           if (asked_to_end) end_if_stdout_is_stuck(end);
         });
   }
   ~stop_watch() {
+    is_over = true;
     const char byte = 0;
     static_cast<void>(!write(wakes, &byte, 1));
   }
@@ -95,7 +98,6 @@ const std::atomic<bool>& interrupted() {
   const bool hangs_up = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN;
   for (const int which : {SIGINT, SIGTERM}) sigaction(which, &how, nullptr);
   if (hangs_up) sigaction(SIGHUP, &how, nullptr);
-  static_cast<void>(watch());
   return asked_to_end;
 }
 

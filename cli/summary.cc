@@ -17,6 +17,7 @@
 #include "io/folder_listing.h"
 #include "io/shard_urls.h"
 #include "io/url.h"
+#include "io/url_scheme.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/wids/read_index.h"
@@ -160,6 +161,16 @@ int tell_of(const std::vector<error>& problems) {
   return exit_code(first.kind());
 }
 
+// A pattern as it can be given back as a SHARD: a path in which '::' stands would be two.
+std::string as_shard(const std::string& pattern) {
+  if (has_scheme(pattern) || pattern.find("::") == pattern.npos) return pattern;
+  std::string out = "file:";
+  for (const char c : pattern) {
+    out += c == ':' ? "%3A" : c == '%' ? "%25" : std::string(1, c);
+  }
+  return out;
+}
+
 int tell(const std::vector<std::string>& urls, const findings& found, const summary_arguments& a) {
   auto groups = nlohmann::json::array();
   known all{.bytes = 0, .samples = 0};
@@ -174,9 +185,10 @@ int tell(const std::vector<std::string>& urls, const findings& found, const summ
     }
     all.add(sum);
     auto group = to_json(shards, sum);
-    group["pattern"] = redacted(pattern);
+    group["pattern"] = redacted(as_shard(pattern));
     groups.push_back(std::move(group));
-    if (!a.json) fmt::print("{}\t{}\n", printable(redacted(pattern)), text_of(shards, sum));
+    if (!a.json)
+      fmt::print("{}\t{}\n", printable(redacted(as_shard(pattern))), text_of(shards, sum));
   }
   if (found.stopped_after && !a.json) {
     fmt::print("stopped after {} of {}\n", *found.stopped_after, counted(urls.size(), "shard"));

@@ -37,6 +37,16 @@ class Summary(unittest.TestCase):
             self.skipTest("no braceexpand: ./setup --peers installs it")
         return sorted(n for p in patterns for n in braceexpand.braceexpand(p))
 
+    def test_a_path_with_two_colons_can_be_given_back(self):
+        with Folder() as folder:
+            for i in range(2):
+                write_tar(folder / f"x::y%41-{i}.tar", samples(2))
+            done = run("millrace", "summary", "*.tar", cwd=folder)
+            pattern = done.stdout.split("\t")[0]
+            self.assertEqual(len(done.stdout.splitlines()), 1, done.stdout + done.stderr)
+            listed = run("millrace", "ls", pattern, cwd=folder)
+            self.assertEqual((listed.returncode, len(listed.stdout.splitlines())), (0, 4), listed.stderr)
+
     def test_the_seeds_use(self):
         names = "".join(f"imagenet-train-{i:06}.tar\n" for i in range(1282)) + \
             "".join(f"imagenet-val-{i:06}.tar\n" for i in range(50))

@@ -297,6 +297,31 @@ TEST_P(WrittenWithoutMemory, IsWholeOrNotThereAndCompletedByTheNextRun) {
 INSTANTIATE_TEST_SUITE_P(Works, WrittenWithoutMemory, ::testing::ValuesIn(works),
                          [](const auto& p) { return std::string(p.param.name); });
 
+// A disk without room, at whichever write or sync of the new files: the old index has its offsets.
+TEST(Index, WhoseDiskHasNoRoomKeepsTheOldOneAndItsOffsets) {
+  set_log_level(log_level::quiet);
+  std::uint64_t refused = 0;
+  for (bool is_complete = false; !is_complete; ++refused) {
+    memory_files disk;
+    put_old_index(disk);
+    std::uint64_t made = 0;
+    disk.fault = [&](const char* call, const std::string& path) {
+      const std::string_view what = call;
+      const bool needs_room =
+          path.find(".partial.") != path.npos && (what == "write" || what == "sync");
+      return needs_room && made++ == refused ? -ENOSPC : 0;
+    };
+    const auto failed = attempt(works[2], 1, disk);
+    is_complete = made <= refused;
+    EXPECT_EQ(!failed, is_complete);
+    if (is_complete) continue;
+    EXPECT_TRUE(disk.content("/out/i.json") == "an older one") << refused;
+    EXPECT_TRUE(disk.content("/out/i.offsets") == "older offsets") << refused;
+  }
+  EXPECT_GT(refused, 3U);
+  set_log_level(log_level::notice);
+}
+
 TEST(Pack, OfWhichAThreadIsRefusedSaysSoAndIsCompletedByTheNextRun) {
   set_log_level(log_level::quiet);
   memory_files disk;
