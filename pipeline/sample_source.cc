@@ -146,7 +146,7 @@ class read_stream final : public stream<sample> {
       if (!found) {
         error why = found.error();
         const bool gave_none = before_->offset <= current_.begin && reader_->given() == 0;
-        if (gave_none && reader_->is_broken() && is_whole_shard(current_, lane_.index.get()))
+        if (gave_none && reader_->is_broken() && loses_shard(why, current_, lane_.index.get()))
           why.whole_shard();
         co_return why;
       }

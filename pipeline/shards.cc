@@ -126,7 +126,8 @@ std::vector<shard_ref> epoch_order::dealt(std::int64_t l, std::int64_t lanes) co
   return out;
 }
 
-bool is_whole_shard(const shard_ref& part, const shard_index* index) {
+bool loses_shard(const error& why, const shard_ref& part, const shard_index* index) {
+  if (exit_code(why.kind()) == exit_code(errc::not_found)) return true;
   if (part.begin > 0 || part.skip > 0) return false;
   if (part.samples < 0) return part.end == 0;
   return index != nullptr &&

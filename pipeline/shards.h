@@ -69,8 +69,9 @@ struct shard_ref {
   bool operator==(const shard_ref&) const = default;
 };
 
-// Whether all samples of a shard are asked for, as far as `index` (none: nullptr) knows.
-bool is_whole_shard(const shard_ref& part, const shard_index* index);
+// Whether no sample of a shard comes, where an error stood before the first one of `part`: it
+// cannot be read, or all of it was asked for, as far as `index` (none: nullptr) knows.
+bool loses_shard(const error& why, const shard_ref& part, const shard_index* index);
 
 // Progress of a lane within its epoch. `draw` is the current shard, at byte `offset` after `given`
 // of its samples, or the next one if none is open.

@@ -435,7 +435,7 @@ class untar_stream final : public stream<tar_member> {
         failed_ = true;  // a state saved now says where
         error why = member.error();
         const bool gave_none = !is_resumed_ && reader_->is_in_first_sample();
-        if (gave_none && reader_->is_broken() && is_whole_shard(current_, lane_.index.get()))
+        if (gave_none && reader_->is_broken() && loses_shard(why, current_, lane_.index.get()))
           why.whole_shard();
         co_return why;
       }

@@ -251,8 +251,14 @@ class packer {
     bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
     const held_file file(host_files().open(f.path, O_RDONLY));
     if (!file) throw failure(cannot_read(f.path, -file.fd()));
-    struct stat before{};
-    host_files().stat(file.fd(), before);
+    const auto status = [&] {
+      struct stat s{};
+      if (const int code = host_files().stat(file.fd(), s); code != 0) {
+        throw failure(cannot_read(f.path, -code));
+      }
+      return s;
+    };
+    const std::string before = stamp_of(status());
     if (changes && f.size > most_changed) {  // it would be held in memory
       changes = false;
       count_unchanged(f.path);
@@ -271,9 +277,8 @@ class packer {
       }
       if (!changes) out.append(buffer);
     }
-    struct stat now{};
-    if (host_files().stat(file.fd(), now) == 0 &&
-        (static_cast<std::uint64_t>(now.st_size) != f.size || stamp_of(now) != stamp_of(before))) {
+    const struct stat now = status();
+    if (static_cast<std::uint64_t>(now.st_size) != f.size || stamp_of(now) != before) {
       throw failure(error(errc::changed, "the file changed while it was packed")
                         .at(f.path)
                         .hint("pack it when it is complete"));

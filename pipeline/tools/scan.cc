@@ -208,8 +208,9 @@ class shard_scan {
           .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY), or make smaller shards");
     }
     key_ = key;
-    facts_.samples.push_back(
-        {options_.keys ? key : std::string(), begin, begin, name_sum(key, first.extension)});
+    facts_.samples.push_back({.key = options_.keys ? key : std::string(),
+                              .begin = begin,
+                              .name = name_sum(key, first.extension)});
     names_ = key.size();
     told_too_large_ = false;
     building_ = true;
@@ -273,11 +274,16 @@ class shard_scan {
     co_return co_await checked_->acquire(std::max<std::size_t>(1, size));
   }
 
+  // Up to this byte. No shard has a member of more blocks than can be counted: it was cut then.
+  void goes_on_to(std::uint64_t end) {
+    sample_place& last = facts_.samples.back();
+    const std::uint64_t blocks =
+        (end - static_cast<std::uint64_t>(last.begin)) / shard_index::block_bytes;
+    last.blocks = static_cast<std::uint32_t>(std::min<std::uint64_t>(blocks, ~std::uint32_t{0}));
+  }
+
   awaitable<void> on_member_end() {
-    if (in_sample_) {
-      facts_.samples.back().end =
-          static_cast<std::int64_t>(round_up(parser_.offset(), tar_parser::block_size));
-    }
+    if (in_sample_) goes_on_to(round_up(parser_.offset(), tar_parser::block_size));
     if (!collects_) co_return;
     collects_ = false;
     const auto work = [check = options_.check, memory = run_.memory_for_decoding(),
@@ -293,8 +299,7 @@ class shard_scan {
 
   void end_sample() {
     // Cut before its first file was whole.
-    if (!building_ && !facts_.samples.empty() &&
-        facts_.samples.back().end == facts_.samples.back().begin) {
+    if (!building_ && !facts_.samples.empty() && facts_.samples.back().blocks == 0) {
       facts_.samples.pop_back();
     }
     if (building_) look_for_required();
@@ -338,7 +343,7 @@ class shard_scan {
   awaitable<result<void>> jump() {
     const std::uint64_t next =
         round_up(parser_.offset() + parser_.current().size, tar_parser::block_size);
-    if (in_sample_) facts_.samples.back().end = static_cast<std::int64_t>(next);
+    if (in_sample_) goes_on_to(next);
     source_.reset();
     piece_ = bytes();
     input_ = {};
@@ -483,7 +488,7 @@ void list_places(const shard_facts& from, shard_index::shard& to) {
     to.blocks.push_back(block_of(s.begin));
     to.names.push_back(s.name);
   }
-  to.blocks.push_back(block_of(from.samples.back().end));
+  to.blocks.push_back(block_of(from.samples.back().end()));
 }
 
 }  // namespace millrace

@@ -13,12 +13,14 @@
 
 namespace millrace {
 
-// A sample as it stands in its shard: the blocks [begin, end), in bytes from the shard's begin.
+// A sample as it stands in its shard, whose list is kept small: hostile shards have many.
 struct sample_place {
-  std::string key;  // empty where scan_options.keys is false
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::uint16_t name = 0;  // name_sum() of its first file
+  std::string key;           // empty where scan_options.keys is false
+  std::int64_t begin = 0;    // in bytes from the shard's begin
+  std::uint32_t blocks = 0;  // that it has, of shard_index::block_bytes
+  std::uint16_t name = 0;    // name_sum() of its first file
+
+  std::int64_t end() const { return begin + blocks * shard_index::block_bytes; }
 };
 
 // In pieces, so that it never takes twice its room to grow; and moved without memory, as what a

@@ -245,7 +245,7 @@ class Refused(ToldTest):
         (tree / "loose.jpg").write_text("in no class folder")
         done = training.train("--raw", tree, "--classes", 2, "--epochs", 1, "--batch-size", 4)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("2 files left out, being no image or in no class folder: ", done.stderr)
+        self.assertIn("2 files left out, being no image, in no class folder, ", done.stderr)
 
 
 class Joining(ToldTest):
