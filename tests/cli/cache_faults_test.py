@@ -3,6 +3,7 @@
 import json
 import pathlib
 import random
+import resource
 import subprocess
 import sys
 import unittest
@@ -65,6 +66,21 @@ class CachedFaults(unittest.TestCase):
                 done = cat(f"{server.url}/nohead/a.tar", env=self.env)
                 self.assertEqual((done.returncode, len(done.stdout)), (0, len(content)), done.stderr)
             self.assertEqual(sha(done.stdout), sha(content))
+
+    def test_few_descriptors_suffice_for_what_is_there(self):
+        if harness.has_ubsan():
+            self.skipTest("UBSan's check of virtual calls needs descriptors of its own")
+        with FaultServer({"a.tar": LARGE}) as server:
+            url = f"{server.url}/plain/a.tar"
+            self.assertEqual(sha(cat(url, env=self.env).stdout), sha(LARGE))
+            asked = len([r for r in server.requests() if r.get("method") == "GET"])
+            for most in (12, 16, 20, 24):
+                with self.subTest(descriptors=most):
+                    done = subprocess.run([harness.BIN / "millrace", "cat", url], env=harness.CLEAN | self.env,
+                                          capture_output=True, timeout=60,
+                                          preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+                    self.assertEqual((done.returncode, sha(done.stdout), done.stderr), (0, sha(LARGE), b""))
+            self.assertEqual(len([r for r in server.requests() if r.get("method") == "GET"]), asked)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -198,6 +199,23 @@ class Cache(unittest.TestCase):
         self.assertEqual(self.entry().stat().st_uid, os.getuid())
         (far / "a.tar").write_bytes(CONTENT[::-1])
         self.assertEqual(sha(cat(far / "a.tar", env=env).stdout), sha(CONTENT[::-1]))
+
+    def test_files_whose_names_are_not_utf8_are_cached_each_by_its_own(self):
+        harness.fake(self.path, "a", 2, 4)
+        far = os.fsencode(self.path) + b"/f\xe9r"
+        os.mkdir(far)
+        # Names that would be one if the bytes that are no UTF-8 were replaced.
+        files = {far + b"/sh\xff.tar": self.path / "a-000000.tar", far + b"/sh\xe9.tar": self.path / "a-000001.tar"}
+        env = self.env | {"MILLRACE_CACHE_PATHS": os.fsdecode(far + b"/")}
+        for file, plain in files.items():
+            shutil.copy(plain, file)
+            expected = run("millrace", "digest", plain).stdout
+            for _ in range(2):
+                done = run("millrace", "digest", os.fsdecode(file), env=env)
+                self.assertEqual((done.returncode, done.stdout, done.stderr), (0, expected, ""))
+        found = json.loads(run("millrace", "cache", "ls", "--json", env=env).stdout)
+        self.assertEqual([e["complete"] for e in found["entries"]], [True, True], found)
+        self.assertEqual(run("millrace", "cache", "verify", env=env).returncode, 0)
 
     def test_a_folder_that_is_a_link_or_anothers_is_not_used(self):
         (self.path / "link").symlink_to("/tmp")

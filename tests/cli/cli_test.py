@@ -406,6 +406,14 @@ class Fake(unittest.TestCase):
             done = run("millrace", "fake", f"{folder}/none/x-%d.tar")
             self.assertEqual(done.returncode, 4)
 
+    def test_a_name_of_another_number_of_shards_is_refused(self):
+        with harness.Folder() as folder:
+            for name, shards in (("x.tar", 2), ("x-{0..2}.tar", 2), ("x-{0..2}.tar", 4)):
+                done = run("millrace", "fake", folder / name, "--shards", shards, "--samples", 2)
+                self.assertEqual((done.returncode, [*folder.iterdir()]), (2, []), done.stderr)
+                self.assertIn(f"but --shards is {shards}; write %06d into the name", done.stderr)
+            done = run("millrace", "fake", folder / "x.tar", "--shards", 1, "--samples", 2)
+            self.assertEqual((done.returncode, [p.name for p in folder.iterdir()]), (0, ["x.tar"]), done.stderr)
 
     def test_of_two_at_once_none_replaces_a_shard_of_the_other(self):
         with Folder() as folder:
@@ -434,6 +442,19 @@ class Environment(unittest.TestCase):
         text = run("millrace", "env").stdout
         for name in by_name:
             self.assertIn(name, text)
+
+    def test_ranges_are_numbers_in_json_and_as_one_writes_them_in_text(self):
+        variables = json.loads(run("millrace", "env", "--json").stdout)["variables"]
+        for v in variables:
+            for end in (v["least"], v["most"]):
+                if v["type"] in ("choice", "text"):
+                    self.assertIsNone(end, v)
+                else:
+                    self.assertIsInstance(end, (int, float), v)
+            self.assertNotRegex(v["range"], r"\de\+", v)
+        memory = next(v for v in variables if v["name"] == "MILLRACE_MEMORY")
+        self.assertEqual((memory["least"], memory["most"], memory["range"]), (1 << 24, 1 << 40, "auto|16M to 1T"))
+        self.assertNotRegex(run("millrace", "env").stdout, r"\de\+")
 
     def test_doctor(self):
         found = json.loads(run("millrace", "doctor", "--json").stdout)

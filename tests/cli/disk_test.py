@@ -106,6 +106,16 @@ class BenchDisk(unittest.TestCase):
             self.assertGreater(figures["bytes"], 0)
             self.assertEqual((figures["files"], figures["file_bytes"], figures["streams_served"]), (3, 3 << 20, 2))
 
+    def test_files_are_named_in_every_way(self):
+        with files(12, 4096) as (folder, paths):
+            (folder / "list").write_text("".join(f"{p}\n" for p in paths[:5]))
+            for names, count in ((["file-{000..003}"], 4), (["file-{002,011}"], 2), (["file-01*"], 2), (["file-00*", "file-{010..011}"], 12),
+                                 (["@", "file-005"], 6)):
+                specs = [f"@{folder}/list" if name == "@" else folder / name for name in names]
+                with self.subTest(names):
+                    figures, _ = bench(*specs, "--seconds", "0.1")
+                    self.assertEqual((figures["files"], figures["file_bytes"]), (count, count * 4096))
+
     def test_a_cached_figure_is_not_called_a_disks(self):
         with files(1, 1 << 20) as (folder, _):
             figures, _ = bench(folder, env={"MILLRACE_DIRECT": "off"})

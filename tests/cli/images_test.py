@@ -64,6 +64,9 @@ class ContactSheet(unittest.TestCase):
     def test_wrong_flags(self):
         for arguments in (["--tiles", 3], ["--contact-sheet", "s.png", "--json"], ["--contact-sheet", "s.png", "--tiles", 0]):
             self.assertEqual(run("millrace", "ls", self.shard, *arguments).returncode, 2, arguments)
+        done = run("millrace", "ls", "--contact-sheet", self.folder / "x.jpg", self.shard)
+        self.assertEqual((done.returncode, done.stdout, (self.folder / "x.jpg").exists()), (2, "", False), done.stderr)
+        self.assertIn("x.jpg' is not the name of a PNG; give it a name that ends with .png", done.stderr)
         done = run("millrace", "ls", self.shard, "--contact-sheet", "/no/such/folder/s.png")
         self.assertEqual(done.returncode, 4)
         self.assertIn("cannot make the contact sheet, at /no/such/folder/s.png", done.stderr)

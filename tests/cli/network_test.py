@@ -249,7 +249,7 @@ class Stores(unittest.TestCase):
 
             def answer(request):
                 if request.path == "/token":
-                    return 200, {}, json.dumps({"access_token": "tok", "expires_in": 3600}).encode()
+                    return 200, {}, json.dumps({"access_token": "tok"} | lives).encode()
                 if request.headers.get("Authorization") != "Bearer tok":
                     return 401, {}, b""
                 if "list-type" in request.path:
@@ -260,8 +260,16 @@ class Stores(unittest.TestCase):
                 (folder / "key.json").write_text(json.dumps({
                     "type": "service_account", "client_email": "x@y", "private_key": key, "token_uri": f"{store.url}/token"}))
                 env = {"GOOGLE_APPLICATION_CREDENTIALS": str(folder / "key.json"), "STORAGE_EMULATOR_HOST": store.url}
+                lives = {"expires_in": 3600}
                 done = cat("gs://bucket/d/*.tar", env=env)
                 self.assertEqual(done.stdout, b"/bucket/d/a%20b.tar", done.stderr)
+                # Some endpoints write the number as a text. What is no number counts as an hour.
+                for lives in ({"expires_in": "3600"}, {"expires_in": None}, {"expires_in": [1]}, {}):
+                    with self.subTest(lives):
+                        store.seen.clear()
+                        done = cat("gs://bucket/{0..3}.tar", env=env)
+                        self.assertEqual(done.stdout, b"".join(b"/bucket/%d.tar" % i for i in range(4)), done.stderr)
+                        self.assertIn([path for path, _ in store.seen].count("/token"), (1, 2))  # kept; 2: tried again
 
     def test_azure_by_shared_access_signature_and_by_key(self):
         import base64

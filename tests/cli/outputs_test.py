@@ -194,7 +194,9 @@ class Packing(unittest.TestCase):
             self.assertEqual(found["left_out"], ["1 file without an extension", "1 hidden file",
                                                  "1 file of a desktop (Thumbs.db)", "1 link to nothing"])
             self.assertEqual((folder / "train-classes.txt").read_text(), "class0\nclass1\n")
-            self.assertIn("sorted by class", done.stderr)
+            self.assertIn("the samples are sorted by class; --shuffle SEED mixes them", done.stderr)
+            mixed = run("millrace", "pack", source, "-o", folder / "mixed-%03d.tar", "--shuffle", 1)
+            self.assertEqual((mixed.returncode, "sorted" in mixed.stdout + mixed.stderr), (0, False), mixed.stderr)
 
     def test_among_images_files_of_no_image_are_left_out_and_told(self):
         with Folder() as folder:
@@ -237,7 +239,8 @@ class Packing(unittest.TestCase):
 class Words(unittest.TestCase):
     def test_unknown_words_are_named_with_the_nearest(self):
         for words, parts in ((["lss", "x"], ["'lss'", "did you mean ls?"]), (["ls", "--jsno", "x"], ["--jsno", "--json"]),
-                             (["bench", "dsk"], ["'dsk'", "did you mean disk?"]), (["sim", "--size", "3"], ["--world-size"])):
+                             (["bench", "dsk"], ["'dsk'", "did you mean disk?"]),
+                             (["sim", "--size", "3"], ["no option --size: it is now called --world-size"])):
             done = run("millrace", *words)
             self.assertEqual(done.returncode, 2)
             for part in parts:

@@ -10,6 +10,7 @@ import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.cli.disk_test import NOBODY, run_as  # noqa: E402
 from tests.support import harness  # noqa: E402
 from tests.support.archives import md5, tree_of_classes, write_tar  # noqa: E402
 from tests.support.harness import Folder, run  # noqa: E402
@@ -243,6 +244,34 @@ class Pack(unittest.TestCase):
             self.assertEqual(mixed.returncode, 0, mixed.stderr)
             self.assertIn("1 sample of the list without a class, although others have one: ", mixed.stderr)
             self.assertIn("c1/s1", mixed.stderr)
+
+    def test_folders_without_permission_are_named(self):
+        user = NOBODY if os.getuid() == 0 else None  # root may do anything
+        with Folder() as folder:
+            folder.chmod(0o755)
+            tree = tree_of_classes(folder)
+            out, readonly, closed = folder / "out", folder / "readonly", tree / "c3"
+            out.mkdir()
+            out.chmod(0o777)
+            readonly.mkdir()
+            closed.chmod(0)
+            readonly.chmod(0o555)
+            try:
+                done = run_as("pack", tree, "-o", out / "o-%d.tar", user=user)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertRegex(done.stderr, "^millrace: not_allowed: cannot look into the folder, at .*\n$")
+                self.assertIn(str(closed), done.stderr)
+                self.assertEqual([*out.iterdir()], [])
+                closed.chmod(0o755)
+                done = run_as("pack", tree, "-o", readonly / "o-%d.tar", user=user)
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertRegex(done.stderr, "^millrace: not_allowed: .*; check the permissions.*\n$")
+                self.assertIn(str(readonly), done.stderr)
+                self.assertEqual([*readonly.iterdir()], [])
+            finally:
+                closed.chmod(0o755)  # so that they can be removed
+                readonly.chmod(0o755)
+            self.assertEqual(run_as("pack", tree, "-o", out / "o-%d.tar", user=user).returncode, 0)
 
     def test_images_are_scaled(self):
         with Folder() as folder:

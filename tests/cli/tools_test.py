@@ -217,6 +217,16 @@ class Simulator(unittest.TestCase):
         self.assertEqual([modes["equal, dropping"][k] for k in ("samples", "dropped")], [1496, 4])
         self.assertEqual([modes["equal, repeating"][k] for k in ("samples", "repeated")], [1504, 4])
 
+    def test_lanes_that_the_ranks_cannot_share_are_refused(self):
+        counts = ["--counts", "90x10", "--world-size", 2]
+        for lanes in (3, -2):
+            done = run("millrace", "sim", *counts, "--lanes", lanes)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+            self.assertIn(f"--lanes {lanes} cannot be divided evenly among 2 ranks", done.stderr)
+        self.assertIn("millrace, 4 lanes", run("millrace", "sim", *counts, "--lanes", 4).stdout)
+        done = run("millrace", "sim", "--lanes", 3)
+        self.assertEqual((done.returncode, "usage: no shards; name shards" in done.stderr), (2, True), done.stderr)
+
     def test_no_rank_and_no_batch_are_no_success(self):
         self.assertEqual(run("millrace", "sim", "--counts", "90x10", "--world-size", 0).returncode, 2)
         none = run("millrace", "sim", "--counts", "5x4", "--world-size", 2, "--batch-size", 64)
