@@ -47,6 +47,15 @@ TEST_F(GateFile, LetsParticipantsInAsTheyCame) {
   EXPECT_EQ(b->last_entered(), getpid());
 }
 
+TEST_F(GateFile, WhoLeavesTheQueueHoldsUpNobody) {
+  const auto a = participant();
+  const auto b = participant();
+  a->queue();
+  b->queue();
+  a->leave_queue();
+  EXPECT_TRUE(b->try_enter());
+}
+
 TEST_F(GateFile, HasAsManyPlacesAsPermits) {
   const auto a = participant(2);
   const auto b = participant(2);

@@ -42,6 +42,9 @@ TEST(Nesting, BombsOfEveryFormatAreErrors) {
   for (const char* open :
        {"\x7f", "\x5f", "\x9f", "\xbf\x01", "\x81", "\xa1\x01", "\xc1", "\xd8\x40"}) {
     EXPECT_EQ(field_of("cbor", repeated(open, deep)).error().kind(), errc::bad_field) << open;
+    // Whole, where one value is enough within each.
+    EXPECT_EQ(field_of("cbor", repeated(open, deep) + "\x01").error().kind(), errc::bad_field)
+        << open;
   }
   for (const char* open : {"\x91", "\x81\xa1", "\xdc", "\xdd"}) {
     EXPECT_EQ(field_of("msgpack", repeated(open, deep)).error().kind(), errc::bad_field) << open;

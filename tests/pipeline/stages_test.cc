@@ -406,6 +406,9 @@ TEST(Fields, AreDecodedByTheirExtensions) {
       "\x00\x00\x00",
       26);
   EXPECT_EQ(std::get<std::string>(decoded("txt.gz", gz).value()), "hello\n");
+  for (std::size_t size = 1; size < gz.size(); ++size) {
+    EXPECT_FALSE(decoded("txt.gz", gz.substr(0, size))) << size;
+  }
   // What runs code when it is read is never more than bytes.
   for (const char* raw : {"pkl", "pickle", "pyd", "pth", "pt", "jpg", "unknown"}) {
     EXPECT_TRUE(std::holds_alternative<bytes>(decoded(raw, "cos\nsystem\n").value())) << raw;

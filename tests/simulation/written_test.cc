@@ -115,10 +115,7 @@ void create_index() {
     auto& added = index.shards.emplace_back();
     added.url = f.url;
     added.samples = std::ssize(f.samples);
-    for (const sample_place& s : f.samples) {
-      added.blocks.push_back(static_cast<std::uint32_t>(s.begin / 512));
-    }
-    added.blocks.push_back(static_cast<std::uint32_t>(f.samples.back().end / 512));
+    list_places(f, added);
   }
   file.append(json);
   sidecar.append(offsets_text(index));
