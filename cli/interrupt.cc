@@ -25,7 +25,13 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 
 void on_signal(int which) {
   const int saved = errno;
-  signal_number = which;
+  // A second one, of whatever kind: its default action, as this handler is gone by then.
+  int none = 0;
+  if (!signal_number.compare_exchange_strong(none, which)) {
+    static_cast<void>(raise(which));
+    errno = saved;
+    return;
+  }
   asked_to_end = true;
   const char byte = 0;
   if (wakes >= 0) static_cast<void>(!write(wakes, &byte, 1));

@@ -47,7 +47,7 @@ error changed_while_read(const std::string& path) {
   return error(errc::changed, "the file was replaced or changed while it was read")
       .at(path)
       .skippable()
-      .hint("do not rewrite shards in use; write a new name and rename");
+      .hint("do not rewrite or touch shards in use; write a new name and rename");
 }
 
 }  // namespace

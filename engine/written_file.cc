@@ -112,9 +112,10 @@ struct own_files {
   std::set<std::string> names;
 };
 
+// Never destroyed: a thread that ends the process may look at it until the last moment.
 own_files& own() {
-  static own_files all;
-  return all;
+  static auto* const all = new own_files;
+  return *all;
 }
 
 }  // namespace

@@ -104,7 +104,9 @@ bool commit_index(written_file& index, const std::string& index_path, written_fi
   const std::string sidecar_path = sidecar_of(index_path);
   index.sync();
   if (sidecar != nullptr) sidecar->sync();
-  const std::string older = file_behind(sidecar_path);
+  const std::string behind = file_behind(sidecar_path);
+  // Of a link that gets nothing new, the link: its target may be the sidecar of another index.
+  const std::string older = sidecar == nullptr && !behind.empty() ? sidecar_path : behind;
   int code = older.empty() ? -ENOENT : host_files().unlink(older);
   const bool had_one = code == 0;
   if (had_one) code = sync_folder(std::filesystem::path(older).parent_path());

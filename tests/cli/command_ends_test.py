@@ -245,6 +245,21 @@ class Signals(CommandTest):
                     os.close(reader)
                     os.close(writer)
 
+    def test_a_second_signal_of_another_kind_ends_it_at_once(self):
+        shards = self.many_shards()
+        for first, second in ((signal.SIGTERM, signal.SIGHUP), (signal.SIGINT, signal.SIGTERM)):
+            with self.subTest(first, second=second):
+                reader, writer = os.pipe()
+                process = self.started(["ls", shards], stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.DEVNULL)
+                self.addCleanup(process.kill)
+                harness.wait_until(lambda: not select.select([], [writer], [], 0)[1] or process.poll() is not None)
+                process.send_signal(first)
+                process.send_signal(second)
+                # The first one's code where both came before it looked.
+                self.assertIn(process.wait(SECONDS), (128 + first, -first, -second))
+                os.close(reader)
+                os.close(writer)
+
     def test_while_a_contact_sheet_is_drawn(self):
         for which in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             process = self.started(["ls", "--contact-sheet", str(self.output / "s.png"), "-"], stdin=subprocess.PIPE,

@@ -320,6 +320,10 @@ class Index(unittest.TestCase):
             done = run("millrace", "index", "a.tar", "-o", "i.json", "--offsets", cwd=folder)
             self.assertEqual((done.returncode, (folder / "i.offsets").is_symlink()), (0, True), done.stderr)
             self.assertIn("of every sample", run("millrace", "index", "info", "i.json", cwd=folder).stdout)
+            # Where it is removed, the link alone: what it leads to is the sidecar of another index.
+            done = run("millrace", "index", "a.tar", "-o", "i.json", cwd=folder)
+            self.assertEqual((done.returncode, os.path.lexists(folder / "i.offsets")), (0, False), done.stderr)
+            self.assertTrue((folder / "elsewhere/i.offsets").exists())
 
     def test_update_does_not_make_two_shards_one(self):
         with Folder() as folder:

@@ -251,7 +251,8 @@ class Failures(CheckpointTest):
 
         def is_held():
             call = (proc / "syscall").read_text().split()  # of the first thread: number and arguments, or "running"
-            return call[0] in ("7", "271")  # poll(), which nothing but the metrics calls there
+            # poll(), which nothing but the metrics calls there, and restart_syscall(), where a stop interrupted it.
+            return call[0] in ("7", "271", "219")
         harness.wait_until(lambda: process.poll() is not None or is_held())
         process.send_signal(signal.SIGTERM)
         while "stopping after this step" not in (line := process.stderr.readline()):
