@@ -229,6 +229,7 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
                         .streams = scope(io.executor())}));
   }
   report.io = threads.io(0).files().name();
+  report.interval_s = interval_of(what.seconds);
   const stopwatch_pair watch;
   std::vector<std::future<void>> running;
   running.reserve(parts.size());

@@ -123,6 +123,7 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
         .readers = scope(io.executor()),
         .next_url = next_url}));
   }
+  if (!what.once) report.interval_s = interval_of(what.seconds);
   const stopwatch_pair watch;
   std::vector<std::future<void>> running;
   for (std::size_t i = 0; i < parts.size(); ++i) {

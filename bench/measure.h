@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/use_future.hpp>
@@ -24,6 +25,11 @@ class stopwatch_pair {
   steady_clock::time_point begin_;
   double cpu_begin_;
 };
+
+// A tenth of a second; less where all takes less than a second, so that there are always some.
+inline double interval_of(double seconds) {
+  return std::min(0.1, seconds / 12);
+}
 
 // MB/s of each interval until `seconds` have passed, all of `running` have ended, or `interrupted`.
 // `given`: bytes so far.

@@ -163,7 +163,8 @@ class BenchDisk(unittest.TestCase):
             self.assertGreaterEqual(sum(not t["variable"] for t in found["trials"]), 4)
             self.assertEqual(done.stdout.count("as set now") + done.stdout.count("with what gained so far"), 4)
             for trial in found["trials"]:
-                self.assertEqual(trial["turns"], 3)
+                self.assertIn(trial["turns"], (3, 9))  # 9: what seemed to gain, and what it is compared with
+                self.assertTrue(trial["turns"] == 9 or not trial["kept"], trial)
                 self.assertLessEqual(trial["mb_per_s_least"], trial["mb_per_s"])
                 self.assertLessEqual(trial["mb_per_s"], trial["mb_per_s_most"])
                 self.assertIn(trial["from"], ("disk", "page cache", "mixed", "memory"))
