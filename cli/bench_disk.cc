@@ -116,22 +116,6 @@ void print(const disk_bench_report& r) {
   fmt::print("limit     {}\n", r.limit(allowed_cpus()));
 }
 
-// The paths to read; throws `failure` (usage) for what is no local file.
-std::vector<std::string> paths_of(const std::vector<std::string>& specs,
-                                  const source_options& options) {
-  std::vector<std::string> out;
-  for (const std::string& url : paths_and_urls(specs, "", options)) {
-    const auto where = parse_url(url).value();
-    if (where.scheme != "file") {
-      throw failure(error(errc::usage, "bench disk reads local files")
-                        .at(url)
-                        .hint("`millrace bench http` reads URLs"));
-    }
-    out.push_back(where.path);
-  }
-  return out;
-}
-
 int bench_disk(const environment& e, const bench_disk_arguments& a) {
   engine_options how = engine_options::from(e.variables);
   disk_bench_options what = a.what;
@@ -140,7 +124,8 @@ int bench_disk(const environment& e, const bench_disk_arguments& a) {
     what.random_bytes = parse_bytes(a.random).value();
     how.source.chunk_bytes = std::min(how.source.chunk_bytes, what.random_bytes);
   }
-  what.paths = paths_of(a.what.paths, how.source);
+  what.paths = paths_alone(a.what.paths, how.source, "bench disk reads local files",
+                           "`millrace bench http` reads URLs");
   std::atomic<std::uint64_t> read = 0;
   what.read = &read;
   progress shown("bench disk", {.seconds = what.seconds}, [&] { return work_done{read, 0}; });

@@ -117,6 +117,18 @@ std::vector<std::string> paths_and_urls(const std::vector<std::string>& specs,
   return out;
 }
 
+std::vector<std::string> paths_alone(const std::vector<std::string>& specs,
+                                     const source_options& options, const char* refused,
+                                     const char* hint) {
+  std::vector<std::string> out;
+  for (const std::string& url : paths_and_urls(specs, "", options)) {
+    const auto where = parse_url(url).value();
+    if (where.scheme != "file") throw failure(error(errc::usage, refused).at(url).hint(hint));
+    out.push_back(where.path);
+  }
+  return out;
+}
+
 void shard_arguments::add_to(CLI::App& app, bool required) {
   app.add_option("SHARD", specs,
                  "shards: paths, URLs, brace ranges, '::' lists, @FILE with one a line, '-' for "

@@ -116,6 +116,11 @@ int end_of_bench(bool has_figures, bool interrupted, bool json,
 // shards. Throws `failure`.
 std::vector<std::string> paths_and_urls(const std::vector<std::string>& specs,
                                         const std::string& base, const source_options& options);
+// The same for local files alone, as paths. Throws `failure` (usage) with `refused` and `hint` for
+// what is no local file.
+std::vector<std::string> paths_alone(const std::vector<std::string>& specs,
+                                     const source_options& options, const char* refused,
+                                     const char* hint);
 
 // Shards as a command's positional arguments, --base and --allow-pipe.
 struct shard_arguments {

@@ -30,15 +30,22 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : format_bytes(limit);
 }
 
-// Of the paths; of all that is mounted from a block device where none is given.
-std::vector<storage> storage_to_show(const std::vector<std::string>& paths) {
+// Of the files and folders, each storage once; of all that is mounted from a block device where
+// none is given.
+std::vector<storage> storage_to_show(const environment& e, const std::vector<std::string>& specs) {
   std::vector<storage> found;
-  for (const auto& path : paths) {
+  const auto as_shown = [](const storage& s) {
+    return storage_json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  };
+  std::set<std::string> known;
+  for (const auto& path : paths_alone(specs, source_options::from(e.variables).value(),
+                                      "doctor looks at the disks of local files",
+                                      "name local files or folders, or none")) {
     auto on = storage_of(path);
     if (!on) throw failure(error(errc::not_found, "no such file").at(path).hint("check the path"));
-    found.push_back(std::move(*on));
+    if (known.insert(as_shown(*on)).second) found.push_back(std::move(*on));
   }
-  if (!paths.empty()) return found;
+  if (!specs.empty()) return found;
   std::set<dev_t> seen;
   for (const mount& m : read_mounts("/proc/self/mountinfo")) {
     const bool from_device = m.source.starts_with("/dev/") && !m.type.starts_with("squashfs");
@@ -208,11 +215,12 @@ action add_doctor(CLI::App& app) {
   auto json = std::make_shared<bool>(false);
   auto paths = std::make_shared<std::vector<std::string>>();
   command->add_option("PATH", *paths,
-                      "files or folders whose disks to show [all that are mounted]");
+                      "files, brace ranges, '*', @FILE; folders: whose disks to show [all that are "
+                      "mounted]");
   add_json(*command, *json);
   command->footer("Example:\n  millrace doctor /data/train");
   return [json, paths](const environment& e) {
-    const auto shown = storage_to_show(*paths);
+    const auto shown = storage_to_show(e, *paths);
     const auto found = examine(e, shown);
     if (*json) {
       print_json(found);

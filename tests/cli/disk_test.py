@@ -202,6 +202,25 @@ class BenchDisk(unittest.TestCase):
             little = run("millrace", "doctor", folder, env={"MILLRACE_SPINDLES": "4", "MILLRACE_MEMORY": "64M"}).stdout
             self.assertIn("MILLRACE_MEMORY) limits", little)
 
+    def test_doctor_takes_files_as_other_commands_do_and_shows_each_storage_once(self):
+        with files(12, 10) as (folder, paths):
+            (folder / "list").write_text("".join(f"{p}\n" for p in paths))
+            (folder / "odd{0..1}").write_bytes(b"")
+            expected = json.loads(run("millrace", "doctor", paths[0], "--json").stdout)["storage"]
+            self.assertEqual(len(expected), 1)
+            for names in ([folder / "file-0*"], [folder / "file-{000..011}"], [f"@{folder}/list"], [f"{folder}/"],
+                          [folder, *paths], [folder / "odd{0..1}"]):
+                with self.subTest(names):
+                    done = run("millrace", "doctor", *names, "--json")
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertEqual(json.loads(done.stdout)["storage"], expected)
+            for name, code, says in ((folder / "file-{011..012}", 4, f"no such file, at {folder}/file-012"),
+                                     (folder / "none*", 4, "no file matches"),
+                                     ("http://127.0.0.1:1/a.tar", 2, "doctor looks at the disks of local files, at http://")):
+                done = run("millrace", "doctor", name)
+                self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)
+                self.assertIn(says, done.stderr)
+
 
 def cpu_ticks(pid):
     fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
