@@ -72,7 +72,7 @@ int list(const environment& e, const ls_arguments& a) {
   return sample_walk::tell_of_damage(data.counts());
 }
 
-// The first samples only, listed in the order of the tiles.
+// The first samples only, a tile each, in the order in which they would be listed.
 int draw(const environment& e, const ls_arguments& a) {
   constexpr int columns = 8;
   const auto urls = a.walk.shards.urls(e);
@@ -97,7 +97,6 @@ int draw(const environment& e, const ls_arguments& a) {
       ++bad;
       to_stderr("millrace: {}\n", added.error().message());
     }
-    fmt::print("{}\n", line_of(s));
     return sheet.tiles() != a.tiles && ++count != a.most;
   });
   if (!whole) {
@@ -137,12 +136,14 @@ action add_ls(CLI::App& app) {
   add_json(*command, a->json);
   CLI::Option* json = command->get_option("--json");
   const char* const group = "Contact sheet";
-  auto* sheet = command
-                    ->add_option("--contact-sheet", a->sheet,
-                                 "also draw the first samples' images, row by row, into this PNG")
-                    ->type_name("FILE.png")
-                    ->group(group)
-                    ->excludes(json);
+  auto* sheet =
+      command
+          ->add_option("--contact-sheet", a->sheet,
+                       "draw the first samples' images, row by row, into this PNG instead of "
+                       "listing them")
+          ->type_name("FILE.png")
+          ->group(group)
+          ->excludes(json);
   command->add_option("--tiles", a->tiles, "images of the sheet")
       ->check(in_range(1, 4096))
       ->needs(sheet)
