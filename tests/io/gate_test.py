@@ -132,6 +132,22 @@ class Gate(unittest.TestCase):
                     seen.add(self.any_in(visitors).pid)
             self.assertIn("has not moved", visitors.errors())
 
+    def test_a_second_name_of_the_file_turns_nothing_off(self):
+        """Any user can give it one. Those at the gate and those that come later still take turns, whatever else changes."""
+        with Visitors(3, patience_ms=600_000) as visitors:
+            folder = pathlib.Path(visitors.folder.name)
+            gate = folder / "millrace-gate-disk"
+            for round_number in range(10):
+                visitors.next_in()
+                os.link(gate, folder / f"second-{round_number}")
+                self.assertEqual(gate.stat().st_nlink, round_number + 2)
+                newcomer = visitors.start()
+                while self.any_in(visitors) is not newcomer:
+                    pass
+                visitors.kill(visitors.next_in())
+            self.assertEqual(visitors.errors(), "")  # none reads without it
+            visitors.assert_one_at_a_time()
+
     def any_in(self, visitors):
         while True:
             for process, line in visitors.lines(20):
