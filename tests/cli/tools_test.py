@@ -90,6 +90,24 @@ class Verify(unittest.TestCase):
             self.assertTrue(any(p.startswith("truncated") for p in problems), problems)
             self.assertTrue(any("the key is in" in p for p in problems), problems)
 
+    def test_a_stretch_that_is_missing_between_members_is_found_by_the_index_alone(self):
+        with Folder() as folder:
+            harness.fake(folder, "f", 1, 6)
+            shard = folder / "f-000000.tar"
+            run("millrace", "index", shard, "-o", folder / "i.json")
+            whole = shard.read_bytes()
+            with tarfile.open(shard) as archive:
+                begins = [m.offset for m in archive]
+            for first, last, samples in ((2, 4, 5), (3, 5, 6), (0, 2, 5), (10, 12, 5)):  # members
+                with self.subTest(first=first, last=last):
+                    shard.write_bytes(whole[:begins[first]] + whole[(begins + [begins[-1] + 1024])[last]:])
+                    done = run("millrace", "verify", shard)
+                    self.assertEqual((done.returncode, f" {samples} samples" in done.stdout), (0, True), done.stdout)
+                    done = run("millrace", "verify", "--index", folder / "i.json")
+                    self.assertEqual(done.returncode, 1, done.stdout)
+                    self.assertIn(f"integrity: {shard.stat().st_size} bytes, the index says {len(whole)}, at {shard}", done.stdout)
+                    self.assertIn("its MD5 is", done.stdout)
+
     def test_images_of_formats_that_are_not_decoded_are_listed(self):
         with Folder() as folder:
             write_tar(folder / "a.tar", [("a.gif", b"GIF89a" + bytes(20)), ("a.cls", b"1"), ("b.seg.bmp", b"BM" + bytes(20))])
