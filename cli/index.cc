@@ -270,7 +270,7 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
     const std::string base = shown_url(std::string(raw.text_of("base")));
     const auto list = items_in(raw, "shardlist");
     const auto url_of = [&](const json_tree& entry) {
-      const std::string url(entry.text_of("url"));
+      std::string url(entry.text_of("url"));
       if (has_scheme(url) || !has_scheme(index.base)) return url;
       const auto query = url.find_first_of("?#");  // behind a URL, where it may hold secrets
       return query == url.npos ? url : url.substr(0, query) + "?...";

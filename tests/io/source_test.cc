@@ -191,7 +191,10 @@ TEST_F(Source, ACachedFileThatIsReplacedIsNotMixedWithItsCopy) {
                     .paths = {folder_ / "shared/"}};
   sources_ = standard_sources(threads_.io(0), options_);
   for (const bool is_replaced : {false, true}) {
-    const auto path = folder_.write("shared/a.tar", content);
+    const auto path = folder_.write(is_replaced ? "shared/b.tar" : "shared/a.tar", content);
+    for (const auto& one : std::filesystem::directory_iterator(folder_ / "cache")) {
+      std::filesystem::remove(one.path());  // so that the entry is the only one
+    }
     const auto entry_of = [&] {
       for (const auto& one : std::filesystem::directory_iterator(folder_ / "cache")) {
         const bool is_entry = one.is_regular_file() && one.file_size() > content.size();
