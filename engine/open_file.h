@@ -33,7 +33,8 @@ class open_file {
   result<void> reopen();
 
   // Fails with `changed` where the open file has been written to since open(), as far as the kernel
-  // knows without asking: bytes read before are of one version. Needs the descriptor; never blocks.
+  // knows without asking, on FUSE by its size alone: bytes read before are of one version. Needs
+  // the descriptor; never blocks.
   result<void> check_unchanged() const;
 
   // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by

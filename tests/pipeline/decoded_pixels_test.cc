@@ -82,6 +82,16 @@ std::vector<named_file> files() {
   const pixels rgb = fake_image({.size = 120}, 3, 1);
   out.emplace_back("photo.jpg", encode_jpeg(rgb, 120, 120, 90));
   out.emplace_back("runs.jpg", with_restart_runs(out.back().second, 2).value());
+  // With a thumbnail, which has an end mark of its own, in front of the image.
+  file_bytes thumbnail = encode_jpeg(fake_image({.size = 16}, 3, 1), 16, 16, 90);
+  const std::size_t length = thumbnail.size() + 2;
+  for (const std::size_t byte :
+       {length & 0xFF, length >> 8, std::size_t{0xE1}, std::size_t{0xFF}}) {
+    thumbnail.insert(thumbnail.begin(), static_cast<std::byte>(byte));
+  }
+  file_bytes with_thumbnail = encode_jpeg(rgb, 120, 120, 90);
+  with_thumbnail.insert(with_thumbnail.begin() + 2, thumbnail.begin(), thumbnail.end());
+  out.emplace_back("thumbnail.jpg", std::move(with_thumbnail));
   out.emplace_back("photo.png", encode_png(rgb, 120, 120));
   const std::string ppm = "P6 120 120 255\n" + std::string(rgb.begin(), rgb.end());
   const auto bytes = std::as_bytes(std::span(ppm));

@@ -128,6 +128,37 @@ TEST_F(Ranks, DealtAnewAgainAndAgain) {
   EXPECT_EQ(got, all_keys());
 }
 
+// Fewer lanes and more: what stages hold goes to lanes that there are, at its place, and what comes
+// then has places behind all that was given.
+TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
+  engine eng(with_memory_store(store_));
+  const auto plan_of = [&](int lanes) {
+    return interleaved(text_plan({.lanes = lanes})) | batched(5) | prefetch(3);
+  };
+  std::vector<std::string> got;
+  std::set<std::int64_t> places;
+  const auto take = [&](const auto& group) {
+    for (const sample& s : group.items) {
+      got.push_back(s.key);
+      EXPECT_TRUE(places.insert(s.where.position).second) << s.key << " " << s.where.position;
+    }
+  };
+  state saved;
+  for (const int lanes : {8, 3, 5, 8, 1, 4}) {
+    auto data = eng.run(plan_of(lanes));
+    if (!got.empty()) data.restore(saved);
+    for (int i = 0; i < 8; ++i) take(*data.next());
+    saved = data.save();
+    const state other = redealt(saved, 2);
+    for (const origin& o : other.held(pending_record)) EXPECT_LT(o.lane, 2);
+  }
+  auto data = eng.run(plan_of(2));
+  data.restore(saved);
+  while (auto group = data.next()) take(*group);
+  std::ranges::sort(got);
+  EXPECT_EQ(got, all_keys());
+}
+
 // Where the index has other numbers than the shards, ranks are never of different lengths in
 // silence: each delivers what was dealt to it, or fails with `integrity`.
 TEST_F(Ranks, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
