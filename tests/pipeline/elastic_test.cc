@@ -133,7 +133,8 @@ TEST_F(Ranks, DealtAnewAgainAndAgain) {
 TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
   engine eng(with_memory_store(store_));
   const auto plan_of = [&](int lanes) {
-    return interleaved(text_plan({.lanes = lanes})) | batched(5) | prefetch(3);
+    return interleaved(text_plan({.lanes = lanes})) |
+           map([](const sample& s) { return s; }, {.threads = 2}) | batched(5);
   };
   std::vector<std::string> got;
   std::set<std::int64_t> places;
@@ -149,6 +150,7 @@ TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
     if (!got.empty()) data.restore(saved);
     for (int i = 0; i < 8; ++i) take(*data.next());
     saved = data.save();
+    EXPECT_FALSE(saved.held(pending_record).empty());
     const state other = redealt(saved, 2);
     for (const origin& o : other.held(pending_record)) EXPECT_LT(o.lane, 2);
   }
