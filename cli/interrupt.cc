@@ -25,7 +25,7 @@ static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_alw
 
 void on_signal(int which) {
   const int saved = errno;
-  // A second one, of whatever kind: its default action, as this handler is gone by then.
+  // A second one, of whatever kind: its default action, as its own handler is gone by then.
   int none = 0;
   if (!signal_number.compare_exchange_strong(none, which)) {
     static_cast<void>(raise(which));
