@@ -8,7 +8,9 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
+#include <string_view>
 
 #include "engine/error.h"
 #include "engine/spelling.h"
@@ -42,9 +44,21 @@ std::string range_text(double least, double most) {
   return fmt::format("{} to {}", least, most);
 }
 
+// CLI11 writes "--no-augment{false}" of a flag that switches off.
+class help_text final : public CLI::Formatter {
+ public:
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    std::string out = CLI::Formatter::make_option_name(option, is_positional);
+    constexpr std::string_view value = "{false}";
+    if (const auto at = out.find(value); at != out.npos) out.erase(at, value.size());
+    return out;
+  }
+};
+
 }  // namespace
 
 flag_set::flag_set(CLI::App& app) : app_(app) {
+  app_.formatter(std::make_shared<help_text>());
   app_.option_defaults()
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->always_capture_default();

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "train/checkpoint_files.h"
 #include "train/flags.h"
 
 namespace millrace {
@@ -251,6 +253,11 @@ void check(const train_options& o) {
   if (!o.augment && (changes_pixels(o.changes) || o.growing.from != 0)) {
     throw failure(
         error(errc::usage, "--no-augment cannot be combined with augmentations or --grow-from"));
+  }
+  if (std::filesystem::path(o.init_weights).filename() == momentum_name) {
+    throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
+                      .at(o.init_weights)
+                      .hint("the weights are in model.safetensors beside it"));
   }
   if (o.model == "trivial" && o.growing.from != 0) {
     throw failure(error(errc::usage,

@@ -340,9 +340,12 @@ class Messages(TrainTest):
         self.check(2, ["usage", "--policy: 'grey' is not one of", "trivialaugment"], "--shards", "x", "--policy", "grey")
         help_text = run("millrace-train", "--help").stdout
         self.assertTrue(help_text and all(c.isprintable() or c == "\n" for c in help_text))
+        self.assertNotIn("{false}", help_text)
         self.check(2, ["usage", "--model"], "--shards", "x", "--model", "vgg")
         self.check(2, ["bad_setting", "MILLRACE_IO"], "--shards", "x", env={"MILLRACE_IO": "?"})
         self.check(2, ["usage", "--no-augment cannot be combined with augmentations"], "--shards", "x", "--no-augment", "--gray", "0.2")
+        self.check(2, ["usage", "--init-weights names the momenta", "model.safetensors"], "--shards", "x",
+                   "--init-weights", "ckpt/step-0000000001/optimizer.safetensors")
         self.check(2, ["usage", "--grow-from cannot be combined with --mode resample"], "--shards", self.shards,
                    "--mode", "resample", "--epoch-batches", 2, "--grow-from", 16, "--grow-epochs", 3)
         self.check(2, ["usage", "--grow-from cannot be combined with --model trivial"], "--shards", self.shards, *TRIVIAL,
