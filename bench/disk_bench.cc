@@ -7,6 +7,7 @@
 #include <map>
 
 #include "bench/measure.h"
+#include "engine/block_io.h"
 #include "engine/folders.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"

@@ -7,6 +7,8 @@
 #include "bench/measure.h"
 #include "engine/read_blocks.h"
 #include "engine/words.h"
+#include "io/registry.h"
+#include "io/standard_sources.h"
 
 namespace millrace {
 namespace {

@@ -15,6 +15,7 @@
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
+#include "pipeline/untar.h"
 
 namespace millrace::cli {
 

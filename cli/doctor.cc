@@ -10,7 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/storage_text.h"
-#include "engine/block_io.h"
+#include "engine/uring_io.h"
 #include "io/file_source.h"
 #include "io/mounts.h"
 

@@ -5,7 +5,7 @@
 
 #include "cli/command.h"
 #include "engine/printable.h"
-#include "io/http/secrets.h"
+#include "io/http/secret_file.h"
 
 namespace millrace::cli {
 namespace {

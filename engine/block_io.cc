@@ -3,14 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <boost/asio/this_coro.hpp>
 #include <cerrno>
 
 #include "engine/log.h"
 #include "engine/memory.h"
-#include "engine/pread_io.h"
-#include "engine/uring_io.h"
 
 namespace millrace {
 namespace {
@@ -106,22 +103,6 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
     }
   }
   co_return done;
-}
-
-std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend,
-                                        bool register_buffers) {
-  if (backend == io_backend::pread) return std::make_unique<pread_io>(home);
-  if (const auto refused = uring_refused()) {
-    if (backend == io_backend::uring) {
-      throw failure(error(errc::unsupported,
-                          "engine_options.io (MILLRACE_IO) demands io_uring, but " + *refused)
-                        .hint("io_backend::automatic (MILLRACE_IO=auto) takes what there is"));
-    }
-    static std::atomic<bool> told = false;  // what the host refuses, it refuses to all threads
-    if (!told.exchange(true)) log_notice(*refused + "; files are read by a pread pool");
-    return std::make_unique<pread_io>(home);
-  }
-  return std::make_unique<uring_io>(home, register_buffers);
 }
 
 }  // namespace millrace

@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <string_view>
 
 #include "engine/async.h"
@@ -12,10 +10,6 @@
 #include "engine/result.h"
 
 namespace millrace {
-
-class io_thread;
-
-enum class io_backend { automatic, uring, pread };
 
 // A read under way. Whoever works on it keeps it alive, so that an abandoned read (after a deadline
 // or a stop) never writes into memory that belongs to somebody else by then.
@@ -65,12 +59,5 @@ class block_io {
   // Asks for an early end of `op`, which still must finish().
   virtual void cancel(read_op& op) = 0;
 };
-
-// `automatic` takes io_uring where the kernel allows it, and otherwise gives one notice. `uring`
-// throws `failure` (unsupported) where it is refused.
-std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend, bool register_buffers);
-
-// nullopt when io_uring works here, else the reason. Throws `failure` (no_descriptors).
-std::optional<std::string> uring_refused();
 
 }  // namespace millrace

@@ -28,8 +28,8 @@ error no_event_loop(int index, const boost::system::system_error& why) {
 
 }  // namespace
 
-io_thread::io_thread(int index, io_backend backend, bool register_buffers) try
-    : files_(make_block_io(*this, backend, register_buffers)), steps_(stepper::in_force()) {
+io_thread::io_thread(int index, const make_block_io& make_files) try
+    : files_(make_files(*this)), steps_(stepper::in_force()) {
   if (steps_ != nullptr) {
     steps_->began(*this);
     return;
@@ -62,11 +62,11 @@ io_thread::~io_thread() {
 bool io_thread::submit(worker_pool& pool, pool_task* task) {
   if (away_ == max_tasks) return false;
   ++away_;
-  pool.push({task, this});
+  pool.push(task, *this);
   return true;
 }
 
-void io_thread::complete(pool_task* task) {
+void io_thread::complete(pool_task* task) noexcept {
   if (!done_.try_push(task)) {  // there is room for all that may be away
     to_stderr("millrace: more tasks came back to an I/O thread than were away\n");
     std::abort();

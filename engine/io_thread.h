@@ -2,6 +2,7 @@
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,15 +15,15 @@ namespace millrace {
 
 class block_io;
 class stepper;
-enum class io_backend;
 
 // One thread that runs coroutines: an io_context, its own block_io, and the way back from the
 // pools. Everything that runs here runs one at a time, so code on one I/O thread needs no locks.
-class io_thread {
+class io_thread final : private task_home {
  public:
+  using make_block_io = std::function<std::unique_ptr<block_io>(io_thread&)>;
   // The `index`-th of its runtime: on hosts with several NUMA nodes, threads are distributed over
   // the nodes. Throws `failure`: no_memory where a thread is refused, no_descriptors.
-  io_thread(int index, io_backend backend, bool register_buffers);
+  io_thread(int index, const make_block_io& make_files);
   // Joins the thread. All coroutines must have ended (their scopes are joined by their owners).
   ~io_thread();
   io_thread(const io_thread&) = delete;
@@ -42,8 +43,7 @@ class io_thread {
   condition& tasks_came_back() { return came_back_; }
 
  private:
-  friend class worker_pool;
-  void complete(pool_task* task);  // any thread
+  void complete(pool_task* task) noexcept override;
   void drain();
   void stop_files();
 

@@ -3,11 +3,14 @@
 #include <memory>
 #include <vector>
 
-#include "engine/block_io.h"
 #include "engine/io_thread.h"
 #include "engine/worker_pool.h"
 
 namespace millrace {
+
+// `automatic` takes io_uring where the kernel allows it, and otherwise gives one notice. `uring`
+// throws `failure` (unsupported) where it is refused.
+enum class io_backend { automatic, uring, pread };
 
 struct runtime_options {
   int io_threads = 1;   // 1 feeds several GB/s; more only for many fast sources

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -59,5 +60,8 @@ class uring_io final : public block_io {
   bool watching_ = false;
   bool stopped_ = false;
 };
+
+// nullopt when io_uring works here, else the reason. Throws `failure` (no_descriptors).
+std::optional<std::string> uring_refused();
 
 }  // namespace millrace

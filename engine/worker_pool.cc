@@ -8,7 +8,6 @@
 
 #include "engine/async.h"
 #include "engine/cpu_time.h"
-#include "engine/io_thread.h"
 #include "engine/numa.h"
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"

@@ -13,7 +13,6 @@
 
 namespace millrace {
 
-class io_thread;
 class stepper;
 
 // A piece of work that crosses from an I/O thread to a pool and back.
@@ -22,6 +21,15 @@ class pool_task {
   virtual ~pool_task() = default;
   virtual void run() noexcept = 0;     // on a pool thread
   virtual void finish() noexcept = 0;  // afterwards, on the I/O thread that submitted it
+};
+
+// Who gave a task to a pool, and gets it back.
+class task_home {
+ public:
+  virtual void complete(pool_task* task) noexcept = 0;  // any thread; the task has run
+
+ protected:
+  ~task_home() = default;
 };
 
 // Named threads fed by a lock-free bounded queue. An idle worker sleeps on a semaphore that counts
@@ -39,6 +47,9 @@ class worker_pool {
 
   int threads() const { return count_; }
 
+  // Queues `task`, which goes back to `home`. Any thread.
+  void push(pool_task* task, task_home& home) { push({task, &home}); }
+
   // Sets how many of the threads take work, 1 to threads(); all, at first. The others finish their
   // current task and sleep. Any thread.
   void use(int threads);
@@ -54,10 +65,9 @@ class worker_pool {
   void run_one(std::size_t which);
 
  private:
-  friend class io_thread;
   struct job {
     pool_task* task = nullptr;  // null: the worker ends
-    io_thread* home = nullptr;
+    task_home* home = nullptr;
   };
   void push(job j);
   void run(const job& j);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "io/source.h"
+#include "io/options.h"
 
 namespace millrace {
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/block_io.h"
 #include "engine/log.h"
 #include "engine/offload.h"
 #include "engine/timer.h"

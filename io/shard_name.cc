@@ -1,11 +1,9 @@
 #include "io/shard_name.h"
 
 #include <algorithm>
-#include <array>
-#include <string>
 
-#include "engine/words.h"
 #include "engine/written_file.h"
+#include "io/compression.h"
 
 namespace millrace {
 namespace {
@@ -55,13 +53,7 @@ bool is_described(std::string_view name, std::string_view pattern) {
 }  // namespace
 
 bool is_shard_name(std::string_view path) {
-  // Of unpack.h's compressions, as their names go.
-  static constexpr std::array endings = {".tar",     ".tgz",    ".tbz2",    ".txz",
-                                         ".tzst",    ".tar.gz", ".tar.bz2", ".tar.xz",
-                                         ".tar.zst", ".tar.z",  ".tar.lz4"};
-  const std::string lower = lowered(path);
-  if (std::ranges::none_of(endings, [&](const char* e) { return lower.ends_with(e); }))
-    return false;
+  if (!is_archive_name(path)) return false;
   while (!path.empty()) {
     if (is_hidden(take_name(path))) return false;
   }

@@ -1,8 +1,5 @@
 #include "io/shard_urls.h"
 
-#include <algorithm>
-#include <sstream>
-
 #include "io/folder_listing.h"
 #include "io/shard_spec.h"
 #include "io/url_scheme.h"
@@ -19,27 +16,6 @@ std::string with_base(std::string_view base, const std::string& name) {
   }
   if (!out.ends_with('/')) out += '/';
   return out + name;
-}
-
-std::string rewritten(const std::string& url, const rewrite_rules& rules) {
-  const auto rule =
-      std::ranges::find_if(rules, [&](const auto& r) { return url.starts_with(r.first); });
-  return rule == rules.end() ? url : rule->second + url.substr(rule->first.size());
-}
-
-result<rewrite_rules> parse_rewrites(const std::string& text) {
-  rewrite_rules rules;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ';');) {
-    if (part.empty()) continue;
-    const auto equals = part.find('=');
-    if (equals == 0 || equals == std::string::npos) {
-      return error(errc::bad_setting, "MILLRACE_REWRITE has a part that is not from=to")
-          .hint("write s3://bucket/=http://host/copy/;gs://other/=/mnt/other/");
-    }
-    rules.emplace_back(part.substr(0, equals), part.substr(equals + 1));
-  }
-  return rules;
 }
 
 result<std::vector<std::string>> find_shards(const std::vector<std::string>& specs,

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "io/source.h"
+#include "io/options.h"
 #include "io/stores/listing.h"
 
 namespace millrace {
@@ -13,12 +13,6 @@ namespace millrace {
 // appended with a '/' between them. Names that are URLs or absolute paths stay as they are, as all
 // do where the base is empty. Pure.
 std::string with_base(std::string_view base, const std::string& name);
-
-// The first rule whose `from` the URL begins with replaces it. Pure.
-std::string rewritten(const std::string& url, const rewrite_rules& rules);
-
-// "from=to;from=to". Fails with bad_setting. Pure.
-result<rewrite_rules> parse_rewrites(const std::string& text);
 
 // The shards that the specs name: expanded (expand_shards), combined with `base` (with_base), and
 // listed where they name several files (with_folders) or objects of a store (with_listings). Blocks

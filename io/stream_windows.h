@@ -7,7 +7,7 @@
 #include <string>
 
 #include "engine/result.h"
-#include "io/unpack.h"
+#include "io/compression.h"
 
 namespace millrace {
 

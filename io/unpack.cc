@@ -3,28 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "io/stream_windows.h"
 
 namespace millrace {
 namespace {
 
-using namespace std::string_view_literals;
-
 constexpr std::size_t piece_bytes = 256_KiB;
 // A small file may grow as it likes.
 constexpr std::uint64_t free_growth = 64_MiB;
-
-// What compressors make: of zstd --long, of xz -9. A stream that claims more is taken for hostile.
-constexpr std::uint64_t largest_window = 129_MiB;
-
-constexpr std::array magics{std::pair{"\x1f\x8b"sv, compression::gzip},
-                            std::pair{"BZh"sv, compression::bzip2},
-                            std::pair{"\xfd\x37zXZ\0"sv, compression::xz},
-                            std::pair{"\x28\xb5\x2f\xfd"sv, compression::zstd},
-                            std::pair{"\x04\x22\x4d\x18"sv, compression::lz4},
-                            std::pair{"\x1f\x9d"sv, compression::lzw}};
 
 // Pieces that are unpacked, read and held by a sample being put together at the same time.
 constexpr std::size_t room_for_pieces = 3 * piece_bytes;
@@ -234,13 +221,6 @@ class rest_source final : public byte_source {
   std::unique_ptr<byte_source> behind_;
 };
 
-compression compression_of(std::string_view first) {
-  for (const auto& [magic, how] : magics) {
-    if (first.starts_with(magic)) return how;
-  }
-  return compression::none;
-}
-
 }  // namespace
 
 awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source) {
@@ -265,26 +245,10 @@ awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> sourc
   co_return begun_source{how, std::move(source), std::move(*first)};
 }
 
-bool has_compressed_name(std::string_view url) {
-  url = url.substr(0, url.find_first_of("?#"));
-  constexpr std::array endings{".gz",  ".tgz", ".bz2",  ".tbz2", ".xz",
-                               ".txz", ".zst", ".tzst", ".lz4",  ".Z"};
-  return std::ranges::any_of(endings, [&](const char* end) { return url.ends_with(end); });
-}
-
-std::size_t memory_for_windows(std::string_view url) {
-  url = url.substr(0, url.find_first_of("?#"));
-  const auto ends_in = [&](auto... ends) { return (url.ends_with(ends) || ...); };
-  if (ends_in(".xz", ".txz", ".zst", ".tzst")) return static_cast<std::size_t>(largest_window);
-  if (ends_in(".lz4")) return 24_MiB;
-  if (ends_in(".bz2", ".tbz2")) return 4_MiB;
-  return 0;
-}
-
 std::size_t memory_for_windows(std::span<const std::string> urls) {
   std::size_t most = 0;
   for (const std::string& url : urls) {
-    most = std::max(most, memory_for_windows(url));
+    most = std::max(most, usual_window(compression_named(url)));
     if (most == largest_window) break;
   }
   return most;

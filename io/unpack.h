@@ -6,14 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "io/compression.h"
 #include "io/source.h"
 
 namespace millrace {
-
-enum class compression { none, gzip, bzip2, xz, zstd, lz4, lzw };
-
-// As many of a file's first bytes tell its compression.
-inline constexpr std::size_t magic_bytes = 6;
 
 // A file that has been begun to be read.
 struct begun_source {
@@ -24,10 +20,6 @@ struct begun_source {
 
 // Reads what tells the compression, however little of it comes at a time. Fails as reading does.
 awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source);
-
-// Whether a file of this name is compressed, as names go (.gz, .tgz, .bz2, .tbz2, .xz, .txz, .zst,
-// .tzst, .lz4, .Z).
-bool has_compressed_name(std::string_view url);
 
 // What to unpack, and with what.
 struct packed {
@@ -48,10 +40,8 @@ struct unpack_memory {
   // then sets this to what would have been enough, and can be begun anew with it.
   std::shared_ptr<std::size_t> at_first = nullptr;
 };
-// What `windows` should have for a file of this name, where there is room: 0 for a name by which it
-// is not compressed, or by gzip, which needs none.
-std::size_t memory_for_windows(std::string_view url);
-// For any of these.
+// What `windows` should have for files of these names, where there is room: 0 for names by which
+// they are not compressed, or by gzip, which needs none.
 std::size_t memory_for_windows(std::span<const std::string> urls);
 
 // The unpacked bytes from `offset` on (counted in unpacked bytes: what lies before is unpacked and

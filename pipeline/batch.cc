@@ -7,6 +7,7 @@
 #include "engine/check_option.h"
 #include "engine/log.h"
 #include "pipeline/lanes.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 namespace {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pipeline/compacted.h"
+#include "pipeline/records.h"
 #include "pipeline/stages.h"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "pipeline/batched.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 

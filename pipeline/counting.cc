@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "pipeline/lanes.h"
+#include "pipeline/records.h"
 
 namespace millrace::detail {
 namespace {

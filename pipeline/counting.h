@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline/records.h"
 #include "pipeline/stages.h"
 
 namespace millrace {

@@ -12,6 +12,8 @@
 #include "engine/log.h"
 #include "engine/thread_owner.h"
 #include "io/check_options.h"
+#include "io/standard_sources.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 

@@ -21,8 +21,10 @@
 #include "engine/stats.h"
 #include "engine/stepper.h"
 #include "engine/stop.h"
+#include "io/registry.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 

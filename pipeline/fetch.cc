@@ -62,7 +62,7 @@ bool again_reader::reads_through(std::int64_t shard) const {
     of = part->lane;
   }
   if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
-  return has_compressed_name((*of->shards)[static_cast<std::size_t>(shard)]);
+  return compression_named((*of->shards)[static_cast<std::size_t>(shard)]) != compression::none;
 }
 
 awaitable<result<sample>> again_reader::read_in_part(origin where) {

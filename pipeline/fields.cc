@@ -19,7 +19,6 @@
 #include "io/unpack.h"
 #include "pipeline/label.h"
 #include "pipeline/npy.h"
-#include "pipeline/stages.h"
 
 namespace millrace {
 namespace {
@@ -29,13 +28,6 @@ constexpr std::size_t most_dimensions = npy_header::most_dimensions;
 
 error bad_field(std::string what) {
   return error(errc::bad_field, std::move(what)).skippable();
-}
-
-error described(error why, const sample& s) {
-  return why.at(s.url ? *s.url : "")
-      .offset(static_cast<std::uint64_t>(s.where.offset))
-      .key(s.key)
-      .skippable();
 }
 
 // A pattern with '*' and '?'. Takes no more steps than the product of the lengths: what the last
@@ -291,80 +283,6 @@ bool matches_any(std::string_view patterns, std::string_view extension) {
   return false;
 }
 
-sample_stage select(std::function<bool(const sample&)> wanted) {
-  return {"select", [wanted = std::move(wanted)](sample s) -> result<std::optional<sample>> {
-            if (!wanted(s)) return std::optional<sample>();
-            return std::optional(std::move(s));
-          }};
-}
-
-sample_stage select_part(double probability, std::uint64_t seed) {
-  if (!(probability >= 0 && probability <= 1)) {
-    throw failure(error(errc::usage, fmt::format("a probability of {}", probability)));
-  }
-  return select([probability, seed](const sample& s) {
-    const auto place = static_cast<std::uint64_t>(s.where.shard) << 40 ^
-                       static_cast<std::uint64_t>(s.where.offset);
-    random_stream random(seed, purpose::stage, static_cast<std::uint64_t>(s.where.epoch), place);
-    return random.uniform() < probability;
-  });
-}
-
-sample_stage rename_fields(std::vector<std::pair<std::string, std::string>> rules, bool all) {
-  const auto what = [rules = std::move(rules), all](sample s) -> result<std::optional<sample>> {
-    std::vector<bool> used(rules.size());
-    for (field& f : s.fields) {
-      const auto rule = std::ranges::find_if(
-          rules, [&](const auto& r) { return matches_any(r.first, f.extension); });
-      if (rule == rules.end()) continue;
-      used[static_cast<std::size_t>(rule - rules.begin())] = true;
-      f.extension = rule->second;
-    }
-    for (std::size_t i = 0; all && i < rules.size(); ++i) {
-      if (used[i]) continue;
-      return described(error(errc::missing_field, fmt::format("no field '{}'", rules[i].first)), s);
-    }
-    for (std::size_t i = 0; i < s.fields.size(); ++i) {
-      for (std::size_t j = 0; j < i; ++j) {
-        if (s.fields[i].extension != s.fields[j].extension) continue;
-        return described(error(errc::duplicate_field, fmt::format("two fields are renamed to '{}'",
-                                                                  s.fields[i].extension)),
-                         s);
-      }
-    }
-    return std::optional(std::move(s));
-  };
-  return {"rename_fields", what};
-}
-
-sample_stage keep_fields(std::string patterns) {
-  return {"keep_fields",
-          [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
-            std::erase_if(s.fields,
-                          [&](const field& f) { return !matches_any(patterns, f.extension); });
-            return std::optional(std::move(s));
-          }};
-}
-
-sample_stage drop_fields(std::string patterns) {
-  return {
-      "drop_fields", [patterns = std::move(patterns)](sample s) -> result<std::optional<sample>> {
-        std::erase_if(s.fields, [&](const field& f) { return matches_any(patterns, f.extension); });
-        return std::optional(std::move(s));
-      }};
-}
-
-sample_stage log_keys(std::string path) {
-  const auto file = std::make_shared<const line_file>(std::move(path), "the list of keys");
-  return {"log_keys", [file](sample s) -> result<std::optional<sample>> {
-            auto added =
-                file->add(fmt::format("{}\t{}\t{}\n", printable(s.key),
-                                      s.url ? printable(redacted(*s.url)) : "", s.where.offset));
-            if (!added) return added.error();
-            return std::optional(std::move(s));
-          }};
-}
-
 std::int64_t tensor::count() const {
   std::int64_t product = 1;
   for (const std::int64_t n : shape) product *= n;
@@ -427,9 +345,9 @@ result<record> decode_fields(const sample& s) {
   for (const field& f : s.fields) {
     auto decoded = decode_field(f.extension, f.data);
     if (!decoded) {
-      return described(error(decoded.error().kind(), fmt::format("the field '{}': {}", f.extension,
-                                                                 decoded.error().what())),
-                       s);
+      return of_sample(
+          s, error(decoded.error().kind(),
+                   fmt::format("the field '{}': {}", f.extension, decoded.error().what())));
     }
     out.fields.emplace_back(f.extension, std::move(*decoded));
   }

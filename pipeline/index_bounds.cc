@@ -6,9 +6,9 @@
 #include <optional>
 #include <string>
 
-#include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/tar_parser.h"
-#include "pipeline/untar.h"
+#include "pipeline/untar_options.h"
 
 namespace millrace {
 namespace {

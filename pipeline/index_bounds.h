@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "io/registry.h"
 #include "io/source.h"
 #include "pipeline/plan.h"
 #include "pipeline/shards.h"

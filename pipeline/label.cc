@@ -18,11 +18,7 @@ constexpr std::string_view blanks = " \t\r\n\v\f";
 constexpr std::size_t longest_shown = 32;
 
 error in_sample(errc kind, const sample& s, std::string what) {
-  return error(kind, std::move(what))
-      .at(s.url ? *s.url : "")
-      .offset(static_cast<std::uint64_t>(s.where.offset))
-      .key(s.key)
-      .skippable();
+  return of_sample(s, error(kind, std::move(what)));
 }
 
 std::string extensions_of(const sample& s) {

@@ -9,7 +9,9 @@
 
 #include "engine/log.h"
 #include "engine/words.h"
+#include "io/standard_sources.h"
 #include "pipeline/fetch.h"
+#include "pipeline/records.h"
 #include "pipeline/redeal.h"
 
 namespace millrace {

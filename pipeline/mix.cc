@@ -8,7 +8,7 @@
 #include <span>
 
 #include "engine/random.h"
-#include "pipeline/lanes.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 namespace {

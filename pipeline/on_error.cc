@@ -13,6 +13,7 @@
 #include "engine/log.h"
 #include "engine/words.h"
 #include "pipeline/lanes.h"
+#include "pipeline/records.h"
 
 namespace millrace::detail {
 namespace {

@@ -8,6 +8,7 @@
 
 #include "engine/check_option.h"
 #include "pipeline/plan.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 
@@ -47,10 +48,6 @@ inline error_policy skip_errors() {
 inline error_policy skip_rate(double most) {
   return {.most_skipped = ~std::uint64_t{0}, .most_rate = most};
 }
-
-// The record of the numbers of skipped or lost samples, of those in a row, and of passed ones; how
-// the names of those of a second such stage, and of further ones, begin.
-inline constexpr const char* skipped_record = "on_error";
 
 namespace detail {
 

@@ -1,6 +1,7 @@
 #include "pipeline/raw_bytes.h"
 
 #include "engine/read_blocks.h"
+#include "io/standard_sources.h"
 
 namespace millrace {
 namespace {

@@ -6,12 +6,8 @@
 #include <array>
 #include <limits>
 
-#include "pipeline/group.h"
-#include "pipeline/lanes.h"
-#include "pipeline/mix.h"
+#include "pipeline/records.h"
 #include "pipeline/shards.h"
-#include "pipeline/shuffle.h"
-#include "pipeline/window_shuffle.h"
 
 namespace millrace {
 namespace {

@@ -15,6 +15,7 @@
 #include "engine/scope.h"
 #include "engine/stats.h"
 #include "engine/work_memory.h"
+#include "io/registry.h"
 #include "io/source.h"
 #include "pipeline/ledger.h"
 #include "pipeline/sample.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/bytes.h"
+#include "engine/error.h"
 #include "pipeline/images/view.h"
 
 namespace millrace {
@@ -68,6 +69,14 @@ struct sample {
     return sum;
   }
 };
+
+// An error that is about one sample: with its place, and skippable.
+inline error of_sample(const sample& s, error why) {
+  return why.at(s.url ? *s.url : "")
+      .offset(static_cast<std::uint64_t>(s.where.offset))
+      .key(s.key)
+      .skippable();
+}
 
 // In the place of pixels, a slot may hold the file of a JPEG that the device is to decode.
 struct encoded_image {

@@ -9,6 +9,7 @@
 #include "engine/file_system.h"
 #include "engine/folders.h"
 #include "pipeline/fields.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 namespace {

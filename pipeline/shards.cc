@@ -14,7 +14,9 @@
 #include "engine/random.h"
 #include "engine/read_blocks.h"
 #include "engine/words.h"
+#include "io/standard_sources.h"
 #include "io/unpack.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 namespace {

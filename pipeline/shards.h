@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/lane_cursor.h"
 #include "pipeline/plan.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -72,21 +73,6 @@ struct shard_ref {
 // Whether no sample of a shard comes, where an error stood before the first one of `part`: it
 // cannot be read, or all of it was asked for, as far as `index` (none: nullptr) knows.
 bool loses_shard(const error& why, const shard_ref& part, const shard_index* index);
-
-// Progress of a lane within its epoch. `draw` is the current shard, at byte `offset` after `given`
-// of its samples, or the next one if none is open.
-struct lane_cursor {
-  std::int64_t draw = 0;
-  std::int64_t offset = 0;
-  std::int64_t given = 0;
-  seen_before before = {};  // in a tail
-};
-
-// An epoch that was begun with other numbers of lanes: the progress of each, the earliest first.
-struct epoch_tail {
-  std::int64_t epoch = 0;
-  std::vector<std::vector<lane_cursor>> levels;
-};
 
 // What each lane reads in one epoch: a pure function of (the list, options, epoch, tail). `tail`
 // applies only in its own epoch.
@@ -160,24 +146,5 @@ void check_can_read(const lane_context& lane, std::int64_t shard);
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options = {});
 // The shards of an index, which gives their lengths as well.
 lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options = {});
-
-// The records that describe where a lane stands. Written by the stages that know best.
-struct cursor_record {
-  static state::record of(std::int64_t epoch, const lane_cursor& at) {
-    return {epoch, at.draw, at.offset, at.given};
-  }
-  // Throws `failure` (bad_state) where there is none.
-  static std::pair<std::int64_t, lane_cursor> in(const state& from, const std::string& name);
-  // For a reader of shards that was restored to `start` and not asked for anything yet: within the
-  // shard whose record the stage before it has just saved in `to`.
-  static void put_restored(state& to, const std::string& name, const lane_cursor& start);
-};
-inline constexpr const char* tail_record = "tail";
-inline constexpr const char* tail_seen_record = "tail_seen";  // lane_cursor::before, where any is
-// A fingerprint of the list and the lengths of its shards, where the first lanes of a tail have
-// dealt samples.
-inline constexpr const char* tail_lengths_record = "tail_lengths";
-epoch_tail tail_in(const state& from);
-void put_tail(state& to, const epoch_tail& tail);
 
 }  // namespace millrace

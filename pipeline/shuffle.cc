@@ -11,13 +11,13 @@
 #include "engine/random.h"
 #include "pipeline/compacted.h"
 #include "pipeline/fetch.h"
+#include "pipeline/records.h"
 #include "pipeline/shards.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t record_numbers = 6;
-constexpr std::int64_t unknown = -1;
 // What is read along with a sample that is read again: it lies within the same extent, or nearly.
 constexpr std::int64_t near = 4 << 20;
 
@@ -77,7 +77,7 @@ class shuffle_stream final : public stream<sample> {
     const auto position = drawing_at_.value_or(random_.position());
     to.put(id_, {static_cast<std::int64_t>(position), epoch_, draining_ ? 1 : 0, begun_ ? 1 : 0,
                  has_aside ? 1 : 0,
-                 is_size_unknown_ ? unknown : static_cast<std::int64_t>(held_bytes_)});
+                 is_size_unknown_ ? unknown_size : static_cast<std::int64_t>(held_bytes_)});
     std::vector<origin> places;
     places.reserve(held_.size() + 1);
     for (const auto& s : held_) places.push_back(s->where);
@@ -97,7 +97,7 @@ class shuffle_stream final : public stream<sample> {
     random_ = stream_of(epoch_);
     random_.seek(static_cast<std::uint64_t>((*r)[0]));
     draining_ = (*r)[2] != 0;
-    is_size_unknown_ = (*r)[5] == unknown;
+    is_size_unknown_ = (*r)[5] == unknown_size;
     held_bytes_ = is_size_unknown_ ? 0 : static_cast<std::size_t>((*r)[5]);
     is_restored_ = true;
     for (const origin& o : from.held(id_)) {
@@ -368,12 +368,6 @@ bool has_windows(const lane_context& lane) {
 }
 
 }  // namespace
-
-void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
-                 const std::vector<origin>& held) {
-  to.put(name, {0, epoch, 0, held.empty() ? 0 : 1, 0, unknown});
-  to.hold(name, held);
-}
 
 lane_stage<sample, sample> shuffle(const shuffle_options& options) {
   check_option("shuffle_options.samples", options.samples, 1, ~std::size_t{0});

@@ -20,8 +20,4 @@ struct shuffle_options {
 // reads one again when its turn comes, together with those that lie near it.
 lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
 
-// The record of a shuffle that holds these samples at the begin of its order.
-void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
-                 const std::vector<origin>& held);
-
 }  // namespace millrace

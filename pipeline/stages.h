@@ -15,6 +15,7 @@
 #include "engine/offload.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/file_system.h"
 #include "engine/folders.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"

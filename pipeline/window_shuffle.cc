@@ -13,6 +13,9 @@
 #include "engine/words.h"
 #include "pipeline/group.h"
 #include "pipeline/index_bounds.h"
+#include "pipeline/records.h"
+#include "pipeline/shard_reader.h"
+#include "pipeline/tar_samples.h"
 #include "pipeline/wids/read_sample.h"
 
 namespace millrace {

@@ -27,8 +27,4 @@ struct window_options {
 // index with offsets (indexed_shards), or a shuffle() behind it.
 lane_stage<shard_ref, sample> window_shuffle(const window_options& options = {});
 
-// The record that tells it apart: each lane has one, also where it is within no window. Older
-// versions wrote none there.
-inline constexpr const char* window_record = "window";
-
 }  // namespace millrace

@@ -11,7 +11,7 @@
 #include "engine/nesting.h"
 #include "io/hashes.h"
 #include "pipeline/redeal.h"
-#include "train/checkpoint_folder.h"
+#include "train/checkpoint_names.h"
 
 namespace millrace {
 namespace {

@@ -24,15 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view partial = ".partial-";
 constexpr std::string_view replaced = ".replaced-";
-constexpr std::string_view step_prefix = "step-";
-constexpr std::size_t step_digits = 10;
-
-bool is_step_name(std::string_view name) {
-  if (!name.starts_with(step_prefix)) return false;
-  name.remove_prefix(step_prefix.size());
-  return name.size() == step_digits &&
-         std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; });
-}
 
 // A checkpoint that is being written, or removed: ".partial-step-NNNNNNNNNN".
 bool is_partial_name(std::string_view name) {
@@ -46,19 +37,6 @@ bool is_replaced_name(std::string_view name) {
 // `code`: 0 or -errno.
 void check(int code, const std::string& path, const char* what) {
   if (code < 0) throw_io_failed(path, what, -code);
-}
-
-// Paths, in the order of their names; none where there is no such folder.
-result<std::vector<std::string>> folders_in(const std::string& folder,
-                                            bool (*wanted)(std::string_view)) {
-  const auto names = folders_within(folder, dangling_links::passed_over);
-  if (!names && names.error().kind() == errc::not_found) return std::vector<std::string>();
-  if (!names) return names.error();
-  std::vector<std::string> found;
-  for (const std::string& name : *names) {
-    if (wanted(name)) found.push_back(fs::path(folder) / name);
-  }
-  return found;
 }
 
 std::string name_of(const std::string& path) {
@@ -133,14 +111,6 @@ void give_back_replaced(const std::string& folder) {
 }
 
 }  // namespace
-
-std::string step_name(std::int64_t step) {
-  return fmt::format("{}{:010}", step_prefix, step);
-}
-
-std::vector<std::string> checkpoints_in(const std::string& folder) {
-  return folders_in(folder, is_step_name).value();
-}
 
 std::optional<chosen_checkpoint> choose_checkpoint(
     const std::string& folder, const std::string& resume,

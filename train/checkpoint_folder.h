@@ -6,17 +6,13 @@
 #include <vector>
 
 #include "train/checkpoint_files.h"
+#include "train/checkpoint_names.h"
 
 namespace millrace {
 
 // The folder of --checkpoint-dir. It holds the checkpoints of one run, and only the run that wrote
 // a file deletes it: files that are in the way of another run are set aside. Called by rank 0
 // alone. All throw `failure` (io_failed) where the file system refuses.
-
-std::string step_name(std::int64_t step);  // step-NNNNNNNNNN
-
-// The checkpoints in `folder`, oldest first: folders named by step_name(), whole or damaged.
-std::vector<std::string> checkpoints_in(const std::string& folder);
 
 struct chosen_checkpoint {
   std::string path;

@@ -14,6 +14,7 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/words.h"
+#include "pipeline/records.h"
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/inputs.h"

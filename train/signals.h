@@ -6,7 +6,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "train/trainer.h"
+#include "train/control.h"
 
 namespace millrace {
 

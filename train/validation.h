@@ -6,9 +6,10 @@
 
 #include "pipeline/engine.h"
 #include "pipeline/ledger.h"
+#include "train/control.h"
 #include "train/distributed.h"
 #include "train/learner.h"
-#include "train/trainer.h"
+#include "train/options.h"
 
 namespace millrace {
 

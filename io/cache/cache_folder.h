@@ -11,8 +11,18 @@
 #include "io/cache/cache_writer.h"
 #include "io/cache/cached_file.h"
 #include "io/cache/entry_name.h"
+#include "io/cache/options.h"
 
 namespace millrace {
+
+struct cache_entry {
+  std::string name;
+  std::string url;              // without secrets
+  std::uint64_t bytes = 0;      // it takes, or will when it is complete
+  std::uint64_t unwritten = 0;  // of those, as far as the disk tells
+  std::int64_t used_ns = 0;     // when it was used last, since 1970
+  bool complete = false;
+};
 
 // A folder of fetched objects, shared by all processes of one user: nobody else can read it or
 // write to it. Files of other programs are not used, and stay, whatever their names are: what is
@@ -29,27 +39,7 @@ namespace millrace {
 // NAME is the sha256 of the object's URL and of what the server says about its version, so that
 // versions never meet. A file is renamed when it is complete and on the disk; a crash leaves a
 // NAME.part, of which the blocks that fit their sums are used again. These calls block; run them in
-// a pool.
-struct cache_options {
-  std::string folder;              // empty: no cache
-  std::uint64_t most_bytes = 0;    // of all entries; 0: as the disk allows
-  std::uint64_t least_free = 0;    // to be left on the disk
-  std::vector<std::string> paths;  // files whose path begins with one of these are cached as well
-  // After so long without a sign of the process that fills an entry, its readers fetch the object
-  // themselves.
-  std::chrono::milliseconds patience{5'000};
-};
-
-struct cache_entry {
-  std::string name;
-  std::string url;              // without secrets
-  std::uint64_t bytes = 0;      // it takes, or will when it is complete
-  std::uint64_t unwritten = 0;  // of those, as far as the disk tells
-  std::int64_t used_ns = 0;     // when it was used last, since 1970
-  bool complete = false;
-};
-
-// Thread-safe, as far as the kernel is.
+// a pool. Thread-safe, as far as the kernel is.
 class cache_folder {
  public:
   explicit cache_folder(cache_options options) : options_(std::move(options)) {}

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "engine/result.h"
+#include "engine/settings.h"
 #include "io/http/client.h"
 
 namespace millrace {
@@ -32,8 +34,14 @@ struct http_options {
   // The variables of other programs that millrace reads: proxies, credentials of object stores.
   std::map<std::string, std::string> environment;
 
+  // Fails with bad_setting for a text that is not what its variable asks for.
+  static result<http_options> from(const settings& s);
   // The value of one of them; empty where it is not set.
   const std::string& variable(const std::string& name) const;
 };
+
+// "host=file;host=file" and "Name: value|Name: value". Fail with bad_setting.
+result<std::map<std::string, std::string>> parse_token_files(const std::string& text);
+result<http_fields> parse_fields(const std::string& text);
 
 }  // namespace millrace

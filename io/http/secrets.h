@@ -25,16 +25,4 @@ class request_signer {
 // again when it changes), the .netrc. Null where none of them applies.
 std::shared_ptr<request_signer> web_secrets(const url& target, const http_options& options);
 
-// "host=file;host=file" and "Name: value|Name: value". Fail with bad_setting.
-result<std::map<std::string, std::string>> parse_token_files(const std::string& text);
-result<http_fields> parse_fields(const std::string& text);
-
-// The content of a small file, without white space around it.
-result<std::string> read_secret_file(const std::string& path, std::string_view what);
-
-// The name of a secret's file as it may be shown: empty where it may be the secret itself that was
-// given in the place of a name, for neither it nor its folder is there, and it does not look like
-// /FOLDER/NAME.pem. Blocks for a stat().
-std::string shown_file(const std::string& path);
-
 }  // namespace millrace

@@ -12,7 +12,7 @@
 #include <limits>
 #include <map>
 
-#include "io/http/secrets.h"
+#include "io/http/secret_file.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "engine/json_tree.h"
 #include "engine/words.h"
-#include "io/http/secrets.h"
+#include "io/http/secret_file.h"
 #include "io/stores/xml.h"
 
 namespace millrace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/json_tree.h"
-#include "io/http/secrets.h"
+#include "io/http/secret_file.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 

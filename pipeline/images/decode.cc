@@ -7,6 +7,7 @@
 #include "engine/log.h"
 #include "engine/offload.h"
 #include "pipeline/lanes.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 namespace {

@@ -75,7 +75,7 @@ void check_name(const std::string& name) {
                       .hint("name a file, such as train-%06d.tar"));
   }
   check_is_path(name, "shard");
-  if (!has_compressed_name(name)) return;
+  if (compression_named(name) == compression::none) return;
   throw failure(
       error(errc::usage, "shards are written plain, and this is a name of compressed ones")
           .at(name)

@@ -22,6 +22,7 @@
 #include "io/folder_listing.h"
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/untar.h"
 
 namespace millrace {

@@ -11,9 +11,11 @@
 #include "engine/read_blocks.h"
 #include "engine/words.h"
 #include "io/hashes.h"
+#include "io/standard_sources.h"
 #include "io/unpack.h"
 #include "io/url.h"
 #include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/untar.h"
 

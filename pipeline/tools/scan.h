@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pipeline/plan.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/wids/shard_index.h"
 
 namespace millrace {

@@ -11,6 +11,7 @@
 
 #include "engine/divided.h"
 #include "engine/random.h"
+#include "pipeline/records.h"
 #include "pipeline/wids/python_random.h"
 
 namespace millrace {

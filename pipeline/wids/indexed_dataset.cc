@@ -6,6 +6,7 @@
 
 #include "engine/read_blocks.h"
 #include "engine/words.h"
+#include "io/standard_sources.h"
 #include "pipeline/index_bounds.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/tools/scan.h"

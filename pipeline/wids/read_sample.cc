@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/tar_parser.h"
 #include "pipeline/untar.h"
 

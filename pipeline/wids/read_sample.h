@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "io/registry.h"
 #include "io/source.h"
 #include "pipeline/sample.h"
+#include "pipeline/sample_name.h"
 
 namespace millrace {
 

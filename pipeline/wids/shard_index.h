@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/result.h"
+#include "pipeline/sample_name.h"
 
 namespace millrace {
 

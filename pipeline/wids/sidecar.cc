@@ -24,7 +24,7 @@ constexpr std::string_view magic_without_identity = "millrace offsets 1\n";
 static_assert(magic.size() == magic_without_names.size());
 static_assert(magic.size() == magic_without_identity.size());
 
-error bad(std::string what, const std::string& where) {
+error bad_offsets(std::string what, const std::string& where) {
   return error(errc::bad_index, std::move(what))
       .at(where)
       .hint("`millrace index create` writes a correct one");
@@ -150,10 +150,10 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
   if (!(has_identity || text.starts_with(magic_without_identity)) ||
       text.size() < magic.size() + crc_digits ||
       crc_of(text.substr(0, text.size() - crc_digits)) != text.substr(text.size() - crc_digits)) {
-    return bad("the offsets are damaged, or of another version", where);
+    return bad_offsets("the offsets are damaged, or of another version", where);
   }
   auto rest = text.substr(magic.size(), text.size() - magic.size() - crc_digits);
-  const auto another = [&] { return bad("the offsets belong to another index", where); };
+  const auto another = [&] { return bad_offsets("the offsets belong to another index", where); };
   if (has_identity && take_number(rest) != identity_of(index)) return another();
   if (take_number(rest) != index.shards.size()) return another();
   for (auto& s : index.shards) {

@@ -6,6 +6,7 @@
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "engine/uring_io.h"
 #include "tests/support/numbered.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/tar_parser.h"
 
 namespace {

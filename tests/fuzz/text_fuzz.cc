@@ -10,6 +10,8 @@
 #include "io/url.h"
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
+#include "pipeline/records.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/shards.h"
 #include "pipeline/state.h"
 #include "pipeline/tools/names.h"

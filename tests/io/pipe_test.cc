@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "io/source.h"
+#include "io/standard_sources.h"
 #include "tests/support/movable_clock.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"

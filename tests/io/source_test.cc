@@ -13,6 +13,7 @@
 
 #include "io/cache/cached_source.h"
 #include "io/memory_source.h"
+#include "io/standard_sources.h"
 #include "io/unpack.h"
 #include "tests/support/numbered.h"
 #include "tests/support/shard_server.h"

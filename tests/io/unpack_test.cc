@@ -9,6 +9,7 @@
 
 #include "engine/runtime.h"
 #include "io/memory_source.h"
+#include "io/standard_sources.h"
 #include "tests/support/numbered.h"
 #include "tests/support/packed.h"
 #include "tests/support/seeds.h"

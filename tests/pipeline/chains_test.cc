@@ -10,6 +10,7 @@
 #include "engine/log.h"
 #include "engine/random.h"
 #include "millrace/millrace.h"
+#include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"

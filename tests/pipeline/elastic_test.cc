@@ -8,6 +8,7 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
+#include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

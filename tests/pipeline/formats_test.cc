@@ -6,6 +6,7 @@
 #include <set>
 
 #include "millrace/millrace.h"
+#include "pipeline/tar_samples.h"
 #include "tests/support/format_conformance.h"
 #include "tests/support/record_format.h"
 #include "tests/support/temporary_folder.h"

@@ -1,4 +1,5 @@
 #include "pipeline/group.h"
+#include "pipeline/sample_name.h"
 
 #include <gtest/gtest.h>
 

@@ -9,6 +9,7 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
+#include "pipeline/tar_samples.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {

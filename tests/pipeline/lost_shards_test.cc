@@ -9,6 +9,7 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
+#include "pipeline/records.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"

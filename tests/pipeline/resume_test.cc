@@ -8,6 +8,7 @@
 
 #include "engine/random.h"
 #include "millrace/millrace.h"
+#include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/packed.h"

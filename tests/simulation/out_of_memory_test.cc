@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/block_io.h"
 #include "engine/memory.h"
 #include "engine/offload.h"
 #include "engine/posted_call.h"
+#include "engine/pread_io.h"
 #include "engine/scope.h"
 #include "engine/timer.h"
 #include "pipeline/fields.h"
@@ -192,7 +192,7 @@ awaitable<void> compute(io_thread* home, worker_pool* pool, int* into) {
 TEST(OutOfMemory, WorkThatIsAwayComesBackToWhoAskedForIt) {
   fail_each_allocation([](std::uint64_t n) {
     simulator sim(n);
-    io_thread io(0, io_backend::pread, false);
+    io_thread io(0, [](io_thread& home) { return std::make_unique<pread_io>(home); });
     std::uint64_t allocated = 0;
     {
       worker_pool pool("test", 1, io_thread::max_tasks);

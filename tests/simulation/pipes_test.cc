@@ -6,6 +6,7 @@
 
 #include "engine/timer.h"
 #include "io/source.h"
+#include "io/standard_sources.h"
 #include "tests/support/scripted_processes.h"
 #include "tests/support/simulator.h"
 

@@ -1,6 +1,6 @@
 """The rules of CONTRIBUTING.md that a program can check. Prints every breach; exits with 1 if any.
 
-    tidy.py --text      rules about text: lengths, names, includes; the tests that docs/faults.md names, the headers that READMEs name
+    tidy.py --text      rules about text: lengths, names, includes and their cycles; the tests that docs/faults.md names, the headers that READMEs name
     tidy.py --headers   every header compiles by itself
     tidy.py --format    clang-format has nothing to change
     tidy.py --clang-tidy    clang-tidy has nothing to say
@@ -205,6 +205,25 @@ def readme_rules():
     return breaches
 
 
+def cycle_rules():
+    """No unit (x.h and x.cc) includes, by way of others, itself: each can be understood from below."""
+    includes = {}
+    for path in sources(".h", ".cc"):
+        if path.parts[0] not in ("tests", "examples"):
+            quoted = re.findall(r'^#include "(.*)"', (ROOT / path).read_text(), re.M)
+            includes.setdefault(str(path.with_suffix("")), set()).update(str(pathlib.Path(q).with_suffix("")) for q in quoted)
+    depends = {unit: {t for t in to if t in includes and t != unit} for unit, to in includes.items()}
+    while leaves := [unit for unit, to in depends.items() if not to & depends.keys()]:
+        for unit in leaves:
+            del depends[unit]
+    # What is left is in a cycle, or includes one.
+    while tops := [unit for unit in depends if not any(unit in to for to in depends.values())]:
+        for unit in tops:
+            del depends[unit]
+    return [f"{unit}: in a cycle of includes, by {', '.join(sorted(to & depends.keys()))}"
+            for unit, to in sorted(depends.items())]
+
+
 def in_parallel(jobs):
     """Runs (name, command) pairs; what the failing ones said."""
     def one(job):
@@ -297,7 +316,7 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + fault_rules() + readme_rules()
+        breaches = text_rules() + fault_rules() + readme_rules() + cycle_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
     elif arguments == ["--format"]:

@@ -4,8 +4,8 @@
 
 #include "io/http/dialer.h"
 #include "io/http/netrc.h"
+#include "io/http/options.h"
 #include "io/http/proxy.h"
-#include "io/http/secrets.h"
 
 namespace millrace {
 namespace {

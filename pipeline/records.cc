@@ -1,14 +1,11 @@
+#include "pipeline/records.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <span>
-
-#include "pipeline/lanes.h"
-#include "pipeline/mix.h"
-#include "pipeline/on_error.h"
-#include "pipeline/window_shuffle.h"
 
 namespace millrace {
 namespace {
@@ -203,6 +200,28 @@ void put_tail(state& to, const epoch_tail& tail) {
   if (std::ranges::any_of(seen, [](std::int64_t n) { return n != 0; })) {
     to.put(tail_seen_record, std::move(seen));
   }
+}
+
+group_record group_record::in(const state& from, const std::string& name) {
+  const auto* r = from.find(name);
+  const auto value = [r](std::size_t i) { return r != nullptr && i < r->size() ? (*r)[i] : 0; };
+  if (value(1) != 0) {
+    throw failure(error(errc::bad_state,
+                        "the saved state, of an older version, stands within a sample that is left "
+                        "out")
+                      .hint("resume from another checkpoint"));
+  }
+  return {.owes_end = value(0) != 0, .before = {.damage = value(2) != 0, .usual = value(3)}};
+}
+
+void group_record::put(state& to, const std::string& name) const {
+  to.put(name, {owes_end ? 1 : 0, 0, before.damage ? 1 : 0, before.usual});
+}
+
+void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
+                 const std::vector<origin>& held) {
+  to.put(name, {0, epoch, 0, held.empty() ? 0 : 1, 0, unknown_size});
+  to.hold(name, held);
 }
 
 }  // namespace millrace

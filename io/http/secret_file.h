@@ -1,0 +1,18 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+// The content of a small file, without white space around it.
+result<std::string> read_secret_file(const std::string& path, std::string_view what);
+
+// The name of a secret's file as it may be shown: empty where it may be the secret itself that was
+// given in the place of a name, for neither it nor its folder is there, and it does not look like
+// /FOLDER/NAME.pem. Blocks for a stat().
+std::string shown_file(const std::string& path);
+
+}  // namespace millrace

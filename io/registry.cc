@@ -1,0 +1,90 @@
+#include "io/registry.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "io/rewrites.h"
+
+namespace millrace {
+namespace {
+
+// What code of the program's has thrown, with the URL that it was about.
+awaitable<error> thrown_at(std::exception_ptr thrown, std::string url) {
+  error why = co_await error_unless_stopped(std::move(thrown), "the source");
+  if (why.where().empty()) why.at(url);
+  co_return why;
+}
+
+class guarded_source final : public byte_source {
+ public:
+  guarded_source(std::unique_ptr<byte_source> from, std::string url)
+      : from_(std::move(from)), url_(std::move(url)) {}
+  awaitable<result<bytes>> read() override {
+    std::exception_ptr thrown;
+    try {
+      co_return co_await from_->read();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    co_return co_await thrown_at(std::move(thrown), url_);
+  }
+
+ private:
+  std::unique_ptr<byte_source> from_;
+  std::string url_;
+};
+
+awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory factory,
+                                                             source_context context,
+                                                             std::string text, url where,
+                                                             byte_range range) {
+  std::exception_ptr thrown;
+  try {
+    auto opened = co_await factory(std::move(context), text, std::move(where), range);
+    if (!opened) co_return opened.error();
+    if (*opened) co_return std::make_unique<guarded_source>(std::move(*opened), text);
+    co_return error(errc::usage, "the source factory of this scheme opened nothing")
+        .at(text)
+        .hint("return a source, or an error");
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  co_return co_await thrown_at(std::move(thrown), text);
+}
+
+}  // namespace
+
+void source_registry::add(std::string scheme, source_factory factory) {
+  factories_[std::move(scheme)] = [factory = std::move(factory)](source_context context,
+                                                                 std::string text, url where,
+                                                                 byte_range range) {
+    return open_guarded(factory, std::move(context), std::move(text), std::move(where), range);
+  };
+}
+
+void source_registry::add_unguarded(std::string scheme, source_factory factory) {
+  factories_[std::move(scheme)] = std::move(factory);
+}
+
+awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_context context,
+                                                                      std::string text,
+                                                                      byte_range range) const {
+  text = rewritten(text, context.options.rewrites);
+  auto where = parse_url(text);
+  if (!where) co_return where.error();
+  const auto found = factories_.find(where->scheme);
+  if (found == factories_.end()) {
+    std::string known;
+    for (const auto& [scheme, factory] : factories_) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", scheme);
+    }
+    co_return error(errc::unsupported, fmt::format("'{}:' URLs are not supported", where->scheme))
+        .at(text)
+        .hint("this build supports " + known);
+  }
+  co_return co_await found->second(std::move(context), std::move(text), std::move(*where), range);
+}
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/result.h"
+
+namespace millrace {
+
+// Rules that replace a prefix of URLs: the prefix and its replacement.
+using rewrite_rules = std::vector<std::pair<std::string, std::string>>;
+
+// The first rule whose `from` the URL begins with replaces it. Pure.
+std::string rewritten(const std::string& url, const rewrite_rules& rules);
+
+// "from=to;from=to". Fails with bad_setting. Pure.
+result<rewrite_rules> parse_rewrites(const std::string& text);
+
+}  // namespace millrace

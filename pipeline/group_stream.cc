@@ -1,0 +1,242 @@
+#include "pipeline/group_stream.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+#include "engine/fingerprint.h"
+#include "engine/words.h"
+#include "pipeline/records.h"
+#include "pipeline/sample_name.h"
+#include "pipeline/untar_options.h"
+
+namespace millrace {
+
+awaitable<group_stream::outcome> group_stream::next() {
+  failed_.reset();
+  for (;;) {
+    if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
+    if (owed_) {
+      failed_ = owed_->at;
+      co_return std::exchange(owed_, std::nullopt)->why;
+    }
+    if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
+    auto member = co_await next_member();
+    if (!member) {
+      if (auto out = broken_by(member.error())) co_return std::move(*out);
+      continue;
+    }
+    const bool is_last = !*member;
+    if (is_last || (*member)->ends_archive) {
+      if (!is_last && !building_ && !leaving_) continue;
+      owes_end_ = is_last && (building_ || leaving_);  // the epoch ends behind its last sample
+      co_return leaving_ ? outcome(left()) : finished();
+    }
+    if (const auto extension = belongs(**member)) {
+      if (!leaving_) add(std::move(**member), lowered(*extension));
+      continue;
+    }
+    auto name = split_name((*member)->name);
+    if (!name) {
+      ++lane_.run.counts.without_key;
+      continue;
+    }
+    carried_.emplace(std::move(**member), std::move(*name));
+    count_held();
+    if (leaving_) co_return left();
+    if (building_) co_return finished();
+  }
+}
+
+std::optional<lane_cursor> group_stream::held() const {
+  if (building_) {
+    return lane_cursor{.draw = draw_, .offset = building_->where.offset, .given = number_};
+  }
+  if (!carried_) return std::nullopt;
+  const tar_member& m = carried_->first;
+  return lane_cursor{.draw = m.draw, .offset = m.offset, .given = m.number};
+}
+
+void group_stream::save(state& to) const {
+  members_->save(to);
+  const place at = failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
+  if (at.held) to.put(cursor_, cursor_record::of(at.epoch, *at.held));
+  group_record{.owes_end = owes_end_ && !failed_, .before = at.before}.put(to, id_);
+}
+
+void group_stream::restore(const state& from) {
+  members_->restore(from);
+  const group_record r = group_record::in(from, id_);
+  owes_end_ = r.owes_end;
+  before_ = r.before;
+}
+
+group_stream::place group_stream::now() const {
+  place out{.held = held(), .epoch = 0, .before = before_};
+  if (lane_.before_part) out.before = *lane_.before_part;
+  if (out.held) out.epoch = building_ ? building_->where.epoch : carried_->first.epoch;
+  if (building_) out.before.damage = after_damage_;
+  if (!building_ && carried_) out.before.damage |= carried_->first.after_damage;
+  return out;
+}
+
+group_stream::place group_stream::next_place() const {
+  place out = now();
+  if (out.held) return out;
+  state s;
+  members_->save(s);
+  if (s.find(cursor_) == nullptr) return out;  // of one shard, whose reader says it
+  std::tie(out.epoch, out.held) = cursor_record::in(s, cursor_);
+  return out;
+}
+
+void group_stream::begin_with(std::pair<tar_member, key_and_extension> first) {
+  auto& [member, name] = first;
+  building_.emplace();
+  building_->key = std::move(name.key);
+  names_ = building_->key.size();
+  building_->url = member.url;
+  building_->where = {
+      .lane = lane_.lane, .shard = member.shard, .offset = member.offset, .epoch = member.epoch};
+  draw_ = member.draw;
+  number_ = member.number;
+  after_damage_ = std::exchange(before_.damage, false) || member.after_damage;
+  add(std::move(member), std::move(name.extension));
+}
+
+void group_stream::add(tar_member member, std::string extension) {
+  names_ += extension.size();
+  if (building_->fields.size() == most_fields || names_ > most_name_bytes) {
+    return leave_out(
+        member, errc::too_large,
+        building_->fields.size() == most_fields
+            ? fmt::format("a sample of more than {} fields", most_fields)
+            : fmt::format("a sample with names of more than {} bytes", most_name_bytes));
+  }
+  if (building_->find(extension) != nullptr) {
+    return leave_out(member, errc::duplicate_field,
+                     fmt::format("two members with the extension '{}'", extension));
+  }
+  if (member.copied) held_bytes_ += charge_of(member.data.size());
+  count_held();
+  building_->fields.push_back({std::move(extension), std::move(member.data)});
+}
+
+awaitable<stream<tar_member>::outcome> group_stream::next_member() {
+  if (unread_) co_return *std::exchange(unread_, std::nullopt);
+  auto member = co_await members_->next();
+  if (lane_.before_part) before_ = *std::exchange(lane_.before_part, std::nullopt);
+  co_return member;
+}
+
+void group_stream::leave_out(const tar_member& member, errc kind, std::string what) {
+  const error why = error(kind, std::move(what))
+                        .at(*member.url)
+                        .offset(static_cast<std::uint64_t>(member.offset))
+                        .key(building_->key)
+                        .skippable();
+  leaving_ = {why, now(), building_->key};
+  drop();
+}
+
+error group_stream::left() {
+  failed_ = leaving_->at;
+  return std::exchange(leaving_, std::nullopt)->why;
+}
+
+error group_stream::cut_short(error why) {
+  failed_ = leaving_->at;
+  if (why.sample_key().empty()) why.key(leaving_->key);
+  leaving_.reset();
+  return why;
+}
+
+std::optional<std::string_view> group_stream::belongs(const tar_member& member) const {
+  if (leaving_) return extension_behind(leaving_->key, member.name);
+  if (!building_ || member.draw != draw_ || member.epoch != building_->where.epoch) return {};
+  return extension_behind(building_->key, member.name);
+}
+
+bool group_stream::is_half() {
+  std::vector<std::string> extensions;
+  for (const field& f : building_->fields) extensions.push_back(f.extension);
+  std::ranges::sort(extensions);
+  std::uint64_t print = fingerprint("");
+  for (const std::string& e : extensions) print = fingerprint(e + "\n", print);
+  const auto these = static_cast<std::int64_t>(print);
+  if (after_damage_ && these != before_.usual) return true;
+  before_.usual = these;
+  return false;
+}
+
+group_stream::outcome group_stream::finished() {
+  if (building_ && lane_.untar->resync && is_half()) {
+    failed_ = now();
+    const sample half = *std::exchange(building_, std::nullopt);
+    drop();
+    return error(errc::truncated,
+                 "the sample after the damage has other fields than the last one before it: it "
+                 "may be half a sample")
+        .at(*half.url)
+        .offset(static_cast<std::uint64_t>(half.where.offset))
+        .key(half.key)
+        .skippable();
+  }
+  std::optional<sample> whole = std::move(building_);
+  drop();
+  return whole;
+}
+
+std::optional<group_stream::outcome> group_stream::broken_by(error why) {
+  const auto broken = split_name(why.sample_key());
+  const bool is_of_member = why.kind() == errc::bad_field || why.kind() == errc::too_large;
+  const bool member_alone = broken && is_of_member;
+  const bool is_refused = why.kind() == errc::bad_field;  // also one without any name
+  if (is_of_member && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
+    failed_ = leaving_ ? leaving_->at : now();
+    return why;
+  }
+  if (leaving_) {
+    const bool is_within = !broken || broken->key == leaving_->key;
+    if (is_within && member_alone) return std::nullopt;  // told already
+    if (is_within) return cut_short(std::move(why));
+    unread_ = std::move(why);
+    return left();
+  }
+  if (building_ && broken && broken->key != building_->key) {
+    auto out = finished();
+    if (member_alone) {
+      leaving_ = {std::move(why), next_place(), broken->key};
+    } else {
+      owed_ = {std::move(why), now()};
+    }
+    return out;
+  }
+  if (member_alone) {
+    leaving_ = {std::move(why), next_place(), broken->key};
+    drop();
+    return std::nullopt;
+  }
+  failed_ = now();
+  if (building_ && why.sample_key().empty()) why.key(building_->key);
+  drop();
+  return why;
+}
+
+void group_stream::drop() {
+  building_.reset();
+  held_bytes_ = 0;
+  count_held();
+}
+
+void group_stream::count_held() {
+  const std::size_t carried =
+      carried_ && carried_->first.copied ? charge_of(carried_->first.data.size()) : 0;
+  const std::size_t now = held_bytes_ + carried;
+  if (now == counted_held_) return;
+  *lane_.held_by_groups += now - std::exchange(counted_held_, now);
+}
+
+}  // namespace millrace

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "pipeline/lane_cursor.h"
+#include "pipeline/plan.h"
+#include "pipeline/sample_name.h"
+
+namespace millrace {
+
+// The samples of a stream of members: group_by_key()'s.
+class group_stream final : public stream<sample> {
+ public:
+  group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members)
+      : lane_(lane),
+        cursor_(lane.id("cursor")),
+        id_(lane.id("group")),
+        members_(std::move(members)) {}
+  ~group_stream() override { *lane_.held_by_groups -= counted_held_; }
+  group_stream(const group_stream&) = delete;
+  group_stream& operator=(const group_stream&) = delete;
+
+  awaitable<outcome> next() override;
+
+  // Where the sample that is held begins, or will.
+  std::optional<lane_cursor> held() const;
+
+  // Whether there is an error to be given for what was read already.
+  bool has_unread() const { return owed_ || unread_; }
+
+  void save(state& to) const override;
+  void restore(const state& from) override;
+
+ private:
+  // What a state says: the sample being put together and the member behind it are read again.
+  struct place {
+    std::optional<lane_cursor> held;
+    std::int64_t epoch = 0;
+    seen_before before;  // the sample that is held
+  };
+  struct owed_error {
+    error why;
+    place at;  // before it
+  };
+  // A sample of which no more is wanted: its error is given when all of it has passed by, so that
+  // no state stands in its middle.
+  struct left_sample {
+    error why;
+    place at;  // where it begins
+    std::string key;
+  };
+  place now() const;
+  // The same where nothing is held: what is read next.
+  place next_place() const;
+
+  void begin_with(std::pair<tar_member, key_and_extension> first);
+
+  void add(tar_member member, std::string extension);
+
+  awaitable<stream<tar_member>::outcome> next_member();
+
+  // The sample being put together is left out, because of `member`.
+  void leave_out(const tar_member& member, errc kind, std::string what);
+
+  error left();
+
+  // What ends the members within the sample that is left out is told instead of why it is: it is
+  // one sample, and a state has no place in its middle.
+  error cut_short(error why);
+
+  // The extension of a member of the sample being put together, or left out.
+  std::optional<std::string_view> belongs(const tar_member& member) const;
+
+  // The first sample behind damage may have begun before it. It is taken for whole where it has the
+  // fields of the last one before.
+  bool is_half();
+
+  outcome finished();
+
+  // A member or a shard is broken. The sample being put together is whole when the member that
+  // broke has another key, and comes out before the error; else it is left out. Where a member
+  // alone is broken, what else there is of its sample is left out as well. Where it is not known
+  // which, what follows behind the damage may be the rest of a sample. Nothing: there is more to
+  // read first.
+  std::optional<outcome> broken_by(error why);
+
+  void drop();
+
+  // Of the lane's memory for members: the sample being put together, and what begins the next one.
+  void count_held();
+
+  lane_context& lane_;
+  std::string cursor_;
+  std::string id_;
+  std::unique_ptr<stream<tar_member>> members_;
+  bool owes_end_ = false;
+  std::optional<owed_error> owed_;
+  std::optional<place> failed_;  // as it was before the error that was given last
+  std::optional<sample> building_;
+  std::size_t names_ = 0;       // bytes of its key and extensions
+  std::size_t held_bytes_ = 0;  // of its members that are copies
+  std::size_t counted_held_ = 0;
+  std::int64_t draw_ = 0;
+  std::int64_t number_ = 0;  // of the sample being put together, in its draw
+  std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample
+  std::optional<left_sample> leaving_;
+  std::optional<error> unread_;  // what the members gave behind it
+  bool after_damage_ = false;    // the sample being put together
+  seen_before before_;           // `damage`: before the first one, by the state
+};
+
+}  // namespace millrace
