@@ -30,16 +30,30 @@ struct lane {
   std::optional<std::int64_t> consumer;  // the latest epoch that one was in, of a merged state
   // Given out before the state was saved, but not delivered: read again, one by one.
   std::vector<origin> pending;
+  // Of these, the last ones: the lane's stages failed with them, and they are not among `given`.
+  std::size_t failed_pending = 0;
   std::unique_ptr<again_reader> again;
 
   std::int64_t next_position() const {
     return base + given * static_cast<std::int64_t>(context->lanes) + context->lane;
   }
+  bool is_given_next() const { return pending.size() > failed_pending; }  // one of `given`
   std::pair<std::int64_t, std::int64_t> next_place() const {
-    if (!pending.empty()) return pending.front().place();
+    if (is_given_next()) return pending.front().place();
     return {epoch, next_position()};
   }
   bool done() const { return ended && pending.empty(); }
+
+  // What its own stages failed with takes the positions that come next, for as long as it does not
+  // fail again.
+  void place(std::span<origin> failed) const {
+    std::int64_t position = next_position();
+    for (origin& o : failed) {
+      o.position = position;
+      o.epoch = epoch;
+      position += static_cast<std::int64_t>(context->lanes);
+    }
+  }
 };
 
 class lanes_stream final : public stream<sample> {
@@ -65,18 +79,16 @@ class lanes_stream final : public stream<sample> {
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
-        const bool has_next = !l.done() && l.next_place().first <= epoch_;
+        // After the last epoch a lane has nothing to be asked for, and comes to no end: a run of
+        // more epochs goes on there.
+        const bool is_over = is_past_last() && l.pending.empty();
+        const bool has_next = !is_over && !l.done() && l.next_place().first <= epoch_;
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr) co_return end_of_epoch();
       if (!turn->pending.empty()) co_return co_await take_pending(*turn);
       auto next = co_await turn->samples->next();
-      if (!next) {
-        ++turn->context->drawn->items;
-        failed_ = turn - lanes_.data();
-        if (!first_failure_) first_failure_ = next.error();
-        co_return next.error();
-      }
+      if (!next) co_return failed_with(*turn, next.error());
       if (!*next) {
         turn->ended = true;
         count_lost(*turn);
@@ -96,9 +108,13 @@ class lanes_stream final : public stream<sample> {
     for (const lane& l : lanes_) {
       const std::size_t before = to.held(pending_record).size();
       l.samples->save(to);
-      const std::int64_t again = place_failed(l, to.held_from(pending_record, before));
+      to.hold(pending_record, std::span(l.pending).last(l.failed_pending));
+      const auto failed = to.held_from(pending_record, before);
+      l.place(failed);
+      const std::int64_t again = std::ssize(failed);
+      if (again > 0) to.append(failed_record, std::array{l.context->lane, again});
       records.push_back({l.context->lane, l.epoch, l.given + again, l.ended, l.failed});
-      to.hold(pending_record, l.pending);
+      to.hold(pending_record, std::span(l.pending).first(l.pending.size() - l.failed_pending));
     }
     put_lane_records(to, records);
     for (const lane& l : lanes_) {
@@ -129,7 +145,7 @@ class lanes_stream final : public stream<sample> {
                 std::ranges::any_of(
                     saved, [&](const lane_record& l) { return l.given > 0 && is_mine(l.lane); });
     for (lane& l : lanes_) {
-      restore_lane(l, saved, from.held(pending_record));
+      restore_lane(l, saved, from);
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
       l.consumer = consumer_of(from, l.context->lane);
       l.samples->restore(from);
@@ -216,15 +232,17 @@ class lanes_stream final : public stream<sample> {
     return "it has no record of its plan";
   }
 
-  // A sample that a lane's own stages failed with, and hold no longer, is the next one of the lane.
-  static std::int64_t place_failed(const lane& l, std::span<origin> failed) {
-    std::int64_t position = l.next_position();
-    for (origin& o : failed) {
-      o.position = position;
-      o.epoch = l.epoch;
-      position += static_cast<std::int64_t>(l.context->lanes);
-    }
-    return std::ssize(failed);
+  bool is_past_last() const {
+    return options_.mode != epoch_mode::resample &&
+           epoch_ >= options_.first_epoch + options_.epochs;
+  }
+
+  // What a lane's own stages gave. Until it is asked again, it stands before that.
+  error failed_with(lane& l, error why) {
+    ++l.context->drawn->items;
+    failed_ = &l - lanes_.data();
+    if (!first_failure_) first_failure_ = why;
+    return why;
   }
 
   // Who asks again goes on behind what failed.
@@ -234,27 +252,37 @@ class lanes_stream final : public stream<sample> {
     if (!failed_pending_) return;
     lane& l = lanes_[static_cast<std::size_t>(*failed_pending_)];
     failed_pending_.reset();
+    if (!l.is_given_next()) --l.failed_pending;
     l.pending.erase(l.pending.begin());
     if (l.pending.empty()) l.again.reset();
   }
 
-  static void restore_lane(lane& l, const std::vector<lane_record>& saved,
-                           const std::vector<origin>& pending) {
+  static void restore_lane(lane& l, const std::vector<lane_record>& saved, const state& from) {
     const auto mine = std::ranges::find(saved, l.context->lane, &lane_record::lane);
     if (mine != saved.end()) {
       l.epoch = mine->epoch;
       l.given = mine->given;
-      l.ended = mine->ended;
+      l.ended = mine->ended && !was_past_last(*mine, saved, from);
       l.failed = mine->failed;
     } else {
       throw failure(
           error(errc::bad_state, fmt::format("the saved state has no lane {}", l.context->lane))
               .hint("a job of several ranks is resumed from the states of all of them"));
     }
-    for (const origin& o : pending) {
+    for (const origin& o : from.held(pending_record)) {
       if (o.lane == l.context->lane) l.pending.push_back(o);
     }
     std::ranges::sort(l.pending, {}, &origin::place);
+    l.failed_pending = std::min(failed_in(from, l.context->lane), l.pending.size());
+    l.given -= static_cast<std::int64_t>(l.failed_pending);
+  }
+
+  // Older versions let lanes come to an end after the last epoch as well: one of more epochs than
+  // those had would have been over before it began.
+  static bool was_past_last(const lane_record& l, const std::vector<lane_record>& saved,
+                            const state& from) {
+    return from.find(ends_past_record) != nullptr && l.given == 0 &&
+           l.epoch == std::ranges::max(saved, {}, &lane_record::epoch).epoch;
   }
 
   awaitable<outcome> take_pending(lane& l) {
@@ -262,11 +290,18 @@ class lanes_stream final : public stream<sample> {
       l.again = std::make_unique<again_reader>(*l.context, l.context->sample_stages.size());
     }
     // One at a time, whatever their number: they need no more memory than samples that are read on.
+    const bool is_given = l.is_given_next();
+    const std::int64_t position = l.next_place().second;
     auto fetched = co_await l.again->take(l.pending.front());
     // A state saved meanwhile must know of it, and so must one that is saved after an error.
     if (!fetched) {
       failed_pending_ = &l - lanes_.data();
-      co_return fetched.error();
+      co_return is_given ? fetched.error() : failed_with(l, fetched.error());
+    }
+    if (!is_given) {
+      fetched->where.position = position;
+      --l.failed_pending;
+      ++l.given;
     }
     l.pending.erase(l.pending.begin());
     if (l.pending.empty()) l.again.reset();  // the stages in front may read again themselves
@@ -314,9 +349,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   outcome end_of_epoch() {
-    const bool last_epoch =
-        options_.mode != epoch_mode::resample && epoch_ >= options_.first_epoch + options_.epochs;
-    if (last_epoch) {
+    if (is_past_last()) {
       ++ends_past_;
       return std::optional<sample>();
     }

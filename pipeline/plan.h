@@ -140,7 +140,8 @@ struct item_name {
 // What a stage has given since the one behind it was last asked.
 struct handed_on {
   std::vector<origin> origins;
-  item_name name;  // of the item
+  item_name name;                                    // of the item
+  std::function<void(state&)> save_giver = nullptr;  // that stage's state, with those in front
 
   template <class T>
   void note(const T& item) {
@@ -181,15 +182,55 @@ class metered final : public stream<T> {
         figures_(figures),
         taken_(std::move(taken)),
         names_items_(taken_ != nullptr && !takes_ahead),
-        within_(std::move(within)) {}
+        within_(std::move(within)) {
+    given_->save_giver = [this](state& to) { save(to); };
+  }
+  ~metered() override { given_->save_giver = nullptr; }
+  metered(const metered&) = delete;
+  metered& operator=(const metered&) = delete;
 
   const std::shared_ptr<handed_on>& given() const { return given_; }
 
+  // Who asks is through with what was given last, also where a stop comes before this begins.
   awaitable<typename stream<T>::outcome> next() override {
+    if (!broken_) {
+      failed_ = false;
+      if (taken_) taken_->clear();
+      given_->clear();
+    }
+    return next_item();
+  }
+  void save(state& to) const override {
+    if (lost_) throw failure(*broken_);
+    const bool tells_taken = failed_ && taken_ && !taken_->origins.empty();
+    // What other sources of a mix hold, which are in `to` already, says nothing of what was taken
+    // here: each numbers its shards on its own.
+    state own;
+    state& into = tells_taken ? own : to;
+    called_as("the stage '" + figures_.name + "'", [&] { inner_->save(into); });
+    if (!tells_taken) return;
+    for (const origin& o : taken_->origins) {
+      if (!holds_taken(own, o)) own.hold(pending_record, {&o, 1});
+    }
+    to.append(own);
+  }
+  void restore(const state& from) override {
+    called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
+  }
+
+ private:
+  // Whether the stage itself has in `own` what it took. What those in front hold is another draw of
+  // the same sample: they have given this one away.
+  bool holds_taken(const state& own, const origin& taken) const {
+    const std::size_t held = own.count_held(taken, within_);
+    if (held == 0 || !taken_->save_giver) return held > 0;
+    state front;
+    taken_->save_giver(front);
+    return held > front.count_held(taken, within_);
+  }
+
+  awaitable<typename stream<T>::outcome> next_item() {
     if (broken_) co_return *broken_;
-    failed_ = false;
-    if (taken_) taken_->clear();
-    given_->clear();
     const std::uint64_t start = ticks();
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
@@ -221,25 +262,7 @@ class metered final : public stream<T> {
     }
     co_return item;
   }
-  void save(state& to) const override {
-    if (lost_) throw failure(*broken_);
-    const bool tells_taken = failed_ && taken_ && !taken_->origins.empty();
-    // What other sources of a mix hold, which are in `to` already, says nothing of what was taken
-    // here: each numbers its shards on its own.
-    state own;
-    state& into = tells_taken ? own : to;
-    called_as("the stage '" + figures_.name + "'", [&] { inner_->save(into); });
-    if (!tells_taken) return;
-    for (const origin& o : taken_->origins) {
-      if (!own.holds(o, within_)) own.hold(pending_record, {&o, 1});
-    }
-    to.append(own);
-  }
-  void restore(const state& from) override {
-    called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
-  }
 
- private:
   std::unique_ptr<stream<T>> inner_;
   run_context::stage_figures& figures_;
   std::shared_ptr<handed_on> taken_;  // by the stage, of the one in front; null: of none

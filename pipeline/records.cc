@@ -26,9 +26,9 @@ bool is_offset(std::int64_t n) {
 // Whether the record is one that the library's own stages calculate with: not the plan's or the
 // groups' numbers, which are compared only, nor a record of a stage of one's own.
 bool is_calculated_with(std::string_view name) {
-  static constexpr std::array<std::string_view, 9> of_the_list = {
-      lanes_record,    base_record, epoch_record,     end_owed_record,  ends_past_record,
-      own_ends_record, tail_record, consumers_record, list_lanes_record};
+  static constexpr std::array<std::string_view, 10> of_the_list = {
+      lanes_record,    base_record, epoch_record,     end_owed_record,   ends_past_record,
+      own_ends_record, tail_record, consumers_record, list_lanes_record, failed_record};
   static constexpr std::array<std::string_view, 5> of_lanes = {"cursor", "head", "shuffle",
                                                                mix_record, window_record};
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
@@ -80,6 +80,14 @@ std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane) {
     if ((*r)[i] == lane) return (*r)[i + 1];
   }
   return std::nullopt;
+}
+
+std::size_t failed_in(const state& from, std::int64_t lane) {
+  const auto* r = from.find(failed_record);
+  for (std::size_t i = 0; r != nullptr && i + 1 < r->size(); i += 2) {
+    if ((*r)[i] == lane) return static_cast<std::size_t>(std::max<std::int64_t>((*r)[i + 1], 0));
+  }
+  return 0;
 }
 
 std::int64_t position_base(const state& from) {

@@ -48,6 +48,11 @@ inline constexpr const char* lanes_record = "lanes";
 inline constexpr const char* plan_record = "plan";
 inline constexpr std::size_t plan_record_lanes = 2;  // which of its values is the number of lanes
 inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
+// Lane and number of those samples of a lane, the last of its pending ones, with which its own
+// stages failed. They are among its `given` as the state has it, and take no position where they
+// fail again.
+inline constexpr const char* failed_record = "lanes_failed";
+std::size_t failed_in(const state& from, std::int64_t lane);
 inline constexpr const char* base_record = "lanes_base";
 std::int64_t position_base(const state& from);
 // In a state that was dealt to other lanes: of how many lanes the plan's record names the list.

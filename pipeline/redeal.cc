@@ -46,10 +46,20 @@ struct old_lanes {
   std::int64_t epoch = 0;
 };
 
+// Whether a stage makes epochs of its own (epochs_of, repeated): its consumer may be in an epoch of
+// the data while it holds samples of an earlier one.
+bool has_own_epochs(const state& from) {
+  return std::ranges::any_of(from.records(), [](const auto& r) {
+    return r.first == own_ends_record || r.first.starts_with(ends_held_record);
+  });
+}
+
 // Whether anybody may have been given samples of epochs after `epoch` by this lane. One that is
 // ahead is through with that epoch, and begins those after it again.
 bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epoch) {
   if (l.epoch <= epoch) return false;
+  // Of the epochs between, of which the lane is through, nobody knows.
+  if (l.epoch > epoch + 1 && has_own_epochs(from)) return true;
   const auto not_given = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
     return o.lane == l.lane && o.epoch == l.epoch;
   });
@@ -155,7 +165,7 @@ state merged(std::span<const state> of_ranks) {
       throw failure(error(errc::bad_state, "the states of the ranks are of different plans"));
     }
     for (const auto& [name, values] : s.records()) {
-      if (name == lanes_record) {
+      if (name == lanes_record || name == failed_record) {
         out.append(name, values);
       } else if (name == epoch_record) {
         const std::int64_t epoch = consumers_epoch(s);

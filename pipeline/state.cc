@@ -163,11 +163,12 @@ std::size_t state::samples_held() const {
   return all;
 }
 
-bool state::holds(const origin& sample, std::string_view within) const {
-  return std::ranges::any_of(held_, [&](const auto& samples) {
-    return !is_of_source(samples.first, within) &&
-           std::ranges::find(samples.second, sample) != samples.second.end();
-  });
+std::size_t state::count_held(const origin& sample, std::string_view within) const {
+  std::ptrdiff_t count = 0;
+  for (const auto& [name, samples] : held_) {
+    if (!is_of_source(name, within)) count += std::ranges::count(samples, sample);
+  }
+  return static_cast<std::size_t>(count);
 }
 
 std::span<origin> state::held_from(const std::string& name, std::size_t first) {

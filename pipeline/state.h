@@ -33,10 +33,11 @@ class state {
   const std::vector<origin>& held(const std::string& name) const;  // empty where there are none
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
   std::size_t samples_held() const;
-  // Whether a stage holds it that numbers shards as those of the lane do whose names begin with
-  // `within` (lane_context::id("")); empty: as those behind the lanes. The sources of a mix number
-  // theirs on their own: what they hold is not looked at.
-  bool holds(const origin& sample, std::string_view within) const;
+  // How often it is held by stages that number shards as those of the lane do whose names begin
+  // with `within` (lane_context::id("")); empty: as those behind the lanes. The sources of a mix
+  // number theirs on their own: what they hold is not looked at. More than once where shards are
+  // drawn with replacement.
+  std::size_t count_held(const origin& sample, std::string_view within) const;
   // The records of a name from the `first` on, for changes; valid until the next change of the
   // state.
   std::span<origin> held_from(const std::string& name, std::size_t first);

@@ -175,6 +175,46 @@ TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
   EXPECT_NO_THROW(same.restore(saved));
 }
 
+// A stage behind epochs of one's own may hold a sample of an earlier epoch of the data.
+TEST_F(OtherLanes, OfEpochsOfOnesOwnAreRefusedOrGiveTheRest) {
+  const auto index = put("e", 6, 0);
+  const auto plan_of = [&](bool is_repeated, int lanes) {
+    const auto p = interleaved(shards(urls_of(*index), {.seed = 3, .lanes = lanes, .epochs = 3}) |
+                               untar() | group_by_key() | shuffle({.samples = 6}));
+    const auto of_one_length =
+        bucketed([](const sample& s) { return std::int64_t{s.key == "s000100" ? 9 : 1}; },
+                 {{.up_to = 1, .size = 3}, {.up_to = 10, .size = 4}});
+    return is_repeated ? p | repeated(3) | of_one_length | unbatched()
+                       : p | epochs_of(1000) | of_one_length | unbatched();
+  };
+  int resumed = 0;
+  for (const bool is_repeated : {true, false}) {
+    given expected;
+    auto unbroken = eng_.run(plan_of(is_repeated, 4));
+    take(unbroken, everything, expected);
+    for (std::size_t n = 1; n < expected.size(); ++n) {
+      for (const int lanes : {4, 5}) {
+        SCOPED_TRACE(fmt::format("{}, {} items, then {} lanes", is_repeated, n, lanes));
+        given all;
+        auto first = eng_.run(plan_of(is_repeated, 4));
+        take(first, static_cast<int>(n), all);
+        auto second = eng_.run(plan_of(is_repeated, lanes));
+        try {
+          second.restore(first.save());
+        } catch (const failure& f) {
+          EXPECT_EQ(f.kind(), errc::bad_state) << f.what();
+          EXPECT_NE(lanes, 4) << f.what();
+          continue;
+        }
+        take(second, everything, all);
+        EXPECT_EQ(all, expected);
+        resumed += lanes != 4 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(resumed, 20);
+}
+
 // 20 shards are enough for one lane, and few for others, which deal samples.
 class Threshold : public OtherLanes {
  protected:
