@@ -287,5 +287,13 @@ TEST(Shards, RefusesWhatCannotBe) {
   EXPECT_EQ((shard_list_options{.world_size = 3}.lane_count()), 9);
 }
 
+TEST(Shards, RefuseToBeMixedByWeightsOfWhichThereIsNoSum) {
+  const auto source = [](double weight) {
+    return mix_source{shards({"a"}) | untar() | group_by_key(), weight};
+  };
+  EXPECT_NO_THROW(mix({source(1e307), source(1e307)}));
+  EXPECT_THROW(mix({source(1e308), source(1e308)}), failure);
+}
+
 }  // namespace
 }  // namespace millrace
