@@ -221,6 +221,7 @@ class metered final : public stream<T> {
     }
     co_return item;
   }
+  bool has_run_dry() const override { return inner_->has_run_dry(); }
   void save(state& to) const override {
     if (lost_) throw failure(*broken_);
     const bool tells_taken = failed_ && taken_ && !taken_->origins.empty();
