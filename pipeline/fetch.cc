@@ -132,6 +132,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     }
     if (!next) {
       error why = next.error();
+      if (why.kind() == errc::stopped) co_return why;
       // Of a shard that cannot be opened any more as well: the sample that is lost with it.
       const bool is_of_shard = why.sample_key().empty() && !why.byte_offset();
       if (is_of_shard) why.offset(static_cast<std::uint64_t>(where.offset));

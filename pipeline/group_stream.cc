@@ -24,6 +24,7 @@ awaitable<group_stream::outcome> group_stream::next() {
     }
     if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
     auto member = co_await next_member();
+    if (!member && member.error().kind() == errc::stopped) co_return member.error();
     if (!member) {
       if (auto out = broken_by(member.error())) co_return std::move(*out);
       continue;

@@ -46,6 +46,7 @@ class bounded_reader final : public sample_reader {
 
   awaitable<result<std::optional<sample>>> next() override {
     for (;;) {
+      if (lane_.run.is_stopped()) co_return run_stopped();
       const bool all_given = which_.samples >= 0 && given_ >= which_.samples;
       const bool looks_on = ends_with_shard(lane_, which_);
       if (all_given && !looks_on) co_return std::optional<sample>();
@@ -132,6 +133,7 @@ class read_stream final : public stream<sample> {
     if (before_ && reader_->is_broken()) reader_.reset();
     for (;;) {
       before_.reset();
+      if (lane_.run.is_stopped()) co_return run_stopped();
       if (!reader_) {
         auto shard = co_await shards_->next();
         if (!shard) co_return shard.error();

@@ -337,6 +337,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     if (!opened) co_return opened.error();
   }
   for (;;) {
+    if (s.lane.run.is_stopped()) co_return run_stopped();
     const auto step = s.parser.step(s.input);
     if (!step) co_return s.damaged(step.error());
     if (*step == tar_parser::event::need_input) {
