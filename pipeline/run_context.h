@@ -190,6 +190,12 @@ struct lane_context {
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
   // Of the part of a shard that was opened last, until group_by_key() takes it.
   std::optional<seen_before> before_part = {};
+  // The file with which a function of untar_options has failed, where that is the error that
+  // untar() gave last, until group_by_key() takes it.
+  struct refused_file {
+    std::optional<std::string> name;  // nullopt: it has none, and may be of any sample
+  };
+  std::optional<refused_file> refused = {};
   bool is_shuffled = false;  // by a stage before
   bool has_windows = false;  // of window_shuffle()
   // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
