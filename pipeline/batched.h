@@ -67,6 +67,7 @@ class batched_stream final : public stream<group_of<T>> {
     ended_ = false;
     co_return std::optional<group_of<T>>();
   }
+  bool has_run_dry() const override { return !ended_ && items_->has_run_dry(); }
   void save(state& to) const override {
     items_->save(to);
     std::vector<origin> held;
@@ -106,6 +107,7 @@ class unbatched_stream final : public stream<T> {
     held_.pop_front();
     co_return out;
   }
+  bool has_run_dry() const override { return groups_->has_run_dry(); }
   void save(state& to) const override {
     groups_->save(to);
     std::vector<origin> held;

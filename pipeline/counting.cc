@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "engine/log.h"
 #include "pipeline/lanes.h"
 #include "pipeline/records.h"
 
@@ -35,6 +36,12 @@ bool is_number_of_ends(std::int64_t n, const state& in) {
 }
 
 }  // namespace
+
+void tell_of_endless_epoch() {
+  log_notice(
+      "a slice has given its last item of an epoch that has no end, for its shards are drawn for "
+      "ever: nothing more comes of it; put epochs_of() in front, or take no more items than that");
+}
 
 item_count::item_count(run_context& run, std::string_view stage)
     : run_(run), stage_(run.record_of(stage)) {}

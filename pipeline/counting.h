@@ -19,7 +19,9 @@ namespace detail {
 
 // An epoch without items looks like the end of the data, after which there are ends whenever one is
 // asked for. Stages that make epochs of others go past empty ones; after so many in a row without
-// an item they give an end themselves, so that nobody waits for ever.
+// an item they have run dry: they give an end themselves, so that nobody waits for ever, and such
+// stages behind them do so at once. Else each would ask for a hundred times as many as the one
+// before.
 inline constexpr int most_empty_epochs = 100;
 
 // What a stage that counts has counted in its epoch, and the ends that it has given; its state.
@@ -103,6 +105,7 @@ class epochs_of_stream final : public passing<T> {
       : passing<T>(std::move(items)), given_(run, "epochs_of"), length_(length) {}
 
   awaitable<outcome> next() override {
+    is_dry_ = false;
     for (int ends = 0;;) {
       if (given_.takes_end_again()) co_return std::optional<T>();
       // One more than its length, where an item that was to come again cannot be read any more.
@@ -117,12 +120,15 @@ class epochs_of_stream final : public passing<T> {
         given_.add(**item);
         co_return item;
       }
-      if (given_.takes_end_in_front_again() || ++ends < most_empty_epochs) continue;
+      if (given_.takes_end_in_front_again()) continue;
+      is_dry_ = ++ends >= most_empty_epochs || this->items_->has_run_dry();
+      if (!is_dry_) continue;
       given_.value = 0;
       given_.end();
       co_return item;
     }
   }
+  bool has_run_dry() const override { return is_dry_; }
   void save(state& to) const override {
     this->items_->save(to);
     item_count::save_own_ends(to);
@@ -137,6 +143,7 @@ class epochs_of_stream final : public passing<T> {
  private:
   item_count given_;
   std::int64_t length_;
+  bool is_dry_ = false;
 };
 
 template <class T>
@@ -147,6 +154,7 @@ class repeated_stream final : public passing<T> {
       : passing<T>(std::move(items)), ended_(run, "repeated"), times_(times) {}
 
   awaitable<outcome> next() override {
+    is_dry_ = false;
     for (int ends = 0;;) {
       if (ended_.takes_end_again()) co_return std::optional<T>();
       auto item = co_await this->items_->next();
@@ -156,12 +164,14 @@ class repeated_stream final : public passing<T> {
         co_return item;
       }
       if (ended_.takes_end_in_front_again()) continue;
-      if (++ended_.value < times_ && ++ends < most_empty_epochs) continue;
+      is_dry_ = ++ends >= most_empty_epochs || this->items_->has_run_dry();
+      if (++ended_.value < times_ && !is_dry_) continue;
       ended_.value = 0;
       ended_.end();
       co_return item;
     }
   }
+  bool has_run_dry() const override { return is_dry_; }
   void save(state& to) const override {
     this->items_->save(to);
     item_count::save_own_ends(to);
@@ -176,7 +186,11 @@ class repeated_stream final : public passing<T> {
  private:
   item_count ended_;  // of the data's epochs, in this one
   std::int64_t times_;
+  bool is_dry_ = false;
 };
+
+// Where shards are drawn for ever, next() of a slice would wait for an end without a word.
+void tell_of_endless_epoch();
 
 struct slice_bounds {
   std::int64_t begin = 0;
@@ -189,7 +203,10 @@ class slice_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
   slice_stream(run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
-      : passing<T>(std::move(items)), at_(run, "slice"), which_(which) {}
+      : passing<T>(std::move(items)),
+        at_(run, "slice"),
+        which_(which),
+        never_ends_(run.drawn->is_endless() && !run.stages_of_a_kind.contains("epochs_of")) {}
 
   awaitable<outcome> next() override {
     for (;;) {
@@ -203,6 +220,7 @@ class slice_stream final : public passing<T> {
       if (!at_.add(**item)) co_return item;
       if (i >= which_.begin && i < which_.end && (i - which_.begin) % which_.step == 0)
         co_return item;
+      if (i >= which_.end && std::exchange(never_ends_, false)) tell_of_endless_epoch();
     }
   }
   void save(state& to) const override {
@@ -217,6 +235,7 @@ class slice_stream final : public passing<T> {
  private:
   item_count at_;
   slice_bounds which_;
+  bool never_ends_;  // the epoch, unless a stage of the program's own ends it; not told yet
 };
 
 }  // namespace detail
@@ -259,7 +278,8 @@ struct repeated {
   }
 };
 
-// Of each epoch the items [begin, end), every step-th of them.
+// Of each epoch the items [begin, end), every step-th of them. It reads on to the epoch's end: of
+// shards that are drawn for ever (epoch_mode::resample) put epochs_of() in front, which makes one.
 struct slice {
   detail::slice_bounds which;
   slice(std::int64_t begin, std::int64_t end, std::int64_t step = 1) : which{begin, end, step} {

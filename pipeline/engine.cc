@@ -113,6 +113,7 @@ std::unique_ptr<run_context> run_base::make_context() {
                       .source = core_->options.source,
                       .allocator = own != nullptr ? *own : default_host_allocator(),
                       .memory = memory_plan(core_->options.memory_bytes),
+                      .stop_asked = stop_asked_,
                       .tell_skipped = core_->options.tell_skipped});
   if (context_) made->told_of_lost_rate = context_->told_of_lost_rate;
   return made;
@@ -171,7 +172,7 @@ void run_base::check_nothing_lost() const {
 error run_base::why_ended(const std::exception_ptr& thrown) noexcept {
   if (!tasks_.stopped() || !is_stop(thrown)) return error_of(thrown, "the plan");
   try {
-    return why_ended(error(errc::stopped, "the run was stopped"));
+    return why_ended(run_stopped());
   } catch (...) {
     return error_of(std::current_exception(), "the plan");
   }
@@ -265,16 +266,20 @@ void run_base::tell_who_waits() noexcept try {
 }
 
 void run_base::stop() {
+  stop_asked_ = true;
   stop_.ask();
 }
 
 void run_base::stop_by(const std::stop_token& token) {
+  flag_registration_.emplace(token, set_flag{&stop_asked_});
   stop_registration_.emplace(token, io_.executor(), [this] { tasks_.stop(); });
 }
 
 void run_base::close() {
   check_process();
   stop_registration_.reset();
+  flag_registration_.reset();
+  stop_asked_ = true;
   auto waiting = closed_.get_future();
   close_.ask();
   get(waiting);

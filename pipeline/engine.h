@@ -110,8 +110,8 @@ class run_base {
 
   run_stats stats();
   ledger counts();
-  // Any thread, also while next() waits; needs no memory: ends the run at its next suspensions.
-  // next() then throws `stopped`.
+  // Any thread, also while next() waits; needs no memory: ends the run where it waits, or where a
+  // stage is asked for its next item. next() then throws `stopped`, also behind the data's end.
   void stop();
   // The owner's thread, once: stops the run when `token` is asked to.
   void stop_by(const std::stop_token& token);
@@ -148,6 +148,7 @@ class run_base {
   std::shared_ptr<engine_core> core_;  // outlives all that is below
   io_thread& io_;
   scope tasks_;
+  std::atomic<bool> stop_asked_ = false;  // any thread
   const source_registry& sources_;
   std::unique_ptr<run_context> context_;  // spine
   steady_clock::time_point start_ = steady_clock::now();
@@ -160,6 +161,11 @@ class run_base {
   wake_up stop_{io_.executor(), [this] { tasks_.stop(); }};
   wake_up close_{io_.executor(), [this] { begin_closing(); }};
   std::promise<void> closed_;
+  struct set_flag {
+    std::atomic<bool>* to;
+    void operator()() const noexcept { *to = true; }
+  };
+  std::optional<std::stop_callback<set_flag>> flag_registration_;
   std::optional<on_stop> stop_registration_;
   bool told_who_waits_ = false;
   bool told_why_ended_ = false;  // spine
@@ -238,7 +244,8 @@ class run final : public run_base {
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
     try {
-      item = co_await self->root_->next();
+      const bool is_stopped = self->stop_asked_ && !self->is_broken_;
+      item = is_stopped ? run_stopped() : co_await self->root_->next();
     } catch (...) {
       thrown = std::current_exception();
     }
@@ -251,13 +258,15 @@ class run final : public run_base {
       if constexpr (requires { (*item)->size(); }) samples = (*item)->size();
       self->context_->counts.delivered += samples;
     }
+    self->is_broken_ = !item && !item.error().is_skippable();
     to->set_value(std::move(item));
   }
   void destroy_streams() override { root_.reset(); }
 
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
-  bool begun_ = false;  // the owner's thread: next() has been called
+  bool begun_ = false;      // the owner's thread: next() has been called
+  bool is_broken_ = false;  // spine: by the error that next() gave last
 };
 
 }  // namespace detail
@@ -308,7 +317,8 @@ class loader {
   // Call before the first next(); a second call replaces the first. Throws `failure` (bad_state)
   // after next(), and when the state belongs to another plan; the loader is then as it was before.
   void restore(const state& from) { the_run().restore(from); }
-  // Any thread, also while next() waits.
+  // Any thread, also while next() waits. Once stopped, next() throws `stopped`, whether or not
+  // there are items left; what save() gives then is where another run goes on.
   run_stats stats() { return the_run().stats(); }
   ledger counts() { return the_run().counts(); }
   void stop() { the_run().stop(); }

@@ -20,7 +20,12 @@ result<sample> through_stages(const lane_context& lane, sample s, origin where,
   for (std::size_t i = 0; i < stages; ++i) {
     detail::item_name name;
     name.note(s);
-    auto out = lane.sample_stages[i](std::move(s));
+    result<std::optional<sample>> out = std::optional<sample>();
+    try {
+      out = lane.sample_stages[i](std::move(s));
+    } catch (...) {
+      return name.named(error_of(std::current_exception(), "a sample stage"));
+    }
     if (!out) return name.named(out.error());
     if (!*out) {
       return error(errc::bad_state, "a sample stage now drops a sample that it passed before")
@@ -132,6 +137,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     }
     if (!next) {
       error why = next.error();
+      if (why.kind() == errc::stopped) co_return why;
       // Of a shard that cannot be opened any more as well: the sample that is lost with it.
       const bool is_of_shard = why.sample_key().empty() && !why.byte_offset();
       if (is_of_shard) why.offset(static_cast<std::uint64_t>(where.offset));

@@ -24,6 +24,7 @@ awaitable<group_stream::outcome> group_stream::next() {
     }
     if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
     auto member = co_await next_member();
+    if (!member && member.error().kind() == errc::stopped) co_return member.error();
     if (!member) {
       if (auto out = broken_by(member.error())) co_return std::move(*out);
       continue;
@@ -190,8 +191,14 @@ group_stream::outcome group_stream::finished() {
 }
 
 std::optional<group_stream::outcome> group_stream::broken_by(error why) {
-  const auto broken = split_name(why.sample_key());
-  const bool is_of_member = why.kind() == errc::bad_field || why.kind() == errc::too_large;
+  const auto refused = std::exchange(lane_.refused, std::nullopt);
+  const bool is_nameless = refused && !refused->name;
+  const std::string& name = refused && refused->name ? *refused->name : why.sample_key();
+  const auto broken = is_nameless ? std::nullopt : split_name(name);
+  // Behind any other error the members do not go on.
+  const bool is_of_member =
+      why.is_skippable() &&
+      (refused ? !is_nameless : why.kind() == errc::bad_field || why.kind() == errc::too_large);
   const bool member_alone = broken && is_of_member;
   const bool is_refused = why.kind() == errc::bad_field;  // also one without any name
   if (is_of_member && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
@@ -203,6 +210,7 @@ std::optional<group_stream::outcome> group_stream::broken_by(error why) {
     if (is_within && member_alone) return std::nullopt;  // told already
     if (is_within) return cut_short(std::move(why));
     unread_ = std::move(why);
+    lane_.refused = refused;  // the reader is not asked before it is taken
     return left();
   }
   if (building_ && broken && broken->key != building_->key) {

@@ -407,10 +407,19 @@ class lanes_stream final : public stream<sample> {
                              of_this_rank(), counted(static_cast<std::uint64_t>(failed), "error")))
           .hint("begin the epoch again, without the state");
     }
+    const bool any_read = std::ranges::any_of(lanes_, [](const lane& l) {
+      const auto has_items = [](const auto& part) { return part.lane->drawn->items > 0; };
+      return l.context->drawn->items > 0 || std::ranges::any_of(l.context->parts, has_items);
+    });
+    if (!first_failure_ && any_read) {
+      return error(errc::no_samples,
+                   "the stages of the lanes left out every sample of the shards" + of_this_rank())
+          .hint("check what they select");
+    }
     if (!first_failure_) {
       return empty_shards().hint(
-          "check that members are named KEY.EXTENSION, and that there are shards for every "
-          "rank");
+          "check that members are named KEY.EXTENSION, that no function deselects them or their "
+          "shards, and that there are shards for every rank");
     }
     return error(first_failure_->kind(), "no shard" + of_this_rank() +
                                              " gave a sample; the first failed with " +

@@ -282,13 +282,19 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options) {
   if (sources.empty()) throw failure(impossible_mix("of no sources", "give one at least"));
   std::vector<std::string> list;
+  double weights = 0;
   for (const mix_source& s : sources) {
+    weights += s.weight;
     if (!std::isfinite(s.weight) || s.weight <= 0) {
       throw failure(impossible_mix(fmt::format("with a weight of {}", s.weight),
                                    "weights are finite, and more than 0"));
     }
     check_same_job(*sources.front().samples.options, *s.samples.options);
     list.insert(list.end(), s.samples.shards->begin(), s.samples.shards->end());
+  }
+  if (!std::isfinite(weights)) {
+    throw failure(impossible_mix("with weights whose sum is too large for a number",
+                                 "divide all weights by one number"));
   }
   check_epochs(sources, options);
   // What stands for all: the first source that ends, if any does.

@@ -122,6 +122,7 @@ class on_error_stream final : public stream<T> {
       if (auto passed_on = counter_.on_failure(item.error())) co_return *passed_on;
     }
   }
+  bool has_run_dry() const override { return items_->has_run_dry(); }
   void save(state& to) const override {
     items_->save(to);
     counter_.save(to);

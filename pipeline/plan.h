@@ -169,6 +169,7 @@ auto called_as(const std::string& who, F f) {
 // behind it), names in errors the item that the stage took last, and keeps the promises of
 // stream.h about errors that the stage itself may not:
 //   - an error that is not skippable is given again to whoever asks again;
+//   - whoever asks a run that is stopped is told so, also where nothing that it asks for waits;
 //   - the item with which a stage failed is in the state until the stage is asked again;
 //   - a stage that had no memory saves no state: what it had in hand may be in none.
 template <class T>
@@ -176,9 +177,11 @@ class metered final : public stream<T> {
  public:
   // `takes_ahead`: as stage::takes_ahead. `within`: with what the names of the lane's records
   // begin; empty behind the lanes.
-  metered(std::unique_ptr<stream<T>> inner, run_context::stage_figures& figures,
-          std::shared_ptr<handed_on> taken, bool takes_ahead, std::string within)
+  metered(std::unique_ptr<stream<T>> inner, const run_context& run,
+          run_context::stage_figures& figures, std::shared_ptr<handed_on> taken, bool takes_ahead,
+          std::string within)
       : inner_(std::move(inner)),
+        stop_asked_(run.stop_asked),
         figures_(figures),
         taken_(std::move(taken)),
         names_items_(taken_ != nullptr && !takes_ahead),
@@ -217,6 +220,7 @@ class metered final : public stream<T> {
   void restore(const state& from) override {
     called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
   }
+  bool has_run_dry() const override { return inner_->has_run_dry(); }
 
  private:
   // Whether the stage itself has in `own` what it took. What those in front hold is another draw of
@@ -231,6 +235,7 @@ class metered final : public stream<T> {
 
   awaitable<typename stream<T>::outcome> next_item() {
     if (broken_) co_return *broken_;
+    if (stop_asked_.load(std::memory_order_relaxed)) co_return run_stopped();
     const std::uint64_t start = ticks();
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
@@ -264,6 +269,7 @@ class metered final : public stream<T> {
   }
 
   std::unique_ptr<stream<T>> inner_;
+  const std::atomic<bool>& stop_asked_;
   run_context::stage_figures& figures_;
   std::shared_ptr<handed_on> taken_;  // by the stage, of the one in front; null: of none
   bool names_items_;                  // an error is of the item taken last
@@ -283,7 +289,7 @@ std::unique_ptr<stream<T>> measured(run_context& run, const std::string& name,
     throw failure(error(errc::usage, "the stage '" + name + "' made no stream")
                       .hint("return a stream from its wrap, or leave the stage out"));
   }
-  return std::make_unique<metered<T>>(std::move(made), run.figures(name), std::move(taken),
+  return std::make_unique<metered<T>>(std::move(made), run, run.figures(name), std::move(taken),
                                       takes_ahead, std::move(within));
 }
 

@@ -21,6 +21,7 @@ class prefetch_stream final : public stream<T> {
     // The state with the item delivered; for an error, with all that came before it. Null where
     // there was no memory for one.
     std::shared_ptr<const state> position;
+    bool has_run_dry = false;
   };
   static std::size_t held_by(const entry& e) { return e.position ? e.position->samples_held() : 0; }
   // 32 MiB of origins.
@@ -84,9 +85,11 @@ class prefetch_stream final : public stream<T> {
     if (!front.position && is_failed_) lost_ = front.item.error();
     if (front.position) delivered_ = std::move(front.position);
     is_failed_ = !front.item;
+    has_run_dry_ = front.has_run_dry;
     co_return std::move(front.item);
   }
 
+  bool has_run_dry() const override { return has_run_dry_; }
   void save(state& to) const override {
     if (lost_) throw failure(*lost_);
     if (!delivered_) return shared_->items->save(to);
@@ -99,7 +102,7 @@ class prefetch_stream final : public stream<T> {
     auto failed = co_await failure_of(fill(s), "prefetch");
     if (!failed) co_return;
     s->ended = true;
-    s->ready.push_back({failed->skippable(false), nullptr});
+    s->ready.push_back({.item = failed->skippable(false), .position = nullptr});
     s->has_item.notify_one();
   }
 
@@ -116,7 +119,8 @@ class prefetch_stream final : public stream<T> {
       s->ended = !item && !item.error().is_skippable();
       ends = item && !*item ? ends + 1 : 0;
       auto position = s->position_of(item);
-      s->ready.push_back({std::move(item), std::move(position)});
+      const bool is_dry = item && !*item && s->items->has_run_dry();
+      s->ready.push_back({std::move(item), std::move(position), is_dry});
       s->held += held_by(s->ready.back());
       s->has_item.notify_one();
     }
@@ -126,6 +130,7 @@ class prefetch_stream final : public stream<T> {
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
   bool is_failed_ = false;     // the last item given
+  bool has_run_dry_ = false;   // with the end given last
   std::optional<error> lost_;  // why there is no position to save
   scope::task pump_;
   bool started_ = false;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <iterator>
@@ -42,6 +43,11 @@ struct drawn_shards {
   }
 };
 
+// What next() says of a run that was stopped.
+inline error run_stopped() {
+  return {errc::stopped, "the run was stopped"};
+}
+
 // The state that the stages of one run share. Made by engine::run, outlives its streams; spine
 // only.
 struct run_context {
@@ -53,9 +59,15 @@ struct run_context {
   source_options source_again;  // for samples that are read again: a little at a time
   host_allocator& allocator;
   memory_plan memory;
-  bool tell_skipped = true;  // as notices, those that the ledger lists
+  const std::atomic<bool>& stop_asked;  // set by any thread
+  bool tell_skipped = true;             // as notices, those that the ledger lists
   source_counters counters;
   ledger counts;
+
+  // Whether the run is to end. A coroutine that waits is ended where it waits. One that has all it
+  // needs never waits: a loop in it that asks no stage in front for an item looks here each time
+  // round, and returns run_stopped(). The stages that are asked look themselves.
+  bool is_stopped() const { return stop_asked.load(std::memory_order_relaxed); }
 
   // Set by the lanes, for later stages.
   int rank = 0;
@@ -178,6 +190,12 @@ struct lane_context {
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
   // Of the part of a shard that was opened last, until group_by_key() takes it.
   std::optional<seen_before> before_part = {};
+  // The file with which a function of untar_options has failed, where that is the error that
+  // untar() gave last, until group_by_key() takes it.
+  struct refused_file {
+    std::optional<std::string> name;  // nullopt: it has none, and may be of any sample
+  };
+  std::optional<refused_file> refused = {};
   bool is_shuffled = false;  // by a stage before
   bool has_windows = false;  // of window_shuffle()
   // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.

@@ -46,6 +46,7 @@ class bounded_reader final : public sample_reader {
 
   awaitable<result<std::optional<sample>>> next() override {
     for (;;) {
+      if (lane_.run.is_stopped()) co_return run_stopped();
       const bool all_given = which_.samples >= 0 && given_ >= which_.samples;
       const bool looks_on = ends_with_shard(lane_, which_);
       if (all_given && !looks_on) co_return std::optional<sample>();
@@ -132,6 +133,7 @@ class read_stream final : public stream<sample> {
     if (before_ && reader_->is_broken()) reader_.reset();
     for (;;) {
       before_.reset();
+      if (lane_.run.is_stopped()) co_return run_stopped();
       if (!reader_) {
         auto shard = co_await shards_->next();
         if (!shard) co_return shard.error();
@@ -143,9 +145,16 @@ class read_stream final : public stream<sample> {
         start_ = {};
       }
       before_ = {.draw = current_.draw, .offset = reader_->offset(), .given = reader_->given()};
-      auto found = co_await reader_->next();
+      result<std::optional<sample>> found = std::optional<sample>();
+      std::exception_ptr thrown;
+      try {
+        found = co_await reader_->next();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+      if (thrown) found = co_await error_unless_stopped(std::move(thrown), format_name);
       if (!found) {
-        error why = found.error();
+        error why = named(found.error(), (*lane_.shards)[static_cast<std::size_t>(current_.shard)]);
         const bool gave_none = before_->offset <= current_.begin && reader_->given() == 0;
         if (gave_none && reader_->is_broken() && loses_shard(why, current_, lane_.index.get()))
           why.whole_shard();

@@ -42,7 +42,8 @@ struct shard_reader::impl {
   turn turn_of(const std::string& name);
   error damaged(error why);
   void count_lost();
-  bool is_wanted(const tar_parser::member& found, std::string& name);
+  result<bool> is_wanted(const tar_parser::member& found, std::string& name);
+  error refused(error why, const tar_parser::member& found, const std::string* name);
 
   result<void> check_end() const;
   result<void> check_count() const;
@@ -290,8 +291,26 @@ void shard_reader::impl::count_lost() {
   counted_lost = parser.lost_bytes();
 }
 
-// Whether a member is a file that is wanted, under the name that it is to have.
-bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string& name) {
+// What a function of untar_options has thrown at a file. What is not renamed may be of any sample:
+// of the one before it, or of the one behind.
+error shard_reader::impl::refused(error why, const tar_parser::member& found,
+                                  const std::string* name) {
+  lane.refused.emplace();
+  if (name != nullptr) lane.refused->name = *name;
+  broken = name == nullptr;
+  if (why.sample_key().empty()) why.key(name != nullptr ? *name : found.name);
+  if (!why.byte_offset()) why.offset(found.offset);
+  if (broken && why.is_skippable() && why.what_to_do().empty()) {
+    why.hint(
+        "the rest of the shard is left out, for a file without a name may be of any sample: let "
+        "rename give every file one, and untar_options.select refuse it");
+  }
+  return described(std::move(why));
+}
+
+// Whether a member is a file that is wanted, under the name that it is to have. An error: a
+// function of the program has failed.
+result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std::string& name) {
   if (!found.is_file()) {
     const bool folder_or_label = found.type == '5' || found.type == 'V' || found.type == 'D';
     if (!folder_or_label) ++lane.run.counts.not_files;
@@ -301,8 +320,17 @@ bool shard_reader::impl::is_wanted(const tar_parser::member& found, std::string&
     ++lane.run.counts.meta_files;
     return false;
   }
-  name = lane.untar->rename ? lane.untar->rename(found.name) : found.name;
-  return !lane.untar->select || lane.untar->select(name);
+  const untar_options& o = *lane.untar;
+  name = found.name;
+  bool is_named = !o.rename;
+  try {
+    if (!is_named) name = o.rename(found.name);
+    is_named = true;
+    return !o.select || o.select(name);
+  } catch (...) {
+    const auto* const who = is_named ? "untar_options.select" : "untar_options.rename";
+    return refused(error_of(std::current_exception(), who), found, is_named ? &name : nullptr);
+  }
 }
 
 // Counts samples: where one begins, whether it is among those to give.
@@ -331,12 +359,14 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
 
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
+  s.lane.refused.reset();
   if (!s.source) {
     auto opened = co_await s.open();
     s.broken = !opened;
     if (!opened) co_return opened.error();
   }
   for (;;) {
+    if (s.lane.run.is_stopped()) co_return run_stopped();
     const auto step = s.parser.step(s.input);
     if (!step) co_return s.damaged(step.error());
     if (*step == tar_parser::event::need_input) {
@@ -363,7 +393,9 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     if (*step != tar_parser::event::header) continue;
     s.count_lost();
     const auto& found = s.parser.current();
-    if (!s.is_wanted(found, member.name)) continue;  // its data events pass by
+    const auto wanted = s.is_wanted(found, member.name);
+    if (!wanted && s.broken) co_return wanted.error();
+    if (wanted && !*wanted) continue;  // its data events pass by
     const auto turn = s.turn_of(member.name);
     if (turn == impl::turn::end) {
       s.broken = s.which.end > 0 || ends_with_shard(s.lane, s.which);
@@ -371,6 +403,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       co_return differs_from_index(s.which, *s.url, "more").offset(found.offset).key(member.name);
     }
     if (turn == impl::turn::pass) continue;
+    if (!wanted) co_return wanted.error();
     if (!found.refused.empty()) {
       co_return s.described(error(errc::bad_field, found.refused + " in a shard")
                                 .offset(found.offset)

@@ -84,19 +84,13 @@ epoch_order::epoch_order(const std::vector<std::string>& urls, const shard_list_
 }
 
 std::vector<std::int64_t> epoch_order::permuted(const std::vector<std::string>& urls) const {
-  std::vector<std::int64_t> all(urls.size());
-  std::iota(all.begin(), all.end(), 0);
-  if (options_.hooks.select) {
-    std::erase_if(all, [&](std::int64_t s) {
-      return !options_.hooks.select(urls[static_cast<std::size_t>(s)], epoch_);
-    });
-  }
+  std::vector<std::int64_t> all = selected_by(options_.hooks, epoch_, urls);
   if (options_.hooks.arrange) {
-    options_.hooks.arrange(epoch_, all);
+    arrange_by(options_.hooks, epoch_, urls.size(), all);
   } else if (options_.shuffle) {
     // Fisher and Yates over the whole list: every lane sees the same permutation.
-    const std::uint64_t seed = options_.hooks.seed ? options_.hooks.seed(epoch_) : options_.seed;
-    random_stream random(seed, purpose::shard_order, static_cast<std::uint64_t>(epoch_));
+    random_stream random(seed_by(options_.hooks, epoch_, options_.seed), purpose::shard_order,
+                         static_cast<std::uint64_t>(epoch_));
     for (std::size_t i = all.size(); i > 1; --i) {
       std::swap(all[i - 1], all[random.below(static_cast<std::uint32_t>(i))]);
     }
@@ -218,15 +212,26 @@ shard_order::shard_order(std::shared_ptr<const std::vector<std::string>> urls,
                          const shard_list_options& options, std::int64_t lane)
     : urls_(std::move(urls)), options_(options), lane_(lane), epoch_(options.first_epoch) {}
 
-std::optional<shard_ref> shard_order::next() {
-  if (options_.mode == epoch_mode::resample) {
-    // Draw n of a lane is a function of n alone, so that a position is all the state there is.
-    random_stream random(options_.seed, purpose::shard_draw, static_cast<std::uint64_t>(lane_),
-                         static_cast<std::uint64_t>(draw_));
-    return shard_ref{.shard = random.below(static_cast<std::uint32_t>(urls_->size())),
-                     .draw = draw_++,
-                     .epoch = epoch_};
+// Draw n of a lane is a function of n alone, so that a position is all the state there is.
+shard_ref shard_order::drawn() {
+  if (options_.hooks.select && planned_epoch_ != epoch_) {
+    const auto all = selected_by(options_.hooks, epoch_, *urls_);
+    if (all.empty()) {
+      throw failure(error(errc::no_samples, "order_hooks.select leaves no shard to draw from")
+                        .hint("select one at least"));
+    }
+    whole_.assign(all.begin(), all.end());
+    planned_epoch_ = epoch_;
   }
+  random_stream random(seed_by(options_.hooks, epoch_, options_.seed), purpose::shard_draw,
+                       static_cast<std::uint64_t>(lane_), static_cast<std::uint64_t>(draw_));
+  const bool selects = options_.hooks.select != nullptr;
+  const auto n = random.below(static_cast<std::uint32_t>(selects ? whole_.size() : urls_->size()));
+  return {.shard = selects ? whole_[n] : n, .draw = draw_++, .epoch = epoch_};
+}
+
+std::optional<shard_ref> shard_order::next() {
+  if (options_.mode == epoch_mode::resample) return drawn();
   if (epoch_ >= options_.first_epoch + options_.epochs) return std::nullopt;
   if (planned_epoch_ != epoch_) {
     const epoch_order order(*urls_, options_, epoch_, tail_);
@@ -364,6 +369,14 @@ error impossible_epoch(std::string what, std::string_view what_to_do) {
   return error(errc::usage, std::move(what)).hint(what_to_do);
 }
 
+void check_hooks(const shard_list_options& o) {
+  if (o.mode == epoch_mode::resample && o.hooks.arrange) {
+    throw failure(impossible_epoch("order_hooks.arrange with shards that are drawn for ever",
+                                   "drawn shards have no order: use order_hooks.seed, or select"));
+  }
+  if (o.hooks.rank) check_ranks(o.hooks, o.lane_count(), o.world_size, is_equal(o.mode));
+}
+
 void check_counts(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (o.index && o.index->shards.size() != urls.size()) {
     throw failure(impossible_epoch(
@@ -409,6 +422,7 @@ void check(const std::vector<std::string>& urls, const shard_list_options& o) {
         fmt::format("{} lanes for {} ranks", o.lane_count(), o.world_size),
         fmt::format("use {} lanes or more, ideally a multiple of the ranks", o.world_size)));
   }
+  check_hooks(o);
   check_counts(urls, o);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "pipeline/lane_cursor.h"
+#include "pipeline/order_hooks.h"
 #include "pipeline/plan.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -17,18 +18,6 @@ enum class epoch_mode {
   resample,         // shards drawn with replacement, for ever
   equal,            // as many samples on every rank: those that do not go round are left out
   equal_repeating,  // the same, with some given twice instead
-};
-
-// Overrides of the usual order of shards. Pure functions, the same on every rank.
-struct order_hooks {
-  // The seed of an epoch, in the place of `seed`.
-  std::function<std::uint64_t(std::int64_t epoch)> seed = nullptr;
-  // Which shards an epoch reads.
-  std::function<bool(std::string_view url, std::int64_t epoch)> select = nullptr;
-  // The order of the list in an epoch, in the place of the seeded permutation: rearranges `shards`.
-  std::function<void(std::int64_t epoch, std::vector<std::int64_t>& shards)> arrange = nullptr;
-  // Which rank reads a lane, in the place of lane mod world_size.
-  std::function<int(std::int64_t lane)> rank = nullptr;
 };
 
 // The order in which shards are read, and by which rank: docs/order.md.
@@ -115,7 +104,8 @@ class shard_order {
   shard_order(std::shared_ptr<const std::vector<std::string>> urls,
               const shard_list_options& options, std::int64_t lane);
 
-  // nullopt ends an epoch; then the next one begins, if there is one.
+  // nullopt ends an epoch; then the next one begins, if there is one. Throws `failure`: usage where
+  // a hook arranges other shards than it was given, no_samples where none is left to draw from.
   std::optional<shard_ref> next();
 
   std::int64_t epoch() const { return epoch_; }
@@ -123,6 +113,8 @@ class shard_order {
   void seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail = {});
 
  private:
+  shard_ref drawn();
+
   std::shared_ptr<const std::vector<std::string>> urls_;
   shard_list_options options_;
   std::int64_t lane_;
@@ -130,7 +122,8 @@ class shard_order {
   std::int64_t draw_ = 0;
   epoch_tail tail_;
   std::int64_t planned_epoch_ = -1;
-  // Of this lane, in the planned epoch: whole shards or parts.
+  // Of this lane, in the planned epoch: whole shards or parts. To draw from: those that a hook has
+  // selected.
   std::vector<std::uint32_t> whole_;
   std::vector<shard_ref> parts_;
 };
@@ -142,7 +135,8 @@ void check_can_read(const lane_context& lane);
 void check_can_read(const lane_context& lane, std::int64_t shard);
 
 // The head of a plan. Throws `failure` (usage) for invalid options: an empty list, a rank outside
-// the world, fewer lanes or shards than ranks, an equal epoch of unknown length.
+// the world, fewer lanes or shards than ranks, an equal epoch of unknown length, a hook that gives
+// a lane to no rank.
 lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_options& options = {});
 // The shards of an index, which gives their lengths as well.
 lane_plan<shard_ref> indexed_shards(shard_index index, shard_list_options options = {});

@@ -70,6 +70,7 @@ template <class T>
 class passing : public stream<T> {
  public:
   explicit passing(std::unique_ptr<stream<T>> items) : items_(std::move(items)) {}
+  bool has_run_dry() const override { return items_->has_run_dry(); }
   void save(state& to) const override { items_->save(to); }
   void restore(const state& from) override { items_->restore(from); }
 
@@ -245,6 +246,7 @@ class direct_map final : public stream<Out> {
       if (!made || *made) co_return made;
     }
   }
+  bool has_run_dry() const override { return items_->has_run_dry(); }
   void save(state& to) const override { items_->save(to); }
   void restore(const state& from) override { items_->restore(from); }
 

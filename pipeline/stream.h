@@ -26,6 +26,9 @@ class stream {
   // failed; after any other error it is not called again: the caller of the stage gets the same
   // error again.
   virtual awaitable<outcome> next() = 0;
+  // After the end of an epoch: whether it is one because there was no item in a hundred epochs in a
+  // row (counting.h), so that whoever asks on for items gets none as probably.
+  virtual bool has_run_dry() const { return false; }
 
   // Adds the state from which this stage and those before it continue with exactly the next item.
   // Called between two calls of next(), or during one that is suspended in a later stage. After an

@@ -9,6 +9,9 @@
 namespace millrace {
 
 // Both functions are called on the spine, once for each file, in archive order; they must be pure.
+// One that throws a `failure` that is skippable leaves out the sample of the file; anything else
+// ends the run. Where `rename` does, the rest of the shard is left out, with the sample that it is
+// in: a file without a name may be of any sample.
 struct untar_options {
   // After damage, continue at the next valid header instead of the next shard. The loss is a
   // separate error, and counted in the ledger.

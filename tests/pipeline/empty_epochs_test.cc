@@ -387,5 +387,43 @@ TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(data.next());
 }
 
+// Behind the data there are ends without end: stages that make epochs of epochs ask for a hundred
+// in all, not a hundred times as many each.
+class ends_counted final : public detail::passing<sample> {
+ public:
+  ends_counted(std::unique_ptr<stream<sample>> items, std::shared_ptr<int> ends)
+      : passing(std::move(items)), ends_(std::move(ends)) {}
+  awaitable<outcome> next() override {
+    auto item = co_await items_->next();
+    if (item && !*item) ++*ends_;
+    co_return item;
+  }
+
+ private:
+  std::shared_ptr<int> ends_;
+};
+
+TEST_F(EmptyEpochs, EpochsOfEpochsFindTheEndOfTheData) {
+  const auto ends = std::make_shared<int>(0);
+  const stage<sample, sample> counted{
+      "counted", [ends](run_context&, std::unique_ptr<stream<sample>> items) {
+        return std::make_unique<ends_counted>(std::move(items), ends);
+      }};
+  const auto p = interleaved(data()) | counted | epochs_of(50) | epochs_of(45) | repeated(2) |
+                 prefetch(2) | map(same) | on_error(skip_up_to(1)) | batched(3) | unbatched() |
+                 slice(0, 1000) | epochs_of(70) | epochs_of(60);
+  bounded("epochs of epochs", [&] {
+    auto from = engine_.run(p);
+    std::vector<std::size_t> lengths;
+    for (int i = 0; i < 6; ++i) lengths.push_back(testing::keys_of_epoch(from).size());
+    EXPECT_EQ(lengths, (std::vector<std::size_t>{60, 40, 0, 0, 0, 0}));
+    EXPECT_LT(*ends, 2000);
+    auto resumed = engine_.run(p);
+    resumed.restore(from.save());
+    EXPECT_FALSE(resumed.next());
+    EXPECT_FALSE(resumed.next());
+  });
+}
+
 }  // namespace
 }  // namespace millrace

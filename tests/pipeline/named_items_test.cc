@@ -65,14 +65,16 @@ class checking_reader final : public sample_reader {
 
 class checking_format final : public sample_source {
  public:
-  explicit checking_format(told how) : how_(how) {}
+  explicit checking_format(told how, bool keeps = false) : how_(how), keeps_(keeps) {}
   std::unique_ptr<sample_reader> open(lane_context& /*lane*/, const shard_ref& /*which*/,
                                       const lane_cursor& at) const override {
     return std::make_unique<checking_reader>(at.offset, how_);
   }
+  bool keeps_bounds() const override { return keeps_; }
 
  private:
   told how_;
+  bool keeps_;
 };
 
 class NamedItems : public testing::text_shards {
@@ -141,6 +143,8 @@ TEST_P(HowTold, ByAFormat) {
   const auto data = shards({"memory:t1"}, {.lanes = 1, .shuffle = false}) |
                     read_samples(std::make_shared<checking_format>(GetParam()));
   expect_named(interleaved(data), "", "memory:t1");
+  const auto keeps = std::make_shared<checking_format>(GetParam(), true);
+  expect_named(interleaved(shards({"memory:t1"}) | read_samples(keeps)), "", "memory:t1");
 }
 
 TEST_P(HowTold, OfAnImage) {
@@ -160,6 +164,45 @@ TEST_P(HowTold, OfAnImage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Both, HowTold, ::testing::Values(told::returned, told::thrown));
+
+// Samples that a state holds are read again, through the functions of their lane: one that fails
+// with such a sample is told once, with its name, whoever held the sample.
+TEST_F(NamedItems, ASampleThatIsReadAgainIsNamed) {
+  for (const bool skippable : {true, false}) {
+    for (const bool shuffled : {true, false}) {
+      const auto bad = std::make_shared<std::string>();
+      const auto front = head() | select([bad, skippable](const sample& s) {
+                           if (s.key != *bad) return true;
+                           if (!skippable) throw std::runtime_error("on fire");
+                           throw failure(error(errc::bad_label, "on fire").skippable());
+                         });
+      const auto p = (shuffled ? interleaved(front | shuffle({.samples = 40, .seed = 1}))
+                               : interleaved(front) | batched(20) | unbatched()) |
+                     on_error(skip_up_to(1));
+      auto whole = eng_.run(p);
+      for (int i = 0; i < 3; ++i) whole.next();
+      const state at = whole.save();
+      const std::string key = whole.next()->key;  // held then, by all but some shuffles
+      std::size_t left = 0;
+      while (whole.next()) ++left;
+      *bad = key;
+      auto resumed = eng_.run(p);
+      resumed.restore(at);
+      std::size_t got = 0;
+      std::optional<error> why;
+      try {
+        while (resumed.next()) ++got;
+      } catch (const failure& f) {
+        why = f.why();
+      }
+      ASSERT_EQ(why.has_value(), !skippable);
+      EXPECT_EQ(resumed.counts().skipped_in_all(), skippable ? 1U : 0U);
+      if (skippable) EXPECT_EQ(got, left);
+      if (why) EXPECT_EQ(why->sample_key(), key) << why->message();
+      if (why) EXPECT_TRUE(why->what().ends_with(" threw std::runtime_error: on fire"));
+    }
+  }
+}
 
 // An error that names another sample is left as it is.
 TEST_F(NamedItems, AnErrorOfAnotherItemIsLeftAsItIs) {

@@ -150,6 +150,112 @@ TEST(EpochOrder, HooksReplaceEachChoice) {
   EXPECT_EQ(o.rank_of(7), 1);
 }
 
+std::string usage_told_by(const std::function<void()>& what) {
+  try {
+    what();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::usage) << f.what();
+    EXPECT_FALSE(f.why().is_skippable());
+    return f.what();
+  }
+  return "not refused";
+}
+
+TEST(EpochOrder, AHookArrangesTheShardsThatItIsGiven) {
+  using numbers = std::vector<std::int64_t>;
+  const std::vector<std::string> urls{"a", "b", "c", "d"};
+  const auto said_of = [&](auto arrange) {
+    shard_list_options o{.lanes = 1};
+    o.hooks.select = [](std::string_view url, std::int64_t) { return url != "b"; };
+    o.hooks.arrange = [arrange](std::int64_t, numbers& s) { arrange(s); };
+    return usage_told_by([&] { epoch_order(urls, o, 0); });
+  };
+  const auto is_in = [](const std::string& text, std::string_view part) {
+    return text.find(part) != text.npos;
+  };
+  EXPECT_EQ(said_of([](numbers& s) { std::ranges::reverse(s); }), "not refused");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(4); }), "no shard 4 in a list of 4");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = -1; }), "no shard -1");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = std::int64_t{1} << 40; }), "no shard");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(1); }), "shard 1 is there twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(2); }), "shard 2 is there twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.pop_back(); }), "1 of 3 shards are left out");
+}
+
+// What a hook throws ends the run, also where it says that it may be skipped: there is no order.
+TEST(EpochOrder, AHookThatThrowsIsNamed) {
+  const auto thrown_by = [](order_hooks hooks) {
+    try {
+      epoch_order({"a", "b"}, {.lanes = 1, .hooks = std::move(hooks)}, 0);
+    } catch (const failure& f) {
+      EXPECT_FALSE(f.why().is_skippable()) << f.what();
+      return f.why().what();
+    }
+    return std::string("nothing");
+  };
+  EXPECT_EQ(thrown_by({.seed = [](std::int64_t) -> std::uint64_t { throw 42; }}),
+            "order_hooks.seed threw int");
+  EXPECT_EQ(thrown_by({.select = [](std::string_view, std::int64_t) -> bool { throw 42; }}),
+            "order_hooks.select threw int");
+  EXPECT_EQ(thrown_by({.arrange = [](std::int64_t, std::vector<std::int64_t>&) { throw 42; }}),
+            "order_hooks.arrange threw int");
+  EXPECT_EQ(thrown_by({.seed = [](std::int64_t) -> std::uint64_t {
+              throw failure(error(errc::bad_label, "as it is").skippable());
+            }}),
+            "as it is");
+}
+
+TEST(Shards, AHookGivesEveryLaneARankOfTheWorld) {
+  const auto lengths = std::make_shared<const shard_index>(index_of({5, 5, 5, 5}, false));
+  const auto said_of = [&](std::function<int(std::int64_t)> rank, epoch_mode mode) {
+    shard_list_options o{.world_size = 2, .lanes = 4, .mode = mode, .index = lengths};
+    o.hooks.rank = std::move(rank);
+    return usage_told_by([&] { shards({"a", "b", "c", "d"}, o); });
+  };
+  const auto three_and_one = [](std::int64_t lane) { return lane == 3 ? 1 : 0; };
+  const auto halves = [](std::int64_t lane) { return lane < 2 ? 1 : 0; };
+  for (const auto mode :
+       {epoch_mode::exact, epoch_mode::resample, epoch_mode::equal, epoch_mode::equal_repeating}) {
+    for (const int wrong : {-1, 2}) {
+      const auto said = said_of([wrong](std::int64_t lane) { return lane == 3 ? wrong : 0; }, mode);
+      EXPECT_NE(said.find(fmt::format("gives lane 3 to rank {} of 2", wrong)), said.npos) << said;
+    }
+    EXPECT_EQ(said_of(halves, mode), "not refused");
+  }
+  EXPECT_EQ(said_of(three_and_one, epoch_mode::exact), "not refused");
+  const auto said = said_of(three_and_one, epoch_mode::equal);
+  EXPECT_NE(said.find("1 lane to one rank and 3 to another"), said.npos) << said;
+}
+
+TEST(ShardOrder, HooksSayWhichShardsAreDrawnAndBySeed) {
+  const auto urls = std::make_shared<const std::vector<std::string>>(
+      std::vector<std::string>{"a", "b", "c", "d", "e"});
+  const auto drawn = [&](const shard_list_options& o, std::int64_t from = 0) {
+    shard_order order(urls, o, 1);
+    if (from > 0) order.seek(o.first_epoch, from);
+    std::vector<std::int64_t> out;
+    for (std::int64_t i = from; i < 200; ++i) out.push_back(order.next()->shard);
+    return out;
+  };
+  shard_list_options o{.seed = 3, .lanes = 2, .mode = epoch_mode::resample, .first_epoch = 7};
+  const auto of_all = drawn(o);
+  o.hooks.seed = [](std::int64_t epoch) { return static_cast<std::uint64_t>(epoch) + 1; };
+  EXPECT_EQ(drawn(o), drawn({.seed = 8, .lanes = 2, .mode = epoch_mode::resample}));
+  EXPECT_NE(drawn(o), of_all);
+  o.hooks.select = [](std::string_view url, std::int64_t epoch) {
+    return epoch == 7 && (url == "b" || url == "e");
+  };
+  const auto of_two = drawn(o);
+  EXPECT_EQ(std::set<std::int64_t>(of_two.begin(), of_two.end()), (std::set<std::int64_t>{1, 4}));
+  // A draw is a function of its number.
+  EXPECT_EQ(drawn(o, 150), std::vector<std::int64_t>(of_two.begin() + 150, of_two.end()));
+  o.hooks.select = [](std::string_view, std::int64_t) { return false; };
+  EXPECT_THROW(drawn(o), failure);
+  o.hooks.arrange = [](std::int64_t, std::vector<std::int64_t>&) {};
+  const auto said = usage_told_by([&] { shards(*urls, o); });
+  EXPECT_NE(said.find("order_hooks.arrange with shards that are drawn"), said.npos) << said;
+}
+
 // Sizes that users give do not wrap.
 using Shuffled = testing::text_shards;
 
@@ -179,6 +285,14 @@ TEST(Shards, RefusesWhatCannotBe) {
   EXPECT_THROW(shards({"a", "b"}, {.world_size = 3}), failure);       // a rank without a shard
   EXPECT_THROW(shards({"a"}, {.mode = epoch_mode::equal}), failure);  // of unknown length
   EXPECT_EQ((shard_list_options{.world_size = 3}.lane_count()), 9);
+}
+
+TEST(Shards, RefuseToBeMixedByWeightsOfWhichThereIsNoSum) {
+  const auto source = [](double weight) {
+    return mix_source{shards({"a"}) | untar() | group_by_key(), weight};
+  };
+  EXPECT_NO_THROW(mix({source(1e307), source(1e307)}));
+  EXPECT_THROW(mix({source(1e308), source(1e308)}), failure);
 }
 
 }  // namespace

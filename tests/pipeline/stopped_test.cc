@@ -1,0 +1,166 @@
+// A stop ends a run that never waits: its bytes are in memory, and nothing of it suspends.
+#include <gtest/gtest.h>
+
+#include <stop_token>
+
+#include "millrace/millrace.h"
+#include "tests/support/text_shards.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+using testing::bounded;
+using testing::with_memory_store;
+
+// A format of the program's own: a hundred samples a shard, made without any bytes.
+class made_reader final : public sample_reader {
+ public:
+  made_reader(lane_context& lane, const shard_ref& which, std::int64_t at)
+      : lane_(lane.lane), which_(which), given_(at) {}
+  awaitable<result<std::optional<sample>>> next() override {
+    if (given_ == 100) co_return std::optional<sample>();
+    const std::int64_t at = given_++;
+    sample s;
+    s.key = fmt::format("{}.{}", which_.shard, at);
+    s.where = {.lane = lane_, .shard = which_.shard, .offset = at, .epoch = which_.epoch};
+    co_return s;
+  }
+  std::int64_t offset() const override { return given_; }
+  std::int64_t given() const override { return given_; }
+  bool is_broken() const override { return false; }
+
+ private:
+  std::int64_t lane_;
+  shard_ref which_;
+  std::int64_t given_;
+};
+
+class made_format final : public sample_source {
+ public:
+  std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
+                                      const lane_cursor& at) const override {
+    return std::make_unique<made_reader>(lane, which, at.offset);
+  }
+};
+
+constexpr std::int64_t for_ever = std::int64_t{1} << 60;
+
+lane_plan<sample> made(const shard_list_options& o = {.lanes = 2}) {
+  return shards({"a", "b", "c"}, o) | read_samples(std::make_shared<made_format>());
+}
+
+// Asks for the stop of a run, from a function of its plan, in its thousandth call.
+class stopper {
+ public:
+  void pass() const {
+    if (++state_->calls == 1000 && state_->whom != nullptr) state_->whom->stop();
+  }
+  void watch(loader<sample>& data) const { state_->whom = &data; }
+
+ private:
+  struct shared {
+    int calls = 0;
+    loader<sample>* whom = nullptr;
+  };
+  std::shared_ptr<shared> state_ = std::make_shared<shared>();
+};
+
+template <class T>
+errc end_of(loader<T>& data) {
+  try {
+    data.next();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.why().sample_key(), "") << f.what();
+    return f.kind();
+  }
+  return errc::internal;
+}
+
+class Stopped : public testing::text_shards {
+ protected:
+  // next() of a plan that gives nothing ends when it is stopped meanwhile; then the run can be
+  // saved, and the loader destroyed.
+  template <class F>
+  void expect_stopped(const std::string& what, F make_plan) {
+    bounded(what, [&] {
+      const stopper by;
+      auto data = eng_.run(make_plan(by));
+      by.watch(data);
+      EXPECT_EQ(end_of(data), errc::stopped) << what;
+      EXPECT_EQ(end_of(data), errc::stopped) << what << ", asked again";
+      EXPECT_NO_THROW(data.save()) << what;
+    });
+  }
+
+  engine eng_{with_memory_store(store_)};
+};
+
+std::string name_or_end(const std::optional<sample>& s) {
+  return s ? s->key : "end";
+}
+
+TEST_F(Stopped, TheNextItemIsNotGiven) {
+  for (const bool by_token : {false, true}) {
+    for (const std::size_t before : {0U, 1U, 120U, 299U, 300U, 301U}) {
+      std::stop_source stop;
+      auto data = eng_.run(made(), stop.get_token());
+      auto whole = eng_.run(made());
+      for (std::size_t i = 0; i < before; ++i)
+        ASSERT_EQ(name_or_end(data.next()), name_or_end(whole.next()));
+      if (by_token) stop.request_stop();
+      if (!by_token) data.stop();
+      EXPECT_EQ(end_of(data), errc::stopped) << before;
+      EXPECT_EQ(end_of(data), errc::stopped) << before;
+      // What it saves lacks nothing, and has nothing twice.
+      auto resumed = eng_.run(made());
+      resumed.restore(data.save());
+      for (std::size_t i = before; i < 303; ++i)
+        ASSERT_EQ(name_or_end(resumed.next()), name_or_end(whole.next()));
+    }
+  }
+}
+
+TEST_F(Stopped, AStageThatLeavesEverythingOutReturns) {
+  const auto nothing = [](stopper by) {
+    return map([by](const sample&) {
+      by.pass();
+      return std::optional<sample>();
+    });
+  };
+  const auto none = [](stopper by) {
+    return select([by](const sample&) {
+      by.pass();
+      return false;
+    });
+  };
+  for (const auto mode : {epoch_mode::exact, epoch_mode::resample}) {
+    const shard_list_options o{.lanes = 2, .mode = mode, .epochs = std::int64_t{1} << 60};
+    const std::string of = mode == epoch_mode::exact ? " of epochs" : " of draws";
+    expect_stopped("map" + of, [&](stopper by) { return made(o) | nothing(by) | epochs_of(5); });
+    expect_stopped("map and prefetch" + of, [&](stopper by) {
+      return made(o) | nothing(by) | repeated(1000) | prefetch(2);
+    });
+    expect_stopped("select behind the lanes" + of,
+                   [&](stopper by) { return interleaved(made(o)) | none(by) | epochs_of(5); });
+    expect_stopped("a slice" + of, [&](stopper by) {
+      const auto passed = map([by](sample s) {
+        by.pass();
+        return s;
+      });
+      return made(o) | passed | epochs_of(1 << 30) | slice(1 << 20, 1 << 21);
+    });
+  }
+  const shard_list_options draws{.lanes = 2, .mode = epoch_mode::resample};
+  expect_stopped("select", [&](stopper by) { return (made(draws) | none(by)) | epochs_of(5); });
+  expect_stopped("files", [&](stopper by) {
+    const auto no_file = [by](std::string_view) {
+      by.pass();
+      return false;
+    };
+    return interleaved(shards(urls(), draws) | untar({.select = no_file}) | group_by_key());
+  });
+}
+
+}  // namespace
+}  // namespace millrace
