@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
+#include "engine/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/redeal.h"
 #include "train/checkpoint_names.h"
@@ -17,11 +19,19 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* meta_name = "train.json";
+constexpr std::string_view data_begin = "data-rank";
+constexpr std::string_view data_end = ".json";
 constexpr const char* checksum_key = "checksum";
 
 std::string data_name(int rank) {
-  return fmt::format("data-rank{}.json", rank);
+  return fmt::format("{}{}{}", data_begin, rank, data_end);
+}
+
+bool is_data_name(std::string_view name) {
+  if (!name.starts_with(data_begin) || !name.ends_with(data_end)) return false;
+  name.remove_prefix(data_begin.size());
+  name.remove_suffix(std::min(name.size(), data_end.size()));
+  return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
 
 std::string crc_of(const std::string& text) {
@@ -116,6 +126,20 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
   return files;
 }
 
+std::vector<std::string> own_files(const std::vector<std::string>& names, const std::string& meta) {
+  const auto parsed = json_tree::parse(meta);
+  const json_tree* const listed = parsed ? parsed->find("files") : nullptr;
+  const auto is_own = [&](const std::string& name) {
+    const bool is_validation = name == validation_name ||
+                               (name.starts_with(validation_name) && is_partial_file_name(name));
+    return name == meta_name || name == model_name || name == momentum_name || is_validation ||
+           is_data_name(name) || (listed != nullptr && listed->find(name) != nullptr);
+  };
+  std::vector<std::string> own;
+  std::ranges::copy_if(names, std::back_inserter(own), is_own);
+  return own;
+}
+
 checkpoint_files read_checkpoint(const std::string& path) {
   const auto kind = mode_of(path);
   if (!kind || !S_ISDIR(*kind)) {
@@ -150,7 +174,8 @@ checkpoint_files read_checkpoint(const std::string& path) {
     }
   }
   const std::string validation = fs::path(path) / validation_name;
-  if (mode_of(validation)) files[validation_name] = read_whole_file(validation).value();
+  if (S_ISREG(mode_of(validation).value_or(0)))
+    files[validation_name] = read_whole_file(validation).value();
   return files;
 }
 
