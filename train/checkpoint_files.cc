@@ -53,6 +53,21 @@ json_tree text(std::string of) {
   return json_tree(json_tree::anything(std::move(of)));
 }
 
+json_tree text_list(const std::vector<std::string>& names) {
+  json_tree::list out;
+  for (const std::string& name : names) out.push_back(text(name));
+  return json_tree(std::move(out));
+}
+std::vector<std::string> text_list_in(const json_tree& of) {
+  std::vector<std::string> names;
+  const auto* const list = of.as<json_tree::list>();
+  if (list == nullptr) return names;
+  for (const json_tree& one : *list) {
+    if (const auto* const name = one.as<std::string>()) names.push_back(*name);
+  }
+  return names;
+}
+
 // What train.json says, once its checksum is seen to be right.
 json_tree meta_in(const checkpoint_files& files, const std::string& path) {
   const auto text = files.find(meta_name);
@@ -121,6 +136,7 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                          {"run", text(c.run)},
                          {"arguments", json_tree(std::move(said))},
                          {"files", json_tree(std::move(listed))}};
+  if (!c.classes.empty()) meta["classes"] = text_list(c.classes);
   meta[checksum_key] = text(crc_of(json_tree(meta).dump()));
   files[meta_name] = json_tree(std::move(meta)).dump();
   return files;
@@ -202,6 +218,7 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   for (const auto& [option, value] : member<json_tree::object>(meta, "arguments", path)) {
     if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
   }
+  if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
   c.validated = files.contains(validation_name);
   const auto state_of = [&](int of) {
     auto data = state::from_json(file_in(files, data_name(of), path), state_bytes);

@@ -24,8 +24,10 @@ struct checkpoint_record {
   std::int64_t samples = 0;  // trained on by each rank
   int batch_size = 0;        // of each rank; 0: unknown
   int world_size = 1;
-  std::string run;         // the same for all checkpoints of a run, however often it was resumed
-  arguments said;          // the command line that it was saved under
+  std::string run;  // the same for all checkpoints of a run, however often it was resumed
+  arguments said;   // the command line that it was saved under
+  // Names of the class folders that its samples are of, sorted; none where they are of shards.
+  std::vector<std::string> classes;
   bool validated = false;  // validation after this step was done
   state data;              // this rank's
 };

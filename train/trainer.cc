@@ -155,6 +155,7 @@ void trainer::resume() {
   const checkpoint& c = *loaded;
   group_.together([&] {
     const std::string other = told_differences(options_.said, c.said);
+    check_same_classes(c.classes, options_);
     check_same_shards(c.data, data_->save());
     if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);
     learner_->restore(c, checkpoints_.resumed());

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -246,6 +247,27 @@ class Refused(ToldTest):
         done = training.train("--raw", tree, "--classes", 2, "--epochs", 1, "--batch-size", 4)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 files left out, being no image, in no class folder, ", done.stderr)
+
+
+    def test_other_class_folders_are_refused_and_named(self):
+        tree = self.folder / "tree"
+        Validation.class_folders(self)
+        run = ["--raw", tree, "--classes", 5, "--epochs", 1, "--batch-size", 4, "--checkpoint-dir", self.folder / "c",
+               "--resume", "auto"]
+        done = training.train(*run, "--max-steps", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (tree / "_empty").mkdir()
+        (tree / "__MACOSX").mkdir()
+        done = training.train(*run)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("1 class folder without a sample, with a label all the same: _empty", done.stderr)
+        self.assertIn("_empty here and not in the checkpoint", done.stderr)
+        other = self.folder / "other"
+        shutil.copytree(tree, other)
+        (other / "_empty").rmdir()
+        job = Job(2, lambda r: ["--raw", tree if r else other], ["--classes", 5, "--epochs", 1, "--batch-size", 4])
+        self.assertEqual(job.wait(), [2, 2], job.texts)
+        self.assertIn("_empty here and not on rank 0", job.texts[1])
 
 
 class Joining(ToldTest):
