@@ -243,9 +243,11 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   const std::int64_t now = std::int64_t{world_size} * batch_size;
   // What did not fill a batch then may fill one now.
   if (c.epoch_batches > 0) c.epoch_batches_most = ((c.epoch_batches + 1) * then - 1) / now;
-  for (std::int64_t* batches : {&c.batch_in_epoch, &c.epoch_batches}) {
-    *batches = *batches * then / now;
+  // An epoch that was begun stays so.
+  if (c.batch_in_epoch > 0) {
+    c.batch_in_epoch = std::max<std::int64_t>(1, c.batch_in_epoch * then / now);
   }
+  c.epoch_batches = c.epoch_batches * then / now;
   c.samples = c.samples * c.world_size / world_size;
   return c;
 }

@@ -94,8 +94,8 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   auto images = samples | decode_jpeg(decode);
   // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
-  auto batches =
-      images | on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true});
+  auto batches = images | on_error(policy_of(o, "training")) |
+                 batch({.size = o.batch_size, .drop_last = true});
   if (o.mixing.mixup + o.mixing.cutmix > 0) {
     mixing_options mixing = o.mixing;
     mixing.seed = o.seed;
@@ -118,6 +118,13 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   const bool overflows = __builtin_mul_overflow(held, bytes_of_held, &most) ||
                          __builtin_add_overflow(most, budget, &most);
   return overflows ? std::numeric_limits<std::size_t>::max() : most;
+}
+
+error with_policy(const error& why, const train_options& o) {
+  if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
+  const std::string before = why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
+  return error(why).hint(before +
+                         "--on-error skip, a number or a share trains without such samples");
 }
 
 error of_validation(const error& why) {
@@ -151,7 +158,8 @@ plan<host_batch> validation_plan(const train_options& o, const job_place& place)
                       .classes = o.classes,
                       .image = o.image,
                       .encoded_share = o.gpu_decode}) |
-         on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
+         on_error(policy_of(o, "validation")) | batch({.size = o.val_batch_size}) |
+         prefetch(o.prefetch);
 }
 
 }  // namespace millrace

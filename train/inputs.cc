@@ -110,7 +110,7 @@ first_samples look_at(const train_options& o, const std::string& url, const engi
       wrong = f.why();
     }
     if (!wrong) continue;
-    if (fails_on_first(o)) throw failure(*wrong);
+    if (fails_on_first(o)) throw failure(with_policy(*wrong, o));
     if (!first_bad) first_bad = wrong;
     ++bad;
   }
