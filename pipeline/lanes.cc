@@ -56,6 +56,14 @@ struct lane {
   }
 };
 
+// With what the formats of a list say that its names do not.
+std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {
+  const std::uint64_t identity = lane.format ? lane.format->identity() : 0;
+  if (identity != 0) list = fingerprint(fmt::format("{:016x}\n", identity), list);
+  for (const auto& part : lane.parts) list = with_formats(*part.lane, list);
+  return list;
+}
+
 class lanes_stream final : public stream<sample> {
  public:
   lanes_stream(std::vector<lane> lanes, const shard_list_options& options,
@@ -66,6 +74,7 @@ class lanes_stream final : public stream<sample> {
         epoch_(options.first_epoch) {
     std::uint64_t list = fingerprint("");
     for (const std::string& url : shards) list = fingerprint(url + "\n", list);
+    if (!lanes_.empty()) list = with_formats(*lanes_.front().context, list);
     list_ = static_cast<std::int64_t>(list);
     if (options.index)
       list_and_lengths_ = static_cast<std::int64_t>(with_lengths(*options.index, list));

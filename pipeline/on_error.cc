@@ -142,11 +142,14 @@ std::optional<error> error_counter::write_report(const error& why) const {
   if (!report_) return std::nullopt;
   const auto offset =
       why.byte_offset() ? fmt::format(R"(,"offset":{})", *why.byte_offset()) : std::string();
+  const std::string of = policy_.report_of.empty()
+                             ? std::string()
+                             : fmt::format(R"(,"of":{})", json_text_of(policy_.report_of));
   const std::string text =
-      fmt::format(R"({{"kind":{},"url":{}{},"key":{},"message":{}}})"
+      fmt::format(R"({{"kind":{},"url":{}{},"key":{},"message":{}{}}})"
                   "\n",
                   json_text_of(kind_name(why.kind())), json_text_of(why.where()), offset,
-                  json_text_of(why.sample_key()), json_text_of(why.message()));
+                  json_text_of(why.sample_key()), json_text_of(why.message()), of);
   auto added = report_->add(text);
   if (added) return std::nullopt;
   const error& failed = added.error();

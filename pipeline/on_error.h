@@ -32,6 +32,8 @@ struct error_policy {
   // message. Empty: none. Processes may share it. Where it cannot be written, nothing is skipped:
   // the run ends, with the kind of what the host says.
   std::string report = {};
+  // What those lines have as "of", where several plans share the file. Empty: nothing.
+  std::string report_of = {};
 };
 
 inline error_policy fail_on_error() {

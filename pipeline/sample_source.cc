@@ -6,9 +6,8 @@
 #include <cstring>
 #include <exception>
 
-#include "engine/file_system.h"
-#include "engine/folders.h"
-#include "pipeline/fields.h"
+#include "engine/fingerprint.h"
+#include "engine/words.h"
 #include "pipeline/records.h"
 
 namespace millrace {
@@ -274,22 +273,16 @@ class file_reader_as_sample final : public sample_reader {
   std::shared_ptr<const std::string> url_;
 };
 
-std::string extension_of(const std::string& path) {
-  std::string extension = path.substr(path.rfind('.') + 1);
-  for (char& c : extension) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return extension;
-}
-
-bool is_image(const std::string& path) {
-  return is_image_extension(extension_of(path));
-}
-
 class folder_source final : public sample_source {
  public:
   explicit folder_source(const class_folders& tree) : root_(tree.root), classes_(tree.classes) {
     for (std::size_t c = 0; c < classes_.size(); ++c) {
       labels_.push_back(owned_bytes(std::to_string(c)));
     }
+    // Of the others the list of files tells.
+    if (tree.empty().empty()) return;
+    identity_ = fingerprint("");
+    for (const std::string& name : classes_) identity_ = fingerprint(name + "\n", identity_);
   }
 
   std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
@@ -300,14 +293,16 @@ class folder_source final : public sample_source {
     const std::string_view folder = name.substr(0, name.find('/'));
     const auto label = std::ranges::lower_bound(classes_, folder) - classes_.begin();
     return std::make_unique<file_reader_as_sample>(
-        lane, which, at.offset > 0, std::string(name.substr(0, dot)), extension_of(path),
-        labels_[static_cast<std::size_t>(label)]);
+        lane, which, at.offset > 0, std::string(name.substr(0, dot)),
+        lowered(path.substr(path.rfind('.') + 1)), labels_[static_cast<std::size_t>(label)]);
   }
+  std::uint64_t identity() const override { return identity_; }
 
  private:
   std::string root_;  // with a '/' at its end
   std::vector<std::string> classes_;
   std::vector<bytes> labels_;
+  std::uint64_t identity_ = 0;
 };
 
 }  // namespace
@@ -351,46 +346,6 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
             lane.format = source;
             return std::make_unique<read_stream>(lane, std::move(shards), source);
           }};
-}
-
-class_folders::class_folders(const std::string& where) : root(where) {
-  if (!is_there(root)) {
-    throw failure(error(errc::not_found, "no such folder").at(root));
-  }
-  if (!root.ends_with('/')) root += '/';
-  for (std::string& name : folders_within(root, dangling_links::refused).value()) {
-    if (!name.starts_with('.')) classes.push_back(std::move(name));
-  }
-  const auto add = [&](visited one) {
-    const std::string name = one.path.substr(one.path.rfind('/') + 1);
-    if (name.starts_with('.') || (S_ISDIR(one.info.st_mode) && !one.is_link)) return;
-    const bool is_sample = S_ISREG(one.info.st_mode) && name.find('.') != name.npos;
-    (is_sample ? files : left_out).push_back(std::move(one.path));
-  };
-  for (const std::string& c : classes) visit_folder(root + c, add).value();
-  if (std::ranges::any_of(files, is_image)) {
-    const auto others = std::ranges::partition(files, is_image);
-    left_out.insert(left_out.end(), others.begin(), others.end());
-    files.erase(others.begin(), files.end());
-  }
-  if (files.empty()) {
-    throw failure(
-        error(errc::no_samples, "the folder has no class folders with files in them").at(where));
-  }
-  std::ranges::sort(files);
-  add_files_beside();
-  std::ranges::sort(left_out);
-}
-
-// Those of the root itself, which have no class.
-void class_folders::add_files_beside() {
-  std::vector<std::string> names;
-  if (host_files().list(root, names) != 0) return;  // its folders could be listed
-  for (const std::string& name : names) {
-    struct stat about{};
-    const bool is_file = host_files().stat(root + name, about) == 0 && S_ISREG(about.st_mode);
-    if (is_file && !name.starts_with('.')) left_out.push_back(root + name);
-  }
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

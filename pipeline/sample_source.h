@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/class_folders.h"
 #include "pipeline/plan.h"
 #include "pipeline/shards.h"
 
@@ -37,6 +38,9 @@ class sample_source {
                                               const lane_cursor& at) const = 0;
   // Whether readers keep the bounds of `which` themselves, because they can at less cost.
   virtual bool keeps_bounds() const { return false; }
+  // What its samples depend on beside the list of URLs, as a fingerprint: a state that was saved
+  // with another one is refused. 0: nothing.
+  virtual std::uint64_t identity() const { return 0; }
 };
 
 // A reader of the samples of `which` alone: those that begin in [begin, end), without the first
@@ -55,23 +59,9 @@ bool ends_with_shard(const lane_context& lane, const shard_ref& which);
 // Reads the samples of a lane's shards. Saves and restores by what its readers say.
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source);
 
-// A folder of class folders with images, as torchvision's ImageFolder takes it: each file is a
-// sample of its own, with the key "CLASS/NAME", the field that its extension names, and the number
-// of its class, in the order of their names, as the field cls. Where there are images, files of
-// other extensions are left out. Files are permuted one by one, so no shuffle is needed. Lists the
-// folders at once; throws `failure` (not_found, no_samples).
-struct class_folders {
-  explicit class_folders(const std::string& root);
-
-  std::vector<std::string> files;    // full paths, sorted
-  std::vector<std::string> classes;  // names, sorted
-  std::string root;
-  // Not hidden, and no image, in no class folder, links to folders or to nothing, or pipes.
-  std::vector<std::string> left_out;
-
- private:
-  void add_files_beside();
-};
+// The samples of class folders: each file has the key "CLASS/NAME", the field that its extension
+// names, and the number of its class as the field cls. Files are permuted one by one, so no shuffle
+// is needed.
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree);
 lane_plan<sample> raw_samples(const class_folders& tree, const shard_list_options& options = {});
 

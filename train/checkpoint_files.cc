@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
+#include "engine/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/redeal.h"
 #include "train/checkpoint_names.h"
@@ -17,11 +19,19 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* meta_name = "train.json";
+constexpr std::string_view data_begin = "data-rank";
+constexpr std::string_view data_end = ".json";
 constexpr const char* checksum_key = "checksum";
 
 std::string data_name(int rank) {
-  return fmt::format("data-rank{}.json", rank);
+  return fmt::format("{}{}{}", data_begin, rank, data_end);
+}
+
+bool is_data_name(std::string_view name) {
+  if (!name.starts_with(data_begin) || !name.ends_with(data_end)) return false;
+  name.remove_prefix(data_begin.size());
+  name.remove_suffix(std::min(name.size(), data_end.size()));
+  return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
 }
 
 std::string crc_of(const std::string& text) {
@@ -41,6 +51,21 @@ json_tree number(std::int64_t n) {
 }
 json_tree text(std::string of) {
   return json_tree(json_tree::anything(std::move(of)));
+}
+
+json_tree text_list(const std::vector<std::string>& names) {
+  json_tree::list out;
+  for (const std::string& name : names) out.push_back(text(name));
+  return json_tree(std::move(out));
+}
+std::vector<std::string> text_list_in(const json_tree& of) {
+  std::vector<std::string> names;
+  const auto* const list = of.as<json_tree::list>();
+  if (list == nullptr) return names;
+  for (const json_tree& one : *list) {
+    if (const auto* const name = one.as<std::string>()) names.push_back(*name);
+  }
+  return names;
 }
 
 // What train.json says, once its checksum is seen to be right.
@@ -111,9 +136,24 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                          {"run", text(c.run)},
                          {"arguments", json_tree(std::move(said))},
                          {"files", json_tree(std::move(listed))}};
+  if (!c.classes.empty()) meta["classes"] = text_list(c.classes);
   meta[checksum_key] = text(crc_of(json_tree(meta).dump()));
   files[meta_name] = json_tree(std::move(meta)).dump();
   return files;
+}
+
+std::vector<std::string> own_files(const std::vector<std::string>& names, const std::string& meta) {
+  const auto parsed = json_tree::parse(meta);
+  const json_tree* const listed = parsed ? parsed->find("files") : nullptr;
+  const auto is_own = [&](const std::string& name) {
+    const bool is_validation = name == validation_name ||
+                               (name.starts_with(validation_name) && is_partial_file_name(name));
+    return name == meta_name || name == model_name || name == momentum_name || is_validation ||
+           is_data_name(name) || (listed != nullptr && listed->find(name) != nullptr);
+  };
+  std::vector<std::string> own;
+  std::ranges::copy_if(names, std::back_inserter(own), is_own);
+  return own;
 }
 
 checkpoint_files read_checkpoint(const std::string& path) {
@@ -150,7 +190,8 @@ checkpoint_files read_checkpoint(const std::string& path) {
     }
   }
   const std::string validation = fs::path(path) / validation_name;
-  if (mode_of(validation)) files[validation_name] = read_whole_file(validation).value();
+  if (S_ISREG(mode_of(validation).value_or(0)))
+    files[validation_name] = read_whole_file(validation).value();
   return files;
 }
 
@@ -177,6 +218,7 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   for (const auto& [option, value] : member<json_tree::object>(meta, "arguments", path)) {
     if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
   }
+  if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
   c.validated = files.contains(validation_name);
   const auto state_of = [&](int of) {
     auto data = state::from_json(file_in(files, data_name(of), path), state_bytes);
@@ -201,9 +243,11 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   const std::int64_t now = std::int64_t{world_size} * batch_size;
   // What did not fill a batch then may fill one now.
   if (c.epoch_batches > 0) c.epoch_batches_most = ((c.epoch_batches + 1) * then - 1) / now;
-  for (std::int64_t* batches : {&c.batch_in_epoch, &c.epoch_batches}) {
-    *batches = *batches * then / now;
+  // An epoch that was begun stays so.
+  if (c.batch_in_epoch > 0) {
+    c.batch_in_epoch = std::max<std::int64_t>(1, c.batch_in_epoch * then / now);
   }
+  c.epoch_batches = c.epoch_batches * then / now;
   c.samples = c.samples * c.world_size / world_size;
   return c;
 }

@@ -24,12 +24,15 @@ struct checkpoint_record {
   std::int64_t samples = 0;  // trained on by each rank
   int batch_size = 0;        // of each rank; 0: unknown
   int world_size = 1;
-  std::string run;         // the same for all checkpoints of a run, however often it was resumed
-  arguments said;          // the command line that it was saved under
+  std::string run;  // the same for all checkpoints of a run, however often it was resumed
+  arguments said;   // the command line that it was saved under
+  // Names of the class folders that its samples are of, sorted; none where they are of shards.
+  std::vector<std::string> classes;
   bool validated = false;  // validation after this step was done
   state data;              // this rank's
 };
 
+inline constexpr const char* meta_name = "train.json";
 inline constexpr const char* model_name = "model.safetensors";
 inline constexpr const char* momentum_name = "optimizer.safetensors";
 // The file with the result of validation after a checkpoint's step.
@@ -42,6 +45,10 @@ using checkpoint_files = std::map<std::string, std::string>;
 // text, in their order.
 checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                           const std::vector<std::string>& data);
+
+// The files that a run wrote into a checkpoint's folder, of those whose names are given: the ones
+// of a checkpoint, whole or half-written, and those that its train.json (empty: none) lists.
+std::vector<std::string> own_files(const std::vector<std::string>& names, const std::string& meta);
 
 // Reads a folder's files and checks them against train.json. Throws `failure`: not_found where
 // there is no such folder, usage where it is a folder of checkpoints, integrity where a file is

@@ -14,6 +14,7 @@
 #include "engine/file_system.h"
 #include "engine/folders.h"
 #include "engine/json_tree.h"
+#include "engine/log.h"
 #include "engine/written_file.h"
 #include "train/files.h"
 
@@ -48,18 +49,89 @@ fs::path without_slash(const std::string& path) {
   return plain.has_filename() ? plain : plain.parent_path();
 }
 
-// Checkpoints that a run must not find in its way.
+// Whether both are one folder. Throws where that cannot be found out.
+bool are_same(const std::string& one, const std::string& other) {
+  const auto is = is_same(one, other);
+  if (!is) throw_io_failed(one, "cannot look at the checkpoint's folder", EIO);
+  return *is;
+}
+
+// The name in `folder` of the checkpoint that the run was resumed from: of what the path names, or
+// of what that leads to, or is led to by, through links. Empty: it is not in there.
+std::string name_in(const std::string& folder, const std::vector<std::string>& found,
+                    const std::string& resumed) {
+  const fs::path given = without_slash(resumed);
+  const fs::path parent = given.has_parent_path() ? given.parent_path() : ".";
+  if (is_step_name(given.filename().string()) && are_same(parent, folder)) return given.filename();
+  for (const std::string& p : found | std::views::reverse) {
+    if (are_same(p, resumed)) return name_of(p);
+  }
+  return {};
+}
+
+// Checkpoints that a run must not find in its way: never the one that it was resumed from.
 std::vector<std::string> in_the_way(const std::string& folder, const std::string& resumed) {
   auto found = folders_in(folder, is_step_name).value();
   if (resumed.empty()) return found;
-  std::error_code unknown;
-  const fs::path real = fs::canonical(resumed, unknown);  // of a link, what it names
-  const fs::path from = without_slash(unknown ? resumed : real.string());
-  const auto is_here = is_same(from.has_parent_path() ? from.parent_path() : ".", folder);
-  if (!is_here) throw_io_failed(resumed, "cannot look at the checkpoint's folder", EIO);
-  if (!*is_here) return found;
-  std::erase_if(found, [&](const auto& p) { return name_of(p) <= from.filename().string(); });
+  const std::string from = name_in(folder, found, resumed);
+  std::erase_if(found, [&](const auto& p) { return name_of(p) <= from || are_same(p, resumed); });
   return found;
+}
+
+// train.json of a folder; empty: there is none that can be read.
+std::string meta_of(const std::string& checkpoint) {
+  const std::string file = fs::path(checkpoint) / meta_name;
+  struct stat s{};
+  if (host_files().stat(file, s) != 0 || !S_ISREG(s.st_mode)) return {};
+  const auto text = read_whole_file(file);
+  return text ? *text : "";
+}
+
+// Gives a folder in which others' files are left a name that no run takes for a checkpoint's.
+void leave_to_others(const std::string& path) {
+  const fs::path where(path);
+  const std::string step =
+      where.filename().string().substr(where.filename().string().find("step-"));
+  for (int n = 1;; ++n) {
+    const std::string left =
+        where.parent_path() / (n == 1 ? "left-of-" + step : fmt::format("left-of-{}-{}", step, n));
+    struct stat s{};
+    const int code = host_files().stat(left, s, false);
+    if (code == 0) continue;
+    if (code != -ENOENT || host_files().rename(path, left) != 0)
+      return;  // the next one tries again
+    log_notice(fmt::format("{} has what no run wrote into a checkpoint that is removed", left));
+    return;
+  }
+}
+
+// Removes a checkpoint whose name does not count (any more), whole or not; of a link, the link.
+// What is left of a failure the next one removes.
+void remove_checkpoint(const std::string& path) {
+  file_system& files = host_files();
+  struct stat s{};
+  if (files.stat(path, s, false) != 0) return;
+  std::vector<std::string> names;
+  if (!S_ISDIR(s.st_mode) || files.list(path, names) != 0) {
+    if (!S_ISDIR(s.st_mode)) files.unlink(path);
+    return;
+  }
+  std::size_t removed = 0;
+  auto own = own_files(names, meta_of(path));
+  // The list itself last.
+  std::ranges::partition(own, [](const auto& name) { return name != meta_name; });
+  for (const std::string& name : own) {
+    const std::string file = fs::path(path) / name;
+    if (files.stat(file, s, false) != 0) return;
+    if (!S_ISREG(s.st_mode)) continue;  // a folder, say, that has the name
+    if (files.unlink(file) != 0) return;
+    ++removed;
+  }
+  if (removed == names.size()) {
+    files.remove_folder(path);
+  } else if (sync_folder(path) == 0) {  // what is removed does not come back under that name
+    leave_to_others(path);
+  }
 }
 
 // Gives `draft` the name `whole`. What had it is left under a name that does not count, and is to
@@ -72,7 +144,7 @@ void give_name(const std::string& draft, const std::string& whole, const std::st
   if (files.exchange(draft, whole) == 0) return;
   // A file system without that: give_back_replaced() takes the old one after a kill in between.
   const std::string old = fs::path(folder) / (std::string(replaced) + name_of(whole));
-  remove_tree(old);
+  remove_checkpoint(old);
   check(files.rename(whole, old), whole, unnamed);
   const int code = files.rename(draft, whole);
   if (code != 0) files.rename(old, whole);
@@ -178,20 +250,20 @@ void write_checkpoint(const std::string& folder, const std::string& name,
                       const checkpoint_files& files) {
   const std::string draft = fs::path(folder) / (std::string(partial) + name);
   try {
-    remove_tree(draft);
+    remove_checkpoint(draft);
     check(make_folders(draft), draft, "cannot make the checkpoint's folder");
     for (const auto& [file, text] : files) write_file(fs::path(draft) / file, text);
     sync_names_in(draft);
     give_name(draft, fs::path(folder) / name, folder);
   } catch (const failure&) {
-    remove_tree(draft);
+    remove_checkpoint(draft);
     throw;
   }
   sync_names_in(folder);
   const auto left = folders_in(
       folder, [](std::string_view n) { return is_partial_name(n) || is_replaced_name(n); });
   if (!left) return;  // the checkpoint is there, and the next one removes them
-  for (const std::string& p : *left) remove_tree(p);
+  for (const std::string& p : *left) remove_checkpoint(p);
 }
 
 void remove_old(const std::string& folder, const std::string& run, std::size_t keep,
@@ -202,16 +274,14 @@ void remove_old(const std::string& folder, const std::string& run, std::size_t k
   std::vector<std::string> old;
   for (std::size_t i = 0; i + keep < all->size(); ++i) {
     if (!resumed.empty() && is_same((*all)[i], from) != false) continue;
-    const auto text = read_whole_file(fs::path((*all)[i]) / "train.json");
-    if (!text) continue;  // not one of ours
-    const auto meta = json_tree::parse(*text);
+    const auto meta = json_tree::parse(meta_of((*all)[i]));  // of ours there is one
     if (!meta || meta->text_of("run") != run) continue;
     // First out of the names that count, also on the disk, so that no part of one is left.
     const std::string gone = fs::path(folder) / (std::string(partial) + name_of((*all)[i]));
     if (host_files().rename((*all)[i], gone) == 0) old.push_back(gone);
   }
   if (old.empty() || sync_folder(folder) != 0) return;  // write_checkpoint() removes them
-  for (const std::string& p : old) remove_tree(p);
+  for (const std::string& p : old) remove_checkpoint(p);
 }
 
 void add_to_checkpoint(const std::string& path, const std::string& name, const std::string& text) {

@@ -41,7 +41,8 @@ std::string set_aside_newer(const std::string& folder, const std::string& resume
 void write_checkpoint(const std::string& folder, const std::string& name,
                       const checkpoint_files& files);
 
-// Removes all checkpoints of `run` except the `keep` newest ones and `resumed`.
+// Removes all checkpoints of `run` except the `keep` newest ones and `resumed`. What others put
+// into their folders stays, in FOLDER/left-of-step-NNNNNNNNNN, and is told of.
 void remove_old(const std::string& folder, const std::string& run, std::size_t keep,
                 const std::string& resumed);
 

@@ -4,6 +4,7 @@
 
 #include "engine/memory.h"
 #include "pipeline/batch.h"
+#include "pipeline/class_folders.h"
 #include "pipeline/counting.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
@@ -35,13 +36,28 @@ shard_list_options list_of(const train_options& o, const job_place& place) {
           .index = o.lengths};
 }
 
+error_policy policy_of(const train_options& o, std::string_view plan) {
+  error_policy policy = o.bad_samples;
+  policy.report_of = plan;
+  return policy;
+}
+
+lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& list) {
+  const class_folders tree(o.raw);
+  if (tree.names_fingerprint() == o.raw_names) return raw_samples(tree, list);
+  throw failure(error(errc::changed, "files came or went while the run started")
+                    .at(o.raw)
+                    .hint("start again once the folder stays as it is"));
+}
+
 }  // namespace
 
+std::uint64_t left_out_of_epoch(const train_options& o, const job_place& place) {
+  return static_cast<std::uint64_t>(left_out(list_of(o, place)));
+}
+
 std::int64_t known_samples(const train_options& o, const job_place& place) {
-  if (!o.lengths) return o.raw_files;
-  const std::int64_t all = o.lengths->samples();
-  const shard_list_options list = list_of(o, place);
-  return list.mode == epoch_mode::equal ? all - left_out(list) : all;
+  return o.lengths ? o.lengths->samples() - left_out(list_of(o, place)) : o.raw_files;
 }
 
 std::int64_t known_epoch_batches(const train_options& o, const job_place& place) {
@@ -56,7 +72,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   const bool passes = length == 0;
   const shard_list_options list = list_of(o, place);
   const bool raw = !o.raw.empty();
-  auto samples = raw ? raw_samples(class_folders(o.raw), list)
+  auto samples = raw ? raw_plan(o, list)
                      : shards(o.shards, list) | untar({.resync = o.resync}) | group_by_key();
   if (o.shuffle > 0 && !raw) samples = samples | shuffle({.samples = o.shuffle, .seed = o.seed});
   decode_options decode{.size = o.size,
@@ -78,8 +94,8 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   auto images = samples | decode_jpeg(decode);
   // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
-  auto batches =
-      images | on_error(o.bad_samples) | batch({.size = o.batch_size, .drop_last = true});
+  auto batches = images | on_error(policy_of(o, "training")) |
+                 batch({.size = o.batch_size, .drop_last = true});
   if (o.mixing.mixup + o.mixing.cutmix > 0) {
     mixing_options mixing = o.mixing;
     mixing.seed = o.seed;
@@ -102,6 +118,13 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   const bool overflows = __builtin_mul_overflow(held, bytes_of_held, &most) ||
                          __builtin_add_overflow(most, budget, &most);
   return overflows ? std::numeric_limits<std::size_t>::max() : most;
+}
+
+error with_policy(const error& why, const train_options& o) {
+  if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
+  const std::string before = why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
+  return error(why).hint(before +
+                         "--on-error skip, a number or a share trains without such samples");
 }
 
 error of_validation(const error& why) {
@@ -135,7 +158,8 @@ plan<host_batch> validation_plan(const train_options& o, const job_place& place)
                       .classes = o.classes,
                       .image = o.image,
                       .encoded_share = o.gpu_decode}) |
-         on_error(o.bad_samples) | batch({.size = o.val_batch_size}) | prefetch(o.prefetch);
+         on_error(policy_of(o, "validation")) | batch({.size = o.val_batch_size}) |
+         prefetch(o.prefetch);
 }
 
 }  // namespace millrace

@@ -11,6 +11,9 @@ std::int64_t known_samples(const train_options& options, const job_place& place)
 // Batches of each rank's epoch; 0: not known before the first one is over.
 std::int64_t known_epoch_batches(const train_options& options, const job_place& place);
 
+// Samples that no rank gets in an epoch, so that all have as many: known with an index.
+std::uint64_t left_out_of_epoch(const train_options& options, const job_place& place);
+
 // The batches that rank `place.rank` trains on, epoch after epoch. Throws `failure` (usage).
 plan<host_batch> training_plan(const train_options& options, const job_place& place);
 
@@ -22,6 +25,9 @@ plan<host_batch> validation_plan(const train_options& options, const job_place& 
 // again under the same options and budget.
 std::size_t state_bytes(const train_options& options, const engine_options& engine);
 
+// The error that ends a run, with how the run goes on without the sample, where --on-error may say
+// so and does not.
+error with_policy(const error& why, const train_options& options);
 // The error, said to be of the validation: its shards are others than training's.
 error of_validation(const error& why);
 

@@ -18,9 +18,9 @@
 #include "io/shard_urls.h"
 #include "io/url.h"
 #include "io/url_scheme.h"
+#include "pipeline/class_folders.h"
 #include "pipeline/group.h"
 #include "pipeline/label.h"
-#include "pipeline/sample_source.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/untar.h"
 #include "pipeline/wids/read_index.h"
@@ -110,7 +110,7 @@ first_samples look_at(const train_options& o, const std::string& url, const engi
       wrong = f.why();
     }
     if (!wrong) continue;
-    if (fails_on_first(o)) throw failure(*wrong);
+    if (fails_on_first(o)) throw failure(with_policy(*wrong, o));
     if (!first_bad) first_bad = wrong;
     ++bad;
   }
@@ -228,11 +228,10 @@ void find_inputs(train_options& o, const engine_options& how) {
   if (!o.raw.empty()) {
     const class_folders tree(o.raw);
     o.raw_files = std::ssize(tree.files);
-    o.raw_names = fingerprint("");
-    for (const std::string& path : tree.files) {
-      const auto name = std::string_view(path).substr(tree.root.size());
-      o.raw_names = fingerprint("\n", fingerprint(name, o.raw_names));
-    }
+    o.raw_names = tree.names_fingerprint();
+    for (const std::string& name : tree.classes) o.raw_classes.push_back(printable(name));
+    std::ranges::sort(o.raw_classes);
+    o.raw_empty = tree.empty();
     o.raw_left_out = tree.left_out;
     if (std::ssize(tree.classes) > o.classes) {
       throw failure(error(errc::usage, fmt::format("{} class folders, and --classes is {}",
@@ -243,6 +242,30 @@ void find_inputs(train_options& o, const engine_options& how) {
   }
   o.lengths = lengths_of(o.shards, o.index, o.base, how);
   o.val_lengths = lengths_of(o.val_shards, o.val_index, o.base, how);
+}
+
+std::string differing_classes(std::span<const std::string> here, std::span<const std::string> there,
+                              std::string_view where) {
+  std::vector<std::string> only_here;
+  std::vector<std::string> only_there;
+  std::ranges::set_difference(here, there, std::back_inserter(only_here));
+  std::ranges::set_difference(there, here, std::back_inserter(only_there));
+  if (only_here.empty() && only_there.empty()) return {};
+  std::string out = "the class folders, by which labels are numbered, are others:";
+  if (!only_here.empty()) out += fmt::format(" {} here and not {}", first_of(only_here), where);
+  if (!only_here.empty() && !only_there.empty()) out += ";";
+  if (!only_there.empty()) out += fmt::format(" {} {} and not here", first_of(only_there), where);
+  return out;
+}
+
+void check_same_classes(std::span<const std::string> saved, const train_options& o) {
+  if (saved.empty() || o.raw_classes.empty()) return;
+  const std::string other = differing_classes(o.raw_classes, saved, "in the checkpoint");
+  if (other.empty()) return;
+  throw failure(error(errc::usage, other)
+                    .at(o.raw)
+                    .hint("give the folder the class folders of the run that saved it (an empty "
+                          "one counts), or train from scratch"));
 }
 
 std::string inputs_fingerprint(const train_options& o) {
@@ -295,6 +318,7 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   if (place.rank != 0) return;  // once a job is enough
   tell_of_repeated(o.shards, "training");
   tell_of_repeated(o.val_shards, "validation");
+  tell_of_empty_classes(o.raw_empty);
   if (!o.raw_left_out.empty()) {
     log_notice(
         fmt::format("{} left out, being no image, in no class folder, or a link to a folder or to "

@@ -1,5 +1,10 @@
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "pipeline/engine.h"
 #include "train/distributed.h"
 #include "train/options.h"
@@ -16,6 +21,14 @@ void find_inputs(train_options& options, const engine_options& how);
 // only one entry and only one URL have it. Throws usage, naming the shard. Pure.
 shard_index entries_of(const shard_index& said, const std::vector<std::string>& urls,
                        const std::string& where);
+
+// In which names of class folders, sorted, two sides differ, in words; empty: in none. `where`: the
+// other side, "in the checkpoint". Pure.
+std::string differing_classes(std::span<const std::string> here, std::span<const std::string> there,
+                              std::string_view where);
+// Throws `failure` (usage) where a checkpoint was saved with other class folders than those of
+// --raw, naming them; where either has none, nothing.
+void check_same_classes(std::span<const std::string> saved, const train_options& options);
 
 // A fingerprint of the shards, training's and validation's, and of their lengths.
 std::string inputs_fingerprint(const train_options& options);

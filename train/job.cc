@@ -1,6 +1,7 @@
 #include "train/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -49,6 +50,17 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
+// Of a list in which a '/' stands between two.
+std::vector<std::string> split_names(const std::string& list) {
+  std::vector<std::string> names;
+  for (std::size_t at = 0; at < list.size();) {
+    const std::size_t end = std::min(list.find('/', at), list.size());
+    names.push_back(list.substr(at, end - at));
+    at = end + 1;
+  }
+  return names;
+}
+
 // The step whose batch record() has written under this name, as many as any for other names.
 std::int64_t step_recorded(const std::string& name) {
   int rank = 0;
@@ -81,6 +93,8 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   mine["--checkpoint-dir"] = options.checkpoint_dir.empty() ? "" : "given";
   mine["--resume"] = options.resume.empty() ? "" : "given";
   mine["inputs:"] = inputs_fingerprint(options);
+  constexpr const char* classes = "class folders:";
+  mine[classes] = fmt::format("{}", fmt::join(options.raw_classes, "/"));
   mine["device"] = device.is_cuda() ? "cuda" : "cpu";
   const auto first =
       json::parse(group.shared(json(mine).dump(-1, ' ', false, json::error_handler_t::replace)))
@@ -91,6 +105,11 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
       const auto found = first.find(option);
       const std::string other = found == first.end() ? "" : found->second;
       if (value == other) continue;
+      if (option == classes) {
+        differ += (differ.empty() ? "" : "; ") +
+                  differing_classes(split_names(value), split_names(other), "on rank 0");
+        continue;
+      }
       differ += fmt::format("{}{} {}, where rank 0 has {}", differ.empty() ? "" : "; ", option,
                             value.empty() ? "none" : value, other.empty() ? "none" : other);
     }

@@ -43,7 +43,9 @@ struct train_options {
   std::string index;                               // of the training shards: wids v1 JSON
   std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`
   std::int64_t raw_files = 0;                      // how many `raw` holds
-  std::uint64_t raw_names = 0;                     // a fingerprint of their names
+  std::uint64_t raw_names = 0;                     // a fingerprint of their names, and classes'
+  std::vector<std::string> raw_classes;            // the names of its classes, as they are told
+  std::vector<std::string> raw_empty;              // those of them without a file
   std::vector<std::string> raw_left_out;           // of its files, those that are no samples
   bool resync = false;                             // continue after damage within a shard
   std::string base;

@@ -30,6 +30,7 @@ void run_checkpoints::save(const checkpoint_record& record, const learner& from)
   checkpoint c{record, {}, {}};
   c.run = run_;
   c.said = options_.said;
+  c.classes = options_.raw_classes;
   group_.together([&] {
     if (!group_.is_first()) return;
     const std::string bad = from.not_finite();

@@ -155,6 +155,7 @@ void trainer::resume() {
   const checkpoint& c = *loaded;
   group_.together([&] {
     const std::string other = told_differences(options_.said, c.said);
+    check_same_classes(c.classes, options_);
     check_same_shards(c.data, data_->save());
     if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);
     learner_->restore(c, checkpoints_.resumed());
@@ -205,7 +206,9 @@ void trainer::end_if_data_failed(const std::optional<state>& behind) {
   group_.together([&] {
     const auto& why = batches_->failed();
     if (!why) return;
-    if (!is_past_last_step() || why->kind() == errc::too_many_skipped) throw failure(*why);
+    if (!is_past_last_step() || why->kind() == errc::too_many_skipped) {
+      throw failure(with_policy(*why, options_));
+    }
   });
 }
 
@@ -360,7 +363,9 @@ bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<sta
 }
 
 void trainer::end_of_epoch() {
-  if (step_ == 0) throw failure(no_step(options_, data_->counts()));
+  // Of an epoch that was resumed, all steps may have been taken before.
+  if (batch_in_epoch_ == 0) throw failure(no_step(options_, data_->counts()));
+  if (group_.is_first()) dropped_ += left_out_of_epoch(options_, place_);  // nobody's: told once
   epoch_batches_ = {batch_in_epoch_, batch_in_epoch_};
   batch_in_epoch_ = 0;
   ++epoch_;

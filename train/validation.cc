@@ -62,7 +62,7 @@ std::optional<validation_figures> run_validation(const train_options& options, e
   }
   with.end_evaluation();
   group.together([&] {
-    if (batches.failed()) throw failure(of_validation(*batches.failed()));
+    if (batches.failed()) throw failure(of_validation(with_policy(*batches.failed(), options)));
   });
   if (ending != 0) return std::nullopt;
   group.sum(sums);

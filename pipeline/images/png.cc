@@ -117,6 +117,24 @@ bool has_end(std::span<const std::byte> file) {
   return text.rfind("IEND") != text.npos;
 }
 
+// Of the first chunk eXIf, wherever it stands: behind the pixels too, which are turned as they are
+// decoded. Source: PNG specification, third edition, sections 5.3 and 5.6.
+exif_orientation orientation_in_png(std::span<const std::byte> file) {
+  constexpr std::size_t signature = 8;
+  constexpr std::size_t chunk_header = 8;
+  constexpr std::size_t checksum = 4;
+  for (std::size_t at = signature; at + chunk_header <= file.size();) {
+    std::size_t size = 0;
+    for (std::size_t i = 0; i < 4; ++i) size = size << 8 | std::to_integer<unsigned>(file[at + i]);
+    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at + 4, 4);
+    at += chunk_header;
+    if (name == "IEND" || size > file.size() - at) return {};
+    if (name == "eXIf") return orientation_of(file.subspan(at, size));
+    at += size + checksum;
+  }
+  return {};
+}
+
 }  // namespace
 
 struct png_decoder::impl {
@@ -159,6 +177,7 @@ void png_decoder::impl::begin(std::span<const std::byte> file, const image_optio
   orientation = {};
   rows_read = 0;
   is_cut = !has_end(file);
+  if (options.orient) orientation = orientation_in_png(file);
 }
 
 // Nothing of the library's outlives the work that it is counted in.
@@ -177,22 +196,15 @@ result<void> png_decoder::impl::read_header(const image_options& options) {
     constexpr png_alloc_size_t most_of_a_chunk = 8 << 20;
     png_set_read_fn(png, &r, give_bytes);
     png_set_chunk_malloc_max(png, most_of_a_chunk);
-    // Of the chunks that an image can do without, those of two kinds are read.
+    // Of the chunks that an image can do without, it reads one kind.
     constexpr int all_other = -1;
-    static constexpr std::array<png_byte, 10> read{'t', 'R', 'N', 'S', '\0',
-                                                   'e', 'X', 'I', 'f', '\0'};
+    static constexpr std::array<png_byte, 5> read{'t', 'R', 'N', 'S', '\0'};
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, all_other);
-    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_AS_DEFAULT, read.data(), 2);
+    png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_AS_DEFAULT, read.data(), 1);
     png_set_chunk_cache_max(png, 4);
     if (options.lenient) png_set_crc_action(png, PNG_CRC_WARN_USE, PNG_CRC_WARN_USE);
     r.in_header = true;
     png_read_info(png, info);
-    r.in_header = false;
-    png_uint_32 size = 0;
-    png_bytep exif = nullptr;
-    if (options.orient && png_get_eXIf_1(png, info, &size, &exif) != 0) {
-      orientation = orientation_of(std::as_bytes(std::span(exif, size)));
-    }
   });
   r.in_header = false;
   if (!read) return failed();

@@ -77,8 +77,10 @@ void filter_axis::assign(resample_filter filter, const inputs& in, int out_size,
   count.resize(outputs);
   weight.assign(outputs * stride, 0);
   exact_.resize(most);
+  const double begin = in.mirrored ? in.limit - in.from - in.size : in.from;
   for (int i = 0; i < out_count; ++i) {
-    const double center = in.from + (out_first + i + 0.5) * scale;
+    const int out = in.mirrored ? out_size - 1 - out_first - i : out_first + i;
+    const double center = begin + (out + 0.5) * scale;
     const int from = std::max(0, static_cast<int>(center - reach + 0.5));
     const int to =
         std::min({in.limit, static_cast<int>(center + reach + 0.5), from + static_cast<int>(most)});
@@ -91,9 +93,11 @@ void filter_axis::assign(resample_filter filter, const inputs& in, int out_size,
     const double normal = 1 / sum;
     for (int k = 0; k < to - from; ++k) exact_[static_cast<std::size_t>(k)] *= normal;
     const auto at = static_cast<std::size_t>(reversed ? out_count - 1 - i : i);
-    first[at] = from;
+    first[at] = in.mirrored ? in.limit - to : from;
     count[at] = to - from;
-    to_fixed(exact_.data(), to - from, weight.data() + at * stride);
+    std::int16_t* const fixed = weight.data() + at * stride;
+    to_fixed(exact_.data(), to - from, fixed);
+    if (in.mirrored) std::reverse(fixed, fixed + (to - from));
   }
 }
 
@@ -110,10 +114,10 @@ resample_job resample_job::of(const view_of_image& view, resample_filter filter)
 
 void resampler::begin(const resample_job& job, std::uint8_t* out) {
   job_ = job;
-  columns_.assign(job.filter, {job.x, job.width, job.source.width}, job.scaled_width, job.window.x,
-                  job.window.width, job.flip);
-  rows_.assign(job.filter, {job.y, job.height, job.source.height}, job.scaled_height, job.window.y,
-               job.window.height);
+  columns_.assign(job.filter, {job.x, job.width, job.source.width, job.mirrors_columns},
+                  job.scaled_width, job.window.x, job.window.width, job.flip);
+  rows_.assign(job.filter, {job.y, job.height, job.source.height, job.mirrors_rows},
+               job.scaled_height, job.window.y, job.window.height);
   first_row_ = rows_.first.front();
   end_row_ = rows_.first.back() + rows_.count.back();
   const std::size_t left = job.flip ? columns_.first.size() - 1 : 0;

@@ -29,7 +29,11 @@ struct filter_axis {
     double from = 0;
     double size = 0;
     int limit = 0;
-    static inputs all(int size) { return {0, static_cast<double>(size), size}; }
+    // They come in reverse, and their outputs: weights are those of the right order, mirrored.
+    // Where an output's centre is between two inputs, rounding decides, and is not the same both
+    // ways.
+    bool mirrored = false;
+    static inputs all(int size) { return {.size = static_cast<double>(size), .limit = size}; }
   };
   // For the outputs [out_first, out_first + out_count) of an axis that scales `in` to `out_size`;
   // the last first, where `reversed`. Reuses its memory.
@@ -52,6 +56,9 @@ struct resample_job {
   int scaled_width = 0;  // to this, of which `window` is kept
   int scaled_height = 0;
   pixel_box window;
+  // The source's columns, rows are the image's in reverse; `source` and `window` count as it does.
+  bool mirrors_columns = false;
+  bool mirrors_rows = false;
   bool flip = false;         // the last column first
   bool upside_down = false;  // the last row first
   resample_filter filter = resample_filter::bilinear;

@@ -30,6 +30,8 @@ resample_job stored_job(const view_of_image& v, resample_filter filter, exif_ori
     job.source.y = height - job.source.y - job.source.height;
     job.window.y = job.scaled_height - job.window.y - job.window.height;
   }
+  job.mirrors_columns = turned.mirrors_columns();
+  job.mirrors_rows = turned.mirrors_rows();
   job.flip = turned.mirrors_columns() != (!transposed && v.flip);
   job.upside_down = turned.mirrors_rows() != (transposed && v.flip);
   return job;

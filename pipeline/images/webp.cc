@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "engine/cpu_time.h"
 #include "engine/work_memory.h"
 #include "pipeline/images/row_sink.h"
+#include "pipeline/images/webp_codes.h"
 
 namespace millrace {
 namespace {
@@ -68,23 +70,38 @@ bool is_cut(std::span<const std::byte> file) {
   return file.size() < before || file.size() - before < little_endian(file, size_at);
 }
 
+// A bound for what the codes of an image take. A group of them fills five tables of 256 entries,
+// and further ones for codes of more than 8 bits, which cost bits of the file. Where nobody knows
+// how many groups there are, each belongs to a square of 4 x 4 pixels at least and takes 20 bits of
+// the file at least; they are numbered by 16 bits.
+std::uint64_t code_bytes(const std::optional<webp_codes>& known, std::uint64_t squares,
+                         std::uint64_t file_bytes) {
+  constexpr std::uint64_t a_group = 5 * 256 * 4 + 600;
+  constexpr std::uint64_t further_tables = 15'000;
+  constexpr std::uint64_t further_of_a_byte = 8 * 64;
+  constexpr std::uint64_t caches = 1 << 17;
+  const std::uint64_t most = std::min({squares, std::uint64_t{1} << 16, file_bytes * 8 / 20 + 1});
+  if (!known) return most * a_group + caches;
+  const std::uint64_t further =
+      std::min(known->groups * further_tables, file_bytes * further_of_a_byte);
+  return known->groups * a_group + further + (known->pixels + known->numbers) * 4 + caches;
+}
+
 // A bound for what libwebp allocates for an image; it has no hook for its allocations, and sizes
 // nothing by another figure than these. Source: libwebp 1.2.4, dec/frame_dec.c (AllocateMemory),
 // dec/vp8l_dec.c (AllocateInternalBuffers32b, ReadHuffmanCodesHelper), dec/alpha_dec.c.
-std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height, std::size_t file_bytes,
-                            bool is_lossless, bool has_alpha) {
+std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height,
+                            std::span<const std::byte> file, bool is_lossless, bool has_alpha) {
   constexpr std::uint64_t a_column = 512;  // of lossy images: a row of macroblocks, and its edges
   constexpr std::uint64_t rows_ahead = 17;
   const std::uint64_t pixels = width * height;
-  // A group of prefix codes belongs to a square of 4 x 4 pixels at least, takes 20 bits of the file
-  // at least, and fills five tables of 256 entries; groups are numbered by 16 bits.
-  constexpr std::uint64_t a_group = 5 * 256 * 4 + 600;
-  const std::uint64_t squares = ((width + 3) / 4) * ((height + 3) / 4);
-  const std::uint64_t groups =
-      std::min({squares, std::uint64_t{1} << 16, std::uint64_t{file_bytes} * 8 / 20 + 1});
-  const std::uint64_t codes = groups * a_group + (std::uint64_t{1} << 17);
-  if (is_lossless) return (pixels + width * rows_ahead) * 4 + codes;
-  return width * a_column + (has_alpha ? pixels * 2 + width * rows_ahead + codes : 0);
+  const std::uint64_t lossless_bytes = (pixels + width * rows_ahead) * 4;
+  if (!is_lossless && !has_alpha) return width * a_column;
+  const auto known = codes_of_webp(file, static_cast<int>(width), static_cast<int>(height));
+  const std::uint64_t codes =
+      code_bytes(known, ((width + 3) / 4) * ((height + 3) / 4), file.size());
+  if (is_lossless) return lossless_bytes + codes;
+  return width * a_column + pixels + lossless_bytes + codes;  // a plane of transparency as well
 }
 
 using incremental = std::unique_ptr<WebPIDecoder, decltype(&WebPIDelete)>;
@@ -121,7 +138,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
   // As if all of it were needed: what is too large is so in every epoch, whatever the crop.
   const auto width = static_cast<std::uint64_t>(config.input.width);
   const auto height = static_cast<std::uint64_t>(config.input.height);
-  const auto library = library_bytes(width, height, file.size(), config.input.format == lossless,
+  const auto library = library_bytes(width, height, file, config.input.format == lossless,
                                      config.input.has_alpha != 0);
   if (!take_work_memory(static_cast<std::size_t>(width * height * 4 + library))) {
     return failed(VP8_STATUS_OUT_OF_MEMORY);

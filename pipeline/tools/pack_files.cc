@@ -20,6 +20,7 @@
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "io/folder_listing.h"
+#include "pipeline/class_folders.h"
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
 #include "pipeline/sample_name.h"
@@ -74,16 +75,6 @@ std::uint64_t size_of(const std::string& path) {
                     .at(path)
                     .cause(code == 0 ? 0 : why)
                     .hint(code == 0 ? "name plain files" : hint_on_path(why)));
-}
-
-// Of a list of names, the first few.
-std::string first_of(const std::vector<std::string>& names) {
-  constexpr std::size_t most = 3;
-  std::string out;
-  for (std::size_t i = 0; i < std::min(most, names.size()); ++i) {
-    out += (i > 0 ? ", " : "") + printable(names[i]);
-  }
-  return names.size() > most ? out + ", ..." : out;
 }
 
 bool has_image(const std::vector<packed_field>& fields) {
@@ -287,12 +278,6 @@ bool is_odd_number(const std::string& text) {
   return *end == '\0';
 }
 
-// What desktops leave in folders.
-bool is_litter(std::string_view name) {
-  const std::string lower = lowered(name);
-  return lower == "thumbs.db" || lower == "desktop.ini" || lower == "__macosx";
-}
-
 // Among images, files that belong to none (notes.txt) are no samples. Leaves trees alone that have
 // no image at all: theirs are samples of something else. Adds what it removes to `left_out`.
 void remove_strays(std::vector<packed_sample>& samples, std::vector<std::string>& left_out) {
@@ -313,56 +298,27 @@ void remove_strays(std::vector<packed_sample>& samples, std::vector<std::string>
       printable(first), files > 1 ? ", ..." : ""));
 }
 
-// `hidden`: how many folders are none, by their names.
-std::vector<std::string> class_folders_in(const std::string& root, std::uint64_t& hidden) {
-  if (!is_there(root)) {
-    throw failure(error(errc::not_found, "no such folder").at(root));
-  }
-  std::vector<std::string> classes = folders_within(root, dangling_links::refused).value();
-  std::erase_if(classes, [](const auto& name) { return is_litter(name); });
-  hidden = std::erase_if(classes, [](const auto& name) { return name.starts_with('.'); });
-  if (classes.empty()) {
-    throw failure(error(errc::usage, "the folder has no class folders")
-                      .at(root)
-                      .hint("for files without classes write their list: @FILE"));
-  }
-  return classes;
+// Throws where there are none.
+class_names classes_to_pack(const std::string& root) {
+  class_names found = class_names_in(root);
+  if (!found.names.empty()) return found;
+  throw failure(error(errc::usage, "the folder has no class folders")
+                    .at(root)
+                    .hint("for files without classes write their list: @FILE"));
 }
 
-// Names of files beside the class folders, which have no class; not hidden ones, nor litter.
-std::vector<std::string> files_beside(const std::string& root) {
-  std::vector<std::string> names;
-  if (const int code = host_files().list(root, names); code != 0) {
-    throw failure(error(kind_of(-code), "cannot read the folder")
-                      .at(root)
-                      .cause(-code)
-                      .hint(hint_on_path(-code)));
-  }
-  std::erase_if(names, [&](const std::string& name) {
-    struct stat s{};
-    const bool is_file =
-        host_files().stat((fs::path(root) / name).string(), s) == 0 && S_ISREG(s.st_mode);
-    return !is_file || name.starts_with('.') || is_litter(name);
-  });
-  std::ranges::sort(names);
-  return names;
-}
-
-// An empty class keeps its label: a validation set may lack a class that the training set has.
-void tell_of_empty_classes(const files_to_pack& found) {
+std::vector<std::string> empty_classes(const files_to_pack& found) {
   std::set<std::string> seen;
   for (const packed_sample& s : found.samples) seen.insert(s.key.substr(0, s.key.find('/')));
   std::vector<std::string> empty;
   std::ranges::copy_if(found.classes, std::back_inserter(empty),
                        [&](const std::string& name) { return !seen.contains(name); });
-  if (empty.empty()) return;
-  log_notice(fmt::format("{} without a sample, with a label all the same: {}",
-                         counted(empty.size(), "class folder"), first_of(empty)));
+  return empty;
 }
 
 files_to_pack from_folder(const std::string& root, same_name how) {
-  std::uint64_t hidden_folders = 0;
-  files_to_pack out{.classes = class_folders_in(root, hidden_folders)};
+  class_names found = classes_to_pack(root);
+  files_to_pack out{.classes = std::move(found.names)};
   out.labels = out.classes.size();
   sample_collector collector(how);
   std::uint64_t hidden = 0;
@@ -396,18 +352,18 @@ files_to_pack from_folder(const std::string& root, same_name how) {
   };
   tell(collector.without_extension(), "file without an extension", "files without an extension");
   tell(hidden, "hidden file", "hidden files");
-  tell(hidden_folders, "hidden folder", "hidden folders");
+  tell(found.hidden, "hidden folder", "hidden folders");
   tell(litter, "file of a desktop (Thumbs.db)", "files of a desktop (Thumbs.db)");
   tell(dangling, "link to nothing", "links to nothing");
   tell(linked_folders, "link to a folder", "links to folders");
   tell(special, "pipe, socket or device", "pipes, sockets and devices");
-  if (const auto beside = files_beside(root); !beside.empty()) {
+  if (const auto beside = files_beside_classes(root); !beside.empty()) {
     tell(beside.size(), "file beside the class folders (" + first_of(beside) + ")",
          "files beside the class folders (" + first_of(beside) + ")");
   }
   out.samples = collector.finish();
   remove_strays(out.samples, out.left_out);
-  tell_of_empty_classes(out);
+  tell_of_empty_classes(empty_classes(out));
   return out;
 }
 

@@ -119,6 +119,12 @@ class Ceiling(unittest.TestCase):
         fits, giant, codes = bombs.webp(600, 500), bombs.webp(9000, 9000), bombs.webp(1024, 1024, True)
         self.images([("a.webp", fits)] * 6 + [("b.webp", giant)] * 3 + [("c.webp", codes)] * 2, 5)
 
+    def test_webps_take_what_their_codes_need(self):
+        """What a file has room for, it need not have: photos are large, and have few codes."""
+        photo, turned = bombs.webp(600, 500, more=MB), bombs.webp(600, 500, transforms=True, more=MB)
+        codes = bombs.webp(1024, 1024, True, transforms=True)
+        self.images([("a.webp", photo)] * 6 + [("b.webp", turned)] * 6 + [("c.webp", codes)] * 2, 2)
+
     def test_files_of_images_above_the_budget(self):
         path = bombs.tar(self.folder / "a.tar", [("a.png", bombs.Padded(bombs.png(64, 64), 100 * MB)) for _ in range(2)])
         self.stays_below("millrace", "verify", "--images", path, exits=(1,),

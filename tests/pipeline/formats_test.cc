@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "millrace/millrace.h"
 #include "pipeline/tar_samples.h"
+#include "pipeline/tools/pack_files.h"
 #include "tests/support/format_conformance.h"
 #include "tests/support/record_format.h"
 #include "tests/support/temporary_folder.h"
@@ -184,6 +186,78 @@ TEST_F(Raw, WhatIsNotThereIsNamed) {
   auto data = eng.run(interleaved(raw_samples(tree)) | on_error(skip_errors()));
   EXPECT_EQ(keys_of_epoch(data).size(), 39U);
   EXPECT_NE(data.counts().first_skipped.at(0).find("c03.JPG"), std::string::npos);
+}
+
+// Keys and labels by which `pack` packs a tree, and by which it is read without shards.
+std::map<std::string, std::string> packed_labels(const std::string& root) {
+  std::map<std::string, std::string> out;
+  for (const packed_sample& s : find_files(root, same_name::samples).samples) {
+    const auto label = std::ranges::find(s.fields, "cls", &packed_field::extension);
+    out[s.key] = label == s.fields.end() ? "none" : label->text;
+  }
+  return out;
+}
+std::map<std::string, std::string> raw_labels(const std::string& root) {
+  std::map<std::string, std::string> out;
+  engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});
+  for (const sample& s : eng.run(raw_samples(class_folders(root)))) {
+    out[s.key] = s.find("cls")->data.text();
+  }
+  return out;
+}
+
+TEST_F(Raw, LabelsAreThoseOfPack) {
+  struct odd_tree {
+    const char* name;
+    std::vector<const char*> files;
+    std::vector<const char*> folders;
+  };
+  const odd_tree trees[] = {
+      {"litter among folders",
+       {"__MACOSX/cat/._1.jpg", "__MACOSX/2.jpg", "__macosx/2.jpg", "Thumbs.db/3.jpg",
+        "desktop.ini/4.jpg", "a/1.jpg", "z/1.jpg"},
+       {}},
+      {"litter among files",
+       {"Thumbs.db", "a/Thumbs.db", "a/desktop.ini", "a/1.txt", "z/1.txt", "z/THUMBS.DB", "z/2."},
+       {}},
+      {"hidden", {".a/1.jpg", ".hidden.jpg", "b/.1.jpg", "b/2.jpg", "b/.below/3.jpg"}, {".c"}},
+      {"empty", {"b/1.jpg", "d/1.jpg"}, {"a", "c", "e/deep"}},
+      {"without images in a class", {"a/notes.txt", "b/1.jpg", "b/1.txt"}, {}},
+      {"files beside", {"1.jpg", "notes.txt", "a/1.jpg", "b/c/2.JPEG", "b/none"}, {}},
+      {"no image at all", {"a/1.txt", "b/1.json", "b/2.bin"}, {"0"}},
+  };
+  for (const odd_tree& tree : trees) {
+    SCOPED_TRACE(tree.name);
+    const testing::temporary_folder odd;
+    for (const char* folder : tree.folders) std::filesystem::create_directories(odd / folder);
+    for (const char* file : tree.files) {
+      std::filesystem::create_directories(std::filesystem::path(odd / file).parent_path());
+      odd.write(file, "content");
+    }
+    const auto packed = packed_labels(odd / "");
+    EXPECT_FALSE(packed.empty());
+    EXPECT_EQ(raw_labels(odd / ""), packed);
+  }
+}
+
+// The files are the same ones, and their labels are not.
+TEST_F(Raw, AStateOfOtherClassesIsRefused) {
+  const auto plan_now = [&] { return raw_samples(class_folders(folder_ / ""), {.seed = 4}); };
+  engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});
+  auto first = eng.run(plan_now());
+  for (int i = 0; i < 5; ++i) first.next();
+  const state saved = first.save();
+  auto second = eng.run(plan_now());
+  second.restore(saved);
+  for (const char* added : {"a", "cow", "zebra"}) {
+    std::filesystem::create_directories(folder_ / added);
+    auto third = eng.run(plan_now());
+    EXPECT_THROW(third.restore(saved), failure) << added;
+    std::filesystem::remove(folder_ / added);
+  }
+  std::filesystem::remove(folder_ / "empty");
+  auto fourth = eng.run(plan_now());
+  EXPECT_THROW(fourth.restore(saved), failure);
 }
 
 }  // namespace

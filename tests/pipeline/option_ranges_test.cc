@@ -82,7 +82,7 @@ void members(map_options& o, F& f) {
 }
 template <class F>
 void members(error_policy& o, F& f) {
-  auto& [most_skipped, most_rate, most_in_a_row, report] = o;
+  auto& [most_skipped, most_rate, most_in_a_row, report, report_of] = o;
   f("most_skipped", most_skipped), f("most_rate", most_rate), f("most_in_a_row", most_in_a_row);
 }
 template <class F>

@@ -43,6 +43,8 @@ class run_of_training {
       foreign_.push_back(folder + path);
     }
     for (const auto& path : foreign_) disk.put(path, "keep me");
+    put_checkpoint(disk, 4, "this");
+    disk.put(folder + "/" + step_name(4) + "/evaluation.txt", "keep me");
     put_checkpoint(disk, 5, "of another run");
     put_checkpoint(disk, 6, "this");
     put_checkpoint(disk, 8, "of another try");
@@ -68,6 +70,10 @@ class run_of_training {
 
   // What was there before this run is there still, whatever became of it.
   void expect_others_things() {
+    const auto has_evaluation = [&](const char* begin) {
+      return disk.exists(folder + begin + step_name(4) + "/evaluation.txt");
+    };
+    EXPECT_TRUE(has_evaluation("/") || has_evaluation("/.partial-") || has_evaluation("/left-of-"));
     const std::string first = folder + "/" + step_name(5);
     for (const auto& path : foreign_) EXPECT_EQ(disk.content(path), "keep me") << path;
     EXPECT_EQ(read_checkpoint(first), files_at(5, "of another run"));
@@ -159,6 +165,9 @@ TEST_P(Checkpoints, TheNewestIsWholeAfterAKillAnywhere) {
         EXPECT_EQ(path.find(".partial-step"), path.npos) << path;
         EXPECT_EQ(path.find(".replaced-step"), path.npos) << path;
         EXPECT_EQ(path.find(".partial."), path.npos) << path;
+        const bool is_of_others =
+            path.find("left-of-") == path.npos || path.ends_with("evaluation.txt");
+        EXPECT_TRUE(is_of_others) << path;
       }
       EXPECT_EQ(run.disk.open_descriptors(), 0U);
     }

@@ -53,13 +53,21 @@ def reversed_byte(value):
     return int(f"{value:08b}"[::-1], 2)
 
 
-def webp(width, height, groups=False):
-    """A lossless WebP of one colour: a few bytes. With `groups`, 65,536 groups of prefix codes."""
+def webp(width, height, groups=False, transforms=False, more=0):
+    """A lossless WebP of one colour: a few bytes. With `groups`, 65,536 groups of prefix codes; with `transforms`, behind
+    all transforms that keep its width. `more` bytes follow in its chunk, as if they were pixels."""
     bits = Bits()
     bits.put(0x2F, 8)
     bits.put(width - 1, 14)
     bits.put(height - 1, 14)
-    bits.put(0, 1 + 3 + 1 + 1)
+    bits.put(0, 1 + 3)
+    for kind in (0, 2, 1) if transforms else ():
+        bits.put(1 | kind << 1, 3)
+        if kind != 2:
+            bits.put(0, 3 + 1)
+            for _ in range(5):
+                one_symbol(bits)
+    bits.put(0, 1 + 1)
     bits.put(1 if groups else 0, 1)
     count = 1
     if groups:
@@ -75,7 +83,7 @@ def webp(width, height, groups=False):
         count = 1 << 16
     for _ in range(5 * count):
         one_symbol(bits)
-    data = bits.bytes()
+    data = bits.bytes() + random.Random(1).randbytes(more)
     data += b"\0" * (len(data) % 2)
     chunk = b"VP8L" + struct.pack("<I", len(data)) + data
     return b"RIFF" + struct.pack("<I", 4 + len(chunk)) + b"WEBP" + chunk

@@ -108,6 +108,45 @@ class Folders(CheckpointTest):
         self.train("--resume", "auto", "--max-steps", 20, "--checkpoint-every", 2, "--keep", 1)
         self.assertEqual(self.kept(), sorted(["notes", "step-00000000007", "step-1", "step-best", *named(1, 4, 20)]))
 
+    def test_what_was_moved_and_linked_back_is_resumed_from_and_stays(self):
+        self.train("--max-steps", 12, "--checkpoint-every", 4, "--keep", 3)
+        archive = self.folder / "archive"
+        (self.checkpoints / named(12)[0]).rename(archive)
+        (self.checkpoints / named(12)[0]).symlink_to(archive)
+        # By the link's name, and by what it leads to: nothing is set aside.
+        for at in ("auto", archive):
+            self.train("--resume", at, "--max-steps", 12)
+            self.assertNotIn("in the way", self.stderr)
+            self.assertEqual(self.kept(), named(4, 8, 12))
+        self.train("--resume", "auto", "--max-steps", 14)
+        self.assertIn("resumed " + str(self.checkpoints / named(12)[0]), self.stderr)
+        self.assertEqual(self.kept(), named(12, 14))
+        self.assertTrue((archive / "train.json").exists())
+
+    def test_what_others_put_into_a_checkpoint_stays(self):
+        self.train("--max-steps", 4)
+        for name in ("evaluation.txt", "plots/loss.png"):
+            (self.checkpoints / named(4)[0] / name).parent.mkdir(exist_ok=True)
+            (self.checkpoints / named(4)[0] / name).write_text("precious")
+        self.train("--resume", "auto", "--max-steps", 16, "--checkpoint-every", 4)
+        self.assertEqual(self.kept(), named(4, 12, 16))  # one is resumed from
+        self.train("--resume", "auto", "--max-steps", 20, "--keep", 1)
+        left = self.checkpoints / f"left-of-{named(4)[0]}"
+        self.assertEqual(self.kept(), [left.name, *named(16, 20)])
+        self.assertEqual(sorted(p.name for p in left.iterdir()), ["evaluation.txt", "plots"])
+        self.assertEqual((left / "plots/loss.png").read_text(), "precious")
+        self.assertEqual(self.stderr.count(f"{left} has what no run wrote"), 1)
+
+    def test_a_validation_that_is_no_file_is_none(self):
+        self.train("--max-steps", 4)
+        for make in (os.mkfifo, os.mkdir):
+            make(self.checkpoints / named(4)[0] / "validation.json")
+            self.train("--resume", "auto", "--max-steps", 5, "--keep", 9, timeout=60)
+            self.assertIn("step-0000000004 at step 4", self.stderr)
+            self.assertNotIn("ignoring", self.stderr)
+            shutil.rmtree(self.checkpoints / named(5)[0])
+            (make is os.mkfifo) and (self.checkpoints / named(4)[0] / "validation.json").unlink()
+
     def test_a_folder_of_checkpoints_is_told_from_one_of_them(self):
         self.train("--max-steps", 8, "--checkpoint-every", 4)
         self.train("--max-steps", 9, "--resume", self.checkpoints, code=2)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -131,7 +132,55 @@ class Ends(ToldTest):
         self.assertNotIn("last_loss", self.end)
 
 
+    def test_an_epoch_without_a_step_is_an_error_after_a_resume_too(self):
+        # Nobody knows how many samples there are.
+        piped = [a for path in sorted(self.data.glob("train-*.tar")) for a in ("--shards", f"pipe:cat {path}")]
+        run = [*piped, "--allow-pipe", "--checkpoint-dir", self.folder / "c", "--resume", "auto", "--json"]
+        train = lambda *more: training.train(*run, *more)  # noqa: E731
+        done = train("--epochs", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = train("--epochs", 2, "--batch-size", 500)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("no_samples: an epoch without a single step", done.stderr.splitlines()[-1])
+        # All steps of the epoch were taken before, with what is left of it in no batch.
+        for size in (16, 500):
+            shutil.rmtree(self.folder / "c")
+            self.assertEqual(train("--epochs", 1, "--max-steps", 14).returncode, 0)
+            done = train("--epochs", 1, "--batch-size", size)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((last_object(done.stdout)["epochs"], last_object(done.stdout)["step"]), (1, 14))
+
+    def test_what_an_index_leaves_out_is_dropped(self):
+        index = self.folder / "index.json"
+        made = harness.run("millrace", "index", "create", self.shards, "-o", index)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        # 120 samples for 7 lanes: one is left out of each epoch, and 7 of the rest are no batch.
+        self.train("--index", index, "--lanes", 7, "--epochs", 2)
+        self.assertIn("leaving out 1 of 120 samples in each epoch", self.stderr)
+        self.assertEqual((self.end["delivered"], self.end["dropped"]), (224, 16))
+        self.assertIn("dropped 16", self.stderr)
+
+
 class Refused(ToldTest):
+    def test_a_bad_sample_says_how_to_train_without_it(self):
+        few = ["--classes", 2, "--epochs", 1]  # of ten
+        self.train(*few, code=1)
+        self.assertIn("bad_label", self.stderr.splitlines()[-1])
+        self.assertIn("--on-error skip", self.stderr.splitlines()[-1])
+        Validation.class_folders(self)
+        image = sorted((self.folder / "tree/a").iterdir())[0]
+        image.write_bytes(b"no image")
+        done = training.train("--raw", self.folder / "tree", "--classes", 2, "--epochs", 1)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("bad_image", done.stderr.splitlines()[-1])
+        self.assertIn("--on-error skip", done.stderr.splitlines()[-1])
+        # In the list, training and validation are told apart.
+        listed = self.folder / "skipped.jsonl"
+        done = training.train("--raw", self.folder / "tree", "--classes", 2, "--epochs", 1, "--batch-size", 4, "--on-error",
+                              "skip", "--skipped", listed, "--val-shards", self.val)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual({(l["kind"], l["of"]) for l in lines(listed)}, {("bad_image", "training"), ("bad_label", "validation")})
+
     def test_batches_are_recorded_in_a_folder_of_their_own(self):
         folder = self.folder / "rb"
         checkpoints = ["--checkpoint-dir", self.folder / "c"]
@@ -246,6 +295,27 @@ class Refused(ToldTest):
         done = training.train("--raw", tree, "--classes", 2, "--epochs", 1, "--batch-size", 4)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("2 files left out, being no image, in no class folder, ", done.stderr)
+
+
+    def test_other_class_folders_are_refused_and_named(self):
+        tree = self.folder / "tree"
+        Validation.class_folders(self)
+        run = ["--raw", tree, "--classes", 5, "--epochs", 1, "--batch-size", 4, "--checkpoint-dir", self.folder / "c",
+               "--resume", "auto"]
+        done = training.train(*run, "--max-steps", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        (tree / "_empty").mkdir()
+        (tree / "__MACOSX").mkdir()
+        done = training.train(*run)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("1 class folder without a sample, with a label all the same: _empty", done.stderr)
+        self.assertIn("_empty here and not in the checkpoint", done.stderr)
+        other = self.folder / "other"
+        shutil.copytree(tree, other)
+        (other / "_empty").rmdir()
+        job = Job(2, lambda r: ["--raw", tree if r else other], ["--classes", 5, "--epochs", 1, "--batch-size", 4])
+        self.assertEqual(job.wait(), [2, 2], job.texts)
+        self.assertIn("_empty here and not on rank 0", job.texts[1])
 
 
 class Joining(ToldTest):

@@ -1,0 +1,275 @@
+#include "pipeline/images/webp_codes.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+// Source of all formats here: WebP lossless bitstream specification, RFC 9649, sections 2 and 3.
+
+constexpr unsigned longest_code = 15;
+
+// Bits, the lowest of a byte first. Beyond the end come zeros, and is_over().
+class webp_bits {
+ public:
+  explicit webp_bits(std::span<const std::byte> data) : data_(data) {}
+
+  unsigned read(unsigned count) {
+    unsigned value = 0;
+    for (unsigned i = 0; i < count; ++i) value |= next() << i;
+    return value;
+  }
+  unsigned next() {
+    const std::size_t byte = at_ / 8;
+    if (byte >= data_.size()) {
+      over_ = true;
+      return 0;
+    }
+    return std::to_integer<unsigned>(data_[byte]) >> (at_++ % 8) & 1;
+  }
+  bool is_over() const { return over_; }
+
+ private:
+  std::span<const std::byte> data_;
+  std::size_t at_ = 0;
+  bool over_ = false;
+};
+
+// A prefix code in its canonical form.
+class prefix_code {
+ public:
+  // False where the lengths, 0 for symbols that do not occur, are no complete code.
+  bool assign(std::span<const std::uint8_t> lengths) {
+    counts_ = {};
+    for (const std::uint8_t length : lengths) ++counts_[length];
+    counts_[0] = 0;
+    symbols_.clear();
+    for (unsigned length = 1; length <= longest_code; ++length) {
+      if (counts_[length] == 0) continue;
+      for (std::size_t s = 0; s < lengths.size(); ++s) {
+        if (lengths[s] == length) symbols_.push_back(static_cast<std::uint16_t>(s));
+      }
+    }
+    if (symbols_.size() == 1) return true;  // a code without a bit
+    int open = 1;
+    for (unsigned length = 1; length <= longest_code && open >= 0; ++length) {
+      open = open * 2 - static_cast<int>(counts_[length]);
+    }
+    return open == 0;
+  }
+  bool is_single() const { return symbols_.size() == 1; }
+
+  unsigned read(webp_bits& bits) const {
+    if (is_single()) return symbols_.front();
+    unsigned code = 0;
+    unsigned first = 0;
+    unsigned at = 0;
+    for (unsigned length = 1; length <= longest_code; ++length) {
+      code |= bits.next();
+      if (code < first + counts_[length]) return symbols_[at + code - first];
+      at += counts_[length];
+      first = (first + counts_[length]) << 1;
+      code <<= 1;
+    }
+    return symbols_.back();  // of a complete code there is one before
+  }
+
+ private:
+  std::array<unsigned, longest_code + 1> counts_{};
+  std::vector<std::uint16_t> symbols_;  // by their codes
+};
+
+// The lengths of a code's symbols, as other codes say them.
+bool read_lengths(webp_bits& bits, std::span<std::uint8_t> lengths) {
+  constexpr std::array<std::uint8_t, 19> order = {17, 18, 0, 1,  2,  3,  4,  5,  16, 6,
+                                                  7,  8,  9, 10, 11, 12, 13, 14, 15};
+  std::array<std::uint8_t, order.size()> of_lengths{};
+  const unsigned given = bits.read(4) + 4;
+  for (unsigned i = 0; i < given; ++i)
+    of_lengths[order[i]] = static_cast<std::uint8_t>(bits.read(3));
+  prefix_code code;
+  if (!code.assign(of_lengths)) return false;
+  auto left = static_cast<unsigned>(lengths.size());
+  if (bits.next() != 0) left = 2 + bits.read(2 + 2 * bits.read(3));
+  if (left > lengths.size()) return false;
+  constexpr unsigned repeated = 16;  // the one before; the next two are runs of zeros
+  std::uint8_t before = 8;
+  for (std::size_t s = 0; s < lengths.size() && left > 0 && !bits.is_over(); --left) {
+    const unsigned length = code.read(bits);
+    if (length < repeated) {
+      lengths[s++] = static_cast<std::uint8_t>(length);
+      if (length != 0) before = static_cast<std::uint8_t>(length);
+      continue;
+    }
+    const unsigned times = length == repeated       ? 3 + bits.read(2)
+                           : length == repeated + 1 ? 3 + bits.read(3)
+                                                    : 11 + bits.read(7);
+    if (times > lengths.size() - s) return false;
+    std::fill_n(lengths.begin() + static_cast<std::ptrdiff_t>(s), times,
+                length == repeated ? before : std::uint8_t{0});
+    s += times;
+  }
+  return !bits.is_over();
+}
+
+bool read_code(webp_bits& bits, std::size_t alphabet, prefix_code& code) {
+  constexpr std::size_t least = 256;  // what a symbol may be that is named
+  std::vector<std::uint8_t> lengths(std::max(alphabet, least));
+  if (bits.next() != 0) {
+    const bool has_two = bits.next() != 0;
+    lengths[bits.read(bits.next() != 0 ? 8 : 1)] = 1;
+    if (has_two) lengths[bits.read(8)] = 1;
+  } else if (!read_lengths(bits, std::span(lengths).first(alphabet))) {
+    return false;
+  }
+  const std::span<const std::uint8_t> used(lengths.data(), alphabet);
+  return !bits.is_over() && code.assign(used);
+}
+
+constexpr unsigned literals = 256;
+constexpr unsigned copies = 24;  // and the symbols behind are of the cache
+
+// An image that tells of the real one: reads all of it. The greatest of the numbers that its red
+// and green are; nullopt: it is no image.
+std::optional<unsigned> read_image(webp_bits& bits, std::uint64_t width, std::uint64_t height) {
+  unsigned cache = 0;
+  if (bits.next() != 0) {
+    const unsigned cache_bits = bits.read(4);
+    if (cache_bits < 1 || cache_bits > 11) return std::nullopt;
+    cache = 1U << cache_bits;
+  }
+  prefix_code green;
+  prefix_code red;
+  prefix_code blue;
+  prefix_code alpha;
+  prefix_code distance;
+  const bool is_read = read_code(bits, literals + copies + cache, green) &&
+                       read_code(bits, literals, red) && read_code(bits, literals, blue) &&
+                       read_code(bits, literals, alpha) && read_code(bits, 40, distance);
+  if (!is_read) return std::nullopt;
+  const auto extra = [&](unsigned symbol) {
+    if (symbol < 4) return symbol + 1;
+    const unsigned more = (symbol - 2) >> 1;
+    return ((2 + (symbol & 1)) << more) + bits.read(more) + 1;
+  };
+  const bool is_plain =
+      green.is_single() && red.is_single() && blue.is_single() && alpha.is_single();
+  unsigned greatest = 0;
+  for (std::uint64_t left = width * height; left > 0;) {
+    if (bits.is_over()) return std::nullopt;
+    const unsigned symbol = green.read(bits);
+    std::uint64_t done = 1;
+    if (symbol < literals) {
+      greatest = std::max(greatest, red.read(bits) << 8 | symbol);
+      blue.read(bits);
+      alpha.read(bits);
+      if (is_plain) break;
+    } else if (symbol < literals + copies) {
+      done = extra(symbol - literals);
+      extra(distance.read(bits));
+      if (done > left) return std::nullopt;
+    }
+    // What is copied, or taken from the cache, is no other number than before.
+    left -= done;
+  }
+  if (bits.is_over()) return std::nullopt;
+  return greatest;
+}
+
+std::uint64_t in_squares(std::uint64_t size, unsigned bits) {
+  return (size + (std::uint64_t{1} << bits) - 1) >> bits;
+}
+
+// What there may be at the most, of images that tell of the real one: they are read bit by bit.
+constexpr std::uint64_t most_read = 8 << 20;
+
+// Of a stream behind its header. Groups that no square of pixels has are not made.
+std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uint64_t height) {
+  enum transforms : unsigned { predictor, colour, subtracted_green, palette };
+  std::array<bool, 4> seen{};
+  webp_codes found{.groups = 1, .numbers = 1};
+  const auto read_squares = [&](unsigned& side) -> std::optional<unsigned> {
+    side = bits.read(3) + 2;
+    const std::uint64_t across = in_squares(width, side);
+    const std::uint64_t down = in_squares(height, side);
+    found.pixels += across * down;
+    if (found.pixels > most_read) return std::nullopt;
+    return read_image(bits, across, down);
+  };
+  unsigned side = 0;
+  while (bits.next() != 0) {
+    const unsigned kind = bits.read(2);
+    if (std::exchange(seen[kind], true)) return std::nullopt;
+    if ((kind == predictor || kind == colour) && !read_squares(side)) return std::nullopt;
+    if (kind != palette) continue;
+    const unsigned colours = bits.read(8) + 1;
+    if (!read_image(bits, colours, 1)) return std::nullopt;
+    found.pixels += literals;  // to which it is filled up
+    width = in_squares(width, colours <= 2 ? 3 : colours <= 4 ? 2 : colours <= 16 ? 1 : 0);
+  }
+  if (bits.next() != 0) bits.read(4);  // the cache of the image itself
+  if (bits.next() != 0) {
+    const auto greatest = read_squares(side);
+    if (!greatest) return std::nullopt;
+    found.numbers = std::uint64_t{*greatest} + 1;
+    found.groups = std::min(found.numbers, in_squares(width, side) * in_squares(height, side));
+  }
+  if (bits.is_over()) return std::nullopt;
+  return found;
+}
+
+// The chunk with the image, or that of its transparency; empty: it is not to be told. Chunks are
+// those that libwebp would find.
+struct image_chunk {
+  std::span<const std::byte> data;
+  bool is_alpha = false;
+};
+image_chunk chunk_of(std::span<const std::byte> file) {
+  constexpr std::size_t riff_header = 12;
+  constexpr std::size_t chunk_header = 8;
+  image_chunk alpha;
+  bool is_extended = false;
+  for (std::size_t at = riff_header; at + chunk_header <= file.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at, 4);
+    std::size_t size = 0;
+    for (std::size_t i = 8; i-- > 4;) size = size << 8 | std::to_integer<unsigned>(file[at + i]);
+    at += chunk_header;
+    const auto data = file.subspan(at, std::min(size, file.size() - at));
+    if (name == "VP8L") return {data};
+    if (name == "VP8 ") return alpha;
+    if (!is_extended && name != "VP8X") return {};
+    is_extended = true;
+    if (name == "ALPH") {
+      if (alpha.is_alpha) return {};
+      alpha = {data, true};
+    }
+    if (size > file.size() - at) return {};
+    at += size + size % 2;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::optional<webp_codes> codes_of_webp(std::span<const std::byte> file, int width, int height) {
+  const image_chunk chunk = chunk_of(file);
+  if (chunk.data.empty()) return std::nullopt;
+  webp_bits bits(chunk.data);
+  if (chunk.is_alpha) {
+    constexpr unsigned lossless = 1;
+    if ((bits.read(8) & 3) != lossless) return webp_codes();
+    return codes_in(bits, static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(height));
+  }
+  constexpr unsigned signature = 0x2F;
+  if (bits.read(8) != signature) return std::nullopt;
+  const std::uint64_t wide = bits.read(14) + 1;
+  const std::uint64_t high = bits.read(14) + 1;
+  bits.read(1 + 3);  // whether it has transparency, and the version
+  return codes_in(bits, wide, high);
+}
+
+}  // namespace millrace
