@@ -59,6 +59,28 @@ class ContactSheet(unittest.TestCase):
         self.assertIn("the image is a GIF", done.stderr)
         self.assertEqual(pixels[(2 * width + 2) * 3], 0)
 
+    def test_tiles_are_within_the_memory(self):
+        done = run("millrace", "ls", "--contact-sheet", self.folder / "s.png", self.shard, "--tiles", 40, "--tile-size", 1024,
+                   env={"MILLRACE_MEMORY": "200M"})
+        self.assertEqual((done.returncode, sorted(p.name for p in self.folder.iterdir())), (2, ["a-000000.tar"]), done.stderr)
+        self.assertIn("40 tiles of 1024 x 1024 pixels take 120.0 MiB, more than half of the memory (200.0 MiB); lower --tiles "
+                      "or --tile-size, or set MILLRACE_MEMORY to at least 241M", done.stderr)
+        self.sheet(self.shard, "--tiles", 4096, "--tile-size", 1024, "-n", 1)
+
+    def test_a_signal_ends_it_while_the_picture_is_written(self):
+        (self.folder / "out").mkdir()
+        process = harness.start("millrace", "ls", "--contact-sheet", self.folder / "out/s.png", *[self.shard] * 3, "--tiles", 56,
+                                "--tile-size", 1024, stderr=subprocess.PIPE)
+        try:
+            harness.wait_until(lambda: process.poll() is not None or
+                               any(p.stat().st_size > 0 for p in (self.folder / "out").glob("*.partial.*")))
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        self.assertEqual((process.returncode, said, list((self.folder / "out").iterdir())),
+                         (143, b"millrace: stopped: no contact sheet was written\n", []))
+
     def test_wrong_flags(self):
         for arguments in (["--tiles", 3], ["--contact-sheet", "s.png", "--json"], ["--contact-sheet", "s.png", "--tiles", 0]):
             self.assertEqual(run("millrace", "ls", self.shard, *arguments).returncode, 2, arguments)
