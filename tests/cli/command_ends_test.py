@@ -47,8 +47,7 @@ class NoRoom(CommandTest):
         yield "index update", ["index", "update", "u.json", "--name", "n" * 5000]
 
     def test_files_of_limited_size(self):
-        def small():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        def small():  # SIGXFSZ has its default action, which would end the process
             resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
         for command, words in self.writing():
             if command == "index update":  # its file is beyond the limit already
@@ -57,6 +56,7 @@ class NoRoom(CommandTest):
                 with self.subTest(command, more=more):
                     done, left = self.run_it([*words, *more], preexec_fn=small)
                     self.check_failure(command, done, {4}, left)
+                    self.assertIn(b"File too large", done.stderr)
 
     @unittest.skipUnless(shutil.which("unshare") and mounts_are_allowed(), "no mounts of its own are permitted here")
     def test_full_disk(self):
