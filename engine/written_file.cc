@@ -98,6 +98,32 @@ int give_new_name(const std::string& from, const std::string& to) {
 }
 
 // What make_partial() puts behind the infix: a process, and which of its files.
+// The partial files that are there of files that are written to these paths.
+std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
+  std::map<fs::path, std::set<std::string>> names;  // by folder
+  for (const std::string& path : paths) {
+    const fs::path target = target_of(path);
+    names[target.parent_path()].insert(target.filename());
+  }
+  std::vector<std::string> out;
+  for (const auto& [folder, wanted] : names) {
+    std::vector<std::string> here;
+    host_files().list(folder.empty() ? "." : folder.string(), here);
+    for (const std::string& name : here) {
+      const bool is_one =
+          is_partial_file_name(name) && wanted.contains(name.substr(0, name.rfind(infix)));
+      if (is_one) out.push_back((folder / name).string());
+    }
+  }
+  return out;
+}
+
+error written_meanwhile(std::string_view noun, const std::string& path) {
+  return error(errc::usage, fmt::format("another run has written the {} meanwhile", noun))
+      .at(path)
+      .hint("choose another name");
+}
+
 bool is_of_process(std::string_view suffix) {
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
@@ -239,10 +265,7 @@ void written_file::commit(bool replaces) {
   const int code =
       replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
   if (code == -EEXIST) {
-    throw failure(
-        error(errc::usage, fmt::format("another run has written the {} meanwhile", w.noun))
-            .at(w.path)
-            .hint("choose another name"));
+    throw failure(written_meanwhile(w.noun, w.path));
   }
   if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
   w.forget_partial();
@@ -251,6 +274,19 @@ void written_file::commit(bool replaces) {
 }
 
 void write_whole_file(const std::string& path, std::string_view text, std::string_view noun) {
+void written_file::commit_over(const std::optional<file_stamp>& before) {
+  const impl& w = *impl_;
+  const auto now = stamp_of_file(w.target);
+  if (before && now && *now != *before) throw failure(written_meanwhile(w.noun, w.path));
+  commit(before && now);
+}
+
+std::optional<file_stamp> stamp_of_file(const std::string& path) {
+  struct stat s{};
+  if (host_files().stat(path, s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
+  return file_stamp{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), modified_ns(s)};
+}
+
   written_file out(path, noun);
   out.append(text);
   out.commit();
@@ -296,21 +332,21 @@ void check_is_path(const std::string& path, std::string_view noun) {
 }
 
 void remove_partial_files(std::span<const std::string> paths) {
-  std::map<fs::path, std::set<std::string>> names;  // by folder
-  for (const std::string& path : paths) {
-    const fs::path target = target_of(path);
-    const fs::path folder = target.parent_path();
-    names[folder.empty() ? "." : folder].insert(target.filename());
+  for (const std::string& path : partial_files_of(paths)) {
+    const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+    if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);
   }
-  for (const auto& [folder, wanted] : names) {
-    std::vector<std::string> here;
-    host_files().list(folder, here);
-    for (const std::string& name : here) {
-      if (!is_partial_file_name(name) || !wanted.contains(name.substr(0, name.rfind(infix))))
-        continue;
-      const fs::path path = folder / name;
-      const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
-      if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);
+}
+
+std::string written_place(const std::string& path) {
+  return target_of(path);
+}
+
+bool is_written_by_another(const std::string& path) {
+  return std::ranges::any_of(partial_files_of(std::array{path}), [](const std::string& partial) {
+    {
+      const std::scoped_lock lock(own().mutex);
+      if (own().names.contains(partial)) return false;
     }
   }
 }
@@ -324,7 +360,9 @@ void check_output(const std::string& path, const file_kind& kind,
   if (S_ISDIR(there.st_mode)) {
     throw failure(
         error(errc::usage, "the output has the name of a folder").at(path).hint("name a file"));
-  }
+    const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+    return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
+  });
   if (!S_ISREG(there.st_mode)) return;
   for (const std::string& input : inputs) {
     struct stat s{};
