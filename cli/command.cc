@@ -4,7 +4,7 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
@@ -17,6 +17,7 @@
 #include "pipeline/shards.h"
 #include "pipeline/untar.h"
 
+#include "pipeline/wids/index_entries.h"
 namespace millrace::cli {
 
 namespace {
@@ -156,11 +157,7 @@ std::vector<std::string> shard_arguments::urls(const environment& e) const {
 std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {
   std::unordered_set<std::string> seen;
   for (const std::string& url : urls) {
-    const auto where = parse_url(url);
-    const bool is_file = where && where->scheme == "file";
-    const std::string name =
-        is_file ? std::filesystem::absolute(where->path).lexically_normal().string() : url;
-    if (!seen.insert(name).second) return url;
+    if (!seen.insert(shard_place(url)).second) return url;
   }
   return std::nullopt;
 }

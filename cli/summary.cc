@@ -20,6 +20,7 @@
 #include "io/url_scheme.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
+#include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -64,17 +65,13 @@ bool is_read_once(const std::string& url) {
 void add_from_index(const environment& e, const summary_arguments& a,
                     const std::vector<std::string>& urls, findings& found) {
   engine eng(a.shards.engine(e));
-  std::map<std::string, known> said;
-  for (const auto& s : read_index(eng, a.index, a.shards.base).shards) {
-    said[s.url] = {s.bytes > 0 ? std::optional(static_cast<std::uint64_t>(s.bytes)) : std::nullopt,
-                   static_cast<std::uint64_t>(s.samples)};
-  }
+  const shard_index said = read_index(eng, a.index, a.shards.base);
+  const index_entries entries(said, urls);
   for (const std::string& url : urls) {
-    if (const auto it = said.find(url); it != said.end()) {
-      found.of_shard[url] = it->second;
-    } else {
-      found.problems.push_back(
-          error(errc::integrity, "the index does not list this shard").at(url));
+    const auto [shard, is_ambiguous] = entries.find(url);
+    if (shard == nullptr) {
+      found.problems.push_back(not_listed(url, is_ambiguous));
+      continue;
     }
   }
 }
