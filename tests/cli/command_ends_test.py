@@ -287,6 +287,13 @@ class Signals(CommandTest):
                         if command == "tune" and not more:
                             self.assertIn(b"stopped: not all was tried", done.stdout)
 
+    def test_while_ranks_are_simulated(self):
+        for which in (signal.SIGTERM, signal.SIGINT):
+            process = self.started(["sim", "--counts", "90x100", "--world-size", "1000000", "--nworkers", "1000", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            done = self.interrupted("sim", process, which, lambda: self.handles(process.pid, which))
+            self.assertEqual((done.returncode, done.stdout), (128 + which, b'{"interrupted":true}\n'))
+
     def test_while_writing(self):
         for which, more in [*self.each(), (signal.SIGHUP, [])]:
             with self.subTest(signal=which, more=more):

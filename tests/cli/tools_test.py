@@ -235,6 +235,12 @@ class Simulator(unittest.TestCase):
         self.assertEqual([modes["equal, dropping"][k] for k in ("samples", "dropped")], [1496, 4])
         self.assertEqual([modes["equal, repeating"][k] for k in ("samples", "repeated")], [1504, 4])
 
+            # Without an index the ranks stop with the first of them, as millrace-train does.
+            exact, unknown = modes["exact"], modes["equal, unknown"]
+            self.assertEqual(unknown["batches"], [min(exact["batches"])] * 3)
+            self.assertEqual((unknown["samples"], unknown["dropped"]), (9 * min(exact["batches"]), 90 - 9 * min(exact["batches"])))
+            said = run("millrace", "sim", folder / "a-{0..9}.tar").stdout
+            self.assertIn("takes 'equal, dropping' with --index, and 'equal, unknown' without", said)
     def test_lanes_that_the_ranks_cannot_share_are_refused(self):
         counts = ["--counts", "90x10", "--world-size", 2]
         for lanes in (3, -2):
