@@ -73,6 +73,9 @@ void add_from_index(const environment& e, const summary_arguments& a,
       found.problems.push_back(not_listed(url, is_ambiguous));
       continue;
     }
+    known& k = found.of_shard[url];
+    if (shard->bytes > 0) k.bytes = static_cast<std::uint64_t>(shard->bytes);
+    k.samples = static_cast<std::uint64_t>(shard->samples);
   }
 }
 
@@ -218,9 +221,9 @@ int summarize_names(bool json) {
   auto groups = nlohmann::json::array();
   for (const std::string& pattern : brace_summary(names)) {
     auto group = to_json(brace_expand(pattern).value().size(), {});
-    group["pattern"] = pattern;
+    group["pattern"] = redacted(pattern);
     groups.push_back(std::move(group));
-    if (!json) fmt::print("{}\n", printable(pattern));
+    if (!json) fmt::print("{}\n", printable(redacted(pattern)));
   }
   if (json) {
     auto out = to_json(names.size(), {});

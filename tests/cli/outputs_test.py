@@ -330,6 +330,9 @@ class Summaries(unittest.TestCase):
     def test_a_shard_that_is_named_twice_is_one_problem(self):
         with Folder() as folder:
             harness.fake(folder, "a", 1, 20)
+            for more in ([], ["--json"]):
+                done = run("millrace", "summary", *more, stdin="".join(f"http://me:hush@h/a-{i}.tar?token=hush\n" for i in range(3)))
+                self.assertEqual((done.returncode, "a-{0..2}.tar" in done.stdout, "hush" in done.stdout), (0, True, False), done.stdout)
             shard = folder / "a-000000.tar"
             done = run("millrace", "verify", shard, shard)
             self.assertEqual((done.returncode, len(done.stdout.splitlines())), (1, 2), done.stdout)
