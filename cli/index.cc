@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/index_lock.h"
 #include "cli/index_sample.h"
 #include "cli/index_text.h"
 #include "cli/index_update.h"
@@ -192,9 +193,13 @@ int create(const environment& e, const create_arguments& a) {
   }
   tell_of_repeated(urls);
   bool has_left_out = false;
-  const std::string sidecar = sidecar_of(a.output);
-  check_output(a.output, index_document, urls);
-  check_output(sidecar, index_sidecar, urls);
+  const std::string sidecar = sidecar_place(a.output);
+  const auto inputs = local_paths(urls);
+  check_output(a.output, index_document, inputs);
+  check_nobody_else_writes(a.output);
+  for (const auto& path : {sidecar, sidecar_of(a.output)})
+    check_output(path, index_sidecar, inputs);
+  const held_file alone = hold_index(a.output);
   written_file index_file(a.output, "index");  // now: all data would be read in vain
   std::optional<written_file> sidecar_file;
   if (a.offsets) sidecar_file.emplace(sidecar, "sidecar");

@@ -74,8 +74,8 @@ bool is_partial_file_name(std::string_view name);
 // is to be written there.
 void check_apart(std::span<const std::string> paths, std::string_view noun);
 
-// Throws `failure` (usage) for a URL, which would be taken for a path of that name. `noun`: what is
-// to be written there.
+// Throws `failure` (usage) for a URL, file: and pipe: among them, which would be taken for a path
+// of that name. `noun`: what is to be written there.
 void check_is_path(const std::string& path, std::string_view noun);
 
 // Removes the partial files of `paths` that killed processes left. Those that a living process,
