@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,7 +98,6 @@ int give_new_name(const std::string& from, const std::string& to) {
   return files.stat(to, s, false) == 0 ? -EEXIST : files.rename(from, to);
 }
 
-// What make_partial() puts behind the infix: a process, and which of its files.
 // The partial files that are there of files that are written to these paths.
 std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
   std::map<fs::path, std::set<std::string>> names;  // by folder
@@ -124,6 +124,7 @@ error written_meanwhile(std::string_view noun, const std::string& path) {
       .hint("choose another name");
 }
 
+// What make_partial() puts behind the infix: a process, and which of its files.
 bool is_of_process(std::string_view suffix) {
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
@@ -273,7 +274,6 @@ void written_file::commit(bool replaces) {
   check(sync_folder(fs::path(w.target).parent_path()), "write");
 }
 
-void write_whole_file(const std::string& path, std::string_view text, std::string_view noun) {
 void written_file::commit_over(const std::optional<file_stamp>& before) {
   const impl& w = *impl_;
   const auto now = stamp_of_file(w.target);
@@ -287,6 +287,7 @@ std::optional<file_stamp> stamp_of_file(const std::string& path) {
   return file_stamp{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), modified_ns(s)};
 }
 
+void write_whole_file(const std::string& path, std::string_view text, std::string_view noun) {
   written_file out(path, noun);
   out.append(text);
   out.commit();
@@ -325,6 +326,21 @@ void check_apart(std::span<const std::string> paths, std::string_view noun) {
 }
 
 void check_is_path(const std::string& path, std::string_view noun) {
+  const auto begins_with = [&](std::string_view scheme) {
+    return path.size() >= scheme.size() &&
+           strncasecmp(path.data(), scheme.data(), scheme.size()) == 0;
+  };
+  if (begins_with("file:")) {
+    throw failure(
+        error(errc::usage, fmt::format("the {} would have this as its name", noun))
+            .at(path)
+            .hint("name its path without 'file:', or write ./file:... where that is meant"));
+  }
+  if (begins_with("pipe:")) {
+    throw failure(error(errc::usage, fmt::format("the {} cannot be written to a command", noun))
+                      .at(path)
+                      .hint("name a path of this host, such as /dev/stdout"));
+  }
   if (path.find("://") == path.npos) return;
   throw failure(error(errc::usage, fmt::format("the {} cannot be written to a URL", noun))
                     .at(path)
@@ -348,7 +364,9 @@ bool is_written_by_another(const std::string& path) {
       const std::scoped_lock lock(own().mutex);
       if (own().names.contains(partial)) return false;
     }
-  }
+    const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+    return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
+  });
 }
 
 void check_output(const std::string& path, const file_kind& kind,
@@ -360,9 +378,7 @@ void check_output(const std::string& path, const file_kind& kind,
   if (S_ISDIR(there.st_mode)) {
     throw failure(
         error(errc::usage, "the output has the name of a folder").at(path).hint("name a file"));
-    const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
-    return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
-  });
+  }
   if (!S_ISREG(there.st_mode)) return;
   for (const std::string& input : inputs) {
     struct stat s{};

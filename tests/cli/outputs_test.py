@@ -55,6 +55,28 @@ class Overwriting(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotEqual(first.read_bytes(), before[first])
 
+    def test_a_file_that_is_standard_input_is_an_input(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 4)
+            shard = folder / "a-000000.tar"
+            before = shard.read_bytes()
+            with open(shard, "rb") as stdin:
+                done = subprocess.run([harness.BIN / "millrace", "pack", "--from-shards", "-", "--restart", "4", "-o", shard,
+                                       "--overwrite"], stdin=stdin, env=harness.CLEAN, capture_output=True, timeout=60)
+            self.assertEqual((done.returncode, b"the output is one of the inputs" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(shard.read_bytes(), before)
+
+    def test_an_output_is_a_path_and_no_url(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 4)
+            tree(folder, 1, 1)
+            before = names(folder)
+            for output in ("file:o.{}", "FILE:///o.{}", "pipe:cat >o.{}"):
+                for words in (["pack", "tree", "-o", output.format("tar")], ["index", "a-000000.tar", "-o", output.format("json")],
+                              ["fake", output.format("tar")], ["ls", "--contact-sheet", output.format("png"), "a-000000.tar"]):
+                    done = run("millrace", *words, cwd=folder)
+                    self.assertEqual((done.returncode, "; name " in done.stderr, names(folder)), (2, True, before), done.stderr)
+
     def test_fewer_shards_than_before_leave_none_of_the_old_ones_among_them(self):
         with Folder() as folder:
             harness.fake(folder, "a", 4, 8)
