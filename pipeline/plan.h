@@ -191,6 +191,8 @@ class metered final : public stream<T> {
     if (taken_) taken_->clear();
     given_->clear();
     const std::uint64_t start = ticks();
+    ++figures_.open;
+    figures_.opened += start;
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
     try {
@@ -212,6 +214,8 @@ class metered final : public stream<T> {
       item = std::move(why);
     }
     if (!item && names_items_) item = taken_->name.named_unless_of_another(item.error());
+    --figures_.open;
+    figures_.opened -= start;
     figures_.served += ticks() - start;
     if (!item) {
       if (!item.error().is_skippable()) broken_ = item.error();

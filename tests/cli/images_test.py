@@ -1,6 +1,7 @@
 """What commands do with images: contact sheets, and the benchmark of a whole loader."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -121,6 +122,32 @@ class BenchLoad(unittest.TestCase):
         self.assertLessEqual(found["samples"], 100 * found["seconds"] + 20)
         self.assertLess(found["waiting"], 1)
         self.assertTrue(found["verdict"])
+
+    def test_a_loader_that_is_stuck_is_no_fast_one(self):
+        shard = self.folder / "a-000000.tar"
+        os.mkfifo(self.folder / "stuck")
+        held = os.open(self.folder / "stuck", os.O_RDWR)  # nothing comes, and it does not end
+        self.addCleanup(os.close, held)
+        done = run("millrace", "bench", "load", "--allow-pipe", f"pipe:head -c {shard.stat().st_size // 2} {shard}; cat {self.folder}/stuck",
+                   "--lanes", 1, "--size", 64, "--batch", 20, "--seconds", 1, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout.splitlines()[-1])
+        self.assertGreater(found["waiting"], 0.5, found)
+        self.assertEqual(found["limit"], "reading", found)
+        [decoding] = [s for s in found["stages"] if s["name"] == "decode_jpeg"]
+        self.assertGreater(decoding["waiting_input"], found["seconds"] / 2)
+
+    def test_images_that_a_decoder_is_not_measured_with_are_told_of(self):
+        import tarfile
+        with tarfile.open(self.folder / "mixed.tar", "w") as archive, tarfile.open(self.folder / "a-000000.tar") as photos:
+            photo = photos.extractfile(next(m for m in photos if m.name.endswith("jpg"))).read()
+            for name in ("a.jpg", "b.png", "c.webp", "d.txt"):
+                (self.folder / "x").write_bytes(photo)
+                archive.add(self.folder / "x", name)
+        found = json.loads(run("millrace", "bench", "decode", self.folder / "mixed.tar", "--rounds", 1, "--json").stdout)
+        self.assertEqual((found["samples"], found["others"]), (1, 2))
+        said = run("millrace", "bench", "decode", self.folder / "mixed.tar", "--rounds", 1).stdout
+        self.assertIn("left out  2 samples with images of other kinds than JPEG", said)
 
     def test_shards_that_are_not_there_are_named(self):
         done = run("millrace", "bench", "load", self.folder / "none.tar")
