@@ -184,6 +184,7 @@ action add_ls(CLI::App& app) {
       ->needs(sheet)
       ->group(group);
   command->add_option("--seed", a->decode.seed, "seed of the crops and flips")
+      ->check(seed_number())
       ->needs(sheet)
       ->group(group)
       ->capture_default_str();

@@ -93,7 +93,18 @@ std::vector<std::vector<std::string>> required_fields(const std::string& text) {
     auto& any = out.emplace_back();
     std::istringstream others(field);
     for (std::string other; std::getline(others, other, ';');) {
-      if (!other.empty()) any.push_back(other);
+      if (other.empty()) continue;
+      const bool is_extension =
+          lowered(other) == other && trimmed(other) == other && other.front() != '.';
+      if (!is_extension) {
+        throw failure(
+            error(errc::usage, fmt::format("--require '{}' names '{}', which no field of a "
+                                           "sample can be",
+                                           text, other))
+                .hint("write extensions in lower case, without dots in front and blanks: "
+                      "jpg,cls"));
+      }
+      any.push_back(other);
     }
     if (!any.empty()) continue;
     throw failure(error(errc::usage, fmt::format("--require '{}' names an empty field", text))
@@ -199,6 +210,13 @@ class verification {
   }
 
  private:
+  void compare(const shard_facts& f, bool is_read) {
+    const auto found = said_->find(f.url);
+    if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
+    if (!is_read) return;  // it differs in everything: that is one problem
+    for (const error& why : against(*found.shard, f)) tell(why);
+  }
+
   void tell(const error& why) {
     ++problems_;
     json_ ? listed_.add(why.message()) : print_line(why.message());
@@ -210,13 +228,6 @@ class verification {
       const auto first = keys_.first_shard(s.key, static_cast<std::uint32_t>(shards_));
       if (!first || ++repeated > shard_facts::most_problems) continue;
       const bool same_shard = *first == shards_;
-  void compare(const shard_facts& f, bool is_read) {
-    const auto found = said_->find(f.url);
-    if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
-    if (!is_read) return;  // it differs in everything: that is one problem
-    for (const error& why : against(*found.shard, f)) tell(why);
-  }
-
       tell(error(errc::duplicate_field,
                  same_shard ? std::string("the key is in this shard already: its files are not "
                                           "next to each other")

@@ -309,8 +309,10 @@ std::vector<std::string> class_folders_in(const std::string& root, std::uint64_t
   return classes;
 }
 
-// Names of files beside the class folders, which have no class; not hidden ones, nor litter.
-std::vector<std::string> files_beside(const std::string& root) {
+// Names of files beside the class folders, which have no class; hidden ones and litter are counted
+// with the others.
+std::vector<std::string> files_beside(const std::string& root, std::uint64_t& hidden,
+                                      std::uint64_t& litter) {
   std::vector<std::string> names;
   if (const int code = host_files().list(root, names); code != 0) {
     throw failure(error(kind_of(-code), "cannot read the folder")
@@ -322,7 +324,11 @@ std::vector<std::string> files_beside(const std::string& root) {
     struct stat s{};
     const bool is_file =
         host_files().stat((fs::path(root) / name).string(), s) == 0 && S_ISREG(s.st_mode);
-    return !is_file || name.starts_with('.') || is_litter(name);
+    const bool is_hidden = is_file && name.starts_with('.');
+    const bool is_left = is_file && !is_hidden && is_litter(name);
+    hidden += is_hidden ? 1 : 0;
+    litter += is_left ? 1 : 0;
+    return !is_file || is_hidden || is_left;
   });
   std::ranges::sort(names);
   return names;
@@ -371,6 +377,7 @@ files_to_pack from_folder(const std::string& root, same_name how) {
     };
     visit_folder(fs::path(root) / out.classes[c], look_at).value();
   }
+  const auto beside = files_beside(root, hidden, litter);
   const auto tell = [&](std::uint64_t count, std::string_view noun, std::string_view plural) {
     if (count > 0) out.left_out.push_back(counted(count, noun, plural));
   };
@@ -381,7 +388,7 @@ files_to_pack from_folder(const std::string& root, same_name how) {
   tell(dangling, "link to nothing", "links to nothing");
   tell(linked_folders, "link to a folder", "links to folders");
   tell(special, "pipe, socket or device", "pipes, sockets and devices");
-  if (const auto beside = files_beside(root); !beside.empty()) {
+  if (!beside.empty()) {
     tell(beside.size(), "file beside the class folders (" + first_of(beside) + ")",
          "files beside the class folders (" + first_of(beside) + ")");
   }

@@ -319,6 +319,7 @@ class Summaries(unittest.TestCase):
             self.assertEqual((done.returncode, len(json.loads(done.stdout)["problems"])), (4, 3), done.stderr)
             with harness.PlainServer(folder) as server:
                 self.assertEqual(run("millrace", "summary", server.url + "/none.tar").returncode, 4)
+                self.assertIn("http has no listings of folders: name the shards", run("millrace", "summary", server.url + "/none/").stderr)
                 done = run("millrace", "summary", server.url + "/a-000000.tar", "--samples", "--json")
                 size = (folder / "a-000000.tar").stat().st_size
                 self.assertEqual((json.loads(done.stdout)["bytes"], json.loads(done.stdout)["samples"]), (size, 2), done.stderr)
@@ -329,6 +330,9 @@ class Summaries(unittest.TestCase):
             self.assertEqual((done.returncode, "does not list" in done.stderr), (5, True), done.stderr)
             done = run("millrace", "summary", "--json", stdin="a-0.tar\na-1.tar\n")
             self.assertEqual(json.loads(done.stdout)["patterns"][0]["pattern"], "a-{0..1}.tar")
+            for more in ([], ["--json"]):
+                done = run("millrace", "summary", *more, stdin="".join(f"http://me:hush@h/a-{i}.tar?token=hush\n" for i in range(3)))
+                self.assertEqual((done.returncode, "a-{0..2}.tar" in done.stdout, "hush" in done.stdout), (0, True, False), done.stdout)
 
     def test_a_shard_without_samples_or_fields_is_not_well(self):
         with Folder() as folder:
@@ -348,13 +352,13 @@ class Summaries(unittest.TestCase):
             for empty in ("", ",", "jpg,,cls", ";"):
                 done = run("millrace", "verify", shard, "--require", empty)
                 self.assertEqual((done.returncode, "empty field" in done.stderr), (2, True), f"{empty!r} {done.stderr}")
+            for never in ("JPG", ".jpg", "jpg, cls", "jpg;png ,cls"):
+                done = run("millrace", "verify", shard, "--require", never)
+                self.assertEqual((done.returncode, "no field of a sample can be" in done.stderr), (2, True), f"{never!r} {done.stderr}")
 
     def test_a_shard_that_is_named_twice_is_one_problem(self):
         with Folder() as folder:
             harness.fake(folder, "a", 1, 20)
-            for more in ([], ["--json"]):
-                done = run("millrace", "summary", *more, stdin="".join(f"http://me:hush@h/a-{i}.tar?token=hush\n" for i in range(3)))
-                self.assertEqual((done.returncode, "a-{0..2}.tar" in done.stdout, "hush" in done.stdout), (0, True, False), done.stdout)
             shard = folder / "a-000000.tar"
             done = run("millrace", "verify", shard, shard)
             self.assertEqual((done.returncode, len(done.stdout.splitlines())), (1, 2), done.stdout)
