@@ -7,6 +7,7 @@
 #include "bench/bare_jpeg.h"
 #include "bench/measure.h"
 #include "engine/start_thread.h"
+#include "pipeline/fields.h"
 #include "pipeline/group.h"
 #include "pipeline/images/resample.h"
 #include "pipeline/shards.h"
@@ -149,7 +150,11 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
        next = next_unless(data, interrupted)) {
     const sample& s = *next;
     const field* image = first_field(s, what.decode.images);
-    if (image == nullptr) continue;
+    if (image == nullptr) {
+      report.others += std::ranges::any_of(
+          s.fields, [](const field& f) { return is_image_extension(f.extension); });
+      continue;
+    }
     photo p{.file = {image->data.span().begin(), image->data.span().end()}};
     const auto choose = [&](int width, int height) {
       p.width = width;
@@ -171,7 +176,9 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
   }
   if (photos.empty() && !interrupted) {
     throw failure(error(errc::no_samples, "no image here can be decoded")
-                      .hint("`millrace verify --images` says why"));
+                      .hint(report.others > 0 ? "there are images of other kinds than JPEG, which "
+                                                "have nothing to be compared with"
+                                              : "`millrace verify --images` says why"));
   }
   return photos;
 }

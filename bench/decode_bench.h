@@ -30,6 +30,7 @@ struct decode_bench_options {
 struct decode_bench_report {
   std::uint64_t images = 0;
   std::uint64_t failed = 0;  // not counted among the images
+  std::uint64_t others = 0;  // samples whose images are no JPEGs, which are left out
   std::uint64_t bytes = 0;   // of the images
   int threads = 0;
   double seconds = 0;      // of a round

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <functional>
 #include <limits>
 #include <mutex>
+#include <thread>
 
 #include "bench/measure.h"
 #include "engine/log.h"
+#include "engine/start_thread.h"
 #include "pipeline/batch.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
@@ -71,6 +74,18 @@ void take_first(loader<host_batch>& data) {
   }
   if (const auto why = first_skipped(data.counts())) throw failure(*why);
   throw failure(error(errc::no_samples, "the shards gave no batch"));
+}
+
+// For a thread: stops the run when the time is over, unless the thread is asked to stop before.
+std::function<void(const std::stop_token&)> clock_of(loader<host_batch>& data, double seconds) {
+  const auto due = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
+                                             std::chrono::duration<double>(seconds));
+  return [&data, due](const std::stop_token& over) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any().wait_until(lock, over, due, [] { return false; });
+    if (!over.stop_requested()) data.stop();
+  };
 }
 
 // The next batch; nothing at the end, or where the run is stopped.
@@ -149,11 +164,12 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   const auto begun = steady_clock::now();
   double used = 0;
   double looked = 0;
+  const std::jthread clock = start_joined_thread("mr-bench-clock", clock_of(data, what.seconds));
   while (!interrupted && watch.seconds() < what.seconds) {
     const auto asked = steady_clock::now();
     const auto taken = next_unless_stopped(data);
-    if (!taken) break;
     r.waited += since(asked);
+    if (!taken) break;
     r.images += taken->size();
     if (what.taken != nullptr) *what.taken = r.images;
     const double now = since(begun);

@@ -34,7 +34,7 @@ struct load_bench_report {
   std::uint64_t bytes = 0;  // read
   double seconds = 0;
   double cpu_seconds = 0;    // of the process
-  double waited = 0;         // seconds of the consumer
+  double waited = 0;         // seconds of the consumer, the wait that the end broke off among them
   double first_batch_s = 0;  // from the start to the first batch
   std::vector<stage_stats> stages;
   int pool_threads = 0;  // that the pool has
@@ -51,15 +51,18 @@ struct load_bench_report {
   double pool_on_cpu() const { return pool_busy > 0 ? std::min(1.0, pool_cpu / pool_busy) : 1; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // CPU time of one image outside the pool, in microseconds.
-  double outside_us() const { return 1e6 * (cpu_seconds - pool_cpu) / static_cast<double>(images); }
+  double outside_us() const {
+    return images == 0 ? 0 : 1e6 * (cpu_seconds - pool_cpu) / static_cast<double>(images);
+  }
 };
 
 // What a finished report says, where the consumer took `images_per_s` at most (0: as many as come).
 // Pure.
 load_limit limit_of(const load_bench_report& r, double images_per_s);
 
-// Blocks. Goes through the shards again and again. Throws `failure`: the first shard's where none
-// can be read, no_samples where no batch comes. Where it is stopped before, `images` is 0.
+// Blocks. Goes through the shards again and again, and ends by the clock, also while no batch
+// comes. Throws `failure`: the first shard's where none can be read, no_samples where no batch
+// comes. Where it is stopped before, `seconds` is 0.
 load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
                                  const std::atomic<bool>& interrupted);
 

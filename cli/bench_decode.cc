@@ -34,6 +34,7 @@ nlohmann::json to_json(const decode_bench_report& r, bool decodes) {
           {"images_per_s", r.images_per_s()},
           {"images_per_s_per_core", static_cast<double>(r.images) / r.cpu_seconds},
           {"failed", r.failed},
+          {"others", r.others},
           {"threads", r.threads},
           {"limit_images_per_s", r.limit_images_per_s()},
           {"of_limit", decodes ? nlohmann::json(r.of_limit) : nlohmann::json()},
@@ -59,6 +60,9 @@ void print(const decode_bench_report& r, bool decodes) {
   fmt::print("images    {}, {:.1f} KB each{}\n", r.images,
              static_cast<double>(r.bytes) / 1e3 / static_cast<double>(r.images),
              r.failed > 0 ? fmt::format("; {} more cannot be decoded", r.failed) : "");
+  if (r.others > 0) {
+    fmt::print("left out  {} with images of other kinds than JPEG\n", counted(r.others, "sample"));
+  }
   fmt::print("rate      {:.0f} images/s by {}, {:.0f} for each second of a core\n",
              r.images_per_s(), counted(static_cast<std::uint64_t>(r.threads), "thread"),
              static_cast<double>(r.images) / r.cpu_seconds);

@@ -155,7 +155,7 @@ int bench_load(const environment& e, bench_load_arguments a) {
   const auto report = run_load_bench(how, a.what, interrupted());
   shown.end();
   return end_of_bench(
-      report.images > 0, report.interrupted, a.json, [&] { return to_json(report); },
+      report.seconds > 0, report.interrupted, a.json, [&] { return to_json(report); },
       [&] { print(report); });
 }
 
@@ -180,6 +180,7 @@ action add_bench_load(CLI::App& bench) {
       ->capture_default_str();
   load->add_option("--shuffle", a->what.shuffle, "samples that the shuffle holds; 0: no shuffle")
       ->type_name("SAMPLES")
+      ->check(in_range(0, 100'000'000))
       ->capture_default_str();
   load->add_option("--lanes", a->what.lanes, "shards open at once [8]")->check(in_range(1, 4096));
   load->add_option("--seconds", a->what.seconds, "seconds to measure, from the first batch on")

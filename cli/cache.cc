@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "engine/folders.h"
+#include "engine/printable.h"
 #include "engine/words.h"
 #include "io/cache/cache_folder.h"
 #include "io/hashes.h"
@@ -88,7 +89,8 @@ std::optional<std::uint64_t> damaged_block(const cached_file& file,
 // What of the entries is wrong.
 struct damage {
   std::uint64_t removed = 0;
-  std::uint64_t left = 0;  // without the cache's mark: they may be files of another program
+  std::uint64_t left =
+      0;  // of other names, or without the cache's mark: they may be files of another program
 };
 
 // Removes one of which that block is not what was written. `file`: none where all of it cannot be
@@ -134,6 +136,11 @@ int verify(const environment& e, bool json) {
     remove_damaged(folder, entry.name, file.get(), *block, found, json);
   }
   shown.end();
+  for (const std::string& name : stopped ? std::vector<std::string>() : folder.other_files()) {
+    ++found.left;
+    if (!json)
+      print_line(fmt::format("a file of another program: {}; left there", printable(name)));
+  }
   if (json) {
     print_json({{"bytes", right},
                 {"damaged", found.removed},
@@ -143,7 +150,7 @@ int verify(const environment& e, bool json) {
     fmt::print("{}{} intact; {} damaged and removed{}\n", stopped ? "stopped after " : "",
                format_bytes(right), counted(found.removed, "entry", "entries"),
                found.left > 0
-                   ? "; " + counted(found.left, "file") + " without the cache's mark left"
+                   ? "; " + counted(found.left, "file") + " that may be of other programs left"
                    : "");
   }
   if (stopped) return exit_code_of_interrupt();

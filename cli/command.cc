@@ -4,11 +4,12 @@
 
 #include <charconv>
 #include <cmath>
-#include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "cli/interrupt.h"
+#include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "io/shard_urls.h"
 #include "io/url.h"
@@ -16,6 +17,7 @@
 #include "pipeline/on_error.h"
 #include "pipeline/shards.h"
 #include "pipeline/untar.h"
+#include "pipeline/wids/index_entries.h"
 
 namespace millrace::cli {
 
@@ -54,17 +56,48 @@ CLI::Validator above_zero() {
   return numbers<double>("a number above 0", [](double n) { return n > 0 && std::isfinite(n); });
 }
 
+CLI::Validator seed_number() {
+  return numbers<std::uint64_t>(fmt::format("0 to {}", std::numeric_limits<std::uint64_t>::max()),
+                                [](std::uint64_t) { return true; });
+}
+
 void add_json(CLI::App& app, bool& json) {
   app.add_flag("--json", json, "print one JSON object as the last line")->group("Output");
 }
 
 namespace {
 
+// With the bytes of names that are not UTF-8 escaped: replaced, two names would be one.
+nlohmann::json with_names_in_utf8(const nlohmann::json& value) {
+  if (!value.is_structured()) return value;
+  nlohmann::json out = value.is_array() ? nlohmann::json::array() : nlohmann::json::object();
+  for (const auto& [name, member] : value.items()) {
+    if (value.is_array()) {
+      out.push_back(with_names_in_utf8(member));
+    } else {
+      out[is_utf8(name) ? name : printable(name)] = with_names_in_utf8(member);
+    }
+  }
+  return out;
+}
+
 std::string line_of(const nlohmann::json& value) {
-  return value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  try {
+    return value.dump();
+  } catch (const nlohmann::json::type_error&) {  // not UTF-8
+    return with_names_in_utf8(value).dump(-1, ' ', false, replace);
+  }
 }
 
 }  // namespace
+
+bool is_utf8(const std::string& text) {
+  constexpr auto ignore = nlohmann::json::error_handler_t::ignore;
+  constexpr auto replace = nlohmann::json::error_handler_t::replace;
+  const nlohmann::json value(text);
+  return value.dump(-1, ' ', false, ignore).size() == value.dump(-1, ' ', false, replace).size();
+}
 
 void print_json(const nlohmann::json& object, std::FILE* to) {
   fmt::print(to, "{}\n", line_of(object));
@@ -156,11 +189,7 @@ std::vector<std::string> shard_arguments::urls(const environment& e) const {
 std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {
   std::unordered_set<std::string> seen;
   for (const std::string& url : urls) {
-    const auto where = parse_url(url);
-    const bool is_file = where && where->scheme == "file";
-    const std::string name =
-        is_file ? std::filesystem::absolute(where->path).lexically_normal().string() : url;
-    if (!seen.insert(name).second) return url;
+    if (!seen.insert(shard_place(url)).second) return url;
   }
   return std::nullopt;
 }

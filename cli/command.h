@@ -77,10 +77,14 @@ CLI::Validator in_range(A least, B most) {
   return whole_in_range(static_cast<std::int64_t>(least), static_cast<std::int64_t>(most));
 }
 CLI::Validator above_zero();
+// 0 to 2^64 - 1: not -1, which would be taken for the last of them.
+CLI::Validator seed_number();
 
 // --json, the same for every command.
 void add_json(CLI::App& app, bool& json);
-// The object of --json on a line of its own. Bytes that are not UTF-8 are replaced.
+bool is_utf8(const std::string& text);
+// The object of --json on a line of its own. Bytes that are not UTF-8 are replaced, and in the
+// names of members written as \xff.
 void print_json(const nlohmann::json& object, std::FILE* to = stdout);
 
 // The same object where one of its members is a list that grows with the input: its items are

@@ -122,6 +122,7 @@ action add_fake(CLI::App& app) {
   command
       ->add_option("--seed", a->options.seed,
                    "seed of the images: the same options give the same bytes")
+      ->check(seed_number())
       ->group(group)
       ->capture_default_str();
   command

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/index_lock.h"
 #include "cli/index_sample.h"
 #include "cli/index_text.h"
 #include "cli/index_update.h"
@@ -106,11 +107,7 @@ std::string name_of(const std::string& spec, const std::vector<std::string>& url
 
 // JSON is UTF-8: a name in any other encoding would be that of another file.
 void check_is_text(const std::string& url) {
-  constexpr auto ignore = ordered_json::error_handler_t::ignore;
-  if (ordered_json(url).dump(-1, ' ', false, ignore).size() ==
-      ordered_json(url).dump(-1, ' ', false, ordered_json::error_handler_t::replace).size()) {
-    return;
-  }
+  if (is_utf8(url)) return;
   throw failure(error(errc::usage, "an index cannot name a shard whose name is not UTF-8")
                     .at(printable(url))
                     .hint("rename the file"));
@@ -192,10 +189,14 @@ int create(const environment& e, const create_arguments& a) {
   }
   tell_of_repeated(urls);
   bool has_left_out = false;
-  const std::string sidecar = sidecar_of(a.output);
-  check_output(a.output, index_document, urls);
-  check_output(sidecar, index_sidecar, urls);
+  const std::string sidecar = sidecar_place(a.output);
+  const auto inputs = local_paths(urls);
+  check_output(a.output, index_document, inputs);
+  for (const auto& path : {sidecar, sidecar_of(a.output)})
+    check_output(path, index_sidecar, inputs);
+  const held_file alone = hold_index(a.output);
   written_file index_file(a.output, "index");  // now: all data would be read in vain
+  check_nobody_else_writes(a.output);
   std::optional<written_file> sidecar_file;
   if (a.offsets) sidecar_file.emplace(sidecar, "sidecar");
   auto shards = scanned(e, a, urls, has_left_out);

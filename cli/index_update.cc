@@ -1,16 +1,14 @@
 #include "cli/index_update.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "cli/index_lock.h"
 #include "cli/index_text.h"
 #include "cli/outputs.h"
 #include "engine/file_system.h"
@@ -177,25 +175,6 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
                     .hint("`millrace index create` writes a correct one"));
 }
 
-// The index, held until the new one has its name: of two runs at once, one would lose what the
-// other has changed. Throws `failure` (usage) where another run holds it.
-held_file locked_index(const std::string& file) {
-  for (;;) {
-    held_file held(host_files().open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (!held) return held;  // who reads it says why
-    if (host_files().lock_whole(held.fd()) == -EWOULDBLOCK) {
-      throw failure(error(errc::usage, "another run is changing the index")
-                        .at(file)
-                        .hint("run this again when it has ended"));
-    }
-    struct stat mine{};
-    struct stat there{};
-    const bool is_known =
-        host_files().stat(held.fd(), mine) == 0 && host_files().stat(file, there) == 0;
-    if (!is_known || (mine.st_dev == there.st_dev && mine.st_ino == there.st_ino)) return held;
-  }
-}
-
 }  // namespace
 
 void index_update_arguments::add_to(CLI::App& app) {
@@ -212,12 +191,12 @@ void index_update_arguments::add_to(CLI::App& app) {
 }
 
 int update_index(const environment& e, const index_update_arguments& a, bool json) {
-  const held_file alone = locked_index(a.file);
+  const held_file alone = hold_index(a.file);
   const std::string text = bounded_local(engine_options::from(e.variables), a.file);
   auto index = parsed_index(text, a.file);
   const std::string copy = a.file + ".bak";
-  const std::string sidecar = sidecar_of(a.file);
-  const std::string sidecar_copy = sidecar + ".bak";
+  const std::string sidecar = sidecar_there(a.file);  // where it is read
+  const std::string sidecar_copy = sidecar_of(a.file) + ".bak";
   check_output(copy, index_document, std::array{a.file, sidecar});
   check_output(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
   if (!a.name.empty()) index["name"] = a.name;
@@ -236,7 +215,7 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   if (offsets) {
     write_whole_file(sidecar_copy, read_local(sidecar), "copy of the sidecar");
     written_file index_file(a.file, "index");
-    written_file sidecar_file(sidecar, "sidecar");
+    written_file sidecar_file(sidecar_place(a.file), "sidecar");
     index_file.append(python_json(index));
     sidecar_file.append(*offsets);
     commit_index(index_file, a.file, &sidecar_file);

@@ -72,6 +72,28 @@ int list(const environment& e, const ls_arguments& a) {
   return sample_walk::tell_of_damage(data.counts());
 }
 
+// The engine's options where the tiles take their part of its memory. Throws `failure` where they
+// would take more than half.
+engine_options with_room_for_tiles(const environment& e, const ls_arguments& a) {
+  engine_options how = a.walk.shards.engine(e);
+  const std::size_t all = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
+  const auto asked = static_cast<std::uint64_t>(a.tiles);
+  const std::uint64_t tiles = a.most > 0 ? std::min(a.most, asked) : asked;
+  const std::size_t held = contact_sheet::bytes_of(static_cast<int>(tiles), a.decode.size);
+  if (held > all / 2) {
+    throw failure(
+        error(errc::no_memory,
+              fmt::format("{} of {} x {} pixels take {}, more than half of the memory ({})",
+                          counted(tiles, "tile"), a.decode.size, a.decode.size, format_bytes(held),
+                          format_bytes(all)))
+            .hint(
+                fmt::format("lower --tiles or --tile-size, or set MILLRACE_MEMORY to at least {}M",
+                            (2 * held >> 20) + 1)));
+  }
+  how.memory_bytes = all - held;
+  return how;
+}
+
 // The first samples only, a tile each, in the order in which they would be listed.
 int draw(const environment& e, const ls_arguments& a) {
   constexpr int columns = 8;
@@ -84,10 +106,11 @@ int draw(const environment& e, const ls_arguments& a) {
             .hint("give it a name that ends with .png, before the shards"));
   }
   check_output(a.sheet, png_file, local_paths(urls));
+  const engine_options how = with_room_for_tiles(e, a);
   // Made before anything is read: a folder that may not be written to is known at once.
   static_cast<void>(interrupted());  // from now on signals end it with its partial file removed
   written_file out(a.sheet, "contact sheet");
-  engine eng(a.walk.shards.engine(e));
+  engine eng(how);
   auto data = eng.run(a.walk.samples(urls));
   contact_sheet sheet(columns, a.decode);
   int bad = 0;
@@ -104,7 +127,7 @@ int draw(const environment& e, const ls_arguments& a) {
     return exit_code_of_interrupt();
   }
   if (sheet.tiles() == 0) throw failure(error(errc::no_samples, "the shards have no samples"));
-  out.append(sheet.png());
+  sheet.write_png([&](std::span<const std::byte> made) { out.append(made); });
   out.commit();
   remove_partial_files(std::array{a.sheet});
   to_stderr(
@@ -161,6 +184,7 @@ action add_ls(CLI::App& app) {
       ->needs(sheet)
       ->group(group);
   command->add_option("--seed", a->decode.seed, "seed of the crops and flips")
+      ->check(seed_number())
       ->needs(sheet)
       ->group(group)
       ->capture_default_str();

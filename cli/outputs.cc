@@ -45,6 +45,7 @@ std::vector<std::string> local_paths(std::span<const std::string> urls) {
   for (const std::string& url : urls) {
     const auto where = parse_url(url);
     if (where && where->scheme == "file") out.push_back(where->path);
+    if (where && where->scheme == "-") out.emplace_back("/dev/stdin");  // perhaps a file
   }
   return out;
 }

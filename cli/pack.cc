@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <charconv>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -10,6 +11,9 @@
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
+#include "engine/written_file.h"
+#include "io/shard_name.h"
+#include "pipeline/tools/names.h"
 #include "pipeline/tools/pack.h"
 
 namespace millrace::cli {
@@ -98,6 +102,7 @@ nlohmann::json to_json(const pack_report& r) {
           {"bytes_after", r.bytes_after},
           {"rewritten", r.rewritten},
           {"not_rewritten", r.not_rewritten},
+          {"other_images", r.other_images},
           {"bytes", r.bytes},
           {"seconds", r.seconds},
           {"mb_per_s", static_cast<double>(r.bytes) / 1e6 * per_second},
@@ -138,6 +143,10 @@ void print(const pack_report& r, const pack_options& o) {
       fmt::print("and {} more\n", r.not_scaled - r.undecodable.size());
     }
   }
+  if (r.other_images > 0 && (o.resize > 0 || o.restart > 0)) {
+    fmt::print("packed as they are: {} of other kinds than JPEG\n",
+               counted(r.other_images, "image"));
+  }
   if (o.restart > 0) {
     fmt::print("restart markers written: {}; {} cannot have them\n", counted(r.rewritten, "JPEG"),
                r.not_rewritten);
@@ -156,6 +165,13 @@ int pack(const environment& e, pack_arguments a) {
     print_json(to_json(r));
   } else {
     print(r, a.options);
+  }
+  const std::string first = shard_names(a.options.pattern)(0);
+  if (stamp_of_file(first) && !is_shard_name(std::filesystem::path(first).filename().string())) {
+    log_notice(
+        fmt::format("{} does not end as the name of an archive: readers that are given the "
+                    "folder, or '*', pass it over; name the shards to them one by one",
+                    printable(first)));
   }
   const bool is_sorted = a.options.from.size() > 0 && !a.shuffle && r.classes > 1;
   if (is_sorted && !r.interrupted) {
@@ -206,6 +222,7 @@ void add_output_options(CLI::App& command, pack_arguments& a) {
       ->group("Output");
   command.add_option("--shuffle", a.shuffle, "mix the samples over all shards, with this seed")
       ->type_name("SEED")
+      ->check(seed_number())
       ->group("Output");
   command
       .add_option(

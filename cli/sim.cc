@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
@@ -11,6 +12,7 @@
 #include "engine/words.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/tools/simulate.h"
+#include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -43,10 +45,12 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
       parsed = std::from_chars(parsed.ptr + 1, text.data() + end, times);
     }
     constexpr std::int64_t most = 10'000'000;
-    if (parsed.ec != std::errc{} || parsed.ptr != text.data() + end || count < 0 || times < 1 ||
-        times > most) {
+    if (parsed.ec != std::errc{} || parsed.ptr != text.data() + end || count < 0 || times < 1) {
       throw failure(error(errc::usage, fmt::format("'{}' is not a list of counts", text))
                         .hint("write 95,88,91 or, for ten shards of 90 samples, 90x10"));
+    }
+    if (times > most - std::ssize(out)) {
+      throw failure(error(errc::usage, fmt::format("--counts names more than {} shards", most)));
     }
     out.insert(out.end(), static_cast<std::size_t>(times), count);
     from = end + 1;
@@ -55,32 +59,51 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
 }
 
 struct shard_list {
-  std::vector<std::string> names;
+  std::vector<std::string> names;  // empty: they have none
   std::vector<std::int64_t> samples;
+
+  std::string name(std::size_t i) const {
+    return names.empty() ? fmt::format("#{}", i) : redacted(names[i]);
+  }
 };
+
+// What the index says of the shards, or of all that it lists.
+shard_list lengths_in_index(const environment& e, const sim_arguments& a) {
+  engine eng(a.shards.engine(e));
+  const shard_index said = read_index(eng, a.index, a.shards.base);
+  shard_list out;
+  if (a.shards.specs.empty()) {
+    for (const auto& s : said.shards) {
+      out.names.push_back(s.url);
+      out.samples.push_back(s.samples);
+    }
+    return out;
+  }
+  out.names = a.shards.urls(e);
+  const index_entries entries(said, out.names);
+  for (const std::string& url : out.names) {
+    const auto [shard, is_ambiguous] = entries.find(url);
+    if (shard == nullptr) throw failure(not_listed(url, is_ambiguous));
+    out.samples.push_back(shard->samples);
+  }
+  return out;
+}
 
 // Nothing where a signal came.
 std::optional<shard_list> lengths(const environment& e, const sim_arguments& a) {
   shard_list out;
   if (!a.counts.empty()) {
     out.samples = counts_in(a.counts);
-    for (std::size_t i = 0; i < out.samples.size(); ++i) out.names.push_back(fmt::format("#{}", i));
     return out;
   }
-  engine eng(a.shards.engine(e));
-  if (!a.index.empty()) {
-    for (const auto& s : read_index(eng, a.index, a.shards.base).shards) {
-      out.names.push_back(s.url);
-      out.samples.push_back(s.samples);
-    }
-    return out;
-  }
+  if (!a.index.empty()) return lengths_in_index(e, a);
   if (a.shards.specs.empty()) {
     throw failure(error(errc::usage, "no shards")
                       .hint("name shards, an --index, or --counts 90x10 (ten shards of 90)"));
   }
   out.names = a.shards.urls(e);
   const std::stop_token stop = stop_requested();
+  engine eng(a.shards.engine(e));
   auto data = eng.run(scan(out.names, {.md5 = false, .keys = false}));
   std::atomic<std::uint64_t> shards = 0;
   const progress shown("sim", {.items = out.names.size()},
@@ -114,7 +137,7 @@ void print_splits(const sim_arguments& a, const shard_list& shards, int rank) {
       to_stderr("split_by_worker {}/{} len={}\n", w, s.workers, mine.size());
     }
     if (!a.show_open) continue;
-    for (const std::size_t i : mine) to_stderr("GOPEN {}\n", redacted(shards.names[i]));
+    for (const std::size_t i : mine) to_stderr("GOPEN {}\n", shards.name(i));
   }
 }
 
@@ -181,18 +204,21 @@ int sim(const environment& e, sim_arguments a) {
             .hint("--lanes takes a multiple of --world-size"));
   }
   if (a.quality) return quality(a);
-  const auto shards = lengths(e, a);
-  if (!shards) {
+  const auto stopped = [&] {
     if (a.json) print_json({{"interrupted", true}});
     return exit_code_of_interrupt();
-  }
+  };
+  const auto shards = lengths(e, a);
+  if (!shards) return stopped();
   loader_simulation& s = a.loader;
   s.samples = shards->samples;
   if (!a.json) print_parameters(s);
+  const std::atomic<bool>& is_over = interrupted();
   bool same = true;
   auto by_rank = nlohmann::json::array();
   batch_histogram first;
   for (int r = 0; r < s.world_size; ++r) {
+    if (is_over) return stopped();
     if (a.show_splits || a.show_open) print_splits(a, *shards, r);
     const auto batches = s.rank(r);
     if (r == 0) first = batches;
@@ -207,6 +233,11 @@ int sim(const environment& e, sim_arguments a) {
                                 : "SUCCESS: same batches in all workers");
   }
   auto modes = print_own_modes(a);
+  if (!a.json) {
+    fmt::print(
+        "millrace-train --mode equal takes 'equal, dropping' with --index, and 'equal, unknown' "
+        "without: all ranks stop when the first has no further batch, here in the first epoch\n");
+  }
   if (a.json) {
     print_json({{"success", same && !none}, {"ranks", by_rank}, {"millrace", modes}});
   }
@@ -221,7 +252,10 @@ action add_sim(CLI::App& app) {
   loader_simulation& s = a->loader;
   constexpr int many = 1'000'000;
   a->shards.add_to(*command, false);
-  command->add_option("--index", a->index, "take the shards and their lengths from this index")
+  command
+      ->add_option(
+          "--index", a->index,
+          "take the lengths of the shards from this index, and the shards where none are named")
       ->type_name("URL")
       ->group("Input");
   command->add_option("--counts", a->counts, "lengths without shards: 95,88,91 or 90x10")
@@ -241,6 +275,7 @@ action add_sim(CLI::App& app) {
       ->capture_default_str();
   command->add_option("--nbatches", s.batches, "batches of an epoch, at most")
       ->type_name("BATCHES")
+      ->check(in_range(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command->add_flag("--partial,!--no-partial", s.partial, "keep the last, smaller batch");
   command->add_option("--repeat", s.repeat, "passes of the loader")

@@ -20,6 +20,7 @@
 #include "io/url_scheme.h"
 #include "pipeline/tools/names.h"
 #include "pipeline/tools/scan.h"
+#include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -64,18 +65,17 @@ bool is_read_once(const std::string& url) {
 void add_from_index(const environment& e, const summary_arguments& a,
                     const std::vector<std::string>& urls, findings& found) {
   engine eng(a.shards.engine(e));
-  std::map<std::string, known> said;
-  for (const auto& s : read_index(eng, a.index, a.shards.base).shards) {
-    said[s.url] = {s.bytes > 0 ? std::optional(static_cast<std::uint64_t>(s.bytes)) : std::nullopt,
-                   static_cast<std::uint64_t>(s.samples)};
-  }
+  const shard_index said = read_index(eng, a.index, a.shards.base);
+  const index_entries entries(said, urls);
   for (const std::string& url : urls) {
-    if (const auto it = said.find(url); it != said.end()) {
-      found.of_shard[url] = it->second;
-    } else {
-      found.problems.push_back(
-          error(errc::integrity, "the index does not list this shard").at(url));
+    const auto [shard, is_ambiguous] = entries.find(url);
+    if (shard == nullptr) {
+      found.problems.push_back(not_listed(url, is_ambiguous));
+      continue;
     }
+    known& k = found.of_shard[url];
+    if (shard->bytes > 0) k.bytes = static_cast<std::uint64_t>(shard->bytes);
+    k.samples = static_cast<std::uint64_t>(shard->samples);
   }
 }
 
@@ -221,9 +221,9 @@ int summarize_names(bool json) {
   auto groups = nlohmann::json::array();
   for (const std::string& pattern : brace_summary(names)) {
     auto group = to_json(brace_expand(pattern).value().size(), {});
-    group["pattern"] = pattern;
+    group["pattern"] = redacted(pattern);
     groups.push_back(std::move(group));
-    if (!json) fmt::print("{}\n", printable(pattern));
+    if (!json) fmt::print("{}\n", printable(redacted(pattern)));
   }
   if (json) {
     auto out = to_json(names.size(), {});

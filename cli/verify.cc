@@ -19,6 +19,7 @@
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/tools/key_table.h"
 #include "pipeline/tools/scan.h"
+#include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 
@@ -92,7 +93,18 @@ std::vector<std::vector<std::string>> required_fields(const std::string& text) {
     auto& any = out.emplace_back();
     std::istringstream others(field);
     for (std::string other; std::getline(others, other, ';');) {
-      if (!other.empty()) any.push_back(other);
+      if (other.empty()) continue;
+      const bool is_extension =
+          lowered(other) == other && trimmed(other) == other && other.front() != '.';
+      if (!is_extension) {
+        throw failure(
+            error(errc::usage, fmt::format("--require '{}' names '{}', which no field of a "
+                                           "sample can be",
+                                           text, other))
+                .hint("write extensions in lower case, without dots in front and blanks: "
+                      "jpg,cls"));
+      }
+      any.push_back(other);
     }
     if (!any.empty()) continue;
     throw failure(error(errc::usage, fmt::format("--require '{}' names an empty field", text))
@@ -125,9 +137,8 @@ class verification {
   // `key_bytes`: what keys may take.
   verification(std::vector<std::string> urls, const shard_index* index, std::size_t key_bytes,
                bool json)
-      : urls_(std::move(urls)), has_index_(index != nullptr), json_(json), keys_(key_bytes) {
-    if (index == nullptr) return;
-    for (const auto& s : index->shards) said_[s.url] = &s;
+      : urls_(std::move(urls)), json_(json), keys_(key_bytes) {
+    if (index != nullptr) said_.emplace(*index, urls_);
   }
 
   void add(const shard_facts& f) {
@@ -150,15 +161,8 @@ class verification {
       }
       tell(nothing.at(f.url));
     }
-    if (const auto it = said_.find(f.url); it != said_.end()) {
-      // What could not be read differs in everything: that is one problem.
-      if (is_read) {
-        for (const error& why : against(*it->second, f)) tell(why);
-      }
-    } else if (has_index_) {
-      tell(error(errc::integrity, "the index does not list this shard").at(f.url));
-    }
-    if (const bool is_first = seen_.insert(f.url).second; !is_first) {
+    if (said_) compare(f, is_read);
+    if (const bool is_first = seen_.insert(shard_place(f.url)).second; !is_first) {
       tell(error(errc::duplicate_field, "the list names this shard more than once").at(f.url));
     } else {
       look_at_keys(f);
@@ -206,6 +210,13 @@ class verification {
   }
 
  private:
+  void compare(const shard_facts& f, bool is_read) {
+    const auto found = said_->find(f.url);
+    if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
+    if (!is_read) return;  // it differs in everything: that is one problem
+    for (const error& why : against(*found.shard, f)) tell(why);
+  }
+
   void tell(const error& why) {
     ++problems_;
     json_ ? listed_.add(why.message()) : print_line(why.message());
@@ -242,10 +253,9 @@ class verification {
   }
 
   std::vector<std::string> urls_;
-  std::map<std::string, const shard_index::shard*> said_;
-  bool has_index_;
+  std::optional<index_entries> said_;
   bool json_;
-  std::set<std::string> seen_;  // URLs
+  std::set<std::string> seen_;  // their places
   key_table keys_;
   bool told_full_ = false;
   json_list listed_{"problems"};

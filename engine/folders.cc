@@ -118,7 +118,7 @@ result<void> visit_folder(const std::string& folder, const std::function<void(vi
       struct stat target{};
       code = host_files().stat(path, target);
       if (code == 0) one.info = target;
-      if (code == -ENOENT) code = 0;
+      if (code == -ENOENT || code == -ELOOP) code = 0;  // it leads nowhere
     }
     if (code != 0) return unseen(path, code);
     const bool is_within = S_ISDIR(one.info.st_mode) && !one.is_link;

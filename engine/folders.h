@@ -36,8 +36,8 @@ enum class dangling_links { passed_over, refused };
 result<std::vector<std::string>> folders_within(const std::string& folder, dangling_links how);
 
 // Everything below a folder, in byte order: its path and its stat(2), which for a link is that of
-// its target, or the link's own where it has none. Descends into folders, but not into links to
-// folders. Fails with the kind by errno where an entry cannot be read.
+// its target, or the link's own where it has none, or leads in a circle. Descends into folders, but
+// not into links to folders. Fails with the kind by errno where an entry cannot be read.
 struct visited {
   std::string path;
   struct stat info{};

@@ -20,6 +20,7 @@ void open_standard_streams() {
     if (open("/dev/null", mode) != fd) _exit(exit_code(errc::io_failed));
   }
   std::signal(SIGCHLD, SIG_DFL);
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 }  // namespace millrace

@@ -13,6 +13,7 @@ namespace millrace {
 // Reading from a closed input and writing to a closed output fail, as they did; what goes to a
 // closed stderr vanishes.
 // Sets SIGCHLD to its default, too: where a parent left it ignored, no command's status is known.
+// Ignores SIGXFSZ: a file that would be larger than allowed is an error, which says so.
 // Call it first thing in main().
 void open_standard_streams();
 

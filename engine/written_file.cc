@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,8 +40,9 @@ constexpr std::string_view infix = ".partial.";
   if (why == ENOTDIR)
     e.hint("what stands where its folder should be is a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT)
-    e.hint("free some room; the same command then goes on, or names what is in its way");
+  if (why == ENOSPC || why == EDQUOT) e.hint("free some room, and run the same command again");
+  if (why == EFBIG)
+    e.hint("raise the limit on the size of files (ulimit -f), or write smaller ones");
   throw failure(std::move(e));
 }
 
@@ -94,6 +96,32 @@ int give_new_name(const std::string& from, const std::string& to) {
   if (linked == -EEXIST) return linked;
   struct stat s{};  // a file system without links
   return files.stat(to, s, false) == 0 ? -EEXIST : files.rename(from, to);
+}
+
+// The partial files that are there of files that are written to these paths.
+std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
+  std::map<fs::path, std::set<std::string>> names;  // by folder
+  for (const std::string& path : paths) {
+    const fs::path target = target_of(path);
+    names[target.parent_path()].insert(target.filename());
+  }
+  std::vector<std::string> out;
+  for (const auto& [folder, wanted] : names) {
+    std::vector<std::string> here;
+    host_files().list(folder.empty() ? "." : folder.string(), here);
+    for (const std::string& name : here) {
+      const bool is_one =
+          is_partial_file_name(name) && wanted.contains(name.substr(0, name.rfind(infix)));
+      if (is_one) out.push_back((folder / name).string());
+    }
+  }
+  return out;
+}
+
+error written_meanwhile(std::string_view noun, const std::string& path) {
+  return error(errc::usage, fmt::format("another run has written the {} meanwhile", noun))
+      .at(path)
+      .hint("choose another name");
 }
 
 // What make_partial() puts behind the infix: a process, and which of its files.
@@ -238,15 +266,25 @@ void written_file::commit(bool replaces) {
   const int code =
       replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
   if (code == -EEXIST) {
-    throw failure(
-        error(errc::usage, fmt::format("another run has written the {} meanwhile", w.noun))
-            .at(w.path)
-            .hint("choose another name"));
+    throw failure(written_meanwhile(w.noun, w.path));
   }
   if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
   w.forget_partial();
   w.fd.close();
   check(sync_folder(fs::path(w.target).parent_path()), "write");
+}
+
+void written_file::commit_over(const std::optional<file_stamp>& before) {
+  const impl& w = *impl_;
+  const auto now = stamp_of_file(w.target);
+  if (before && now && *now != *before) throw failure(written_meanwhile(w.noun, w.path));
+  commit(before && now);
+}
+
+std::optional<file_stamp> stamp_of_file(const std::string& path) {
+  struct stat s{};
+  if (host_files().stat(path, s) != 0 || !S_ISREG(s.st_mode)) return std::nullopt;
+  return file_stamp{s.st_dev, s.st_ino, static_cast<std::uint64_t>(s.st_size), modified_ns(s)};
 }
 
 void write_whole_file(const std::string& path, std::string_view text, std::string_view noun) {
@@ -288,6 +326,21 @@ void check_apart(std::span<const std::string> paths, std::string_view noun) {
 }
 
 void check_is_path(const std::string& path, std::string_view noun) {
+  const auto begins_with = [&](std::string_view scheme) {
+    return path.size() >= scheme.size() &&
+           strncasecmp(path.data(), scheme.data(), scheme.size()) == 0;
+  };
+  if (begins_with("file:")) {
+    throw failure(
+        error(errc::usage, fmt::format("the {} would have this as its name", noun))
+            .at(path)
+            .hint("name its path without 'file:', or write ./file:... where that is meant"));
+  }
+  if (begins_with("pipe:")) {
+    throw failure(error(errc::usage, fmt::format("the {} cannot be written to a command", noun))
+                      .at(path)
+                      .hint("name a path of this host, such as /dev/stdout"));
+  }
   if (path.find("://") == path.npos) return;
   throw failure(error(errc::usage, fmt::format("the {} cannot be written to a URL", noun))
                     .at(path)
@@ -295,23 +348,25 @@ void check_is_path(const std::string& path, std::string_view noun) {
 }
 
 void remove_partial_files(std::span<const std::string> paths) {
-  std::map<fs::path, std::set<std::string>> names;  // by folder
-  for (const std::string& path : paths) {
-    const fs::path target = target_of(path);
-    const fs::path folder = target.parent_path();
-    names[folder.empty() ? "." : folder].insert(target.filename());
+  for (const std::string& path : partial_files_of(paths)) {
+    const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+    if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);
   }
-  for (const auto& [folder, wanted] : names) {
-    std::vector<std::string> here;
-    host_files().list(folder, here);
-    for (const std::string& name : here) {
-      if (!is_partial_file_name(name) || !wanted.contains(name.substr(0, name.rfind(infix))))
-        continue;
-      const fs::path path = folder / name;
-      const held_file left(host_files().open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
-      if (left && host_files().lock_whole(left.fd()) == 0) host_files().unlink(path);
+}
+
+std::string written_place(const std::string& path) {
+  return target_of(path);
+}
+
+bool is_written_by_another(const std::string& path) {
+  return std::ranges::any_of(partial_files_of(std::array{path}), [](const std::string& partial) {
+    {
+      const std::scoped_lock lock(own().mutex);
+      if (own().names.contains(partial)) return false;
     }
-  }
+    const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
+    return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
+  });
 }
 
 void check_output(const std::string& path, const file_kind& kind,

@@ -3,11 +3,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
 namespace millrace {
+
+// A plain file as it is: where it lies, its size and when it was last changed.
+struct file_stamp {
+  std::uint64_t device = 0;
+  std::uint64_t number = 0;
+  std::uint64_t size = 0;
+  std::int64_t modified_ns = 0;
+  friend bool operator==(const file_stamp&, const file_stamp&) = default;
+};
+// nullopt: no plain file is there.
+std::optional<file_stamp> stamp_of_file(const std::string& path);
 
 // A file that appears under its name when it is complete, or not at all. It is written as
 // NAME.partial.PID in the same folder; commit() syncs it to the disk and renames it. A link keeps
@@ -33,6 +45,9 @@ class written_file {
   // `replaces`: a file of the name, if there is one. Else it is an error (usage) that there is one
   // by now, and stays.
   void commit(bool replaces = true);
+  // The same where the name has what it had `before`, or nothing; else it is an error (usage), and
+  // what is there, written by another run meanwhile, stays.
+  void commit_over(const std::optional<file_stamp>& before);
 
  private:
   struct impl;
@@ -43,6 +58,13 @@ class written_file {
 void write_whole_file(const std::string& path, std::string_view text,
                       std::string_view noun = "file");
 
+// Where a file that is written to this path lies: at the target of a link, which need not be there
+// yet, else at the path itself.
+std::string written_place(const std::string& path);
+
+// Whether another living process, also of another host, has begun to write this file.
+bool is_written_by_another(const std::string& path);
+
 // Whether a file's name is that of a partial file, whoever writes it or wrote it: NAME.partial.PID.
 // Pure.
 bool is_partial_file_name(std::string_view name);
@@ -52,8 +74,8 @@ bool is_partial_file_name(std::string_view name);
 // is to be written there.
 void check_apart(std::span<const std::string> paths, std::string_view noun);
 
-// Throws `failure` (usage) for a URL, which would be taken for a path of that name. `noun`: what is
-// to be written there.
+// Throws `failure` (usage) for a URL, file: and pipe: among them, which would be taken for a path
+// of that name. `noun`: what is to be written there.
 void check_is_path(const std::string& path, std::string_view noun);
 
 // Removes the partial files of `paths` that killed processes left. Those that a living process,

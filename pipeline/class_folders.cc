@@ -44,8 +44,9 @@ class_names class_names_in(const std::string& root) {
   return found;
 }
 
-std::vector<std::string> files_beside_classes(const std::string& root) {
-  std::vector<std::string> names;
+files_beside files_beside_classes(const std::string& root) {
+  files_beside out;
+  std::vector<std::string>& names = out.names;
   if (const int code = host_files().list(root, names); code != 0) {
     throw failure(error(kind_of(-code), "cannot read the folder")
                       .at(root)
@@ -56,10 +57,14 @@ std::vector<std::string> files_beside_classes(const std::string& root) {
     struct stat s{};
     const std::string path = std::filesystem::path(root) / name;
     const bool is_file = host_files().stat(path, s) == 0 && S_ISREG(s.st_mode);
-    return !is_file || name.starts_with('.') || is_litter(name);
+    const bool is_hidden = is_file && name.starts_with('.');
+    const bool is_left = is_file && !is_hidden && is_litter(name);
+    out.hidden += is_hidden ? 1 : 0;
+    out.litter += is_left ? 1 : 0;
+    return !is_file || is_hidden || is_left;
   });
   std::ranges::sort(names);
-  return names;
+  return out;
 }
 
 std::string first_of(const std::vector<std::string>& names) {
@@ -96,7 +101,7 @@ class_folders::class_folders(const std::string& where)
         error(errc::no_samples, "the folder has no class folders with files in them").at(where));
   }
   std::ranges::sort(files);
-  for (const std::string& name : files_beside_classes(root)) left_out.push_back(root + name);
+  for (const std::string& name : files_beside_classes(root).names) left_out.push_back(root + name);
   std::ranges::sort(left_out);
 }
 

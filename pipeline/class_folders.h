@@ -18,9 +18,14 @@ struct class_names {
 };
 // Throws `failure` (not_found).
 class_names class_names_in(const std::string& root);
-// Names of the files beside the class folders, which have no class: neither hidden ones nor litter.
+// The files beside the class folders, which have no class.
+struct files_beside {
+  std::vector<std::string> names;  // but for hidden ones and litter
+  std::uint64_t hidden = 0;
+  std::uint64_t litter = 0;
+};
 // Throws `failure` where the folder cannot be listed.
-std::vector<std::string> files_beside_classes(const std::string& root);
+files_beside files_beside_classes(const std::string& root);
 // Whether desktops leave files and folders of this name: Thumbs.db, desktop.ini, __MACOSX.
 bool is_litter(std::string_view name);
 

@@ -228,12 +228,13 @@ run_stats run_base::stats() {
     out.pool_busy = pool.busy_seconds();
     out.pool_cpu = pool.cpu_seconds();
     out.spine_cpu = thread_cpu_seconds();
+    const std::uint64_t now = ticks();
     const double tick =
-        out.seconds / static_cast<double>(std::max(ticks() - start_ticks_, std::uint64_t{1}));
+        out.seconds / static_cast<double>(std::max(now - start_ticks_, std::uint64_t{1}));
     double before = 0;
     // Figures are made in the order in which data passes.
     for (const auto& f : context_->stages) {
-      const double served = static_cast<double>(f.served) * tick;
+      const double served = static_cast<double>(f.served_until(now)) * tick;
       out.stages.push_back({.name = f.name,
                             .items = f.items,
                             .bytes = f.bytes,

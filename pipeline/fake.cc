@@ -70,6 +70,8 @@ bool write_fake_shards(const std::vector<std::string>& paths, const fake_options
   remove_partial_files(paths);  // their room may be needed
   const auto shards = static_cast<std::uint64_t>(paths.size());
   const auto samples = static_cast<std::uint64_t>(options.samples);
+  std::vector<std::optional<file_stamp>> before(paths.size());
+  if (options.overwrite) std::ranges::transform(paths, before.begin(), stamp_of_file);
   for (std::uint64_t s = 0; s < shards; ++s) {
     tar_writer shard(paths[s]);
     for (std::uint64_t i = samples * s / shards; i < samples * (s + 1) / shards; ++i) {
@@ -81,7 +83,7 @@ bool write_fake_shards(const std::vector<std::string>& paths, const fake_options
                                           jpeg_quality));
       shard.add(key + ".cls", std::to_string(label));
     }
-    shard.close(options.overwrite);
+    shard.close_over(before[s]);
   }
   remove_partial_files(paths);
   return true;

@@ -13,7 +13,9 @@ struct fake_options {
   int classes = 10;    // at most 100
   int size = 64;       // pixels, width and height
   std::uint64_t seed = 0;
-  bool overwrite = true;  // else a shard that is there is an error (usage), and stays
+  // Replaces shards that are there at the start; else, and for others that have appeared since,
+  // that is an error (usage), and they stay.
+  bool overwrite = true;
 };
 
 // One RGB image, size x size x 3 bytes, of class `label`: stripes whose hue and direction (upright

@@ -237,6 +237,8 @@ class metered final : public stream<T> {
     if (broken_) co_return *broken_;
     if (stop_asked_.load(std::memory_order_relaxed)) co_return run_stopped();
     const std::uint64_t start = ticks();
+    ++figures_.open;
+    figures_.opened += start;
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
     try {
@@ -258,6 +260,8 @@ class metered final : public stream<T> {
       item = std::move(why);
     }
     if (!item && names_items_) item = taken_->name.named_unless_of_another(item.error());
+    --figures_.open;
+    figures_.opened -= start;
     figures_.served += ticks() - start;
     if (!item) {
       if (!item.error().is_skippable()) broken_ = item.error();

@@ -126,7 +126,11 @@ struct run_context {
     std::string name;
     std::uint64_t items = 0;
     std::uint64_t bytes = 0;
-    std::uint64_t served = 0;  // ticks that the next stage waited for this one
+    std::uint64_t served = 0;  // ticks that the next stage waited for this one, of waits that ended
+    std::uint64_t open = 0;    // waits that have not, also of a run that was stopped in them
+    std::uint64_t opened = 0;  // the sum of the ticks at which they began
+
+    std::uint64_t served_until(std::uint64_t now) const { return served + open * now - opened; }
   };
   std::deque<stage_figures> stages;
   stage_figures& figures(const std::string& name) {

@@ -178,6 +178,11 @@ void tar_writer::close(bool replaces) {
   impl_->file.commit(replaces);
 }
 
+void tar_writer::close_over(const std::optional<file_stamp>& before) {
+  if (!impl_->is_finished) finish();
+  impl_->file.commit_over(before);
+}
+
 void check_shard_output(const std::string& path, bool overwrite,
                         std::span<const std::string> inputs) {
   struct stat there{};

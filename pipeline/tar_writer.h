@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "engine/written_file.h"
 
 namespace millrace {
 
@@ -40,6 +43,8 @@ class tar_writer {
   archive_bytes finish();
   // finish(), unless that has been called, and the name; `replaces` as written_file::commit().
   void close(bool replaces = true);
+  // The same by written_file::commit_over().
+  void close_over(const std::optional<file_stamp>& before);
 
   // The size of a member in an archive, and of an archive whose members have this size, in bytes.
   static std::uint64_t size_of_member(std::string_view name, std::uint64_t size);

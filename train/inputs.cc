@@ -9,7 +9,6 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
-#include <map>
 
 #include "engine/error.h"
 #include "engine/log.h"
@@ -23,6 +22,7 @@
 #include "pipeline/label.h"
 #include "pipeline/tools/scan.h"
 #include "pipeline/untar.h"
+#include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/shard_index.h"
 #include "train/data.h"
@@ -31,10 +31,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string file_of(const std::string& url) {
-  return url.substr(url.rfind('/') + 1);
-}
 
 // A shard as a path of this host; empty where it is none: remote, a pipe, or stdin.
 std::string local_path(const std::string& url) {
@@ -175,33 +171,23 @@ void check_batch_of_small_shards(const train_options& o, const job_place& place,
 
 shard_index entries_of(const shard_index& said, const std::vector<std::string>& urls,
                        const std::string& where) {
-  std::map<std::string, const shard_index::shard*> by_url;
-  std::map<std::string, std::vector<const shard_index::shard*>> by_file;
-  for (const auto& s : said.shards) {
-    by_url[s.url] = &s;
-    by_file[file_of(s.url)].push_back(&s);
-  }
-  std::map<std::string, int> of_name;
-  for (const std::string& url : urls) ++of_name[file_of(url)];
+  const index_entries entries(said, urls);
   shard_index used;
   for (const std::string& url : urls) {
-    const shard_index::shard* found = nullptr;
-    if (const auto whole = by_url.find(url); whole != by_url.end()) {
-      found = whole->second;
-    } else if (const auto named = by_file.find(file_of(url)); named == by_file.end()) {
-      throw failure(
-          error(errc::usage, "the index does not list the shard " + redacted(url)).at(where));
-    } else if (named->second.size() > 1 || of_name[file_of(url)] > 1) {
+    const auto [shard, is_ambiguous] = entries.find(url);
+    if (is_ambiguous) {
       throw failure(error(errc::usage, fmt::format("the index lists {} by another URL, and its "
                                                    "file name is not the only one of its kind",
                                                    redacted(url)))
                         .at(where)
                         .hint("name the shards as the index does, or leave --shards out: the index "
                               "lists them"));
-    } else {
-      found = named->second.front();
     }
-    used.shards.push_back(*found);
+    if (shard == nullptr) {
+      throw failure(
+          error(errc::usage, "the index does not list the shard " + redacted(url)).at(where));
+    }
+    used.shards.push_back(*shard);
   }
   return used;
 }

@@ -17,8 +17,8 @@ namespace millrace {
 // shards itself where the options do not.
 void find_inputs(train_options& options, const engine_options& how);
 
-// The entries of `said` for `urls`, in their order: by the whole URL, else by the file name where
-// only one entry and only one URL have it. Throws usage, naming the shard. Pure.
+// The entries of `said` for `urls`, in their order, found as index_entries does. Throws usage,
+// naming the shard.
 shard_index entries_of(const shard_index& said, const std::vector<std::string>& urls,
                        const std::string& where);
 

@@ -167,6 +167,25 @@ std::vector<cache_entry> cache_folder::entries() const {
   return found;
 }
 
+std::vector<std::string> cache_folder::other_files() const {
+  std::vector<std::string> found;
+  std::vector<std::string> names;
+  host_files().list(options_.folder, names);
+  for (const std::string& file : names) {
+    const auto dot = std::min(file.find('.'), file.size());
+    const std::string kind = file.substr(dot);
+    const bool is_kind =
+        kind.empty() || kind == ".part" || kind == ".sums" || kind.starts_with(".seen.");
+    const bool is_own = is_cache_name(file.substr(0, dot)) &&
+                        (is_kind || (kind == ".seen" && is_seen_version(path_of(file))));
+    struct stat info{};
+    if (is_own || host_files().stat(path_of(file), info, false) != 0) continue;
+    if (!S_ISDIR(info.st_mode)) found.push_back(file);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 std::uint64_t cache_folder::lacking(std::uint64_t more, const std::vector<cache_entry>& all) const {
   more = std::min(more, beyond_any_disk);
   std::uint64_t most = 0;

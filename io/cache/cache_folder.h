@@ -69,6 +69,8 @@ class cache_folder {
 
   // By their names: there may be files of other programs among them.
   std::vector<cache_entry> entries() const;
+  // The files of other names than the cache gives, in byte order; no folders.
+  std::vector<std::string> other_files() const;
   // Removes the least recently used entries, but no open ones, until the rest are within
   // `most_bytes` and `least_free`, if possible. Returns the bytes freed.
   std::uint64_t evict() const;

@@ -40,15 +40,23 @@ bool is_transient(int status) {
          status == 503 || status == 504;
 }
 
-error status_error(int status) {
+constexpr std::string_view no_listing =
+    "http has no listings of folders: name the shards, as in x-{000000..000009}.tar";
+
+// `is_folder`: the URL ends as that of a folder.
+error status_error(int status, bool is_folder) {
   const std::string what = fmt::format("the server answered {}", status);
   switch (status) {
     case 404:
     case 410:
-      return error(errc::not_found, what).skippable().hint("check the URL");
+      return error(errc::not_found, what)
+          .skippable()
+          .hint(is_folder ? no_listing : "check the URL");
     case 401:
     case 403:
-      return error(errc::not_allowed, what).skippable().hint("check the credentials");
+      return error(errc::not_allowed, what)
+          .skippable()
+          .hint(is_folder ? no_listing : "check the credentials");
     default:
       return error(errc::http_status, what).skippable();
   }
@@ -398,7 +406,7 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
       return finished{};
     }
     default:
-      return described(status_error(head.status));
+      return described(status_error(head.status, origin_.path.ends_with('/')));
   }
   const auto encoding = head.field("content-encoding");
   if (encoding && *encoding != "identity" && !encoding->empty()) {

@@ -307,18 +307,74 @@ result<void> png_decoder::impl::decode(std::span<const std::byte> file,
   return decoded;
 }
 
-std::vector<std::byte> encode_png(std::span<const std::uint8_t> rgb, int width, int height) {
-  png_image image{};
-  image.version = PNG_IMAGE_VERSION;
-  image.width = static_cast<png_uint_32>(width);
-  image.height = static_cast<png_uint_32>(height);
-  image.format = PNG_FORMAT_RGB;
-  std::vector<std::byte> out(PNG_IMAGE_PNG_SIZE_MAX(image));
-  png_alloc_size_t size = out.size();
-  if (png_image_write_to_memory(&image, out.data(), &size, 0, rgb.data(), 0, nullptr) == 0) {
-    throw failure(error(errc::internal, image.message));
+namespace {
+
+// libpng's state of an image that is being written.
+struct encoder {
+  encoder()
+      : png(png_create_write_struct(PNG_LIBPNG_VER_STRING, &r, on_png_error, on_png_warning)) {
+    if (png == nullptr) throw std::bad_alloc();
+    info = png_create_info_struct(png);
   }
-  out.resize(size);
+  ~encoder() { png_destroy_write_struct(&png, &info); }
+  encoder(const encoder&) = delete;
+  encoder& operator=(const encoder&) = delete;
+
+  // Never throws into libpng: `made` has room for what a row gives.
+  static void take_bytes(png_structp png, png_bytep from, std::size_t size) {
+    auto& made = *static_cast<std::vector<std::byte>*>(png_get_io_ptr(png));
+    if (size > made.capacity() - made.size()) png_error(png, "a row gives too many bytes");
+    const auto* bytes = reinterpret_cast<const std::byte*>(from);
+    made.insert(made.end(), bytes, bytes + size);
+  }
+
+  template <class F>
+  void call(F&& f) {
+    if (!guarded(r, f)) throw failure(error(errc::internal, r.message.data()));
+  }
+
+  reader r{.lenient = true};
+  png_structp png;
+  png_infop info = nullptr;
+  std::vector<std::byte> made;
+};
+
+}  // namespace
+
+void encode_png(int width, int height,
+                const std::function<std::span<const std::uint8_t>(int y)>& row_of,
+                const std::function<void(std::span<const std::byte>)>& take) {
+  constexpr std::size_t held_by_zlib = std::size_t{1} << 18;
+  encoder e;
+  if (e.info == nullptr) throw std::bad_alloc();
+  e.made.reserve(static_cast<std::size_t>(width) * 6 + held_by_zlib);
+  const auto hand_over = [&] {
+    take(e.made);
+    e.made.clear();
+  };
+  e.call([&] {
+    png_set_write_fn(e.png, &e.made, encoder::take_bytes, nullptr);
+    png_set_IHDR(e.png, e.info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height),
+                 8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT,
+                 PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(e.png, e.info);
+  });
+  for (int y = 0; y < height; ++y) {
+    const std::span<const std::uint8_t> row = row_of(y);
+    e.call([&] { png_write_row(e.png, row.data()); });
+    hand_over();
+  }
+  e.call([&] { png_write_end(e.png, nullptr); });
+  hand_over();
+}
+
+std::vector<std::byte> encode_png(std::span<const std::uint8_t> rgb, int width, int height) {
+  const std::size_t row_bytes = static_cast<std::size_t>(width) * 3;
+  std::vector<std::byte> out;
+  encode_png(
+      width, height,
+      [&](int y) { return rgb.subspan(static_cast<std::size_t>(y) * row_bytes, row_bytes); },
+      [&](std::span<const std::byte> made) { out.insert(out.end(), made.begin(), made.end()); });
   return out;
 }
 

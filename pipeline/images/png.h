@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -31,7 +33,13 @@ class png_decoder {
   std::unique_ptr<impl> impl_;
 };
 
-// Encodes width x height RGB pixels, for looking at.
+// Encodes width x height RGB pixels, for looking at, row by row: `row_of(y)` gives the pixels of
+// each in turn, and `take` gets the file's bytes as they come. Holds a few rows, and what those two
+// throw goes through.
+void encode_png(int width, int height,
+                const std::function<std::span<const std::uint8_t>(int y)>& row_of,
+                const std::function<void(std::span<const std::byte>)>& take);
+// The same of pixels that lie there, as a whole.
 std::vector<std::byte> encode_png(std::span<const std::uint8_t> rgb, int width, int height);
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/asked_to_end.h"
 #include "pipeline/images/png.h"
 
 namespace millrace {
@@ -24,25 +25,35 @@ result<void> contact_sheet::add(const sample& s) {
   return done.error();
 }
 
-std::vector<std::byte> contact_sheet::png() const {
+std::size_t contact_sheet::bytes_of(int tiles, int side) {
+  const auto pixels = static_cast<std::size_t>(side) * static_cast<std::size_t>(side);
+  return static_cast<std::size_t>(tiles) * pixels * 3;
+}
+
+void contact_sheet::write_png(const std::function<void(std::span<const std::byte>)>& take) const {
   const int pitch = decode_.size + gap;
   const int columns = std::min(columns_, std::max(1, tiles()));
   const int rows = std::max(1, (tiles() + columns - 1) / columns);
   const int width = columns * pitch + gap;
   const int height = rows * pitch + gap;
-  std::vector<std::uint8_t> sheet(
-      static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3, background);
   const std::size_t row_bytes = static_cast<std::size_t>(decode_.size) * 3;
-  for (int i = 0; i < tiles(); ++i) {
-    const auto& tile = tiles_[static_cast<std::size_t>(i)];
-    const auto left = gap + static_cast<std::size_t>(i % columns) * static_cast<std::size_t>(pitch);
-    const auto top = gap + static_cast<std::size_t>(i / columns) * static_cast<std::size_t>(pitch);
-    for (std::size_t y = 0; y < static_cast<std::size_t>(decode_.size); ++y) {
-      const std::size_t to = ((top + y) * static_cast<std::size_t>(width) + left) * 3;
-      std::copy_n(tile.data() + y * row_bytes, row_bytes, sheet.data() + to);
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(width) * 3);
+  const auto draw = [&](int y) -> std::span<const std::uint8_t> {
+    if (asked_to_end) {
+      throw failure(error(errc::stopped, "no contact sheet was written"));
     }
-  }
-  return encode_png(sheet, width, height);
+    std::ranges::fill(row, background);
+    const int within = y % pitch - gap;  // below 0: between two rows of tiles
+    const int first = y / pitch * columns;
+    for (int i = first; within >= 0 && i < std::min(first + columns, tiles()); ++i) {
+      const auto* from =
+          tiles_[static_cast<std::size_t>(i)].data() + static_cast<std::size_t>(within) * row_bytes;
+      const auto left = static_cast<std::size_t>(gap + (i - first) * pitch) * 3;
+      std::copy_n(from, row_bytes, row.data() + left);
+    }
+    return row;
+  };
+  encode_png(width, height, draw, take);
 }
 
 }  // namespace millrace

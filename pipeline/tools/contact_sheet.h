@@ -1,6 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "pipeline/images/sample_decoder.h"
@@ -16,8 +19,13 @@ class contact_sheet {
   // then plain.
   result<void> add(const sample& s);
   int tiles() const { return static_cast<int>(tiles_.size()); }
-  // Rows of tiles in the order in which they came, as a PNG.
-  std::vector<std::byte> png() const;
+  // Rows of tiles in the order in which they came, as a PNG, piece by piece. Beside the tiles it
+  // holds a few rows of pixels. Throws `failure` (stopped) where the program is asked to end
+  // meanwhile, and what `take` throws.
+  void write_png(const std::function<void(std::span<const std::byte>)>& take) const;
+
+  // The bytes that so many tiles take.
+  static std::size_t bytes_of(int tiles, int side);
 
  private:
   int columns_;

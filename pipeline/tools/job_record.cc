@@ -58,6 +58,8 @@ std::string_view first_line_of(std::string_view text) {
   return text.substr(0, text.find('\n'));
 }
 
+constexpr std::string_view ending_of_record = ".pack.json";
+
 // ".train-000000.pack.json" beside the first shard; of another extension than .tar, or of none,
 // with that.
 std::string record_path(const shard_names& names) {
@@ -65,7 +67,7 @@ std::string record_path(const shard_names& names) {
   std::string name = first.filename().string();
   if (first.extension() == ".tar") name = first.stem().string();
   if (first.extension().empty()) name += '.';
-  return (first.parent_path() / ("." + name + ".pack.json")).string();
+  return (first.parent_path() / ("." + name + std::string(ending_of_record))).string();
 }
 
 // Those of older versions, which had no lists, begin with the fingerprint.
@@ -93,30 +95,39 @@ std::string classes_path(const shard_names& names) {
   return (first.parent_path() / (stem + (needs_dash ? "-classes.txt" : "classes.txt"))).string();
 }
 
-// The lists of shards beside a record, whichever job they are of.
-std::vector<std::string> lists_beside(const std::string& record) {
-  const fs::path path(record);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  std::vector<std::string> names;
-  const int code = host_files().list(folder, names);
-  if (code == -ENOENT) return {};
-  if (code != 0) throw failure(cannot_look("folder of the shards", folder, code));
+// Whether this is the name of a list of shards, whose record's name is its first `record` bytes.
+bool is_list_name(std::string_view name, std::size_t record) {
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
   };
-  const std::string before = path.filename().string() + ".";
+  if (name.size() <= record || name[record] != '.') return false;
+  const std::string_view part =
+      name.substr(std::min(name.find('.', record + 1), name.size() - 1) + 1);
+  const auto of = part.find("-of-");
+  return of != part.npos && is_number(part.substr(0, of)) && is_number(part.substr(of + 4));
+}
+
+// The lists of shards in a folder (empty: the current one) that are beside this record, or, empty,
+// beside any, whichever job they are of.
+std::vector<std::string> lists_in(const fs::path& folder, std::string_view record) {
+  std::vector<std::string> names;
+  const std::string here = folder.empty() ? "." : folder.string();
+  const int code = host_files().list(here, names);
+  if (code == -ENOENT) return {};
+  if (code != 0) throw failure(cannot_look("folder of the shards", here, code));
   std::vector<std::string> out;
   for (const std::string& name : names) {
-    if (!name.starts_with(before)) continue;
-    const auto dot = std::min(name.find('.', before.size()), name.size() - 1);
-    const std::string_view part = std::string_view(name).substr(dot + 1);
-    const auto of = part.find("-of-");
-    if (of == part.npos || !is_number(part.substr(0, of)) || !is_number(part.substr(of + 4))) {
-      continue;
-    }
-    out.push_back((path.parent_path() / name).string());
+    const auto ending = name.find(ending_of_record);
+    const auto end =
+        !record.empty() ? record.size() : std::min(ending, name.size()) + ending_of_record.size();
+    if (name.starts_with(record) && is_list_name(name, end))
+      out.push_back((folder / name).string());
   }
   return out;
+}
+
+std::vector<std::string> lists_beside(const fs::path& record) {
+  return lists_in(record.parent_path(), record.filename().string());
 }
 
 std::set<file_identity> identities_of(std::span<const std::string> paths) {
@@ -217,6 +228,23 @@ error is_running(const std::string& list) {
       .hint("wait until it ends, or choose another name for the shards");
 }
 
+// What living runs have written into these folders, by whatever pattern: size and time of each
+// shard, and the list that it is in.
+using shards_of_the_living = std::map<std::pair<std::uint64_t, std::int64_t>, std::string>;
+shards_of_the_living written_by_the_living(const std::set<fs::path>& folders,
+                                           const std::string& own_list) {
+  shards_of_the_living out;
+  for (const fs::path& folder : folders) {
+    for (const std::string& list : lists_in(folder, "")) {
+      if (list == own_list || !is_held(list)) continue;
+      listed_shards shards;
+      add_lines(text_there(list).value_or(""), shards);
+      for (const auto& [number, b] : shards) out.try_emplace({b.size, b.modified_ns}, list);
+    }
+  }
+  return out;
+}
+
 // Whether the file is one of these. Its bytes are read where its size fits, and its time does not.
 bool is_one_of(const std::string& path, const struct stat& there, auto first, auto last) {
   const auto size = static_cast<std::uint64_t>(there.st_size);
@@ -263,7 +291,6 @@ shard_job::shard_job(const shard_names& names, const job_record& job)
                        job.classes.empty() ? 0 : fingerprint(job.classes), job.fingerprint,
                        job.samples, job.shards);
   list_path_ = list_path(record_, job);
-  overwrites_ = job.overwrite;
   files_ = {record_, list_path_};
   for (std::size_t i = 0; i < job.shards; ++i) {
     if (is_of_part(job, i)) files_.push_back(names(i));
@@ -277,6 +304,7 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
   for (std::size_t i = 0; i < job.shards; ++i) all.push_back(names(i));
   check_apart(all, "shard");
   std::optional<std::set<file_identity>> inputs;
+  std::set<fs::path> folders;  // of those that are replaced
   for (std::size_t i = 0; i < job.shards; ++i) {
     const std::string& name = all[i];
     const auto there = look_at(name);
@@ -288,7 +316,14 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
                         .hint("choose another name for the shards"));
     }
     check_shard_output(name, true);
-    if (job.overwrite || !is_of_part(job, i)) continue;  // of other parts, their runs ask
+    if (!is_of_part(job, i)) continue;  // their runs ask
+    if (job.overwrite) {
+      const auto stamp = stamp_of_file(name);
+      if (!stamp) continue;
+      replaced_[i] = *stamp;
+      folders.insert(fs::path(name).parent_path());
+      continue;
+    }
     const auto [first, last] = listed.equal_range(i);
     if (is_one_of(name, *there, first, last)) {
       there_.insert(i);
@@ -297,6 +332,11 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
     throw failure(error(errc::usage, "a shard of that name is there, of another run")
                       .at(name)
                       .hint("choose another name, or set pack_options.overwrite"));
+  }
+  const auto living = written_by_the_living(folders, list_path_);
+  for (const auto& [shard, stamp] : replaced_) {
+    const auto found = living.find({stamp.size, stamp.modified_ns});
+    if (found != living.end()) throw failure(is_running(found->second));
   }
 }
 
@@ -396,7 +436,8 @@ void shard_job::add(std::size_t shard, tar_writer& written) const {
                       .hint("choose another name for one of the two"));
   }
   // What has appeared under the name meanwhile is another program's.
-  written.close(overwrites_);
+  const auto before = replaced_.find(shard);
+  written.close_over(before == replaced_.end() ? std::nullopt : std::optional(before->second));
 }
 
 }  // namespace millrace

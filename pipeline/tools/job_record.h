@@ -43,8 +43,8 @@ class shard_job {
   // stopped.
   bool has(std::size_t shard) const { return there_.contains(shard); }
   // Gives a shard its name, and tells of it in the list before. Throws `failure`: usage where
-  // another job has begun to write shards of these names meanwhile, or a file of that name has
-  // appeared that is not to be replaced. Any thread.
+  // another job has begun to write shards of these names meanwhile, or another file stands under
+  // the name than when the job began. Any thread.
   void add(std::size_t shard, tar_writer& written) const;
   // Where the names of the classes are; empty: there are none.
   const std::string& classes_file() const { return classes_file_; }
@@ -64,12 +64,12 @@ class shard_job {
   void check_shards(const shard_names& names, const job_record& job, const listed_shards& listed);
   void list(std::string_view line) const;
 
-  std::string record_;              // its path
-  std::string about_;               // its line
-  std::string list_path_;           // of the shards of this part
-  held_file held_;                  // the same, locked while the job runs
-  std::vector<std::string> files_;  // of this part, and the records
-  bool overwrites_ = false;
+  std::map<std::size_t, file_stamp> replaced_;  // this part's shards that are there
+  std::string record_;                          // its path
+  std::string about_;                           // its line
+  std::string list_path_;                       // of the shards of this part
+  held_file held_;                              // the same, locked while the job runs
+  std::vector<std::string> files_;              // of this part, and the records
   std::string classes_file_;
   std::set<std::size_t> there_;
   std::unique_ptr<line_file> list_;
@@ -81,10 +81,11 @@ class shard_job {
 // its name; where the size fits and the time does not, its bytes are read. Nothing is written
 // before all is checked; then what killed runs left half-written is removed, whose room may be
 // needed. Throws `failure` (usage) where a shard of another job is there and
-// `overwrite` is not set; where another run is writing shards of these names, but for other parts
-// of the same job; where one of the names is that of an input, of a file of another kind, or of the
-// same file as another name; where another text than an older record tells of stands in the place
-// of the classes; and where check_no_shard_after() does. `names` must outlive what it returns.
+// `overwrite` is not set; where another run is writing shards of these names, by whatever pattern,
+// but for other parts of the same job; where one of the names is that of an input, of a file of
+// another kind, or of the same file as another name; where another text than an older record tells
+// of stands in the place of the classes; and where check_no_shard_after() does. `names` must
+// outlive what it returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 
 // Throws `failure` (usage) where a shard of the name after the first `count` is there: of an older

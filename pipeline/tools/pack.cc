@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "engine/error.h"
@@ -21,6 +22,7 @@
 #include "engine/start_thread.h"
 #include "engine/words.h"
 #include "io/folder_listing.h"
+#include "pipeline/fields.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/state.h"
@@ -94,10 +96,10 @@ class packer {
     if (options_.compat) {
       for (std::size_t i = 0; i < samples_.size(); ++i) samples_[i].key = fmt::format("{:08}", i);
     }
-    check_apart();
     shards_ = plan_shards(samples_, options_);
-    if (options_.planned) options_.planned(shards_.size(), payload());
     names_(shards_.size() - 1);  // that there are enough
+    check_apart();
+    if (options_.planned) options_.planned(shards_.size(), payload());
     begin(found.classes);
     work_on_threads();
     if (failed_) throw failure(*failed_);
@@ -115,11 +117,17 @@ class packer {
       const auto without_links = std::filesystem::weakly_canonical(path, failed);
       return failed ? std::filesystem::absolute(path).lexically_normal() : without_links;
     };
-    const auto within = whole(names_(0)).lexically_relative(whole(options_.from + "/"));
-    if (*within.begin() == ".." || std::next(within.begin()) == within.end()) return;
-    throw failure(error(errc::usage, "the shards would be among the files that are packed")
-                      .at(names_(0))
-                      .hint("write them to another folder"));
+    const auto packed = whole(options_.from + "/");
+    std::set<std::filesystem::path> folders;  // looked at
+    for (std::size_t i = 0; i < shards_.size(); ++i) {
+      const std::string name = names_(i);
+      if (!folders.insert(std::filesystem::path(name).parent_path()).second) continue;
+      const auto within = whole(name).lexically_relative(packed);
+      if (*within.begin() == ".." || std::next(within.begin()) == within.end()) continue;
+      throw failure(error(errc::usage, "the shards would be among the files that are packed")
+                        .at(name)
+                        .hint("write them to another folder"));
+    }
   }
   std::uint64_t payload() const {
     std::uint64_t sum = 0;
@@ -248,6 +256,10 @@ class packer {
     const std::string name = s.key + "." + f.extension;
     if (f.path.empty()) return out.add(name, f.text);
     const bool is_jpeg = f.extension == "jpg" || f.extension == "jpeg";
+    if (!is_jpeg && is_image_extension(f.extension)) {
+      const std::scoped_lock lock(mutex_);
+      ++report_.other_images;
+    }
     bool changes = is_jpeg && (options_.resize > 0 || options_.restart > 0);
     const held_file file(host_files().open(f.path, O_RDONLY));
     if (!file) throw failure(cannot_read(f.path, -file.fd()));

@@ -53,6 +53,7 @@ struct pack_report {
   std::uint64_t bytes_after = 0;
   std::uint64_t rewritten = 0;           // images with restart markers
   std::uint64_t not_rewritten = 0;       // images that cannot have them: packed as they are
+  std::uint64_t other_images = 0;        // that are no JPEGs: packed as they are
   std::vector<std::string> undecodable;  // paths, of `not_scaled`: the first ten by name
   double seconds = 0;
   double cpu_seconds = 0;

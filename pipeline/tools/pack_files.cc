@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "engine/error.h"
@@ -24,6 +22,7 @@
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
 #include "pipeline/sample_name.h"
+#include "pipeline/tools/pack_list.h"
 #include "pipeline/untar.h"
 
 namespace millrace {
@@ -193,11 +192,6 @@ class sample_collector {
     if (size == 0 && is_image_extension(as.extension)) empty_.push_back(path);
     auto& fields = by_stem_[as.stem];
     const auto twice = std::ranges::find(fields, as.extension, &packed_field::extension);
-    if (twice != fields.end() && twice->path == path) {
-      throw failure(error(errc::usage, "the list names this file more than once")
-                        .at(path)
-                        .hint("remove one of the lines"));
-    }
     if (twice != fields.end()) {
       throw failure(error(errc::duplicate_field,
                           fmt::format("two files for the field '{}' of one sample, {} and {}",
@@ -263,20 +257,6 @@ class sample_collector {
   std::map<std::string, std::string> labels_;
   std::uint64_t without_extension_ = 0;
 };
-
-bool is_number(const std::string& text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
-}
-
-// Names would be numbered in alphabetical order: '10.0' before '2.0'.
-bool is_odd_number(const std::string& text) {
-  const bool is_marked =
-      text.starts_with('-') || text.starts_with('+') || text.find('.') != text.npos;
-  if (!is_marked || text.find_first_of("0123456789") == text.npos) return false;
-  char* end = nullptr;
-  std::strtod(text.c_str(), &end);
-  return *end == '\0';
-}
 
 // Among images, files that belong to none (notes.txt) are no samples. Leaves trees alone that have
 // no image at all: theirs are samples of something else. Adds what it removes to `left_out`.
@@ -347,6 +327,9 @@ files_to_pack from_folder(const std::string& root, same_name how) {
     };
     visit_folder(fs::path(root) / out.classes[c], look_at).value();
   }
+  const auto [beside, hidden_beside, litter_beside] = files_beside_classes(root);
+  hidden += hidden_beside;
+  litter += litter_beside;
   const auto tell = [&](std::uint64_t count, std::string_view noun, std::string_view plural) {
     if (count > 0) out.left_out.push_back(counted(count, noun, plural));
   };
@@ -357,46 +340,13 @@ files_to_pack from_folder(const std::string& root, same_name how) {
   tell(dangling, "link to nothing", "links to nothing");
   tell(linked_folders, "link to a folder", "links to folders");
   tell(special, "pipe, socket or device", "pipes, sockets and devices");
-  if (const auto beside = files_beside_classes(root); !beside.empty()) {
+  if (!beside.empty()) {
     tell(beside.size(), "file beside the class folders (" + first_of(beside) + ")",
          "files beside the class folders (" + first_of(beside) + ")");
   }
   out.samples = collector.finish();
   remove_strays(out.samples, out.left_out);
   tell_of_empty_classes(empty_classes(out));
-  return out;
-}
-
-struct listed_file {
-  std::string path;
-  std::string label;
-};
-
-std::vector<listed_file> lines_of(const std::string& file) {
-  const auto text = read_whole_file(file);
-  if (!text) throw failure(error(text.error()).hint("@FILE names a list of files, one a line"));
-  std::istringstream in(*text);
-  std::vector<listed_file> out;
-  std::size_t number = 0;
-  const auto refused = [&](std::string what, std::string_view hint) {
-    return failure(
-        error(errc::usage, fmt::format("line {} has {}", number, what)).at(file).hint(hint));
-  };
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    if (line.ends_with('\r')) line.pop_back();
-    if (line.empty()) continue;
-    const auto tab = line.find('\t');
-    const std::string label(tab == line.npos ? ""
-                                             : trimmed(std::string_view(line).substr(tab + 1)));
-    if (label.find('\t') != label.npos) {
-      throw refused("more than a file and its class", "write FILE, or FILE<tab>CLASS");
-    }
-    if (is_odd_number(label)) {
-      throw refused(fmt::format("the class '{}'", label), "write numbers as 0, 1, 2, or names");
-    }
-    out.push_back({line.substr(0, tab), label});
-  }
   return out;
 }
 
@@ -414,11 +364,11 @@ void tell_of_missing_classes(const files_to_pack& found) {
 }
 
 files_to_pack from_list(const std::string& file, same_name how) {
-  const auto lines = lines_of(file);
+  const auto lines = read_pack_list(file);
   std::set<std::string> names;
   std::set<std::string> numbers;
   for (const listed_file& line : lines) {
-    if (!line.label.empty()) (is_number(line.label) ? numbers : names).insert(line.label);
+    if (!line.label.empty()) (line.is_number ? numbers : names).insert(line.label);
   }
   if (!names.empty() && !numbers.empty()) {
     throw failure(
@@ -430,13 +380,12 @@ files_to_pack from_list(const std::string& file, same_name how) {
   files_to_pack out{.classes = {names.begin(), names.end()}};
   out.labels = names.size() + numbers.size();
   sample_collector collector(how);
-  for (const auto& [path, label] : lines) {
+  for (const auto& [path, name, label, is_number] : lines) {
     const auto place = std::ranges::lower_bound(out.classes, label);
-    const std::string number = label.empty() || names.empty()
+    const std::string number = label.empty() || is_number
                                    ? label
                                    : std::to_string(std::distance(out.classes.begin(), place));
-    const auto first = path.find_first_not_of("/.");
-    collector.add(path, first == path.npos ? path : path.substr(first), number, size_of(path));
+    collector.add(path, name, number, size_of(path));
   }
   if (collector.without_extension() > 0) {
     out.left_out.push_back(counted(collector.without_extension(), "file without an extension",

@@ -187,6 +187,20 @@ epoch_figures figures(std::string mode, const std::vector<std::int64_t>& samples
   return f;
 }
 
+// Where lengths are not known: all ranks stop when the first of them has no further batch.
+epoch_figures until_the_first_ends(const std::vector<std::int64_t>& samples,
+                                   const std::vector<std::int64_t>& batches,
+                                   std::int64_t batch_size) {
+  const std::int64_t least = std::ranges::min(batches);
+  epoch_figures f{.mode = "equal, unknown", .batches = std::vector(samples.size(), least)};
+  for (const std::int64_t n : samples) {
+    const std::int64_t given = std::min(n, least * batch_size);
+    f.delivered += given;
+    f.dropped += n - given;
+  }
+  return f;
+}
+
 }  // namespace
 
 std::string python_text(const batch_histogram& batches) {
@@ -247,6 +261,7 @@ std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& sampl
   }
   std::vector<epoch_figures> out{figures("exact", of_rank, batch_size, drop_last)};
   const std::int64_t all = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
+  out.push_back(until_the_first_ends(of_rank, out.front().batches, batch_size));
   const auto equal = [&](std::string mode, std::int64_t each) {
     auto f = figures(std::move(mode), std::vector(of_rank.size(), each), batch_size, drop_last);
     f.repeated = std::max<std::int64_t>(0, each * world_size - all);

@@ -44,6 +44,8 @@ struct epoch_figures {
   // Of the ranks' time in the epoch, what those wait that are through before the last one.
   double idle = 0;
 };
+// Of "exact", "equal, unknown" (without an index: all ranks stop when the first has no further
+// batch), "equal, dropping" and "equal, repeating" (with one), in the first epoch.
 std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples, int world_size,
                                           std::int64_t batch_size, bool drop_last, int lanes,
                                           std::uint64_t seed);

@@ -48,7 +48,11 @@ shard_index read_index(engine& eng, const std::string& url, const std::string& b
   if (where && where->scheme.starts_with("http") && where->path.find('?') != std::string::npos) {
     return made;
   }
-  const std::string beside = sidecar_of(url);
+  std::string beside = sidecar_of(url);
+  if (where && where->scheme == "file") {
+    const std::string there = sidecar_there(where->path);
+    if (there != sidecar_of(where->path)) beside = there;
+  }
   const auto offsets = load(beside);
   if (offsets) {
     add_offsets(made, *offsets, beside).value();

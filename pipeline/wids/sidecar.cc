@@ -100,21 +100,43 @@ std::string file_behind(const std::string& path) {
 
 }  // namespace
 
-bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar) {
-  const std::string sidecar_path = sidecar_of(index_path);
-  index.sync();
-  if (sidecar != nullptr) sidecar->sync();
-  const std::string behind = file_behind(sidecar_path);
+std::string sidecar_place(const std::string& index_path) {
+  return sidecar_of(written_place(index_path));
+}
+
+std::string sidecar_there(const std::string& index_path) {
+  std::string beside = sidecar_of(index_path);
+  struct stat s{};
+  return host_files().stat(beside, s) == -ENOENT ? sidecar_place(index_path) : beside;
+}
+
+namespace {
+
+// Whether one was there.
+bool remove_sidecar(const std::string& path, bool is_written_anew) {
+  const std::string behind = file_behind(path);
   // Of a link that gets nothing new, the link: its target may be the sidecar of another index.
-  const std::string older = sidecar == nullptr && !behind.empty() ? sidecar_path : behind;
+  const std::string older = !is_written_anew && !behind.empty() ? path : behind;
   int code = older.empty() ? -ENOENT : host_files().unlink(older);
   const bool had_one = code == 0;
   if (had_one) code = sync_folder(std::filesystem::path(older).parent_path());
   if (code != 0 && code != -ENOENT) {
     throw failure(error(errc::io_failed, "cannot remove the offsets of the previous index")
-                      .at(sidecar_path)
+                      .at(path)
                       .cause(-code));
   }
+  return had_one;
+}
+
+}  // namespace
+
+bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar) {
+  const std::string sidecar_path = sidecar_place(index_path);
+  const std::string beside_link = sidecar_of(index_path);
+  index.sync();
+  if (sidecar != nullptr) sidecar->sync();
+  bool had_one = beside_link != sidecar_path && remove_sidecar(beside_link, false);
+  had_one = remove_sidecar(sidecar_path, sidecar != nullptr) || had_one;
   index.commit();
   if (sidecar != nullptr) sidecar->commit();
   remove_partial_files(std::array{index_path, sidecar_path});

@@ -133,6 +133,12 @@ class Cache(unittest.TestCase):
         self.assertEqual([p.name for p in cache.iterdir()], [other.name])
         other.unlink()
         self.assertEqual(run("millrace", "cache", "verify", env=self.env).returncode, 0)
+        for name in ("foo", "a" * 64 + ".txt", "b" * 64 + ".seen"):
+            (cache / name).write_text("of another program")
+            checked = run("millrace", "cache", "verify", env=self.env)
+            self.assertEqual((checked.returncode, f"another program: {name}; left there" in checked.stdout), (5, True), checked.stdout)
+            self.assertTrue((cache / name).exists())
+            (cache / name).unlink()
 
     def test_kill_9_while_it_fills(self):
         chance = random.Random(3)

@@ -47,8 +47,7 @@ class NoRoom(CommandTest):
         yield "index update", ["index", "update", "u.json", "--name", "n" * 5000]
 
     def test_files_of_limited_size(self):
-        def small():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        def small():  # SIGXFSZ has its default action, which would end the process
             resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))
         for command, words in self.writing():
             if command == "index update":  # its file is beyond the limit already
@@ -57,6 +56,7 @@ class NoRoom(CommandTest):
                 with self.subTest(command, more=more):
                     done, left = self.run_it([*words, *more], preexec_fn=small)
                     self.check_failure(command, done, {4}, left)
+                    self.assertIn(b"File too large", done.stderr)
 
     @unittest.skipUnless(shutil.which("unshare") and mounts_are_allowed(), "no mounts of its own are permitted here")
     def test_full_disk(self):
@@ -286,6 +286,13 @@ class Signals(CommandTest):
                         self.assertEqual(done.returncode, 128 + which)
                         if command == "tune" and not more:
                             self.assertIn(b"stopped: not all was tried", done.stdout)
+
+    def test_while_ranks_are_simulated(self):
+        for which in (signal.SIGTERM, signal.SIGINT):
+            process = self.started(["sim", "--counts", "90x100", "--world-size", "1000000", "--nworkers", "1000", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            done = self.interrupted("sim", process, which, lambda: self.handles(process.pid, which))
+            self.assertEqual((done.returncode, done.stdout), (128 + which, b'{"interrupted":true}\n'))
 
     def test_while_writing(self):
         for which, more in [*self.each(), (signal.SIGHUP, [])]:

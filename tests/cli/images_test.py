@@ -1,6 +1,7 @@
 """What commands do with images: contact sheets, and the benchmark of a whole loader."""
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -59,6 +60,28 @@ class ContactSheet(unittest.TestCase):
         self.assertIn("the image is a GIF", done.stderr)
         self.assertEqual(pixels[(2 * width + 2) * 3], 0)
 
+    def test_tiles_are_within_the_memory(self):
+        done = run("millrace", "ls", "--contact-sheet", self.folder / "s.png", self.shard, "--tiles", 40, "--tile-size", 1024,
+                   env={"MILLRACE_MEMORY": "200M"})
+        self.assertEqual((done.returncode, sorted(p.name for p in self.folder.iterdir())), (2, ["a-000000.tar"]), done.stderr)
+        self.assertIn("40 tiles of 1024 x 1024 pixels take 120.0 MiB, more than half of the memory (200.0 MiB); lower --tiles "
+                      "or --tile-size, or set MILLRACE_MEMORY to at least 241M", done.stderr)
+        self.sheet(self.shard, "--tiles", 4096, "--tile-size", 1024, "-n", 1)
+
+    def test_a_signal_ends_it_while_the_picture_is_written(self):
+        (self.folder / "out").mkdir()
+        process = harness.start("millrace", "ls", "--contact-sheet", self.folder / "out/s.png", *[self.shard] * 3, "--tiles", 56,
+                                "--tile-size", 1024, stderr=subprocess.PIPE)
+        try:
+            harness.wait_until(lambda: process.poll() is not None or
+                               any(p.stat().st_size > 0 for p in (self.folder / "out").glob("*.partial.*")))
+            process.send_signal(signal.SIGTERM)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        self.assertEqual((process.returncode, said, list((self.folder / "out").iterdir())),
+                         (143, b"millrace: stopped: no contact sheet was written\n", []))
+
     def test_wrong_flags(self):
         for arguments in (["--tiles", 3], ["--contact-sheet", "s.png", "--json"], ["--contact-sheet", "s.png", "--tiles", 0]):
             self.assertEqual(run("millrace", "ls", self.shard, *arguments).returncode, 2, arguments)
@@ -99,6 +122,32 @@ class BenchLoad(unittest.TestCase):
         self.assertLessEqual(found["samples"], 100 * found["seconds"] + 20)
         self.assertLess(found["waiting"], 1)
         self.assertTrue(found["verdict"])
+
+    def test_a_loader_that_is_stuck_is_no_fast_one(self):
+        shard = self.folder / "a-000000.tar"
+        os.mkfifo(self.folder / "stuck")
+        held = os.open(self.folder / "stuck", os.O_RDWR)  # nothing comes, and it does not end
+        self.addCleanup(os.close, held)
+        done = run("millrace", "bench", "load", "--allow-pipe", f"pipe:head -c {shard.stat().st_size // 2} {shard}; cat {self.folder}/stuck",
+                   "--lanes", 1, "--size", 64, "--batch", 20, "--seconds", 1, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout.splitlines()[-1])
+        self.assertGreater(found["waiting"], 0.5, found)
+        self.assertEqual(found["limit"], "reading", found)
+        [decoding] = [s for s in found["stages"] if s["name"] == "decode_jpeg"]
+        self.assertGreater(decoding["waiting_input"], found["seconds"] / 2)
+
+    def test_images_that_a_decoder_is_not_measured_with_are_told_of(self):
+        import tarfile
+        with tarfile.open(self.folder / "mixed.tar", "w") as archive, tarfile.open(self.folder / "a-000000.tar") as photos:
+            photo = photos.extractfile(next(m for m in photos if m.name.endswith("jpg"))).read()
+            for name in ("a.jpg", "b.png", "c.webp", "d.txt"):
+                (self.folder / "x").write_bytes(photo)
+                archive.add(self.folder / "x", name)
+        found = json.loads(run("millrace", "bench", "decode", self.folder / "mixed.tar", "--rounds", 1, "--json").stdout)
+        self.assertEqual((found["samples"], found["others"]), (1, 2))
+        said = run("millrace", "bench", "decode", self.folder / "mixed.tar", "--rounds", 1).stdout
+        self.assertIn("left out  2 samples with images of other kinds than JPEG", said)
 
     def test_shards_that_are_not_there_are_named(self):
         done = run("millrace", "bench", "load", self.folder / "none.tar")

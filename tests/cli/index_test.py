@@ -56,6 +56,74 @@ class Index(unittest.TestCase):
             run("millrace", "index", "create", "ds/a.tar", "-o", "ds/i.json", "--compat", cwd=folder)
             self.assertEqual(json.loads((folder / "ds" / "i.json").read_text())["shardlist"][0]["url"], "ds/a.tar")
 
+    def test_shards_are_found_in_it_however_they_are_spelled_and_wherever_they_lie(self):
+        with Folder() as folder:
+            for name in ("ds", "copy", "ds/b"):
+                (folder / name).mkdir()
+            write_tar(folder / "ds/a-0.tar", samples(3))
+            write_tar(folder / "ds/a-1.tar", samples(2, 10))
+            self.assertEqual(run("millrace", "index", "a-{0..1}.tar", "-o", "i.json", cwd=folder / "ds").returncode, 0)
+            for name in ("a-0.tar", "a-1.tar"):
+                (folder / "copy" / name).write_bytes((folder / "ds" / name).read_bytes())
+            ds, index = folder / "ds", ["--index", folder / "ds/i.json", "--json"]
+            for spelled in ("a-{0..1}.tar", "./a-{0..1}.tar", f"{folder}/ds/a-{{0..1}}.tar", f"file:{ds}/a-{{0..1}}.tar", "../copy/a-{0..1}.tar"):
+                done = run("millrace", "verify", spelled, *index, cwd=ds)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["ok"]), (0, True), f"{spelled} {done.stdout}")
+                done = run("millrace", "summary", spelled, *index, cwd=ds)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["samples"]), (0, 5), done.stderr)
+            # A copy is compared with what the index says, and one of two of a name is none that can be told.
+            write_tar(folder / "copy/a-1.tar", samples(2, 20))
+            done = run("millrace", "verify", folder / "copy/a-1.tar", *index)
+            self.assertEqual((done.returncode, "its MD5 is" in done.stdout), (1, True), done.stdout)
+            both = ["verify", folder / "ds/b/a-0.tar", folder / "copy/a-0.tar", *index]
+            (folder / "ds/b/a-0.tar").write_bytes((folder / "ds/a-0.tar").read_bytes())
+            done = run("millrace", *both)
+            self.assertEqual((done.returncode, done.stdout.count("not the only one of its kind")), (1, 2), done.stdout)
+
+    def test_one_that_is_a_link_has_its_offsets_beside_its_target(self):
+        with Folder() as folder:
+            (folder / "sub").mkdir()
+            (folder / "l.json").symlink_to("i.json")
+            for count in (3, 5):
+                write_tar(folder / "a.tar", samples(count))
+                done = run("millrace", "index", "a.tar", "-o", "l.json", "--offsets", cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(sorted(p.name for p in folder.iterdir()), ["a.tar", "i.json", "i.offsets", "l.json", "sub"])
+                for name in ("i.json", "l.json"):
+                    table = json.loads(run("millrace", "index", "info", name, "--json", cwd=folder).stdout)["indices"][0]
+                    self.assertEqual((table["samples"], table["offsets"]), (count, True), name)
+            (folder / "l.offsets").write_bytes((folder / "i.offsets").read_bytes())  # as beside a link of older versions
+            write_tar(folder / "a.tar", samples(4))
+            done = run("millrace", "index", "a.tar", "-o", "l.json", cwd=folder)
+            self.assertEqual((done.returncode, "which belonged to the previous index" in done.stderr), (0, True), done.stderr)
+            self.assertEqual(sorted(folder.glob("*.offsets")), [])
+            run("millrace", "index", "a.tar", "-o", "l.json", "--offsets", cwd=folder)
+            self.assertEqual(run("millrace", "index", "update", "l.json", "-d", "sub", cwd=folder).returncode, 0)
+            (folder / "a.tar").rename(folder / "sub/a.tar")
+            for name in ("i.json", "l.json"):
+                done = run("millrace", "index", "sample", name, 3, cwd=folder)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(run("millrace", "verify", "--index", name, cwd=folder).returncode, 0)
+
+    def test_two_that_are_written_at_once_are_not_mixed(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(3))
+            os.mkfifo(folder / "slow")
+            index = ["index", "create", "-o", "i.json", "--offsets"]
+            for there in (False, True):
+                slow = harness.start("millrace", *index, "--allow-pipe", "pipe:cat slow", "--compat", cwd=folder, stderr=subprocess.PIPE,
+                                     stdout=subprocess.DEVNULL)
+                self.addCleanup(slow.kill)
+                with harness.writer_of_pipe(folder / "slow") as writer:  # it is read, so the partial file is there
+                    for words in ([*index, "a.tar"], *([["index", "update", "i.json", "--name", "n"]] if there else [])):
+                        done = run("millrace", *words, cwd=folder)
+                        self.assertEqual((done.returncode, "another run is changing the index, at i.json" in done.stderr), (2, True), done.stderr)
+                    writer.write((folder / "a.tar").read_bytes())
+                said = slow.communicate(timeout=60)[1]
+                self.assertEqual(slow.returncode, 0, said)
+                self.assertEqual(len(json.loads((folder / "i.json").read_text())["shardlist"]), 1)
+                self.assertEqual(run("millrace", *index, "a.tar", cwd=folder).returncode, 0)
+
     def test_nothing_is_written_over_or_left_behind(self):
         with Folder() as folder:
             write_tar(folder / "a.tar", samples(3))

@@ -55,6 +55,28 @@ class Overwriting(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotEqual(first.read_bytes(), before[first])
 
+    def test_a_file_that_is_standard_input_is_an_input(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 4)
+            shard = folder / "a-000000.tar"
+            before = shard.read_bytes()
+            with open(shard, "rb") as stdin:
+                done = subprocess.run([harness.BIN / "millrace", "pack", "--from-shards", "-", "--restart", "4", "-o", shard,
+                                       "--overwrite"], stdin=stdin, env=harness.CLEAN, capture_output=True, timeout=60)
+            self.assertEqual((done.returncode, b"the output is one of the inputs" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(shard.read_bytes(), before)
+
+    def test_an_output_is_a_path_and_no_url(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 4)
+            tree(folder, 1, 1)
+            before = names(folder)
+            for output in ("file:o.{}", "FILE:///o.{}", "pipe:cat >o.{}"):
+                for words in (["pack", "tree", "-o", output.format("tar")], ["index", "a-000000.tar", "-o", output.format("json")],
+                              ["fake", output.format("tar")], ["ls", "--contact-sheet", output.format("png"), "a-000000.tar"]):
+                    done = run("millrace", *words, cwd=folder)
+                    self.assertEqual((done.returncode, "; name " in done.stderr, names(folder)), (2, True, before), done.stderr)
+
     def test_fewer_shards_than_before_leave_none_of_the_old_ones_among_them(self):
         with Folder() as folder:
             harness.fake(folder, "a", 4, 8)
@@ -297,6 +319,7 @@ class Summaries(unittest.TestCase):
             self.assertEqual((done.returncode, len(json.loads(done.stdout)["problems"])), (4, 3), done.stderr)
             with harness.PlainServer(folder) as server:
                 self.assertEqual(run("millrace", "summary", server.url + "/none.tar").returncode, 4)
+                self.assertIn("http has no listings of folders: name the shards", run("millrace", "summary", server.url + "/none/").stderr)
                 done = run("millrace", "summary", server.url + "/a-000000.tar", "--samples", "--json")
                 size = (folder / "a-000000.tar").stat().st_size
                 self.assertEqual((json.loads(done.stdout)["bytes"], json.loads(done.stdout)["samples"]), (size, 2), done.stderr)
@@ -307,6 +330,9 @@ class Summaries(unittest.TestCase):
             self.assertEqual((done.returncode, "does not list" in done.stderr), (5, True), done.stderr)
             done = run("millrace", "summary", "--json", stdin="a-0.tar\na-1.tar\n")
             self.assertEqual(json.loads(done.stdout)["patterns"][0]["pattern"], "a-{0..1}.tar")
+            for more in ([], ["--json"]):
+                done = run("millrace", "summary", *more, stdin="".join(f"http://me:hush@h/a-{i}.tar?token=hush\n" for i in range(3)))
+                self.assertEqual((done.returncode, "a-{0..2}.tar" in done.stdout, "hush" in done.stdout), (0, True, False), done.stdout)
 
     def test_a_shard_without_samples_or_fields_is_not_well(self):
         with Folder() as folder:
@@ -326,6 +352,9 @@ class Summaries(unittest.TestCase):
             for empty in ("", ",", "jpg,,cls", ";"):
                 done = run("millrace", "verify", shard, "--require", empty)
                 self.assertEqual((done.returncode, "empty field" in done.stderr), (2, True), f"{empty!r} {done.stderr}")
+            for never in ("JPG", ".jpg", "jpg, cls", "jpg;png ,cls"):
+                done = run("millrace", "verify", shard, "--require", never)
+                self.assertEqual((done.returncode, "no field of a sample can be" in done.stderr), (2, True), f"{never!r} {done.stderr}")
 
     def test_a_shard_that_is_named_twice_is_one_problem(self):
         with Folder() as folder:

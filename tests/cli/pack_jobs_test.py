@@ -144,8 +144,8 @@ class PackJobs(unittest.TestCase):
                 (folder / "o-0.tar").write_bytes(b"of another")
                 (folder / "fifo").write_bytes((folder / "src-000000.tar").read_bytes())
                 _, said = process.communicate(timeout=60)
-                self.assertEqual(process.returncode, 0 if overwrite else 2, said)
-                self.assertEqual((folder / "o-0.tar").read_bytes() == b"of another", not overwrite)
+                self.assertEqual((process.returncode, "another run has written the shard meanwhile" in said), (2, True), said)
+                self.assertEqual((folder / "o-0.tar").read_bytes(), b"of another")
                 for record in folder.glob(".o-0.pack.json*"):
                     record.unlink()
 
@@ -281,6 +281,48 @@ class PackJobs(unittest.TestCase):
             self.assertEqual(first.returncode, 0, said)
             done = run(*command, "--json")
             self.assertEqual((done.returncode, json.loads(done.stdout)["kept"]), (0, 2), done.stderr)
+
+    def stopped_run(self, folder, large, has_begun, *more):
+        """A job that is stopped when has_begun() says so, before the shard with this large file is there."""
+        tree = tree_of_classes(folder)
+        (tree / large).touch()
+        os.truncate(tree / large, 400 << 20)
+        command = ["millrace", "pack", tree, "--threads", 1, "--overwrite"]
+        first = harness.start(*command, "-o", folder / "o-%d.tar", *more, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(first.kill)
+        harness.wait_until(lambda: has_begun() or first.poll() is not None)
+        first.send_signal(signal.SIGSTOP)
+        self.assertIsNone(first.poll(), "a larger file is needed")
+        return first, command
+
+    def test_a_run_of_another_pattern_does_not_replace_what_a_living_one_has_written(self):
+        with Folder() as folder:
+            first, command = self.stopped_run(folder, "c3/s6.npy", lambda: (folder / "o-1.tar").exists(), "--max-count", 1)
+            written = md5(folder / "o-1.tar")
+            done = run(*command, "-o", folder / "o-{1..9}.tar", "--max-count", 1)
+            self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(md5(folder / "o-1.tar"), written)
+            first.send_signal(signal.SIGCONT)
+            said = first.communicate(timeout=60)[1]
+            self.assertEqual(first.returncode, 0, said)
+            self.assertEqual(run(*command, "-o", folder / "o-{1..9}.tar", "--max-count", 1).returncode, 0)
+
+    def test_what_a_run_of_another_pattern_has_written_meanwhile_stays(self):
+        for older in (False, True):
+            with self.subTest(older=older), Folder() as folder:
+                if older:
+                    harness.fake(folder, "f", 1, 4)
+                    for i in range(2):
+                        shutil.copy(folder / "f-000000.tar", folder / f"o-{i}.tar")
+                first, command = self.stopped_run(
+                    folder, "c0/s0.npy", lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")), "--max-count", 4)
+                done = run(*command, "-o", folder / "o-{1..4}.tar", "--max-count", 2)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                written = md5(folder / "o-1.tar")
+                first.send_signal(signal.SIGCONT)
+                said = first.communicate(timeout=60)[1]
+                self.assertEqual((first.returncode, "another run has written the shard meanwhile, at " in said), (2, True), said)
+                self.assertEqual(md5(folder / "o-1.tar"), written)
 
     def test_all_parts_may_begin_at_once(self):
         with Folder() as folder:

@@ -47,7 +47,7 @@ class Pack(unittest.TestCase):
         with Folder() as folder:
             for i in (0, 2, 10):
                 (folder / f"{i}.jpg").write_bytes(b"x")
-            for odd in ("2.0", "-1", ".5", "2.000e+00", "2\tcaption", " +2"):
+            for odd in ("2.0", "-1", ".5", "2.000e+00", "2\tcaption", " +2", "99999999999999999999"):
                 (folder / "list").write_text(f"0.jpg\t0\n2.jpg\t{odd}\n")
                 done = run("millrace", "pack", "@list", "-o", "o.tar", cwd=folder)
                 self.assertEqual((done.returncode, "line 2 has" in done.stderr), (2, True), done.stderr)
@@ -219,6 +219,57 @@ class Pack(unittest.TestCase):
             done = run("millrace", "pack", f"@{folder}/list", "-o", folder / "o-%d.tar")
             self.assertEqual(done.returncode, 2)
             self.assertIn("the list names this file more than once", done.stderr)
+
+    def test_a_seed_is_a_number_that_there_is(self):
+        with Folder() as folder:
+            tree_of_classes(folder)
+            for seed in ("-1", "18446744073709551616", "1.5"):
+                for words in (["pack", "tree", "-o", "o-%d.tar", "--shuffle", seed], ["fake", "f-%d.tar", "--seed", seed]):
+                    done = run("millrace", *words, cwd=folder)
+                    self.assertEqual((done.returncode, "18446744073709551615" in done.stderr), (2, True), done.stderr)
+
+    def test_what_lies_beside_the_classes_or_leads_nowhere_is_counted(self):
+        with Folder() as folder:
+            tree = tree_of_classes(folder)
+            for name in ("Thumbs.db", ".hidden", "c0/Thumbs.db", "c0/.hidden"):
+                (tree / name).write_bytes(b"x")
+            (tree / "c0/loop.jpg").symlink_to("loop.jpg")
+            done = run("millrace", "pack", tree, "-o", folder / "o-%d.tar", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["left_out"], ["2 hidden files", "2 files of a desktop (Thumbs.db)", "1 link to nothing"])
+
+    def test_none_of_the_shards_is_among_what_is_packed(self):
+        with Folder() as folder:
+            tree = tree_of_classes(folder)
+            (folder / "out").mkdir()
+            done = run("millrace", "pack", tree, "-o", f"{folder}/{{out,tree/c1}}/x.tar", "--max-count", 4)
+            self.assertEqual((done.returncode, "tree/c1/x.tar" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(list((folder / "out").iterdir()), [])
+
+    def test_images_that_stay_as_they_are_and_names_that_folders_hide_are_told(self):
+        with Folder() as folder:
+            tree = tree_of_classes(folder)
+            (tree / "c0/p.png").write_bytes(b"x")
+            done = run("millrace", "pack", tree, "-o", folder / "o-%d.txt", "--resize", 8)
+            self.assertIn("packed as they are: 1 image of other kinds than JPEG", done.stdout)
+            self.assertIn("o-0.txt does not end as the name of an archive", done.stderr)
+
+    def test_a_file_is_known_again_however_it_is_spelled(self):
+        with Folder() as folder:
+            (folder / "d").mkdir()
+            for name in ("a.jpg", "a.json", "b.jpg"):
+                (folder / "d" / name).write_bytes(b"x")
+            for other in (f"{folder}/d/a.jpg", "./d/a.jpg", "d//a.jpg", "d/../d/a.jpg"):
+                (folder / "list").write_text(f"d/a.jpg\t0\n{other}\t1\n")
+                done = run("millrace", "pack", "@list", "-o", "o.tar", cwd=folder)
+                self.assertEqual(done.returncode, 2, other)
+                self.assertIn("the list names this file more than once, in lines 1 and 2", done.stderr)
+            (folder / "list").write_text("d/a.jpg\t007\nd//a.json\t7\n./d/b.jpg\t0\n")
+            done = run("millrace", "pack", "@list", "-o", "o.tar", "--json", cwd=folder)
+            self.assertEqual((done.returncode, json.loads(done.stdout)["classes"]), (0, 2), done.stderr)
+            with tarfile.open(folder / "o.tar") as shard:
+                self.assertEqual(shard.getnames(), ["d/a.cls", "d/a.jpg", "d/a.json", "d/b.cls", "d/b.jpg"])
+                self.assertEqual(shard.extractfile("d/a.cls").read(), b"7")
 
     def test_the_names_of_classes_stand_beside_a_shard_without_a_number(self):
         with Folder() as folder:

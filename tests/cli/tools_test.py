@@ -71,6 +71,15 @@ class Listing(unittest.TestCase):
             self.assertEqual((done.returncode, f"{folder}/all/there" in done.stderr), (4, True), done.stderr)
 
 
+    def test_names_that_are_not_utf8_stay_apart(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", [("a.\udcff", b"1"), ("a.\udcfe", b"22")])
+            run("millrace", "index", "a.tar", "-o", "i.json", cwd=folder)
+            for words in (["ls", "a.tar", "--json"], ["index", "sample", "i.json", 0, "--json"]):
+                done = run("millrace", *words, cwd=folder)
+                self.assertEqual((done.returncode, done.stdout.count("\\\\xff"), done.stdout.count("\\\\xfe")), (0, 1, 1), done.stdout)
+
+
 class Verify(unittest.TestCase):
     def test_what_is_wrong_is_listed(self):
         with Folder() as folder:
@@ -226,7 +235,30 @@ class Simulator(unittest.TestCase):
             modes = {m["mode"]: m for m in done["millrace"]}
             self.assertEqual(sum(modes["exact"]["batches"]), 30)
             self.assertEqual(modes["equal, dropping"]["batches"], [10, 10, 10])
+            # Without an index the ranks stop with the first of them, as millrace-train does.
+            exact, unknown = modes["exact"], modes["equal, unknown"]
+            self.assertEqual(unknown["batches"], [min(exact["batches"])] * 3)
+            self.assertEqual((unknown["samples"], unknown["dropped"]), (9 * min(exact["batches"]), 90 - 9 * min(exact["batches"])))
+            said = run("millrace", "sim", folder / "a-{0..9}.tar").stdout
+            self.assertIn("takes 'equal, dropping' with --index, and 'equal, unknown' without", said)
         self.assertEqual(run("millrace", "sim").returncode, 2)
+
+    def test_of_an_index_the_shards_that_are_named(self):
+        with Folder() as folder:
+            for i in range(4):
+                write_tar(folder / f"a-{i}.tar", samples(9 + i))
+            self.assertEqual(run("millrace", "index", "a-{0..3}.tar", "-o", "i.json", cwd=folder).returncode, 0)
+            sim = ["millrace", "sim", "--index", "i.json", "--world-size", 1, "--nworkers", 1, "--batch-size", 1, "--json"]
+            for shards, count in ((["./a-1.tar", folder / "a-3.tar"], 22), ([], 42)):
+                done = run(*sim, *shards, cwd=folder)
+                self.assertEqual((done.returncode, json.loads(done.stdout)["ranks"]), (0, [[[1, count]]]), done.stderr)
+            done = run(*sim, "b.tar", cwd=folder)
+            self.assertEqual((done.returncode, "the index does not list this shard" in done.stderr), (5, True), done.stderr)
+
+    def test_too_many_counts_are_refused(self):
+        done = run("millrace", "sim", "--counts", "1x9999999,1,1")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("--counts names more than 10000000 shards", done.stderr)
 
     def test_equal_lanes_leave_out_what_does_not_go_round(self):
         done = json.loads(run("millrace", "sim", "--counts", "1500", "--world-size", 1, "--lanes", 8, "--batch-size", 1,

@@ -72,6 +72,20 @@ def wait_until(condition, timeout=60):
         threading.Event().wait(0.01)
 
 
+def writer_of_pipe(path):
+    """A named pipe for writing, when somebody reads it."""
+    made = []
+
+    def is_open():
+        try:
+            made.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError:
+            return False
+        return True
+    wait_until(is_open)
+    return open(made[0], "wb")
+
+
 def free_port():
     """One that no connection gets while the server that has it is away: below those that the kernel gives."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
