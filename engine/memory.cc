@@ -171,7 +171,9 @@ class memory_share::charged_block final : public block {
  public:
   charged_block() = default;
   ~charged_block() {
-    if (of_) of_->give_back(data, charged_);
+    if (!of_) return;
+    of_->give_back(data, charged_);
+    if (!stays_charged_) of_->uncharge(charged_);
   }
   charged_block(const charged_block&) = delete;
   charged_block& operator=(const charged_block&) = delete;
@@ -184,10 +186,17 @@ class memory_share::charged_block final : public block {
     of_ = std::move(of);
     charged_ = charged;
   }
+  const std::shared_ptr<memory_share>& of() const { return of_; }
+  // Ends without giving its charge back, which is returned.
+  std::size_t leave_charge() {
+    stays_charged_ = true;
+    return charged_;
+  }
 
  private:
   std::shared_ptr<memory_share> of_;
   std::size_t charged_ = 0;
+  bool stays_charged_ = false;
 };
 
 memory_share::memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator)
@@ -241,20 +250,17 @@ buffer memory_share::take(std::size_t size) {
 }
 
 void memory_share::give_back(std::byte* data, std::size_t size) noexcept {
-  {
-    state& s = *state_;
-    const std::scoped_lock lock(s.mutex);
-    s.given.erase(data);
-    if (size >= mapped_from) {
-      auto& blocks = s.idle_by_size.find(size)->second;
-      --blocks.in_use;
-      s.push_idle(blocks, data, size);
-    } else {
-      s.allocator.release(data, size);
-    }
-    s.taken -= size;
+  state& s = *state_;
+  const std::scoped_lock lock(s.mutex);
+  s.given.erase(data);
+  if (size >= mapped_from) {
+    auto& blocks = s.idle_by_size.find(size)->second;
+    --blocks.in_use;
+    s.push_idle(blocks, data, size);
+  } else {
+    s.allocator.release(data, size);
   }
-  uncharge(size);
+  s.taken -= size;
 }
 
 std::size_t memory_share::state::kept_by_waiters() {
@@ -420,6 +426,13 @@ buffer memory_reservation::take(std::size_t size) {
   buffer taken = share_->take(size);
   left_ -= charge_of(size);
   return taken;
+}
+
+void memory_reservation::put_back(buffer taken) noexcept {
+  if (taken.owner().use_count() != 1) return;
+  auto& ending = static_cast<memory_share::charged_block&>(*taken.owner());
+  if (!share_) share_ = ending.of();
+  left_ += ending.leave_charge();
 }
 
 }  // namespace millrace

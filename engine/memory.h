@@ -46,6 +46,9 @@ class memory_reservation {
   // `size` bytes of it: at most what is left, rounded as the share rounds (whole pages from 64 KiB
   // on).
   buffer take(std::size_t size);
+  // Undoes a take(), where no bytes of it are left in other hands: without a moment in which others
+  // could have what it is charged with.
+  void put_back(buffer taken) noexcept;
   std::size_t left() const { return left_; }
 
  private:

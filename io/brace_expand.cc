@@ -96,6 +96,7 @@ result<std::optional<strings>> parse_list(std::string_view expression) {
   const auto add = [&](std::string_view part) -> result<void> {
     auto items = parse_pattern(part);
     if (!items) return items.error();
+    if (items->size() > max_items - out.size()) return too_many();
     std::ranges::move(*items, std::back_inserter(out));
     return {};
   };

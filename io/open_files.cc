@@ -26,40 +26,78 @@ std::size_t descriptors_to_use() {
 }  // namespace
 
 open_files::open_files(const asio::any_io_executor& executor)
-    : limit_(descriptors_to_use()), let_go_(executor) {}
+    : limit_(descriptors_to_use()), room_(executor), let_go_(executor) {}
+
+bool open_files::is_idle(const entry& e) {
+  return e.holders == 0 && !e.opening && e.file->has_descriptor();
+}
+
+bool open_files::has_idle() const {
+  return std::ranges::any_of(entries_, is_idle);
+}
 
 bool open_files::close_least_recent() {
-  const auto idle = std::ranges::find_if(entries_, [](const entry& e) {
-    return e.holders == 0 && !e.opening && e.file->has_descriptor();
-  });
+  const auto idle = std::ranges::find_if(entries_, is_idle);
   if (idle == entries_.end()) return false;
   idle->file->close_descriptor();
   --descriptors_;
   return true;
 }
 
+// A descriptor that is counted from before it is there; no more where it did not come.
+class open_files::place {
+ public:
+  explicit place(open_files& of) : of_(of) { ++of_.descriptors_; }
+  ~place() {
+    if (is_kept_) return;
+    --of_.descriptors_;
+    of_.room_.notify_one();
+  }
+  place(const place&) = delete;
+  place& operator=(const place&) = delete;
+  void keep() { is_kept_ = true; }
+
+ private:
+  open_files& of_;
+  bool is_kept_ = false;
+};
+
+awaitable<void> open_files::next_change(condition& of) {
+  co_await of.wait();
+  // What has woken one that is stopped meanwhile is for the next.
+  const auto asked = (co_await asio::this_coro::cancellation_state).cancelled();
+  if (asked != asio::cancellation_type::none) of.notify_one();
+}
+
 awaitable<void> open_files::make_room() {
   while (descriptors_ >= limit_) {
-    if (!close_least_recent()) co_await let_go_.wait();
+    if (!close_least_recent()) co_await next_change(room_);
   }
+}
+
+// What ends without a descriptor leaves it to another, who may sleep.
+error open_files::failed(error why) {
+  let_go_.notify_one();
+  return why;
 }
 
 awaitable<result<std::shared_ptr<open_file>>> open_files::open(runtime& threads, io_thread& io,
                                                                std::string path) {
   for (;;) {
     co_await make_room();
-    ++descriptors_;
-    auto opened = co_await offload(io, threads.cpu(), [path] { return open_file::open(path); });
-    if (opened) {
-      places_[opened->get()] = entries_.insert(entries_.end(), {.file = *opened});
-      co_return opened;
+    {
+      place mine(*this);
+      auto opened = co_await offload(io, threads.cpu(), [path] { return open_file::open(path); });
+      if (opened) {
+        places_[opened->get()] = entries_.insert(entries_.end(), {.file = *opened});
+        mine.keep();
+        co_return opened;
+      }
+      if (opened.error().kind() != errc::no_descriptors) co_return failed(opened.error());
+      // Somebody else in this process has used them up: with fewer of ours it may work.
+      if (held_ == 0 && !has_idle()) co_return failed(opened.error());
     }
-    --descriptors_;
-    if (opened.error().kind() != errc::no_descriptors) co_return opened;
-    // Somebody else in this process has used them up: with fewer of ours it may work.
-    if (close_least_recent()) continue;
-    if (held_ == 0) co_return opened;
-    co_await let_go_.wait();
+    if (!close_least_recent()) co_await next_change(let_go_);
   }
 }
 
@@ -70,16 +108,20 @@ awaitable<result<void>> open_files::hold(runtime& threads, io_thread& io,
   entries_.splice(entries_.end(), entries_, mine);
   while (!file->has_descriptor()) {
     co_await make_room();
-    ++descriptors_;
-    mine->opening = true;
-    const auto opened = co_await offload(io, threads.cpu(), [file] { return file->reopen(); });
-    mine->opening = false;
-    if (opened) break;
-    --descriptors_;
-    if (opened.error().kind() != errc::no_descriptors) co_return opened;
-    if (close_least_recent()) continue;
-    if (held_ == 0) co_return opened;
-    co_await let_go_.wait();
+    if (file->has_descriptor()) break;  // by another reader of it
+    {
+      place descriptor(*this);
+      mine->opening = true;
+      const auto opened = co_await offload(io, threads.cpu(), [file] { return file->reopen(); });
+      mine->opening = false;
+      if (opened) {
+        descriptor.keep();
+        break;
+      }
+      if (opened.error().kind() != errc::no_descriptors) co_return failed(opened.error());
+      if (held_ == 0 && !has_idle()) co_return failed(opened.error());
+    }
+    if (!close_least_recent()) co_await next_change(let_go_);
   }
   if (mine->holders++ == 0) ++held_;
   co_return result<void>();
@@ -93,6 +135,7 @@ void open_files::let_go(const std::shared_ptr<open_file>& file) {
   const auto place = places_.find(file.get());
   if (place == places_.end()) return;
   if (--place->second->holders == 0) --held_;
+  room_.notify_one();
   let_go_.notify_one();
 }
 
@@ -103,6 +146,7 @@ void open_files::forget(const std::shared_ptr<open_file>& file) {
   if (file->has_descriptor()) --descriptors_;
   entries_.erase(place->second);
   places_.erase(place);
+  room_.notify_one();
   let_go_.notify_one();
 }
 

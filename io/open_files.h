@@ -37,7 +37,12 @@ class open_files {
     bool opening = false;
   };
   using entry_list = std::list<entry>;
+  class place;
+  static bool is_idle(const entry& e);
+  bool has_idle() const;
   bool close_least_recent();
+  awaitable<void> next_change(condition& of);
+  error failed(error why);
   awaitable<void> make_room();
 
   std::size_t limit_;
@@ -45,7 +50,8 @@ class open_files {
   int held_ = 0;                 // files with holders
   entry_list entries_;           // the most recently read last
   std::unordered_map<const open_file*, entry_list::iterator> places_;
-  condition let_go_;
+  condition room_;    // there are fewer descriptors than `limit_`, or a file can be closed
+  condition let_go_;  // the same, for those to whom the kernel has given none
 };
 
 }  // namespace millrace

@@ -71,6 +71,11 @@ result<std::string> request_text(std::string_view method, std::string_view targe
   return text + "\r\n";
 }
 
+// Without a byte of its body.
+steady_clock::duration longest_request(const http_timeouts& limits) {
+  return limits.connect + limits.tls + limits.first_byte + limits.progress;
+}
+
 std::optional<http_field> proxy_authorization(const url& proxy) {
   if (proxy.userinfo.empty()) return std::nullopt;
   return http_field{"Proxy-Authorization", "Basic " + base64(percent_decoded(proxy.userinfo))};
@@ -109,6 +114,7 @@ class exchange final : public http_exchange {
           co_await read_some(*stream, std::as_writable_bytes(std::span(more)), time_, deadline);
       if (got.failed) co_return translated(got.failed, "waiting for the answer");
       any_byte_ = true;
+      lease_.moved();
       pending.append(more, 0, got.bytes);
     }
     time_to_head_ = time_.now() - begun;
@@ -116,6 +122,10 @@ class exchange final : public http_exchange {
     co_return result<void>();
   }
   bool any_byte() const { return any_byte_; }
+
+  void pause(condition* wake) override { lease_.pause(wake); }
+  void resume() override { lease_.resume(); }
+  bool is_wanted() const override { return lease_.is_wanted(); }
 
   const response_head& head() const override { return reader_.head(); }
   steady_clock::duration time_to_head() const override { return time_to_head_; }
@@ -144,6 +154,7 @@ class exchange final : public http_exchange {
           co_await read_some(*lease_.connection.stream, place, time_, begun + progress_left_);
       if (got.failed == asio::error::eof && reader_.put_end()) continue;
       if (got.failed) co_return translated(got.failed, "reading the body");
+      lease_.moved();
       count_progress(got.bytes, time_.now() - begun);
       if (direct == 0) {
         lease_.connection.pending.append(scratch_, 0, got.bytes);
@@ -190,7 +201,8 @@ class pooled_client final : public http_client {
       : options_(std::move(options)),
         time_(time),
         dialer_(std::move(over), time),
-        pool_(std::make_shared<connection_pool>(time, options_.connections, options_.idle)) {}
+        pool_(std::make_shared<connection_pool>(time, options_.connections, options_.idle,
+                                                2 * longest_request(options_.timeouts))) {}
 
   awaitable<result<outcome>> send(scope& tasks, http_request what) override {
     auto proxy = proxy_for(what.target, options_.proxies);
@@ -202,7 +214,9 @@ class pooled_client final : public http_client {
     const std::string key = (*proxy ? (*proxy)->origin() + "|" : "") +
                             (*proxy && what.target.scheme == "http" ? "" : what.target.origin()) +
                             (public_only ? "|public" : "");
-    lease l = co_await pool_->acquire(key, what.priority, what.fresh_connection);
+    auto place = co_await pool_->acquire(key, what.priority, what.fresh_connection);
+    if (!place) co_return described(place.error(), what.target);
+    lease l = std::move(*place);
     const bool reused = l.connection.stream != nullptr;
     if (!reused) {
       auto made = co_await connect_in_time(tasks, what.target, *proxy, public_only);

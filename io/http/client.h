@@ -29,7 +29,7 @@ inline constexpr std::uint64_t progress_bytes = 65'536;
 
 struct http_client_options {
   http_timeouts timeouts;
-  int connections = 64;  // at once to one origin
+  int connections = 64;  // at once to one origin, but for some that are paused
   std::chrono::milliseconds idle{15'000};
   std::string user_agent;
   http_fields fields;  // with every request
@@ -58,6 +58,33 @@ class http_exchange {
   virtual awaitable<result<std::size_t>> read_body(std::span<std::byte> into) = 0;
   // From the request's first byte to the head's last.
   virtual steady_clock::duration time_to_head() const = 0;
+
+  // Around a wait of the reader for anything but read_body() (paused_exchange): others may be in
+  // line for its connection. `wake` is notified when is_wanted() may have become true; null: this
+  // exchange cannot be given up, and its connection does not count against
+  // http_client_options::connections meanwhile.
+  virtual void pause(condition* /*wake*/) {}
+  virtual void resume() {}
+  // Paused, and others wait for its connection: destroy the exchange, and ask for the rest later.
+  virtual bool is_wanted() const { return false; }
+};
+
+// A pause, for as long as it lives; of no exchange where that is null.
+class paused_exchange {
+ public:
+  paused_exchange(http_exchange* of, condition* wake) : of_(of) {
+    if (of_ != nullptr) of_->pause(wake);
+  }
+  ~paused_exchange() {
+    if (of_ != nullptr) of_->resume();
+  }
+  paused_exchange(const paused_exchange&) = delete;
+  paused_exchange& operator=(const paused_exchange&) = delete;
+
+  bool is_wanted() const { return of_ != nullptr && of_->is_wanted(); }
+
+ private:
+  http_exchange* of_;
 };
 
 // HTTP/1.1 requests on connections that are kept alive, directly or by a proxy, plain or by TLS.

@@ -15,6 +15,14 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
+bool is_validator(std::string_view value) {
+  const auto is_control = [](char c) {
+    const auto byte = static_cast<unsigned char>(c);
+    return byte < 0x20 || byte == 0x7f;
+  };
+  return value.find_first_not_of(' ') != value.npos && std::ranges::none_of(value, is_control);
+}
+
 std::optional<std::string> find_field(const http_fields& fields, std::string_view name) {
   const auto found = std::ranges::find_if(
       fields, [&](const http_field& f) { return equal_ignoring_case(f.name, name); });

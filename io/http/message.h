@@ -20,6 +20,10 @@ bool equal_ignoring_case(std::string_view a, std::string_view b);  // of ASCII
 // The value of the first field of that name, in whatever case; nullopt where there is none.
 std::optional<std::string> find_field(const http_fields& fields, std::string_view name);
 
+// The value of a validator (ETag, Last-Modified) tells one version of an object from another, and a
+// request can carry it: not one that is empty or blank, or has a control byte in it.
+bool is_validator(std::string_view value);
+
 // The head of a response.
 struct response_head {
   int status = 0;

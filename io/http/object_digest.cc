@@ -48,7 +48,8 @@ struct claim {
 
 // The cheapest first.
 constexpr claim claims[] = {
-    {hash_algorithm::crc32c, "x-amz-checksum-crc32c", nullptr, false},
+    // With a part of an object (206) S3 may name the digest of that part alone.
+    {hash_algorithm::crc32c, "x-amz-checksum-crc32c", nullptr, true},
     {hash_algorithm::crc32c, "x-goog-hash", "crc32c", false},
     {hash_algorithm::crc32c, "repr-digest", "crc32c", false},
     {hash_algorithm::sha256, "repr-digest", "sha-256", false},

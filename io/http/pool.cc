@@ -1,5 +1,7 @@
 #include "io/http/pool.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
@@ -70,19 +72,67 @@ class connection_pool::place_in_line {
   condition turn_;
 };
 
+connection_pool::lease::lease(lease&& other) noexcept
+    : connection(std::move(other.connection)),
+      pool_(std::move(other.pool_)),
+      at_(other.at_),
+      counts_(other.counts_),
+      paused_(std::exchange(other.paused_, std::nullopt)) {}
+
 connection_pool::lease::~lease() {
   if (!pool_) return;
   connection.stream.reset();
-  origin& at = pool_->origins_.at(key_);
-  --at.leased;
-  wake_first(at);
+  if (paused_) at_->paused.erase(*paused_);
+  if (counts_) --at_->leased;
+  ++at_->moves;
+  wake_first(*at_);
+  pool_->lacks_descriptor_ = false;
   if (pool_->one_ended_) pool_->one_ended_->notify_all();
 }
 
 void connection_pool::lease::give_back() {
   if (all_pools().lacking > 0) return;
-  auto& at = pool_->origins_.at(key_);
-  at.idle.push_back({std::move(connection), pool_->time_.now()});
+  at_->idle.push_back({std::move(connection), pool_->time_.now()});
+}
+
+void connection_pool::lease::pause(condition* wake) {
+  ++at_->moves;
+  if (wake != nullptr) {
+    paused_ = at_->paused.insert(at_->paused.end(), wake);
+    return;
+  }
+  counts_ = false;
+  --at_->leased;
+  wake_first(*at_);
+}
+
+void connection_pool::lease::resume() {
+  ++at_->moves;
+  if (!counts_) ++at_->leased;
+  counts_ = true;
+  if (!paused_) return;
+  at_->paused.erase(*paused_);
+  paused_.reset();
+  pool_->wake_wanted(*at_);  // others in its place
+}
+
+bool connection_pool::lease::is_wanted() const {
+  return paused_ && pool_->wanted(*at_) > 0;
+}
+
+void connection_pool::lease::moved() {
+  ++at_->moves;
+}
+
+std::size_t connection_pool::wanted(const origin& at) const {
+  const auto free = static_cast<std::size_t>(std::max(0, most_ - at.leased));
+  const std::size_t in_line = at.waiting.size() - std::min(at.waiting.size(), free);
+  return std::max<std::size_t>(in_line, lacks_descriptor_ ? 1 : 0);
+}
+
+void connection_pool::wake_wanted(origin& at) const {
+  std::size_t n = wanted(at);
+  for (auto it = at.paused.begin(); n > 0 && it != at.paused.end(); ++it, --n) (*it)->notify_all();
 }
 
 void connection_pool::wake_first(origin& at) {
@@ -96,20 +146,51 @@ void connection_pool::drop_overdue() {
   }
 }
 
-awaitable<connection_pool::lease> connection_pool::acquire(std::string key, int priority,
-                                                           bool fresh) {
+// The last net: by the pool's law (pool.h) a place comes free before.
+awaitable<result<void>> connection_pool::wait_for_place(place_in_line& mine, const origin& at) {
+  std::uint64_t seen = at.moves;
+  auto next_look = time_.now() + patience_;
+  int quiet = 0;  // looks in a row: one alone may be that of a process that was stopped meanwhile
+  while (at.leased >= most_ || !mine.is_first()) {
+    if (time_.now() >= next_look) {
+      quiet = at.moves == seen ? quiet + 1 : 0;
+      if (quiet == 2) {
+        co_return error(
+            errc::timed_out,
+            fmt::format("no connection came free: {} are open, and nothing has moved "
+                        "on them for {} s",
+                        at.leased,
+                        std::chrono::duration_cast<std::chrono::seconds>(2 * patience_).count()))
+            .hint(
+                "raise http_options.connections (MILLRACE_HTTP_CONNECTIONS), or read fewer "
+                "objects at once");
+      }
+      seen = at.moves;
+      next_look = time_.now() + patience_;
+    }
+    co_await first_of(mine.wait(), time_.sleep_until(next_look));
+  }
+  co_return result<void>();
+}
+
+awaitable<result<connection_pool::lease>> connection_pool::acquire(std::string key, int priority,
+                                                                   bool fresh) {
   enter_list(co_await asio::this_coro::executor);
   drop_overdue();
   // held over co_await: an origin is never erased
   origin& at = origins_[key];
   if (at.leased >= most_ || !at.waiting.empty()) {
-    place_in_line mine(at, {priority, next_ticket_++}, co_await asio::this_coro::executor);
-    while (at.leased >= most_ || !mine.is_first()) co_await mine.wait();
+    const std::uint64_t number = next_ticket_++;
+    const auto rank = number + static_cast<std::uint64_t>(std::max(0, priority)) * most_passed;
+    place_in_line mine(at, {rank, number}, co_await asio::this_coro::executor);
+    wake_wanted(at);
+    if (const auto found = co_await wait_for_place(mine, at); !found) co_return found.error();
     ++at.leased;
   } else {
     ++at.leased;
   }
-  lease taken(shared_from_this(), std::move(key));
+  ++at.moves;
+  lease taken(shared_from_this(), at);
   while (!fresh && !at.idle.empty()) {
     pooled_connection last = std::move(at.idle.back().connection);
     at.idle.pop_back();
@@ -149,8 +230,15 @@ awaitable<void> connection_pool::until_one_may_be_free(time_source::time_point d
       });
     }
   }
+  lacks_descriptor_ = true;
+  for (auto& [key, at] : origins_) {
+    if (at.paused.empty()) continue;
+    at.paused.front()->notify_all();
+    break;
+  }
   co_await first_of(one_ended_->wait(),
                     time_.sleep_until(std::min(deadline, time_.now() + looked_again_after)));
+  lacks_descriptor_ = false;
 }
 
 std::size_t connection_pool::idle_connections() const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/log.h"
+#include "engine/timer.h"
 
 namespace millrace {
 namespace {
@@ -34,7 +35,6 @@ range_fetch::range_fetch(source_context context, std::shared_ptr<http_stack> sta
       object_(std::move(object)),
       begin_(range.begin),
       reserved_(std::move(reserved)),
-      is_reserved_(reserved_.left() > 0),
       priority_(priority),
       signals_(std::move(signals)),
       transfer_(object_.target, range, std::move(known),
@@ -55,6 +55,7 @@ double range_fetch::seconds() const {
 
 void range_fetch::finish() {
   under_way_.end();
+  used_.clear();
   reserved_ = {};
   filling_ = {};
   notify();
@@ -83,7 +84,7 @@ awaitable<void> range_fetch::run(std::shared_ptr<range_fetch> self) {
 }
 
 bytes range_fetch::take_ready() {
-  transfer_.gave_out();
+  gave_out();
   bytes piece = std::move(ready.front());
   ready.pop_front();
   return piece;
@@ -99,6 +100,9 @@ void range_fetch::throw_away() {
   if (begin_ == 0) signals_->digest.reset();  // what comes may be of another version
   filling_ = {};
   filled_ = given_ = 0;
+  // The next request brings as much, and what it would have to wait for may wait for it.
+  for (buffer& whole : used_) reserved_.put_back(std::move(whole));
+  used_.clear();
   begun_body_ = false;
 }
 
@@ -158,6 +162,11 @@ awaitable<error> range_fetch::with_code(error why, http_exchange& exchange) {
 
 // One request, up to the end of its body or a failure.
 awaitable<http_transfer::action> range_fetch::attempt() {
+  if (is_set_aside_) {
+    const auto room = co_await have_room(nullptr);
+    if (!room) co_return room.error();
+    is_set_aside_ = false;
+  }
   auto request = co_await next_request();
   if (!request) co_return after_failure(request.error());
   ++context_.counters.requests;
@@ -205,26 +214,63 @@ void range_fetch::on_object() {
   notify();
 }
 
-// A place for the next bytes.
-awaitable<result<void>> range_fetch::have_room() {
-  if (filling_ && filled_ < filling_.size()) co_return result<void>();
+// A place for the next bytes. False: the connection of `held` is to be left to others, who wait for
+// one; null: there is none.
+awaitable<result<bool>> range_fetch::have_room(http_exchange* held) {
+  if (filling_ && filled_ < filling_.size()) co_return true;
   const std::uint64_t left = transfer_.end().value_or(~std::uint64_t{0}) - transfer_.offset();
   const auto size = static_cast<std::size_t>(std::clamp<std::uint64_t>(left, 1, ramp_.next()));
   if (reserved_.left() >= size) {
     filling_ = reserved_.take(size);
+    if (!transfer_.has_given_out()) used_.push_back(filling_);
   } else {
     reserved_ = {};
-    is_reserved_ = false;
-    while (ready.size() >= static_cast<std::size_t>(context_.options.read_ahead)) {
-      co_await signals_->changed.wait();
+    // Half of it, where a connection is to be made first: that is to be worth it.
+    const auto ahead = static_cast<std::size_t>(context_.options.read_ahead);
+    const std::size_t full = held != nullptr ? ahead : (ahead + 1) / 2;
+    if (ready.size() < full) filling_ = context_.memory->try_acquire(size);
+    if (!filling_) {
+      auto room = co_await wait_for_room(held, full, size);
+      if (!room) co_return room.error();
+      if (!*room) co_return false;
+      filling_ = std::move(*room);
     }
-    const stopwatch waited(context_.counters.memory_wait_s);
-    auto memory = co_await context_.memory->acquire(size);
-    if (!memory) co_return memory.error();
-    filling_ = std::move(*memory);
   }
   filled_ = given_ = 0;
-  co_return result<void>();
+  co_return true;
+}
+
+// Fewer pieces ready than `full`, and then memory; none where the connection of `held` is wanted.
+// The reader whose turn it is may itself wait for a connection, so none may be kept from it here
+// (io/http/pool.h).
+awaitable<result<buffer>> range_fetch::wait_for_room(http_exchange* held, std::size_t full,
+                                                     std::size_t size) {
+  const bool may_end = transfer_.may_be_set_aside() && !origin_.ignores_ranges;
+  const paused_exchange paused(held, may_end ? &signals_->changed : nullptr);
+  while (ready.size() >= full) {
+    if (paused.is_wanted()) co_return buffer();
+    co_await signals_->changed.wait();
+  }
+  const stopwatch waited(context_.counters.memory_wait_s);
+  if (held == nullptr || !may_end) co_return co_await context_.memory->acquire(size);
+  auto memory = co_await unless_first(until_wanted(held), context_.memory->acquire(size));
+  if (!memory) co_return buffer();
+  co_return std::move(*memory);
+}
+
+awaitable<void> range_fetch::until_wanted(http_exchange* held) {
+  while (!held->is_wanted()) co_await signals_->changed.wait();
+}
+
+http_transfer::action range_fetch::set_aside() {
+  is_set_aside_ = true;
+  if (!std::exchange(origin_.takes_turns, true)) {
+    log_notice(fmt::format(
+        "{}: more objects are read than there are connections to the server ({}), so they take "
+        "turns; http_options.connections (MILLRACE_HTTP_CONNECTIONS) sets the number",
+        object_.target.origin(), stack_->options().connections));
+  }
+  return transfer_.on_set_aside();
 }
 
 // Counts what came, and keeps what is wanted of it at its front.
@@ -300,8 +346,9 @@ awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchang
 awaitable<http_transfer::action> range_fetch::take_body(http_exchange& exchange) {
   for (;;) {
     if (auto done = co_await at_end(exchange)) co_return *done;
-    const auto room = co_await have_room();
+    const auto room = co_await have_room(&exchange);
     if (!room) co_return room.error();
+    if (!*room) co_return set_aside();
     const auto place = filling_.span().subspan(filled_);
     const auto got = co_await exchange.read_body(place);
     if (!got) {

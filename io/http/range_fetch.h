@@ -3,6 +3,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "io/http/object_digest.h"
 #include "io/http/stack.h"
@@ -27,7 +28,10 @@ class range_fetch {
   // Take from it by take_ready() only: data that was taken cannot be fetched again.
   std::deque<bytes> ready;
   bytes take_ready();
-  void gave_out() { transfer_.gave_out(); }
+  void gave_out() {
+    transfer_.gave_out();
+    used_.clear();
+  }
   bool ended = false;
   std::optional<error> failed;
   // The reader waits for this one's next byte: it is given out as it comes.
@@ -44,7 +48,10 @@ class range_fetch {
   awaitable<http_transfer::action> attempt();
   awaitable<error> with_code(error why, http_exchange& exchange);
   awaitable<http_transfer::action> take_body(http_exchange& exchange);
-  awaitable<result<void>> have_room();
+  awaitable<result<bool>> have_room(http_exchange* held);
+  awaitable<result<buffer>> wait_for_room(http_exchange* held, std::size_t full, std::size_t size);
+  awaitable<void> until_wanted(http_exchange* held);
+  http_transfer::action set_aside();
   std::optional<http_transfer::action> take_piece(std::span<std::byte> piece);
   void give(bool all);
   http_transfer::action at_its_end();
@@ -66,7 +73,7 @@ class range_fetch {
   http_object object_;
   std::uint64_t begin_;
   memory_reservation reserved_;
-  bool is_reserved_;
+  std::vector<buffer> used_;  // of the reservation, while all of it may have to be fetched again
   // The buffer being filled, also by the next request when this one breaks.
   buffer filling_;
   std::size_t filled_ = 0;
@@ -82,6 +89,7 @@ class range_fetch {
   bool is_object_ = false;                 // the answer under way is the object's
   std::optional<expected_digest> digest_;  // that it names
   bool fresh_connection_ = false;
+  bool is_set_aside_ = false;  // its connection was left to others
   bool refused_once_ = false;
   bool told_ = false;
 };

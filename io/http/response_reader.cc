@@ -78,6 +78,9 @@ result<std::size_t> response_reader::put_head(std::string_view pending) {
     response_head head;
     head.status = static_cast<int>(message.result_int());
     for (const auto& f : message) {
+      const bool names_version =
+          f.name() == http::field::etag || f.name() == http::field::last_modified;
+      if (names_version && !is_validator(f.value())) continue;  // as if it were not there
       head.fields.push_back({std::string(f.name_string()), std::string(f.value())});
     }
     if (const auto length = parser.content_length()) head.content_length = *length;

@@ -58,8 +58,9 @@ class assembly {
   int allowed() const {
     if (origin_.ignores_ranges || origin_.names_no_version || stack_->options().split == 1)
       return 1;
-    if (stack_->options().split) return *stack_->options().split;
-    return std::max(1, origin_.requests.depth() / std::max(1, origin_.sources));
+    const int most = stack_->options().connections;  // others would wait for these
+    if (stack_->options().split) return std::min(*stack_->options().split, most);
+    return std::clamp(origin_.requests.depth() / std::max(1, origin_.sources), 1, most);
   }
   // Of a request that is the only one under way; 0: all that is left.
   std::size_t bytes_of_one() const {
@@ -216,7 +217,7 @@ void assembly::consider_hedge(part& head) {
   const range_fetch& slow = *head.fetch;
   const auto end = slow.transfer().end();
   if (head.hedge || slow.ended || slow.failed || !slow.ready.empty() || !end || !slow.begun() ||
-      origin_.ignores_ranges || !knows_version()) {
+      origin_.ignores_ranges || origin_.takes_turns || !knows_version()) {
     return;
   }
   if (!origin_.hedges.worth_it(slow.received(), slow.seconds(), *end - offset_)) return;

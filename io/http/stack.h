@@ -30,6 +30,7 @@ struct http_origin {
   int waiting = 0;  // of their readers: for the next byte
   bool ignores_ranges = false;
   bool names_no_version = false;  // neither ETag nor Last-Modified nor digest
+  bool takes_turns = false;       // there were fewer connections than objects read
 };
 
 // One more of something, for as long as it lives or until end().

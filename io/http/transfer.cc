@@ -232,6 +232,16 @@ void http_transfer::begin_anew() {
   part_end_.reset();
 }
 
+bool http_transfer::may_be_set_aside() const {
+  return !ignores_ranges_ && !holds_front() && (offset_ == begin_ || can_resume());
+}
+
+http_transfer::action http_transfer::on_set_aside() {
+  target_ = origin_;  // where a redirect led to may be for one use
+  redirects_ = 0;
+  return ask_again{};
+}
+
 http_transfer::action http_transfer::on_failure(const error& why) {
   if (!why.is_retryable()) return described(error(why).skippable());
   return retry(why);

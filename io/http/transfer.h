@@ -90,6 +90,12 @@ class http_transfer {
   action on_failure(const error& why);
   // Bytes have left the transfer's owner: from now on it cannot begin anew.
   void gave_out() { gave_out_ = true; }
+  bool has_given_out() const { return gave_out_; }
+  // Whether its connection may end here, for others who wait for one: another request can bring the
+  // rest, and at no more cost.
+  bool may_be_set_aside() const;
+  // It has ended so: not an attempt.
+  action on_set_aside();
   // The request failed on a kept-alive connection that the server had closed: not an attempt.
   action on_stale_connection() { return ask_again{}; }
 

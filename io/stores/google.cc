@@ -95,11 +95,12 @@ class google_signer final : public request_signer {
 
   // Not on Google's machines there is nobody at this address: a second decides.
   awaitable<result<void>> by_metadata(scope& tasks) {
-    const std::string& set = stack_->options().variable("GCE_METADATA_HOST");
-    auto target = parse_url(
-        fmt::format("http://{}/computeMetadata/v1/instance/service-accounts/default/token",
-                    set.empty() ? "169.254.169.254" : set));
+    std::string host = stack_->options().variable("GCE_METADATA_HOST");
+    if (host.empty()) host = "169.254.169.254";
+    if (host.find("://") == std::string::npos) host.insert(0, "http://");
+    auto target = parse_endpoint(host, "GCE_METADATA_HOST");
     if (!target) co_return target.error();
+    target->path += "/computeMetadata/v1/instance/service-accounts/default/token";
     http_object endpoint(*target);
     endpoint.fields = {{"Metadata-Flavor", "Google"}};
     const auto answer = co_await until(

@@ -45,6 +45,34 @@ TEST_F(MemoryShare, ServesWaitersFirstComeFirstServedWhateverTheirSize) {
   EXPECT_EQ(share_->in_use(), 7_MiB);
 }
 
+// Whoever waits for memory does not get what is only put back.
+TEST_F(MemoryShare, WhatIsPutBackStaysReserved) {
+  auto reserved = run_on(threads_.io(0), share_->reserve(8_MiB));
+  ASSERT_TRUE(reserved);
+  std::vector<int> order;
+  std::vector<buffer> kept;
+  scope tasks(threads_.io(0).executor());
+  asio::post(threads_.io(0).context(), [&] { tasks.spawn(take(share_, 1, 1, &order, &kept)); });
+  settle(threads_.io(0));
+  for (int i = 0; i < 3; ++i) {
+    buffer large = reserved->take(6_MiB);
+    buffer small = reserved->take(100);
+    reserved->put_back(std::move(large));
+    reserved->put_back(std::move(small));
+    settle(threads_.io(0));
+    EXPECT_EQ(reserved->left(), 8_MiB);
+    EXPECT_EQ(share_->in_use(), 8_MiB);
+    EXPECT_TRUE(order.empty());
+  }
+  buffer elsewhere = reserved->take(1_MiB);
+  reserved->put_back(elsewhere);  // somebody may still read it
+  EXPECT_EQ(reserved->left(), 7_MiB);
+  elsewhere = {};
+  reserved = memory_reservation();
+  run_on(threads_.io(0), tasks.join());
+  EXPECT_EQ(share_->in_use(), 1U);
+}
+
 TEST_F(MemoryShare, RefusesWhatCouldNeverBeMet) {
   const auto got = run_on(threads_.io(0), share_->acquire(9_MiB));
   ASSERT_FALSE(got);

@@ -66,6 +66,9 @@ TEST(ObjectDigest, IsFoundWhereverServersPutIt) {
 TEST(ObjectDigest, WhatIsSaidOfAPartOrOfPartsIsNotTheObjects) {
   const std::string md5 = base64(digest_of(hash_algorithm::md5, "abc"));
   EXPECT_FALSE(digest_in(with({{"Content-MD5", md5}}, 206)));
+  const std::string crc = base64(digest_of(hash_algorithm::crc32c, "abc"));
+  EXPECT_FALSE(digest_in(with({{"x-amz-checksum-crc32c", crc}}, 206)));
+  EXPECT_TRUE(digest_in(with({{"x-goog-hash", "crc32c=" + crc}}, 206)));
   EXPECT_FALSE(digest_in(with({{"x-amz-checksum-crc32c", "AAAAAA==-3"}})));
   EXPECT_FALSE(digest_in(with({{"Content-MD5", "not base64!"}})));
 }

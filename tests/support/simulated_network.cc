@@ -51,8 +51,16 @@ microseconds drawn(random_stream& order, microseconds most) {
 class simulated_stream final : public byte_stream {
  public:
   simulated_stream(time_source& time, simulated_network::server answers,
-                   std::shared_ptr<random_stream> order)
-      : time_(time), answers_(std::move(answers)), order_(std::move(order)) {}
+                   std::shared_ptr<random_stream> order, std::shared_ptr<int> open)
+      : time_(time),
+        answers_(std::move(answers)),
+        order_(std::move(order)),
+        open_(std::move(open)) {
+    ++*open_;
+  }
+  ~simulated_stream() override { --*open_; }
+  simulated_stream(const simulated_stream&) = delete;
+  simulated_stream& operator=(const simulated_stream&) = delete;
 
   moved try_write(std::span<const std::byte> from) override {
     const unhooked here;
@@ -106,6 +114,7 @@ class simulated_stream final : public byte_stream {
   time_source& time_;
   simulated_network::server answers_;
   std::shared_ptr<random_stream> order_;
+  std::shared_ptr<int> open_;
   std::string request_;
   std::deque<arrival> coming_;
 };
@@ -145,7 +154,7 @@ awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(addre
     co_return error(errc::connect_failed, "no way to " + where.ip).retryable();
   }
   ++connections;
-  co_return std::make_unique<simulated_stream>(time_, found->second, order_);
+  co_return std::make_unique<simulated_stream>(time_, found->second, order_, open);
 }
 
 void simulated_network::unsettle(std::uint64_t seed) {

@@ -76,7 +76,8 @@ class simulated_network final : public network {
   // Whether a call fails: asked before each look-up, connection, read and write.
   static inline std::function<bool()> fault;
 
-  int connections = 0;  // made so far
+  int connections = 0;                                   // made so far
+  std::shared_ptr<int> open = std::make_shared<int>(0);  // of them
   int look_ups = 0;
 
  private:

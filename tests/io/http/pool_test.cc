@@ -24,8 +24,8 @@ class silent_stream final : public byte_stream {
 
 awaitable<void> use_connection(std::shared_ptr<connection_pool> pool) {
   auto lease = co_await pool->acquire("http://h", 0, false);
-  lease.connection.stream = std::make_unique<silent_stream>();
-  lease.give_back();
+  lease->connection.stream = std::make_unique<silent_stream>();
+  lease->give_back();
 }
 
 awaitable<void> lack_a_descriptor(std::shared_ptr<connection_pool> pool) {

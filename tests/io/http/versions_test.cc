@@ -26,8 +26,10 @@ enum class names {
   tag_and_date,
   tag_then_nothing,
   digest_of_whole,
+  empty_tag,  // and a blank date: they name nothing
+  tag_with_tab,
 };
-constexpr int all_names = 8;
+constexpr int all_names = 10;
 enum class lengths { told, chunked, by_end };
 // at_times: by some of the servers behind one name.
 enum class ranges { honoured, without_if_range, ignored, shifted, short_ones, at_times };
@@ -131,6 +133,10 @@ class changing_server {
         return etag + modified;
       case names::tag_then_nothing:
         return request == 0 ? etag : "";
+      case names::empty_tag:
+        return "ETag:\r\nLast-Modified: \r\n";
+      case names::tag_with_tab:
+        return fmt::format("ETag: \"v\t{}\"\r\n", version_);
     }
     return "";
   }
