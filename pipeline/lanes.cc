@@ -11,6 +11,7 @@
 #include "engine/words.h"
 #include "io/standard_sources.h"
 #include "pipeline/fetch.h"
+#include "pipeline/lane.h"
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
 
@@ -18,51 +19,6 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t chunk_read_again = 256_KiB;
-
-struct lane {
-  std::unique_ptr<lane_context> context;
-  std::unique_ptr<stream<sample>> samples;
-  std::int64_t epoch = 0;
-  std::int64_t base = 0;                 // positions before it were given out by other lanes
-  std::int64_t given = 0;                // samples of this epoch, pending ones not counted twice
-  std::int64_t failed = 0;               // errors of this epoch
-  bool ended = false;                    // through with this epoch
-  std::optional<std::int64_t> consumer;  // the latest epoch that one was in, of a merged state
-  // Given out before the state was saved, but not delivered: read again, one by one.
-  std::vector<origin> pending;
-  // Of these, the last ones: the lane's stages failed with them, and they are not among `given`.
-  std::size_t failed_pending = 0;
-  std::unique_ptr<again_reader> again;
-
-  std::int64_t next_position() const {
-    return base + given * static_cast<std::int64_t>(context->lanes) + context->lane;
-  }
-  bool is_given_next() const { return pending.size() > failed_pending; }  // one of `given`
-  std::pair<std::int64_t, std::int64_t> next_place() const {
-    if (is_given_next()) return pending.front().place();
-    return {epoch, next_position()};
-  }
-  bool done() const { return ended && pending.empty(); }
-
-  // What its own stages failed with takes the positions that come next, for as long as it does not
-  // fail again.
-  void place(std::span<origin> failed) const {
-    std::int64_t position = next_position();
-    for (origin& o : failed) {
-      o.position = position;
-      o.epoch = epoch;
-      position += static_cast<std::int64_t>(context->lanes);
-    }
-  }
-};
-
-// With what the formats of a list say that its names do not.
-std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {
-  const std::uint64_t identity = lane.format ? lane.format->identity() : 0;
-  if (identity != 0) list = fingerprint(fmt::format("{:016x}\n", identity), list);
-  for (const auto& part : lane.parts) list = with_formats(*part.lane, list);
-  return list;
-}
 
 class lanes_stream final : public stream<sample> {
  public:
