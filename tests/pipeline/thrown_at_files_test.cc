@@ -173,6 +173,51 @@ TEST_F(ThrownAtFiles, AnyOtherEndsTheRunAndNamesTheFile) {
   }
 }
 
+// Stopped anywhere and resumed, all is told and given as in one run. An error that was told last is
+// told again, for the state is from before it.
+TEST_F(ThrownAtFiles, TheRunIsResumedBehindAndBefore) {
+  const auto next_of = [](loader<sample>& data) {
+    try {
+      const auto s = data.next();
+      return s ? s->key : std::string("end");
+    } catch (const failure& f) {
+      return std::string(f.what());
+    }
+  };
+  for (const bool renames : {false, true}) {
+    for (const std::string_view bad : {"0.x", "1.y", "2.z", "4.x", "5.y"}) {
+      const auto check = [bad](std::string_view name) {
+        if (name == bad) throw failure(error(errc::bad_label, "no").skippable());
+      };
+      const untar_options o{.rename =
+                                [=](std::string_view name) {
+                                  if (renames) check(name.substr(2));
+                                  return without_folder(name);
+                                },
+                            .select =
+                                [=](std::string_view name) {
+                                  if (!renames) check(name);
+                                  return true;
+                                }};
+      for (const auto& p : {files(o), samples(o)}) {
+        std::vector<std::string> wanted;
+        auto whole = eng_.run(p);
+        while (wanted.empty() || wanted.back() != "end") wanted.push_back(next_of(whole));
+        for (std::size_t stop = 0; stop < wanted.size(); ++stop) {
+          auto first = eng_.run(p);
+          std::vector<std::string> got;
+          for (std::size_t i = 0; i < stop; ++i) got.push_back(next_of(first));
+          if (stop > 0 && got.back().starts_with("bad_label")) got.pop_back();
+          auto second = eng_.run(p);
+          second.restore(first.save());
+          while (got.empty() || got.back() != "end") got.push_back(next_of(second));
+          EXPECT_EQ(got, wanted) << bad << ", stopped at " << stop;
+        }
+      }
+    }
+  }
+}
+
 // Of a sample that another lane gives, that lane alone tells it; and it counts as one of the shard.
 TEST_F(ThrownAtFiles, EachLaneTellsThoseOfItsOwnSamples) {
   const std::vector<std::string> urls{"memory:0", "memory:1"};
