@@ -98,11 +98,9 @@ std::vector<std::vector<std::string>> required_fields(const std::string& text) {
           lowered(other) == other && trimmed(other) == other && other.front() != '.';
       if (!is_extension) {
         throw failure(
-            error(errc::usage, fmt::format("--require '{}' names '{}', which no field of a "
-                                           "sample can be",
-                                           text, other))
-                .hint("write extensions in lower case, without dots in front and blanks: "
-                      "jpg,cls"));
+            error(errc::usage,
+                  fmt::format("--require '{}' names a field that no sample can have", text))
+                .hint("write extensions in lower case, without dots in front and blanks: jpg,cls"));
       }
       any.push_back(other);
     }
