@@ -362,7 +362,10 @@ bool is_written_by_another(const std::string& path) {
   return std::ranges::any_of(partial_files_of(std::array{path}), [](const std::string& partial) {
     {
       const std::scoped_lock lock(own().mutex);
-      if (own().names.contains(partial)) return false;
+      const auto is_same = [path = fs::path(partial).lexically_normal()](const std::string& name) {
+        return fs::path(name).lexically_normal() == path;
+      };
+      if (std::ranges::any_of(own().names, is_same)) return false;
     }
     const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
     return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;

@@ -163,5 +163,44 @@ TEST(WrittenFile, OneThatReplacesNothingLeavesWhatIsThere) {
             (std::vector<std::string>{"a", "a.partial." + std::to_string(getpid()) + "-1"}));
 }
 
+TEST(WrittenFile, ReplacesWhatWasThereBeforeAndNothingElse) {
+  const temporary_folder folder;
+  const std::string path = folder / "a";
+  const auto write_over = [&](const std::optional<file_stamp>& before) {
+    written_file out(path);
+    out.append("new");
+    out.commit_over(before);
+  };
+  EXPECT_FALSE(stamp_of_file(path));
+  write_over(std::nullopt);
+  EXPECT_EQ(thrown_by([&] { write_over(std::nullopt); }).kind(), errc::usage);
+  const auto before = stamp_of_file(path);
+  ASSERT_TRUE(before);
+  write_over(before);
+  write_whole_file(path, "of another");
+  EXPECT_EQ(thrown_by([&] { write_over(before); }).kind(), errc::usage);
+  EXPECT_EQ(content_of(path), "of another");
+  fs::remove(path);
+  write_over(before);
+  EXPECT_EQ(content_of(path), "new");
+}
+
+TEST(WrittenFile, IsKnownToBeWrittenByAnotherProcess) {
+  const temporary_folder folder;
+  const std::string path = folder / "a";
+  written_file own(path);
+  EXPECT_FALSE(is_written_by_another(path));
+  const std::string other = (folder / "") + "/b";  // with "//"
+  const written_file spelled_otherwise(other);
+  EXPECT_FALSE(is_written_by_another(other));
+  std::ofstream(path + ".partial.1") << "of one that was killed";
+  EXPECT_FALSE(is_written_by_another(path));
+  const int living = open((path + ".partial.2").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(flock(living, LOCK_EX), 0);
+  EXPECT_TRUE(is_written_by_another(path));
+  close(living);
+  EXPECT_FALSE(is_written_by_another(path));
+}
+
 }  // namespace
 }  // namespace millrace
