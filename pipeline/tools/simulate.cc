@@ -9,7 +9,9 @@
 #include <numeric>
 #include <set>
 
+#include "engine/asked_to_end.h"
 #include "engine/divided.h"
+#include "engine/error.h"
 #include "engine/random.h"
 #include "pipeline/records.h"
 #include "pipeline/wids/python_random.h"
@@ -212,6 +214,7 @@ std::string python_text(const batch_histogram& batches) {
 }
 
 std::vector<std::size_t> loader_simulation::shards_of(int r, int worker) const {
+  if (asked_to_end) throw failure(error(errc::stopped, "the simulation is not complete"));
   std::vector<std::size_t> out;
   const int each = std::max(workers, 1);
   for (std::size_t i = 0; i < samples.size(); ++i) {

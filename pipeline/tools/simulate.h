@@ -29,7 +29,8 @@ struct loader_simulation {
   int repeat = 1;
   int dataset_repeat = 1;
 
-  // The shards of a worker, by their index.
+  // The shards of a worker, by their index. Throws `failure` (stopped) where the program is asked
+  // to end meanwhile.
   std::vector<std::size_t> shards_of(int rank, int worker) const;
   batch_histogram rank(int r) const;
 };

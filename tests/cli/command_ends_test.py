@@ -289,7 +289,7 @@ class Signals(CommandTest):
 
     def test_while_ranks_are_simulated(self):
         for which in (signal.SIGTERM, signal.SIGINT):
-            process = self.started(["sim", "--counts", "90x100", "--world-size", "1000000", "--nworkers", "1000", "--json"],
+            process = self.started(["sim", "--counts", "90x100", "--world-size", "1000000", "--nworkers", "1000000", "--json"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             done = self.interrupted("sim", process, which, lambda: self.handles(process.pid, which))
             self.assertEqual((done.returncode, done.stdout), (128 + which, b'{"interrupted":true}\n'))
