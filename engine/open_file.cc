@@ -98,6 +98,12 @@ result<void> open_file::check_unchanged() const {
   return changed_while_read(path_);
 }
 
+std::string open_file::version() const {
+  return fmt::format("{}.{}.{}.{}.{}", identity_.device, identity_.inode,
+                     is_fuse_ ? 0 : identity_.changed_s, is_fuse_ ? 0 : identity_.changed_ns,
+                     size_);
+}
+
 void open_file::close_descriptor() {
   if (fd_ >= 0) host_files().close(std::exchange(fd_, -1));
 }

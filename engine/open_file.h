@@ -42,6 +42,9 @@ class open_file {
   bool is_fuse() const { return is_fuse_; }
   std::uint64_t size() const { return size_; }
   dev_t device() const { return identity_.device; }
+  // Another one for another file of this name, or another content: by device, inode, time of change
+  // and size; on FUSE without the time.
+  std::string version() const;
   const std::string& path() const { return path_; }
 
   // Reads bypass the page cache (O_DIRECT) from now on, where the file system can. Offsets of reads

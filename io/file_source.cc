@@ -52,6 +52,17 @@ awaitable<opened> open_path(std::shared_ptr<disk_table> disks, source_context co
                             std::string path, byte_range range) {
   auto file = co_await open_readable(std::move(disks), context, path);
   if (!file) co_return file.error();
+  if (context.version) {
+    std::string& known = context.version->file;
+    if (known.empty()) known = (*file)->file->version();
+    if (known != (*file)->file->version()) {
+      co_return error(errc::changed, "the file was replaced or changed while it was read")
+          .at(path)
+          .offset(range.begin)
+          .skippable()
+          .hint("do not rewrite or touch shards in use; write a new name and rename");
+    }
+  }
   const std::uint64_t size = (*file)->file->size();
   if (range.begin > size) {
     co_return error(errc::changed, fmt::format("the file has only {} bytes", size))

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/async.h"
@@ -57,6 +58,17 @@ struct source_counters {
   void add(const source_counters& other);
 };
 
+// The version of an object that was opened once and is opened again: the first source that is given
+// an empty one fills it, by its first read() at the latest; the later ones fail with `changed`
+// where they find another version. What a server does not name is not compared. One I/O thread.
+struct opened_version {
+  std::string file;  // its device, inode and time of change
+  bool is_of_server = false;
+  std::optional<std::uint64_t> total;
+  std::optional<std::string> etag;
+  std::optional<std::string> last_modified;
+};
+
 // The surroundings of a source. The referents outlive the source and its tasks.
 struct source_context {
   runtime& threads;
@@ -65,6 +77,7 @@ struct source_context {
   std::shared_ptr<memory_share> memory;  // of this source alone
   const source_options& options;
   source_counters& counters;
+  std::shared_ptr<opened_version> version = nullptr;  // where an object is opened several times
 };
 
 // Opens a range of `where`, which is what `text` says; of a range that goes on behind the object's

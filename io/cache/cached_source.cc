@@ -1,7 +1,6 @@
 #include "io/cache/cached_source.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "io/cache/seen_versions.h"
 #include "io/file_source.h"
 #include "io/hashes.h"
+#include "io/http/opened_again.h"
 
 namespace millrace {
 namespace {
@@ -156,6 +156,7 @@ class cached_source final : public byte_source {
     if (name_.empty()) {
       if (auto known = co_await learn_version(); !known) co_return known.error();
       if (name_.empty()) co_return co_await go_to_origin();
+      if (auto same = compare_version(); !same) co_return same.error();
       if (!end_ || *end_ > *version_.total) end_ = version_.total;
       if (at_ >= *end_) co_return result<void>();
       if (is_whole_ && version_.digest) check_.emplace(*version_.digest);
@@ -197,6 +198,14 @@ class cached_source final : public byte_source {
       cache_->fail(why);
     }
     co_return co_await go_to_origin();
+  }
+
+  // With that of whoever has opened the object before. Its own sources are given the version.
+  result<void> compare_version() {
+    const auto before = std::exchange(context_.version, nullptr);
+    const auto same = before ? compared(*before, version_) : result<void>();
+    if (same) return {};
+    return error(same.error()).at(redacted(from_.url)).offset(at_);
   }
 
   // What the origin has; where it cannot be reached, what it had when it was last seen.
@@ -410,62 +419,6 @@ class cached_source final : public byte_source {
   std::unique_ptr<byte_source> origin_;
 };
 
-// A file's version: when it was changed.
-awaitable<result<object_version>> version_of_file(io_thread* io, runtime* threads,
-                                                  std::string path) {
-  co_return co_await offload(*io, threads->cpu(), [&]() -> result<object_version> {
-    struct stat info{};
-    if (const int none = host_files().stat(path, info); none != 0) {
-      return error(none == -ENOENT ? errc::not_found : errc::io_failed, "cannot find the file")
-          .at(path)
-          .cause(-none);
-    }
-    return object_version{
-        .total = static_cast<std::uint64_t>(info.st_size),
-        .etag = fmt::format("\"{}.{}\"", info.st_mtim.tv_sec, info.st_mtim.tv_nsec),
-        .last_modified = {}};
-  });
-}
-
-// The file as it was when its version was seen: once open it is watched by who reads it.
-awaitable<result<std::unique_ptr<byte_source>>> open_version(source_factory plain,
-                                                             source_context context,
-                                                             std::string text, url where,
-                                                             byte_range range,
-                                                             object_version version) {
-  io_thread* const io = &context.io;
-  runtime* const threads = &context.threads;
-  const std::string path = where.path;
-  auto opened = co_await plain(std::move(context), std::move(text), std::move(where), range);
-  if (!opened) co_return opened.error();
-  const auto now = co_await version_of_file(io, threads, path);
-  if (!now) co_return now.error();
-  if (now->etag != version.etag || now->total != version.total) {
-    co_return error(errc::changed, "the file was replaced while it was read")
-        .at(path)
-        .skippable()
-        .hint("do not rewrite shards in use; write a new name and rename");
-  }
-  co_return std::move(*opened);
-}
-
-awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
-    std::shared_ptr<object_cache> cache, source_factory plain, source_context context,
-    std::string text, url where, byte_range range) {
-  if (!is_cached(where, cache->folder().options()) || !cache->usable()) {
-    co_return co_await plain(std::move(context), std::move(text), std::move(where), range);
-  }
-  cache_origin from{
-      .url = where.path,
-      .probe = [io = &context.io, threads = &context.threads,
-                path = where.path] { return version_of_file(io, threads, path); },
-      .open =
-          [plain, text, where](source_context c, byte_range r, object_version version) {
-            return open_version(plain, std::move(c), text, where, r, std::move(version));
-          }};
-  co_return cache->open(std::move(context), std::move(from), range);
-}
-
 }  // namespace
 
 bool is_cached(const url& where, const cache_options& options) {
@@ -481,14 +434,6 @@ source_memory with_cache(source_memory need, const source_options& options) {
   const bool fits = chunk % cache_block_bytes == 0 || cache_block_bytes % chunk == 0;
   const std::size_t chunks = whole + (fits ? 0 : 1) + 1;
   return {std::max(need.least, chunks * chunk), std::max(need.most, chunks * chunk)};
-}
-
-source_factory cached_files(std::shared_ptr<object_cache> cache, source_factory plain) {
-  return [cache = std::move(cache), plain = std::move(plain)](
-             source_context context, std::string text, url where, byte_range range) {
-    return open_cached_file(cache, plain, std::move(context), std::move(text), std::move(where),
-                            range);
-  };
 }
 
 std::unique_ptr<byte_source> object_cache::open(source_context context, cache_origin from,

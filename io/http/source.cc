@@ -7,6 +7,7 @@
 
 #include "engine/log.h"
 #include "io/http/header_values.h"
+#include "io/http/opened_again.h"
 #include "io/http/range_fetch.h"
 
 namespace millrace {
@@ -282,6 +283,7 @@ awaitable<result<bytes>> assembly::read() {
     range_fetch& fetch = *head.fetch;
     if (!fetch.ready.empty()) {
       const bool may_pass_end = fetch.transfer().ignores_ranges();
+      if (context_.version) note(*context_.version, fetch.transfer().version());
       bytes piece = fetch.take_ready();
       fetch.notify();
       piece = cut_at_end(std::move(piece), may_pass_end);
@@ -441,6 +443,7 @@ std::unique_ptr<byte_source> http_object_source(source_context context,
                                                 http_object object, byte_range range,
                                                 object_version known) {
   if (range.end && *range.end <= range.begin) return std::make_unique<empty_source>();
+  if (context.version && !known.total && !known.is_known()) known = noted(*context.version);
   return std::make_unique<assembled_source>(std::make_shared<assembly>(
       std::move(context), std::move(stack), std::move(object), range, std::move(known)));
 }

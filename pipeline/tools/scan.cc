@@ -132,7 +132,7 @@ class shard_scan {
 
  private:
   source_context context() const {
-    return {run_.threads, run_.io, run_.tasks, memory_, run_.source, run_.counters};
+    return {run_.threads, run_.io, run_.tasks, memory_, run_.source, run_.counters, version_};
   }
 
   awaitable<result<void>> open() {
@@ -341,7 +341,8 @@ class shard_scan {
            parser_.current().refused.empty();
   }
 
-  // Opens the shard behind the data of the current member.
+  // Opens the shard behind the data of the current member: that version of it which was read so
+  // far.
   awaitable<result<void>> jump() {
     const std::uint64_t next =
         round_up(parser_.offset() + parser_.current().size, tar_parser::block_size);
@@ -361,6 +362,7 @@ class shard_scan {
   std::size_t list_bytes_;
   std::size_t listed_bytes_ = 0;
   std::shared_ptr<memory_share> memory_;
+  std::shared_ptr<opened_version> version_ = std::make_shared<opened_version>();
   unpack_memory unpacked_;
   std::shared_ptr<memory_share> checked_;  // files whose content is looked at, of all shards
   shard_facts facts_;

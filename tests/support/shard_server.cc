@@ -36,7 +36,9 @@ shard_server::shard_server()
           std::istream in(&buffer);
           std::string line;
           std::getline(in, line);
-          request.path = line.substr(4, line.find(' ', 4) - 4);
+          request.is_head = line.starts_with("HEAD ");
+          const auto begin = line.find(' ') + 1;
+          request.path = line.substr(begin, line.find(' ', begin) - begin);
           while (std::getline(in, line) && line != "\r") {
             const auto value = [&] {
               return line.substr(line.find(' ') + 1, line.size() - line.find(' ') - 2);
@@ -151,6 +153,7 @@ bool shard_server::answer(tcp::socket& socket, const logged& request) {
   }
   head += f.no_length ? "Connection: close\r\n\r\n"
                       : fmt::format("Content-Length: {}\r\n\r\n", body.size());
+  if (request.is_head) return send(head);
   if (f.cut_after) {
     send(head + body.substr(0, *f.cut_after));
     return false;

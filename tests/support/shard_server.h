@@ -45,6 +45,7 @@ class shard_server {
     std::string range;
     std::string if_range;
     std::size_t connection = 0;  // which one of all connections
+    bool is_head = false;
   };
   std::vector<logged> requests() const;
 

@@ -1,0 +1,77 @@
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include "engine/file_system.h"
+#include "engine/offload.h"
+#include "io/cache/cached_source.h"
+
+namespace millrace {
+namespace {
+
+// A file's version: when it was changed.
+awaitable<result<object_version>> version_of_file(io_thread* io, runtime* threads,
+                                                  std::string path) {
+  co_return co_await offload(*io, threads->cpu(), [&]() -> result<object_version> {
+    struct stat info{};
+    if (const int none = host_files().stat(path, info); none != 0) {
+      return error(none == -ENOENT ? errc::not_found : errc::io_failed, "cannot find the file")
+          .at(path)
+          .cause(-none);
+    }
+    return object_version{
+        .total = static_cast<std::uint64_t>(info.st_size),
+        .etag = fmt::format("\"{}.{}\"", info.st_mtim.tv_sec, info.st_mtim.tv_nsec),
+        .last_modified = {}};
+  });
+}
+
+// The file as it was when its version was seen: once open it is watched by who reads it.
+awaitable<result<std::unique_ptr<byte_source>>> open_version(source_factory plain,
+                                                             source_context context,
+                                                             std::string text, url where,
+                                                             byte_range range,
+                                                             object_version version) {
+  io_thread* const io = &context.io;
+  runtime* const threads = &context.threads;
+  const std::string path = where.path;
+  auto opened = co_await plain(std::move(context), std::move(text), std::move(where), range);
+  if (!opened) co_return opened.error();
+  const auto now = co_await version_of_file(io, threads, path);
+  if (!now) co_return now.error();
+  if (now->etag != version.etag || now->total != version.total) {
+    co_return error(errc::changed, "the file was replaced while it was read")
+        .at(path)
+        .skippable()
+        .hint("do not rewrite shards in use; write a new name and rename");
+  }
+  co_return std::move(*opened);
+}
+
+awaitable<result<std::unique_ptr<byte_source>>> open_cached_file(
+    std::shared_ptr<object_cache> cache, source_factory plain, source_context context,
+    std::string text, url where, byte_range range) {
+  if (!is_cached(where, cache->folder().options()) || !cache->usable()) {
+    co_return co_await plain(std::move(context), std::move(text), std::move(where), range);
+  }
+  cache_origin from{
+      .url = where.path,
+      .probe = [io = &context.io, threads = &context.threads,
+                path = where.path] { return version_of_file(io, threads, path); },
+      .open =
+          [plain, text, where](source_context c, byte_range r, object_version version) {
+            return open_version(plain, std::move(c), text, where, r, std::move(version));
+          }};
+  co_return cache->open(std::move(context), std::move(from), range);
+}
+
+}  // namespace
+
+source_factory cached_files(std::shared_ptr<object_cache> cache, source_factory plain) {
+  return [cache = std::move(cache), plain = std::move(plain)](
+             source_context context, std::string text, url where, byte_range range) {
+    return open_cached_file(cache, plain, std::move(context), std::move(text), std::move(where),
+                            range);
+  };
+}
+
+}  // namespace millrace

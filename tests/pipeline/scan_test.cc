@@ -1,0 +1,81 @@
+// A scan opens a shard again behind a large file: it is then the same shard.
+#include "pipeline/tools/scan.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "millrace/millrace.h"
+#include "tests/support/shard_server.h"
+#include "tests/support/tar_builder.h"
+#include "tests/support/temporary_folder.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of one length, with a large file in one place: what follows it would fit both.
+std::string shard_with_large_file(bool second) {
+  testing::tar_builder shard;
+  const std::string small(512, 's');
+  shard.file(second ? "b.txt" : "a.txt", small);
+  shard.file(second ? "b.bin" : "a.bin", std::string(16 << 20, second ? 'B' : 'A'));
+  for (int i = 0; i < 3; ++i) {
+    shard.file(std::string(second ? "y" : "x") + std::to_string(i) + ".txt", small);
+  }
+  return shard.end().str();
+}
+
+class Scan : public ::testing::Test {
+ protected:
+  // `replace` is called once the first header has been read.
+  shard_facts scanned(const std::string& url, const std::function<void()>& replace,
+                      const std::string& cache = "") {
+    engine_options options{.cpu_threads = 1};
+    options.source.http.attempts = 2;
+    options.source.http.backoff = 1ms;
+    options.source.cache.folder = cache;
+    engine eng(options);
+    bool is_first = true;
+    auto found = eng.run(scan({url}, {.md5 = false, .wants = [&](std::string_view /*extension*/) {
+                                        if (std::exchange(is_first, false)) replace();
+                                        return false;
+                                      }}));
+    return *found.next();
+  }
+  static void expect_changed(const shard_facts& facts) {
+    ASSERT_EQ(facts.problems.size(), 1U);
+    EXPECT_EQ(facts.problems.front().kind(), errc::changed) << facts.problems.front().message();
+    EXPECT_LE(facts.samples.size(), 1U);
+  }
+
+  testing::temporary_folder folder_;
+  const std::string before_ = shard_with_large_file(false);
+  const std::string after_ = shard_with_large_file(true);
+};
+
+TEST_F(Scan, AFileThatIsReplacedWhileItIsReadIsAnError) {
+  const std::string path = folder_.write("a.tar", before_);
+  EXPECT_EQ(scanned(path, [] {}).samples.size(), 4U);
+  const std::string other = folder_.write("b.tar", after_);
+  expect_changed(scanned(path, [&] { std::filesystem::rename(other, path); }));
+}
+
+TEST_F(Scan, SoIsAnObjectAlsoThroughTheCache) {
+  for (const bool cached : {false, true}) {
+    SCOPED_TRACE(cached);
+    testing::shard_server server;
+    server.put("/a.tar", before_);
+    const std::string cache = cached ? folder_ / "cache" : "";
+    EXPECT_EQ(scanned(server.url("/a.tar"), [] {}, cache).samples.size(), 4U);
+    const auto replace = [&] {
+      server.put("/a.tar", after_);
+      for (int i = 0; i < 10; ++i) server.fail_next("/a.tar", {.etag = "\"v2\""});
+    };
+    expect_changed(scanned(server.url("/a.tar"), replace, cache));
+  }
+}
+
+}  // namespace
+}  // namespace millrace
