@@ -78,7 +78,7 @@ std::uint64_t code_bytes(const std::optional<webp_codes>& known, std::uint64_t s
                          std::uint64_t file_bytes) {
   constexpr std::uint64_t a_group = 5 * 256 * 4 + 600;
   constexpr std::uint64_t further_tables = 15'000;
-  constexpr std::uint64_t further_of_a_byte = 8 * 64;
+  constexpr std::uint64_t further_of_a_byte = 512;
   constexpr std::uint64_t caches = 1 << 17;
   const std::uint64_t most = std::min({squares, std::uint64_t{1} << 16, file_bytes * 8 / 20 + 1});
   if (!known) return most * a_group + caches;
