@@ -40,26 +40,20 @@ bool is_transient(int status) {
          status == 503 || status == 504;
 }
 
-constexpr std::string_view no_listing =
-    "http has no listings of folders: name the shards, as in x-{000000..000009}.tar";
-
 // `is_folder`: the URL ends as that of a folder.
 error status_error(int status, bool is_folder) {
-  const std::string what = fmt::format("the server answered {}", status);
-  switch (status) {
-    case 404:
-    case 410:
-      return error(errc::not_found, what)
-          .skippable()
-          .hint(is_folder ? no_listing : "check the URL");
-    case 401:
-    case 403:
-      return error(errc::not_allowed, what)
-          .skippable()
-          .hint(is_folder ? no_listing : "check the credentials");
-    default:
-      return error(errc::http_status, what).skippable();
+  const bool is_missing = status == 404 || status == 410;
+  const bool is_refused = status == 401 || status == 403;
+  const errc kind = is_missing   ? errc::not_found
+                    : is_refused ? errc::not_allowed
+                                 : errc::http_status;
+  error why = error(kind, fmt::format("the server answered {}", status)).skippable();
+  if (!is_missing && !is_refused) return why;
+  if (is_folder) {
+    return why.hint(
+        "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
   }
+  return why.hint(is_missing ? "check the URL" : "check the credentials");
 }
 
 }  // namespace
