@@ -264,12 +264,10 @@ class PackJobs(unittest.TestCase):
     def test_while_a_run_writes_another_one_is_refused_but_for_other_parts_of_its_job(self):
         with Folder() as folder:
             command = ["millrace", "pack", tree_of_classes(folder), "-o", folder / "o-%d.tar", "--max-count", 4]
-            (folder / "tree/c0/s0.npy").touch()
-            os.truncate(folder / "tree/c0/s0.npy", 200 << 20)
-            first = harness.start(*command, "--part", "1/2", stderr=subprocess.PIPE, text=True)
-            harness.wait_until(lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*.1-of-2")) or first.poll() is not None)
-            first.send_signal(signal.SIGSTOP)
-            self.assertFalse((folder / "o-0.tar").exists(), "a larger file is needed")
+            first = self.stopped(folder, folder / "tree/c0/s0.npy",
+                                 lambda: harness.start(*command, "--part", "1/2", stderr=subprocess.PIPE, text=True),
+                                 lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*.1-of-2")),
+                                 lambda: (folder / "o-0.tar").exists())
             there = sorted(folder.glob(".o-*"))
             for other in (["--max-count", 3], ["--part", "1/2"], ["--overwrite"], ["--part", "1/2", "--overwrite"], ["--shuffle", 1, "--overwrite"]):
                 done = run(*command, *other)
@@ -282,18 +280,33 @@ class PackJobs(unittest.TestCase):
             done = run(*command, "--json")
             self.assertEqual((done.returncode, json.loads(done.stdout)["kept"]), (0, 2), done.stderr)
 
-    def stopped_run(self, folder, large, has_begun, *more):
+    def stopped(self, folder, large, start, has_begun, is_late):
+        """The job that start() begins, stopped when has_begun() says so. Where is_late(), or where it has ended, it begins
+        anew with a larger file: a busy host may have been elsewhere meanwhile."""
+        there = {p: p.read_bytes() for p in folder.glob("o-*")}
+        large.touch()
+        for size in (400 << 20, 1600 << 20, 6400 << 20):
+            os.truncate(large, size)
+            first = start()
+            self.addCleanup(first.kill)
+            harness.wait_until(lambda: has_begun() or first.poll() is not None)
+            first.send_signal(signal.SIGSTOP)
+            if first.poll() is None and not is_late():
+                return first
+            first.send_signal(signal.SIGCONT)
+            first.communicate(timeout=60)
+            for left in [*folder.glob("o-*"), *folder.glob(".o-*")]:
+                left.unlink()
+            for path, content in there.items():
+                path.write_bytes(content)
+        self.fail("the job is too fast to be stopped")
+
+    def stopped_run(self, folder, large, has_begun, *more, is_late=lambda: False):
         """A job that is stopped when has_begun() says so, before the shard with this large file is there."""
         tree = tree_of_classes(folder)
-        (tree / large).touch()
-        os.truncate(tree / large, 400 << 20)
         command = ["millrace", "pack", tree, "--threads", 1, "--overwrite"]
-        first = harness.start(*command, "-o", folder / "o-%d.tar", *more, stderr=subprocess.PIPE, text=True)
-        self.addCleanup(first.kill)
-        harness.wait_until(lambda: has_begun() or first.poll() is not None)
-        first.send_signal(signal.SIGSTOP)
-        self.assertIsNone(first.poll(), "a larger file is needed")
-        return first, command
+        start = lambda: harness.start(*command, "-o", folder / "o-%d.tar", *more, stderr=subprocess.PIPE, text=True)  # noqa: E731
+        return self.stopped(folder, tree / large, start, has_begun, is_late), command
 
     def test_a_run_of_another_pattern_does_not_replace_what_a_living_one_has_written(self):
         with Folder() as folder:
@@ -315,7 +328,8 @@ class PackJobs(unittest.TestCase):
                     for i in range(2):
                         shutil.copy(folder / "f-000000.tar", folder / f"o-{i}.tar")
                 first, command = self.stopped_run(
-                    folder, "c0/s0.npy", lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")), "--max-count", 4)
+                    folder, "c0/s0.npy", lambda: any(p.stat().st_size > 0 for p in folder.glob(".o-0.pack.json.*")), "--max-count", 4,
+                    is_late=lambda: any(p.stat().st_size > 100 << 20 for p in folder.glob("o-0.tar")))
                 done = run(*command, "-o", folder / "o-{1..4}.tar", "--max-count", 2)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 written = md5(folder / "o-1.tar")
