@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/result.h"
 #include "pipeline/sample.h"
 
 namespace millrace {

@@ -51,12 +51,4 @@ struct lane {
   }
 };
 
-// With what the formats of a list say that its names do not.
-std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {
-  const std::uint64_t identity = lane.format ? lane.format->identity() : 0;
-  if (identity != 0) list = fingerprint(fmt::format("{:016x}\n", identity), list);
-  for (const auto& part : lane.parts) list = with_formats(*part.lane, list);
-  return list;
-}
-
 }  // namespace millrace
