@@ -304,6 +304,7 @@ class PackJobs(unittest.TestCase):
     def stopped_run(self, folder, large, has_begun, *more, is_late=lambda: False):
         """A job that is stopped when has_begun() says so, before the shard with this large file is there."""
         tree = tree_of_classes(folder)
+        self.assertTrue((tree / large).with_suffix(".jpg").exists(), "a large file of no sample is left out")
         command = ["millrace", "pack", tree, "--threads", 1, "--overwrite"]
         start = lambda: harness.start(*command, "-o", folder / "o-%d.tar", *more, stderr=subprocess.PIPE, text=True)  # noqa: E731
         return self.stopped(folder, tree / large, start, has_begun, is_late), command
@@ -311,7 +312,7 @@ class PackJobs(unittest.TestCase):
     def test_a_run_of_another_pattern_does_not_replace_what_a_living_one_has_written(self):
         with Folder() as folder:
             listed = lambda: any(p.read_bytes().count(b"\n") > 2 for p in folder.glob(".o-0.pack.json.*"))  # noqa: E731
-            first, command = self.stopped_run(folder, "c3/s6.npy", listed, "--max-count", 1)
+            first, command = self.stopped_run(folder, "c3/s3.npy", listed, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
             written = md5(folder / "o-1.tar")
             done = run(*command, "-o", folder / "o-{1..9}.tar", "--max-count", 1)
             self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
