@@ -45,6 +45,7 @@ class batch_stream final : public stream<host_batch> {
     co_return std::optional<host_batch>();
   }
 
+  void leave_failed() override { images_->leave_failed(); }
   void save(state& to) const override {
     images_->save(to);
     to.hold(pending_record, batch_.origins);

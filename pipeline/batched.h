@@ -68,6 +68,10 @@ class batched_stream final : public stream<group_of<T>> {
     co_return std::optional<group_of<T>>();
   }
   bool has_run_dry() const override { return !ended_ && items_->has_run_dry(); }
+  void leave_failed() override {
+    aside_.clear();
+    items_->leave_failed();
+  }
   void save(state& to) const override {
     items_->save(to);
     std::vector<origin> held;
@@ -108,6 +112,7 @@ class unbatched_stream final : public stream<T> {
     co_return out;
   }
   bool has_run_dry() const override { return groups_->has_run_dry(); }
+  void leave_failed() override { groups_->leave_failed(); }
   void save(state& to) const override {
     groups_->save(to);
     std::vector<origin> held;

@@ -58,6 +58,10 @@ class bucketed_stream final : public stream<group_of<T>> {
       if (group.size() == fits->size) co_return take(group);
     }
   }
+  void leave_failed() override {
+    aside_.clear();
+    items_->leave_failed();
+  }
   void save(state& to) const override {
     items_->save(to);
     std::vector<origin> held;

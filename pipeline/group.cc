@@ -7,11 +7,13 @@
 namespace millrace {
 
 lane_stage<tar_member, sample> group_by_key() {
-  return {"group_by_key",
-          [](lane_context& lane,
-             std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
-            return std::make_unique<group_stream>(lane, std::move(members));
-          }};
+  return {
+      .name = "group_by_key",
+      .wrap = [](lane_context& lane,
+                 std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
+        return std::make_unique<group_stream>(lane, std::move(members));
+      },
+      .unchanged = true};
 }
 
 }  // namespace millrace

@@ -33,6 +33,11 @@ class group_stream final : public stream<sample> {
   // Whether there is an error to be given for what was read already.
   bool has_unread() const { return owed_ || unread_; }
 
+  // What the members failed with may not have been given yet.
+  void leave_failed() override {
+    failed_.reset();
+    if (!has_unread()) members_->leave_failed();
+  }
   void save(state& to) const override;
   void restore(const state& from) override;
 

@@ -48,7 +48,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   awaitable<outcome> next() override {
-    leave_failed_behind();
+    lanes_stream::leave_failed();
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
@@ -73,6 +73,21 @@ class lanes_stream final : public stream<sample> {
       ++turn->given;
       co_return next;
     }
+  }
+
+  void leave_failed() override {
+    if (failed_) {
+      lane& of = lanes_[static_cast<std::size_t>(*failed_)];
+      ++of.failed;
+      if (!failed_pending_) of.samples->leave_failed();
+    }
+    failed_.reset();
+    if (!failed_pending_) return;
+    lane& l = lanes_[static_cast<std::size_t>(*failed_pending_)];
+    failed_pending_.reset();
+    if (!l.is_given_next()) --l.failed_pending;
+    l.pending.erase(l.pending.begin());
+    if (l.pending.empty()) l.again.reset();
   }
 
   void save(state& to) const override {
@@ -114,9 +129,11 @@ class lanes_stream final : public stream<sample> {
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
     check_lengths(from);
-    any_ever_ = epoch_ > options_.first_epoch || !tail_.levels.empty() ||
-                std::ranges::any_of(
-                    saved, [&](const lane_record& l) { return l.given > 0 && is_mine(l.lane); });
+    any_ever_ =
+        epoch_ > options_.first_epoch || !tail_.levels.empty() ||
+        std::ranges::any_of(saved, [&](const lane_record& l) {
+          return is_mine(l.lane) && l.given > static_cast<std::int64_t>(failed_in(from, l.lane));
+        });
     for (lane& l : lanes_) {
       restore_lane(l, saved, from);
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
@@ -216,18 +233,6 @@ class lanes_stream final : public stream<sample> {
     failed_ = &l - lanes_.data();
     if (!first_failure_) first_failure_ = why;
     return why;
-  }
-
-  // Who asks again goes on behind what failed.
-  void leave_failed_behind() {
-    if (failed_) ++lanes_[static_cast<std::size_t>(*failed_)].failed;
-    failed_.reset();
-    if (!failed_pending_) return;
-    lane& l = lanes_[static_cast<std::size_t>(*failed_pending_)];
-    failed_pending_.reset();
-    if (!l.is_given_next()) --l.failed_pending;
-    l.pending.erase(l.pending.begin());
-    if (l.pending.empty()) l.again.reset();
   }
 
   static void restore_lane(lane& l, const std::vector<lane_record>& saved, const state& from) {

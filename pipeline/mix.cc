@@ -78,6 +78,10 @@ class mix_stream final : public stream<sample> {
     }
   }
 
+  void leave_failed() override {
+    if (before_draw_) parts_[drawn_].samples->leave_failed();
+  }
+
   void save(state& to) const override {
     const auto [position, turn] = before_draw_.value_or(at());
     state::record r{identity_.now, epoch_, static_cast<std::int64_t>(position),

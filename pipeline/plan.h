@@ -49,6 +49,11 @@ struct lane_stage {
   std::function<std::unique_ptr<stream<Out>>(lane_context&, std::unique_ptr<stream<In>>)> wrap;
   // As stage::takes_ahead.
   bool takes_ahead = false;
+  // It gives samples as the format has them (some of them, in any order). After a resume, those
+  // that later stages held are read again by their places, and do not pass it. A plan does not take
+  // a stage that does not say so: samples are changed by a sample_stage, which they pass again, or
+  // by the format.
+  bool unchanged = false;
 };
 
 template <class In, class Out>
@@ -197,7 +202,7 @@ class metered final : public stream<T> {
   // Who asks is through with what was given last, also where a stop comes before this begins.
   awaitable<typename stream<T>::outcome> next() override {
     if (!broken_) {
-      failed_ = false;
+      metered::leave_failed();
       if (taken_) taken_->clear();
       given_->clear();
     }
@@ -221,6 +226,11 @@ class metered final : public stream<T> {
     called_as("the stage '" + figures_.name + "'", [&] { inner_->restore(from); });
   }
   bool has_run_dry() const override { return inner_->has_run_dry(); }
+  void leave_failed() override {
+    if (broken_ || !std::exchange(failed_, false)) return;
+    if (taken_) taken_->clear();
+    inner_->leave_failed();
+  }
 
  private:
   // Whether the stage itself has in `own` what it took. What those in front hold is another draw of
@@ -248,13 +258,12 @@ class metered final : public stream<T> {
       thrown = std::current_exception();
     }
     failed_ = thrown || !item;
-    if (thrown) {
-      if (!is_stop(thrown)) {
-        lost_ = true;  // until it is told, for which there may be no memory either
-        broken_ = out_of_memory();
-      }
-      error why =
-          co_await error_unless_stopped(std::move(thrown), "the stage '" + figures_.name + "'");
+    if (thrown && is_stop(thrown)) {
+      item = co_await error_unless_stopped(std::move(thrown), "the stage '" + figures_.name + "'");
+    } else if (thrown) {
+      lost_ = true;  // until it is told, for which there may be no memory either
+      broken_ = out_of_memory();
+      error why = error_of(thrown, "the stage '" + figures_.name + "'");
       lost_ = why.kind() == errc::no_memory;
       broken_.reset();
       item = std::move(why);
@@ -322,9 +331,19 @@ inline void check_not_empty(bool has_plan) {
   }
 }
 
+inline error may_change_samples(const std::string& stage) {
+  return error(errc::usage,
+               "the stage '" + stage + "' does not say that it leaves samples unchanged")
+      .hint(
+          "set lane_stage.unchanged, or change samples in a sample_stage: what later stages hold "
+          "is "
+          "read again after a resume, without this stage");
+}
+
 template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
+  if (!back.unchanged) throw failure(may_change_samples(back.name));
   auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
     return joined<Out>(lane.run, front, back, lane);
   };

@@ -22,6 +22,7 @@ class prefetch_stream final : public stream<T> {
     // there was no memory for one.
     std::shared_ptr<const state> position;
     bool has_run_dry = false;
+    std::shared_ptr<const state> left;  // that of an error, with what failed left behind
   };
   static std::size_t held_by(const entry& e) { return e.position ? e.position->samples_held() : 0; }
   // 32 MiB of origins.
@@ -65,6 +66,7 @@ class prefetch_stream final : public stream<T> {
         shared_(std::make_shared<shared>(run.io.executor(), std::move(items), capacity)) {}
 
   awaitable<outcome> next() override {
+    prefetch_stream::leave_failed();
     shared& s = *shared_;
     if (!started_) {
       delivered_ = s.snapshot();
@@ -85,11 +87,15 @@ class prefetch_stream final : public stream<T> {
     if (!front.position && is_failed_) lost_ = front.item.error();
     if (front.position) delivered_ = std::move(front.position);
     is_failed_ = !front.item;
+    left_ = std::move(front.left);
     has_run_dry_ = front.has_run_dry;
     co_return std::move(front.item);
   }
 
   bool has_run_dry() const override { return has_run_dry_; }
+  void leave_failed() override {
+    if (auto left = std::exchange(left_, nullptr)) delivered_ = std::move(left);
+  }
   void save(state& to) const override {
     if (lost_) throw failure(*lost_);
     if (!delivered_) return shared_->items->save(to);
@@ -120,7 +126,12 @@ class prefetch_stream final : public stream<T> {
       ends = item && !*item ? ends + 1 : 0;
       auto position = s->position_of(item);
       const bool is_dry = item && !*item && s->items->has_run_dry();
-      s->ready.push_back({std::move(item), std::move(position), is_dry});
+      std::shared_ptr<const state> left;
+      if (!item && !s->ended) {
+        s->items->leave_failed();
+        left = s->snapshot();
+      }
+      s->ready.push_back({std::move(item), std::move(position), is_dry, std::move(left)});
       s->held += held_by(s->ready.back());
       s->has_item.notify_one();
     }
@@ -129,9 +140,10 @@ class prefetch_stream final : public stream<T> {
   run_context& run_;
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
-  bool is_failed_ = false;     // the last item given
-  bool has_run_dry_ = false;   // with the end given last
-  std::optional<error> lost_;  // why there is no position to save
+  std::shared_ptr<const state> left_;  // with the item behind that failed in the last call
+  bool is_failed_ = false;             // the last item given
+  bool has_run_dry_ = false;           // with the end given last
+  std::optional<error> lost_;          // why there is no position to save
   scope::task pump_;
   bool started_ = false;
 };

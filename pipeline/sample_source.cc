@@ -128,10 +128,8 @@ class read_stream final : public stream<sample> {
         source_(std::move(source)) {}
 
   awaitable<outcome> next() override {
-    if (std::exchange(opening_, false)) start_ = {};
-    if (before_ && reader_->is_broken()) reader_.reset();
     for (;;) {
-      before_.reset();
+      read_stream::leave_failed();
       if (lane_.run.is_stopped()) co_return run_stopped();
       if (!reader_) {
         auto shard = co_await shards_->next();
@@ -166,6 +164,12 @@ class read_stream final : public stream<sample> {
       }
       reader_.reset();
     }
+  }
+
+  void leave_failed() override {
+    if (std::exchange(opening_, false)) start_ = {};
+    if (before_ && reader_->is_broken()) reader_.reset();
+    before_.reset();
   }
 
   void save(state& to) const override {
@@ -339,13 +343,15 @@ std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_con
 
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source) {
   if (!source) throw failure(error(errc::usage, "read_samples() of no sample_source"));
-  return {"read_samples",
-          [source = std::move(source)](
-              lane_context& lane,
-              std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<sample>> {
-            lane.format = source;
-            return std::make_unique<read_stream>(lane, std::move(shards), source);
-          }};
+  return {
+      .name = "read_samples",
+      .wrap = [source = std::move(source)](
+                  lane_context& lane,
+                  std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<sample>> {
+        lane.format = source;
+        return std::make_unique<read_stream>(lane, std::move(shards), source);
+      },
+      .unchanged = true};
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

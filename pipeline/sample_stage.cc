@@ -45,7 +45,8 @@ lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
     lane.sample_stages.push_back(what);
     return applied(std::move(samples), what, lane.drawn);
   };
-  return std::move(front) | lane_stage<sample, sample>{back.name, std::move(make)};
+  return std::move(front) |
+         lane_stage<sample, sample>{.name = back.name, .wrap = std::move(make), .unchanged = true};
 }
 
 plan<sample> operator|(plan<sample> front, sample_stage back) {

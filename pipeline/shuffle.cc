@@ -71,6 +71,11 @@ class shuffle_stream final : public stream<sample> {
     co_return co_await take_one();
   }
 
+  void leave_failed() override {
+    leave_lost_behind();
+    samples_->leave_failed();
+  }
+
   void save(state& to) const override {
     samples_->save(to);
     const bool has_aside = aside_ || aside_at_;
@@ -371,9 +376,9 @@ bool has_windows(const lane_context& lane) {
 
 lane_stage<sample, sample> shuffle(const shuffle_options& options) {
   check_option("shuffle_options.samples", options.samples, 1, ~std::size_t{0});
-  return {"shuffle",
-          [options](lane_context& lane,
-                    std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
+  return {.name = "shuffle",
+          .wrap = [options](lane_context& lane, std::unique_ptr<stream<sample>> samples)
+              -> std::unique_ptr<stream<sample>> {
             if (std::exchange(lane.is_shuffled, true)) {
               throw failure(error(errc::usage, "two shuffles, one behind the other")
                                 .hint("use one that holds as many samples as both"));
@@ -393,7 +398,8 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
             return std::make_unique<shuffle_stream>(lane, std::move(samples), options, capacity,
                                                     most, std::move(memory));
           },
-          true};
+          .takes_ahead = true,
+          .unchanged = true};
 }
 
 }  // namespace millrace

@@ -71,6 +71,7 @@ class passing : public stream<T> {
  public:
   explicit passing(std::unique_ptr<stream<T>> items) : items_(std::move(items)) {}
   bool has_run_dry() const override { return items_->has_run_dry(); }
+  void leave_failed() override { items_->leave_failed(); }
   void save(state& to) const override { items_->save(to); }
   void restore(const state& from) override { items_->restore(from); }
 
@@ -133,11 +134,7 @@ class map_stream final : public stream<Out> {
       started_ = true;
       pump_ = s.run.tasks.spawn_stoppable(pump(shared_, items_.get()));
     }
-    failed_.clear();
-    if (std::exchange(error_told_, false)) {
-      s.error_held = false;
-      s.changed.notify_all();
-    }
+    map_stream::leave_failed();
     for (;;) {
       const auto ready =
           std::ranges::find_if(s.jobs, [](const auto& j) { return j->done.has_value(); });
@@ -159,6 +156,14 @@ class map_stream final : public stream<Out> {
       }
       if (j->ends_epoch || **j->done) co_return std::move(**j->done);
     }
+  }
+
+  void leave_failed() override {
+    failed_.clear();
+    if (!std::exchange(error_told_, false)) return;
+    items_->leave_failed();
+    shared_->error_held = false;
+    shared_->changed.notify_all();
   }
 
   void save(state& to) const override {
@@ -247,6 +252,7 @@ class direct_map final : public stream<Out> {
     }
   }
   bool has_run_dry() const override { return items_->has_run_dry(); }
+  void leave_failed() override { items_->leave_failed(); }
   void save(state& to) const override { items_->save(to); }
   void restore(const state& from) override { items_->restore(from); }
 

@@ -30,9 +30,15 @@ class stream {
   // row (counting.h), so that whoever asks on for items gets none as probably.
   virtual bool has_run_dry() const { return false; }
 
+  // Whoever asks is through with the item that failed in the last call, and may not ask this stream
+  // again before a state is saved: another lane has the turn. From here on this stage and those
+  // before it save the position after that item. A stage that does not know saves it once more.
+  virtual void leave_failed() {}
+
   // Adds the state from which this stage and those before it continue with exactly the next item.
   // Called between two calls of next(), or during one that is suspended in a later stage. After an
-  // error, and until the next call, a stage saves the position before the item that failed. The
+  // error, and until the next call or leave_failed(), a stage saves the position before the item
+  // that failed. The
   // caller saves the position of an item that the stage took in that call and no longer holds.
   virtual void save(state& to) const = 0;
   // Call once, before the first next(). Throws `failure` (bad_state) when `from` does not fit; the

@@ -20,7 +20,7 @@ class untar_stream final : public stream<tar_member> {
         had_(std::move(had)) {}
 
   awaitable<outcome> next() override {
-    if (std::exchange(failed_, false) && reader_->is_broken()) reader_.reset();
+    untar_stream::leave_failed();
     for (;;) {
       if (!reader_) {
         auto shard = co_await shards_->next();
@@ -50,6 +50,10 @@ class untar_stream final : public stream<tar_member> {
       }
       co_return member;
     }
+  }
+
+  void leave_failed() override {
+    if (std::exchange(failed_, false) && reader_->is_broken()) reader_.reset();
   }
 
   void save(state& to) const override {
@@ -88,15 +92,16 @@ class untar_stream final : public stream<tar_member> {
 }  // namespace
 
 lane_stage<shard_ref, tar_member> untar(untar_options options) {
-  return {"untar",
-          [shared = std::make_shared<const untar_options>(std::move(options))](
-              lane_context& lane,
-              std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<tar_member>> {
+  return {.name = "untar",
+          .wrap = [shared = std::make_shared<const untar_options>(std::move(options))](
+                      lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
+              -> std::unique_ptr<stream<tar_member>> {
             lane.untar = shared;
             auto had = std::make_shared<shard_head>();
             lane.format = tar_samples(*shared, had);
             return std::make_unique<untar_stream>(lane, std::move(shards), std::move(had));
-          }};
+          },
+          .unchanged = true};
 }
 
 }  // namespace millrace

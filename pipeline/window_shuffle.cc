@@ -88,6 +88,8 @@ class window_stream final : public stream<sample> {
     co_return std::optional<sample>(std::move(*made));
   }
 
+  void leave_failed() override { failed_ = 0; }
+
   void save(state& to) const override {
     shards_->save(to);
     if (window_.empty() && !resumes_at_) return to.put(id_, {within_none});
@@ -264,9 +266,9 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
   check_option("window_options.samples", options.samples, 1, ~std::size_t{0});
   check_option("window_options.ahead", options.ahead, 1, 1 << 16);
   return {
-      "window_shuffle",
-      [options](lane_context& lane,
-                std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<sample>> {
+      .name = "window_shuffle",
+      .wrap = [options](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
+          -> std::unique_ptr<stream<sample>> {
         if (!lane.index || !lane.index->has_offsets()) {
           throw failure(error(errc::usage, "a shuffle over windows needs the places of all samples")
                             .hint("`millrace index create --offsets`, and indexed_shards()"));
@@ -278,7 +280,8 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
         lane.untar = std::make_shared<const untar_options>();
         lane.format = tar_samples();
         return std::make_unique<window_stream>(lane, std::move(shards), options);
-      }};
+      },
+      .unchanged = true};
 }
 
 }  // namespace millrace

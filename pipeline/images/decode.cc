@@ -214,11 +214,7 @@ class decode_stream final : public stream<image> {
       pump_started_ = true;
       pump_ = s.run.tasks.spawn_stoppable(pump(shared_, samples_.get()));
     }
-    failed_.reset();
-    if (std::exchange(error_told_, false)) {
-      s.error_held = false;
-      s.has_room.notify_one();
-    }
+    decode_stream::leave_failed();
     while (s.jobs.empty() || !s.jobs.front()->finished) {
       if (s.jobs.empty() && s.broken) co_return *s.broken;
       co_await s.head_finished.wait();
@@ -238,6 +234,14 @@ class decode_stream final : public stream<image> {
     }
     if (j->warnings > 0) tell_of_damage(*j);
     co_return std::optional<image>(std::move(j->out));
+  }
+
+  void leave_failed() override {
+    failed_.reset();
+    if (!std::exchange(error_told_, false)) return;
+    samples_->leave_failed();
+    shared_->error_held = false;
+    shared_->has_room.notify_one();
   }
 
   void save(state& to) const override {

@@ -62,9 +62,12 @@ TEST_F(Embedding, AStageThatThrowsInSaveOrRestoreIsNamed) {
                                                                                 in_save);
                                     }};
     const lane_stage<sample, sample> in_lane{
-        "own", [=](lane_context&, std::unique_ptr<stream<sample>> from) {
-          return std::make_unique<throws_in_states>(std::move(from), in_save);
-        }};
+        .name = "own",
+        .wrap =
+            [=](lane_context&, std::unique_ptr<stream<sample>> from) {
+              return std::make_unique<throws_in_states>(std::move(from), in_save);
+            },
+        .unchanged = true};
     const auto same = [](sample s) { return s; };
     for (const plan<sample>& what :
          {interleaved(head()) | own, interleaved(head() | in_lane | shuffle()),

@@ -377,11 +377,12 @@ TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
     std::unique_ptr<stream<tar_member>> from_;
   };
   const lane_stage<tar_member, sample> singly{
-      "singly",
-      [](lane_context& /*lane*/,
-         std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
+      .name = "singly",
+      .wrap = [](lane_context& /*lane*/,
+                 std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
         return std::make_unique<one_by_one>(std::move(members));
-      }};
+      },
+      .unchanged = true};
   auto data = engine_.run(shards({"memory:two"}, {.lanes = 1, .mode = epoch_mode::resample}) |
                           untar() | singly);
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(data.next());

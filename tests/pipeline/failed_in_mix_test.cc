@@ -73,9 +73,12 @@ class FailedInMix : public ::testing::TestWithParam<std::tuple<int, int>> {
     std::unique_ptr<stream<sample>> in_front;
   };
   lane_stage<sample, sample> own_failing() {
-    return {"own", [this](lane_context&, std::unique_ptr<stream<sample>> items) {
-              return std::make_unique<own_stage>(broken_for_, std::move(items));
-            }};
+    return {.name = "own",
+            .wrap =
+                [this](lane_context&, std::unique_ptr<stream<sample>> items) {
+                  return std::make_unique<own_stage>(broken_for_, std::move(items));
+                },
+            .unchanged = true};
   }
 
   // Each sample fails in turn, the state is saved, the stage is mended, and the run goes on.

@@ -299,9 +299,12 @@ TEST_F(FailedRuns, ByAStageOfOnesOwn) {
   });
   const auto in_lane = [](const fault& f) {
     return lane_stage<sample, sample>{
-        "own", [f](lane_context&, std::unique_ptr<stream<sample>> samples) {
-          return std::make_unique<failing_stage>(std::move(samples), f);
-        }};
+        .name = "own",
+        .wrap =
+            [f](lane_context&, std::unique_ptr<stream<sample>> samples) {
+              return std::make_unique<failing_stage>(std::move(samples), f);
+            },
+        .unchanged = true};
   };
   expect_resumed_everywhere("in a lane",
                             [&](const fault& f) { return interleaved(head() | in_lane(f)); });

@@ -129,7 +129,7 @@ TEST_P(HowTold, ByAStage) {
   const auto own = [how = GetParam()](auto&, std::unique_ptr<stream<sample>> samples) {
     return std::make_unique<checking_stage>(std::move(samples), how);
   };
-  const lane_stage<sample, sample> in_lane{"own", own};
+  const lane_stage<sample, sample> in_lane{.name = "own", .wrap = own, .unchanged = true};
   const stage<sample, sample> after{"own", own};
   expect_named(interleaved(head() | in_lane));
   expect_named(interleaved(head() | in_lane | shuffle({.samples = 30})));

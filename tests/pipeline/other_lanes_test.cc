@@ -161,9 +161,12 @@ TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
   const auto index = put("o", 6, 0);
   const auto plan_of = [&](int lanes) {
     const lane_stage<sample, sample> own{
-        "own", [](lane_context& lane, std::unique_ptr<stream<sample>> items) {
-          return std::make_unique<counts>(lane, std::move(items));
-        }};
+        .name = "own",
+        .wrap =
+            [](lane_context& lane, std::unique_ptr<stream<sample>> items) {
+              return std::make_unique<counts>(lane, std::move(items));
+            },
+        .unchanged = true};
     return shards(urls_of(*index), {.lanes = lanes}) | untar() | group_by_key() | own;
   };
   auto first = eng_.run(plan_of(2));

@@ -47,10 +47,13 @@ TEST_F(Refused, WhatIsThrownWhileARunIsMadeNamesTheStage) {
       "mine", [](run_context&, std::unique_ptr<stream<sample>> samples) { return samples; },
       [&](run_context&) { thrower(); }};
   const lane_stage<sample, sample> in_lane{
-      "mine", [&](lane_context&, std::unique_ptr<stream<sample>> samples) {
-        thrower();
-        return samples;
-      }};
+      .name = "mine",
+      .wrap =
+          [&](lane_context&, std::unique_ptr<stream<sample>> samples) {
+            thrower();
+            return samples;
+          },
+      .unchanged = true};
   const auto plans = {interleaved(head()) | wraps, interleaved(head()) | announces,
                       interleaved(head() | in_lane)};
   for (const auto& p : plans) {
@@ -62,6 +65,15 @@ TEST_F(Refused, WhatIsThrownWhileARunIsMadeNamesTheStage) {
   how.add_sources = [&](source_registry&) { thrower(); };
   EXPECT_EQ(said_by([&] { engine eng(how); }).what(),
             "add_sources threw std::runtime_error: told while it was made");
+}
+
+TEST_F(Refused, AStageOfLanesThatMayChangeSamplesIsNone) {
+  const lane_stage<sample, sample> may{
+      .name = "mine",
+      .wrap = [](lane_context&, std::unique_ptr<stream<sample>> samples) { return samples; }};
+  const error said = said_by([&] { head() | may; });
+  EXPECT_EQ(said.kind(), errc::usage);
+  EXPECT_NE(said.message().find("the stage 'mine' does not say"), std::string::npos);
 }
 
 TEST_F(Refused, WhereThereIsNoObjectItIsSaid) {

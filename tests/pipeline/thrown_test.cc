@@ -302,7 +302,7 @@ TEST_F(Thrown, ByAStageTheItemIsNamed) {
   const auto own = [](auto&, std::unique_ptr<stream<sample>> samples) {
     return std::make_unique<throwing_at>(std::move(samples));
   };
-  const lane_stage<sample, sample> in_lane{"own", own};
+  const lane_stage<sample, sample> in_lane{.name = "own", .wrap = own, .unchanged = true};
   const stage<sample, sample> behind{"own", own};
   for (const auto& plan : {interleaved(head() | in_lane), interleaved(head()) | behind}) {
     for (const auto& [name, tailed] : with_tails(plan)) {

@@ -46,10 +46,13 @@ class format_conformance {
   std::vector<found> samples_of(std::vector<shard_ref> parts) {
     const auto list = std::make_shared<const std::vector<shard_ref>>(std::move(parts));
     const lane_stage<shard_ref, sample> stage{
-        "parts", [list, format = format_](lane_context& lane, auto /*shards*/) {
-          lane.format = format;
-          return std::make_unique<parts_stream>(lane, *list, format);
-        }};
+        .name = "parts",
+        .wrap =
+            [list, format = format_](lane_context& lane, auto /*shards*/) {
+              lane.format = format;
+              return std::make_unique<parts_stream>(lane, *list, format);
+            },
+        .unchanged = true};
     auto data = eng_.run(shards(urls_, {.lanes = 1, .shuffle = false}) | stage);
     std::vector<found> out;
     try {
