@@ -62,7 +62,9 @@ int fake(const fake_arguments& a) {
     check_is_of_shard(path);
     check_shard_output(path, a.options.overwrite);
   }
-  check_no_shard_after(shard_names(a.pattern), paths.size());
+  const shard_names names(a.pattern);
+  check_no_shard_after(names, paths.size());
+  check_no_living_run(names, paths.size());
   check_apart(paths, "shard");
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;

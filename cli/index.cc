@@ -190,7 +190,8 @@ int create(const environment& e, const create_arguments& a) {
   tell_of_repeated(urls);
   bool has_left_out = false;
   const std::string sidecar = sidecar_place(a.output);
-  const auto inputs = local_paths(urls);
+  auto inputs = local_paths(urls);
+  if (!a.info_file.empty()) inputs.push_back(a.info_file);
   check_output(a.output, index_document, inputs);
   for (const auto& path : {sidecar, sidecar_of(a.output)})
     check_output(path, index_sidecar, inputs);

@@ -1,11 +1,8 @@
 #include "cli/index_text.h"
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "engine/open_file.h"
-#include "engine/result.h"
+#include "engine/folders.h"
 
 namespace millrace::cli {
 
@@ -16,9 +13,7 @@ std::string python_json(const ordered_json& value) {
 }
 
 std::string read_local(const std::string& path) {
-  if (const auto file = open_file::open(path); !file) throw failure(file.error());
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  return read_whole_file(path).value();
 }
 
 }  // namespace millrace::cli

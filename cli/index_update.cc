@@ -27,6 +27,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
+// Of a copy: what a link leads to is another file.
+void remove_link(const std::string& path) {
+  std::error_code failed;
+  if (std::filesystem::is_symlink(path, failed)) std::filesystem::remove(path, failed);
+}
+
 // The text of an entry; none where it has another type.
 std::string text_in(const ordered_json& of, const char* key) {
   const auto text = of.is_object() ? of.value(key, ordered_json()) : ordered_json();
@@ -199,6 +205,8 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   const std::string sidecar_copy = sidecar_of(a.file) + ".bak";
   check_output(copy, index_document, std::array{a.file, sidecar});
   check_output(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
+  remove_link(copy);
+  remove_link(sidecar_copy);
   if (!a.name.empty()) index["name"] = a.name;
   if (a.keep || a.no_keep) index["keep"] = a.keep;
   if (!a.info.empty()) index["info"] = a.info;

@@ -259,6 +259,7 @@ action add_summary(CLI::App& app) {
       ->type_name("URL")
       ->group("Input");
   command->add_flag("--samples", a->samples, "count samples as well, by reading every header")
+      ->excludes("--index")
       ->group("Input");
   add_json(*command, a->json);
   command->footer(

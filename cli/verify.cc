@@ -13,6 +13,7 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
+#include "engine/folders.h"
 #include "engine/memory.h"
 #include "engine/words.h"
 #include "pipeline/fields.h"
@@ -129,6 +130,11 @@ bool is_of_name(const error& why, const shard_facts& f) {
   return why.kind() == errc::unsupported && f.samples.empty() && !why.byte_offset();
 }
 
+// Whether the shards are those of a folder, of a prefix of a store, or of a pattern.
+bool names_all_there_are(const std::string& spec) {
+  return is_folder(spec) || spec.ends_with('/') || spec.find('*') != spec.npos;
+}
+
 // What is found so far.
 class verification {
  public:
@@ -175,6 +181,23 @@ class verification {
 
   std::uint64_t shards() const { return shards_; }
 
+  // Shards of the index that were not among those checked; problems where the shards were to be all
+  // that there are.
+  void look_for_missing(const shard_index& index, bool were_all) {
+    for (const shard_index::shard& s : index.shards) {
+      if (compared_.contains(&s)) continue;
+      if (++missing_ > shard_facts::most_problems || !were_all) continue;
+      tell(error(errc::not_found, "the index lists a shard that is not there")
+               .at(s.url)
+               .hint("copy it there, or make the index anew"));
+    }
+    if (were_all && missing_ > shard_facts::most_problems) {
+      const std::uint64_t more = missing_ - shard_facts::most_problems;
+      tell(error(errc::not_found, counted(more, "more shard of the index that is not there",
+                                          "more shards of the index that are not there")));
+    }
+  }
+
   // The last words; the exit code.
   int finish(bool stopped) {
     const bool well = problems_ == 0 && !stopped;
@@ -186,6 +209,7 @@ class verification {
                    {"meta_files", meta_files_},
                    {"not_files", not_files_},
                    {"unreadable", unreadable_},
+                   {"missing", missing_},
                    {"ok", well},
                    {"interrupted", stopped}});
     } else {
@@ -199,6 +223,9 @@ class verification {
                             counted(meta_files_, "file"));
       }
       if (not_files_ > 0) also += ", " + counted(not_files_, "link or device", "links or devices");
+      if (missing_ > 0) {
+        also += fmt::format(", {} of the index not among them", counted(missing_, "shard"));
+      }
       const std::string verdict = well ? "all is well" : counted(problems_, "problem");
       fmt::print("{}{}, {}, {}{}: {}\n", stopped ? "stopped after " : "", counted(shards_, "shard"),
                  counted(samples_, "sample"), format_bytes(payload_), also, verdict);
@@ -211,6 +238,7 @@ class verification {
   void compare(const shard_facts& f, bool is_read) {
     const auto found = said_->find(f.url);
     if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
+    compared_.insert(found.shard);
     if (!is_read) return;  // it differs in everything: that is one problem
     for (const error& why : against(*found.shard, f)) tell(why);
   }
@@ -254,6 +282,7 @@ class verification {
   std::optional<index_entries> said_;
   bool json_;
   std::set<std::string> seen_;  // their places
+  std::set<const shard_index::shard*> compared_;
   key_table keys_;
   bool told_full_ = false;
   json_list listed_{"problems"};
@@ -265,6 +294,7 @@ class verification {
   std::uint64_t meta_files_ = 0;
   std::uint64_t not_files_ = 0;
   std::uint64_t unreadable_ = 0;
+  std::uint64_t missing_ = 0;
 };
 
 int verify(const environment& e, const verify_arguments& a) {
@@ -297,6 +327,9 @@ int verify(const environment& e, const verify_arguments& a) {
     ++shards;
   });
   shown.reset();
+  if (whole && index) {
+    found.look_for_missing(*index, std::ranges::any_of(a.shards.specs, names_all_there_are));
+  }
   return found.finish(!whole);
 }
 
@@ -308,7 +341,10 @@ action add_verify(CLI::App& app) {
   auto a = std::make_shared<verify_arguments>();
   a->shards.add_to(*command, false);
   command
-      ->add_option("--index", a->index, "compare counts, sizes, MD5s and offsets with this index")
+      ->add_option(
+          "--index", a->index,
+          "compare counts, sizes, MD5s and offsets with this index; in folders and patterns no "
+          "shard of it may be missing")
       ->type_name("URL")
       ->group("Checks");
   command->add_flag("--images", a->images, "decode every image")->group("Checks");

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// The number of characters to insert, remove or replace to turn one word into the other
-// (Levenshtein). Pure.
+// The number of characters to insert, remove or replace, and of neighbours to swap, to turn one
+// word into the other (optimal string alignment). Pure.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // The name that the user most likely meant: the first of the nearest ones. Empty where there are

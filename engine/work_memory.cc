@@ -18,9 +18,13 @@ thread_local work_meter* meter_of_thread = nullptr;
 
 }  // namespace
 
-work_memory& work_memory::current() {
+work_memory& work_memory::of_process() {
   static work_memory process(for_the_process);
-  return memory_of_thread != nullptr ? *memory_of_thread : process;
+  return process;
+}
+
+work_memory& work_memory::current() {
+  return memory_of_thread != nullptr ? *memory_of_thread : of_process();
 }
 
 std::size_t work_memory::in_use() const {

@@ -30,8 +30,10 @@ class work_memory {
   std::size_t in_use() const;
 
   // The work memory of this thread: that of the innermost work_memory_scope, else the process's
-  // own, of 512 MiB.
+  // own.
   static work_memory& current();
+  // Of 512 MiB, whatever the budget.
+  static work_memory& of_process();
 
  private:
   friend class work_meter;

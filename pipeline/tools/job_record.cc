@@ -245,6 +245,15 @@ shards_of_the_living written_by_the_living(const std::set<fs::path>& folders,
   return out;
 }
 
+void check_not_of_the_living(const std::map<std::size_t, file_stamp>& shards,
+                             const std::set<fs::path>& folders, const std::string& own_list) {
+  const auto living = written_by_the_living(folders, own_list);
+  for (const auto& [shard, stamp] : shards) {
+    const auto found = living.find({stamp.size, stamp.modified_ns});
+    if (found != living.end()) throw failure(is_running(found->second));
+  }
+}
+
 // Whether the file is one of these. Its bytes are read where its size fits, and its time does not.
 bool is_one_of(const std::string& path, const struct stat& there, auto first, auto last) {
   const auto size = static_cast<std::uint64_t>(there.st_size);
@@ -270,6 +279,22 @@ void check_no_shard_after(const shard_names& names, std::size_t count) {
           .hint(fmt::format(
               "remove {}, or choose another name",
               older.size() == 1 ? "it" : fmt::format("them (up to {})", printable(older.back())))));
+}
+
+void check_no_living_run(const shard_names& names, std::size_t count) {
+  for (const std::string& list : lists_beside(record_path(names))) {
+    if (is_held(list)) throw failure(is_running(list));
+  }
+  std::map<std::size_t, file_stamp> there;
+  std::set<fs::path> folders;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string name = names(i);
+    const auto stamp = stamp_of_file(name);
+    if (!stamp) continue;
+    there[i] = *stamp;
+    folders.insert(fs::path(name).parent_path());
+  }
+  check_not_of_the_living(there, folders, "");
 }
 
 shard_job begin_job(const shard_names& names, const job_record& job) {
@@ -333,11 +358,7 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
                       .at(name)
                       .hint("choose another name, or set pack_options.overwrite"));
   }
-  const auto living = written_by_the_living(folders, list_path_);
-  for (const auto& [shard, stamp] : replaced_) {
-    const auto found = living.find({stamp.size, stamp.modified_ns});
-    if (found != living.end()) throw failure(is_running(found->second));
-  }
+  check_not_of_the_living(replaced_, folders, list_path_);
 }
 
 // Held before it is looked for those of other jobs: of two that begin at once, one sees the other's

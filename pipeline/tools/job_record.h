@@ -88,6 +88,10 @@ class shard_job {
 // outlive what it returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 
+// For a job that keeps no record: throws `failure` (usage) where a run that does is writing shards
+// of these names, or has written one of them.
+void check_no_living_run(const shard_names& names, std::size_t count);
+
 // Throws `failure` (usage) where a shard of the name after the first `count` is there: of an older
 // and larger job, it would be read as one of these.
 void check_no_shard_after(const shard_names& names, std::size_t count);

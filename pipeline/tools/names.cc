@@ -149,7 +149,10 @@ shard_names::shard_names(const std::string& pattern) {
   const std::string digits =
       letter == std::string::npos ? "x" : pattern.substr(percent + 1, letter - percent - 1);
   const bool has_braces = pattern.find('{') != std::string::npos;
-  const bool is_width = !has_braces && digits.size() <= 2 && std::ranges::all_of(digits, is_digit);
+  // Without zeros it would be padded with blanks.
+  const bool is_width = !has_braces && digits.size() <= 2 &&
+                        (digits.empty() || digits.front() == '0') &&
+                        std::ranges::all_of(digits, is_digit);
   if (!is_width || pattern.find('%', percent + 1) != std::string::npos) {
     throw failure(error(errc::usage, fmt::format("'{}' is not a pattern for names", pattern))
                       .hint("write one %06d, or a brace range such as {000000..000007}"));
@@ -157,14 +160,12 @@ shard_names::shard_names(const std::string& pattern) {
   before_ = pattern.substr(0, percent);
   after_ = pattern.substr(letter + 1);
   width_ = digits.empty() ? 0 : std::stoi(digits);
-  zeros_ = digits.starts_with('0');
   check_name((*this)(0));
 }
 
 std::string shard_names::operator()(std::size_t i) const {
   if (names_.empty()) {
-    return before_ + (zeros_ ? fmt::format("{:0{}}", i, width_) : fmt::format("{:{}}", i, width_)) +
-           after_;
+    return before_ + fmt::format("{:0{}}", i, width_) + after_;
   }
   if (i >= names_.size()) {
     throw failure(error(errc::usage, fmt::format("the pattern names {} shards, and more are needed",

@@ -29,7 +29,6 @@ class shard_names {
   std::string before_;
   std::string after_;
   int width_ = 0;
-  bool zeros_ = false;
   std::vector<std::string> names_;  // of a brace range
 };
 

@@ -45,7 +45,10 @@ bool is_jpeg(std::string_view extension) {
   return last == "jpg" || last == "jpeg";
 }
 
+// In the memory that pack has for files as well: what a shard becomes does not depend on the
+// budget.
 rewritten_sample rewrite(sample s, int restart) {
+  const work_memory_scope in(work_memory::of_process());
   rewritten_sample out{.where = s.where};
   for (field& f : s.fields) {
     if (!is_jpeg(f.extension)) continue;

@@ -329,6 +329,27 @@ class Index(unittest.TestCase):
             done = run("millrace", "index", "update", "i.json", "--name", "n", cwd=folder)
             self.assertEqual((done.returncode, (folder / "i.json").read_bytes()), (2, before), done.stderr)
 
+    def test_update_does_not_write_through_a_linked_copy(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            for name in ("i.json", "precious.json"):
+                run("millrace", "index", "create", "a.tar", "-o", name, "--offsets", cwd=folder)
+            for copy, precious in (("i.json.bak", "precious.json"), ("i.offsets.bak", "precious.offsets")):
+                os.symlink(precious, folder / copy)
+            before = {name: (folder / name).read_bytes() for name in ("precious.json", "precious.offsets", "i.json")}
+            self.assertEqual(run("millrace", "index", "update", "i.json", "--dir", "all", cwd=folder).returncode, 0)
+            for name in ("precious.json", "precious.offsets"):
+                self.assertEqual((folder / name).read_bytes(), before[name])
+            self.assertEqual((folder / "i.json.bak").read_bytes(), before["i.json"])
+
+    def test_the_description_is_no_output(self):
+        with Folder() as folder:
+            write_tar(folder / "a.tar", samples(2))
+            run("millrace", "index", "create", "a.tar", "-o", "x.json", cwd=folder)
+            before = (folder / "x.json").read_bytes()
+            done = run("millrace", "index", "create", "a.tar", "-i", "x.json", "-o", "x.json", cwd=folder)
+            self.assertEqual((done.returncode, (folder / "x.json").read_bytes()), (2, before), done.stderr)
+
     def test_update_keeps_each_shards_offsets_with_it(self):
         # Of one size, and with as many samples: only the order tells which is which.
         with Folder() as folder:

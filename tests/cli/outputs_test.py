@@ -328,6 +328,8 @@ class Summaries(unittest.TestCase):
             run("millrace", "index", "create", "a-000000.tar", "-o", "i.json", cwd=folder)
             done = run("millrace", "summary", "a-000001.tar", "--index", "i.json", cwd=folder)
             self.assertEqual((done.returncode, "does not list" in done.stderr), (5, True), done.stderr)
+            done = run("millrace", "summary", "a-000000.tar", "--samples", "--index", "i.json", cwd=folder)
+            self.assertEqual((done.returncode, "--index excludes --samples" in done.stderr), (2, True), done.stderr)
             done = run("millrace", "summary", "--json", stdin="a-0.tar\na-1.tar\n")
             self.assertEqual(json.loads(done.stdout)["patterns"][0]["pattern"], "a-{0..1}.tar")
             for more in ([], ["--json"]):

@@ -117,7 +117,7 @@ class PackJobs(unittest.TestCase):
     def test_names_of_what_shards_are_not_are_refused(self):
         with Folder() as folder:
             tree = tree_of_classes(folder)
-            for name in ("o-%03d.tar.gz", "o-{0..9}.tgz", "o-%d.tar.zst", "-", "s3://bucket/o-%d.tar", "http://h/o-{0..9}.tar"):
+            for name in ("o-%03d.tar.gz", "o-{0..9}.tgz", "o-%d.tar.zst", "o-%6d.tar", "-", "s3://bucket/o-%d.tar", "http://h/o-{0..9}.tar"):
                 for command in (["pack", tree, "-o"], ["fake"]):
                     with self.subTest(name, command=command[0]):
                         before = sorted(os.listdir(folder))
@@ -321,6 +321,19 @@ class PackJobs(unittest.TestCase):
             said = first.communicate(timeout=60)[1]
             self.assertEqual(first.returncode, 0, said)
             self.assertEqual(run(*command, "-o", folder / "o-{1..9}.tar", "--max-count", 1).returncode, 0)
+
+    def test_fake_does_not_replace_what_a_living_run_has_written(self):
+        with Folder() as folder:
+            listed = lambda: any(p.read_bytes().count(b"\n") > 2 for p in folder.glob(".o-0.pack.json.*"))  # noqa: E731
+            first, _ = self.stopped_run(folder, "c3/s3.npy", listed, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
+            written = md5(folder / "o-1.tar")
+            for pattern in ("o-%d.tar", "o-{1..2}.tar"):
+                done = run("millrace", "fake", folder / pattern, "--shards", 2, "--samples", 2, "--overwrite")
+                self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
+            self.assertEqual(md5(folder / "o-1.tar"), written)
+            first.send_signal(signal.SIGCONT)
+            said = first.communicate(timeout=60)[1]
+            self.assertEqual(first.returncode, 0, said)
 
     def test_what_a_run_of_another_pattern_has_written_meanwhile_stays(self):
         for older in (False, True):

@@ -364,6 +364,18 @@ class Restart(unittest.TestCase):
             other = run("millrace", "pack", "--from-shards", shards, "-o", folder / "r-%06d.tar", "--restart", 3)
             self.assertEqual((other.returncode, "--overwrite" in other.stderr), (2, True), other.stderr)
 
+    def test_restart_markers_do_not_depend_on_the_budget(self):
+        with Folder() as folder:
+            # The coefficients of this image are more than a small budget leaves for decoding.
+            run("millrace", "fake", folder / "a.tar", "--shards", 1, "--samples", 1, "--classes", 1, "--size", 4096)
+            written = []
+            for memory in ("64M", "2G"):
+                done = run("millrace", "pack", "--from-shards", folder / "a.tar", "-o", folder / f"{memory}-%d.tar", "--restart", 4, "--json",
+                           env={"MILLRACE_MEMORY": memory})
+                self.assertEqual((done.returncode, json.loads(done.stdout)["rewritten"]), (0, 1), done.stderr)
+                written.append((folder / f"{memory}-0.tar").read_bytes())
+            self.assertEqual(written[0], written[1])
+
     def test_a_shard_without_samples_is_written_without_any(self):
         with Folder() as folder:
             for i in range(5):

@@ -99,6 +99,20 @@ class Verify(unittest.TestCase):
             self.assertTrue(any(p.startswith("truncated") for p in problems), problems)
             self.assertTrue(any("the key is in" in p for p in problems), problems)
 
+    def test_a_shard_of_the_index_that_is_not_there_is_told(self):
+        with Folder() as folder:
+            shards = harness.fake(folder, "f", 3, 6)
+            run("millrace", "index", shards, "-o", folder / "i.json")
+            (folder / "f-000001.tar").rename(folder / "f-000001.part")
+            for named in (folder, f"{folder}/", folder / "f-*.tar"):
+                done = run("millrace", "verify", "--index", folder / "i.json", named)
+                self.assertEqual((done.returncode, "lists a shard that is not there, at" in done.stdout), (1, True), done.stdout)
+                self.assertIn("f-000001.tar", done.stdout)
+            done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar")
+            self.assertEqual((done.returncode, "2 shards of the index not among them" in done.stdout), (0, True), done.stdout)
+            done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar", "--json")
+            self.assertEqual(json.loads(done.stdout)["missing"], 2)
+
     def test_a_stretch_that_is_missing_between_members_is_found_by_the_index_alone(self):
         with Folder() as folder:
             harness.fake(folder, "f", 1, 6)

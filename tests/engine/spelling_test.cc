@@ -12,6 +12,9 @@ TEST(Spelling, CountsWhatHasToBeChanged) {
   EXPECT_EQ(edit_distance("lanes", "lanes"), 0);
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("pakc", "pack"), 1);
+  EXPECT_EQ(edit_distance("ab", "ba"), 1);
+  EXPECT_EQ(edit_distance("ca", "abc"), 3);
   EXPECT_EQ(edit_distance("--batchsize", "--batch-size"), 1);
 }
 
