@@ -18,7 +18,7 @@ namespace millrace::cli {
 namespace {
 
 cache_folder opened_folder(const environment& e) {
-  cache_folder folder(source_options::from(e.variables).value().cache);
+  cache_folder folder(engine_options::from(e.variables).source.cache);
   if (folder.options().folder.empty()) {
     throw failure(
         error(errc::bad_setting, "MILLRACE_CACHE is not set").hint("set it to the cache's folder"));

@@ -38,7 +38,7 @@ std::vector<storage> storage_to_show(const environment& e, const std::vector<std
     return storage_json(s).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
   std::set<std::string> known;
-  for (const auto& path : paths_alone(specs, source_options::from(e.variables).value(),
+  for (const auto& path : paths_alone(specs, engine_options::from(e.variables).source,
                                       "doctor looks at the disks of local files",
                                       "name local files or folders, or none")) {
     auto on = storage_of(path);
@@ -80,7 +80,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
   rlimit files{};
   getrlimit(RLIMIT_MEMLOCK, &memlock);
   getrlimit(RLIMIT_NOFILE, &files);
-  const bool pins = e.variables.text("MILLRACE_REGISTERED_BUFFERS") == "on";
+  const bool pins = engine_options::from(e.variables).register_buffers;
   if (pins && geteuid() != 0 && memlock.rlim_cur < 64_MiB) {
     found.push_back(
         fmt::format("locked memory is limited to {}: raise `ulimit -l`, or unset "
@@ -93,7 +93,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
                     "again and again; raise `ulimit -n`",
                     files.rlim_cur));
   }
-  const source_options options = source_options::from(e.variables).value();
+  const source_options options = engine_options::from(e.variables).source;
   const std::string folder =
       options.gate_folder.empty() ? default_gate_folder() : options.gate_folder;
   if (access(folder.c_str(), W_OK) != 0 && errno != ENOENT) {
@@ -108,12 +108,12 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
 
 // How files there are read, and why.
 std::string reading_text(const storage& found, const environment& e) {
-  const source_options options = source_options::from(e.variables).value();
+  const source_options options = engine_options::from(e.variables).source;
   const storage on = with_overrides(found, options);
   const int permits = gate_permits(on, options);
   if (permits == 0) return "no gate: as many reads at once as raise the rate";
   constexpr std::size_t shards = 8;
-  const std::size_t set = e.variables.bytes("MILLRACE_MEMORY");
+  const std::size_t set = engine_options::from(e.variables).memory_bytes;
   const std::size_t budget = set > 0 ? set : default_memory_bytes();
   const extent_controller extents(on, options.extent_bytes);
   const std::size_t extent =
@@ -131,8 +131,8 @@ std::string reading_text(const storage& found, const environment& e) {
 }
 
 std::string direct_text(const environment& e) {
-  const std::string& set = e.variables.text("MILLRACE_DIRECT");
-  if (set != "auto") return set;
+  const direct_reads set = engine_options::from(e.variables).source.direct;
+  if (set != direct_reads::automatic) return set == direct_reads::always ? "on" : "off";
   return fmt::format(
       "auto: bypass the page cache, unless the file is in it already or all shards together fit "
       "({} are free for it)",
@@ -164,8 +164,8 @@ nlohmann::json examine(const environment& e, const std::vector<storage>& shown) 
   rlimit files{};
   getrlimit(RLIMIT_MEMLOCK, &memlock);
   getrlimit(RLIMIT_NOFILE, &files);
-  const std::size_t memory = e.variables.bytes("MILLRACE_MEMORY");
-  const int threads = e.variables.integer("MILLRACE_CPU_THREADS");
+  const std::size_t memory = engine_options::from(e.variables).memory_bytes;
+  const int threads = engine_options::from(e.variables).cpu_threads;
   auto devices = nlohmann::json::array();
   for (const storage& s : shown) {
     auto one = storage_json(s);

@@ -1,11 +1,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "cli/command.h"
 #include "engine/printable.h"
-#include "io/http/secret_file.h"
+#include "pipeline/engine_options.h"
 
 namespace millrace::cli {
 namespace {
@@ -28,63 +27,11 @@ std::string_view type_name(setting_type type) {
   return "";
 }
 
-// 2097152 as 2M: as one would set it.
-std::string short_bytes(double bytes) {
-  constexpr std::string_view units = " KMGT";
-  std::size_t unit = 0;
-  for (; bytes >= 1024 && unit + 1 < units.size(); ++unit) bytes /= 1024;
-  return unit == 0 ? fmt::format("{}", bytes) : fmt::format("{}{}", bytes, units[unit]);
-}
-
-std::string file_or_dots(const std::string& value) {
-  const std::string shown = redacted(shown_file(value));
-  return shown.empty() ? "..." : shown;
-}
-
 // Without the secrets that some variables hold.
 std::string shown_value(const setting& s, const environment& e) {
-  const std::string& value = e.variables.text(s.name);
-  if (value == s.initial) return value;
-  std::string out;
-  const auto add = [&](char separator, const std::string& text) {
-    out += (out.empty() ? "" : std::string(1, separator)) + text;
-  };
-  std::istringstream parts(value);
-  if (s.name == "MILLRACE_HTTP_HEADERS") {
-    for (std::string part; std::getline(parts, part, '|');) {
-      const auto colon = part.find(':');
-      add('|', colon == std::string::npos ? "..." : part.substr(0, colon) + ": ...");
-    }
-    return out;
-  }
-  if (s.name == "MILLRACE_HTTP_TOKENS") {
-    for (std::string part; std::getline(parts, part, ';');) {
-      const auto equals = std::min(part.find('='), part.size());
-      const std::string host = part.substr(0, equals);
-      const std::string file = part.substr(std::min(equals + 1, part.size()));
-      const bool is_host = host == "localhost" || host.find_first_of(".:") != host.npos;
-      // Without a host it may be the token itself.
-      const std::string before = is_host && !file.empty() ? redacted(host) + "=" : "";
-      const bool is_url = redacted(part) != part;
-      add(';', is_url ? redacted(part) : before + (before.empty() ? "..." : file_or_dots(file)));
-    }
-    return out;
-  }
-  const bool is_file = s.name == "MILLRACE_CA_FILE" || s.name == "MILLRACE_CLIENT_CERT" ||
-                       s.name == "MILLRACE_CLIENT_KEY" || s.name == "MILLRACE_NETRC";
-  if (is_file) return file_or_dots(value);
-  if (s.name == "MILLRACE_REWRITE") {
-    for (std::string part; std::getline(parts, part, ';');) {
-      const auto equals = std::min(part.find('='), part.size());
-      const std::string from = part.substr(0, equals);
-      const std::string to = part.substr(std::min(equals + 1, part.size()));
-      // A '=' in a query ends no prefix: such a part lacks its own.
-      const bool is_rule = from.find_first_of("?#") == std::string::npos;
-      add(';', is_rule ? redacted(from) + "=" + redacted(to) : redacted(part));
-    }
-    return out;
-  }
-  return redacted(value);
+  const setting_value* value = e.variables.find(s.name);
+  if (value == nullptr || value->text == s.initial) return s.initial;
+  return s.shown != nullptr ? s.shown(value->text) : redacted(value->text);
 }
 
 // The values that it may have, as one writes them.
@@ -111,7 +58,7 @@ nlohmann::json to_json(const setting& s, const environment& e) {
                      {"type", type_name(s.type)},
                      {"default", s.initial},
                      {"value", shown_value(s, e)},
-                     {"set", e.variables.is_set(s.name)},
+                     {"set", e.variables.find(s.name) != nullptr},
                      {"range", choices_of(s)},
                      {"meaning", s.meaning}};
   out["least"] = is_number ? nlohmann::json(s.least) : nlohmann::json();

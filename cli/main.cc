@@ -125,10 +125,11 @@ int run(int argc, char** argv, char** environment) {
                                       : cli::help_text(p.app, p.help_words));
     return 0;
   }
-  auto variables = settings::from_environment(environment);
+  auto variables = read_settings(environment);
   if (!variables) throw failure(variables.error());
-  set_log_level(variables->text("MILLRACE_LOG"));
-  cli::allow_progress(variables->text("MILLRACE_LOG") != "quiet");
+  const auto* level = variables->find("MILLRACE_LOG");
+  if (level != nullptr) set_log_level(level->text);
+  cli::allow_progress(level == nullptr || level->text != "quiet");
   const cli::environment e{std::move(*variables)};
   return p.actions.at(p.app.get_subcommands().front()->get_name())(e);
 }

@@ -74,8 +74,9 @@ pack_report from_files(const environment& e, pack_arguments& a,
   if (!a.most_bytes.empty()) o.most_bytes = parse_bytes(a.most_bytes).value();
   if (!a.part.empty()) read_part(a.part, o);
   o.shuffle = a.shuffle;
-  if (o.threads == 0)
-    o.threads = std::max(allowed_cpus(), e.variables.integer("MILLRACE_CPU_THREADS"));
+  if (o.threads == 0) {
+    o.threads = std::max(allowed_cpus(), engine_options::from(e.variables).cpu_threads);
+  }
   std::atomic<std::uint64_t> packed = 0;
   std::optional<progress> shown;
   o.packed = &packed;

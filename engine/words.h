@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace millrace {
 
@@ -14,6 +15,9 @@ std::string lowered(std::string_view text);
 
 // Without the blanks, tabs and line ends at its begin and end. A part of `text`. Pure.
 std::string_view trimmed(std::string_view text);
+
+// The parts of `text` between separators; empty ones are left out. Pure.
+std::vector<std::string> split(std::string_view text, char separator);
 
 // A duration as it is read: "800 us", "13 ms", "2.4 s". Pure; in seconds, 0 or more.
 std::string time_text(double seconds);

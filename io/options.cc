@@ -1,38 +1,110 @@
 #include "io/options.h"
 
-namespace millrace {
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
-result<source_options> source_options::from(const settings& s) {
-  auto http = http_options::from(s);
-  if (!http) return http.error();
-  auto rewrites =
-      parse_rewrites(s.text("MILLRACE_REWRITE") == "auto" ? "" : s.text("MILLRACE_REWRITE"));
-  if (!rewrites) return rewrites.error();
-  const auto text = [&](const char* name) { return s.text(name); };
-  const std::string serialize = text("MILLRACE_SERIALIZE");
-  const std::string direct = text("MILLRACE_DIRECT");
-  const std::string folder = text("MILLRACE_GATE_DIR");
-  return source_options{
-      .chunk_bytes = s.bytes("MILLRACE_READ_CHUNK"),
-      .read_ahead = s.integer("MILLRACE_READ_AHEAD"),
-      .read_depth = s.integer("MILLRACE_READ_DEPTH"),
-      .direct = direct == "on"    ? direct_reads::always
-                : direct == "off" ? direct_reads::never
-                                  : direct_reads::automatic,
-      .drop_cache = text("MILLRACE_DROP_CACHE") == "on",
-      .spindles = s.integer("MILLRACE_SPINDLES"),
-      .serialize =
-          serialize == "auto" ? std::nullopt : std::optional(s.integer("MILLRACE_SERIALIZE")),
-      .extent_bytes = s.bytes("MILLRACE_READ_EXTENT"),
-      .gate_folder = folder == "auto" ? "" : folder,
-      .gate_patience = s.seconds("MILLRACE_GATE_PATIENCE"),
-      .read_timeout = s.seconds("MILLRACE_READ_TIMEOUT"),
-      .http = std::move(*http),
-      .allow_pipe = text("MILLRACE_ALLOW_PIPE") == "1",
-      .cache = cache_options::from(s),
-      .rewrites = std::move(*rewrites),
-      .max_expansion = s.integer("MILLRACE_MAX_EXPANSION"),
-  };
+#include <algorithm>
+#include <vector>
+
+#include "engine/option_list.h"
+#include "engine/words.h"
+
+namespace millrace {
+namespace {
+
+void add_reading(option_list<source_options>& list) {
+  using o = source_options;
+  list.add("chunk_bytes", &o::chunk_bytes,
+           size_setting("MILLRACE_READ_CHUNK", 4_KiB, 64_MiB,
+                        "bytes of one read of a file, and of one buffer of an HTTP body"))
+      .add("read_ahead", &o::read_ahead,
+           integer_setting("MILLRACE_READ_AHEAD", 1, 1024,
+                           "chunks that are read ahead of the one in use, for each open shard"))
+      .add("read_depth", &o::read_depth,
+           integer_setting("MILLRACE_READ_DEPTH", 1, 4096,
+                           "reads at once on a device that has no gate (auto: by measurement)"))
+      .add("direct", &o::direct,
+           choice_setting("MILLRACE_DIRECT", "auto|on|off",
+                          "bypass the page cache (auto: for what would not stay in it)"))
+      .add("drop_cache", &o::drop_cache,
+           choice_setting("MILLRACE_DROP_CACHE", "on|off",
+                          "drop pages from the page cache once they have been read"))
+      .add("read_timeout", &o::read_timeout,
+           seconds_setting("MILLRACE_READ_TIMEOUT", 0.001, 86400,
+                           "seconds that a disk may return nothing before its read fails"));
+}
+
+void add_disks(option_list<source_options>& list) {
+  using o = source_options;
+  setting serialize = choice_setting(
+      "MILLRACE_SERIALIZE", "auto|off",
+      "large reads at once on a rotational device (auto: 1 on rotational disks, else unlimited)");
+  serialize.type = setting_type::choice_or_integer;
+  serialize.least = 1;
+  serialize.most = 1024;
+  const setting patience = seconds_setting(
+      "MILLRACE_GATE_PATIENCE", 0.01, 86400,
+      "seconds without a sign of life (at a gate, filling the cache) before others stop waiting");
+  list.add("spindles", &o::spindles,
+           integer_setting(
+               "MILLRACE_SPINDLES", 1, 1024,
+               "disks that one large read keeps busy; set: the files are on rotational disks"))
+      .add("serialize", &o::serialize, serialize)
+      .add("extent_bytes", &o::extent_bytes,
+           size_setting("MILLRACE_READ_EXTENT", 64_KiB, 1_GiB,
+                        "bytes of one turn at a rotational device (auto: 16M or more, by its "
+                        "measured seeks)"))
+      .add("gate_folder", &o::gate_folder,
+           text_setting("MILLRACE_GATE_DIR",
+                        "where processes take turns (auto: /run/lock, /dev/shm or /tmp)"))
+      .add("gate_patience", &o::gate_patience, patience)
+      .add("cache.patience", [](auto& to) -> auto& { return to.cache.patience; }, patience);
+}
+
+// The URLs of the rules, without secrets.
+std::string shown_rewrites(const std::string& value) {
+  std::vector<std::string> shown;
+  for (const std::string& part : split(value, ';')) {
+    const auto equals = std::min(part.find('='), part.size());
+    const std::string from = part.substr(0, equals);
+    const std::string to = part.substr(std::min(equals + 1, part.size()));
+    // A '=' in a query ends no prefix: such a part lacks its own.
+    const bool is_rule = from.find_first_of("?#") == std::string::npos;
+    shown.push_back(is_rule ? redacted(from) + "=" + redacted(to) : redacted(part));
+  }
+  return fmt::format("{}", fmt::join(shown, ";"));
+}
+
+option_list<source_options> all_variables() {
+  using o = source_options;
+  option_list<source_options> list("source_options");
+  add_reading(list);
+  add_disks(list);
+  list.add_part(&o::http, http_options::variables())
+      .add_text(text_setting("MILLRACE_REWRITE",
+                             "prefixes of URLs to replace: 'from=to;from=to' (auto: none)",
+                             shown_rewrites),
+                [](source_options& to, const std::string& text) -> result<void> {
+                  auto rules = parse_rewrites(text);
+                  if (!rules) return rules.error();
+                  to.rewrites = std::move(*rules);
+                  return {};
+                })
+      .add("allow_pipe", &o::allow_pipe,
+           choice_setting("MILLRACE_ALLOW_PIPE", "0|1",
+                          "whether pipe: URLs may run commands of the shell"))
+      .add_part(&o::cache, cache_options::variables())
+      .add("max_expansion", &o::max_expansion,
+           integer_setting("MILLRACE_MAX_EXPANSION", 1, 1'000'000,
+                           "times that a compressed shard may grow when it is unpacked"));
+  return list;
+}
+
+}  // namespace
+
+const option_list<source_options>& source_options::variables() {
+  static const auto list = all_variables();
+  return list;
 }
 
 }  // namespace millrace

@@ -8,7 +8,6 @@
 
 #include "engine/memory.h"
 #include "engine/result.h"
-#include "engine/settings.h"
 #include "io/cache/options.h"
 #include "io/http/options.h"
 #include "io/rewrites.h"
@@ -46,8 +45,7 @@ struct source_options {
   // are short.
   bool quick_start = false;
 
-  // Fails with bad_setting for a text that is not what its variable asks for.
-  static result<source_options> from(const settings& s);
+  static const option_list<source_options>& variables();
 };
 
 }  // namespace millrace

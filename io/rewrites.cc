@@ -1,7 +1,8 @@
 #include "io/rewrites.h"
 
 #include <algorithm>
-#include <sstream>
+
+#include "engine/words.h"
 
 namespace millrace {
 
@@ -13,9 +14,7 @@ std::string rewritten(const std::string& url, const rewrite_rules& rules) {
 
 result<rewrite_rules> parse_rewrites(const std::string& text) {
   rewrite_rules rules;
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, ';');) {
-    if (part.empty()) continue;
+  for (const std::string& part : split(text, ';')) {
     const auto equals = part.find('=');
     if (equals == 0 || equals == std::string::npos) {
       return error(errc::bad_setting, "MILLRACE_REWRITE has a part that is not from=to")

@@ -7,39 +7,14 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "engine/check_option.h"
 #include "engine/cpu_time.h"
 #include "engine/log.h"
+#include "engine/option_list.h"
 #include "engine/thread_owner.h"
-#include "io/check_options.h"
 #include "io/standard_sources.h"
 #include "pipeline/records.h"
 
 namespace millrace {
-
-engine_options engine_options::from(const settings& s) {
-  engine_options o;
-  o.tell_skipped = false;
-  o.cpu_threads = s.integer("MILLRACE_CPU_THREADS");
-  o.io_threads = s.integer("MILLRACE_IO_THREADS");
-  o.memory_bytes = s.bytes("MILLRACE_MEMORY");
-  const std::string& io = s.text("MILLRACE_IO");
-  o.io = io == "uring"   ? io_backend::uring
-         : io == "pread" ? io_backend::pread
-                         : io_backend::automatic;
-  o.register_buffers = s.text("MILLRACE_REGISTERED_BUFFERS") == "on";
-  o.source = source_options::from(s).value();
-  return o;
-}
-
-engine_options engine_options::from_environment() {
-  auto read = settings::from_environment(environ);
-  if (!read) throw failure(read.error());
-  if (read->is_set("MILLRACE_LOG")) set_log_level(read->text("MILLRACE_LOG"));
-  engine_options o = from(*read);
-  o.tell_skipped = true;
-  return o;
-}
 
 // In a forked child the core is left as it is: its threads are the parent's, and cannot be joined.
 engine::engine(const engine_options& options)
@@ -66,10 +41,7 @@ void pool_governor::consumer_waited(double seconds) {
 }
 
 engine_core::engine_core(const engine_options& o) : options(o), process_(getpid()) {
-  check_option("engine_options.io_threads", o.io_threads, 1, 64);
-  check_option("engine_options.cpu_threads", o.cpu_threads, 0, 1024);
-  check_option("engine_options.memory_bytes", o.memory_bytes, 0, 1024_GiB);
-  check(o.source);
+  engine_options::variables().check(o);
   if (options.memory_bytes == 0) options.memory_bytes = default_memory_bytes();
   threads = std::make_unique<runtime>(runtime_options{.io_threads = o.io_threads,
                                                       .cpu_threads = o.cpu_threads,

@@ -17,42 +17,16 @@
 #include "engine/pool_controller.h"
 #include "engine/posted_call.h"
 #include "engine/runtime.h"
-#include "engine/settings.h"
 #include "engine/stats.h"
 #include "engine/stepper.h"
 #include "engine/stop.h"
 #include "io/registry.h"
+#include "pipeline/engine_options.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
 #include "pipeline/records.h"
 
 namespace millrace {
-
-struct engine_options {
-  // Decoding threads. 0: as few as keep the consumer from waiting, at most the CPUs that affinity
-  // and the cgroup allow.
-  int cpu_threads = 0;
-  int io_threads = 1;            // that run the coroutines
-  std::size_t memory_bytes = 0;  // budget of each run; 0: a quarter of the memory, at most 4 GiB
-  io_backend io = io_backend::automatic;
-  bool register_buffers = false;  // with io_uring, as far as locked memory goes
-  source_options source;
-  // Allocates batches; null: ordinary pages. Must outlive the engine, its loaders and every batch,
-  // which gives its memory back to it.
-  host_allocator* allocator = nullptr;
-  // Adds sources of the program: called once for each I/O thread's registry.
-  std::function<void(source_registry&)> add_sources;
-  // Whether each skipped sample that the ledger lists is told, as a notice (log.h). Without, as the
-  // further ones are with it, for log_level::debug alone: for programs that list them on their own.
-  bool tell_skipped = true;
-
-  // For this project's programs, which list what was skipped and set the level of the log.
-  static engine_options from(const settings& s);
-  // Options from the MILLRACE_ variables and those of proxies and object stores (README.md). An
-  // engine made with other options reads no variable. Sets the level of the log where MILLRACE_LOG
-  // is set. Throws `failure` (bad_setting) for a variable that is unknown or out of range.
-  static engine_options from_environment();
-};
 
 namespace detail {
 

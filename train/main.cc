@@ -50,9 +50,10 @@ bool wants_json(int argc, char** argv) {
 int run(int argc, char** argv, char** environment) {
   const parsed_options parsed = parse_train_options(argc, argv);
   if (parsed.exit_code) return *parsed.exit_code;  // --help, --version
-  auto variables = settings::from_environment(environment);
+  auto variables = read_settings(environment);
   if (!variables) throw failure(variables.error());
-  set_log_level(variables->text("MILLRACE_LOG"));
+  const auto* level = variables->find("MILLRACE_LOG");
+  if (level != nullptr) set_log_level(level->text);
   signal_watch signals;
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;

@@ -1,24 +1,33 @@
 #include "io/cache/options.h"
 
-#include <sstream>
+#include "engine/memory.h"
+#include "engine/option_list.h"
+#include "engine/words.h"
 
 namespace millrace {
 
-cache_options cache_options::from(const settings& s) {
-  const auto text = [&](const char* name) {
-    const std::string& value = s.text(name);
-    return value == "auto" ? std::string() : value;
-  };
-  cache_options o{.folder = text("MILLRACE_CACHE"),
-                  .most_bytes = s.bytes("MILLRACE_CACHE_SIZE"),
-                  .least_free = s.bytes("MILLRACE_CACHE_FREE"),
-                  .paths = {},
-                  .patience = s.seconds("MILLRACE_GATE_PATIENCE")};
-  std::istringstream paths(text("MILLRACE_CACHE_PATHS"));
-  for (std::string path; std::getline(paths, path, ';');) {
-    if (!path.empty()) o.paths.push_back(path);
-  }
-  return o;
+const option_list<cache_options>& cache_options::variables() {
+  using o = cache_options;
+  static const auto list =
+      option_list<cache_options>("cache_options")
+          .add("folder", &o::folder,
+               text_setting(
+                   "MILLRACE_CACHE",
+                   "folder in which fetched objects are kept for the next time (auto: none)"))
+          .add("most_bytes", &o::most_bytes,
+               size_setting(
+                   "MILLRACE_CACHE_SIZE", 1, 1024 * 1024_GiB,
+                   "bytes that the cache may hold (auto: as many as the disk has room for)"))
+          .add("least_free", &o::least_free,
+               size_setting("MILLRACE_CACHE_FREE", 0, 1024 * 1024_GiB,
+                            "bytes that the cache leaves free on its disk"))
+          .add_text(text_setting("MILLRACE_CACHE_PATHS",
+                                 "prefixes of paths whose files are cached as well: '/nas/;/far/'"),
+                    [](cache_options& to, const std::string& text) -> result<void> {
+                      to.paths = split(text, ';');
+                      return {};
+                    });
+  return list;
 }
 
 }  // namespace millrace

@@ -1,40 +1,241 @@
 #include "io/http/options.h"
 
-#include <sstream>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "engine/memory.h"
+#include "engine/option_list.h"
+#include "engine/words.h"
+#include "io/http/secret_file.h"
 
 namespace millrace {
 namespace {
 
-template <class F>
-result<void> for_each_part(const std::string& text, char separator, F each) {
-  std::istringstream parts(text);
-  for (std::string part; std::getline(parts, part, separator);) {
-    if (part.empty()) continue;
-    if (auto done = each(part); !done) return done;
+// Proxies, and who we are to object stores.
+constexpr std::array<std::string_view, 43> foreign_names = {
+    "HOME",
+    "NETRC",
+    "http_proxy",
+    "https_proxy",
+    "HTTPS_PROXY",
+    "all_proxy",
+    "ALL_PROXY",
+    "no_proxy",
+    "NO_PROXY",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_DEFAULT_REGION",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_ENDPOINT_URL",
+    "AWS_ENDPOINT_URL_S3",
+    "AWS_ENDPOINT_URL_STS",
+    "AWS_ROLE_ARN",
+    "AWS_ROLE_SESSION_NAME",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+    "AWS_EC2_METADATA_DISABLED",
+    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_OAUTH_ACCESS_TOKEN",
+    "STORAGE_EMULATOR_HOST",
+    "GCE_METADATA_HOST",
+    "AZURE_STORAGE_ACCOUNT",
+    "AZURE_STORAGE_KEY",
+    "AZURE_STORAGE_SAS_TOKEN",
+    "AZURE_STORAGE_CONNECTION_STRING",
+    "AZURE_STORAGE_BLOB_ENDPOINT",
+    "AIS_ENDPOINT",
+    "AIS_AUTHN_TOKEN",
+    "HF_TOKEN",
+    "HF_ENDPOINT",
+    "HF_HOME"};
+
+std::string shown_path(const std::string& value) {
+  const std::string shown = redacted(shown_file(value));
+  return shown.empty() ? "..." : shown;
+}
+
+std::string shown_fields(const std::string& value) {
+  std::vector<std::string> shown;
+  for (const std::string& part : split(value, '|')) {
+    const auto colon = part.find(':');
+    shown.push_back(colon == std::string::npos ? "..." : part.substr(0, colon) + ": ...");
   }
-  return {};
+  return fmt::format("{}", fmt::join(shown, "|"));
+}
+
+std::string shown_token_files(const std::string& value) {
+  std::vector<std::string> shown;
+  for (const std::string& part : split(value, ';')) {
+    const auto equals = std::min(part.find('='), part.size());
+    const std::string host = part.substr(0, equals);
+    const std::string file = part.substr(std::min(equals + 1, part.size()));
+    const bool is_host = host == "localhost" || host.find_first_of(".:") != host.npos;
+    // Without a host it may be the token itself.
+    const std::string before = is_host && !file.empty() ? redacted(host) + "=" : "";
+    const bool is_url = redacted(part) != part;
+    shown.push_back(is_url ? redacted(part) : before + (before.empty() ? "..." : shown_path(file)));
+  }
+  return fmt::format("{}", fmt::join(shown, ";"));
+}
+
+void add_transfers(option_list<http_options>& list) {
+  using o = http_options;
+  list.add(
+          "timeouts.connect", [](auto& to) -> auto& { return to.timeouts.connect; },
+          seconds_setting("MILLRACE_HTTP_CONNECT_TIMEOUT", 0.001, 86400,
+                          "seconds for a name look-up and a connection"))
+      .add(
+          "timeouts.tls", [](auto& to) -> auto& { return to.timeouts.tls; },
+          seconds_setting("MILLRACE_HTTP_TLS_TIMEOUT", 0.001, 86400,
+                          "seconds for the TLS handshake"))
+      .add(
+          "timeouts.first_byte", [](auto& to) -> auto& { return to.timeouts.first_byte; },
+          seconds_setting("MILLRACE_HTTP_FIRST_BYTE_TIMEOUT", 0.001, 86400,
+                          "seconds from a request to the first byte of its answer"))
+      .add(
+          "timeouts.progress", [](auto& to) -> auto& { return to.timeouts.progress; },
+          seconds_setting("MILLRACE_HTTP_PROGRESS_TIMEOUT", 0.001, 86400,
+                          "seconds in which a transfer must bring 64 KiB"))
+      .add("attempts", &o::attempts,
+           integer_setting("MILLRACE_HTTP_ATTEMPTS", 1, 1000,
+                           "attempts in a row that may bring nothing before a transfer fails"))
+      .add(
+          "backoff", &o::backoff,
+          seconds_setting("MILLRACE_HTTP_BACKOFF", 0, 86400,
+                          "seconds of the first pause between attempts; doubles, with full jitter, "
+                          "to 30 s"))
+      .add("connections", &o::connections,
+           integer_setting("MILLRACE_HTTP_CONNECTIONS", 1, 4096,
+                           "connections at once to one server, of each I/O thread"))
+      .add("idle", &o::idle,
+           seconds_setting("MILLRACE_HTTP_IDLE", 0, 86400,
+                           "seconds for which an unused connection is kept"));
+}
+
+void add_parts(option_list<http_options>& list) {
+  using o = http_options;
+  setting split =
+      choice_setting("MILLRACE_HTTP_SPLIT", "auto|off",
+                     "parts of one object fetched at once (auto: by what the throughput shows)");
+  split.type = setting_type::choice_or_integer;
+  split.least = 1;
+  split.most = 1024;
+  list.add("split", &o::split, split)
+      .add("part_bytes", &o::part_bytes,
+           size_setting("MILLRACE_HTTP_PART", 4_KiB, 1_GiB,
+                        "bytes of one part (auto: by the time to its first byte)"))
+      .add("hedge", &o::hedge,
+           integer_setting("MILLRACE_HTTP_HEDGE", 0, 100,
+                           "percent of the bytes that may be requested twice when a part is late"))
+      .add("receive_buffer_bytes", &o::receive_buffer_bytes,
+           size_setting("MILLRACE_HTTP_RECEIVE_BUFFER", 4_KiB, 1_GiB,
+                        "SO_RCVBUF of connections (auto: the kernel's own tuning)"));
+}
+
+void add_requests(option_list<http_options>& list) {
+  using o = http_options;
+  list.add("user_agent", &o::user_agent,
+           text_setting("MILLRACE_HTTP_USER_AGENT", "User-Agent of requests"))
+      .add_text(
+          text_setting("MILLRACE_HTTP_HEADERS",
+                       "sent to the hosts that URLs name: 'Name: value|Name: value' (auto: none)",
+                       shown_fields),
+          [](http_options& to, const std::string& text) -> result<void> {
+            auto fields = parse_fields(text);
+            if (!fields) return fields.error();
+            to.fields = std::move(*fields);
+            return {};
+          })
+      .add_text(text_setting(
+                    "MILLRACE_HTTP_TOKENS",
+                    "files with bearer tokens: 'host=file;host=file', read again when they change",
+                    shown_token_files),
+                [](http_options& to, const std::string& text) -> result<void> {
+                  auto tokens = parse_token_files(text);
+                  if (!tokens) return tokens.error();
+                  to.tokens = std::move(*tokens);
+                  return {};
+                })
+      .add(
+          "private_redirects", &o::private_redirects,
+          choice_setting("MILLRACE_HTTP_PRIVATE_REDIRECTS", "on|off",
+                         "follow redirects of public servers to loopback and link-local addresses"))
+      .add(
+          "netrc", &o::netrc,
+          text_setting("MILLRACE_NETRC",
+                       "names and passwords for hosts (auto: $NETRC or ~/.netrc; off)", shown_path))
+      .add("s3_path_style", &o::s3_path_style,
+           choice_setting(
+               "MILLRACE_S3_PATH_STYLE", "auto|on|off",
+               "bucket in the path rather than in the host (auto: where an endpoint is set)"))
+      .add("s3_unsigned", &o::s3_unsigned,
+           choice_setting("MILLRACE_S3_UNSIGNED", "on|off",
+                          "access S3 and Google stores without credentials, for public buckets"))
+      .add("s3_requester_pays", &o::s3_requester_pays,
+           choice_setting("MILLRACE_S3_REQUESTER_PAYS", "on|off",
+                          "agree to pay for requests to requester-pays buckets"))
+      .add(
+          "tls.ca_file", [](auto& to) -> auto& { return to.tls.ca_file; },
+          text_setting("MILLRACE_CA_FILE",
+                       "certificates (PEM) to trust in addition to the host's (auto: none)",
+                       shown_path))
+      .add(
+          "tls.client_cert", [](auto& to) -> auto& { return to.tls.client_cert; },
+          text_setting("MILLRACE_CLIENT_CERT",
+                       "client certificate (PEM) to show to servers (auto: none)", shown_path))
+      .add(
+          "tls.client_key", [](auto& to) -> auto& { return to.tls.client_key; },
+          text_setting("MILLRACE_CLIENT_KEY",
+                       "its private key (PEM; auto: in MILLRACE_CLIENT_CERT)", shown_path));
+}
+
+option_list<http_options> all_variables() {
+  option_list<http_options> list("http_options");
+  add_transfers(list);
+  add_parts(list);
+  add_requests(list);
+  return list;
 }
 
 }  // namespace
 
+const option_list<http_options>& http_options::variables() {
+  static const auto list = all_variables();
+  return list;
+}
+
+std::span<const std::string_view> foreign_variables() {
+  return foreign_names;
+}
+
 result<std::map<std::string, std::string>> parse_token_files(const std::string& text) {
   std::map<std::string, std::string> tokens;
-  const auto parsed = for_each_part(text, ';', [&](const std::string& part) -> result<void> {
+  for (const std::string& part : split(text, ';')) {
     const auto equals = part.find('=');
     if (equals == 0 || equals == std::string::npos || equals + 1 == part.size()) {
       return error(errc::bad_setting, "MILLRACE_HTTP_TOKENS has a part without host or file")
           .hint("write host=file;host=file");
     }
     tokens[part.substr(0, equals)] = part.substr(equals + 1);
-    return {};
-  });
-  if (!parsed) return parsed.error();
+  }
   return tokens;
 }
 
 result<http_fields> parse_fields(const std::string& text) {
   http_fields fields;
-  const auto parsed = for_each_part(text, '|', [&](const std::string& part) -> result<void> {
+  for (const std::string& part : split(text, '|')) {
     const auto colon = part.find(':');
     if (colon == 0 || colon == std::string::npos) {
       return error(errc::bad_setting, "MILLRACE_HTTP_HEADERS has a part without a name")
@@ -42,58 +243,17 @@ result<http_fields> parse_fields(const std::string& text) {
     }
     const auto value = part.find_first_not_of(' ', colon + 1);
     fields.push_back({part.substr(0, colon), value == std::string::npos ? "" : part.substr(value)});
-    return {};
-  });
-  if (!parsed) return parsed.error();
+  }
   return fields;
 }
 
-result<http_options> http_options::from(const settings& s) {
-  const auto text = [&](const char* name) {
-    const std::string& value = s.text(name);
-    return value == "auto" ? std::string() : value;
-  };
-  http_options o{
-      .timeouts = {.connect = s.seconds("MILLRACE_HTTP_CONNECT_TIMEOUT"),
-                   .tls = s.seconds("MILLRACE_HTTP_TLS_TIMEOUT"),
-                   .first_byte = s.seconds("MILLRACE_HTTP_FIRST_BYTE_TIMEOUT"),
-                   .progress = s.seconds("MILLRACE_HTTP_PROGRESS_TIMEOUT")},
-      .attempts = s.integer("MILLRACE_HTTP_ATTEMPTS"),
-      .backoff = s.seconds("MILLRACE_HTTP_BACKOFF"),
-      .connections = s.integer("MILLRACE_HTTP_CONNECTIONS"),
-      .idle = s.seconds("MILLRACE_HTTP_IDLE"),
-      .receive_buffer_bytes = s.bytes("MILLRACE_HTTP_RECEIVE_BUFFER"),
-      .part_bytes = s.bytes("MILLRACE_HTTP_PART"),
-      .hedge = s.integer("MILLRACE_HTTP_HEDGE") / 100.0,
-      .private_redirects = s.text("MILLRACE_HTTP_PRIVATE_REDIRECTS") == "on",
-      .user_agent = s.text("MILLRACE_HTTP_USER_AGENT"),
-      .tls = {.ca_file = text("MILLRACE_CA_FILE"),
-              .client_cert = text("MILLRACE_CLIENT_CERT"),
-              .client_key = text("MILLRACE_CLIENT_KEY")},
-      .netrc = text("MILLRACE_NETRC"),
-      .s3_unsigned = s.text("MILLRACE_S3_UNSIGNED") == "on",
-      .s3_requester_pays = s.text("MILLRACE_S3_REQUESTER_PAYS") == "on",
-      .environment = s.foreign(),
-  };
-  if (s.text("MILLRACE_HTTP_SPLIT") == "off") {
-    o.split = 1;
-  } else if (const int parts = s.integer("MILLRACE_HTTP_SPLIT"); parts > 0) {
-    o.split = parts;
+void http_options::use_environment(const std::map<std::string, std::string>& foreign) {
+  environment = foreign;
+  if (netrc.empty()) netrc = variable("NETRC");
+  if (const std::string& home = variable("HOME"); netrc.empty() && !home.empty()) {
+    netrc = home + "/.netrc";
   }
-  const std::string& path_style = s.text("MILLRACE_S3_PATH_STYLE");
-  if (path_style != "auto") o.s3_path_style = path_style == "on";
-  const std::string& netrc = o.variable("NETRC");
-  const std::string& home = o.variable("HOME");
-  if (o.netrc.empty() && !netrc.empty()) o.netrc = netrc;
-  if (o.netrc.empty() && !home.empty()) o.netrc = home + "/.netrc";
-  if (o.netrc == "off") o.netrc.clear();
-  auto fields = parse_fields(text("MILLRACE_HTTP_HEADERS"));
-  if (!fields) return fields.error();
-  o.fields = std::move(*fields);
-  auto tokens = parse_token_files(text("MILLRACE_HTTP_TOKENS"));
-  if (!tokens) return tokens.error();
-  o.tokens = std::move(*tokens);
-  return o;
+  if (netrc == "off") netrc.clear();
 }
 
 const std::string& http_options::variable(const std::string& name) const {

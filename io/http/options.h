@@ -3,13 +3,17 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/result.h"
-#include "engine/settings.h"
 #include "io/http/client.h"
 
 namespace millrace {
+
+template <class Options>
+class option_list;
 
 // How objects are fetched over HTTP. Every field is also a MILLRACE_ variable.
 struct http_options {
@@ -19,11 +23,11 @@ struct http_options {
   int connections = 64;  // at once to one origin, by one I/O thread
   std::chrono::milliseconds idle{15'000};
   std::size_t receive_buffer_bytes = 0;  // SO_RCVBUF; 0: the kernel's
-  std::optional<int> split;              // parts of one object at once; unset: by measurement
-  std::size_t part_bytes = 0;            // 0: by measurement
-  double hedge = 0.05;                   // of all bytes may be asked for twice
+  std::optional<int> split;    // parts of one object at once; 0 or 1: one; unset: by measurement
+  std::size_t part_bytes = 0;  // 0: by measurement
+  double hedge = 0.05;         // of all bytes may be asked for twice
   bool private_redirects = false;
-  std::string user_agent = "millrace";
+  std::string user_agent = "millrace/0.1";
   http_fields fields;  // with every request to the host that the user named
   tls_options tls;
   std::string netrc;                          // path; empty: none
@@ -34,11 +38,15 @@ struct http_options {
   // The variables of other programs that millrace reads: proxies, credentials of object stores.
   std::map<std::string, std::string> environment;
 
-  // Fails with bad_setting for a text that is not what its variable asks for.
-  static result<http_options> from(const settings& s);
+  static const option_list<http_options>& variables();
+  // Sets `environment`, and where `netrc` is empty, the file that it names; "off": none.
+  void use_environment(const std::map<std::string, std::string>& foreign);
   // The value of one of them; empty where it is not set.
   const std::string& variable(const std::string& name) const;
 };
+
+// The variables of other programs that are read for http_options::environment.
+std::span<const std::string_view> foreign_variables();
 
 // "host=file;host=file" and "Name: value|Name: value". Fail with bad_setting.
 result<std::map<std::string, std::string>> parse_token_files(const std::string& text);

@@ -57,7 +57,8 @@ class assembly {
   static awaitable<void> start_parts(std::shared_ptr<assembly> self);
   // Parts that this object may have under way.
   int allowed() const {
-    if (origin_.ignores_ranges || origin_.names_no_version || stack_->options().split == 1)
+    if (origin_.ignores_ranges || origin_.names_no_version ||
+        stack_->options().split.value_or(2) <= 1)
       return 1;
     const int most = stack_->options().connections;  // others would wait for these
     if (stack_->options().split) return std::min(*stack_->options().split, most);
