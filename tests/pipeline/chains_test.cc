@@ -360,6 +360,13 @@ class drawn_chain {
     for (int n = pick(1, 4); n > 0; --n) urls.push_back(shard());
     auto out = shards(urls, {.seed = seed_, .lanes = lanes_, .epochs = epochs_}) |
                untar({.resync = resync_}) | group_by_key();
+    if (chance(3)) {
+      text_ += " failing";
+      out = out | sample_stage{"failing", [](sample s) -> result<std::optional<sample>> {
+                                 if (s.key.back() != '3') return std::optional(std::move(s));
+                                 return error(errc::bad_image, "unwanted").skippable();
+                               }};
+    }
     if (held_ > 0) out = out | shuffle({.samples = held_, .seed = seed_});
     return out;
   }
