@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine/log.h"
+#include "io/http/checked_bytes.h"
 #include "io/http/header_values.h"
 #include "io/http/opened_again.h"
 #include "io/http/range_fetch.h"
@@ -91,8 +92,7 @@ class assembly {
   void settle_hedge(part& head);
   void drop_hedge(part& head);
   bytes cut_at_end(bytes piece, bool may_pass_end);
-  result<bytes> checked(bytes piece);
-  bytes take_held();
+  bytes checked(bytes piece, std::optional<std::uint64_t> total);
   std::optional<result<bytes>> finish();
 
   source_context context_;
@@ -109,11 +109,10 @@ class assembly {
   std::deque<part> parts_;
   scope::task starting_;
   std::weak_ptr<assembly> self_;
-  std::optional<digest_check> check_;
+  std::optional<checked_bytes> check_;
   bool is_whole_ = offset_ == 0 && !end_;
   bool checking_begun_ = false;
-  std::deque<bytes> held_;  // until the digest is known to be right
-  bool given_any_ = false;
+  bool is_checked_ = false;
   bool refetched_ = false;
   std::uint64_t hedge_begin_ = 0;
   bool gone_ = false;
@@ -268,6 +267,9 @@ void assembly::settle_hedge(part& head) {
 
 awaitable<result<bytes>> assembly::read() {
   for (;;) {
+    if (check_) {
+      if (bytes waiting = check_->take(); !waiting.empty()) co_return waiting;
+    }
     if (parts_.empty()) {
       if (planner_.done()) {
         auto last = finish();
@@ -288,12 +290,10 @@ awaitable<result<bytes>> assembly::read() {
       fetch.notify();
       piece = cut_at_end(std::move(piece), may_pass_end);
       offset_ += piece.size();
-      auto given = checked(std::move(piece));
-      if (!given) {
-        failed_ = true;
-        co_return given.error();
-      }
-      if (given->empty()) continue;
+      // Learnt from a part, or from the one that is read.
+      const auto total = version_.total ? version_.total : fetch.transfer().version().total;
+      bytes given = checked(std::move(piece), total);
+      if (given.empty()) continue;
       co_return given;
     }
     if (fetch.failed) {
@@ -323,37 +323,30 @@ bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
   return piece;
 }
 
-// What may be given out now, perhaps nothing: until the digest is known to be right, all of a small
-// object and the last piece of a large one are held back.
-result<bytes> assembly::checked(bytes piece) {
-  if (!checking_begun_ && is_whole_ && signals_->digest) check_.emplace(*signals_->digest);
+// What may be given out now, perhaps nothing, once `piece` has come.
+bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
+  if (!checking_begun_ && is_whole_ && signals_->digest) {
+    const std::uint64_t most =
+        std::min<std::uint64_t>(checked_first_bytes, context_.memory->limit() / 4);
+    check_.emplace(*signals_->digest, most);
+  }
   checking_begun_ = true;
   if (!check_) return piece;
-  check_->add(piece.span());
-  held_.push_back(std::move(piece));
-  const std::uint64_t most =
-      std::min<std::uint64_t>(checked_first_bytes, context_.memory->limit() / 4);
-  const bool hold_all = version_.total.value_or(offset_) <= most && !given_any_;
-  if (hold_all || held_.size() < 2) return bytes();
-  return take_held();
+  check_->put(std::move(piece), total);
+  return check_->take();
 }
 
-bytes assembly::take_held() {
-  if (held_.empty()) return {};
-  given_any_ = true;
-  bytes first = std::move(held_.front());
-  held_.pop_front();
-  return first;
-}
-
-// All has come. What was held back, piece by piece; then nothing. Nullopt: it is fetched once more.
+// All has come. Nullopt: what was held back may be given out, or all is fetched once more.
 std::optional<result<bytes>> assembly::finish() {
-  if (!check_) return take_held();
+  if (!check_ || is_checked_) return bytes();
+  const bool given_any = check_->given_any();
   const auto right = check_->finish();
+  if (right) {
+    is_checked_ = true;
+    return std::nullopt;
+  }
   check_.reset();
-  if (right) return take_held();
-  held_.clear();
-  if (!given_any_ && !std::exchange(refetched_, true)) {
+  if (!given_any && !std::exchange(refetched_, true)) {
     log_notice(fmt::format("{}; fetching it again",
                            error(right.error()).at(to_string(object_.target)).message()));
     ++context_.counters.retries;
