@@ -183,7 +183,7 @@ http_transfer::action http_transfer::retry(const error& why,
     was_known_ = was_known_ || version_.is_known();
     if (is_known_ && brings_the_rest() && !holds_front()) asked_end_.reset();
     begin_anew();
-    if (!can_resume_at_all() || holds_front()) version_ = known_;
+    if (!is_bound_ && (!can_resume_at_all() || holds_front())) version_ = known_;
     front_.clear();
   }
   // Full jitter: uniform between nothing and the exponential bound.
@@ -221,7 +221,7 @@ http_transfer::action http_transfer::give_up(const error& why, std::string_view 
 void http_transfer::begin_anew() {
   offset_ = begin_;
   end_ = asked_end_;
-  is_known_ = was_known_;
+  is_known_ = was_known_ || is_bound_;
   ignores_ranges_ = false;
   part_end_.reset();
 }
@@ -324,6 +324,7 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
   remember_version(head);
+  is_bound_ = is_bound_ || can_resume_at_all();
   return take_body{};
 }
 
@@ -331,7 +332,7 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool asked_for_range = offset_ > 0 || end_;
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
-  const bool is_bound = offset_ > 0 || was_known_;
+  const bool is_bound = offset_ > 0 || was_known_ || is_bound_;
   if (is_bound && (!same_version(head) || other_length)) {
     return differs("the object changed while it was read");
   }
@@ -461,7 +462,7 @@ std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
                              ? front.substr(from + 6, std::min<std::size_t>(to - from - 6, 60))
                              : "no code");
   begin_anew();
-  version_ = known_;
+  if (!is_bound_) version_ = known_;
   auto next =
       retry(error(errc::http_status,
                   fmt::format("the store answered 200 with an error in the body: {}", code)));
