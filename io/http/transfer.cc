@@ -267,7 +267,7 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
   const auto location = head.field("location");
   if (!location) {
     error lost(errc::protocol, "a redirect without a Location");
-    if (const auto region = head.field("x-amz-bucket-region")) {
+    if (const auto region = told_region(head.field("x-amz-bucket-region").value_or(""))) {
       lost.hint(fmt::format("the bucket is in {}: set AWS_REGION", *region));
     }
     return described(lost.skippable());
@@ -295,10 +295,8 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
                     (!head.content_length || *head.content_length == got->last - got->first + 1);
   if (!fits) {
     return described(
-        error(errc::protocol,
-              fmt::format("asked for bytes {}-{}, the server sent '{}'", offset_,
-                          end_ ? std::to_string(*end_ - 1) : "",
-                          text.value_or(head.field("content-type").value_or("no Content-Range"))))
+        error(errc::protocol, fmt::format("asked for bytes {}-{}, the server sent '{}'", offset_,
+                                          end_ ? std::to_string(*end_ - 1) : "", told_range(head)))
             .skippable()
             .hint("the server's ranges are broken; http_options.split = 1 "
                   "(MILLRACE_HTTP_SPLIT=off) asks for fewer"));
@@ -415,9 +413,9 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
   }
   const auto encoding = head.field("content-encoding");
   if (encoding && *encoding != "identity" && !encoding->empty()) {
-    return described(error(errc::protocol, fmt::format("the server sent Content-Encoding '{}' "
+    return described(error(errc::protocol, fmt::format("the server sent {} "
                                                        "although identity was asked for",
-                                                       *encoding))
+                                                       told_encoding(*encoding)))
                          .skippable()
                          .hint("turn compression off for .tar on the server"));
   }
@@ -457,15 +455,12 @@ std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
   if (may_be && !is_complete && !(is_page && to != std::string::npos)) return std::nullopt;
   const std::string front = std::exchange(front_, {});
   if (!is_page) return std::nullopt;
-  const auto from = front.find("<Code>");
-  const std::string code(to != std::string::npos && from < to
-                             ? front.substr(from + 6, std::min<std::size_t>(to - from - 6, 60))
-                             : "no code");
+  const std::string code = error_code_in(front);
   begin_anew();
   if (!is_bound_) version_ = known_;
-  auto next =
-      retry(error(errc::http_status,
-                  fmt::format("the store answered 200 with an error in the body: {}", code)));
+  auto next = retry(
+      error(errc::http_status, fmt::format("the store answered 200 with an error in the body: {}",
+                                           code.empty() ? "no code" : code)));
   // Of the page itself nothing may be kept.
   if (auto* again = std::get_if<ask_again>(&next)) again->from_begin = true;
   return next;
