@@ -74,13 +74,18 @@ class assembly {
     return static_cast<int>(
         std::ranges::count_if(parts_, [](const part& p) { return !p.fetch->ended; }));
   }
-  // While the first part has no memory of its own, half of it all is left to it: what comes behind
-  // it cannot be given out, and so not be freed, before it has ended.
+  // What one that goes on bit by bit needs: the buffer that the reader keeps, and the next.
+  std::size_t two_buffers() const {
+    return 2 * std::min(context_.options.chunk_bytes, context_.memory->limit() / 2);
+  }
+  // While the first part has no memory of its own, half of it all is left to it, and what it needs:
+  // what comes behind it cannot be given out, and so not be freed, before it has ended.
   bool may_reserve(std::size_t size) const {
     if (parts_.empty() || parts_.front().reserved > 0) return true;
     std::size_t sum = size;
     for (const part& p : parts_) sum += p.reserved;
-    return sum <= context_.memory->limit() / 2;
+    const std::size_t limit = context_.memory->limit();
+    return sum <= limit - std::max(limit / 2, two_buffers());
   }
   // A digest is told of the whole alone, as a rule: of parts nobody would know what they are of.
   bool knows_version() const { return version_.etag || version_.last_modified; }
@@ -115,6 +120,7 @@ class assembly {
   bool is_checked_ = false;
   bool refetched_ = false;
   std::uint64_t hedge_begin_ = 0;
+  std::uint64_t hedge_at_ = 0;  // of the first byte that the hedge has ready, or brings next
   bool gone_ = false;
   bool failed_ = false;
 };
@@ -168,7 +174,8 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
       continue;
     }
     auto reserved = co_await a.context_.memory->reserve(size);
-    if (!reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
+    // It waited, and what is in front may be another one, by a second request.
+    if (!reserved || a.gone_ || a.failed_ || a.planner_.done() || !a.may_reserve(size)) continue;
     a.start(*a.planner_.next(size), std::move(*reserved));
   }
 }
@@ -223,7 +230,7 @@ void assembly::consider_hedge(part& head) {
   if (!origin_.hedges.worth_it(slow.received(), slow.seconds(), *end - offset_)) return;
   if (context_.memory->limit() < 6 * context_.options.chunk_bytes) return;
   ++context_.counters.hedges;
-  hedge_begin_ = offset_;
+  hedge_begin_ = hedge_at_ = offset_;
   head.hedge =
       std::make_shared<range_fetch>(context_, stack_, object_, byte_range{offset_, end},
                                     slow.transfer().version(), memory_reservation(), 0, signals_);
@@ -246,23 +253,25 @@ void assembly::settle_hedge(part& head) {
   range_fetch& second = *head.hedge;
   const std::uint64_t twice = offset_ - hedge_begin_;  // the slow one has brought it meanwhile
   if (second.failed || slow.ended || twice > origin_.hedges.allowance()) return drop_hedge(head);
-  std::uint64_t brought = 0;
-  for (const bytes& b : second.ready) brought += b.size();
-  if (brought <= twice || !slow.ready.empty()) return;
-  second.gave_out();
-  for (std::uint64_t skip = twice; skip > 0;) {
+  // Of no use any more; and the slow one may wait for the memory of it.
+  while (hedge_at_ < offset_ && !second.ready.empty()) {
+    second.gave_out();
     bytes& first = second.ready.front();
-    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(skip, first.size()));
-    first = first.slice(n);
+    const std::uint64_t n = std::min<std::uint64_t>(offset_ - hedge_at_, first.size());
+    first = first.slice(static_cast<std::size_t>(n));
     if (first.empty()) second.ready.pop_front();
-    skip -= n;
+    hedge_at_ += n;
+    second.notify();
   }
+  if (second.ready.empty() || !slow.ready.empty()) return;
+  second.gave_out();
   const std::uint64_t lost = slow.transfer().offset() - hedge_begin_;
   origin_.hedges.wasted(lost);
   context_.counters.wasted_bytes += lost;
   ++context_.counters.hedges_won;
   head.running = std::move(head.hedge_running);
   head.fetch = std::move(head.hedge);
+  head.reserved = 0;  // that went with the other
 }
 
 awaitable<result<bytes>> assembly::read() {
@@ -326,8 +335,10 @@ bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
 // What may be given out now, perhaps nothing, once `piece` has come.
 bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
   if (!checking_begun_ && is_whole_ && signals_->digest) {
-    const std::uint64_t most =
-        std::min<std::uint64_t>(checked_first_bytes, context_.memory->limit() / 4);
+    const std::size_t limit = context_.memory->limit();
+    // Of unknown length: whatever follows needs its room beside what is held.
+    const std::size_t room = total ? limit : limit - two_buffers();
+    const std::uint64_t most = std::min<std::uint64_t>({checked_first_bytes, limit / 4, room});
     check_.emplace(*signals_->digest, most);
   }
   checking_begun_ = true;

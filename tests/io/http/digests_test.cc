@@ -16,10 +16,6 @@ using testing::outcome;
 using testing::sent;
 using testing::simulated_network;
 
-std::string digest_field(const std::string& content) {
-  return "Repr-Digest: sha-256=:" + base64(digest_of(hash_algorithm::sha256, content)) + ":\r\n";
-}
-
 // Objects whose digest the server names.
 class HttpDigests : public ::testing::Test {
  protected:
@@ -67,34 +63,6 @@ TEST_F(HttpDigests, TheLastPieceOfALargeObjectWaitsForItsDigest) {
   ASSERT_TRUE(out.failed);
   EXPECT_EQ(out.failed->kind(), errc::integrity);
   EXPECT_LT(out.content.size(), content.size());
-}
-
-// The memory that is enough to read an object is enough to check it: no buffer is held back,
-// whatever is known of the object's length, however large it is.
-TEST_F(HttpDigests, NeedNoMoreMemory) {
-  const std::size_t chunk = client_.source.chunk_bytes = 256_KiB;
-  client_.keeps_one = true;
-  for (const std::size_t size : {300'000UL, 1'000'000UL, 3'000'001UL}) {
-    const std::string content = numbered(size);
-    for (const bool has_length : {true, false}) {
-      net_->serve("10.0.0.1", [&](const std::string& request) {
-        if (has_length) return answer(request, content, 0us, digest_field(content));
-        return std::vector<sent>{
-            {.bytes = "HTTP/1.1 200 x\r\nETag: \"1\"\r\n" + digest_field(content) + "\r\n"},
-            {.bytes = content, .ends = sent::end::fin}};
-      });
-      for (const std::size_t chunks : {2UL, 3UL, 4UL}) {
-        for (const auto split : {std::optional(1), std::optional(2), std::optional<int>()}) {
-          SCOPED_TRACE(fmt::format("{} {} {} {}", size, has_length, chunks, split.value_or(0)));
-          client_.memory_bytes = chunks * chunk;
-          options_.split = split;
-          const auto out = client_.read("http://h/a", {}, 1h);
-          EXPECT_FALSE(out.failed);
-          EXPECT_TRUE(out.content == content);
-        }
-      }
-    }
-  }
 }
 
 class CheckedBytes : public ::testing::Test {
