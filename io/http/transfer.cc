@@ -6,6 +6,7 @@
 
 #include "io/http/header_values.h"
 #include "io/http/private_host.h"
+#include "io/shard_name.h"
 
 namespace millrace {
 namespace {
@@ -40,8 +41,8 @@ bool is_transient(int status) {
          status == 503 || status == 504;
 }
 
-// `is_folder`: the URL ends as that of a folder.
-error status_error(int status, bool is_folder) {
+// `name`: in a store; else empty.
+error status_error(int status, const url& target, std::string_view name) {
   const bool is_missing = status == 404 || status == 410;
   const bool is_refused = status == 401 || status == 403;
   const errc kind = is_missing   ? errc::not_found
@@ -49,11 +50,14 @@ error status_error(int status, bool is_folder) {
                                  : errc::http_status;
   error why = error(kind, fmt::format("the server answered {}", status)).skippable();
   if (!is_missing && !is_refused) return why;
-  if (is_folder) {
+  if (name.empty() && target.path.ends_with('/')) {
     return why.hint(
         "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
   }
-  return why.hint(is_missing ? "check the URL" : "check the credentials");
+  if (is_refused) return why.hint("check the credentials");
+  return why.hint(name.empty() || is_shard_name(name)
+                      ? "check the URL"
+                      : "check the URL; one that stands for all archives below it ends with '/'");
 }
 
 }  // namespace
@@ -409,7 +413,7 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
       return finished{};
     }
     default:
-      return described(status_error(head.status, origin_.path.ends_with('/')));
+      return described(status_error(head.status, origin_, options_.name));
   }
   const auto encoding = head.field("content-encoding");
   if (encoding && *encoding != "identity" && !encoding->empty()) {

@@ -144,5 +144,18 @@ TEST_F(ErrorPages, NeverRepeatWhatIsSecret) {
   }
 }
 
+// Of a store's URL that is no archive's the user may have meant what lies below it.
+TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
+  const auto hint_of = [](const std::string& name, const std::string& target) {
+    http_transfer t(parse_url(target).value(), {}, {}, {.name = name}, real_time(), 1);
+    const auto next = t.on_head({.status = 404, .content_length = {}, .fields = {}});
+    return std::get<error>(next).what_to_do();
+  };
+  EXPECT_EQ(hint_of("", "http://h/d"), "check the URL");
+  EXPECT_EQ(hint_of("s3://b/d.tar", "http://h/b/d.tar"), "check the URL");
+  EXPECT_NE(hint_of("s3://b/d", "http://h/b/d").find("ends with '/'"), std::string::npos);
+  EXPECT_NE(hint_of("", "http://h/d/").find("no listings"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace millrace
