@@ -229,10 +229,11 @@ void run_base::tell_who_waits() noexcept try {
   const std::string who = context_->memory.starved();
   if (who.empty() || std::exchange(told_who_waits_, true)) return;
   log_notice(
-      fmt::format("no item for {} s or more, and these wait for memory: {}. The items that the "
-                  "program keeps hold it: release them, or say how many it keeps at once "
+      fmt::format("no item for {} s or more, and these wait for memory: {}. If the program keeps "
+                  "items, they hold it: release them, or say how many it keeps at once "
                   "(batch_options.held; prefetch(n) makes room for n more) and raise the budget "
-                  "(engine_options.memory_bytes, MILLRACE_MEMORY)",
+                  "(engine_options.memory_bytes, MILLRACE_MEMORY). If it keeps none, this is a "
+                  "fault of millrace: report it with this line",
                   told_after.count(), who));
 } catch (const std::bad_alloc&) {
   return;  // there is no memory to say who waits for some

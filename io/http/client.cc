@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <cstring>
 
 #include "io/hashes.h"
@@ -17,6 +18,8 @@ namespace {
 using lease = connection_pool::lease;
 
 constexpr std::size_t head_read_bytes = 16UL * 1024;
+// A server that is faster than this thread keeps nobody else from it for longer than this takes.
+constexpr std::size_t turn_bytes = 256UL * 1024;
 // What a server of TLS answers to anything else begins with: an alert, version 3.x (RFC 8446, 5.1).
 constexpr std::string_view tls_record = "\x15\x03";
 
@@ -156,6 +159,11 @@ class exchange final : public http_exchange {
       if (got.failed) co_return translated(got.failed, "reading the body");
       lease_.moved();
       count_progress(got.bytes, time_.now() - begun);
+      turn_ += got.bytes;
+      if (turn_ >= turn_bytes) {
+        turn_ = 0;
+        co_await asio::post(co_await asio::this_coro::executor, no_throw);
+      }
       if (direct == 0) {
         lease_.connection.pending.append(scratch_, 0, got.bytes);
         continue;
@@ -189,6 +197,7 @@ class exchange final : public http_exchange {
   http_timeouts limits_;
   response_reader reader_;
   std::string scratch_;
+  std::size_t turn_ = 0;  // bytes since others had one
   bool any_byte_ = false;
   steady_clock::duration time_to_head_{};
   steady_clock::duration progress_left_;

@@ -1,6 +1,9 @@
 #include "io/http/header_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <ctime>
 
@@ -18,6 +21,10 @@ bool skip(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());
   return true;
+}
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
 }  // namespace
@@ -47,6 +54,48 @@ std::optional<std::uint64_t> length_told(const response_head& head) {
   std::uint64_t length = 0;
   if (!skip(rest, "bytes */") || !parse_number(rest, length) || !rest.empty()) return std::nullopt;
   return length;
+}
+
+std::string error_code_in(std::string_view body) {
+  constexpr std::string_view begin = "<Code>";
+  constexpr std::size_t longest = 60;
+  const auto from = body.find(begin);
+  const auto to = body.find("</Code>");
+  if (to == std::string_view::npos || from >= to) return {};
+  const std::string_view code = body.substr(from + begin.size(), to - from - begin.size());
+  const auto other =
+      std::ranges::find_if_not(code, [](char c) { return is_letter(c) || c == '.'; });
+  return std::string(
+      code.substr(0, std::min(longest, static_cast<std::size_t>(other - code.begin()))));
+}
+
+std::string told_range(const response_head& head) {
+  const auto text = head.field("content-range");
+  if (!text) {
+    const bool is_of_several = head.field("content-type").value_or("").starts_with("multipart/");
+    return is_of_several ? "several parts, multipart" : "no Content-Range";
+  }
+  const auto range = parse_content_range(*text);
+  if (!range) return "a Content-Range that is none";
+  return fmt::format("bytes {}-{}/{}", range->first, range->last,
+                     range->total ? std::to_string(*range->total) : "*");
+}
+
+std::string told_encoding(std::string_view encoding) {
+  constexpr std::array<std::string_view, 6> known{"gzip", "x-gzip", "deflate",
+                                                  "br",   "zstd",   "compress"};
+  return std::ranges::find(known, encoding) != known.end()
+             ? fmt::format("Content-Encoding '{}'", encoding)
+             : "an unknown Content-Encoding";
+}
+
+std::optional<std::string> told_region(std::string_view region) {
+  constexpr std::size_t longest = 32;
+  const bool is_one =
+      !region.empty() && region.size() <= longest && std::ranges::all_of(region, [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
+      });
+  return is_one ? std::optional(std::string(region)) : std::nullopt;
 }
 
 std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std::int64_t now) {

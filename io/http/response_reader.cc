@@ -41,6 +41,7 @@ struct response_reader::state {
   std::optional<std::uint64_t> left;  // of a body of known length
   bool until_end = false;             // the body ends with the connection
   bool ended = false;
+  std::optional<error> failed;  // what follows in the body is broken
   int interim = 0;
 };
 
@@ -107,24 +108,31 @@ result<std::size_t> response_reader::take_body(std::string& pending, std::span<s
     took_directly(got);
     return got;
   }
+  if (s.failed) return *s.failed;
   auto& body = s.parser->get().body();
   body.data = into.data();
   body.size = into.size();
   body.more = true;
   error_code failed;
   std::size_t used = 0;
-  while (used < pending.size() && !s.parser->is_done() && body.size == into.size()) {
+  while (used < pending.size() && !s.parser->is_done() && body.size > 0) {
     const std::size_t n =
         s.parser->put(boost::asio::buffer(std::string_view(pending).substr(used)), failed);
     used += n;
     if (failed == http::error::need_buffer) break;
-    if (failed && failed != http::error::need_more) return broken(failed.message());
+    if (failed && failed != http::error::need_more) {
+      s.failed = broken(failed.message());
+      break;
+    }
     if (n == 0) break;
   }
-  if (used == 0 && pending.size() > head_limit) return broken("a chunk's head of more than 64 KiB");
+  if (used == 0 && pending.size() > head_limit)
+    s.failed = broken("a chunk's head of more than 64 KiB");
   pending.erase(0, used);
   s.ended = s.parser->is_done();
-  return into.size() - body.size;
+  const std::size_t got = into.size() - body.size;
+  if (got == 0 && s.failed) return *s.failed;  // else it is told behind what came before it
+  return got;
 }
 
 std::size_t response_reader::direct_bytes(std::size_t wanted) const {

@@ -24,7 +24,8 @@ class response_reader {
   const response_head& head() const;
   response_head& head();
 
-  // Moves body bytes from the front of `pending` into `into`; returns their number.
+  // Moves body bytes from the front of `pending` into `into`, as many as there are and fit; returns
+  // their number.
   result<std::size_t> take_body(std::string& pending, std::span<std::byte> into);
   // How many of the next `wanted` bytes from the connection are body as they are; 0: they are
   // framed, and must go through take_body().

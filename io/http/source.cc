@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine/log.h"
+#include "io/http/checked_bytes.h"
 #include "io/http/header_values.h"
 #include "io/http/opened_again.h"
 #include "io/http/range_fetch.h"
@@ -74,13 +75,18 @@ class assembly {
     return static_cast<int>(
         std::ranges::count_if(parts_, [](const part& p) { return !p.fetch->ended; }));
   }
-  // While the first part has no memory of its own, half of it all is left to it: what comes behind
-  // it cannot be given out, and so not be freed, before it has ended.
+  // What one that goes on bit by bit needs: the buffer that the reader keeps, and the next.
+  std::size_t two_buffers() const {
+    return 2 * std::min(context_.options.chunk_bytes, context_.memory->limit() / 2);
+  }
+  // While the first part has no memory of its own, half of it all is left to it, and what it needs:
+  // what comes behind it cannot be given out, and so not be freed, before it has ended.
   bool may_reserve(std::size_t size) const {
     if (parts_.empty() || parts_.front().reserved > 0) return true;
     std::size_t sum = size;
     for (const part& p : parts_) sum += p.reserved;
-    return sum <= context_.memory->limit() / 2;
+    const std::size_t limit = context_.memory->limit();
+    return sum <= limit - std::max(limit / 2, two_buffers());
   }
   // A digest is told of the whole alone, as a rule: of parts nobody would know what they are of.
   bool knows_version() const { return version_.etag || version_.last_modified; }
@@ -92,8 +98,7 @@ class assembly {
   void settle_hedge(part& head);
   void drop_hedge(part& head);
   bytes cut_at_end(bytes piece, bool may_pass_end);
-  result<bytes> checked(bytes piece);
-  bytes take_held();
+  bytes checked(bytes piece, std::optional<std::uint64_t> total);
   std::optional<result<bytes>> finish();
 
   source_context context_;
@@ -110,13 +115,13 @@ class assembly {
   std::deque<part> parts_;
   scope::task starting_;
   std::weak_ptr<assembly> self_;
-  std::optional<digest_check> check_;
+  std::optional<checked_bytes> check_;
   bool is_whole_ = offset_ == 0 && !end_;
   bool checking_begun_ = false;
-  std::deque<bytes> held_;  // until the digest is known to be right
-  bool given_any_ = false;
+  bool is_checked_ = false;
   bool refetched_ = false;
   std::uint64_t hedge_begin_ = 0;
+  std::uint64_t hedge_at_ = 0;  // of the first byte that the hedge has ready, or brings next
   bool gone_ = false;
   bool failed_ = false;
 };
@@ -170,7 +175,8 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
       continue;
     }
     auto reserved = co_await a.context_.memory->reserve(size);
-    if (!reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
+    // It waited, and what is in front may be another one, by a second request.
+    if (!reserved || a.gone_ || a.failed_ || a.planner_.done() || !a.may_reserve(size)) continue;
     a.start(*a.planner_.next(size), std::move(*reserved));
   }
 }
@@ -225,7 +231,7 @@ void assembly::consider_hedge(part& head) {
   if (!origin_.hedges.worth_it(slow.received(), slow.seconds(), *end - offset_)) return;
   if (context_.memory->limit() < 6 * context_.options.chunk_bytes) return;
   ++context_.counters.hedges;
-  hedge_begin_ = offset_;
+  hedge_begin_ = hedge_at_ = offset_;
   head.hedge =
       std::make_shared<range_fetch>(context_, stack_, object_, byte_range{offset_, end},
                                     slow.transfer().version(), memory_reservation(), 0, signals_);
@@ -248,27 +254,32 @@ void assembly::settle_hedge(part& head) {
   range_fetch& second = *head.hedge;
   const std::uint64_t twice = offset_ - hedge_begin_;  // the slow one has brought it meanwhile
   if (second.failed || slow.ended || twice > origin_.hedges.allowance()) return drop_hedge(head);
-  std::uint64_t brought = 0;
-  for (const bytes& b : second.ready) brought += b.size();
-  if (brought <= twice || !slow.ready.empty()) return;
-  second.gave_out();
-  for (std::uint64_t skip = twice; skip > 0;) {
+  // Of no use any more; and the slow one may wait for the memory of it.
+  while (hedge_at_ < offset_ && !second.ready.empty()) {
+    second.gave_out();
     bytes& first = second.ready.front();
-    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(skip, first.size()));
-    first = first.slice(n);
+    const std::uint64_t n = std::min<std::uint64_t>(offset_ - hedge_at_, first.size());
+    first = first.slice(static_cast<std::size_t>(n));
     if (first.empty()) second.ready.pop_front();
-    skip -= n;
+    hedge_at_ += n;
+    second.notify();
   }
+  if (second.ready.empty() || !slow.ready.empty()) return;
+  second.gave_out();
   const std::uint64_t lost = slow.transfer().offset() - hedge_begin_;
   origin_.hedges.wasted(lost);
   context_.counters.wasted_bytes += lost;
   ++context_.counters.hedges_won;
   head.running = std::move(head.hedge_running);
   head.fetch = std::move(head.hedge);
+  head.reserved = 0;  // that went with the other
 }
 
 awaitable<result<bytes>> assembly::read() {
   for (;;) {
+    if (check_) {
+      if (bytes waiting = check_->take(); !waiting.empty()) co_return waiting;
+    }
     if (parts_.empty()) {
       if (planner_.done()) {
         auto last = finish();
@@ -289,12 +300,10 @@ awaitable<result<bytes>> assembly::read() {
       fetch.notify();
       piece = cut_at_end(std::move(piece), may_pass_end);
       offset_ += piece.size();
-      auto given = checked(std::move(piece));
-      if (!given) {
-        failed_ = true;
-        co_return given.error();
-      }
-      if (given->empty()) continue;
+      // Learnt from a part, or from the one that is read.
+      const auto total = version_.total ? version_.total : fetch.transfer().version().total;
+      bytes given = checked(std::move(piece), total);
+      if (given.empty()) continue;
       co_return given;
     }
     if (fetch.failed) {
@@ -324,37 +333,32 @@ bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
   return piece;
 }
 
-// What may be given out now, perhaps nothing: until the digest is known to be right, all of a small
-// object and the last piece of a large one are held back.
-result<bytes> assembly::checked(bytes piece) {
-  if (!checking_begun_ && is_whole_ && signals_->digest) check_.emplace(*signals_->digest);
+// What may be given out now, perhaps nothing, once `piece` has come.
+bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
+  if (!checking_begun_ && is_whole_ && signals_->digest) {
+    const std::size_t limit = context_.memory->limit();
+    // Of unknown length: whatever follows needs its room beside what is held.
+    const std::size_t room = total ? limit : limit - two_buffers();
+    const std::uint64_t most = std::min<std::uint64_t>({checked_first_bytes, limit / 4, room});
+    check_.emplace(*signals_->digest, most);
+  }
   checking_begun_ = true;
   if (!check_) return piece;
-  check_->add(piece.span());
-  held_.push_back(std::move(piece));
-  const std::uint64_t most =
-      std::min<std::uint64_t>(checked_first_bytes, context_.memory->limit() / 4);
-  const bool hold_all = version_.total.value_or(offset_) <= most && !given_any_;
-  if (hold_all || held_.size() < 2) return bytes();
-  return take_held();
+  check_->put(std::move(piece), total);
+  return check_->take();
 }
 
-bytes assembly::take_held() {
-  if (held_.empty()) return {};
-  given_any_ = true;
-  bytes first = std::move(held_.front());
-  held_.pop_front();
-  return first;
-}
-
-// All has come. What was held back, piece by piece; then nothing. Nullopt: it is fetched once more.
+// All has come. Nullopt: what was held back may be given out, or all is fetched once more.
 std::optional<result<bytes>> assembly::finish() {
-  if (!check_) return take_held();
+  if (!check_ || is_checked_) return bytes();
+  const bool given_any = check_->given_any();
   const auto right = check_->finish();
+  if (right) {
+    is_checked_ = true;
+    return std::nullopt;
+  }
   check_.reset();
-  if (right) return take_held();
-  held_.clear();
-  if (!given_any_ && !std::exchange(refetched_, true)) {
+  if (!given_any && !std::exchange(refetched_, true)) {
     log_notice(fmt::format("{}; fetching it again",
                            error(right.error()).at(to_string(object_.target)).message()));
     ++context_.counters.retries;

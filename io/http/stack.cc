@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/log.h"
+#include "io/http/header_values.h"
 
 namespace millrace {
 namespace {
@@ -74,15 +75,6 @@ void http_stack::tick(scope& tasks, const std::shared_ptr<fetch_signals>& of) {
   const auto [at, is_first] = tickers_->readers.try_emplace(&tasks);
   at->second.push_back(of);
   if (is_first) tasks.spawn(run_ticker(&time_, tickers_, &tasks));
-}
-
-std::string error_code_in(std::string_view body) {
-  const auto from = body.find("<Code>");
-  const auto to = body.find("</Code>");
-  if (to == std::string_view::npos || from >= to) return {};
-  std::string code(body.substr(from + 6, std::min<std::size_t>(to - from - 6, 60)));
-  std::erase_if(code, [](unsigned char c) { return std::isalnum(c) == 0; });
-  return code;
 }
 
 bool asks_for_tls(std::string_view body) {

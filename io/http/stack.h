@@ -107,8 +107,6 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
                                    std::string method = "GET", std::string body = {},
                                    std::size_t most = 1UL << 20);
 
-// The code in a store's error page: "AccessDenied"; empty where there is none.
-std::string error_code_in(std::string_view body);
 // Whether an answer is the one that nginx, Apache or Go's servers give to a plain request on a TLS
 // port.
 bool asks_for_tls(std::string_view body);

@@ -6,6 +6,7 @@
 
 #include "io/http/header_values.h"
 #include "io/http/private_host.h"
+#include "io/shard_name.h"
 
 namespace millrace {
 namespace {
@@ -40,8 +41,8 @@ bool is_transient(int status) {
          status == 503 || status == 504;
 }
 
-// `is_folder`: the URL ends as that of a folder.
-error status_error(int status, bool is_folder) {
+// `name`: in a store; else empty.
+error status_error(int status, const url& target, std::string_view name) {
   const bool is_missing = status == 404 || status == 410;
   const bool is_refused = status == 401 || status == 403;
   const errc kind = is_missing   ? errc::not_found
@@ -49,11 +50,14 @@ error status_error(int status, bool is_folder) {
                                  : errc::http_status;
   error why = error(kind, fmt::format("the server answered {}", status)).skippable();
   if (!is_missing && !is_refused) return why;
-  if (is_folder) {
+  if (name.empty() && target.path.ends_with('/')) {
     return why.hint(
         "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
   }
-  return why.hint(is_missing ? "check the URL" : "check the credentials");
+  if (is_refused) return why.hint("check the credentials");
+  return why.hint(name.empty() || is_shard_name(name)
+                      ? "check the URL"
+                      : "check the URL; one that stands for all archives below it ends with '/'");
 }
 
 }  // namespace
@@ -183,7 +187,7 @@ http_transfer::action http_transfer::retry(const error& why,
     was_known_ = was_known_ || version_.is_known();
     if (is_known_ && brings_the_rest() && !holds_front()) asked_end_.reset();
     begin_anew();
-    if (!can_resume_at_all() || holds_front()) version_ = known_;
+    if (!is_bound_ && (!can_resume_at_all() || holds_front())) version_ = known_;
     front_.clear();
   }
   // Full jitter: uniform between nothing and the exponential bound.
@@ -221,7 +225,7 @@ http_transfer::action http_transfer::give_up(const error& why, std::string_view 
 void http_transfer::begin_anew() {
   offset_ = begin_;
   end_ = asked_end_;
-  is_known_ = was_known_;
+  is_known_ = was_known_ || is_bound_;
   ignores_ranges_ = false;
   part_end_.reset();
 }
@@ -267,7 +271,7 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
   const auto location = head.field("location");
   if (!location) {
     error lost(errc::protocol, "a redirect without a Location");
-    if (const auto region = head.field("x-amz-bucket-region")) {
+    if (const auto region = told_region(head.field("x-amz-bucket-region").value_or(""))) {
       lost.hint(fmt::format("the bucket is in {}: set AWS_REGION", *region));
     }
     return described(lost.skippable());
@@ -295,10 +299,8 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
                     (!head.content_length || *head.content_length == got->last - got->first + 1);
   if (!fits) {
     return described(
-        error(errc::protocol,
-              fmt::format("asked for bytes {}-{}, the server sent '{}'", offset_,
-                          end_ ? std::to_string(*end_ - 1) : "",
-                          text.value_or(head.field("content-type").value_or("no Content-Range"))))
+        error(errc::protocol, fmt::format("asked for bytes {}-{}, the server sent '{}'", offset_,
+                                          end_ ? std::to_string(*end_ - 1) : "", told_range(head)))
             .skippable()
             .hint("the server's ranges are broken; http_options.split = 1 "
                   "(MILLRACE_HTTP_SPLIT=off) asks for fewer"));
@@ -324,6 +326,7 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
   remember_version(head);
+  is_bound_ = is_bound_ || can_resume_at_all();
   return take_body{};
 }
 
@@ -331,7 +334,7 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool asked_for_range = offset_ > 0 || end_;
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
-  const bool is_bound = offset_ > 0 || was_known_;
+  const bool is_bound = offset_ > 0 || was_known_ || is_bound_;
   if (is_bound && (!same_version(head) || other_length)) {
     return differs("the object changed while it was read");
   }
@@ -410,13 +413,13 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
       return finished{};
     }
     default:
-      return described(status_error(head.status, origin_.path.ends_with('/')));
+      return described(status_error(head.status, origin_, options_.name));
   }
   const auto encoding = head.field("content-encoding");
   if (encoding && *encoding != "identity" && !encoding->empty()) {
-    return described(error(errc::protocol, fmt::format("the server sent Content-Encoding '{}' "
+    return described(error(errc::protocol, fmt::format("the server sent {} "
                                                        "although identity was asked for",
-                                                       *encoding))
+                                                       told_encoding(*encoding)))
                          .skippable()
                          .hint("turn compression off for .tar on the server"));
   }
@@ -456,15 +459,12 @@ std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
   if (may_be && !is_complete && !(is_page && to != std::string::npos)) return std::nullopt;
   const std::string front = std::exchange(front_, {});
   if (!is_page) return std::nullopt;
-  const auto from = front.find("<Code>");
-  const std::string code(to != std::string::npos && from < to
-                             ? front.substr(from + 6, std::min<std::size_t>(to - from - 6, 60))
-                             : "no code");
+  const std::string code = error_code_in(front);
   begin_anew();
-  version_ = known_;
-  auto next =
-      retry(error(errc::http_status,
-                  fmt::format("the store answered 200 with an error in the body: {}", code)));
+  if (!is_bound_) version_ = known_;
+  auto next = retry(
+      error(errc::http_status, fmt::format("the store answered 200 with an error in the body: {}",
+                                           code.empty() ? "no code" : code)));
   // Of the page itself nothing may be kept.
   if (auto* again = std::get_if<ask_again>(&next)) again->from_begin = true;
   return next;

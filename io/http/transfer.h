@@ -145,6 +145,9 @@ class http_transfer {
   object_version version_;
   bool is_known_;   // a server has answered for the object
   bool was_known_;  // before this transfer
+  // The head of a part has named the version. Others are then asked for the parts behind it, before
+  // this one has brought a byte.
+  bool is_bound_ = false;
   transfer_options options_;
   time_source& time_;
   random_stream jitter_;

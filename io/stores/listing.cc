@@ -19,6 +19,12 @@ bool is_store(std::string_view scheme) {
   return scheme == "s3" || scheme == "gs" || scheme == "az" || scheme == "ais" || scheme == "hf";
 }
 
+// The URL of a store without a key, nor the '/' before it.
+bool is_bucket(std::string_view url) {
+  const auto name = url.find("://") + 3;
+  return name < url.size() && url.find_first_of("/*?", name) == url.npos;
+}
+
 // Where the user named it, and what was asked for that.
 error refused(const error& why, const std::string& pattern) {
   const std::string asked = redacted(why.where());
@@ -100,6 +106,7 @@ awaitable<result<std::vector<std::string>>> list_all(std::vector<std::string> ur
       out.push_back(std::move(url));
       continue;
     }
+    if (is_bucket(url)) url += '/';
     auto where = parse_url(url);
     auto listed = where ? co_await list_one(&stores, &tasks, std::move(*where), url)
                         : result<std::vector<listed_object>>(where.error());
@@ -124,7 +131,7 @@ bool is_listing(const std::string& url) {
   const auto scheme = url.find("://");
   if (scheme == std::string::npos || !is_store(std::string_view(url).substr(0, scheme)))
     return false;
-  return url.ends_with('/') || url.find('*', scheme + 3) != std::string::npos;
+  return url.ends_with('/') || is_bucket(url) || url.find('*', scheme + 3) != std::string::npos;
 }
 
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,

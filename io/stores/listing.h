@@ -12,14 +12,15 @@ namespace millrace {
 // By the objects' URLs, in bytes.
 using object_sizes = std::map<std::string, std::uint64_t>;
 
-// Whether a URL names several objects: one of a store (s3:, gs:, az:, ais:, hf:) that ends with '/'
-// or has a '*' in its key. Pure.
+// Whether a URL names several objects: one of a store (s3:, gs:, az:, ais:, hf:) that ends with
+// '/', has a '*' in its key, or has no key. Pure.
 bool is_listing(const std::string& url);
 
 // Replaces each URL that names several objects by the objects' URLs, in byte order, each once: one
-// that ends with '/' by the shards below it, one with a '*' by what matches (io/shard_name.h). Asks
-// the stores on a thread of its own, and blocks; does nothing where no URL names several. `sizes`,
-// where given, is filled with what the stores tell. Fails with not_found where one names nothing.
+// that ends with '/' or has no key by the shards below it, one with a '*' by what matches
+// (io/shard_name.h). Asks the stores on a thread of its own, and blocks; does nothing where no URL
+// names several. `sizes`, where given, is filled with what the stores tell. Fails with not_found
+// where one names nothing.
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,
                                                const source_options& options,
                                                object_sizes* sizes = nullptr);

@@ -114,7 +114,9 @@ TEST(Listing, PagesOfS3AndAzure) {
 TEST(Listing, IsForStoresAlone) {
   EXPECT_TRUE(is_listing("s3://b/p/"));
   EXPECT_TRUE(is_listing("gs://b/p-*.tar"));
+  EXPECT_TRUE(is_listing("s3://b"));
   EXPECT_FALSE(is_listing("s3://b/p"));
+  EXPECT_FALSE(is_listing("http://h"));
   EXPECT_FALSE(is_listing("http://h/p/"));
   EXPECT_FALSE(is_listing("/p/*"));
 }

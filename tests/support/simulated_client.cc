@@ -57,11 +57,13 @@ awaitable<void> simulated_client::read_pieces(std::shared_ptr<http_stack> stack,
     http_object object(target);
     object.secrets = stack->secrets_for(target);
     auto opened = http_object_source(from, stack, std::move(object), range);
+    bytes kept;
     for (;;) {
       auto piece = co_await opened->read();
       if (!piece) into->failed = piece.error();
       if (!piece || piece->empty()) break;
       into->content += piece->text();
+      if (keeps_one) kept = std::move(*piece);
     }
   }
   into->ended = true;

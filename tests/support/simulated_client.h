@@ -59,6 +59,8 @@ class simulated_client {
   source_options source{.chunk_bytes = 64_KiB};
   source_counters counters;
   std::size_t memory_bytes = 8_MiB;
+  bool keeps_one =
+      false;  // the reader keeps a piece until it has the next, as one of archives does
   std::size_t left_in_memory = 0;  // that readers have not given back: a fault
   scope* running = nullptr;        // of the last reader begun, while it runs
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "io/hashes.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
@@ -343,41 +342,6 @@ TEST_F(HttpClient, ALatePartIsAskedForTwiceAndTheFasterAnswerTaken) {
   EXPECT_EQ(counters_.hedges_won, 1U);
   EXPECT_LT(time_.now() - begun, 5s);
   EXPECT_LT(counters_.wasted_bytes, 1_MiB);
-}
-
-TEST_F(HttpClient, ASmallObjectWithAWrongDigestIsFetchedOnceMoreBeforeAnyoneSeesIt) {
-  const std::string content = numbered(200'000);
-  const std::string digest =
-      "Content-MD5: " + base64(digest_of(hash_algorithm::md5, content)) + "\r\n";
-  int requests = 0;
-  bool always = false;
-  net_->serve("10.0.0.1", [&](const std::string& request) {
-    std::string body = content;
-    if (++requests == 1 || always) body[77] ^= 1;
-    return answer(request, body, 0us, digest);
-  });
-  EXPECT_EQ(read("http://h/a").content, content);
-  EXPECT_EQ(requests, 2);
-  always = true;
-  const auto out = read("http://h/a");
-  ASSERT_TRUE(out.failed);
-  EXPECT_EQ(out.failed->kind(), errc::integrity);
-  EXPECT_EQ(out.content, "");
-}
-
-TEST_F(HttpClient, TheLastPieceOfALargeObjectWaitsForItsDigest) {
-  const std::string content = numbered(6'000'000);
-  const std::string digest =
-      "Repr-Digest: sha-256=:" + base64(digest_of(hash_algorithm::sha256, content)) + ":\r\n";
-  net_->serve("10.0.0.1", [&](const std::string& request) {
-    std::string body = content;
-    body[77] ^= 1;
-    return answer(request, body, 0us, digest);
-  });
-  const auto out = read("http://h/a");
-  ASSERT_TRUE(out.failed);
-  EXPECT_EQ(out.failed->kind(), errc::integrity);
-  EXPECT_LT(out.content.size(), content.size());
 }
 
 // Whatever happens on the way, the bytes are right, and always within the timers.

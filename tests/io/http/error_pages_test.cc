@@ -118,5 +118,44 @@ TEST_F(ErrorPages, AreOfTheUrlThatWasAskedFor) {
   }
 }
 
+// A server may repeat what it was asked for, wherever an error has room for it.
+TEST_F(ErrorPages, NeverRepeatWhatIsSecret) {
+  const std::string echo = "/a?sig=sekret";
+  const std::string page =
+      fmt::format("<?xml version=\"1.0\"?>\n<Error><Code>{}</Code></Error>", echo);
+  const std::string with_page = fmt::format("Content-Length: {}\r\n\r\n{}", page.size(), page);
+  options_.attempts = 2;
+  for (const std::string& form : {
+           "200 x\r\n" + with_page,
+           "403 x\r\n" + with_page,
+           "206 x\r\nContent-Range: bytes 0-4/" + echo + "\r\nContent-Length: 5\r\n\r\nxxxxx",
+           "206 x\r\nContent-Type: " + echo + "\r\nContent-Length: 5\r\n\r\nxxxxx",
+           "200 x\r\nContent-Encoding: " + echo + "\r\nContent-Length: 5\r\n\r\nxxxxx",
+           "302 x\r\nLocation: ftp:" + echo + "\r\nContent-Length: 0\r\n\r\n",
+           "302 x\r\nLocation: http://[" + echo + "\r\nContent-Length: 0\r\n\r\n",
+           "301 x\r\nx-amz-bucket-region: " + echo + "\r\nContent-Length: 0\r\n\r\n",
+       }) {
+    net_->serve("10.0.0.1", [&](const std::string&) {
+      return std::vector<sent>{{.bytes = "HTTP/1.1 " + form}};
+    });
+    const auto out = read("http://h" + echo);
+    ASSERT_TRUE(out.failed) << form;
+    EXPECT_EQ(out.failed->message().find("sekret"), std::string::npos) << out.failed->message();
+  }
+}
+
+// Of a store's URL that is no archive's the user may have meant what lies below it.
+TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
+  const auto hint_of = [](const std::string& name, const std::string& target) {
+    http_transfer t(parse_url(target).value(), {}, {}, {.name = name}, real_time(), 1);
+    const auto next = t.on_head({.status = 404, .content_length = {}, .fields = {}});
+    return std::get<error>(next).what_to_do();
+  };
+  EXPECT_EQ(hint_of("", "http://h/d"), "check the URL");
+  EXPECT_EQ(hint_of("s3://b/d.tar", "http://h/b/d.tar"), "check the URL");
+  EXPECT_NE(hint_of("s3://b/d", "http://h/b/d").find("ends with '/'"), std::string::npos);
+  EXPECT_NE(hint_of("", "http://h/d/").find("no listings"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -28,5 +28,36 @@ TEST(ContentRange, IsWithinItsTotal) {
   }
 }
 
+TEST(ToldInErrors, ACodeIsLettersUpToTheFirstOtherCharacter) {
+  const auto code = [](const std::string& text) {
+    return error_code_in("<Error><Code>" + text + "</Code></Error>");
+  };
+  EXPECT_EQ(code("AccessDenied"), "AccessDenied");
+  EXPECT_EQ(code("Invalid.Digest"), "Invalid.Digest");
+  EXPECT_EQ(code("echo?sig=SECRET"), "echo");
+  EXPECT_EQ(code("/echo?sig=SECRET"), "");
+  EXPECT_EQ(code(""), "");
+  EXPECT_EQ(code(std::string(100, 'x')), std::string(60, 'x'));
+  EXPECT_EQ(error_code_in("<Code>Half"), "");
+  EXPECT_EQ(error_code_in("</Code><Code>"), "");
+}
+
+TEST(ToldInErrors, ValuesThatAServerSendsAreOfTheirForm) {
+  const auto range = [](http_fields fields) {
+    return told_range({.status = 206, .content_length = {}, .fields = std::move(fields)});
+  };
+  EXPECT_EQ(range({{"Content-Range", "bytes 5-9/20"}}), "bytes 5-9/20");
+  EXPECT_EQ(range({{"Content-Range", "bytes 5-9/*"}}), "bytes 5-9/*");
+  EXPECT_EQ(range({{"Content-Range", "bytes 5-9/?sig=S"}}), "a Content-Range that is none");
+  EXPECT_EQ(range({{"Content-Type", "multipart/byteranges; boundary=S"}}),
+            "several parts, multipart");
+  EXPECT_EQ(range({{"Content-Type", "?sig=S"}}), "no Content-Range");
+  EXPECT_EQ(told_encoding("gzip"), "Content-Encoding 'gzip'");
+  EXPECT_EQ(told_encoding("?sig=S"), "an unknown Content-Encoding");
+  EXPECT_EQ(told_region("eu-west-1"), "eu-west-1");
+  EXPECT_EQ(told_region("?sig=s"), std::nullopt);
+  EXPECT_EQ(told_region(""), std::nullopt);
+}
+
 }  // namespace
 }  // namespace millrace

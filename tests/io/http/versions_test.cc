@@ -156,9 +156,9 @@ class changing_server {
     if (how_.length == lengths::chunked) piece("0\r\n\r\n");
     out.back().ends = how_.length == lengths::by_end ? sent::end::fin : sent::end::none;
     // A cut can be seen: an end without an announced length must not be one.
-    if (how_.cuts && random_.uniform() < 0.4 && out.size() > 2) {
-      out.resize(2 +
-                 static_cast<std::size_t>(random_.uniform() * static_cast<double>(out.size() - 2)));
+    if (how_.cuts && random_.uniform() < 0.4 && out.size() > 2) {  // perhaps behind its head
+      out.resize(1 +
+                 static_cast<std::size_t>(random_.uniform() * static_cast<double>(out.size() - 1)));
       out.back().ends = sent::end::reset;
       // Sometimes all of it is there at once: whoever reads sees the begin and the cut together.
       if (random_.uniform() < 0.5) {
@@ -231,6 +231,62 @@ TEST(HttpVersions, BytesOfTwoVersionsAreNeverGivenForOne) {
     }
   }
   EXPECT_GT(all.whole, all.failed / 2);
+}
+
+// The head of the first answer lets the other parts begin. Its connection ends before the first
+// byte of its body, or takes no more, and the object is replaced meanwhile.
+TEST(HttpVersions, TheVersionThatTheFirstHeadNamesIsThatOfAllParts) {
+  for (const int split : {0, 2, 4}) {
+    for (const bool is_replaced : {true, false}) {
+      SCOPED_TRACE(fmt::format("split {}, replaced {}", split, is_replaced));
+      testing::simulated_client client;
+      int requests = 0;
+      client.net->serve("10.0.0.1", [&](const std::string& request) {
+        const int n = requests++;
+        const int version = is_replaced && n > 0 && request.find("Range: bytes=0-") != request.npos;
+        const std::string tag = fmt::format("\"v{}\"", version);
+        const std::string condition = testing::field_of(request, "If-Range");
+        const bool is_whole = !condition.empty() && condition != tag;
+        auto pieces = testing::answer(is_whole ? "" : request, version_text(version), 0us, "",
+                                      "ETag: " + tag + "\r\n");
+        if (n == 0) pieces = {pieces[0], {.after = 400ms, .bytes = {}, .ends = sent::end::reset}};
+        return pieces;
+      });
+      client.options.split = split;
+      if (split == 0) client.options.split = std::nullopt;
+      client.options.part_bytes = 64_KiB;
+      client.options.attempts = 3;
+      const outcome out = client.read("http://h/a");
+      if (is_replaced) {
+        ASSERT_TRUE(out.failed);
+        EXPECT_EQ(out.failed->kind(), errc::changed);
+        EXPECT_EQ(out.content, "");
+      } else {
+        EXPECT_FALSE(out.failed);
+        EXPECT_TRUE(out.content == version_text(0));
+      }
+    }
+  }
+}
+
+// The same, of the algorithm alone, whatever the length of the other object.
+TEST(HttpVersions, TheHeadOfAPartBindsItToTheVersion) {
+  for (const std::uint64_t length : {90U, 100U, 120U}) {
+    for (const bool is_set_aside : {true, false}) {
+      http_transfer t(parse_url("http://h/a.tar").value(), {.begin = 0, .end = 50}, {},
+                      {.attempts = 3, .first_pause = 100ms}, real_time(), 1);
+      t.on_head({.status = 206,
+                 .content_length = 50,
+                 .fields = {{"Content-Range", "bytes 0-49/100"}, {"ETag", "\"v1\""}}});
+      auto next = is_set_aside ? t.on_set_aside() : t.on_failure(error(errc::cut, "").retryable());
+      while (std::holds_alternative<http_transfer::ask_again>(next)) {
+        EXPECT_EQ(find_field(t.request_fields(), "if-range"), "\"v1\"");
+        next = t.on_head({.status = 200, .content_length = length, .fields = {{"ETag", "\"v2\""}}});
+      }
+      ASSERT_TRUE(std::holds_alternative<error>(next));
+      EXPECT_EQ(std::get<error>(next).kind(), errc::changed);
+    }
+  }
 }
 
 // What names no version is read by one request from its begin on; what the first part brought is
