@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/memory.h"
+#include "engine/process_wide.h"
 
 namespace millrace {
 namespace {
@@ -19,8 +20,10 @@ thread_local work_meter* meter_of_thread = nullptr;
 }  // namespace
 
 work_memory& work_memory::current() {
-  static work_memory process(for_the_process);
-  return memory_of_thread != nullptr ? *memory_of_thread : process;
+  struct of_process {
+    work_memory memory{for_the_process};
+  };
+  return memory_of_thread != nullptr ? *memory_of_thread : process_wide<of_process>().memory;
 }
 
 std::size_t work_memory::in_use() const {
