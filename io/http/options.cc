@@ -2,6 +2,8 @@
 
 #include <sstream>
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 namespace {
 
@@ -97,9 +99,9 @@ result<http_options> http_options::from(const settings& s) {
 }
 
 const std::string& http_options::variable(const std::string& name) const {
-  static const std::string none;
+  static const never_destroyed<std::string> none;
   const auto found = environment.find(name);
-  return found == environment.end() ? none : found->second;
+  return found == environment.end() ? *none : found->second;
 }
 
 }  // namespace millrace
