@@ -55,6 +55,8 @@ function(millrace_library folder)
   add_library(millrace::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:millrace_build_options>)
+  # Threads and global objects of a program use the library's statics to the end (engine/process_wide.h).
+  target_compile_options(${target} PRIVATE -Wexit-time-destructors)
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>

@@ -8,6 +8,7 @@
 
 #include "engine/fingerprint.h"
 #include "engine/printable.h"
+#include "engine/process_wide.h"
 
 namespace millrace {
 
@@ -327,19 +328,20 @@ error& error::whole_shard() {
 }
 
 error out_of_memory() {
-  static const auto told = [] {
+  // Never destroyed, as it may be given until the process ends.
+  static const auto& told = *new auto([] {
     error e(errc::no_memory, "the host gives no more memory");
     e.hint(
         "lower the budget (engine_options.memory_bytes, MILLRACE_MEMORY), or run fewer programs on "
         "this host");
     return e.fields_;
-  }();
+  }());
   return error(told);
 }
 
 namespace {
 // Made while there is memory.
-[[maybe_unused]] const error first_told = out_of_memory();
+[[maybe_unused]] const never_destroyed<error> first_told(out_of_memory());
 }  // namespace
 
 std::string error::message() const {

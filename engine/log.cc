@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 
+#include "engine/process_wide.h"
 #include "engine/standard_error.h"
 
 namespace millrace {
@@ -13,11 +14,12 @@ struct log_state {
   std::atomic<log_level> level = log_level::notice;
   std::mutex mutex;
   std::shared_ptr<const std::function<void(std::string_view)>> sink;  // guarded by mutex
+
+  void begin_in_child() { std::construct_at(&mutex); }
 };
 
 log_state& state() {
-  static log_state s;
-  return s;
+  return process_wide<log_state>();
 }
 
 thread_local bool is_in_sink = false;  // which holds the mutex

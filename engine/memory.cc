@@ -13,6 +13,7 @@
 #include <new>
 
 #include "engine/posted_call.h"
+#include "engine/process_wide.h"
 
 namespace millrace {
 namespace {
@@ -98,6 +99,7 @@ struct memory_share::state {
   };
   using waiters = std::list<std::shared_ptr<waiter>>;
 
+  const home_process process;
   std::mutex mutex;
   host_allocator& allocator;
   std::size_t charged = 0;  // guarded by mutex, like everything below
@@ -166,12 +168,12 @@ struct memory_share::state {
   }
 };
 
-// Gives its memory back when it is destroyed.
+// Gives its memory back when it is destroyed. In a forked child it is left as it is.
 class memory_share::charged_block final : public block {
  public:
   charged_block() = default;
   ~charged_block() {
-    if (!of_) return;
+    if (!of_ || !of_->state_->process.is_this()) return;
     of_->give_back(data, charged_);
     if (!stays_charged_) of_->uncharge(charged_);
   }
@@ -203,6 +205,10 @@ memory_share::memory_share(std::string name, std::size_t limit_bytes, host_alloc
     : name_(std::move(name)), limit_(limit_bytes), state_(std::make_unique<state>(allocator)) {}
 
 memory_share::~memory_share() {
+  if (!state_->process.is_this()) {
+    [[maybe_unused]] const state* const of_the_parent = state_.release();
+    return;
+  }
   state_->drop_idle(0);
 }
 
@@ -418,7 +424,7 @@ memory_reservation& memory_reservation::operator=(memory_reservation&& other) no
 }
 
 memory_reservation::~memory_reservation() {
-  if (left_ > 0) share_->uncharge(left_);
+  if (left_ > 0 && share_->state_->process.is_this()) share_->uncharge(left_);
 }
 
 buffer memory_reservation::take(std::size_t size) {

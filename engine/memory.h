@@ -59,9 +59,10 @@ class memory_reservation {
 // A part of the budget that belongs to one use, so that no use can starve another (that is what
 // makes a deadlock impossible: each use can finish with its own share).
 //
-// Thread-safe. Giving memory back allocates nothing, and so never fails. Freed blocks of 64 KiB and
-// more are kept for the next request of the same size, the most recently freed one first, because
-// its lines may still be in the cache.
+// Thread-safe. Giving memory back allocates nothing, and so never fails. In a forked child nothing
+// is given back: what the parent's threads had in hand there is left as it was. Freed blocks of 64
+// KiB and more are kept for the next request of the same size, the most recently freed one first,
+// because its lines may still be in the cache.
 //
 // Where the host has no memory for a grant, all functions throw std::bad_alloc and leave the share
 // as it was.

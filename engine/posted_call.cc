@@ -82,6 +82,7 @@ struct posted_call::handler {
 posted_call::posted_call(const asio::any_io_executor& home) : home_(executor_of(home)) {}
 
 void posted_call::post() noexcept {
+  if (!process_.is_this()) return;
   if (asked_.exchange(true, std::memory_order_acq_rel)) return;
   asio::post(home_, handler{shared_from_this()});
 }

@@ -7,6 +7,8 @@
 #include <functional>
 #include <memory>
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
@@ -21,7 +23,8 @@ class posted_call : public std::enable_shared_from_this<posted_call> {
   posted_call(const posted_call&) = delete;
   posted_call& operator=(const posted_call&) = delete;
 
-  // Any thread. Posted again before it has begun, it runs once.
+  // Any thread. Posted again before it has begun, it runs once. In a forked child, which has no
+  // such thread, it does nothing.
   void post() noexcept;
   // Whether the calling thread is the I/O thread, in one of its calls.
   bool is_at_home() const { return home_.running_in_this_thread(); }
@@ -36,6 +39,7 @@ class posted_call : public std::enable_shared_from_this<posted_call> {
   struct handler;
 
   asio::io_context::executor_type home_;
+  home_process process_;
   std::atomic<bool> asked_ = false;
   alignas(std::max_align_t) std::byte room_[128];
 };

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 namespace {
 
@@ -16,8 +18,7 @@ bool fits_an_arena(std::size_t size) {
 }  // namespace
 
 read_block_allocator& read_block_allocator::instance() {
-  static auto* const for_ever = new read_block_allocator();  // blocks may outlive everything
-  return *for_ever;
+  return process_wide<read_block_allocator>();
 }
 
 read_block_allocator::row& read_block_allocator::row_of(std::size_t size) {

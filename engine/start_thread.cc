@@ -9,14 +9,15 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/process_wide.h"
 #include "engine/seams.h"
 
 namespace millrace {
 namespace {
 
 std::function<bool()>& refusal() {
-  static std::function<bool()> when;
-  return when;
+  static never_destroyed<std::function<bool()>> when;
+  return *when;
 }
 
 // A thread begins with the mask of the one that starts it. A fault that is blocked would end the

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/memory.h"
+#include "engine/process_wide.h"
 
 namespace millrace {
 namespace {
@@ -19,8 +20,10 @@ thread_local work_meter* meter_of_thread = nullptr;
 }  // namespace
 
 work_memory& work_memory::of_process() {
-  static work_memory process(for_the_process);
-  return process;
+  struct own {
+    work_memory memory{for_the_process};
+  };
+  return process_wide<own>().memory;
 }
 
 work_memory& work_memory::current() {

@@ -23,6 +23,7 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/printable.h"
+#include "engine/process_wide.h"
 
 namespace millrace {
 namespace {
@@ -140,10 +141,8 @@ struct own_files {
   std::set<std::string> names;
 };
 
-// Never destroyed: a thread that ends the process may look at it until the last moment.
 own_files& own() {
-  static auto* const all = new own_files;
-  return *all;
+  return process_wide<own_files>();
 }
 
 }  // namespace
@@ -156,6 +155,27 @@ struct written_file::impl {
   held_file fd;
   std::vector<std::byte> pending;
   bool is_synced = false;
+  bool is_broken = false;  // by a call that failed: nobody knows which bytes are there
+  pid_t process = getpid();
+
+  // That what is written now would follow what was written before.
+  void check_goes_on() const {
+    if (process != getpid()) {
+      throw failure(
+          error(errc::usage,
+                fmt::format("the {} was begun before fork(), and is written by the parent "
+                            "process alone",
+                            noun))
+              .at(path)
+              .hint("write another one in the child"));
+    }
+    if (!is_broken) return;
+    throw failure(error(errc::usage, fmt::format("the {} could not be written before, and bytes of "
+                                                 "it may be missing",
+                                                 noun))
+                      .at(path)
+                      .hint("write it anew"));
+  }
 
   // Until the pipe takes some, or the program is asked to end: its reader may have stopped.
   void wait_for_room() const {
@@ -175,6 +195,7 @@ struct written_file::impl {
   }
 
   void write_out(std::span<const std::byte> data) {
+    is_broken = true;  // until all is written
     while (!data.empty()) {
       const ssize_t n = host_files().append(fd.fd(), data);
       if (n == -EINTR) continue;
@@ -185,6 +206,7 @@ struct written_file::impl {
       if (n < 0) fail(fmt::format("cannot write the {}", noun), path, static_cast<int>(-n));
       data = data.subspan(static_cast<std::size_t>(n));
     }
+    is_broken = false;
   }
 };
 
@@ -218,13 +240,15 @@ written_file::written_file(std::string path, std::string_view noun)
 written_file::~written_file() {
   if (!impl_->fd) return;
   impl_->fd.close();
-  if (impl_->partial.empty()) return;
+  // In a forked child the file is the parent's, which goes on with it.
+  if (impl_->partial.empty() || impl_->process != getpid()) return;
   host_files().unlink(impl_->partial);
   impl_->forget_partial();
 }
 
 void written_file::append(std::span<const std::byte> data) {
   impl& w = *impl_;
+  w.check_goes_on();
   w.is_synced = false;
   if (w.pending.size() + data.size() > buffered) {
     w.write_out(w.pending);
@@ -236,6 +260,7 @@ void written_file::append(std::span<const std::byte> data) {
 
 std::int64_t written_file::flush() {
   impl& w = *impl_;
+  w.check_goes_on();
   w.write_out(w.pending);
   w.pending.clear();
   struct stat now{};
@@ -247,10 +272,12 @@ std::int64_t written_file::flush() {
 
 void written_file::sync() {
   impl& w = *impl_;
+  w.check_goes_on();
   w.write_out(w.pending);
   w.pending.clear();
   if (w.partial.empty() || w.is_synced) return;
   const int code = host_files().sync(w.fd.fd());
+  w.is_broken = code < 0;  // the next call would succeed, without the bytes
   if (code < 0) fail(fmt::format("cannot write the {}", w.noun), w.path, -code);
   w.is_synced = true;
 }

@@ -6,6 +6,8 @@
 #include <optional>
 #include <regex>
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 namespace {
 
@@ -56,14 +58,16 @@ result<strings> range(long long start, long long end, long long step, Emit emit)
 }
 
 result<std::optional<strings>> parse_range(const std::string& expression) {
-  static const std::regex integers(R"((-?\d{1,18})\.\.(-?\d{1,18})(?:\.\.-?(\d{1,18}))?)");
-  static const std::regex letters(R"(([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d{1,18}))?)");
+  static const never_destroyed<std::regex> integers(
+      R"((-?\d{1,18})\.\.(-?\d{1,18})(?:\.\.-?(\d{1,18}))?)");
+  static const never_destroyed<std::regex> letters(
+      R"(([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d{1,18}))?)");
   std::smatch match;
   const auto step = [&match] {
     return match[3].matched ? std::max(1LL, std::stoll(match[3])) : 1LL;
   };
   result<strings> items = strings();
-  if (std::regex_match(expression, match, integers)) {
+  if (std::regex_match(expression, match, *integers)) {
     const std::string left = match[1];
     const std::string right = match[2];
     const auto padded = [](const std::string& s) {
@@ -73,7 +77,7 @@ result<std::optional<strings>> parse_range(const std::string& expression) {
         padded(left) || padded(right) ? std::max(left.size(), right.size()) : 0;
     items = range(std::stoll(left), std::stoll(right), step(),
                   [width](long long n) { return fmt::format("{:0{}}", n, width); });
-  } else if (std::regex_match(expression, match, letters)) {
+  } else if (std::regex_match(expression, match, *letters)) {
     const auto at = [&](int group) {
       return static_cast<long long>(alphabet.find(match[static_cast<std::size_t>(group)].str()));
     };

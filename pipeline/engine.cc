@@ -151,11 +151,12 @@ error run_base::why_ended(const std::exception_ptr& thrown) noexcept {
 }
 
 error run_base::why_ended(error given) noexcept {
-  if (given.kind() != errc::stopped || !tasks_.first_thrown()) return given;
-  told_why_ended_ = true;
-  auto first = error_of(tasks_.first_thrown(), "a task of the run");
+  if (given.kind() != errc::stopped) return given;
   try {
-    return first.skippable(false);
+    // Wherever the stop met it: reading, waiting for memory, between two items.
+    if (!tasks_.first_thrown()) return stop_asked_ ? run_stopped() : given;
+    told_why_ended_ = true;
+    return error_of(tasks_.first_thrown(), "a task of the run").skippable(false);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }

@@ -85,7 +85,8 @@ class run_base {
   run_stats stats();
   ledger counts();
   // Any thread, also while next() waits; needs no memory: ends the run where it waits, or where a
-  // stage is asked for its next item. next() then throws `stopped`, also behind the data's end.
+  // stage is asked for its next item. next() then throws `stopped`, also behind the data's end. In
+  // a forked child it does nothing.
   void stop();
   // The owner's thread, once: stops the run when `token` is asked to.
   void stop_by(const std::stop_token& token);
@@ -163,6 +164,7 @@ class run final : public run_base {
     return now;
   }
   void restore(const state& from) {
+    check_process();
     if (begun_) {
       throw failure(error(errc::bad_state, "restore() after next(): the run has begun")
                         .hint("run the plan again, and restore the new loader first"));
@@ -260,7 +262,8 @@ class run final : public run_base {
 // loader may outlive its engine, and items both. Functions and stages of a plan run on the engine's
 // threads, where next() of another loader of this engine throws `failure` (usage): it would wait
 // for the thread that it is on. Give such a loader an engine of its own. In a child that the
-// process has forked next() throws `failure` (usage), and the destructor leaves all to the parent.
+// process has forked next() throws `failure` (usage), stop() does nothing, and the destructor
+// leaves all to the parent; items may be let go of there, and their memory stays mapped.
 template <class T>
 class loader {
  public:

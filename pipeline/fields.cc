@@ -245,7 +245,8 @@ result<value> as_value(result<T> decoded) {
 enum class kind { raw, text, integer, json, msgpack, cbor, npy, npz, tenbin };
 
 kind kind_of(std::string_view last) {
-  static const std::map<std::string_view, kind> kinds{
+  // Never destroyed: threads ask for it until the process ends.
+  static const auto& kinds = *new std::map<std::string_view, kind>{
       {"txt", kind::text},      {"text", kind::text},     {"transcript", kind::text},
       {"cls", kind::integer},   {"cls2", kind::integer},  {"class", kind::integer},
       {"count", kind::integer}, {"index", kind::integer}, {"inx", kind::integer},

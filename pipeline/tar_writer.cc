@@ -10,8 +10,10 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
+#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"
+#include "pipeline/tar_parser.h"
 
 namespace millrace {
 namespace {
@@ -100,25 +102,71 @@ constexpr file_kind archive_kind{"a tar archive", is_archive};
 }  // namespace
 
 struct tar_writer::impl {
-  explicit impl(std::string path) : file(std::move(path), "shard") {}
+  explicit impl(const std::string& p) : path(p), file(p, "shard") {}
 
+  std::string path;
   written_file file;
   std::uint64_t written = 0;
   std::uint32_t crc = 0;
-  bool is_finished = false;
+  std::string member;  // the last that was begun
+  std::uint64_t size = 0;
+  std::optional<std::uint64_t> missing;  // bytes of it; nullopt: it has been ended
+  std::optional<error> overrun;          // the shard is not what it was to be
+  std::optional<archive_bytes> finished;
 
-  void put(const char* data, std::size_t size) {
-    const auto bytes = std::as_bytes(std::span(data, size));
-    written += size;
-    crc = crc32c(bytes, crc);
-    file.append(bytes);
+  [[noreturn]] void refuse(std::string what, std::string_view hint) const {
+    throw failure(error(errc::usage, std::move(what)).at(path).key(member).hint(hint));
+  }
+  void check_whole() const {
+    if (overrun) throw failure(*overrun);
+  }
+  // `now`: what cannot be done while a member is open.
+  void check_none_is_open(std::string_view now) const {
+    check_whole();
+    if (!missing) return;
+    refuse(*missing > 0 ? fmt::format("{} of the {} of this member are missing, and {}", *missing,
+                                      counted(size, "byte"), now)
+                        : fmt::format("this member was not ended, and {}", now),
+           *missing > 0 ? "append() what begin() was told of, then end(); or write the shard anew"
+                        : "call end() first");
+  }
+  void check_one_is_open() const {
+    check_whole();
+    if (!missing) refuse("no member has been begun", "call begin() first");
+  }
+  void check_can_be_read(std::string_view name, std::uint64_t bytes) const {
+    const auto refused = [&](std::string_view why) {
+      throw failure(
+          error(errc::usage, fmt::format("readers find no sample under this name: {}", why))
+              .at(path)
+              .key(name)
+              .hint("name the member KEY.EXTENSION"));
+    };
+    if (name.empty()) refused("it is empty");
+    if (name.find('\0') != name.npos) refused("it has a zero byte");
+    if (name.ends_with('/')) refused("it ends with '/', as a folder's does");
+    if (name.size() > tar_parser::max_name_size) {
+      refused(fmt::format("it has {} bytes (at most {})", name.size(), tar_parser::max_name_size));
+    }
+    if (bytes <= tar_parser::max_member_size) return;
+    throw failure(error(errc::usage, fmt::format("a member of {} bytes (at most {})", bytes,
+                                                 tar_parser::max_member_size))
+                      .at(path)
+                      .key(name)
+                      .hint("divide it"));
+  }
+  void put(const char* data, std::size_t bytes) {
+    const auto from = std::as_bytes(std::span(data, bytes));
+    written += bytes;
+    crc = crc32c(from, crc);
+    file.append(from);
   }
   void put_padding(std::size_t unit) {
     static constexpr std::array<char, record_size> zeros{};
     put(zeros.data(), static_cast<std::size_t>((unit - written % unit) % unit));
   }
-  void put_header(std::string_view name, std::uint64_t size, char type, bool owned) {
-    const auto h = header(name, size, type, owned);
+  void put_header(std::string_view name, std::uint64_t bytes, char type, bool owned) {
+    const auto h = header(name, bytes, type, owned);
     put(h.data(), h.size());
   }
 };
@@ -133,11 +181,17 @@ std::uint64_t tar_writer::size_of_archive(std::uint64_t members) {
   return (members + 2 * block_size + record_size - 1) / record_size * record_size;
 }
 
-tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>(std::move(path))) {}
+tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>(path)) {}
 tar_writer::~tar_writer() = default;
 
 void tar_writer::begin(std::string_view name, std::uint64_t size) {
   impl& w = *impl_;
+  w.check_none_is_open("another one is begun");
+  if (w.finished) w.refuse("a member is added after finish()", "add all members first");
+  w.check_can_be_read(name, size);
+  w.member = name;
+  w.size = size;
+  w.missing = size;
   const std::string extension = pax_records(name, size);
   if (!extension.empty()) {
     w.put_header("././@PaxHeader", extension.size(), 'x', false);
@@ -151,11 +205,27 @@ void tar_writer::begin(std::string_view name, std::uint64_t size) {
 }
 
 void tar_writer::append(std::span<const std::byte> content) {
-  impl_->put(reinterpret_cast<const char*>(content.data()), content.size());
+  impl& w = *impl_;
+  w.check_one_is_open();
+  if (content.size() > *w.missing) {
+    w.overrun = error(errc::usage, fmt::format("this member got more than the {} that begin() was "
+                                               "told of",
+                                               counted(w.size, "byte")))
+                    .at(w.path)
+                    .key(w.member)
+                    .hint("write the shard anew, with the size that the member has");
+    throw failure(*w.overrun);
+  }
+  w.put(reinterpret_cast<const char*>(content.data()), content.size());
+  *w.missing -= content.size();
 }
 
 void tar_writer::end() {
-  impl_->put_padding(block_size);
+  impl& w = *impl_;
+  w.check_one_is_open();
+  if (*w.missing > 0) w.check_none_is_open("it was to end");
+  w.put_padding(block_size);
+  w.missing.reset();
 }
 
 void tar_writer::add(std::string_view name, std::span<const std::byte> content) {
@@ -166,20 +236,22 @@ void tar_writer::add(std::string_view name, std::span<const std::byte> content) 
 
 archive_bytes tar_writer::finish() {
   impl& w = *impl_;
+  w.check_none_is_open("the shard was to end");
+  if (w.finished) return *w.finished;
   static constexpr std::array<char, 2 * block_size> zeros{};
   w.put(zeros.data(), zeros.size());
   w.put_padding(record_size);
-  w.is_finished = true;
-  return {w.written, w.crc, w.file.flush()};
+  w.finished = {w.written, w.crc, w.file.flush()};
+  return *w.finished;
 }
 
 void tar_writer::close(bool replaces) {
-  if (!impl_->is_finished) finish();
+  finish();
   impl_->file.commit(replaces);
 }
 
 void tar_writer::close_over(const std::optional<file_stamp>& before) {
-  if (!impl_->is_finished) finish();
+  finish();
   impl_->file.commit_over(before);
 }
 

@@ -23,8 +23,9 @@ struct signing {
   std::vector<std::string_view> one_of;
 };
 
+// Never destroyed: threads ask for it until the process ends.
 const std::array<signing, 4>& signings() {
-  static const std::array<signing, 4> known{{
+  static const auto& known = *new std::array<signing, 4>{{
       {"x-amz-", {}, {"x-amz-signature"}, {}},
       {"x-goog-", {}, {"x-goog-signature"}, {}},
       {"",  // Azure's shared access signatures

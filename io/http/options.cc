@@ -12,6 +12,8 @@
 #include "engine/words.h"
 #include "io/http/secret_file.h"
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 namespace {
 
@@ -257,9 +259,9 @@ void http_options::use_environment(const std::map<std::string, std::string>& for
 }
 
 const std::string& http_options::variable(const std::string& name) const {
-  static const std::string none;
+  static const never_destroyed<std::string> none;
   const auto found = environment.find(name);
-  return found == environment.end() ? none : found->second;
+  return found == environment.end() ? *none : found->second;
 }
 
 }  // namespace millrace

@@ -8,6 +8,8 @@
 #include <boost/asio/this_coro.hpp>
 #include <mutex>
 
+#include "engine/process_wide.h"
+
 namespace millrace {
 namespace {
 
@@ -30,8 +32,7 @@ struct pool_list {
 };
 
 pool_list& all_pools() {
-  static pool_list list;
-  return list;
+  return process_wide<pool_list>();
 }
 
 }  // namespace

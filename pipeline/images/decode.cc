@@ -64,7 +64,10 @@ void submit(const std::shared_ptr<shared>& s);
 // Runs on a pool thread.
 void decode_into_slot(job& j, const decode_options& options) {
   // Its tables and row buffers are kept from image to image.
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wexit-time-destructors"  // it ends with its thread
   thread_local sample_decoder decoder;
+#pragma clang diagnostic pop
   std::byte* out = j.out.pixels->data + j.out.slot * j.out.bytes_per_image();
   try {
     const auto decoded = decoder.decode(j.in, options, reinterpret_cast<std::uint8_t*>(out));

@@ -122,6 +122,7 @@ bool decoded_cache::read(std::size_t at, std::span<std::uint8_t> rgb) const {
 
 std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
                                                           std::vector<std::uint8_t>& room) {
+  if (!process_.is_this()) return std::nullopt;
   entry found;
   {
     const std::scoped_lock lock(mutex_);
@@ -148,6 +149,7 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
 }
 
 void decoded_cache::add(const place& where, const picture& p) {
+  if (!process_.is_this()) return count_not_kept();
   // Room is taken where it is enough, and never given back: what another thread took stands behind.
   std::size_t at = used_.load(std::memory_order_relaxed);
   do {
@@ -167,6 +169,7 @@ void decoded_cache::add(const place& where, const picture& p) {
 }
 
 std::string decoded_cache::summary() const {
+  if (!process_.is_this()) return "the decoded images that are kept are the parent process's";
   const std::scoped_lock lock(mutex_);
   const auto used = static_cast<double>(used_.load());
   std::string out =

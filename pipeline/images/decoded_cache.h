@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/process_wide.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/sample.h"
 
@@ -26,7 +27,8 @@ struct decoded_cache_options {
 // Keeps decoded images, so that later epochs only cut and resample them. They take four to eight
 // times the bytes of their JPEGs; images that do not fit are decoded each time, and nothing is
 // evicted: of a set that is read repeatedly, as much as fits stays cached. Plans that read other
-// fields, decode in another way or change the files before never meet. Any thread.
+// fields, decode in another way or change the files before never meet. Any thread. In a forked
+// child it gives and keeps nothing.
 class decoded_cache {
  public:
   // Throws `failure`: usage where memory is less than that or no image fits, io_failed where the
@@ -96,6 +98,7 @@ class decoded_cache {
   std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> not_kept_{0};
   std::atomic<std::uint64_t> failed_{0};
+  home_process process_;
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   std::unordered_map<place, entry, hash> pictures_;

@@ -34,6 +34,14 @@
 namespace millrace {
 namespace {
 
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wexit-time-destructors"  // it ends with its thread
+jpeg_decoder& scaling_decoder() {
+  thread_local jpeg_decoder decoder;
+  return decoder;
+}
+#pragma clang diagnostic pop
+
 struct shard_plan {
   std::size_t begin = 0;  // samples
   std::size_t end = 0;
@@ -322,7 +330,6 @@ class packer {
   // Nothing where the image is small enough, or cannot be decoded (which is counted).
   std::optional<std::vector<std::byte>> scaled_jpeg(std::span<const std::byte> file,
                                                     const std::string& path) {
-    thread_local jpeg_decoder decoder;
     std::vector<std::uint8_t> pixels;
     view_of_image view;
     const auto choose = [&](int w, int h) { return view = whole_image(w, h, options_.resize); };
@@ -330,7 +337,7 @@ class packer {
       pixels.resize(output_bytes(v));
       return std::span(pixels);
     };
-    const auto decoded = decoder.decode(file, {}, choose, slot);
+    const auto decoded = scaling_decoder().decode(file, {}, choose, slot);
     if (!decoded) {
       const std::scoped_lock lock(mutex_);
       ++report_.not_scaled;

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/process_wide.h"
 #include "pipeline/plan.h"
 #include "pipeline/sample_name.h"
 #include "pipeline/wids/shard_index.h"
@@ -43,8 +44,8 @@ class sample_list {
 
  private:
   const std::deque<sample_place>& all() const {
-    static const std::deque<sample_place> none;
-    return all_ ? *all_ : none;
+    static const never_destroyed<std::deque<sample_place>> none;
+    return all_ ? *all_ : *none;
   }
 
   std::shared_ptr<std::deque<sample_place>> all_;

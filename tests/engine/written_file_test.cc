@@ -9,8 +9,10 @@
 
 #include <csignal>
 #include <fstream>
+#include <optional>
 
 #include "engine/error.h"
+#include "tests/support/forked.h"
 #include "tests/support/temporary_folder.h"
 
 namespace millrace {
@@ -80,6 +82,48 @@ TEST(WrittenFile, LeavesNothingWhenTheDiskIsFull) {
   std::signal(SIGXFSZ, SIG_DFL);
   EXPECT_EQ(why.kind(), errc::io_failed) << why.message();
   EXPECT_TRUE(names_in(folder / "").empty());
+}
+
+// A file of which a part is missing never gets its name, whatever is called next.
+TEST(WrittenFile, IsNotWrittenOnAfterACallThatFailed) {
+  const temporary_folder folder;
+  {
+    written_file out(folder / "a");
+    rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{.rlim_cur = 1 << 20, .rlim_max = before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const error why = thrown_by([&] { out.append(std::string(2 << 20, 'x')); });
+    setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_DFL);
+    EXPECT_EQ(why.kind(), errc::io_failed) << why.message();
+    EXPECT_EQ(thrown_by([&] { out.append("y"); }).kind(), errc::usage);
+    EXPECT_EQ(thrown_by([&] { out.flush(); }).kind(), errc::usage);
+    EXPECT_EQ(thrown_by([&] { out.commit(); }).kind(), errc::usage);
+  }
+  EXPECT_TRUE(names_in(folder / "").empty());
+}
+
+TEST(WrittenFile, BelongsToTheProcessThatBeganIt) {
+  const temporary_folder folder;
+  const std::string path = folder / "a";
+  std::optional<written_file> out(path);
+  out->append("from the parent");
+  EXPECT_EQ(testing::status_of_child([&] {
+              const bool refused =
+                  thrown_by([&] { out->append(", from the child"); }).kind() == errc::usage &&
+                  thrown_by([&] { out->commit(); }).kind() == errc::usage;
+              out.reset();
+              write_whole_file(folder / "b", "the child's own");
+              remove_own_partial_files();
+              return refused ? 0 : 1;
+            }),
+            0);
+  EXPECT_EQ(names_in(folder / "").size(), 2U);  // and not yet under its name
+  out->commit();
+  EXPECT_EQ(content_of(path), "from the parent");
+  EXPECT_EQ(content_of(folder / "b"), "the child's own");
 }
 
 TEST(WrittenFile, KeepsTheModeAndTheLinkOfWhatItReplaces) {

@@ -121,6 +121,25 @@ TEST_F(Stopped, TheNextItemIsNotGiven) {
   }
 }
 
+// A stage that was stopped while it waited says so in its own words.
+TEST_F(Stopped, OneThingIsSaidWhereverTheStopMetTheRun) {
+  loader<sample>* whom = nullptr;
+  const auto waits = map([&](sample s) -> result<sample> {
+    if (s.key == "0.0") return s;
+    whom->stop();
+    return error(errc::stopped, "stopped while waiting for memory").at("a");
+  });
+  auto data = eng_.run(interleaved(made({.lanes = 1, .shuffle = false})) | waits);
+  whom = &data;
+  EXPECT_TRUE(data.next());
+  try {
+    data.next();
+    ADD_FAILURE() << "not stopped";
+  } catch (const failure& f) {
+    EXPECT_STREQ(f.what(), "stopped: the run was stopped");
+  }
+}
+
 TEST_F(Stopped, AStageThatLeavesEverythingOutReturns) {
   const auto nothing = [](stopper by) {
     return map([by](const sample&) {
