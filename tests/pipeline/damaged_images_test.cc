@@ -126,5 +126,62 @@ TEST_F(DamagedImages, PngsByTheChecksumOfTheirOrientation) {
   }
 }
 
+// A JPEG of 64 x 64 with a preview of 16 x 16 in its EXIF.
+std::string with_preview(const std::string& image, const std::string& preview) {
+  using namespace std::string_literals;
+  const std::string exif = "Exif\0\0II*\0\x08\0\0\0\0\0\x0E\0\0\0\x02\0"s +
+                           std::string(24, '\x01') + std::string(4, '\0') + preview;
+  const std::size_t length = exif.size() + 2;
+  const std::string segment =
+      "\xFF\xE1"s + static_cast<char>(length >> 8) + static_cast<char>(length & 255) + exif;
+  return image.substr(0, 2) + segment + image.substr(2);
+}
+
+TEST_F(DamagedImages, AreNotReplacedByTheirPreviews) {
+  const std::string file = with_preview(photo(64), photo(16));
+  const std::size_t preview = file.find("\xFF\xD8\xFF", 3);
+  ASSERT_EQ(found(file).width, 64);
+  const auto expect_no_preview = [&](const std::string& damaged, const std::string& what) {
+    for (const bool lenient : {false, true}) {
+      const image_options options{.lenient = lenient, .fill_truncated = lenient};
+      EXPECT_NE(found(damaged, options).width, 16) << what << " " << lenient;
+    }
+  };
+  for (std::size_t n = 1; n < preview; ++n) {
+    const std::string what = std::to_string(n) + " of " + std::to_string(preview);
+    for (const char by : {'\0', '\xFF', ' '}) {
+      expect_no_preview(std::string(n, by) + file.substr(n), what + " wiped");
+    }
+    expect_no_preview("\xFF\xD8" + std::string(n, '\0') + file.substr(2 + n), what + " behind SOI");
+    expect_no_preview(file.substr(n), what + " lost");
+  }
+  expect_no_preview("\0" + file.substr(1), "first");
+  // With its length damaged, the segment ends within the preview.
+  for (std::size_t length = preview - 1; length < preview + 14; ++length) {
+    std::string damaged = file;
+    damaged[4] = static_cast<char>(length >> 8);
+    damaged[5] = static_cast<char>(length & 255);
+    expect_no_preview(damaged, "length " + std::to_string(length));
+  }
+  // Of another format.
+  std::string png = png_of(32);
+  png.insert(png.find("IDAT") - 4, file.substr(6, file.size() - 6));
+  png[1] = 'Q';
+  expect_no_preview(png, "PNG");
+}
+
+// White space that a script printed before it; and what libjpeg passes over between segments, where
+// no other image stands behind.
+TEST_F(DamagedImages, AreNotThoseWithBlanksInFront) {
+  const std::string file = photo(16);
+  for (const std::string blanks : {"\n", "\r\n\r\n", " \t", "\xEF\xBB\xBF", "\xEF\xBB\xBF\n"}) {
+    EXPECT_EQ(found(blanks + file).rgb, found(file).rgb);
+    EXPECT_EQ(found(blanks + file).warnings, 0);
+  }
+  EXPECT_EQ(found("x" + file).width, 0);
+  EXPECT_EQ(found("\n" + file.substr(3)).width, 0);
+  EXPECT_EQ(found(file.substr(0, 2) + "junk" + file.substr(2)).rgb, found(file).rgb);
+}
+
 }  // namespace
 }  // namespace millrace
