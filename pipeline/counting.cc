@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <iterator>
 
 #include "engine/log.h"
 #include "pipeline/lanes.h"
@@ -17,6 +18,10 @@ namespace {
 // own; how many ends are still to come again, and the place up to which samples are; how many ends
 // of those in front are; and how many ends follow.
 constexpr std::size_t numbers_before_ends = 9;
+// And behind them: how many samples an item has, and how many items an epoch of the stage's own.
+// Before, it did not have these.
+constexpr std::size_t numbers_behind_ends = 2;
+constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // that a record knows
 
 // A record as it is written now: before, it did not have the ends of those in front.
 state::record completed(state::record r) {
@@ -43,10 +48,11 @@ void tell_of_endless_epoch() {
       "ever: nothing more comes of it; put epochs_of() in front, or take no more items than that");
 }
 
-item_count::item_count(run_context& run, std::string_view stage)
-    : run_(run), stage_(run.record_of(stage)) {}
+item_count::item_count(run_context& run, std::string_view stage, std::int64_t length)
+    : run_(run), stage_(run.record_of(stage)), length_(std::min(length, most_of_an_epoch)) {}
 
 bool item_count::is_again() {
+  samples_of_item_ = std::max(samples_of_item_, std::ssize(of_item_));
   for (const origin& o : of_item_) last_ = std::max(last_, o.place());
   if (again_.empty()) return false;
   const std::size_t before = again_.size();
@@ -107,6 +113,7 @@ void item_count::save(state& to) const {
   const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
   for (const place& p : ends_) add(p);
   for (const end_again& e : ends_again_) add(e.after);
+  r.insert(r.end(), {samples_of_item_, length_});
   to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
 }
 
@@ -127,74 +134,139 @@ void item_count::restore_own_ends(const state& from) {
   ends_in_front_again_ = std::max<std::int64_t>(held - r[2], 0) + r[7];
 }
 
+// What was held comes again to any of the ranks: where it comes to this one, it was counted.
 void item_count::restore(const state& from) {
-  const int ranks = restore_value(from);
-  if (ranks != run_.world_size) value = value * ranks / run_.world_size;
+  const auto ranks = saved_in(from);
+  restore_whole(from);
+  if (goes_on_alone(from)) return;
+  const bool same_lanes = has_lanes_of(from);
+  std::int64_t total = 0;
+  for (const saved_count& by : ranks) {
+    total += by.value;
+    check_total(total);
+    samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
+    std::ranges::copy_if(by.again, std::back_inserter(again_), [&](const origin& o) {
+      return !same_lanes || std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
+    });
+  }
+  std::ranges::sort(again_, {}, &origin::place);
+  value = total * ranks.front().world_size / std::ssize(ranks) / run_.world_size;
+}
+
+// What was held is counted when it comes again, to whichever rank, so that all have as much before
+// them. They count on in the epoch that their consumers were in: ends that were held are given once
+// they get there.
+void item_count::restore_of_length(const state& from) {
+  if (goes_on_alone(from)) return restore_whole(from);
+  const auto ranks = saved_in(from);
+  const int then = ranks.front().world_size;
+  std::int64_t total = 0;
+  for (const saved_count& by : ranks) {
+    const std::int64_t of_epoch = by.length > 0 ? by.length : length_ * run_.world_size / then;
+    const std::int64_t held = (std::ssize(by.again) + by.samples_of_item - 1) / by.samples_of_item;
+    total += by.value + by.ends_held * of_epoch - held;
+    check_total(total);
+    samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
+  }
+  total = std::max<std::int64_t>(total, 0);
+  if (std::ssize(ranks) != then) total = total / std::ssize(ranks) * then;
+  value = total / run_.world_size;
 }
 
 void item_count::restore_whole(const state& from) {
-  restore_value(from);
+  const saved_count first = saved_in(from).front();
+  value = first.value;
+  samples_of_item_ = first.samples_of_item;
+  if (goes_on_alone(from)) {
+    restore_again(first);
+  } else if (first.ends_held > 0) {
+    ends_again_.push_back({});  // what comes again is not known to be of one rank
+  }
 }
 
-// Returns the number of ranks that the state is of.
-int item_count::restore_value(const state& from) {
-  int ranks = run_.world_size;
-  std::string of = of_rank(run_.rank, ranks);
-  const auto* saved = from.find(stage_ + of);
-  const bool is_mine = saved != nullptr;
-  if (!is_mine) {
-    const std::string begin = stage_ + of_rank_0;
-    const auto it = from.records().lower_bound(begin);
-    if (it != from.records().end() && it->first.starts_with(begin)) {
-      const std::string& name = it->first;
-      std::from_chars(name.data() + begin.size(), name.data() + name.size(), ranks);
-      of = of_rank(0, ranks);
-      saved = &it->second;
-    }
+void item_count::check_total(std::int64_t n) const {
+  if (n > most_counted) throw failure(senseless(stage_));
+}
+
+bool item_count::has_lanes_of(const state& from) const {
+  const auto* plan = from.find(plan_record);
+  return plan == nullptr || plan->size() <= plan_record_lanes ||
+         (*plan)[plan_record_lanes] == run_.lanes_in_all;
+}
+
+// Whether it is this rank's own state, of which all comes again to it.
+bool item_count::goes_on_alone(const state& from) const {
+  return from.find(stage_ + of_rank(run_.rank, run_.world_size)) != nullptr &&
+         (run_.world_size == 1 || has_lanes_of(from));
+}
+
+// Of this rank alone where it goes on alone, or else of all.
+std::vector<item_count::saved_count> item_count::saved_in(const state& from) const {
+  std::vector<saved_count> out;
+  if (goes_on_alone(from)) {
+    out.push_back(saved_by(from, run_.rank, run_.world_size));
+    return out;
   }
-  if (saved == nullptr) {
+  const std::string begin = stage_ + of_rank_0;
+  const auto it = from.records().lower_bound(begin);
+  if (it == from.records().end() || !it->first.starts_with(begin)) {
     throw failure(error(errc::bad_state, "the saved state was saved without " + stage_));
   }
+  int ranks = 0;
+  const std::string& name = it->first;
+  std::from_chars(name.data() + begin.size(), name.data() + name.size(), ranks);
+  constexpr int most_ranks = 1 << 16;
+  if (ranks < 1 || ranks > most_ranks) throw failure(senseless(stage_));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (from.find(stage_ + of_rank(rank, ranks)) == nullptr) continue;
+    out.push_back(saved_by(from, rank, ranks));
+  }
+  if (out.empty()) throw failure(senseless(stage_));
+  return out;
+}
+
+item_count::saved_count item_count::saved_by(const state& from, int rank, int world_size) const {
   const auto refuse_unless = [this](bool makes_sense) {
     if (!makes_sense) throw failure(senseless(stage_));
   };
-  const state::record r = completed(*saved);
-  refuse_unless(r.size() >= numbers_before_ends &&
-                r.size() ==
-                    numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]));
-  constexpr int most_ranks = 1 << 16;
-  refuse_unless(ranks >= 1 && ranks <= most_ranks);
+  const state::record r = completed(*from.find(stage_ + of_rank(rank, world_size)));
+  refuse_unless(r.size() >= numbers_before_ends);
+  const std::size_t behind_ends =
+      numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]);
+  const bool knows_items = r.size() == behind_ends + numbers_behind_ends;
+  refuse_unless(r.size() == behind_ends || knows_items);
   for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
-  value = r.front();
-  const auto* merged = from.find(ends_held_record + of);
+  saved_count out{.world_size = world_size, .value = r.front()};
+  if (knows_items) {
+    out.samples_of_item = r[behind_ends];
+    out.length = r[behind_ends + 1];
+    refuse_unless(out.samples_of_item >= 1 && out.length >= 0 && out.length <= most_of_an_epoch);
+  }
+  const auto* merged = from.find(ends_held_record + of_rank(rank, world_size));
   const state::record ends = merged != nullptr ? *merged : ends_held_in(from);
   refuse_unless(!ends.empty());
   // Up to the next stage that gives ends of its own.
   const auto here = std::min(static_cast<std::size_t>(r[3]), ends.size() - 1);
   refuse_unless(is_number_of_ends(ends[here], from));
-  const std::int64_t held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
-  if (is_mine) {
-    restore_again(from, r, held);
-  } else if (held > 0) {
-    ends_again_.push_back({});  // what comes again is not known to be of one rank
+  out.ends_held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
+  for (std::size_t i = numbers_before_ends; i < behind_ends; i += 2) {
+    out.ends.emplace_back(r[i], r[i + 1]);
   }
-  return ranks;
-}
-
-// What later stages held, which saved after this one, and what had not come again yet.
-void item_count::restore_again(const state& from, const state::record& r, std::int64_t ends_held) {
-  const auto is_mine = [&](const origin& o) {
-    return run_.world_size == 1 || std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
-  };
+  // What later stages held, which saved after this one, and what had not come again yet.
   std::int64_t in_front = r[1];
   const place last_again(r[5], r[6]);
   for (const origin& o : from.held(pending_record)) {
-    if (is_mine(o) && (in_front-- <= 0 || o.place() <= last_again)) again_.push_back(o);
+    const bool is_its = world_size == 1 || o.lane % world_size == rank;
+    if (is_its && (in_front-- <= 0 || o.place() <= last_again)) out.again.push_back(o);
   }
-  std::ranges::sort(again_, {}, &origin::place);
-  for (std::size_t i = numbers_before_ends; i < r.size(); i += 2)
-    ends_.emplace_back(r[i], r[i + 1]);
-  for (; ends_held > 0; --ends_held) {
+  std::ranges::sort(out.again, {}, &origin::place);
+  return out;
+}
+
+void item_count::restore_again(const saved_count& by) {
+  again_ = {by.again.begin(), by.again.end()};
+  ends_ = {by.ends.begin(), by.ends.end()};
+  for (std::int64_t ends_held = by.ends_held; ends_held > 0; --ends_held) {
     end_again end;
     if (!ends_.empty()) {
       end.after = ends_.back();

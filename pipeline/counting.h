@@ -26,11 +26,11 @@ inline constexpr int most_empty_epochs = 100;
 
 // What a stage that counts has counted in its epoch, and the ends that it has given; its state.
 // Items and ends that later stages held when the state was saved come again, and must not be
-// counted twice. With another number of ranks, each takes its part of the total.
+// counted twice. With another number of ranks or of lanes, each rank takes its part of the total.
 class item_count {
  public:
   // `stage` names the record, with a number from the second one of its kind on.
-  item_count(run_context& run, std::string_view stage);
+  item_count(run_context& run, std::string_view stage, std::int64_t length = 0);
 
   std::int64_t value = 0;
 
@@ -71,16 +71,34 @@ class item_count {
   static void save_own_ends(state& to);
   void restore_own_ends(const state& from);  // after restore()
   void restore(const state& from);
-  // The same for what is not divided among ranks.
+  // For a stage whose epochs have a length.
+  void restore_of_length(const state& from);
+  // For what is not divided among ranks.
   void restore_whole(const state& from);
+  // Nothing is to come again any more.
+  void forget_again() { again_.clear(); }
 
  private:
   using place = std::pair<std::int64_t, std::int64_t>;  // in the order
+  // What a rank saved.
+  struct saved_count {
+    int world_size = 1;
+    std::int64_t value = 0;
+    std::int64_t length = 0;  // of an epoch, in items; 0: not known
+    std::int64_t samples_of_item = 1;
+    std::int64_t ends_held = 0;  // that come again
+    std::vector<place> ends;     // given, as in ends_
+    std::vector<origin> again;   // that come again, in order
+  };
 
   bool is_again();
   void note_end(const place& after);
-  int restore_value(const state& from);
-  void restore_again(const state& from, const state::record& r, std::int64_t ends_held);
+  void check_total(std::int64_t n) const;  // over ranks; throws `failure` (bad_state)
+  bool has_lanes_of(const state& from) const;
+  bool goes_on_alone(const state& from) const;
+  std::vector<saved_count> saved_in(const state& from) const;
+  saved_count saved_by(const state& from, int rank, int world_size) const;
+  void restore_again(const saved_count& by);
 
   run_context& run_;
   std::string stage_;
@@ -95,6 +113,8 @@ class item_count {
   };
   std::deque<end_again> ends_again_;
   std::int64_t ends_in_front_again_ = 0;
+  std::int64_t samples_of_item_ = 1;  // the most
+  std::int64_t length_ = 0;           // of an epoch, where it has one; as many as a record knows
 };
 
 template <class T>
@@ -102,7 +122,7 @@ class epochs_of_stream final : public passing<T> {
  public:
   using outcome = typename stream<T>::outcome;
   epochs_of_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
-      : passing<T>(std::move(items)), given_(run, "epochs_of"), length_(length) {}
+      : passing<T>(std::move(items)), given_(run, "epochs_of", length), length_(length) {}
 
   awaitable<outcome> next() override {
     is_dry_ = false;
@@ -136,7 +156,7 @@ class epochs_of_stream final : public passing<T> {
   }
   void restore(const state& from) override {
     this->items_->restore(from);
-    given_.restore(from);
+    given_.restore_of_length(from);
     given_.restore_own_ends(from);
   }
 
@@ -213,7 +233,10 @@ class slice_stream final : public passing<T> {
       auto item = co_await this->items_->next();
       if (!item) co_return item;
       if (!*item) {
-        if (!at_.passes_end_again()) at_.value = 0;
+        if (!at_.passes_end_again()) {
+          at_.value = 0;
+          at_.forget_again();
+        }
         co_return item;
       }
       const std::int64_t i = at_.value;

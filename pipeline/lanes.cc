@@ -459,6 +459,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
         error(errc::usage, fmt::format("none of {} lanes belongs to rank {}", count, o.rank)));
   }
   run.lanes.assign(mine.begin(), mine.end());
+  run.lanes_in_all = static_cast<std::int64_t>(count);
   check_batches(run, o, count, mine.size());
   for (const std::size_t l : mine) {
     lane made;

@@ -73,6 +73,7 @@ struct run_context {
   int rank = 0;
   int world_size = 1;
   std::vector<std::int64_t> lanes;                                         // of this rank
+  std::int64_t lanes_in_all = 0;                                           // of all ranks
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();  // by lanes
 
   // Set by later stages, before the earlier ones are made.

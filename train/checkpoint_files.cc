@@ -113,6 +113,15 @@ std::optional<mode_t> mode_of(const std::string& path) {
       error(kind_of(-code), "cannot look at a part of the checkpoint").at(path).cause(-code));
 }
 
+// What cannot be read says nothing: validation is then done again.
+std::string validated_in(const checkpoint_files& files) {
+  const auto file = files.find(validation_name);
+  const auto parsed = file != files.end() ? json_tree::parse(file->second) : json_tree::parse("");
+  const json_tree* const of = parsed ? parsed->find(validated_key) : nullptr;
+  const auto* const text = of != nullptr ? of->as<std::string>() : nullptr;
+  return text != nullptr ? *text : "";
+}
+
 }  // namespace
 
 checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
@@ -219,7 +228,7 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
     if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
   }
   if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
-  c.validated = files.contains(validation_name);
+  c.validated = validated_in(files);
   const auto state_of = [&](int of) {
     auto data = state::from_json(file_in(files, data_name(of), path), state_bytes);
     if (data) return std::move(*data);

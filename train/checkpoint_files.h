@@ -28,8 +28,10 @@ struct checkpoint_record {
   arguments said;   // the command line that it was saved under
   // Names of the class folders that its samples are of, sorted; none where they are of shards.
   std::vector<std::string> classes;
-  bool validated = false;  // validation after this step was done
-  state data;              // this rank's
+  // Of which shards validation after this step was done (validation_fingerprint()); empty: of none,
+  // or by an older version, which did not say.
+  std::string validated;
+  state data;  // this rank's
 };
 
 inline constexpr const char* meta_name = "train.json";
@@ -37,6 +39,8 @@ inline constexpr const char* model_name = "model.safetensors";
 inline constexpr const char* momentum_name = "optimizer.safetensors";
 // The file with the result of validation after a checkpoint's step.
 inline constexpr const char* validation_name = "validation.json";
+// Its key that says of which shards.
+inline constexpr const char* validated_key = "val_shards_fingerprint";
 
 // The files of a checkpoint by their names.
 using checkpoint_files = std::map<std::string, std::string>;

@@ -87,8 +87,8 @@ std::string meta_of(const std::string& checkpoint) {
   return text ? *text : "";
 }
 
-// Gives a folder in which others' files are left a name that no run takes for a checkpoint's.
-void leave_to_others(const std::string& path) {
+// Gives what is others' a name that no run takes for a checkpoint's. `why` tells of it.
+void leave_to_others(const std::string& path, const char* why) {
   const fs::path where(path);
   const std::string step =
       where.filename().string().substr(where.filename().string().find("step-"));
@@ -100,10 +100,18 @@ void leave_to_others(const std::string& path) {
     if (code == 0) continue;
     if (code != -ENOENT || host_files().rename(path, left) != 0)
       return;  // the next one tries again
-    log_notice(fmt::format("{} has what no run wrote into a checkpoint that is removed", left));
+    log_notice(fmt::format("{} {}", left, why));
     return;
   }
 }
+
+// Whether something is there that no run made: neither a folder nor a link to one.
+bool is_others(const std::string& path) {
+  struct stat s{};
+  const bool is_there = host_files().stat(path, s, false) == 0;
+  return is_there && !S_ISDIR(s.st_mode) && !S_ISLNK(s.st_mode);
+}
+constexpr const char* had_our_name = "is what had the name of a checkpoint and is none";
 
 // Removes a checkpoint whose name does not count (any more), whole or not; of a link, the link.
 // What is left of a failure the next one removes.
@@ -111,6 +119,7 @@ void remove_checkpoint(const std::string& path) {
   file_system& files = host_files();
   struct stat s{};
   if (files.stat(path, s, false) != 0) return;
+  if (is_others(path)) return leave_to_others(path, had_our_name);
   std::vector<std::string> names;
   if (!S_ISDIR(s.st_mode) || files.list(path, names) != 0) {
     if (!S_ISDIR(s.st_mode)) files.unlink(path);
@@ -130,7 +139,7 @@ void remove_checkpoint(const std::string& path) {
   if (removed == names.size()) {
     files.remove_folder(path);
   } else if (sync_folder(path) == 0) {  // what is removed does not come back under that name
-    leave_to_others(path);
+    leave_to_others(path, "has what no run wrote into a checkpoint that is removed");
   }
 }
 
@@ -139,6 +148,7 @@ void remove_checkpoint(const std::string& path) {
 void give_name(const std::string& draft, const std::string& whole, const std::string& folder) {
   constexpr const char* unnamed = "cannot give the checkpoint its name";
   file_system& files = host_files();
+  if (is_others(whole)) leave_to_others(whole, had_our_name);
   if (!is_there(whole)) return check(files.rename(draft, whole), whole, unnamed);
   // In one step, so that a kill leaves the one or the other.
   if (files.exchange(draft, whole) == 0) return;

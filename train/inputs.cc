@@ -273,6 +273,12 @@ std::string inputs_fingerprint(const train_options& o) {
                      o.val_shards.size(), o.raw_files, all);
 }
 
+std::string validation_fingerprint(const train_options& o) {
+  std::uint64_t all = fingerprint("");
+  for (const std::string& url : o.val_shards) all = fingerprint(url + "\n", all);
+  return fmt::format("{:016x}", all);
+}
+
 // A pipe has its samples for one epoch, and for one of training and validation.
 static void check_stdin(const train_options& o) {
   const auto reads = std::ranges::count(o.shards, "-") + std::ranges::count(o.val_shards, "-");

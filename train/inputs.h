@@ -32,6 +32,8 @@ void check_same_classes(std::span<const std::string> saved, const train_options&
 
 // A fingerprint of the shards, training's and validation's, and of their lengths.
 std::string inputs_fingerprint(const train_options& options);
+// Of the list of validation's shards alone.
+std::string validation_fingerprint(const train_options& options);
 
 // Checks what can be known before the first step: that local shards can be opened, that the first
 // training and the first validation shard hold samples with labels below --classes (by the policy

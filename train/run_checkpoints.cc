@@ -6,6 +6,7 @@
 
 #include "engine/log.h"
 #include "train/checkpoint_folder.h"
+#include "train/inputs.h"
 #include "train/job.h"
 
 namespace millrace {
@@ -53,7 +54,9 @@ void run_checkpoints::set_aside() {
 
 void run_checkpoints::add_validation(const std::string& line) {
   try {
-    add_to_checkpoint(newest_, validation_name, line + "\n");
+    const std::string with = fmt::format(R"({},"{}":"{}"}})", line.substr(0, line.rfind('}')),
+                                         validated_key, validation_fingerprint(options_));
+    add_to_checkpoint(newest_, validation_name, with + "\n");
   } catch (const failure& f) {
     log_notice(f.what());  // resumed from here, it would be validated again
   }

@@ -32,7 +32,7 @@ class run_checkpoints {
 
   // On rank 0, before the first one is written: moves away what is in the way.
   void set_aside();
-  // On rank 0: notes the result of validation in the newest.
+  // On rank 0: notes the result of validation, a JSON object, in the newest.
   void add_validation(const std::string& line);
 
   bool are_written() const { return !options_.checkpoint_dir.empty(); }

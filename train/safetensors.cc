@@ -8,6 +8,8 @@
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <vector>
 
 #include "engine/error.h"
 #include "engine/file_system.h"
@@ -36,8 +38,53 @@ constexpr std::size_t length_bytes = 8;
                     .hint("write it with safetensors.torch.save_file(model.state_dict(), FILE)"));
 }
 
+// Whether all are whole numbers; of what is no list, not.
+bool are_whole(const nlohmann::json& numbers) {
+  return numbers.is_array() && std::ranges::all_of(numbers, [](const nlohmann::json& n) {
+           return n.is_number_integer();
+         });
+}
+
+// Where a tensor's bytes are.
+struct tensor_place {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::string name;
+  auto operator<=>(const tensor_place&) const = default;
+};
+
+// The format wants the tensors one behind the other, up to the end.
+void check_places(const std::string& file, std::vector<tensor_place> places, std::size_t bytes) {
+  std::ranges::sort(places);
+  std::size_t at = 0;
+  for (const tensor_place& p : places) {
+    if (p.begin < at) bad(file, fmt::format("the bytes of '{}' are another tensor's too", p.name));
+    if (p.begin > at) {
+      bad(file, fmt::format("{} bytes before '{}' are no tensor's", p.begin - at, p.name));
+    }
+    at = p.end;
+  }
+  if (at < bytes) bad(file, fmt::format("{} bytes behind the last tensor", bytes - at));
+}
+
+// The header, or null where it is no JSON. Throws where it has a key twice: only one would count.
+nlohmann::json header_in(const std::string& file, const std::string& text) {
+  if (!json_tree::parse(text)) return {};
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  using event = nlohmann::json::parse_event_t;
+  const auto look = [&](int /*depth*/, event what, nlohmann::json& parsed) {
+    if (what == event::object_start) keys.emplace_back();
+    if (what == event::object_end) keys.pop_back();
+    if (what == event::key && !keys.back().insert(parsed.get<std::string>()).second) {
+      bad(file, fmt::format("its header has the key '{}' twice", parsed.get<std::string>()));
+    }
+    return true;
+  };
+  return nlohmann::json::parse(text, look, false);
+}
+
 at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
-                       std::string_view payload) {
+                       std::string_view payload, tensor_place& place) {
   if (!entry.is_object()) bad(file, "an entry that is not an object");
   std::vector<std::int64_t> shape;
   std::vector<std::size_t> range;
@@ -48,6 +95,11 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
     range = entry.value("data_offsets", range);
   } catch (const nlohmann::json::exception&) {
     bad(file, "an entry of the wrong types");
+  }
+  for (const char* key : {"shape", "data_offsets"}) {
+    if (entry.contains(key) && !are_whole(entry[key])) {
+      bad(file, fmt::format("the {} of '{}' has what is no whole number", key, place.name));
+    }
   }
   const auto* known =
       std::ranges::find_if(types, [&](const named_type& t) { return t.name == name; });
@@ -62,6 +114,8 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
            !__builtin_mul_overflow(expected, static_cast<std::size_t>(side), &expected);
   }
   if (!fits || expected != bytes) bad(file, "a tensor whose bytes do not match its shape");
+  place.begin = range[0];
+  place.end = range[1];
   auto tensor = torch::empty(shape, known->type);
   if (bytes > 0) std::memcpy(tensor.data_ptr(), payload.data() + range[0], tensor.nbytes());
   return tensor;
@@ -102,14 +156,17 @@ tensor_dict tensors_in(const std::string& whole, const std::string& file) {
   if (length > whole.size() - length_bytes) bad(file, "its header is cut");
   const auto header_size = static_cast<std::size_t>(length);
   const std::string text = whole.substr(length_bytes, header_size);
-  const bool is_bounded = json_tree::parse(text).has_value();
-  const auto header = is_bounded ? nlohmann::json::parse(text, nullptr, false) : nlohmann::json();
+  const auto header = header_in(file, text);
   if (!header.is_object()) bad(file, "its header is not a JSON object");
   const auto payload = std::string_view(whole).substr(length_bytes + header_size);
   tensor_dict out;
+  std::vector<tensor_place> places;
   for (const auto& [name, entry] : header.items()) {
-    if (name != "__metadata__") out.emplace(name, tensor_from(file, entry, payload));
+    if (name == "__metadata__") continue;
+    tensor_place& place = places.emplace_back(tensor_place{.name = name});
+    out.emplace(name, tensor_from(file, entry, payload, place));
   }
+  check_places(file, std::move(places), payload.size());
   return out;
 }
 

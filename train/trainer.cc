@@ -168,7 +168,8 @@ void trainer::resume() {
   if (then.is_exact() || epoch_batches_.least == 0) epoch_batches_ = then;
   samples_ = c.samples;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
-  owes_validation_ = !c.validated && (is_between_epochs || is_past_last_step());
+  const bool is_validated = c.validated == validation_fingerprint(options_);
+  owes_validation_ = !is_validated && (is_between_epochs || is_past_last_step());
 }
 
 // From here on files are written: everything that could be refused has been.

@@ -52,6 +52,23 @@ bool is_at(std::string_view file, std::size_t at, std::string_view bytes) {
   return file.size() >= at && file.substr(at).starts_with(bytes);
 }
 
+// What scripts that print images leave in front of them: white space and marks of UTF-8. Nothing
+// else is passed over: of a file whose first bytes are damaged, the next JPEG is its preview.
+std::size_t blank_bytes(std::string_view file) {
+  constexpr auto utf8_mark = "\xEF\xBB\xBF"sv;
+  std::size_t at = 0;
+  while (at < file.size()) {
+    if (is_at(file, at, utf8_mark)) {
+      at += utf8_mark.size();
+    } else if (" \t\r\n"sv.find(file[at]) != std::string_view::npos) {
+      ++at;
+    } else {
+      break;
+    }
+  }
+  return is_at(file, at, "\xFF\xD8\xFF"sv) ? at : 0;
+}
+
 }  // namespace
 
 result<void> image_decoder::decode(std::span<const std::byte> file, const image_options& options,
@@ -75,10 +92,8 @@ result<void> image_decoder::decode(std::span<const std::byte> file, const image_
                              s.name))
         .skippable();
   }
-  // Junk before an image is passed over. Without an image, libjpeg says what it finds instead.
-  constexpr std::size_t most_junk = 64 << 10;
-  const auto begin = text.substr(0, most_junk).find("\xFF\xD8\xFF"sv);
-  if (begin != text.npos) file = file.subspan(begin);
+  // Without an image, libjpeg says what it finds instead.
+  file = file.subspan(blank_bytes(text));
   return by(jpeg_);
 }
 

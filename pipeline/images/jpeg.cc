@@ -57,6 +57,13 @@ std::uint64_t working_bytes(const jpeg_decompress_struct& c, bool has_several_sc
   return c.image_width * bytes_of_a_column + (has_several_scans ? coefficient_bytes(c) : 0);
 }
 
+error may_be_preview() {
+  return error(errc::bad_image,
+               "cannot decode the image: bytes in front of it belong to no segment, and another "
+               "image stands behind it: the headers are damaged, and this is a preview")
+      .skippable();
+}
+
 // Whether the file has its end, or something that looks like it, after the headers. Where it has
 // not, all of it is decoded whatever the view needs, so that a cut file is one in every epoch.
 bool has_end(std::span<const std::byte> file, const jpeg_headers& headers) {
@@ -288,6 +295,7 @@ result<void> jpeg_decoder::impl::decode_file(std::span<const std::byte> file,
                                              const view_chooser& choose, const pixel_place& place) {
   huffman.forget();
   auto decoded = read_header(file);
+  if (decoded && headers.may_be_preview) decoded = may_be_preview();
   if (decoded) {
     sink.begin(choose, place, options, headers.orientation, static_cast<int>(c.image_width),
                static_cast<int>(c.image_height), row_sink::decoder_scales::yes);
@@ -333,7 +341,8 @@ result<void> jpeg_decoder::impl::decode(std::span<const std::byte> file,
   const auto pixels =
       static_cast<std::uint64_t>(runs.width) * static_cast<std::uint64_t>(runs.height);
   is_cut = !has_end(file, headers);
-  if (options.runs && headers.has_runs && !is_cut && pixels <= options.limits.max_pixels) {
+  if (options.runs && headers.has_runs && !is_cut && !headers.may_be_preview &&
+      pixels <= options.limits.max_pixels) {
     sink.begin(choose, place, options, headers.orientation, runs.width, runs.height,
                row_sink::decoder_scales::yes);
     if (decode_runs(file, options)) {

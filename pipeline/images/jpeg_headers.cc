@@ -1,6 +1,7 @@
 #include "pipeline/images/jpeg_headers.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "pipeline/images/kernels.h"
 
@@ -90,6 +91,20 @@ std::uint32_t tables_in(std::span<const std::byte> s, bool quantisation) {
   return out;
 }
 
+// Whether another image's scan stands behind the end of the one in which `scan` begins.
+bool has_scan_behind(std::span<const std::byte> scan) {
+  const std::string_view text(reinterpret_cast<const char*>(scan.data()), scan.size());
+  auto at = text.find("\xFF\xD9");
+  while (at != text.npos) {
+    at = text.find("\xFF\xDA", at + 2);
+    if (at == text.npos || at + 5 > text.size()) return false;
+    const unsigned components = byte_at(scan, at + 4);
+    const bool has_length_of_scan = word_at(scan, at + 2) == static_cast<int>(6 + 2 * components);
+    if (components >= 1 && components <= 4 && has_length_of_scan) return true;
+  }
+  return false;
+}
+
 // Which runs: columns of runs [left, right), rows of runs [top, bottom).
 struct run_range {
   int left = 0;
@@ -105,7 +120,9 @@ void jpeg_headers::read(std::span<const std::byte> file) {
   runs = {};
   kept.clear();
   tables = 0;
+  passed_junk_ = false;
   has_runs = read_runs(file);
+  may_be_preview = passed_junk_ && runs.scan_at > 0 && has_scan_behind(file.subspan(runs.scan_at));
 }
 
 // False as soon as the file cannot be cut into runs; orientation is there if it came before.
@@ -117,6 +134,8 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
     const unsigned code = byte_at(file, at + 1);
     // As libjpeg does, passes over what is no marker.
     if (byte_at(file, at) != 0xFF || code == 0 || code == 0xFF) {
+      const bool is_fill = byte_at(file, at) == 0xFF && code == 0xFF;
+      passed_junk_ = passed_junk_ || !is_fill;
       ++at;
       continue;
     }

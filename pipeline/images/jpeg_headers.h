@@ -36,6 +36,10 @@ struct jpeg_headers {
   // Tables that stand before the first scan: bits 0 to 3 the DC tables of these numbers, 4 to 7 AC
   // tables, 8 to 11 quantisation tables.
   std::uint32_t tables = 0;
+  // Bytes that belong to no segment were passed over, as libjpeg does, and behind the image that
+  // was found stands another one: where the headers are damaged, what was found is that one's
+  // preview.
+  bool may_be_preview = false;
   std::vector<std::pair<std::size_t, std::size_t>> kept;  // headers that decoding needs: [from, to)
 
   // Reads the headers again, into the same memory. Any bytes: what is not well formed ends the
@@ -44,6 +48,8 @@ struct jpeg_headers {
 
  private:
   bool read_runs(std::span<const std::byte> file);
+
+  bool passed_junk_ = false;
 };
 
 // A smaller JPEG made of the runs under a region: the same tables, another size.

@@ -9,10 +9,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <string_view>
 
 #include "engine/cpu_time.h"
 #include "engine/work_memory.h"
+#include "pipeline/images/png_chunks.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {
@@ -110,31 +110,6 @@ void release(png_structp /*png*/, png_voidp memory) {
   std::free(begin);
 }
 
-// Whether the file has its end. Where it has not, all of it is decoded whatever the view needs, so
-// that a cut file is one in every epoch.
-bool has_end(std::span<const std::byte> file) {
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  return text.rfind("IEND") != text.npos;
-}
-
-// Of the first chunk eXIf, wherever it stands: behind the pixels too, which are turned as they are
-// decoded. Source: PNG specification, third edition, sections 5.3 and 5.6.
-exif_orientation orientation_in_png(std::span<const std::byte> file) {
-  constexpr std::size_t signature = 8;
-  constexpr std::size_t chunk_header = 8;
-  constexpr std::size_t checksum = 4;
-  for (std::size_t at = signature; at + chunk_header <= file.size();) {
-    std::size_t size = 0;
-    for (std::size_t i = 0; i < 4; ++i) size = size << 8 | std::to_integer<unsigned>(file[at + i]);
-    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at + 4, 4);
-    at += chunk_header;
-    if (name == "IEND" || size > file.size() - at) return {};
-    if (name == "eXIf") return orientation_of(file.subspan(at, size));
-    at += size + checksum;
-  }
-  return {};
-}
-
 }  // namespace
 
 struct png_decoder::impl {
@@ -145,6 +120,7 @@ struct png_decoder::impl {
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
   result<void> read_header(const image_options& options);
+  result<void> check_chunks(const image_options& options);
   result<void> read_rows(const image_options& options);
   void read_interlaced();
   error failed() const {
@@ -159,12 +135,11 @@ struct png_decoder::impl {
   int width = 0;
   int height = 0;
   bool interlaced = false;
-  exif_orientation orientation;
+  png_chunks chunks;
   row_sink sink;
   std::vector<std::uint8_t> pixels;  // two rows, or all of an interlaced image
   std::vector<png_bytep> rows;       // of an interlaced image
   int rows_read = 0;
-  bool is_cut = false;  // it has no end
 };
 
 void png_decoder::impl::begin(std::span<const std::byte> file, const image_options& options) {
@@ -174,10 +149,8 @@ void png_decoder::impl::begin(std::span<const std::byte> file, const image_optio
   r.next = file.data();
   r.left = file.size();
   r.cpu_deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
-  orientation = {};
   rows_read = 0;
-  is_cut = !has_end(file);
-  if (options.orient) orientation = orientation_in_png(file);
+  chunks = chunks_of_png(file, options.orient);
 }
 
 // Nothing of the library's outlives the work that it is counted in.
@@ -224,6 +197,26 @@ error png_decoder::impl::too_large(const image_options& options) const {
       .skippable();
 }
 
+// A damaged or cut file is one in every epoch, whatever its view needs. After read_header(): what
+// is wrong in front of the pixels is told first.
+result<void> png_decoder::impl::check_chunks(const image_options& options) {
+  const auto fail = [this](const std::string& what) {
+    std::snprintf(r.message.data(), r.message.size(), "%s", what.c_str());
+    r.kind = errc::bad_image;
+    return failed();
+  };
+  if (chunks.damaged > 0 && !options.lenient) {
+    return fail(fmt::format("{}: CRC error", chunks.damaged_name));
+  }
+  if (!chunks.has_end && !options.fill_truncated) {
+    return fail("the file ends before its last chunk, IEND");
+  }
+  r.warnings += chunks.damaged + (chunks.has_end ? 0 : 1);
+  // They have been looked at.
+  png_set_crc_action(png, PNG_CRC_QUIET_USE, PNG_CRC_NO_CHANGE);
+  return {};
+}
+
 // Adam7's passes; what a truncated file lacks stays gray.
 void png_decoder::impl::read_interlaced() {
   const int passes = png_set_interlace_handling(png);
@@ -261,7 +254,7 @@ result<void> png_decoder::impl::read_rows(const image_options& options) {
       return;
     }
     png_start_read_image(png);
-    for (int y = 0; y < (is_cut ? height : end); ++y) {
+    for (int y = 0; y < end; ++y) {
       png_read_row(png, row_of(y), nullptr);
       add(y);
       if (y % 64 == 0) check_cpu(r);
@@ -269,7 +262,7 @@ result<void> png_decoder::impl::read_rows(const image_options& options) {
   });
   if (!read) {
     if (!r.truncated || !options.fill_truncated) return failed();
-    ++r.warnings;
+    if (chunks.has_end) ++r.warnings;
   }
   // An interlaced image's rows, and those that a truncated file lacks.
   for (int y = rows_read; y < end; ++y) {
@@ -301,7 +294,8 @@ result<void> png_decoder::impl::decode(std::span<const std::byte> file,
                                        const pixel_place& place) {
   begin(file, options);
   if (auto read = read_header(options); !read) return read;
-  sink.begin(choose, place, options, orientation, width, height);
+  if (auto checked = check_chunks(options); !checked) return checked;
+  sink.begin(choose, place, options, chunks.orientation, width, height);
   auto decoded = read_rows(options);
   if (decoded) sink.finish();
   return decoded;

@@ -183,7 +183,7 @@ std::optional<encoded_image> sample_decoder::left_encoded(const sample& s,
   headers_.read(file);
   const bool turns = o.image.orient && headers_.orientation.number != 1;
   const auto whole = jpeg_.read_size(file, o.image.limits);
-  if (turns || !whole) return std::nullopt;
+  if (turns || !whole || headers_.may_be_preview) return std::nullopt;
   std::memcpy(out, file.data(), file.size());
   return encoded_image{.bytes = file.size(),
                        .view = view_of(o, s.where, whole->width, whole->height)};

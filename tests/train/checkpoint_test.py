@@ -137,6 +137,16 @@ class Folders(CheckpointTest):
         self.assertEqual((left / "plots/loss.png").read_text(), "precious")
         self.assertEqual(self.stderr.count(f"{left} has what no run wrote"), 1)
 
+    def test_files_that_have_the_names_of_checkpoints_stay(self):
+        self.train("--max-steps", 4)
+        for name in (named(5)[0], ".partial-" + named(6)[0]):
+            (self.checkpoints / name).write_text(name)
+        self.train("--resume", "auto", "--max-steps", 7, "--checkpoint-every", 1, "--keep", 9)
+        self.assertEqual(self.kept(), ["left-of-" + n for n in named(5, 6)] + named(4, 5, 6, 7))
+        self.assertEqual((self.checkpoints / f"left-of-{named(5)[0]}").read_text(), named(5)[0])
+        self.assertEqual((self.checkpoints / f"left-of-{named(6)[0]}").read_text(), ".partial-" + named(6)[0])
+        self.assertEqual(self.stderr.count("is what had the name of a checkpoint and is none"), 2)
+
     def test_a_validation_that_is_no_file_is_none(self):
         self.train("--max-steps", 4)
         for make in (os.mkfifo, os.mkdir):

@@ -1,6 +1,7 @@
 """What is kept is sound: no checkpoint of weights or losses that are not finite, none missing where ranks end apart."""
 
 import io
+import json
 import os
 import pathlib
 import signal
@@ -155,6 +156,34 @@ class Diverging(SoundTest):
         self.train("--init-weights", file, "--max-steps", 1, code=1)
         self.assertIn("is not finite", self.last)
 
+    def test_weights_whose_header_does_not_say_one_thing_are_refused_by_name(self):
+        file = self.folder / "w.safetensors"
+        self.train("--max-steps", 4, "--checkpoint-dir", self.checkpoints)
+        content = (self.checkpoints / "step-0000000004/model.safetensors").read_bytes()
+        end = 8 + struct.unpack("<Q", content[:8])[0]
+        header, payload = json.loads(content[8:end]), content[end:]
+        first, second = sorted(header, key=lambda name: header[name]["data_offsets"])[:2]
+        begin, middle = header[first]["data_offsets"]
+
+        def check(said, changes=(), text=None, payload=payload):
+            changed = json.loads(json.dumps(header))
+            for name, key, value in changes:
+                changed.setdefault(name, {"dtype": "F32", "shape": [1]})[key] = value
+            text = (text or json.dumps(changed)).encode()
+            file.write_bytes(struct.pack("<Q", len(text)) + text + payload)
+            self.train("--init-weights", file, "--max-steps", 1, code=1 if said else 0)
+            self.assertIn(said, self.last)
+
+        check("")
+        check("the data_offsets of '" + first, [(first, "data_offsets", [begin + 0.5, middle])])
+        check("the shape of '" + first, [(first, "shape", [float(n) for n in header[first]["shape"]])])
+        check("the bytes of 'extra' are another tensor's too", [("extra", "data_offsets", [begin + 4, begin + 8])])
+        check(f"4 bytes before '{first}' are no tensor's",
+              [(name, "data_offsets", [n + 4 for n in entry["data_offsets"]]) for name, entry in header.items()],
+              payload=b"abcd" + payload)
+        check("2 bytes behind the last tensor", payload=payload + b"xx")
+        twice = json.dumps(header)[:-1] + f', "{second}": {json.dumps(header[second])}}}'
+        check(f"the key '{second}' twice", text=twice)
 
     def test_what_is_no_weights_is_not_read_whole(self):
         large = self.folder / "large"

@@ -86,6 +86,27 @@ class Determinism(TrainTest):
         self.assertEqual(result["images"], 100)
         self.assertLessEqual(result["top1"], result["top5"])
 
+    def test_a_checkpoint_is_validated_again_with_other_shards(self):
+        checkpoints = self.folder / "ck"
+        other = self.folder / "other-000000.tar"
+        other.write_bytes((self.data / "val-000001.tar").read_bytes())
+        common = ["--max-steps", 3, "--checkpoint-dir", checkpoints]
+
+        def validated(shards, *more):
+            metrics = self.train("v", *common, "--val-shards", shards, *more, model=TRIVIAL)
+            return [l["images"] for l in notes(metrics, "validation")]
+
+        self.assertEqual(validated(self.val), [100])
+        for shards, expected in ((self.val, [100]), (other, [100, 50]), (other, [100, 50])):
+            self.assertEqual(validated(shards, "--resume", "auto"), expected)
+        # Older versions did not write of which shards it was.
+        written = checkpoints / "step-0000000003/validation.json"
+        said = json.loads(written.read_text())
+        self.assertEqual(said["images"], 50)
+        del said["val_shards_fingerprint"]
+        written.write_text(json.dumps(said))
+        self.assertEqual(validated(other, "--resume", "auto"), [100, 50, 50])
+
     def test_resample_needs_and_has_a_length(self):
         done = run("millrace-train", "--shards", self.shards, "--mode", "resample")
         self.assertEqual(done.returncode, 2)

@@ -1,0 +1,187 @@
+// A damaged image is one in every view, and a damaged image's preview is never taken for it.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "pipeline/fake.h"
+#include "pipeline/images/image_decoder.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/png.h"
+
+namespace millrace {
+namespace {
+
+class DamagedImages : public ::testing::Test {
+ protected:
+  struct found_image {
+    int width = 0;  // 0 where it is an error
+    int warnings = 0;
+    std::vector<std::uint8_t> rgb;
+    std::string error;
+  };
+
+  // Its topmost rows alone; all of them with 0.
+  found_image found(std::string_view file, const image_options& options = {}, int rows = 0) {
+    found_image out;
+    const auto place = [&](const view_of_image& v) {
+      out.rgb.assign(output_bytes(v), 0);
+      return std::span(out.rgb);
+    };
+    const auto choose = [&](int width, int height) {
+      out.width = width;
+      const int h = rows == 0 ? height : rows;
+      return view_of_image{{0, 0, width, h}, width, h, {0, 0, width, h}, false};
+    };
+    const auto bytes = std::as_bytes(std::span(file));
+    const auto done = decoder_.decode(bytes, options, choose, place);
+    out.warnings = decoder_.warnings();
+    if (!done) out = {.error = done.error().what()};
+    return out;
+  }
+
+  static std::string text_of(const std::vector<std::byte>& file) {
+    return {reinterpret_cast<const char*>(file.data()), file.size()};
+  }
+  static std::string photo(int size) {
+    return text_of(encode_jpeg(fake_image({.size = size}, 3, 1), size, size, 90));
+  }
+  static std::string png_of(int size) {
+    return text_of(encode_png(fake_image({.size = size}, 3, 1), size, size));
+  }
+  // A PNG chunk eXIf that turns the image by a quarter.
+  static std::string turns() {
+    using namespace std::string_literals;
+    return "\0\0\0\x1A"
+           "eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0\xD6gKi"s;
+  }
+
+  image_decoder decoder_;
+};
+
+// libpng looks at a checksum where the chunk ends, which crops above the last row never reach.
+TEST_F(DamagedImages, PngsByTheirChecksumsInEveryView) {
+  const std::string png = png_of(48);
+  const std::size_t pixels = png.find("IDAT") + 4;
+  const std::size_t end = png.find("IEND") - 8;
+  int taken = 0;
+  for (std::size_t at = pixels + 2; at < end; at += 7) {
+    std::string damaged = png;
+    damaged[at] ^= 0x10;
+    for (const int rows : {1, 20, 0}) {
+      EXPECT_EQ(found(damaged, {}, rows).error, "cannot decode the image: IDAT: CRC error") << at;
+      const found_image kept = found(damaged, {.lenient = true}, rows);
+      if (kept.width == 0) continue;
+      EXPECT_GT(kept.warnings, 0) << at << " " << rows;
+      ++taken;
+    }
+  }
+  EXPECT_GT(taken, 10);
+  std::string checksum = png;
+  checksum[end] ^= 1;
+  for (const int rows : {1, 20, 0}) {
+    EXPECT_EQ(found(checksum, {}, rows).error, "cannot decode the image: IDAT: CRC error");
+    EXPECT_EQ(found(checksum, {.lenient = true}, rows).warnings, 1);
+    EXPECT_EQ(found(checksum, {.lenient = true}, rows).rgb, found(png, {}, rows).rgb);
+    EXPECT_EQ(found(png, {}, rows).warnings, 0);
+  }
+}
+
+// A chunk behind the pixels may turn them: a PNG that is cut there is not the image.
+TEST_F(DamagedImages, PngsAreCutWhereTheirLastChunkIsMissing) {
+  std::string png = png_of(16);
+  const std::size_t last = png.find("IEND") - 4;
+  const std::string exif = turns();
+  png.insert(last, exif);
+  const found_image whole = found(png);
+  EXPECT_NE(whole.rgb, found(png, {.orient = false}).rgb);
+  for (std::size_t size = 60; size <= last + exif.size() + 4; ++size) {
+    const std::string cut = png.substr(0, size);
+    for (const int rows : {1, 0}) {
+      EXPECT_EQ(found(cut, {}, rows).width, 0) << size;
+      EXPECT_EQ(found(cut, {.lenient = true}, rows).width, 0) << size;
+      const found_image filled = found(cut, {.fill_truncated = true}, rows);
+      EXPECT_EQ(filled.width, 16) << size;
+      EXPECT_EQ(filled.warnings, 1) << size;
+    }
+  }
+  // By its name the last chunk is known, and it has nothing else.
+  for (std::size_t size = last + exif.size() + 5; size <= png.size(); ++size) {
+    EXPECT_EQ(found(png.substr(0, size)).rgb, whole.rgb) << size;
+  }
+}
+
+TEST_F(DamagedImages, PngsByTheChecksumOfTheirOrientation) {
+  const std::string png = png_of(16);
+  for (const char* before : {"IDAT", "IEND"}) {
+    std::string damaged = png;
+    damaged.insert(damaged.find(before) - 4, turns());
+    damaged[damaged.find("eXIf") + 23] ^= 1;
+    EXPECT_EQ(found(damaged).error, "cannot decode the image: eXIf: CRC error") << before;
+    EXPECT_EQ(found(damaged, {.lenient = true}).warnings, 1) << before;
+  }
+}
+
+// A JPEG of 64 x 64 with a preview of 16 x 16 in its EXIF.
+std::string with_preview(const std::string& image, const std::string& preview) {
+  using namespace std::string_literals;
+  const std::string exif = "Exif\0\0II*\0\x08\0\0\0\0\0\x0E\0\0\0\x02\0"s +
+                           std::string(24, '\x01') + std::string(4, '\0') + preview;
+  const std::size_t length = exif.size() + 2;
+  const std::string segment =
+      "\xFF\xE1"s + static_cast<char>(length >> 8) + static_cast<char>(length & 255) + exif;
+  return image.substr(0, 2) + segment + image.substr(2);
+}
+
+TEST_F(DamagedImages, AreNotReplacedByTheirPreviews) {
+  const std::string file = with_preview(photo(64), photo(16));
+  const std::size_t preview = file.find("\xFF\xD8\xFF", 3);
+  ASSERT_EQ(found(file).width, 64);
+  const auto expect_no_preview = [&](const std::string& damaged, const std::string& what) {
+    for (const bool lenient : {false, true}) {
+      const image_options options{.lenient = lenient, .fill_truncated = lenient};
+      EXPECT_NE(found(damaged, options).width, 16) << what << " " << lenient;
+    }
+  };
+  for (std::size_t n = 1; n < preview; ++n) {
+    const std::string what = std::to_string(n) + " of " + std::to_string(preview);
+    for (const char by : {'\0', '\xFF', ' '}) {
+      expect_no_preview(std::string(n, by) + file.substr(n), what + " wiped");
+    }
+    expect_no_preview("\xFF\xD8" + std::string(n, '\0') + file.substr(2 + n), what + " behind SOI");
+    expect_no_preview(file.substr(n), what + " lost");
+  }
+  expect_no_preview("\0" + file.substr(1), "first");
+  // With its length damaged, the segment ends within the preview.
+  for (std::size_t length = preview - 1; length < preview + 14; ++length) {
+    std::string damaged = file;
+    damaged[4] = static_cast<char>(length >> 8);
+    damaged[5] = static_cast<char>(length & 255);
+    expect_no_preview(damaged, "length " + std::to_string(length));
+  }
+  // Of another format.
+  std::string png = png_of(32);
+  png.insert(png.find("IDAT") - 4, file.substr(6, file.size() - 6));
+  png[1] = 'Q';
+  expect_no_preview(png, "PNG");
+}
+
+// White space that a script printed before it; and what libjpeg passes over between segments, where
+// no other image stands behind.
+TEST_F(DamagedImages, AreNotThoseWithBlanksInFront) {
+  const std::string file = photo(16);
+  for (const std::string blanks : {"\n", "\r\n\r\n", " \t", "\xEF\xBB\xBF", "\xEF\xBB\xBF\n"}) {
+    EXPECT_EQ(found(blanks + file).rgb, found(file).rgb);
+    EXPECT_EQ(found(blanks + file).warnings, 0);
+  }
+  EXPECT_EQ(found("x" + file).width, 0);
+  EXPECT_EQ(found("\n" + file.substr(3)).width, 0);
+  EXPECT_EQ(found(file.substr(0, 2) + "junk" + file.substr(2)).rgb, found(file).rgb);
+}
+
+}  // namespace
+}  // namespace millrace
