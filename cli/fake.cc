@@ -56,6 +56,16 @@ void check_is_of_shard(const std::string& path) {
                     .hint("give it a name that ends with .tar"));
 }
 
+// Without --overwrite the same command would be refused for the shards that are complete.
+error with_way_on(error why, std::size_t complete, bool overwrites) {
+  if (complete == 0 || overwrites) return why;
+  const std::string& known = why.what_to_do();
+  const std::string way_on = fmt::format(
+      "{}{}{} complete: run it again with --overwrite", known, known.empty() ? "" : "; ",
+      complete == 1 ? "1 shard is" : fmt::format("{} shards are", complete));
+  return why.hint(way_on);
+}
+
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
   for (const std::string& path : paths) {
@@ -69,10 +79,16 @@ int fake(const fake_arguments& a) {
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;
   progress shown("fake", {.items = paths.size()}, [&] { return work_done{0, complete}; });
-  const bool whole = write_fake_shards(paths, a.options, [&](std::size_t shards) {
-    complete = shards;
-    return !stopped;
-  });
+  const bool whole = [&] {
+    try {
+      return write_fake_shards(paths, a.options, [&](std::size_t shards) {
+        complete = shards;
+        return !stopped;
+      });
+    } catch (const failure& f) {
+      throw failure(with_way_on(f.why(), complete, a.options.overwrite));
+    }
+  }();
   shown.end();
   if (!whole) {
     if (a.json) print_json({{"interrupted", true}});

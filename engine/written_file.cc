@@ -41,7 +41,7 @@ constexpr std::string_view infix = ".partial.";
   if (why == ENOTDIR)
     e.hint("what stands where its folder should be is a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT) e.hint("free some room, and run the same command again");
+  if (why == ENOSPC || why == EDQUOT) e.hint("free some room");
   if (why == EFBIG)
     e.hint("raise the limit on the size of files (ulimit -f), or write smaller ones");
   throw failure(std::move(e));

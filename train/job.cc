@@ -204,8 +204,16 @@ void record(const host_batch& b, const std::string& folder, const job_place& pla
             std::int64_t step) {
   const auto n = static_cast<std::int64_t>(b.size());
   auto pixels = torch::from_blob(b.pixels->data, {n, b.height, b.width, 3}, torch::kUInt8);
-  save_tensors(fmt::format("{}/rank{}-{:06}.safetensors", folder, place.rank, step),
-               {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
+  try {
+    save_tensors(fmt::format("{}/rank{}-{:06}.safetensors", folder, place.rank, step),
+                 {{"images", pixels.clone()}, {"labels", torch::tensor(b.labels, torch::kInt64)}});
+  } catch (const failure& f) {
+    error why = f.why();
+    const std::string known = why.what_to_do();
+    // check_recorded() would refuse the same command.
+    throw failure(why.hint(known + (known.empty() ? "" : "; ") +
+                           "then record the run again into an empty folder"));
+  }
 }
 
 error no_step(const train_options& options, const ledger& counts) {

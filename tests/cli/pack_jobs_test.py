@@ -167,6 +167,19 @@ class PackJobs(unittest.TestCase):
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertFalse(left.exists(), command)
 
+    def test_fake_that_failed_says_how_to_go_on(self):
+        def small():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (70_000, 70_000))
+        with Folder() as folder:  # one sample, and two
+            words = ["fake", str(folder / "f-%d.tar"), "--shards", "2", "--samples", "3", "--size", "256"]
+            done = subprocess.run([harness.BIN / "millrace", *words], env=harness.CLEAN, preexec_fn=small, capture_output=True,
+                                  text=True, timeout=60)
+            self.assertEqual(done.returncode, 4, done.stderr)
+            self.assertIn("1 shard is complete: run it again with --overwrite", done.stderr)
+            self.assertEqual(run("millrace", *words).returncode, 2)
+            self.assertEqual(run("millrace", *words, "--overwrite").returncode, 0)
+
     def test_names_that_are_one_file_are_refused(self):
         with Folder() as folder:
             tree = tree_of_classes(folder)

@@ -5,9 +5,13 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "engine/log.h"
 #include "engine/memory.h"
