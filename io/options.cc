@@ -103,7 +103,7 @@ option_list<source_options> all_variables() {
 }  // namespace
 
 const option_list<source_options>& source_options::variables() {
-  static const auto list = all_variables();
+  static const auto& list = *new auto(all_variables());
   return list;
 }
 

@@ -53,7 +53,7 @@ option_list<engine_options> all_variables() {
 }  // namespace
 
 const option_list<engine_options>& engine_options::variables() {
-  static const auto list = all_variables();
+  static const auto& list = *new auto(all_variables());
   return list;
 }
 
@@ -74,12 +74,12 @@ engine_options engine_options::from_environment() {
 }
 
 const std::vector<setting>& all_settings() {
-  static const std::vector<setting> all = [] {
+  static const auto& all = *new auto([] {
     auto list = engine_options::variables().all();
     list.push_back(log_setting());
     list.push_back(torch_setting());
     return list;
-  }();
+  }());
   return all;
 }
 

@@ -8,7 +8,7 @@ namespace millrace {
 
 const option_list<cache_options>& cache_options::variables() {
   using o = cache_options;
-  static const auto list =
+  static const auto& list = *new auto(
       option_list<cache_options>("cache_options")
           .add("folder", &o::folder,
                text_setting(
@@ -26,7 +26,7 @@ const option_list<cache_options>& cache_options::variables() {
                     [](cache_options& to, const std::string& text) -> result<void> {
                       to.paths = split(text, ';');
                       return {};
-                    });
+                    }));
   return list;
 }
 

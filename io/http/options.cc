@@ -214,7 +214,7 @@ option_list<http_options> all_variables() {
 }  // namespace
 
 const option_list<http_options>& http_options::variables() {
-  static const auto list = all_variables();
+  static const auto& list = *new auto(all_variables());
   return list;
 }
 

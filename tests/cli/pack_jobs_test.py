@@ -324,8 +324,7 @@ class PackJobs(unittest.TestCase):
 
     def test_a_run_of_another_pattern_does_not_replace_what_a_living_one_has_written(self):
         with Folder() as folder:
-            listed = lambda: any(p.read_bytes().count(b"\n") > 2 for p in folder.glob(".o-0.pack.json.*"))  # noqa: E731
-            first, command = self.stopped_run(folder, "c3/s3.npy", listed, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
+            first, command = self.stopped_run(folder, "c3/s3.npy", (folder / "o-1.tar").exists, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
             written = md5(folder / "o-1.tar")
             done = run(*command, "-o", folder / "o-{1..9}.tar", "--max-count", 1)
             self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
@@ -337,8 +336,7 @@ class PackJobs(unittest.TestCase):
 
     def test_fake_does_not_replace_what_a_living_run_has_written(self):
         with Folder() as folder:
-            listed = lambda: any(p.read_bytes().count(b"\n") > 2 for p in folder.glob(".o-0.pack.json.*"))  # noqa: E731
-            first, _ = self.stopped_run(folder, "c3/s3.npy", listed, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
+            first, _ = self.stopped_run(folder, "c3/s3.npy", (folder / "o-1.tar").exists, "--max-count", 1, is_late=(folder / "o-3.tar").exists)
             written = md5(folder / "o-1.tar")
             for pattern in ("o-%d.tar", "o-{1..2}.tar"):
                 done = run("millrace", "fake", folder / pattern, "--shards", 2, "--samples", 2, "--overwrite")
