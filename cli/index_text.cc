@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/folders.h"
+#include "engine/open_file.h"
 
 namespace millrace::cli {
 
@@ -13,6 +14,7 @@ std::string python_json(const ordered_json& value) {
 }
 
 std::string read_local(const std::string& path) {
+  if (const auto file = open_file::open(path); !file) throw failure(file.error());
   return read_whole_file(path).value();
 }
 

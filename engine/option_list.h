@@ -108,9 +108,11 @@ class option_list {
   // `name` of the struct, for messages: "source_options".
   explicit option_list(std::string_view name) : name_(name) {}
 
-  // `field`: of the struct, a pointer to member or a function to a reference.
+  // `field`: of the struct, a pointer to member or a function to a reference. `least`: what a
+  // program may set, where a user's least value is a matter of sense.
   template <class Field>
-  option_list& add(std::string_view field_name, Field field, setting about) {
+  option_list& add(std::string_view field_name, Field field, setting about,
+                   std::optional<double> least = std::nullopt) {
     using value = std::remove_cvref_t<std::invoke_result_t<Field, Options&>>;
     using kind = detail::option_field<value>;
     const Options initial{};
@@ -121,8 +123,8 @@ class option_list {
           std::invoke(field, o) = kind::from(s, v);
           return {};
         },
-        [field, name = qualified(field_name)](const setting& s, const Options& o) {
-          check_value(s, name, std::invoke(field, o));
+        [field, name = qualified(field_name), least](const setting& s, const Options& o) {
+          check_value(s, least.value_or(s.least), name, std::invoke(field, o));
         });
   }
 
@@ -201,16 +203,16 @@ class option_list {
   }
 
   template <class T>
-  static void check_value(const setting& s, const std::string& name, const T& value) {
+  static void check_value(const setting& s, double from, const std::string& name, const T& value) {
     if constexpr (std::same_as<T, std::chrono::milliseconds>) {
       const auto ms = [](double x) {
         return std::chrono::milliseconds(static_cast<long long>(x * 1000));
       };
-      check_option(name, value, ms(s.least), ms(s.most));
+      check_option(name, value, ms(from), ms(s.most));
     } else if constexpr (std::same_as<T, double>) {
-      check_option(name, value, s.least / 100, s.most / 100);
+      check_option(name, value, from / 100, s.most / 100);
     } else if constexpr (std::is_arithmetic_v<T> && !std::same_as<T, bool>) {
-      const auto least = static_cast<T>(s.least);
+      const auto least = static_cast<T>(from);
       if (s.initial == "auto") return check_option_or_0(name, value, least, static_cast<T>(s.most));
       check_option(name, value, least, static_cast<T>(s.most));
     } else if constexpr (std::same_as<T, std::optional<int>>) {

@@ -30,8 +30,9 @@ option_list<engine_options> all_variables() {
   option_list<engine_options> list("engine_options");
   list.add("memory_bytes", &o::memory_bytes,
            size_setting(
-               "MILLRACE_MEMORY", 1, 1024_GiB,
-               "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"))
+               "MILLRACE_MEMORY", 16_MiB, 1024_GiB,
+               "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"),
+           1)
       .add("cpu_threads", &o::cpu_threads,
            integer_setting("MILLRACE_CPU_THREADS", 1, 1024,
                            "threads that decode (auto: up to the CPUs that the cgroup allows, as "

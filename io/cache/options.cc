@@ -16,8 +16,9 @@ const option_list<cache_options>& cache_options::variables() {
                    "folder in which fetched objects are kept for the next time (auto: none)"))
           .add("most_bytes", &o::most_bytes,
                size_setting(
-                   "MILLRACE_CACHE_SIZE", 1, 1024 * 1024_GiB,
-                   "bytes that the cache may hold (auto: as many as the disk has room for)"))
+                   "MILLRACE_CACHE_SIZE", 1_MiB, 1024 * 1024_GiB,
+                   "bytes that the cache may hold (auto: as many as the disk has room for)"),
+               1)
           .add("least_free", &o::least_free,
                size_setting("MILLRACE_CACHE_FREE", 0, 1024 * 1024_GiB,
                             "bytes that the cache leaves free on its disk"))

@@ -298,10 +298,10 @@ awaitable<result<bytes>> assembly::read() {
       if (context_.version) note(*context_.version, fetch.transfer().version());
       bytes piece = fetch.take_ready();
       fetch.notify();
-      piece = cut_at_end(std::move(piece), may_pass_end);
-      offset_ += piece.size();
       // Learnt from a part, or from the one that is read.
       const auto total = version_.total ? version_.total : fetch.transfer().version().total;
+      piece = cut_at_end(std::move(piece), may_pass_end);  // `fetch` may be gone behind it
+      offset_ += piece.size();
       bytes given = checked(std::move(piece), total);
       if (given.empty()) continue;
       co_return given;
