@@ -185,7 +185,7 @@ class verification {
   // that there are.
   void look_for_missing(const shard_index& index, bool were_all) {
     for (const shard_index::shard& s : index.shards) {
-      if (compared_.contains(&s)) continue;
+      if (!compared_.insert(shard_place(s.url)).second) continue;
       if (++missing_ > shard_facts::most_problems || !were_all) continue;
       tell(error(errc::not_found, "the index lists a shard that is not there")
                .at(s.url)
@@ -238,7 +238,7 @@ class verification {
   void compare(const shard_facts& f, bool is_read) {
     const auto found = said_->find(f.url);
     if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
-    compared_.insert(found.shard);
+    compared_.insert(shard_place(found.shard->url));
     if (!is_read) return;  // it differs in everything: that is one problem
     for (const error& why : against(*found.shard, f)) tell(why);
   }
@@ -281,8 +281,8 @@ class verification {
   std::vector<std::string> urls_;
   std::optional<index_entries> said_;
   bool json_;
-  std::set<std::string> seen_;  // their places
-  std::set<const shard_index::shard*> compared_;
+  std::set<std::string> seen_;      // their places
+  std::set<std::string> compared_;  // places of entries
   key_table keys_;
   bool told_full_ = false;
   json_list listed_{"problems"};

@@ -68,8 +68,8 @@ struct option_field<bool> {
 };
 template <>
 struct option_field<std::string> {
-  static std::string from(const setting& /*s*/, const setting_value& v) {
-    return v.text == "auto" ? "" : v.text;
+  static std::string from(const setting& s, const setting_value& v) {
+    return v.text == "auto" && s.initial == "auto" ? "" : v.text;
   }
   static std::string text(const setting& /*s*/, const std::string& value) {
     return value.empty() ? "auto" : value;

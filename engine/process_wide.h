@@ -38,9 +38,7 @@ class never_destroyed {
   never_destroyed& operator=(const never_destroyed&) = delete;
 
   T& operator*() { return *std::launder(at()); }
-  const T& operator*() const {
-    return *std::launder(reinterpret_cast<const T*>(room_));
-  }
+  const T& operator*() const { return *std::launder(reinterpret_cast<const T*>(room_)); }
 
  private:
   T* at() { return reinterpret_cast<T*>(room_); }

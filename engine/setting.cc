@@ -103,10 +103,10 @@ std::string range_of(const setting& s) {
   }
   const std::string_view what = s.type == kind::size      ? "a size from "
                                 : s.type == kind::seconds ? "seconds from "
-                                                    : "a number from ";
+                                                          : "a number from ";
   const auto written = [&](double number) {
     return s.type == kind::size ? format_bytes(static_cast<std::size_t>(number))
-                          : fmt::format("{:g}", number);
+                                : fmt::format("{:g}", number);
   };
   return fmt::format("{}{}{} to {}", s.initial == "auto" ? "auto, or " : "", what, written(s.least),
                      written(s.most));

@@ -55,7 +55,7 @@ void work_memory::give_back(std::size_t bytes) {
   if (bytes == 0) return;
   {
     const std::scoped_lock lock(mutex_);
-    used_ -= bytes;
+    used_ -= std::min(bytes, used_);  // in a forked child nothing is in use at first
   }
   changed_.notify_all();
 }

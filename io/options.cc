@@ -61,6 +61,20 @@ void add_disks(option_list<source_options>& list) {
       .add("cache.patience", [](auto& to) -> auto& { return to.cache.patience; }, patience);
 }
 
+// Whether a password goes on before or behind this part: one may have a ';' or a '=' itself.
+bool may_cut_a_secret(std::string_view part) {
+  const auto scheme = part.find("://");
+  if (part.substr(0, scheme).find('@') != part.npos) return true;
+  if (scheme == part.npos) return false;
+  const std::string_view rest = part.substr(scheme + 3);
+  const std::string_view authority = rest.substr(0, rest.find_first_of("/?#"));
+  if (authority.find('@') != authority.npos || authority.starts_with('[')) return false;
+  const auto colon = std::min(authority.find(':'), authority.size());
+  return authority.find_first_not_of("0123456789", std::min(colon + 1, authority.size())) !=
+             authority.npos &&
+         colon < authority.size();
+}
+
 // The URLs of the rules, without secrets.
 std::string shown_rewrites(const std::string& value) {
   std::vector<std::string> shown;
@@ -70,6 +84,7 @@ std::string shown_rewrites(const std::string& value) {
     const std::string to = part.substr(std::min(equals + 1, part.size()));
     // A '=' in a query ends no prefix: such a part lacks its own.
     const bool is_rule = from.find_first_of("?#") == std::string::npos;
+    if (may_cut_a_secret(from) || may_cut_a_secret(to)) return "...";
     shown.push_back(is_rule ? redacted(from) + "=" + redacted(to) : redacted(part));
   }
   return fmt::format("{}", fmt::join(shown, ";"));

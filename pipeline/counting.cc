@@ -255,8 +255,12 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   // What later stages held, which saved after this one, and what had not come again yet.
   std::int64_t in_front = r[1];
   const place last_again(r[5], r[6]);
+  // Its lanes are known where they are those of now; others may have been dealt by a hook as well.
+  const bool is_mine = rank == run_.rank && world_size == run_.world_size && has_lanes_of(from);
   for (const origin& o : from.held(pending_record)) {
-    const bool is_its = world_size == 1 || o.lane % world_size == rank;
+    const bool is_its =
+        world_size == 1 || (is_mine ? std::ranges::find(run_.lanes, o.lane) != run_.lanes.end()
+                                    : o.lane % world_size == rank);
     if (is_its && (in_front-- <= 0 || o.place() <= last_again)) out.again.push_back(o);
   }
   std::ranges::sort(out.again, {}, &origin::place);

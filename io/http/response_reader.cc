@@ -99,6 +99,7 @@ result<std::size_t> response_reader::put_head(std::string_view pending) {
 
 result<std::size_t> response_reader::take_body(std::string& pending, std::span<std::byte> into) {
   state& s = *state_;
+  if (s.failed) return *s.failed;
   if (pending.empty() || s.ended) return std::size_t{0};
   if (s.left || s.until_end) {
     const auto got = static_cast<std::size_t>(
@@ -108,7 +109,6 @@ result<std::size_t> response_reader::take_body(std::string& pending, std::span<s
     took_directly(got);
     return got;
   }
-  if (s.failed) return *s.failed;
   auto& body = s.parser->get().body();
   body.data = into.data();
   body.size = into.size();

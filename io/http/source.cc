@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "engine/log.h"
+#include "engine/timer.h"
 #include "io/http/checked_bytes.h"
 #include "io/http/header_values.h"
 #include "io/http/opened_again.h"
@@ -56,6 +57,7 @@ class assembly {
 
  private:
   static awaitable<void> start_parts(std::shared_ptr<assembly> self);
+  static awaitable<void> while_may_reserve(std::shared_ptr<assembly> self, std::size_t size);
   // Parts that this object may have under way.
   int allowed() const {
     if (origin_.ignores_ranges || origin_.names_no_version ||
@@ -174,11 +176,18 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
       co_await a.signals_->changed.wait();
       continue;
     }
-    auto reserved = co_await a.context_.memory->reserve(size);
-    // It waited, and what is in front may be another one, by a second request.
-    if (!reserved || a.gone_ || a.failed_ || a.planner_.done() || !a.may_reserve(size)) continue;
-    a.start(*a.planner_.next(size), std::move(*reserved));
+    // Who waits here is in front of what the first part may come to need, once that is a second
+    // request and has no memory of its own.
+    auto reserved =
+        co_await unless_first(while_may_reserve(self, size), a.context_.memory->reserve(size));
+    if (!reserved || !*reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
+    if (!a.may_reserve(size)) continue;
+    a.start(*a.planner_.next(size), std::move(**reserved));
   }
+}
+
+awaitable<void> assembly::while_may_reserve(std::shared_ptr<assembly> self, std::size_t size) {
+  while (self->may_reserve(size)) co_await self->signals_->changed.wait();
 }
 
 // What the first answers say about the whole.
@@ -273,6 +282,7 @@ void assembly::settle_hedge(part& head) {
   head.running = std::move(head.hedge_running);
   head.fetch = std::move(head.hedge);
   head.reserved = 0;  // that went with the other
+  signals_->changed.notify_all();
 }
 
 awaitable<result<bytes>> assembly::read() {

@@ -79,6 +79,9 @@ class Mistakes(unittest.TestCase):
             self.assertIn("Authorization: ...|X-Other: ...", out)
             self.assertIn("s3://b/=http://h/b/", out)
         self.assertEqual(run("millrace", "env", env={"MILLRACE_HTTP_HEADERS": "X"}).returncode, 0)
+        for rules in (f"https://x/=https://us:{CANARY};s@h/", f"https://us:p={CANARY}@h/=https://x/", f"a=b;https://us:p;{CANARY}@h/=c"):
+            self.assertNotIn(CANARY, run("millrace", "env", env={"MILLRACE_REWRITE": rules}).stdout)
+        self.assertIn("a:/=http://h:80/", run("millrace", "env", env={"MILLRACE_REWRITE": "a:/=http://h:80/"}).stdout)
 
     def test_secrets_are_in_no_usage_error_and_in_no_setting_that_is_refused(self):
         url = f"http://us:{CANARY}@host/x.tar?X-Amz-Signature={CANARY}"

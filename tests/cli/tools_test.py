@@ -112,6 +112,10 @@ class Verify(unittest.TestCase):
             self.assertEqual((done.returncode, "2 shards of the index not among them" in done.stdout), (0, True), done.stdout)
             done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar", "--json")
             self.assertEqual(json.loads(done.stdout)["missing"], 2)
+            (folder / "f-000001.part").rename(folder / "f-000001.tar")
+            run("millrace", "index", *sorted(folder.glob("f-*.tar")), folder / "f-000000.tar", "-o", folder / "twice.json")
+            done = run("millrace", "verify", "--index", folder / "twice.json", folder, "--json")
+            self.assertEqual((done.returncode, json.loads(done.stdout)["missing"]), (0, 0), done.stdout)
 
     def test_a_stretch_that_is_missing_between_members_is_found_by_the_index_alone(self):
         with Folder() as folder:

@@ -153,5 +153,27 @@ TEST_F(ElasticCounts, ASliceHasItsItemsOnceForOtherRanks) {
   }
 }
 
+// By a hook, ranks have other lanes than those that their numbers say.
+TEST_F(ElasticCounts, WhatWasHeldIsOfTheLanesThatAHookGave) {
+  engine eng(testing::with_memory_store(store_));
+  for (int rank = 0; rank < 2; ++rank) {
+    shard_list_options o{.seed = 7, .rank = rank, .world_size = 2, .lanes = 4, .epochs = 3};
+    o.hooks.rank = [](std::int64_t lane) { return static_cast<int>(lane / 2); };
+    const auto p = interleaved(shards(urls_, o) | untar() | group_by_key()) | epochs_of(20) |
+                   map([](sample s) { return s; }, {.threads = 4});
+    for (const int given : {1, 5, 15, 19}) {
+      auto data = eng.run(p);
+      for (int i = 0; i < given; ++i) ASSERT_TRUE(data.next());
+      auto resumed = eng.run(p);
+      resumed.restore(state::from_json(data.save().to_json()).value());
+      for (int epoch = 0; epoch < 3; ++epoch) {
+        int rest = 0;
+        while (resumed.next()) ++rest;
+        EXPECT_EQ(rest, epoch == 0 ? 20 - given : 20) << rank << " after " << given;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace
