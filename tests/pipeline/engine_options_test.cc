@@ -46,11 +46,11 @@ TEST(EngineOptions, VariablesReachTheStructsWithin) {
 
 TEST(EngineOptions, ANetrcIsTheOneThatIsNamedOrThatOfTheUser) {
   EXPECT_EQ(read({}).source.http.netrc, "");
-  EXPECT_EQ(read({"HOME=/root"}).source.http.netrc, "/root/.netrc");
-  EXPECT_EQ(read({"HOME=/root", "NETRC=/n"}).source.http.netrc, "/n");
-  EXPECT_EQ(read({"HOME=/root", "NETRC=/n", "MILLRACE_NETRC=/m"}).source.http.netrc, "/m");
-  EXPECT_EQ(read({"HOME=/root", "MILLRACE_NETRC=auto"}).source.http.netrc, "/root/.netrc");
-  EXPECT_EQ(read({"HOME=/root", "MILLRACE_NETRC=off"}).source.http.netrc, "");
+  EXPECT_EQ(read({"HOME=/home/me"}).source.http.netrc, "/home/me/.netrc");
+  EXPECT_EQ(read({"HOME=/home/me", "NETRC=/n"}).source.http.netrc, "/n");
+  EXPECT_EQ(read({"HOME=/home/me", "NETRC=/n", "MILLRACE_NETRC=/m"}).source.http.netrc, "/m");
+  EXPECT_EQ(read({"HOME=/home/me", "MILLRACE_NETRC=auto"}).source.http.netrc, "/home/me/.netrc");
+  EXPECT_EQ(read({"HOME=/home/me", "MILLRACE_NETRC=off"}).source.http.netrc, "");
 }
 
 }  // namespace
