@@ -5,8 +5,10 @@
 
 #include <array>
 
+#include "engine/random.h"
 #include "io/hashes.h"
 #include "tests/support/numbered.h"
+#include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"
 
 namespace millrace {
@@ -100,6 +102,32 @@ TEST_F(HttpMemory, ASecondRequestThatComesLaterThanTheFirstKeepsNothing) {
   for (int i = 0; i < 4; ++i) read(stack, content.substr(0, 300'000));
   read(stack, content);
   EXPECT_EQ(client_.counters.hedges, 1U);
+}
+
+// Parts of sizes that change with the server's answers, some of them late, in a memory that they
+// fill: whoever is asked second, waits or wins, each read ends.
+TEST_F(HttpMemory, PartsAndSecondRequestsWaitForMemoryInNoCircle) {
+  const std::string content = numbered(12'000'000);
+  for (const std::uint64_t seed : testing::seeds(40)) {
+    random_stream random(seed, purpose::fake_data);
+    SCOPED_TRACE(fmt::format("TEST_SEED={}", seed));
+    const auto chance = [&](std::uint32_t of) { return random.below(of) == 0; };
+    client_.memory_bytes = (5 + random.below(12)) * 1_MiB;
+    client_.options.split = 2 + static_cast<int>(random.below(5));
+    client_.options.hedge = 1;
+    client_.net->serve("10.0.0.1", [&](const std::string& request) {
+      auto pieces = answer(request, content, 200us + 1us * random.below(5000));
+      pieces.front().after = 1ms * random.below(chance(4) ? 2000 : 100);
+      if (chance(3)) {
+        const auto late = random.below(static_cast<std::uint32_t>(pieces.size()));
+        pieces.at(late).after = 1ms * (300 + random.below(4000));
+      }
+      return pieces;
+    });
+    const auto stack = client_.make_stack();
+    for (int again = 0; again < 3; ++again) read(stack, content);
+  }
+  EXPECT_GT(client_.counters.hedges_won, 0U);
 }
 
 }  // namespace
