@@ -49,6 +49,11 @@ class memory_reservation {
   // Undoes a take(), where no bytes of it are left in other hands: without a moment in which others
   // could have what it is charged with.
   void put_back(buffer taken) noexcept;
+  // A reservation of its own of `size` bytes of it, at most what is left.
+  memory_reservation split(std::size_t size) {
+    left_ -= size;
+    return {share_, size};
+  }
   std::size_t left() const { return left_; }
 
  private:

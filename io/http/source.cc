@@ -52,6 +52,7 @@ class assembly {
     gone_ = true;
     starting_ = {};
     parts_.clear();
+    for_hedge_ = {};
     signals_->changed.notify_all();
   }
 
@@ -77,6 +78,15 @@ class assembly {
     return static_cast<int>(
         std::ranges::count_if(parts_, [](const part& p) { return !p.fetch->ended; }));
   }
+  bool may_hedge() const {
+    return stack_->options().hedge > 0 &&
+           context_.memory->limit() >= 6 * context_.options.chunk_bytes;
+  }
+  // Reserved with a part, so that a second request never waits for the memory of the late one.
+  std::size_t lacking_for_hedge() const {
+    const bool is_lacking = may_hedge() && for_hedge_.left() == 0;
+    return is_lacking ? round_up(context_.options.chunk_bytes, page_bytes) : 0;
+  }
   // What one that goes on bit by bit needs: the buffer that the reader keeps, and the next.
   std::size_t two_buffers() const {
     return 2 * std::min(context_.options.chunk_bytes, context_.memory->limit() / 2);
@@ -85,7 +95,7 @@ class assembly {
   // what comes behind it cannot be given out, and so not be freed, before it has ended.
   bool may_reserve(std::size_t size) const {
     if (parts_.empty() || parts_.front().reserved > 0) return true;
-    std::size_t sum = size;
+    std::size_t sum = size + for_hedge_.left();
     for (const part& p : parts_) sum += p.reserved;
     const std::size_t limit = context_.memory->limit();
     return sum <= limit - std::max(limit / 2, two_buffers());
@@ -113,7 +123,8 @@ class assembly {
   range_planner planner_;
   object_version version_;
   std::shared_ptr<fetch_signals> signals_;
-  bool is_known_ = false;  // a server has answered for the object
+  memory_reservation for_hedge_;  // the first buffer of a second request
+  bool is_known_ = false;         // a server has answered for the object
   std::deque<part> parts_;
   scope::task starting_;
   std::weak_ptr<assembly> self_;
@@ -170,18 +181,21 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
     }
     const std::size_t limit = a.context_.memory->limit();
     const auto shares = static_cast<std::size_t>(a.allowed()) + 1;
+    const std::size_t share = (limit - a.lacking_for_hedge() - a.for_hedge_.left()) / shares;
     const std::size_t size = round_up(
-        std::min(a.origin_.part.bytes(std::min(limit / shares, 16_MiB)), limit / 2), page_bytes);
-    if (!a.may_reserve(size)) {
+        std::min(a.origin_.part.bytes(std::min(share, 16_MiB)), limit / 2), page_bytes);
+    const std::size_t sum = size + a.lacking_for_hedge();
+    if (!a.may_reserve(sum)) {
       co_await a.signals_->changed.wait();
       continue;
     }
     // Who waits here is in front of what the first part may come to need, once that is a second
     // request and has no memory of its own.
     auto reserved =
-        co_await unless_first(while_may_reserve(self, size), a.context_.memory->reserve(size));
+        co_await unless_first(while_may_reserve(self, sum), a.context_.memory->reserve(sum));
     if (!reserved || !*reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
-    if (!a.may_reserve(size)) continue;
+    if (!a.may_reserve(sum)) continue;
+    if (sum > size) a.for_hedge_ = (*reserved)->split(sum - size);
     a.start(*a.planner_.next(size), std::move(**reserved));
   }
 }
@@ -238,12 +252,12 @@ void assembly::consider_hedge(part& head) {
     return;
   }
   if (!origin_.hedges.worth_it(slow.received(), slow.seconds(), *end - offset_)) return;
-  if (context_.memory->limit() < 6 * context_.options.chunk_bytes) return;
+  if (!may_hedge()) return;
   ++context_.counters.hedges;
   hedge_begin_ = hedge_at_ = offset_;
   head.hedge =
       std::make_shared<range_fetch>(context_, stack_, object_, byte_range{offset_, end},
-                                    slow.transfer().version(), memory_reservation(), 0, signals_);
+                                    slow.transfer().version(), std::move(for_hedge_), 0, signals_);
   head.hedge->is_awaited = true;
   head.hedge_running = context_.tasks.spawn_stoppable(range_fetch::run(head.hedge));
 }

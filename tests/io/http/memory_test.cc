@@ -104,6 +104,29 @@ TEST_F(HttpMemory, ASecondRequestThatComesLaterThanTheFirstKeepsNothing) {
   EXPECT_EQ(client_.counters.hedges, 1U);
 }
 
+// The parts after a late one fill the memory, and the next one waits for some: the second request
+// has its own.
+TEST_F(HttpMemory, ASecondRequestWaitsForNoMemoryOfTheLatePart) {
+  client_.source.chunk_bytes = 128_KiB;
+  client_.memory_bytes = 4_MiB;
+  client_.options.split = 4;
+  const std::string content = numbered(16_MiB);
+  int requests = 0;
+  client_.net->serve("10.0.0.1", [&](const std::string& request) {
+    const int n = requests++;
+    if (n < 4) return answer(request, content.substr(0, 300'000), 100us);
+    auto pieces = answer(request, content, 100us);
+    if (n == 4) pieces.at(2).after = 9s;
+    return pieces;
+  });
+  const auto stack = client_.make_stack();
+  for (int i = 0; i < 4; ++i) read(stack, content.substr(0, 300'000));
+  const auto begun = client_.time.now();
+  read(stack, content);
+  EXPECT_EQ(client_.counters.hedges_won, 1U);
+  EXPECT_LT(client_.time.now() - begun, 4s);
+}
+
 // Parts of sizes that change with the server's answers, some of them late, in a memory that they
 // fill: whoever is asked second, waits or wins, each read ends.
 TEST_F(HttpMemory, PartsAndSecondRequestsWaitForMemoryInNoCircle) {
