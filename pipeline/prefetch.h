@@ -24,7 +24,9 @@ class prefetch_stream final : public stream<T> {
     bool has_run_dry = false;
     std::shared_ptr<const state> left;  // that of an error, with what failed left behind
   };
-  static std::size_t held_by(const entry& e) { return e.position ? e.position->samples_held() : 0; }
+  static std::size_t held_by(const entry& e) {
+    return (e.position ? e.position->samples_held() : 0) + (e.left ? e.left->samples_held() : 0);
+  }
   // 32 MiB of origins.
   static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
 
