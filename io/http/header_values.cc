@@ -23,6 +23,19 @@ bool skip(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
+// Up to the next comma, which is left out.
+std::string_view take_item(std::string_view& list) {
+  const std::string_view item = list.substr(0, list.find(','));
+  list.remove_prefix(std::min(item.size() + 1, list.size()));
+  return item;
+}
+
+std::string_view trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -81,12 +94,23 @@ std::string told_range(const response_head& head) {
                      range->total ? std::to_string(*range->total) : "*");
 }
 
-std::string told_encoding(std::string_view encoding) {
+std::optional<std::string> unwanted_encoding(const response_head& head) {
   constexpr std::array<std::string_view, 6> known{"gzip", "x-gzip", "deflate",
                                                   "br",   "zstd",   "compress"};
-  return std::ranges::find(known, encoding) != known.end()
-             ? fmt::format("Content-Encoding '{}'", encoding)
-             : "an unknown Content-Encoding";
+  for (const http_field& f : head.fields) {
+    const bool is_transfer = equal_ignoring_case(f.name, "transfer-encoding");
+    if (!is_transfer && !equal_ignoring_case(f.name, "content-encoding")) continue;
+    for (std::string_view rest = f.value; !rest.empty();) {
+      const std::string_view one = trimmed(take_item(rest));
+      const bool is_none = one.empty() || equal_ignoring_case(one, "identity") ||
+                           (is_transfer && equal_ignoring_case(one, "chunked"));
+      if (is_none) continue;
+      const std::string_view name = is_transfer ? "Transfer-Encoding" : "Content-Encoding";
+      if (std::ranges::find(known, one) == known.end()) return fmt::format("an unknown {}", name);
+      return fmt::format("{} '{}'", name, one);
+    }
+  }
+  return std::nullopt;
 }
 
 std::optional<std::string> told_region(std::string_view region) {

@@ -34,8 +34,9 @@ std::optional<std::uint64_t> length_told(const response_head& head);
 std::string error_code_in(std::string_view body);
 // "bytes 0-9/20", or that there is none.
 std::string told_range(const response_head& head);
-// "Content-Encoding 'gzip'", where it is a known one.
-std::string told_encoding(std::string_view encoding);
+// The first coding of a body that nobody asked for: all but identity and, for its transfer,
+// chunked. "Content-Encoding 'gzip'", with its name where that is a known one.
+std::optional<std::string> unwanted_encoding(const response_head& head);
 // "us-east-1"; nullopt for what is not written as a region's name is.
 std::optional<std::string> told_region(std::string_view region);
 

@@ -88,7 +88,16 @@ bytes range_fetch::take_ready() {
   gave_out();
   bytes piece = std::move(ready.front());
   ready.pop_front();
+  taken_ += piece.size();
   return piece;
+}
+
+void range_fetch::drop_ready(std::size_t n) {
+  gave_out();
+  taken_ += n;
+  bytes& first = ready.front();
+  first = first.slice(n);
+  if (first.empty()) ready.pop_front();
 }
 
 // What came so far, of which nothing was given out, is not what the next request will bring.
@@ -215,11 +224,18 @@ void range_fetch::on_object() {
   notify();
 }
 
+// With what the answer brings again in front of it, which passes through the same buffers.
+std::uint64_t range_fetch::bytes_to_come() const {
+  const auto end = transfer_.end();
+  if (!end) return ~std::uint64_t{0};
+  return *end - std::min(*end, transfer_.offset()) + transfer_.to_discard();
+}
+
 // A place for the next bytes. False: the connection of `held` is to be left to others, who wait for
 // one; null: there is none.
 awaitable<result<bool>> range_fetch::have_room(http_exchange* held) {
   if (filling_ && filled_ < filling_.size()) co_return true;
-  const std::uint64_t left = transfer_.end().value_or(~std::uint64_t{0}) - transfer_.offset();
+  const std::uint64_t left = bytes_to_come();
   const auto size = static_cast<std::size_t>(std::clamp<std::uint64_t>(left, 1, ramp_.next()));
   if (reserved_.left() >= size) {
     filling_ = reserved_.take(size);
@@ -333,13 +349,13 @@ awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchang
   const auto end = transfer_.end();
   if (!end || transfer_.offset() < *end) co_return std::nullopt;
   // Of a whole object that came instead of a range the rest is not read, and its connection ended.
-  if (transfer_.ignores_ranges()) co_return at_its_end();
+  if (transfer_.ignores_ranges() && transfer_.may_end_within()) co_return at_its_end();
   std::byte beyond{};
   const auto got = co_await exchange.read_body({&beyond, 1});
   if (got && *got > 0) {
     give(true);
-    co_return after_failure(
-        error(errc::protocol, "the server sent more than it announced").retryable());
+    co_return after_failure(error(errc::protocol, "the server sent more than it announced")
+                                .hint("check the server; do not overwrite shards in use"));
   }
   co_return at_its_end();
 }
@@ -350,7 +366,8 @@ awaitable<http_transfer::action> range_fetch::take_body(http_exchange& exchange)
     const auto room = co_await have_room(&exchange);
     if (!room) co_return room.error();
     if (!*room) co_return set_aside();
-    const auto place = filling_.span().subspan(filled_);
+    const auto free = filling_.span().subspan(filled_);
+    const auto place = free.first(std::min<std::uint64_t>(free.size(), bytes_to_come()));
     const auto got = co_await exchange.read_body(place);
     if (!got) {
       give(true);

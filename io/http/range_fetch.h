@@ -28,6 +28,9 @@ class range_fetch {
   // Take from it by take_ready() only: data that was taken cannot be fetched again.
   std::deque<bytes> ready;
   bytes take_ready();
+  // Leaves out `n` bytes at the front of what is ready first, which has as many.
+  void drop_ready(std::size_t n);
+  std::uint64_t next_ready() const { return begin_ + taken_; }  // its place in the object
   void gave_out() {
     transfer_.gave_out();
     used_.clear();
@@ -48,6 +51,7 @@ class range_fetch {
   awaitable<http_transfer::action> attempt();
   awaitable<error> with_code(error why, http_exchange& exchange);
   awaitable<http_transfer::action> take_body(http_exchange& exchange);
+  std::uint64_t bytes_to_come() const;
   awaitable<result<bool>> have_room(http_exchange* held);
   awaitable<result<buffer>> wait_for_room(http_exchange* held, std::size_t full, std::size_t size);
   awaitable<void> until_wanted(http_exchange* held);
@@ -72,6 +76,7 @@ class range_fetch {
   scoped_count under_way_;
   http_object object_;
   std::uint64_t begin_;
+  std::uint64_t taken_ = 0;  // bytes of it that were ready
   memory_reservation reserved_;
   std::vector<buffer> used_;  // of the reservation, while all of it may have to be fetched again
   // The buffer being filled, also by the next request when this one breaks.

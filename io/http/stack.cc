@@ -156,6 +156,12 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
     } else {
       answer.head = outcome->exchange->head();
       next = transfer.on_head(answer.head);
+      if (std::holds_alternative<http_transfer::finished>(next)) {  // 416: there is no byte
+        if (most == 0) co_return answer;
+        next = transfer.described(
+            error(errc::protocol, "the server answered 416 to a request for all of it")
+                .skippable());
+      }
       const bool succeeds = std::holds_alternative<http_transfer::take_body>(next);
       const bool wants_body = succeeds || std::holds_alternative<error>(next);
       std::optional<error> broken;

@@ -6,7 +6,7 @@
 
 #include "io/http/header_values.h"
 #include "io/http/private_host.h"
-#include "io/shard_name.h"
+#include "io/http/refusals.h"
 
 namespace millrace {
 namespace {
@@ -24,40 +24,10 @@ bool is_strong(const std::optional<std::string>& etag) {
   return etag && !etag->starts_with("W/");
 }
 
-// Where both are as long as the shorter.
-bool begin_alike(std::string_view a, std::string_view b) {
-  const std::size_t n = std::min(a.size(), b.size());
-  return a.substr(0, n) == b.substr(0, n);
-}
-
 // One server, as far as secrets are concerned.
 bool is_same_place(const url& a, const url& b) {
   return a.scheme == b.scheme && a.socket == b.socket && a.host == b.host &&
          a.port_or_default() == b.port_or_default();
-}
-
-bool is_transient(int status) {
-  return status == 408 || status == 425 || status == 429 || status == 500 || status == 502 ||
-         status == 503 || status == 504;
-}
-
-// `name`: in a store; else empty.
-error status_error(int status, const url& target, std::string_view name) {
-  const bool is_missing = status == 404 || status == 410;
-  const bool is_refused = status == 401 || status == 403;
-  const errc kind = is_missing   ? errc::not_found
-                    : is_refused ? errc::not_allowed
-                                 : errc::http_status;
-  error why = error(kind, fmt::format("the server answered {}", status)).skippable();
-  if (!is_missing && !is_refused) return why;
-  if (name.empty() && target.path.ends_with('/')) {
-    return why.hint(
-        "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
-  }
-  if (is_refused) return why.hint("check the credentials");
-  return why.hint(name.empty() || is_shard_name(name)
-                      ? "check the URL"
-                      : "check the URL; one that stands for all archives below it ends with '/'");
 }
 
 }  // namespace
@@ -156,7 +126,7 @@ error http_transfer::changed(std::string what) const {
 
 http_transfer::action http_transfer::differs(std::string what) {
   if (must_begin_anew() && gave_out_) return changed(std::move(what));
-  if (offset_ == begin_) begin_anew();
+  if (offset_ == begin_) begin_anew(version_);
   return retry(error(errc::changed, std::move(what)));
 }
 
@@ -182,14 +152,13 @@ http_transfer::action http_transfer::retry(const error& why,
     return give_up(why, fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
   }
   if (from_begin) {
-    // What it is known by may have been told to other parts of the object, and that this one brings
-    // the rest to whoever asks for them.
+    // What it is known by may have been told to other parts of the object.
     was_known_ = was_known_ || version_.is_known();
-    if (is_known_ && brings_the_rest() && !holds_front()) asked_end_.reset();
-    begin_anew();
-    if (!is_bound_ && (!can_resume_at_all() || holds_front())) version_ = known_;
+    const bool forgets = !is_bound_ && !can_resume_at_all();
+    begin_anew(holds_front() ? before_front_ : forgets ? known_ : version_);
     front_.clear();
   }
+  forget_unbound();
   // Full jitter: uniform between nothing and the exponential bound.
   const auto doubled = options_.first_pause * (1 << std::min(attempts_ - 1, 16));
   const auto bound = std::min<milliseconds>(doubled, longest_pause);
@@ -222,12 +191,18 @@ http_transfer::action http_transfer::give_up(const error& why, std::string_view 
                                    "the number of attempts"));
 }
 
-void http_transfer::begin_anew() {
+void http_transfer::begin_anew(object_version of) {
+  version_ = std::move(of);
   offset_ = begin_;
   end_ = asked_end_;
+  if (end_ && version_.total && *version_.total > begin_) end_ = std::min(*end_, *version_.total);
   is_known_ = was_known_ || is_bound_;
   ignores_ranges_ = false;
   part_end_.reset();
+}
+
+void http_transfer::forget_unbound() {
+  if (offset_ == begin_ && !was_known_ && !is_bound_) begin_anew(known_);
 }
 
 bool http_transfer::may_be_set_aside() const {
@@ -237,6 +212,7 @@ bool http_transfer::may_be_set_aside() const {
 http_transfer::action http_transfer::on_set_aside() {
   target_ = origin_;  // where a redirect led to may be for one use
   redirects_ = 0;
+  forget_unbound();
   return ask_again{};
 }
 
@@ -292,6 +268,14 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
   return ask_again{};
 }
 
+error http_transfer::unidentified_part() const {
+  return described(error(errc::protocol,
+                         "the server sends a part of the object at a time, and tells neither its "
+                         "length nor an ETag or a Last-Modified to identify it by")
+                       .skippable()
+                       .hint("have the server send Content-Range with the object's length"));
+}
+
 http_transfer::action http_transfer::on_partial(const response_head& head) {
   const auto text = head.field("content-range");
   const auto got = text ? parse_content_range(*text) : std::nullopt;
@@ -309,13 +293,7 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
     return differs("the object changed while it was read");
   }
   // What follows a part of unknown length is of the same version only where there is a version.
-  if (part_end_ && !can_resume_at_all()) {
-    return described(error(errc::protocol,
-                           "the server sends a part of the object at a time, and tells neither its "
-                           "length nor an ETag or a Last-Modified to identify it by")
-                         .skippable()
-                         .hint("have the server send Content-Range with the object's length"));
-  }
+  if (part_end_ && !can_resume_at_all()) return unidentified_part();
   // A HEAD may have told another length than the object has.
   if (version_.total && !got->total && got->last >= *version_.total) {
     return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
@@ -326,7 +304,8 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
   remember_version(head);
-  is_bound_ = is_bound_ || can_resume_at_all();
+  is_bound_ = true;
+  before_front_ = version_;
   return take_body{};
 }
 
@@ -334,11 +313,10 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool asked_for_range = offset_ > 0 || end_;
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
-  const bool is_bound = offset_ > 0 || was_known_ || is_bound_;
-  if (is_bound && (!same_version(head) || other_length)) {
-    return differs("the object changed while it was read");
-  }
-  if (was_known_ && known && !head.content_length) {
+  if (!same_version(head) || other_length) return differs("the object changed while it was read");
+  if (part_end_ && !can_resume_at_all()) return unidentified_part();
+  // Without a validator its length is all that it could be known by.
+  if (known && !head.content_length && !version_.is_known()) {
     return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
   }
   const auto all = head.content_length ? head.content_length : known;
@@ -347,25 +325,61 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   }
   // The server does not do ranges: what we have already is sent again, and left out; and so is all
   // that follows, which is taken where nobody else was asked for it yet.
+  before_front_ = version_;
   if (!is_known_) end_.reset();
   is_known_ = true;
   ignores_ranges_ = asked_for_range;
   part_end_.reset();
   if (head.content_length) version_.total = head.content_length;
-  if (end_ && head.content_length) end_ = std::min(*end_, *head.content_length);
+  if (end_ && all) end_ = std::min(*end_, *all);
   remember_version(head);
-  to_discard_ = all == offset_ ? 0 : offset_;  // nothing follows where it ends here
+  if (offset_ > 0 && all == offset_) return finished{};
+  to_discard_ = offset_;
   return take_body{};
 }
 
 // A refusal may name nothing that it is of.
 bool http_transfer::may_be_of_it(const response_head& head) const {
   const auto etag = head.field("etag");
-  return !version_.etag || !etag || *version_.etag == *etag;
+  if (version_.etag && etag) return *version_.etag == *etag;
+  const auto modified = head.field("last-modified");
+  return !version_.last_modified || !modified || *version_.last_modified == *modified;
+}
+
+// 416.
+http_transfer::action http_transfer::on_refused_range(const response_head& head) {
+  // A part that was asked for before anybody knew the length: the object ends in front of it.
+  if (const auto all = length_told(head);
+      all && *all < begin_ && offset_ == begin_ && !version_.total && may_be_of_it(head)) {
+    version_.total = all;
+    return finished{};
+  }
+  // Nothing from `offset` on: the end, where the server says that it is there.
+  if (head.field("content-range") == fmt::format("bytes */{}", offset_) && may_be_of_it(head)) {
+    if (version_.total.value_or(offset_) != offset_) {
+      return differs("the object is shorter than when it was first read");
+    }
+    version_.total = offset_;
+    return finished{};
+  }
+  if (part_end_ && !head.field("content-range")) {
+    return described(error(errc::protocol,
+                           "the server answered 416, and states neither here nor elsewhere "
+                           "where the object ends")
+                         .skippable()
+                         .hint("have the server send Content-Range: bytes */LENGTH"));
+  }
+  if (offset_ > 0) return differs("the object is shorter than when it was first read");
+  return described(error(errc::protocol,
+                         "the server answered 416 to the first byte, and "
+                         "does not say that the object is empty")
+                       .skippable()
+                       .hint("check the server"));
 }
 
 http_transfer::action http_transfer::on_head(const response_head& head) {
   to_discard_ = 0;
+  passed_.clear();
   if (head.from_private && target_.host == origin_.host) origin_is_private_ = true;
   if (is_transient(head.status)) {
     return retry(error(errc::http_status, fmt::format("the server answered {}", head.status)),
@@ -383,45 +397,17 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
       break;
     case 412:
       return differs("the object changed while it was read");
-    case 416: {
-      // A part that was asked for before anybody knew the length: the object ends in front of it.
-      if (const auto all = length_told(head);
-          all && *all < begin_ && offset_ == begin_ && !version_.total && may_be_of_it(head)) {
-        version_.total = all;
-        return finished{};
-      }
-      // Nothing behind `offset`: the end, where the server says that it is there.
-      if (head.field("content-range") != fmt::format("bytes */{}", offset_)) {
-        if (part_end_ && !head.field("content-range")) {
-          return described(error(errc::protocol,
-                                 "the server answered 416, and states neither here nor elsewhere "
-                                 "where the object ends")
-                               .skippable()
-                               .hint("have the server send Content-Range: bytes */LENGTH"));
-        }
-        if (offset_ > 0) return differs("the object is shorter than when it was first read");
-        return described(error(errc::protocol,
-                               "the server answered 416 to the first byte, and "
-                               "does not say that the object is empty")
-                             .skippable()
-                             .hint("check the server"));
-      }
-      if (version_.total.value_or(offset_) != offset_) {
-        return differs("the object is shorter than when it was first read");
-      }
-      version_.total = offset_;
-      return finished{};
-    }
+    case 416:
+      return on_refused_range(head);
     default:
       return described(status_error(head.status, origin_, options_.name));
   }
-  const auto encoding = head.field("content-encoding");
-  if (encoding && *encoding != "identity" && !encoding->empty()) {
-    return described(error(errc::protocol, fmt::format("the server sent {} "
-                                                       "although identity was asked for",
-                                                       told_encoding(*encoding)))
-                         .skippable()
-                         .hint("turn compression off for .tar on the server"));
+  if (const auto encoding = unwanted_encoding(head)) {
+    return described(
+        error(errc::protocol,
+              fmt::format("the server sent {} although identity was asked for", *encoding))
+            .skippable()
+            .hint("turn compression off for .tar on the server"));
   }
   return head.status == 206 ? on_partial(head) : on_whole(head);
 }
@@ -429,6 +415,8 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
 std::uint64_t http_transfer::on_body(std::uint64_t n) {
   const std::uint64_t unwanted = std::min(n, to_discard_);
   to_discard_ -= unwanted;
+  // From here on others may know that this one brings the rest, and do not ask for it.
+  if (!end_ && !holds_front()) asked_end_.reset();
   if (n > unwanted) {
     offset_ += n - unwanted;
     if (holds_front()) return unwanted;  // a page of error gains nothing
@@ -439,6 +427,7 @@ std::uint64_t http_transfer::on_body(std::uint64_t n) {
 }
 
 std::optional<http_transfer::action> http_transfer::on_front(std::string_view piece) {
+  if (to_discard_ > 0) return judged_passing(piece);
   if (offset_ >= front_bytes || front_.size() != offset_) return std::nullopt;
   front_ += piece.substr(0, front_bytes - front_.size());
   return judged_front(false);
@@ -449,19 +438,30 @@ std::optional<http_transfer::action> http_transfer::on_whole_body(std::string_vi
   return page ? page : judged_front(true);
 }
 
-// S3 and its kin begin an answer of 200 before they know that they will fail. `is_all`: nothing
-// follows.
+// `is_all`: nothing follows.
 std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
-  const bool may_be = begin_alike(front_, "<?xml") || begin_alike(front_, "<Error>");
-  const bool is_page = may_be && front_.find("<Error>") != std::string::npos;
+  const bool may_be = may_be_error_page(front_);
+  const bool is_page = is_error_page(front_);
   const bool is_complete = is_all || front_.size() == front_bytes;
   const auto to = front_.find("</Code>");
   if (may_be && !is_complete && !(is_page && to != std::string::npos)) return std::nullopt;
   const std::string front = std::exchange(front_, {});
   if (!is_page) return std::nullopt;
-  const std::string code = error_code_in(front);
-  begin_anew();
-  if (!is_bound_) version_ = known_;
+  begin_anew(before_front_);
+  return on_page(front);
+}
+
+// Of an answer that begins before what is wanted.
+std::optional<http_transfer::action> http_transfer::judged_passing(std::string_view piece) {
+  if (passed_.size() >= front_bytes) return std::nullopt;
+  passed_ += piece.substr(0, front_bytes - passed_.size());
+  if (!is_error_page(passed_)) return std::nullopt;
+  if (offset_ == begin_) begin_anew(before_front_);
+  return on_page(passed_);
+}
+
+http_transfer::action http_transfer::on_page(std::string_view page) {
+  const std::string code = error_code_in(page);
   auto next = retry(
       error(errc::http_status, fmt::format("the store answered 200 with an error in the body: {}",
                                            code.empty() ? "no code" : code)));

@@ -76,8 +76,8 @@ class http_transfer {
   action on_head(const response_head& head);
   // `n` body bytes came: how many of them, from the front, are not wanted.
   std::uint64_t on_body(std::uint64_t n);
-  // The next bytes of the object, before on_body(), for as long as offset() is within front_bytes:
-  // a store's error page that came with status 200 is asked for again.
+  // The next bytes of a body, before on_body(): a store's error page that came with status 200 is
+  // requested again. Looks at the object's first front_bytes.
   std::optional<action> on_front(std::string_view piece);
   // What came so far may still turn out to be such a page: none of it may be given out.
   bool holds_front() const { return !front_.empty(); }
@@ -107,6 +107,10 @@ class http_transfer {
   std::optional<std::uint64_t> end() const { return end_ ? end_ : version_.total; }
   const object_version& version() const { return version_; }
   bool ignores_ranges() const { return ignores_ranges_; }
+  // The bytes in front of the next one that this answer brings again.
+  std::uint64_t to_discard() const { return to_discard_; }
+  // An end was asked for that is not known to be the object's.
+  bool may_end_within() const { return end_ && version_.total.value_or(~std::uint64_t{0}) > *end_; }
   // No end was asked for, or the server ignored it: all that follows comes with this.
   bool brings_the_rest() const { return !end_; }
   // An end was asked for, and no later request can know that it goes on with the same version.
@@ -126,13 +130,20 @@ class http_transfer {
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   action ask_on();
   std::optional<action> judged_front(bool is_all);
+  std::optional<action> judged_passing(std::string_view piece);
+  action on_page(std::string_view page);
   error changed(std::string what) const;
   action give_up(const error& why, std::string_view told) const;
   bool can_resume() const;
   bool can_resume_at_all() const;
   bool must_begin_anew() const;
-  void begin_anew();
+  void begin_anew(object_version of);
+  // Forgets an answer that brought nothing and that nobody relies on: the next one may be of
+  // another version.
+  void forget_unbound();
   bool same_version(const response_head& head) const;
+  action on_refused_range(const response_head& head);
+  error unidentified_part() const;
   void remember_version(const response_head& head);
 
   url origin_;
@@ -143,16 +154,18 @@ class http_transfer {
   std::optional<std::uint64_t> asked_end_;
   object_version known_;  // before this transfer
   object_version version_;
-  bool is_known_;   // a server has answered for the object
-  bool was_known_;  // before this transfer
-  // The head of a part has named the version. Others are then asked for the parts behind it, before
-  // this one has brought a byte.
+  object_version before_front_;  // it, without what an answer of 200 says that may be such a page
+  bool is_known_;                // a server has answered for the object
+  bool was_known_;               // before this transfer
+  // The head of a part has come. The parts after it are then requested as of the same object,
+  // before this one has brought a byte.
   bool is_bound_ = false;
   transfer_options options_;
   time_source& time_;
   random_stream jitter_;
-  std::uint64_t to_discard_ = 0;
-  std::string front_;  // of the object, while it may be an error page
+  std::uint64_t to_discard_ = 0;  // body bytes in front of the next one
+  std::string front_;             // of the object, while it may be an error page
+  std::string passed_;            // the object's begin, where an answer brings it again
   // Of a part of an object whose length the server does not tell: where the part ends.
   std::optional<std::uint64_t> part_end_;
   bool ignores_ranges_ = false;

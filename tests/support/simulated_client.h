@@ -4,7 +4,7 @@
 
 #include "engine/log.h"
 #include "engine/runtime.h"
-#include "io/http/source.h"
+#include "io/http/object_source.h"
 #include "tests/support/simulated_network.h"
 
 namespace millrace::testing {

@@ -52,8 +52,16 @@ TEST(ToldInErrors, ValuesThatAServerSendsAreOfTheirForm) {
   EXPECT_EQ(range({{"Content-Type", "multipart/byteranges; boundary=S"}}),
             "several parts, multipart");
   EXPECT_EQ(range({{"Content-Type", "?sig=S"}}), "no Content-Range");
-  EXPECT_EQ(told_encoding("gzip"), "Content-Encoding 'gzip'");
-  EXPECT_EQ(told_encoding("?sig=S"), "an unknown Content-Encoding");
+  const auto told = [](http_fields fields) {
+    return unwanted_encoding({.status = 200, .content_length = {}, .fields = std::move(fields)});
+  };
+  EXPECT_EQ(told({{"content-encoding", "gzip"}}), "Content-Encoding 'gzip'");
+  EXPECT_EQ(told({{"Content-Encoding", "?sig=S"}}), "an unknown Content-Encoding");
+  EXPECT_EQ(told({{"Content-Encoding", "identity"}, {"Content-Encoding", "br"}}),
+            "Content-Encoding 'br'");
+  EXPECT_EQ(told({{"Transfer-Encoding", "gzip, Chunked"}}), "Transfer-Encoding 'gzip'");
+  EXPECT_EQ(told({{"Transfer-Encoding", "chunked"}, {"Content-Encoding", " , Identity"}}),
+            std::nullopt);
   EXPECT_EQ(told_region("eu-west-1"), "eu-west-1");
   EXPECT_EQ(told_region("?sig=s"), std::nullopt);
   EXPECT_EQ(told_region(""), std::nullopt);

@@ -1,0 +1,51 @@
+#include "io/http/refusals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "io/shard_name.h"
+
+namespace millrace {
+namespace {
+
+// Where both are as long as the shorter.
+bool begin_alike(std::string_view a, std::string_view b) {
+  const std::size_t n = std::min(a.size(), b.size());
+  return a.substr(0, n) == b.substr(0, n);
+}
+
+}  // namespace
+
+bool is_transient(int status) {
+  return status == 408 || status == 425 || status == 429 || status == 500 || status == 502 ||
+         status == 503 || status == 504;
+}
+
+error status_error(int status, const url& target, std::string_view name) {
+  const bool is_missing = status == 404 || status == 410;
+  const bool is_refused = status == 401 || status == 403;
+  const errc kind = is_missing   ? errc::not_found
+                    : is_refused ? errc::not_allowed
+                                 : errc::http_status;
+  error why = error(kind, fmt::format("the server answered {}", status)).skippable();
+  if (!is_missing && !is_refused) return why;
+  if (name.empty() && target.path.ends_with('/')) {
+    return why.hint(
+        "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
+  }
+  if (is_refused) return why.hint("check the credentials");
+  return why.hint(name.empty() || is_shard_name(name)
+                      ? "check the URL"
+                      : "check the URL; one that stands for all archives below it ends with '/'");
+}
+
+bool may_be_error_page(std::string_view front) {
+  return begin_alike(front, "<?xml") || begin_alike(front, "<Error>");
+}
+
+bool is_error_page(std::string_view front) {
+  return may_be_error_page(front) && front.find("<Error>") != std::string_view::npos;
+}
+
+}  // namespace millrace

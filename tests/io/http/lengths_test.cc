@@ -1,0 +1,233 @@
+// Objects whose length a server tells late, wrongly, or differently from answer to answer.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "io/hashes.h"
+#include "tests/support/numbered.h"
+#include "tests/support/simulated_client.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::field_of;
+using testing::numbered;
+using testing::outcome;
+using testing::sent;
+
+using answers = std::vector<sent>;
+
+std::string whole_head(const std::string& fields, std::optional<std::size_t> length) {
+  return "HTTP/1.1 200 x\r\n" + fields +
+         (length ? fmt::format("Content-Length: {}\r\n\r\n", *length)
+                 : std::string("Transfer-Encoding: chunked\r\n\r\n"));
+}
+answers whole(const std::string& fields, const std::string& body) {
+  return {{1ms, whole_head(fields, body.size()) + body}};
+}
+answers in_chunks(const std::string& fields, const std::string& body) {
+  return {{1ms,
+           whole_head(fields, {}) + fmt::format("{:x}\r\n", body.size()) + body + "\r\n0\r\n\r\n"}};
+}
+// The connection ends after the head of what would be `length` bytes.
+answers cut_after_head(const std::string& fields, std::size_t length) {
+  return {{1ms, whole_head(fields, length), sent::end::reset}};
+}
+answers part(const std::string& fields, const std::string& object, byte_range range,
+             const std::string& total) {
+  const auto end = std::min<std::uint64_t>(*range.end, object.size());
+  return {{1ms, fmt::format("HTTP/1.1 206 x\r\n{}Content-Range: bytes {}-{}/{}\r\n"
+                            "Content-Length: {}\r\n\r\n{}",
+                            fields, range.begin, end - 1, total, end - range.begin,
+                            object.substr(range.begin, end - range.begin))}};
+}
+answers beyond(const std::string& fields, std::size_t length) {
+  return {{1ms, fmt::format("HTTP/1.1 416 x\r\n{}Content-Range: bytes */{}\r\n"
+                            "Content-Length: 0\r\n\r\n",
+                            fields, length)}};
+}
+
+const std::string v1 = "ETag: \"v1\"\r\n";
+const std::string v2 = "ETag: \"v2\"\r\n";
+
+class HttpLengths : public ::testing::Test {
+ protected:
+  // Request n, from 1 on, gets what `give` answers.
+  void serve(std::function<answers(int, const std::string&)> give) {
+    client_.net->serve("10.0.0.1", [this, give = std::move(give)](const std::string& request) {
+      return give(++requests_, request);
+    });
+  }
+
+  testing::simulated_client client_;
+  int requests_ = 0;
+};
+
+TEST_F(HttpLengths, ARangeIsNoLongerThanAskedForWhenItIsAskedForAgain) {
+  const std::string all = numbered(400'000);
+  serve([&](int n, const std::string&) {
+    return n == 1 ? cut_after_head(v1, all.size()) : whole(v1, all);
+  });
+  const outcome out = client_.read("http://h/a", {.begin = 0, .end = 100'000});
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all.substr(0, 100'000));
+}
+
+// It would be of another object: there is nothing to know it by.
+TEST_F(HttpLengths, PartsOfUnknownLengthAreNotContinuedByAWholeObject) {
+  const std::string all = numbered(200'000);
+  serve([&](int n, const std::string&) {
+    return n == 1 ? part("", all, {.begin = 9799, .end = 100'001}, "*")
+                  : whole("", std::string(all.size(), 'B'));
+  });
+  const outcome out = client_.read("http://h/a", {.begin = 9799});
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::protocol);
+  EXPECT_TRUE(out.content == all.substr(9799, 100'001 - 9799));
+}
+
+// Of an answer that brought nothing, nothing is kept.
+TEST_F(HttpLengths, AreThoseOfTheAnswerThatIsTaken) {
+  const std::string all = numbered(131'072);
+  for (const std::string& validator : {v2, std::string()}) {
+    for (const std::uint64_t begin : {0UL, 512UL}) {
+      requests_ = 0;
+      serve([&](int n, const std::string&) {
+        return n == 1 ? cut_after_head(validator.empty() ? "" : v1, 10'240)
+                      : in_chunks(validator, all);
+      });
+      const outcome out = client_.read("http://h/a", {.begin = begin});
+      EXPECT_FALSE(out.failed);
+      EXPECT_TRUE(out.content == all.substr(begin)) << out.content.size();
+    }
+  }
+}
+
+TEST_F(HttpLengths, ARefusedRangeOfAnotherVersionEndsNothing) {
+  const std::string all = numbered(131'072);
+  for (const std::string& other : {v2, std::string("Last-Modified: then\r\n")}) {
+    const std::string first = other == v2 ? v1 : "Last-Modified: now\r\n";
+    requests_ = 0;
+    serve([&](int n, const std::string&) -> answers {
+      if (n > 1) return beyond(other, 65'536);
+      return {{1ms, whole_head(first, {}) + "10000\r\n" + all.substr(0, 65'536) + "\r\n",
+               sent::end::reset}};
+    });
+    const outcome out = client_.read("http://h/a");
+    ASSERT_TRUE(out.failed);
+    EXPECT_EQ(out.failed->kind(), errc::changed);
+  }
+}
+
+// The end that was asked for is beyond the object's, and a whole object comes without a length.
+TEST_F(HttpLengths, NothingIsGivenAgainAfterTheEnd) {
+  const std::string all = numbered(600'000);
+  client_.options.split = 2;
+  client_.options.part_bytes = 1_MiB;
+  serve([&](int n, const std::string&) -> answers {
+    if (n == 1) {
+      answers first = part(v1, all, {.begin = 0, .end = all.size()}, std::to_string(all.size()));
+      first.front().bytes.resize(first.front().bytes.size() - all.size());
+      first.front().ends = sent::end::reset;
+      return first;
+    }
+    if (n == 2) return whole("ETag: \"v0\"\r\n", std::string(500'000, 'B'));
+    return in_chunks(v1, all);
+  });
+  const outcome out = client_.read("http://h/a");
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all) << out.content.size();
+}
+
+// A replica that still has a shorter object refuses a part in the middle.
+TEST_F(HttpLengths, NoPartIsGivenAfterOneThatIsMissing) {
+  const std::string all = numbered(4_MiB);
+  client_.options.split = 2;
+  client_.options.part_bytes = 1_MiB;
+  serve([&](int, const std::string& request) {
+    const byte_range range = *testing::range_of(request, all.size());
+    const bool is_second = range.begin == 1_MiB;
+    return is_second ? beyond("", 600'000) : part(v1, all, range, "*");
+  });
+  const outcome out = client_.read("http://h/a");
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::changed);
+  EXPECT_TRUE(out.content == all.substr(0, 1_MiB)) << out.content.size();
+}
+
+TEST_F(HttpLengths, NoMorePartsAreAskedForBehindTheEnd) {
+  const std::string all = numbered(3'000'000);
+  client_.options.split = 4;
+  client_.options.part_bytes = 64_KiB;
+  client_.options.hedge = 0;
+  serve([&](int n, const std::string& request) {
+    const byte_range range = *testing::range_of(request, ~std::uint64_t{0});
+    if (range.begin >= all.size()) return beyond(v1, all.size());
+    answers out = part(v1, all, range, "*");
+    if (n == 1) out.front().after = 5s;
+    return out;
+  });
+  const outcome out = client_.read("http://h/a");
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all);
+  EXPECT_LE(requests_, 46 + 4);  // its parts, and those under way when the end is known
+}
+
+// A server without ranges sends all of the object in front of two bytes at its end.
+TEST_F(HttpLengths, WhatIsLeftOutPassesInLargePieces) {
+  const std::string all = numbered(8_MiB);
+  serve([&](int, const std::string&) { return whole(v1, all); });
+  const outcome out = client_.read("http://h/a", {.begin = all.size() - 2, .end = all.size()});
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all.substr(all.size() - 2));
+  EXPECT_LE(client_.counters.requests, 1U);
+}
+
+TEST_F(HttpLengths, NoBytesAtAllAreCheckedAsWell) {
+  const std::string digest = base64(digest_of(hash_algorithm::crc32c, "something"));
+  serve([&](int, const std::string&) {
+    return whole("Repr-Digest: crc32c=:" + digest + ":\r\n", "");
+  });
+  const outcome out = client_.read("http://h/a");
+  ASSERT_TRUE(out.failed);
+  EXPECT_EQ(out.failed->kind(), errc::integrity);
+}
+
+// A validator says that it is the object whose length is known.
+TEST_F(HttpLengths, AnObjectOfAKnownLengthMayComeInChunks) {
+  const std::string all = numbered(300'000);
+  serve([&](int n, const std::string& request) {
+    if (n == 1) return part(v1, all, {.begin = 0, .end = 65'536}, std::to_string(all.size()));
+    EXPECT_EQ(field_of(request, "If-Range"), "\"v1\"");
+    return in_chunks(v1, all);
+  });
+  client_.options.split = 2;
+  client_.options.part_bytes = 64_KiB;
+  const outcome out = client_.read("http://h/a");
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all) << out.content.size();
+}
+
+// A whole object where a byte was asked for, and no byte at all, is an answer as well.
+TEST_F(HttpLengths, ARequestForAnEmptyObjectEnds) {
+  serve([&](int, const std::string&) { return beyond(v1, 0); });
+  const auto stack = client_.make_stack();
+  std::optional<result<http_answer>> got;
+  const auto probe = [](testing::simulated_client* client, std::shared_ptr<http_stack> of,
+                        std::size_t most,
+                        std::optional<result<http_answer>>* into) -> awaitable<void> {
+    scope tasks(client->context.get_executor());
+    http_object object(parse_url("http://h/a").value());
+    *into = co_await ask(*of, tasks, std::move(object), "GET", {}, most);
+    co_await tasks.join();
+  };
+  for (const std::size_t most : {std::size_t{0}, std::size_t{100}}) {
+    client_.time.run(probe(&client_, stack, most, &got), 1h);
+    ASSERT_TRUE(got.has_value());
+    EXPECT_EQ(got->has_value(), most == 0);
+  }
+  EXPECT_EQ(requests_, 2);
+}
+
+}  // namespace
+}  // namespace millrace
