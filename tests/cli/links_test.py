@@ -174,6 +174,8 @@ class LinksWritten(LinkTest):
                                                "--overwrite"],
                 ("pack", "--output"): ["pack", self.inputs / "tree", "-o", out / "p-%d.tar"],
                 ("pack", "--output", "again"): ["pack", "--restart", "1", "--from-shards", shard, "-o", out / "p-%d.tar"],
+                ("pack", "--output", "over"): ["pack", "--restart", "1", "--from-shards", shard, "-o", out / "p-%d.tar",
+                                               "--overwrite"],
                 ("bench decode", "--write-crops"): ["bench", "decode", shard, *quick, "--write-crops", out / "c.txt"]}
 
     def test_every_place_is_here(self):
