@@ -213,8 +213,8 @@ TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {
   EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
 }
 
-// A sample that was on its way is read again and copied into memory of its lane, where the reader has
-// the next one by then: there is no room for both.
+// A sample that was on its way is read again and copied into memory of its lane, where the reader
+// has the next one by then: there is no room for both.
 TEST(Resume, ALargeSampleThatWasOnItsWayIsReadAgainWithoutTheNextOne) {
   const watchdog watch("samples of 12 MB and of 6 MB on their way");
   // The first one of a shard lies in one piece, the second one does not.
