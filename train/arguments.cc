@@ -81,6 +81,12 @@ bool has_part(string_view option, const arguments& said) {
   return is_length && (is_set("--epoch-samples") || is_set("--epoch-batches"));
 }
 
+// A value beside the one that differs from it. A flag that is as by default is empty.
+std::string_view shown(std::string_view value, std::string_view other) {
+  if (!value.empty()) return value;
+  return other == "true" ? "false" : other == "false" ? "true" : "none";
+}
+
 }  // namespace
 
 difference meaning_of(std::string_view option) {
@@ -102,13 +108,14 @@ std::vector<std::string> differences(const arguments& now, const arguments& befo
     const bool is_other_plan = has_part(option, now) != has_part(option, before);
     const difference meaning = is_other_plan ? difference::refused : meaning_of(option);
     if (meaning < least) continue;
-    const auto shown = [](const std::string& v) { return v.empty() ? "none" : v; };
-    out.push_back(fmt::format("{} {} instead of {}", option, shown(value), shown(other->second)));
+    out.push_back(fmt::format("{} {} instead of {}", option, shown(value, other->second),
+                              shown(other->second, value)));
   }
   return out;
 }
 
-std::string told_differences(const arguments& now, const arguments& before) {
+std::string told_differences(const arguments& now, arguments before, const arguments& defaults) {
+  before.insert(defaults.begin(), defaults.end());
   const auto refused = differences(now, before, difference::refused);
   if (!refused.empty()) {
     throw failure(

@@ -22,9 +22,10 @@ difference meaning_of(std::string_view option);
 std::vector<std::string> differences(const arguments& now, const arguments& before,
                                      difference least);
 
-// The notice for a run that is resumed with other arguments: "--lr 0.2 instead of 0.1, ..". Throws
-// `failure` (usage) where that would lose or repeat samples, or the weights do not fit.
-std::string told_differences(const arguments& now, const arguments& before);
+// The notice for a run that is resumed with other arguments: "--lr 0.2 instead of 0.1, ..". Options
+// that `before` lacks, because its version did not have them, had their `defaults`. Throws
+// `failure` (usage) where the difference would lose or repeat samples, or the weights do not fit.
+std::string told_differences(const arguments& now, arguments before, const arguments& defaults);
 
 // Whether all ranks must be given the same value.
 bool is_common(std::string_view option);

@@ -165,7 +165,19 @@ arguments flag_set::said_by(const CLI::App& app) {
     // Of a value that was given twice the last one counts; of a list, all.
     const auto given = option->reduced_results();
     for (const std::string& each : given) value += (value.empty() ? "" : ",") + redacted(each);
+    const bool is_flag = option->get_items_expected_max() == 0;
+    const bool is_on_by_default = !option->get_fnames().empty();  // it has a --no-x
+    if (is_flag && value == (is_on_by_default ? "true" : "false")) value.clear();
     all[name] = option->count() > 0 ? value : option->get_default_str();
+  }
+  return all;
+}
+
+arguments flag_set::defaults_of(const CLI::App& app) {
+  arguments all;
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->get_lnames().empty()) continue;
+    all["--" + option->get_lnames().front()] = option->get_default_str();
   }
   return all;
 }

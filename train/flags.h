@@ -41,7 +41,7 @@ class flag_set {
   // As many numbers as there are places for, with commas between them.
   CLI::Option* numbers(const char* name, std::vector<double*> to, const char* unit,
                        const char* help);
-  // Off unless it is given; "--x,!--no-x" for one that can be switched off.
+  // Off unless it is given; "--x,!--no-x" for one that is on, and can be switched off.
   CLI::Option* flag(const char* name, bool& to, const char* help) {
     return app_.add_flag(name, to, help);
   }
@@ -69,8 +69,11 @@ class flag_set {
 
   // The error for words of a command line that are not options, with the nearest option's name.
   static std::string unknown(const CLI::App& app);
-  // Every option's value; what may hold a secret is left out of URLs.
+  // Every option's value; what may hold a secret is left out of URLs. Empty for a flag that is as
+  // by default, given or not: so older versions wrote those that are not given.
   static arguments said_by(const CLI::App& app);
+  // The value of every option where it is not given, as said_by() has it.
+  static arguments defaults_of(const CLI::App& app);
 
  private:
   static CLI::Validator in_range(double least, double most, bool is_whole);

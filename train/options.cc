@@ -319,6 +319,7 @@ parsed_options parse_train_options(int argc, char** argv) {
   if (!wrong.empty()) throw failure(error(errc::usage, wrong).hint("see millrace-train --help"));
   check(parsed.options);
   parsed.options.said = flag_set::said_by(app);
+  parsed.options.defaults = flag_set::defaults_of(app);
   return parsed;
 }
 

@@ -87,7 +87,8 @@ struct train_options {
   bool amp = true;              // bf16 autocast, on a GPU
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost
 
-  arguments said;  // the command line, as checkpoints record it
+  arguments said;      // the command line, as checkpoints record it
+  arguments defaults;  // one without options
 
   std::string checkpoint_dir;
   std::int64_t checkpoint_every = 0;  // steps; 0: at the ends of epochs alone

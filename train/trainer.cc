@@ -154,7 +154,7 @@ void trainer::resume() {
   if (!loaded) return;
   const checkpoint& c = *loaded;
   group_.together([&] {
-    const std::string other = told_differences(options_.said, c.said);
+    const std::string other = told_differences(options_.said, c.said, options_.defaults);
     check_same_classes(c.classes, options_);
     check_same_shards(c.data, data_->save());
     if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);

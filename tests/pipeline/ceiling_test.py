@@ -291,5 +291,44 @@ class Ceiling(unittest.TestCase):
         self.visit(path, "images")
 
 
+class Charged(unittest.TestCase):
+    """What a decoder takes is charged to the memory for decoding: with less room than it was seen to take, it says so. The
+    ceiling alone would show it where all else fills the budget."""
+
+    NOT_COUNTED = MB  # the first bytes of each piece of work
+    SLACK = 2 * MB    # tables, and pages that are counted whole
+
+    def decoded(self, path, **how):
+        line = json.dumps({"do": "decode", "file": str(path)} | how)
+        done = subprocess.run([harness.BIN / "image_visitor"], input=line + "\n", capture_output=True, text=True,
+                              env=harness.CLEAN, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def check(self, name, content, width, height):
+        with harness.Folder() as folder:
+            path = folder / name
+            path.write_bytes(content)
+            for how in ({"crop": [width - 8, height - 8, 8, 8]}, {"size": [8, 8]}):
+                with self.subTest(name=name, how=how):
+                    peak = self.decoded(path, **how)["peak"]
+                    self.assertGreater(peak, 4 * (self.NOT_COUNTED + self.SLACK), "too small to tell")
+                    answer = self.decoded(path, work=peak - self.NOT_COUNTED - self.SLACK, **how)
+                    self.assertEqual(answer.get("kind"), "too_large", f"{peak} bytes at the peak: {answer}")
+                    self.assertIn("width", self.decoded(path, work=4 * peak, **how))
+
+    def test_pngs(self):
+        self.check("interlaced.png", bombs.png(2500, 2000, True), 2500, 2000)
+        self.check("wide.png", bombs.png(900_000, 8), 900_000, 8)
+
+    def test_webps(self):
+        self.check("plain.webp", bombs.webp(2500, 2000), 2500, 2000)
+        self.check("turned.webp", bombs.webp(2500, 2000, transforms=True), 2500, 2000)
+        self.check("codes.webp", bombs.webp(1024, 1024, True), 1024, 1024)
+
+    def test_jpegs(self):
+        self.check("progressive.jpg", bombs.progressive_jpeg(5000, 4000, 2), 5000, 4000)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[argument for argument in sys.argv if argument != "--figures"])

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 
 #include "engine/random.h"
@@ -210,6 +211,43 @@ TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {
   EXPECT_EQ(got.size(), 200U);
   std::ranges::sort(got);
   EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
+}
+
+// A sample that was on its way is read again and copied into memory of its lane, where the reader
+// has the next one by then: there is no room for both.
+TEST(Resume, ALargeSampleThatWasOnItsWayIsReadAgainWithoutTheNextOne) {
+  const watchdog watch("samples of 12 MB and of 6 MB on their way");
+  // The first one of a shard lies in one piece, the second one does not.
+  auto store = std::make_shared<memory_store>(13'000'000);
+  std::vector<std::string> urls;
+  std::vector<std::string> all;
+  for (int i = 0; i < 3; ++i) {
+    testing::tar_builder shard;
+    for (const int size : {12'000'000, 6'000'000}) {
+      all.push_back(fmt::format("{}-{}", i, size));
+      shard.file(all.back() + ".bin", std::string(static_cast<std::size_t>(size), 'v'));
+    }
+    store->put(std::to_string(i), shard.end().str());
+    urls.push_back(fmt::format("memory:{}", i));
+  }
+  engine eng(with_memory_store(store, 4, 256_MiB));
+  std::atomic<int> mapped = 0;
+  const auto counted = [&mapped](sample s) {
+    ++mapped;
+    mapped.notify_one();
+    return s;
+  };
+  const auto plan = shards(urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key() |
+                    map(counted, {.threads = 4});
+  auto first = eng.run(plan);
+  std::vector<std::string> got{first.next()->key};
+  for (int n = mapped; n < 3; n = mapped) mapped.wait(n);
+  const state saved = first.save();
+  EXPECT_GE(saved.held(pending_record).size(), 2U);
+  auto second = eng.run(plan);
+  second.restore(saved);
+  for (auto& key : keys_of_epoch(second)) got.push_back(std::move(key));
+  EXPECT_EQ(got, all);
 }
 
 // Of samples that nearly fill what a lane has for one: what a shuffle has set aside, what the lane

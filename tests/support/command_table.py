@@ -61,6 +61,30 @@ def reading():
     return [c for c in COMMANDS if c not in WITHOUT_INPUT and c != "fake"]
 
 
+# What an argument or option takes, by the word that --help has for it: a path that is read, one that is written, or none.
+READ = {"SHARD", "SHARD...", "FILE", "DIR", "PATH", "URL"}
+WRITTEN = {"PATTERN", "FILE.png"}
+NO_PATHS = {"", "N", "N,N,...", "PASSES", "BYTES", "PIXELS", "SAMPLES", "FIELD", "FIELDS", "OBJECTS", "TEXT", "IMAGES",
+            "IMAGES/S", "K", "I/N", "SECONDS", "SEED", "FILES", "RANKS", "PARTS", "BATCHES", "INDEX", "COMMAND", "exact|fast",
+            "own|library", "fields|samples", "header|decode|resize|all"}
+# Files that are written, where the word does not tell.
+WRITTEN_OPTIONS = {("index", "--output"), ("index create", "--output"), ("bench decode", "--write-crops")}
+# A name that is written into an index as it is: nothing looks at it.
+NAMES_ALONE = {("index", "--base"), ("index create", "--base"), ("index update", "--base"), ("index update", "--dir")}
+
+
+def places():
+    """(command, argument or option, whether it is written) of every path that a command takes."""
+    for command, said in COMMANDS.items():
+        for one in said["arguments"] + said["options"]:
+            name = one["name"].split(",")[-1]
+            word = one["name"] if one in said["arguments"] else one["takes"]
+            assert word in READ | WRITTEN | NO_PATHS, f"{command} {name}: is {word} a path? Put it into READ, WRITTEN or NO_PATHS"
+            if word in NO_PATHS or (command, name) in NAMES_ALONE:
+                continue
+            yield command, name, word in WRITTEN or (command, name) in WRITTEN_OPTIONS
+
+
 class CommandTest(unittest.TestCase):
     program = "millrace"
 

@@ -3,8 +3,8 @@
 //
 //   {"do": "decode", "file": F, "out": O, "lenient": bool, "fill": bool, "orient": bool,
 //    "raw": [width, height], "fast": bool, "own_huffman": bool, "filter": 0 to 3, "crop": [x, y,
-//    width, height], "size": [width, height]}           the whole image, or its crop, as it is or
-//    scaled to a size,
+//    width, height], "size": [width, height], "work": bytes}     the whole image, or its crop, as
+//    it is or scaled to a size, by a decoder that has so much work memory,
 //                                       RGB -> O; {"width", "height", "warnings", "seconds"} of
 //                                       CPU and "peak" bytes of memory, or {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
@@ -20,6 +20,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/cpu_time.h"
+#include "engine/work_memory.h"
 #include "pipeline/images/augment.h"
 #include "pipeline/images/image_decoder.h"
 
@@ -104,6 +105,8 @@ json decode(image_decoder& decoder, const json& line) {
   const auto file = read_file(line["file"]);
   result<void> done;
   double seconds = 0;
+  work_memory memory(line.value("work", std::size_t{1} << 40));
+  const work_memory_scope in(memory);
   const long peak = peak_of([&] {
     const double begun = thread_cpu_seconds();
     done = decoder.decode(std::as_bytes(std::span(file)), options, whole, place);
