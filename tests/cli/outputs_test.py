@@ -217,6 +217,9 @@ class Packing(unittest.TestCase):
                                                  "1 file of a desktop (Thumbs.db)", "1 link to nothing"])
             self.assertEqual((folder / "train-classes.txt").read_text(), "class0\nclass1\n")
             self.assertIn("the samples are sorted by class; --shuffle SEED mixes them", done.stderr)
+            plain = run("millrace", "pack", source, "-o", folder / "again-%03d.tar")
+            self.assertRegex(plain.stdout, r"again-000\.tar: 4 samples, [\d.]+ [KMG]?i?B")
+            self.assertNotIn("# writing", plain.stdout)
             mixed = run("millrace", "pack", source, "-o", folder / "mixed-%03d.tar", "--shuffle", 1)
             self.assertEqual((mixed.returncode, "sorted" in mixed.stdout + mixed.stderr), (0, False), mixed.stderr)
 

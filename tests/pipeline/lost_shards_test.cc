@@ -61,6 +61,23 @@ TEST_F(LostShards, CountWithTheirSamples) {
   }
 }
 
+// In one line an epoch, however many lanes lack samples.
+TEST_F(LostShards, AreToldOnceAnEpoch) {
+  std::vector<std::string> lines;
+  set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
+  engine eng(with_memory_store(rest()));
+  auto data = eng.run(indexed_shards(index_, {.seed = 1, .lanes = 8, .epochs = 2}) | untar() |
+                      group_by_key() | on_error(skip_errors()));
+  keys_of_epoch(data);
+  keys_of_epoch(data);
+  set_log_sink({});
+  EXPECT_EQ(std::ranges::count_if(lines,
+                                  [](const std::string& line) {
+                                    return line.find("lost with broken shards") != line.npos;
+                                  }),
+            2);
+}
+
 // A shard that is longer than its index says is told of by the lane that reads its last sample,
 // perhaps its only one of that shard: no shard is lost with it.
 TEST_F(LostShards, APartOfAShardIsNotAllOfIt) {
