@@ -184,11 +184,15 @@ awaitable<result<bool>> shard_reader::impl::refill() {
 
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
-  if (*lane.held_by_groups + charge_of(size) > lane.members->limit()) {
+  // With the sample before it, which is complete once this one's name is read.
+  const std::size_t held = *lane.held_by_groups;
+  if (held + charge_of(size) > lane.members->limit()) {
+    const std::string after =
+        held > 0 ? fmt::format(" after {} of samples", format_bytes(held)) : "";
     co_return described(
-        error(errc::too_large, fmt::format("a sample of more than {}, which is what the budget "
-                                           "leaves for one lane's samples",
-                                           format_bytes(lane.members->limit())))
+        error(errc::too_large,
+              fmt::format("a field of {}{}, and the budget leaves {} for one lane's samples",
+                          format_bytes(size), after, format_bytes(lane.members->limit())))
             .offset(parser.current().offset)
             .key(name)
             .hint(

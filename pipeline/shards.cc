@@ -262,7 +262,12 @@ namespace {
 
 // With the 512 KiB to read again with, and two read buffers, 8 MiB for a lane.
 constexpr std::size_t least_member_memory = 3584_KiB;
-constexpr std::size_t most_member_memory = 16_MiB;
+// What lanes get where there is room; of a large budget an eighth for all of them, so that there is
+// a budget for samples of any size.
+constexpr std::size_t usual_member_memory = 16_MiB;
+std::size_t most_member_memory(std::size_t budget, std::size_t lanes) {
+  return std::max(usual_member_memory, budget / 8 / std::max<std::size_t>(lanes, 1));
+}
 
 // Where the next shard begins; the stages behind write over it where they stand in the middle of
 // one.
@@ -349,8 +354,9 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
                                 read_block_allocator::instance());
   lane.least_reads = need.least;
   // Twice what a decoder takes: samples are read again beside the shard that is open.
-  lane.members = run.memory.share(name + "members", has_shards ? least_member_memory : 0,
-                                  most_member_memory + 2 * windows);
+  lane.members =
+      run.memory.share(name + "members", has_shards ? least_member_memory : 0,
+                       most_member_memory(run.memory.budget(), lane.lanes_here) + 2 * windows);
   lane.again = run.memory.share(name + "read again", need_again.least, need_again.most,
                                 read_block_allocator::instance());
   lane.shards = std::move(urls);
