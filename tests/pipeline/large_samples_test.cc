@@ -29,7 +29,7 @@ class LargeSamples : public ::testing::Test {
         eng.run(interleaved(shards({"memory:t"}, {.lanes = lanes}) | untar() | group_by_key()));
     std::vector<std::size_t> out;
     try {
-      for (const sample& s : data) out.push_back(s.find("bin")->size());
+      for (const sample& s : data) out.push_back(s.find("bin")->data.size());
     } catch (const failure& f) {
       return f.why();
     }
