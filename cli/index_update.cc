@@ -1,6 +1,8 @@
 #include "cli/index_update.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
@@ -31,6 +33,26 @@ using nlohmann::ordered_json;
 void remove_link(const std::string& path) {
   std::error_code failed;
   if (std::filesystem::is_symlink(path, failed)) std::filesystem::remove(path, failed);
+}
+
+// Writes a copy of the file `of`, which nobody may read who may not read that one.
+void write_copy(const std::string& path, std::string_view text, std::string_view noun,
+                const std::string& of) {
+  struct stat original{};
+  struct stat there{};
+  const bool is_free = host_files().stat(path, there, false) != 0;
+  if ((is_free || S_ISREG(there.st_mode)) && host_files().stat(of, original) == 0) {
+    // A file that is replaced gives the new one its mode.
+    const auto mode = static_cast<mode_t>(original.st_mode & 0777);
+    const held_file empty(host_files().open(path, O_WRONLY | O_CREAT, mode));
+    if (empty) host_files().set_mode(empty.fd(), mode);
+  }
+  try {
+    write_whole_file(path, text, noun);
+  } catch (const failure&) {
+    if (is_free) host_files().unlink(path);
+    throw;
+  }
 }
 
 // The text of an entry; none where it has another type.
@@ -219,9 +241,9 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   if (!index.contains("name")) {
     index["name"] = std::filesystem::path(a.file).stem().string();
   }
-  write_whole_file(copy, text, "copy of the index");
+  write_copy(copy, text, "copy of the index", a.file);
   if (offsets) {
-    write_whole_file(sidecar_copy, read_local(sidecar), "copy of the sidecar");
+    write_copy(sidecar_copy, read_local(sidecar), "copy of the sidecar", sidecar);
     written_file index_file(a.file, "index");
     written_file sidecar_file(sidecar_place(a.file), "sidecar");
     index_file.append(python_json(index));

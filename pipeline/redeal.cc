@@ -91,9 +91,11 @@ old_lanes lanes_in(const state& from) {
           error(errc::bad_state,
                 fmt::format("lane {} was in epoch {} while others were in epoch {}", l.lane,
                             l.epoch, out.epoch))
-              .hint(
-                  "resume with the lanes that it was saved with (shard_list_options.lanes), on any "
-                  "number of ranks up to that; another number of lanes takes states of one epoch"));
+              .hint(fmt::format(
+                  "resume with the lanes that it was saved with (shard_list_options.lanes {}), on "
+                  "any number of ranks up to that; another number of lanes takes states of one "
+                  "epoch",
+                  count)));
     }
   }
   return out;

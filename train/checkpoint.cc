@@ -1,7 +1,6 @@
 #include "train/checkpoint.h"
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "train/model.h"
 
@@ -9,7 +8,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 tensor_dict tensors_of(const checkpoint_files& files, const std::string& path, const char* name) {
   return tensors_in(file_in(files, name, path), (fs::path(path) / name).string());
@@ -18,8 +16,9 @@ tensor_dict tensors_of(const checkpoint_files& files, const std::string& path, c
 }  // namespace
 
 checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
-                           const job_place& place, int batch_size, std::size_t state_bytes) {
-  return {record_in(files, path, place.rank, place.world_size, batch_size, state_bytes),
+                           const job_place& place, const read_terms& terms) {
+  return {record_in(files, path, place.rank, place.world_size, terms.lanes, terms.batch_size,
+                    terms.state_bytes),
           tensors_of(files, path, model_name), tensors_of(files, path, momentum_name)};
 }
 
@@ -45,27 +44,24 @@ void save_checkpoint(const std::string& folder, const checkpoint& c, process_gro
 
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
     const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
-    int batch_size, std::size_t state_bytes) {
+    const read_terms& terms) {
   std::optional<chosen_checkpoint> chosen;
   group.together([&] {
     if (group.is_first()) chosen = choose();
   });
-  std::vector<std::string> names;
-  if (chosen) {
-    for (const auto& [name, text] : chosen->files) names.push_back(name);
-  }
-  const auto list =
-      json::parse(group.shared(json{{"path", chosen ? chosen->path : ""}, {"files", names}}.dump(
-          -1, ' ', false, json::error_handler_t::replace)));
-  if (list.at("files").empty()) return std::nullopt;
+  // As they are: a path need not be UTF-8.
+  const std::string path = group.shared(chosen ? chosen->path : "");
+  checkpoint_files here;
+  if (chosen) here = std::move(chosen->files);
   checkpoint_files files;
-  for (const auto& name : list.at("files").get<std::vector<std::string>>()) {
-    files[name] = group.shared(chosen ? std::move(chosen->files[name]) : "");
+  auto next = here.begin();
+  for (auto left = std::stoull(group.shared(std::to_string(here.size()))); left > 0; --left) {
+    const std::string name = group.shared(group.is_first() ? next->first : "");
+    files[name] = group.shared(group.is_first() ? std::move((next++)->second) : "");
   }
-  const auto path = list.at("path").get<std::string>();
+  if (files.empty()) return std::nullopt;
   std::optional<checkpoint> whole;
-  group.together(
-      [&] { whole = checkpoint_from(files, path, group.place(), batch_size, state_bytes); });
+  group.together([&] { whole = checkpoint_from(files, path, group.place(), terms); });
   return std::pair(path, std::move(*whole));
 }
 

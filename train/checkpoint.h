@@ -19,9 +19,16 @@ struct checkpoint : checkpoint_record {
   tensor_dict momentum;
 };
 
+// For whom a checkpoint is read, as record_in() has them.
+struct read_terms {
+  std::int64_t lanes = 0;
+  int batch_size = 0;
+  std::size_t state_bytes = 0;
+};
+
 // A rank's view of a checkpoint's files, as record_in() has it.
 checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
-                           const job_place& place, int batch_size, std::size_t state_bytes);
+                           const job_place& place, const read_terms& terms);
 
 // Throws `failure` (bad_state) where weights or momentum are not tensors, or not finite.
 void check_sound(const chosen_checkpoint& c);
@@ -34,6 +41,6 @@ void save_checkpoint(const std::string& folder, const checkpoint& c, process_gro
 // its path and files, or nullopt for none. The rest as record_in() has it.
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
     const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
-    int batch_size, std::size_t state_bytes);
+    const read_terms& terms);
 
 }  // namespace millrace

@@ -10,8 +10,10 @@
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
+#include "engine/printable.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"
+#include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "train/checkpoint_names.h"
 
@@ -134,7 +136,7 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                                                {"crc32c", text(crc_of(content))}});
   }
   json_tree::object said;
-  for (const auto& [option, value] : c.said) said[option] = text(value);
+  for (const auto& [option, value] : c.said) said[option] = text(printable(value));
   json_tree::object meta{{"step", number(c.step)},
                          {"epoch", number(c.epoch)},
                          {"batch_in_epoch", number(c.batch_in_epoch)},
@@ -211,8 +213,14 @@ const std::string& file_in(const checkpoint_files& files, const std::string& nam
   return found->second;
 }
 
+std::int64_t lanes_of(const state& saved) {
+  const auto* const plan = saved.find(plan_record);
+  return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
+}
+
 checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
-                            int world_size, int batch_size, std::size_t state_bytes) {
+                            int world_size, std::int64_t lanes, int batch_size,
+                            std::size_t state_bytes) {
   const json_tree meta = meta_in(files, path);
   const auto number_of = [&](const char* name) { return member<std::int64_t>(meta, name, path); };
   checkpoint_record c;
@@ -239,9 +247,11 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
                       .hint("raise MILLRACE_MEMORY, or give the --shuffle, --batch-size and "
                             "--prefetch of the run that saved it"));
   };
-  if (c.world_size == world_size) {
-    c.data = state_of(rank);
-  } else {
+  const bool is_own = c.world_size == world_size;
+  if (is_own) c.data = state_of(rank);
+  // Each rank takes a part of what all had left.
+  const std::int64_t lanes_then = lanes_of(c.data);
+  if (!is_own || (world_size > 1 && lanes_then != 0 && lanes_then != lanes)) {
     std::vector<state> of_ranks;
     of_ranks.reserve(static_cast<std::size_t>(c.world_size));
     for (int r = 0; r < c.world_size; ++r) of_ranks.push_back(state_of(r));

@@ -59,13 +59,18 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
 // missing or damaged, naming it.
 checkpoint_files read_checkpoint(const std::string& path);
 
+// How many lanes a state was saved with; 0: it does not say.
+std::int64_t lanes_of(const state& saved);
+
 // A rank's view of the files. Where they were saved by another number of ranks, their states as
 // one, of which each rank takes its lanes; batches are counted in those of `world_size` and
-// `batch_size`. `path` names the checkpoint in errors. `state_bytes`: what each rank's state may
-// take in memory; 0: as state::from_json() has it. Throws `failure`: integrity, bad_state, and
-// no_memory for a larger one.
+// `batch_size`; so they are where they were saved with another number of lanes than `lanes`.
+// `path` names the checkpoint in errors. `state_bytes`: what each rank's state may take in memory;
+// 0: as state::from_json() has it. Throws `failure`: integrity, bad_state, and no_memory for a
+// larger one.
 checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
-                            int world_size, int batch_size, std::size_t state_bytes);
+                            int world_size, std::int64_t lanes, int batch_size,
+                            std::size_t state_bytes);
 // One of the files. Throws `failure` (integrity) where the checkpoint lacks it.
 const std::string& file_in(const checkpoint_files& files, const std::string& name,
                            const std::string& path);

@@ -23,18 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view partial = ".partial-";
-constexpr std::string_view replaced = ".replaced-";
-
-// A checkpoint that is being written, or removed: ".partial-step-NNNNNNNNNN".
-bool is_partial_name(std::string_view name) {
-  return name.starts_with(partial) && is_step_name(name.substr(partial.size()));
-}
-// One that is being replaced: ".replaced-step-NNNNNNNNNN".
-bool is_replaced_name(std::string_view name) {
-  return name.starts_with(replaced) && is_step_name(name.substr(replaced.size()));
-}
-
 // `code`: 0 or -errno.
 void check(int code, const std::string& path, const char* what) {
   if (code < 0) throw_io_failed(path, what, -code);
@@ -60,6 +48,7 @@ bool are_same(const std::string& one, const std::string& other) {
 // of what that leads to, or is led to by, through links. Empty: it is not in there.
 std::string name_in(const std::string& folder, const std::vector<std::string>& found,
                     const std::string& resumed) {
+  if (!is_there(resumed)) throw_io_failed(resumed, "cannot find the checkpoint", ENOENT);
   const fs::path given = without_slash(resumed);
   const fs::path parent = given.has_parent_path() ? given.parent_path() : ".";
   if (is_step_name(given.filename().string()) && are_same(parent, folder)) return given.filename();
@@ -153,7 +142,7 @@ void give_name(const std::string& draft, const std::string& whole, const std::st
   // In one step, so that a kill leaves the one or the other.
   if (files.exchange(draft, whole) == 0) return;
   // A file system without that: give_back_replaced() takes the old one after a kill in between.
-  const std::string old = fs::path(folder) / (std::string(replaced) + name_of(whole));
+  const std::string old = fs::path(folder) / (std::string(replaced_prefix) + name_of(whole));
   remove_checkpoint(old);
   check(files.rename(whole, old), whole, unnamed);
   const int code = files.rename(draft, whole);
@@ -187,7 +176,7 @@ error none_to_resume(const std::vector<std::string>& all, const error& newest) {
 // Checkpoints that lost their names to others, which a kill kept from getting them.
 void give_back_replaced(const std::string& folder) {
   for (const std::string& p : folders_in(folder, is_replaced_name).value()) {
-    const std::string whole = fs::path(folder) / name_of(p).substr(replaced.size());
+    const std::string whole = fs::path(folder) / name_of(p).substr(replaced_prefix.size());
     if (!is_there(whole)) host_files().rename(p, whole);
   }
 }
@@ -219,7 +208,7 @@ std::optional<chosen_checkpoint> choose_checkpoint(
 
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside) {
   check(make_folders(folder), folder, "cannot make the folder for checkpoints");
-  const std::string trial = fs::path(folder) / fmt::format("{}trial-{}", partial, getpid());
+  const std::string trial = fs::path(folder) / fmt::format("{}trial-{}", partial_prefix, getpid());
   const int made = host_files().make_folder(trial, 0777);
   if (made != -EEXIST) check(made, folder, "cannot write checkpoints");
   host_files().remove_folder(trial);
@@ -258,7 +247,7 @@ std::string set_aside_newer(const std::string& folder, const std::string& resume
 
 void write_checkpoint(const std::string& folder, const std::string& name,
                       const checkpoint_files& files) {
-  const std::string draft = fs::path(folder) / (std::string(partial) + name);
+  const std::string draft = fs::path(folder) / (std::string(partial_prefix) + name);
   try {
     remove_checkpoint(draft);
     check(make_folders(draft), draft, "cannot make the checkpoint's folder");
@@ -287,7 +276,7 @@ void remove_old(const std::string& folder, const std::string& run, std::size_t k
     const auto meta = json_tree::parse(meta_of((*all)[i]));  // of ours there is one
     if (!meta || meta->text_of("run") != run) continue;
     // First out of the names that count, also on the disk, so that no part of one is left.
-    const std::string gone = fs::path(folder) / (std::string(partial) + name_of((*all)[i]));
+    const std::string gone = fs::path(folder) / (std::string(partial_prefix) + name_of((*all)[i]));
     if (host_files().rename((*all)[i], gone) == 0) old.push_back(gone);
   }
   if (old.empty() || sync_folder(folder) != 0) return;  // write_checkpoint() removes them

@@ -24,6 +24,18 @@ bool is_step_name(std::string_view name) {
          std::ranges::all_of(name, [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+bool is_partial_name(std::string_view name) {
+  return name.starts_with(partial_prefix) && is_step_name(name.substr(partial_prefix.size()));
+}
+
+bool is_replaced_name(std::string_view name) {
+  return name.starts_with(replaced_prefix) && is_step_name(name.substr(replaced_prefix.size()));
+}
+
+bool is_name_of_run(std::string_view name) {
+  return is_step_name(name) || is_partial_name(name) || is_replaced_name(name) || name == lock_name;
+}
+
 result<std::vector<std::string>> folders_in(const std::string& folder,
                                             bool (*wanted)(std::string_view)) {
   const auto names = folders_within(folder, dangling_links::passed_over);

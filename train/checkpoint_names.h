@@ -12,6 +12,17 @@ namespace millrace {
 std::string step_name(std::int64_t step);  // step-NNNNNNNNNN
 bool is_step_name(std::string_view name);
 
+// Names that a run gives to what is in its folder of checkpoints. A checkpoint that is being
+// written, or removed: ".partial-step-NNNNNNNNNN"; one that is being replaced:
+// ".replaced-step-NNNNNNNNNN"; and the lock.
+inline constexpr std::string_view partial_prefix = ".partial-";
+inline constexpr std::string_view replaced_prefix = ".replaced-";
+inline constexpr std::string_view lock_name = ".lock";
+bool is_partial_name(std::string_view name);
+bool is_replaced_name(std::string_view name);
+// One of them, or is_step_name().
+bool is_name_of_run(std::string_view name);
+
 // Paths of the folders in `folder` whose names are `wanted`, in the order of their names; none
 // where there is no such folder.
 result<std::vector<std::string>> folders_in(const std::string& folder,

@@ -1,5 +1,6 @@
 #include "train/data.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "engine/memory.h"
@@ -60,11 +61,24 @@ std::int64_t known_samples(const train_options& o, const job_place& place) {
   return o.lengths ? o.lengths->samples() - left_out(list_of(o, place)) : o.raw_files;
 }
 
+std::int64_t least_of_a_rank(const train_options& o, const job_place& place,
+                             const std::vector<std::int64_t>& samples) {
+  const shard_list_options list = list_of(o, place);
+  const epoch_order order(o.shards, list, 0);
+  std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(place.world_size), 0);
+  for (std::int64_t lane = 0; lane < list.lane_count(); ++lane) {
+    auto& of_rank = of_ranks[static_cast<std::size_t>(list.rank_of(lane))];
+    for (const std::uint32_t shard : order.whole_shards(lane)) of_rank += samples[shard];
+  }
+  return std::ranges::min(of_ranks);
+}
+
 std::int64_t known_epoch_batches(const train_options& o, const job_place& place) {
   const std::int64_t given = epoch_length(o, place.world_size);
   if (given > 0) return given;
   if (o.mode == train_epochs::resample) return 0;
-  return known_samples(o, place) / place.world_size / o.batch_size;
+  const std::int64_t samples = known_samples(o, place);
+  return samples > 0 ? samples / place.world_size / o.batch_size : o.counted_batches;
 }
 
 plan<host_batch> training_plan(const train_options& o, const job_place& place) {

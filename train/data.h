@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "pipeline/engine.h"
 #include "train/distributed.h"
 #include "train/options.h"
@@ -10,6 +13,11 @@ namespace millrace {
 std::int64_t known_samples(const train_options& options, const job_place& place);
 // Batches of each rank's epoch; 0: not known before the first one is over.
 std::int64_t known_epoch_batches(const train_options& options, const job_place& place);
+
+// Samples of the rank that has the fewest in the first epoch, of shards with so many samples each;
+// for an epoch that is one pass over shards whose lengths no index says. Pure.
+std::int64_t least_of_a_rank(const train_options& options, const job_place& place,
+                             const std::vector<std::int64_t>& samples);
 
 // Samples that no rank gets in an epoch, so that all have as many: known with an index.
 std::uint64_t left_out_of_epoch(const train_options& options, const job_place& place);

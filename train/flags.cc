@@ -70,7 +70,7 @@ double flag_set::largest_integer(std::size_t bytes) {
 }
 
 double flag_set::largest_real() {
-  return std::numeric_limits<double>::max();
+  return std::numeric_limits<float>::max();  // what the arithmetic of a model takes
 }
 
 CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
@@ -81,7 +81,8 @@ CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
       return fmt::format("'{}' is not a {}; use {}", text, is_whole ? "whole number" : "number",
                          range);
     }
-    if (*value < least || *value > most) return fmt::format("{} is not {}", text, range);
+    if (*value < least) return fmt::format("{} is not {}", text, range);
+    if (*value > most) return fmt::format("{} is not {} to {}", text, least, most);
     return {};
   };
   return {check, "(" + range_text(least, most) + ")"};

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "engine/error.h"
+#include "train/checkpoint_names.h"
 #include "train/files.h"
 
 namespace millrace {
@@ -56,7 +57,8 @@ error taken_error(int file, const std::string& folder) {
 
 }  // namespace
 
-folder_lock::folder_lock(const std::string& folder) : path_((fs::path(folder) / ".lock").string()) {
+folder_lock::folder_lock(const std::string& folder)
+    : path_((fs::path(folder) / lock_name).string()) {
   std::error_code why;
   fs::create_directories(folder, why);
   if (why) {
@@ -68,7 +70,13 @@ folder_lock::folder_lock(const std::string& folder) : path_((fs::path(folder) / 
 
 // False where the file was removed meanwhile, by the run that had it.
 bool folder_lock::try_lock(const std::string& folder) {
-  file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
+  constexpr int how = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  file_ = open(path_.c_str(), how | O_CREAT | O_EXCL, 0644);
+  is_own_ = file_ >= 0;
+  if (file_ < 0 && errno == EEXIST) {
+    file_ = open(path_.c_str(), how);
+    if (file_ < 0 && errno == ENOENT) return false;
+  }
   if (file_ < 0 && errno == ELOOP) throw failure(not_a_lock(path_));
   if (file_ < 0) throw_io_failed(folder, "cannot write checkpoints", errno);
   if (!is_lock(file_)) {
@@ -86,6 +94,9 @@ bool folder_lock::try_lock(const std::string& folder) {
     close(file_);
     return false;
   }
+  // An empty one may be anybody's.
+  is_own_ = is_own_ || mine.st_size > 0;
+  if (!is_own_) return true;
   // Who it is, for the message of another run alone: a full disk changes nothing.
   const std::string name = own_name();
   [[maybe_unused]] const int cut = ftruncate(file_, 0);
@@ -94,7 +105,7 @@ bool folder_lock::try_lock(const std::string& folder) {
 }
 
 folder_lock::~folder_lock() {
-  unlink(path_.c_str());  // while it is locked: the next one makes its own
+  if (is_own_) unlink(path_.c_str());  // while it is locked: the next one makes its own
   close(file_);
 }
 

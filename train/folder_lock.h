@@ -5,8 +5,8 @@
 namespace millrace {
 
 // Keeps other runs out of a folder while it lives, by a lock on a file that names the process. The
-// system releases the lock when the process ends, however it ends; this object removes the file. On
-// a file system without locks it has no effect.
+// system releases the lock when the process ends, however it ends; this object removes the file,
+// but not an empty one that was there. On a file system without locks it has no effect.
 class folder_lock {
  public:
   // Makes the folder where there is none. Throws `failure`: usage where another process has it,
@@ -21,6 +21,7 @@ class folder_lock {
 
   std::string path_;
   int file_ = -1;
+  bool is_own_ = false;  // made by a run
 };
 
 }  // namespace millrace

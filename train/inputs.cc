@@ -128,43 +128,18 @@ void check_samples(const train_options& o, const std::vector<std::string>& urls,
   throw failure(wrong->hint("none of the first samples is right: check --label and --classes"));
 }
 
-error batch_too_large(const train_options& o, const job_place& place, std::int64_t samples) {
+// `share`: samples of a rank's epoch.
+error batch_too_large(const train_options& o, std::int64_t share) {
   return error(errc::usage,
-               fmt::format("--batch-size {} is more than the {} samples of a rank's epoch",
-                           o.batch_size, samples / place.world_size))
+               fmt::format("--batch-size {} is more than the {} of a rank's epoch", o.batch_size,
+                           counted(static_cast<std::uint64_t>(share), "sample")))
       .hint("lower it, or use fewer ranks");
 }
 
 void check_batch(const train_options& o, const job_place& place) {
   const std::int64_t samples = known_samples(o, place);
   if (samples == 0 || known_epoch_batches(o, place) > 0) return;
-  throw failure(batch_too_large(o, place, samples));
-}
-
-// Without an index: counts the samples of small local shards, whose headers are read in no time.
-void check_batch_of_small_shards(const train_options& o, const job_place& place,
-                                 const engine_options& how) {
-  constexpr std::uint64_t most_bytes = 256 << 20;
-  if (o.lengths || o.shards.empty() || epoch_length(o, place.world_size) > 0) return;
-  std::uint64_t bytes = 0;
-  for (const std::string& url : o.shards) {
-    const std::string path = local_path(url);
-    if (path.empty() || !is_regular(path)) return;
-    bytes += fs::file_size(path);
-    if (bytes > most_bytes) return;
-  }
-  engine_options one = how;
-  one.allocator = nullptr;
-  engine eng(one);
-  std::int64_t samples = 0;
-  for (const shard_facts& f : eng.run(scan(o.shards, {.md5 = false}))) {
-    if (!f.problems.empty()) return;  // training meets them as --on-error says
-    samples += std::ssize(f.samples);
-  }
-  // Where there is none at all, training tells why.
-  if (samples > 0 && samples / place.world_size < o.batch_size) {
-    throw failure(batch_too_large(o, place, samples));
-  }
+  throw failure(batch_too_large(o, samples / place.world_size));
 }
 
 }  // namespace
@@ -320,7 +295,35 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   }
   check_samples(o, o.shards, how);
   check_samples(o, o.val_shards, how);
-  check_batch_of_small_shards(o, place, how);
+}
+
+std::int64_t count_first_epoch(const train_options& o, const job_place& place,
+                               const engine_options& how) {
+  constexpr std::uint64_t most_bytes = 256 << 20;
+  const auto ranks = static_cast<std::size_t>(place.world_size);
+  if (o.lengths || o.shards.size() < ranks || epoch_length(o, place.world_size) > 0) return 0;
+  std::uint64_t bytes = 0;
+  for (const std::string& url : o.shards) {
+    const std::string path = local_path(url);
+    if (path.empty() || !is_regular(path)) return 0;
+    bytes += fs::file_size(path);
+    if (bytes > most_bytes) return 0;
+  }
+  engine_options one = how;
+  one.allocator = nullptr;
+  engine eng(one);
+  std::vector<std::int64_t> samples;
+  std::int64_t all = 0;
+  for (const shard_facts& f : eng.run(scan(o.shards, {.md5 = false}))) {
+    if (!f.problems.empty()) return 0;  // training meets them as --on-error says
+    all += samples.emplace_back(std::ssize(f.samples));
+  }
+  if (all == 0) return 0;  // training tells why
+  const std::int64_t least = least_of_a_rank(o, place, samples);
+  // A run that is resumed may be in an epoch with another share.
+  const std::int64_t share = o.resume.empty() ? least : all / place.world_size;
+  if (share < o.batch_size) throw failure(batch_too_large(o, share));
+  return least / o.batch_size;
 }
 
 }  // namespace millrace

@@ -41,4 +41,10 @@ std::string validation_fingerprint(const train_options& options);
 // remote shards as possible.
 void check_inputs(const train_options& options, const job_place& place, const engine_options& how);
 
+// Counts the batches of the rank that has the fewest in the first epoch, where no index says them:
+// of small local shards, whose headers are read in no time. 0: not known. Throws usage where that
+// is none.
+std::int64_t count_first_epoch(const train_options& options, const job_place& place,
+                               const engine_options& how);
+
 }  // namespace millrace

@@ -19,6 +19,7 @@
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/inputs.h"
+#include "train/outputs.h"
 #include "train/safetensors.h"
 
 namespace millrace {
@@ -96,9 +97,10 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   constexpr const char* classes = "class folders:";
   mine[classes] = fmt::format("{}", fmt::join(options.raw_classes, "/"));
   mine["device"] = device.is_cuda() ? "cuda" : "cpu";
-  const auto first =
-      json::parse(group.shared(json(mine).dump(-1, ' ', false, json::error_handler_t::replace)))
-          .get<arguments>();
+  // Not as text: values need not be UTF-8.
+  std::string packed;
+  json::to_cbor(json(mine), packed);
+  const auto first = json::from_cbor(group.shared(packed)).get<arguments>();
   group.together([&] {
     std::string differ;
     for (const auto& [option, value] : mine) {
@@ -117,6 +119,25 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
     throw failure(error(errc::usage, "the ranks were not started alike: " + differ)
                       .hint("give all ranks the same arguments and the same data"));
   });
+}
+
+c10::Device prepare(train_options& options, const engine_options& engine, process_group& group) {
+  const job_place& place = group.place();
+  c10::Device device = c10::kCPU;
+  group.together([&] {
+    device = pick_device(options.device, place.local_rank);
+    find_inputs(options, engine);
+  });
+  agree_on_terms(options, device, group);
+  group.connect(device);
+  group.together([&] {
+    check_outputs(options, place);
+    check_inputs(options, place, engine);
+    if (group.is_first()) options.counted_batches = count_first_epoch(options, place, engine);
+    make_output_folders(options);
+  });
+  options.counted_batches = std::stoll(group.shared(std::to_string(options.counted_batches)));
+  return device;
 }
 
 std::string new_run_name() {
@@ -148,6 +169,11 @@ std::string begin_line(const train_options& options, const job_place& place, con
               {"attempt", place.attempt},  {"from_step", step},
               {"parameters", parameters}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string resumed_line(const std::string& checkpoint, std::int64_t step) {
+  return json{{"resumed", checkpoint}, {"step", step}}.dump(-1, ' ', false,
+                                                            json::error_handler_t::replace);
 }
 
 std::string banner(const train_options& o, const job_place& place, c10::Device device,

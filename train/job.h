@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/engine.h"
 #include "pipeline/ledger.h"
 #include "pipeline/stages.h"
 #include "train/checkpoint_folder.h"
@@ -24,6 +25,10 @@ c10::Device pick_device(const std::string& name, int local_rank);
 // Called by all ranks: throws `failure` (usage) on all of them where one has other arguments, other
 // inputs or another kind of device than rank 0, saying which.
 void agree_on_terms(const train_options& options, c10::Device device, process_group& group);
+
+// Called by all ranks, before the first step: finds the inputs, and checks them and what the run
+// writes. Returns the device, which the group is connected for. Throws `failure` on all or on none.
+c10::Device prepare(train_options& options, const engine_options& engine, process_group& group);
 
 // A unique name for a run.
 std::string new_run_name();
@@ -47,6 +52,7 @@ struct number_of_steps {
 // nothing is known of them.
 std::string begin_line(const train_options& options, const job_place& place, const std::string& run,
                        std::int64_t step, std::int64_t parameters);
+std::string resumed_line(const std::string& checkpoint, std::int64_t step);
 std::string banner(const train_options& options, const job_place& place, c10::Device device,
                    std::int64_t parameters, number_of_steps each_epoch, number_of_steps left);
 

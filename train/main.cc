@@ -19,9 +19,10 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::array<option_flag, 3> flags = {{
+constexpr std::array<option_flag, 4> flags = {{
     {"decode_options.label", "--label"},
     {"error_policy::report", "--skipped"},
+    {"shard_list_options.lanes", "--lanes"},
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
 }};
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -81,8 +82,8 @@ void add_bad_samples(CLI::App& app, flag_set& f, train_options& o) {
 void add_order(flag_set& f, train_options& o) {
   f.group("Order and epochs");
   f.number("--shuffle", o.shuffle, 0, "SAMPLES",
-           "samples held for shuffling, over all ranks; 0: no shuffling");
-  f.number("--lanes", o.lanes, 0, "N",
+           "samples held for shuffling, over all ranks; 0: only the order of shards is shuffled");
+  f.number("--lanes", o.lanes, 0, 65536, "N",
            "sequences that the shards are divided into; a multiple of the world size (0: the "
            "smallest that is at least 8)");
   f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
@@ -91,10 +92,12 @@ void add_order(flag_set& f, train_options& o) {
   f.choice("--mode", o.mode, modes,
            "equal: each sample once in a pass; resample: shards with replacement, needs an epoch's "
            "length");
-  auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, "BATCHES",
+  constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
+  auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, most_of_epoch, "BATCHES",
                            "length of an epoch on each rank, instead of one pass; the next epoch "
                            "continues where it stopped");
-  f.number("--epoch-samples", o.epoch_samples, 1, "SAMPLES", "the same over all ranks")
+  f.number("--epoch-samples", o.epoch_samples, 1, most_of_epoch, "SAMPLES",
+           "the same over all ranks")
       ->excludes(batches);
   f.number("--epochs", o.epochs, 1, "EPOCHS", "epochs to train");
   f.number("--max-steps", o.max_steps, 0, "STEPS",
@@ -149,10 +152,12 @@ void add_augmentation(flag_set& f, train_options& o) {
            "operations that randaugment applies to an image");
   f.number("--randaugment-magnitude", a.randaugment_magnitude, 0, 30, "N",
            "strength of randaugment's operations, 0 to 30");
-  f.numbers("--color-jitter",
-            {&a.jitter.brightness, &a.jitter.contrast, &a.jitter.saturation, &a.jitter.hue},
-            "B,C,S,H", "brightness, contrast, saturation, hue: 0.4,0.4,0.4,0.1");
-  f.number("--jitter-part", a.jitter.probability, 0, 1, "SHARE", "share of the images to jitter");
+  auto* jitter =
+      f.numbers("--color-jitter",
+                {&a.jitter.brightness, &a.jitter.contrast, &a.jitter.saturation, &a.jitter.hue},
+                "B,C,S,H", "brightness, contrast, saturation, hue: 0.4,0.4,0.4,0.1");
+  f.number("--jitter-part", a.jitter.probability, 0, 1, "SHARE", "share of the images to jitter")
+      ->needs(jitter);
   f.number("--gray", a.gray, 0, 1, "SHARE", "share of the images to make gray");
   f.number("--solarize", a.solarize, 0, 1, "SHARE", "share of the images to solarise");
   f.number("--blur", a.blur.probability, 0, 1, "SHARE", "share of the images to blur");
@@ -268,12 +273,37 @@ void check(const train_options& o) {
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
   }
+  if (o.optimizer.nesterov && o.optimizer.momentum == 0) {
+    throw failure(error(errc::usage, "--nesterov needs a --momentum above 0"));
+  }
   if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
     throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
                       .hint("resume the run that is there, or start another one"));
   }
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
+  }
+}
+
+// An option without effect is a mistake: the rest of the command line is not as its writer meant.
+void check_effects(const CLI::App& app, const train_options& o) {
+  struct condition {
+    const char* option;
+    bool has_effect;
+    const char* what;
+  };
+  const bool steps = o.optimizer.schedule == lr_schedule::step;
+  const bool draws = o.changes.policy == augment_policy::randaugment;
+  const std::array all{condition{"--step-epochs", steps, "needs --schedule step"},
+                       condition{"--step-factor", steps, "needs --schedule step"},
+                       condition{"--randaugment-ops", draws, "needs --policy randaugment"},
+                       condition{"--randaugment-magnitude", draws, "needs --policy randaugment"},
+                       condition{"--min-crop", o.augment, "cannot be combined with --no-augment"},
+                       condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(),
+                                 "needs --val-shards or --val-index"}};
+  for (const condition& c : all) {
+    if (c.has_effect || app.get_option(c.option)->count() == 0) continue;
+    throw failure(error(errc::usage, fmt::format("{} {}", c.option, c.what)));
   }
 }
 
@@ -318,6 +348,7 @@ parsed_options parse_train_options(int argc, char** argv) {
   }
   if (!wrong.empty()) throw failure(error(errc::usage, wrong).hint("see millrace-train --help"));
   check(parsed.options);
+  check_effects(app, parsed.options);
   parsed.options.said = flag_set::said_by(app);
   parsed.options.defaults = flag_set::defaults_of(app);
   return parsed;

@@ -72,6 +72,8 @@ struct train_options {
   // last one stopped. 0: not given; one of the two.
   std::int64_t epoch_batches = 0;  // per rank
   std::int64_t epoch_samples = 0;  // over all ranks
+  // Batches of each rank's first epoch, where they were counted; 0: they were not.
+  std::int64_t counted_batches = 0;
   std::int64_t epochs = 90;
   std::int64_t max_steps = 0;  // stop after so many; 0: by epochs alone
   error_policy bad_samples;

@@ -8,13 +8,18 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "engine/error.h"
 #include "engine/folders.h"
+#include "engine/json_tree.h"
 #include "engine/written_file.h"
+#include "train/checkpoint_files.h"
+#include "train/checkpoint_names.h"
 #include "train/files.h"
 #include "train/report.h"
 
@@ -60,9 +65,28 @@ bool has_lines(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
 }
 
+// Whether the first line is whole, and that of another file that begins with the arguments: of a
+// checkpoint's train.json.
+bool is_of_checkpoint(const std::string& path) {
+  constexpr std::streamsize most = 1 << 20;
+  std::string line(most, '\0');
+  std::ifstream file(path, std::ios::binary);
+  file.read(line.data(), most);
+  line.resize(static_cast<std::size_t>(file.gcount()));
+  line.resize(std::min(line.find('\n'), line.size()));
+  if (!line.starts_with("{\"arguments\":")) return false;
+  const auto parsed = json_tree::parse(line);
+  return parsed && parsed->find("begin") == nullptr;
+}
+
 void check_lines(const train_options& o, const std::string& path, const lines_file& as) {
   if (path.empty()) return;
   check_output(path, as.kind, {});
+  if (has_lines(path) && is_of_checkpoint(path)) {
+    throw failure(error(errc::usage, fmt::format("the file that is there is not {}", as.kind.name))
+                      .at(path)
+                      .hint("choose another name for the output, or remove that file first"));
+  }
   if (has_lines(path) && o.resume.empty() && !o.overwrite) {
     throw failure(error(errc::usage, fmt::format("{} is the file of another run", as.option))
                       .at(path)
@@ -116,12 +140,51 @@ bool are_one(const std::string& a, const std::string& b) {
   return !one.empty() && one == plain(b);
 }
 
+// The place of which `path` would be a part, if a run writes it itself into a folder of
+// checkpoints: a checkpoint, whole or not, or what has or would have the name of one, or a lock.
+// Empty: of none.
+fs::path place_of_run(const fs::path& path, const fs::path& checkpoints) {
+  for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
+    if (!is_name_of_run(at.filename().string())) continue;
+    std::error_code why;
+    if (fs::exists(at / meta_name, why) ||
+        (!checkpoints.empty() && at.parent_path() == checkpoints))
+      return at;
+  }
+  return {};
+}
+
+// Nothing else is written where checkpoints are.
+void check_beside_checkpoints(const train_options& o, std::span<const output> all) {
+  const fs::path folder = o.checkpoint_dir.empty() ? fs::path() : plain(o.checkpoint_dir);
+  for (const output& one : all) {
+    if (one.path.empty()) continue;
+    const fs::path place = place_of_run(plain(one.path), folder);
+    if (place.empty()) continue;
+    throw failure(error(errc::usage, fmt::format("{} names a part of {}", one.option,
+                                                 place.filename() == lock_name ? "the lock of a run"
+                                                                               : "a checkpoint"))
+                      .at(one.path)
+                      .hint("give it a path outside of checkpoints"));
+  }
+}
+
+// A folder cannot be made where such a link is.
+void check_link(const std::string& folder, const char* option) {
+  std::error_code why;
+  if (!fs::is_symlink(folder, why) || fs::exists(folder, why) || why) return;
+  throw failure(error(errc::not_found, fmt::format("{} is a link to nothing", option))
+                    .at(folder)
+                    .hint("make the folder that it leads to, or remove the link"));
+}
+
 void check_distinct(const train_options& o, const std::string& metrics) {
   const std::array all{output{"--metrics", metrics}, output{"--skipped", o.bad_samples.report},
                        output{"--record-batches", o.record_batches},
                        output{"--checkpoint-dir", o.checkpoint_dir},
                        output{"--cache-decoded-dir", o.cache_folder}};
   for (const output& one : all) check_is_path(one.path, fmt::format("output of {}", one.option));
+  check_beside_checkpoints(o, all);
   for (auto a = all.begin(); a != all.end(); ++a) {
     for (auto b = a + 1; b != all.end(); ++b) {
       if (a->path.empty() || b->path.empty() || !are_one(a->path, b->path)) continue;
@@ -138,6 +201,9 @@ void check_outputs(const train_options& o, const job_place& place) {
   const std::string metrics =
       o.metrics.empty() ? std::string() : reporter::metrics_of(o.metrics, place.rank);
   check_distinct(o, metrics);
+  check_link(o.record_batches, "--record-batches");
+  check_link(o.cache_folder, "--cache-decoded-dir");
+  if (place.rank == 0) check_link(o.checkpoint_dir, "--checkpoint-dir");
   check_lines(o, metrics,
               {"--metrics", "metrics", {.name = "a metrics file", .matches = is_metrics}});
   check_lines(o, o.bad_samples.report,

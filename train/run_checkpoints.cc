@@ -15,12 +15,14 @@ run_checkpoints::run_checkpoints(const train_options& options, process_group& gr
                                  std::size_t state_bytes)
     : options_(options), group_(group), state_bytes_(state_bytes), run_(new_run_name()) {}
 
-std::optional<checkpoint> run_checkpoints::load() {
+std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes) {
   const auto choose = [this] {
     if (are_written()) lock_.emplace(options_.checkpoint_dir);
     return choose_start(options_);
   };
-  auto loaded = load_checkpoint(choose, group_, options_.batch_size, state_bytes_);
+  auto loaded = load_checkpoint(
+      choose, group_,
+      {.lanes = lanes, .batch_size = options_.batch_size, .state_bytes = state_bytes_});
   if (!loaded) return std::nullopt;
   resumed_ = newest_ = loaded->first;
   run_ = loaded->second.run;

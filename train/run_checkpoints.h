@@ -23,9 +23,9 @@ class run_checkpoints {
 
   // Both are called by all ranks at the same point, and throw `failure` on all or on none.
 
-  // The one that the run is resumed from; nullopt: it begins. Nobody else writes into the folder
-  // from here on.
-  std::optional<checkpoint> load();
+  // The one that the run is resumed from, with this number of lanes; nullopt: it begins. Nobody
+  // else writes into the folder from here on.
+  std::optional<checkpoint> load(std::int64_t lanes);
   // Writes one, and removes old ones. Throws bad_state for weights or momentum that are not finite,
   // and writes nothing then.
   void save(const checkpoint_record& record, const learner& from);

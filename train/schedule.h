@@ -8,6 +8,10 @@ namespace millrace {
 // function.
 double learning_rate(const optimizer_options& o, double epoch, double epochs);
 
+// Whether the learning rate changes within an epoch, so that the epoch's length must be known.
+// Pure.
+bool changes_within(const optimizer_options& o, std::int64_t epoch);
+
 // How far a run is.
 struct run_position {
   std::int64_t step = 0;
@@ -17,6 +21,8 @@ struct run_position {
 
   // 2.5: half-way through the third.
   double epochs() const;
+  // Throws `failure` (usage) where the rate changes within the epoch, whose length is not known.
+  void check_rate(const train_options& o) const;
   // By --epochs and --max-steps; -1: not known.
   std::int64_t steps_left(const train_options& o) const;
 };

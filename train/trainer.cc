@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "engine/cpu_time.h"
 #include "engine/log.h"
+#include "engine/printable.h"
 #include "engine/words.h"
 #include "pipeline/tools/error_object.h"
 #include "train/batch_feed.h"
@@ -134,7 +134,10 @@ void trainer::start() {
     batches_.emplace(*data_, control_.stop);
     if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
   });
+  const auto check_rate = [this] { position(epoch_batches_.least).check_rate(options_); };
+  if (options_.resume.empty()) check_rate();
   resume();
+  check_rate();
   const std::string& resumed = checkpoints_.resumed();
   group_.together([&] { check_recorded(options_.record_batches, step_, !resumed.empty()); });
   claim_files();
@@ -145,12 +148,12 @@ void trainer::start() {
                    {steps_left(epoch_batches_.least), steps_left(epoch_batches_.most)})
           : "");
   if (resumed.empty()) return;
-  report_.note(nlohmann::json{{"resumed", resumed}, {"step", step_}}.dump(),
-               fmt::format("rank {} resumed {} at step {}", place_.rank, resumed, step_));
+  report_.note(resumed_line(resumed, step_), fmt::format("rank {} resumed {} at step {}",
+                                                         place_.rank, printable(resumed), step_));
 }
 
 void trainer::resume() {
-  const auto loaded = checkpoints_.load();
+  const auto loaded = checkpoints_.load(lanes_of(data_->save()));
   if (!loaded) return;
   const checkpoint& c = *loaded;
   group_.together([&] {
@@ -227,8 +230,8 @@ void trainer::save_before_failure(const state& data) {
 
 void trainer::tell_saved(const std::string& why, const std::string& how_to_resume) {
   if (!group_.is_first()) return;
-  report_.note("", fmt::format("{}: step {} is saved in {}; {}", why, step_, checkpoints_.newest(),
-                               how_to_resume));
+  report_.note("", fmt::format("{}: step {} is saved in {}; {}", why, step_,
+                               printable(checkpoints_.newest()), how_to_resume));
 }
 
 void trainer::train_step(host_batch b) {
@@ -442,7 +445,7 @@ int trainer::run() {
   if (is_over() && group_.is_first()) {
     report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
                                  "--epochs or --max-steps to train on",
-                                 step_, checkpoints_.resumed()));
+                                 step_, printable(checkpoints_.resumed())));
   }
   while (!is_over() && !is_stopped()) {
     epoch_is_over_ = false;
@@ -472,18 +475,7 @@ int train(const train_options& given, const engine_options& engine, const train_
   };
   process_group group(place, std::chrono::seconds(given.timeout_s), before_end);
   train_options options = given;
-  c10::Device device = c10::kCPU;
-  group.together([&] {
-    device = pick_device(options.device, place.local_rank);
-    find_inputs(options, engine);
-  });
-  agree_on_terms(options, device, group);
-  group.connect(device);
-  group.together([&] {
-    check_outputs(options, place);
-    check_inputs(options, place, engine);
-    make_output_folders(options);
-  });
+  const c10::Device device = prepare(options, engine, group);
   trainer job(options, device, group, engine, control);
   int signal = 0;
   try {

@@ -47,13 +47,17 @@ std::optional<validation_figures> run_validation(const train_options& options, e
   batch_feed batches(data, control.stop);
   auto sums =
       torch::zeros({4}, torch::TensorOptions().dtype(torch::kFloat64).device(with.device()));
+  // A rank whose shards are empty takes part with no images, where others have some.
+  const auto is_empty = [&batches] {
+    return batches.failed() && batches.failed()->kind() == errc::no_samples;
+  };
   bool has_more_here = true;
   for (bool has_more = true; has_more && ending == 0;) {
     std::optional<host_batch> b;
     if (has_more_here) b = batches.next();
     has_more_here = b.has_value();
     step_agreement begun(group, {.has_batch = has_more_here,
-                                 .has_failed = batches.failed().has_value(),
+                                 .has_failed = batches.failed() && !is_empty(),
                                  .ending = ending_signal(control)});
     if (b) with.evaluate(std::move(*b), sums);
     const common_word all = begun.wait();
@@ -61,13 +65,18 @@ std::optional<validation_figures> run_validation(const train_options& options, e
     ending = all.ending;
   }
   with.end_evaluation();
-  group.together([&] {
-    if (batches.failed()) throw failure(of_validation(with_policy(*batches.failed(), options)));
-  });
+  const auto check_failed = [&](bool may_be_empty) {
+    group.together([&] {
+      if (!batches.failed() || (may_be_empty && is_empty())) return;
+      throw failure(of_validation(with_policy(*batches.failed(), options)));
+    });
+  };
+  check_failed(true);
   if (ending != 0) return std::nullopt;
   group.sum(sums);
   const auto all = sums.cpu();
   const auto* sum = all.data_ptr<double>();
+  if (sum[3] == 0) check_failed(false);
   const double n = std::max(sum[3], 1.0);
   return validation_figures{
       .loss = sum[0] / n,

@@ -31,6 +31,25 @@ def tree(folder, classes=2, files=20, size=3000):
 
 
 class Overwriting(unittest.TestCase):
+    def test_a_copy_or_a_new_version_has_the_mode_of_its_original(self):
+        for mode in 0o600, 0o640, 0o444, 0o755:
+            for before in None, 0o666:
+                with self.subTest(mode=oct(mode), before=before), Folder() as folder:
+                    harness.fake(folder, "a", 2, 4)
+                    made = run("millrace", "index", "create", folder / "a-000000.tar", "-o", folder / "i.json", "--offsets")
+                    self.assertEqual(made.returncode, 0, made.stderr)
+                    kept = {name: (folder / name).read_bytes() for name in ("i.json", "i.offsets")}
+                    for name in kept:
+                        (folder / name).chmod(mode)
+                        if before:
+                            (folder / f"{name}.bak").touch()
+                            (folder / f"{name}.bak").chmod(before)
+                    done = run("millrace", "index", "update", folder / "i.json", "-d", "/elsewhere")
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                    modes = {p.name: oct(p.stat().st_mode & 0o777) for p in folder.glob("i.*")}
+                    self.assertEqual(modes, {name + end: oct(mode) for name in kept for end in ("", ".bak")})
+                    self.assertEqual({name: (folder / f"{name}.bak").read_bytes() for name in kept}, kept)
+
     def test_no_command_writes_over_an_input_or_another_kind_of_file(self):
         with Folder() as folder:
             harness.fake(folder, "a", 2, 4)

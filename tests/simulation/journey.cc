@@ -271,7 +271,7 @@ class job {
       const auto chosen = choose_checkpoint(
           folder, "auto", [](const chosen_checkpoint&) {}, [](const std::string&) {});
       if (!chosen) throw failure(error(errc::bad_state, "the checkpoint is not there"));
-      return record_in(chosen->files, chosen->path, 0, 1, 1, 64_MiB).data.to_json();
+      return record_in(chosen->files, chosen->path, 0, 1, 0, 1, 64_MiB).data.to_json();
     };
     try {
       return write_and_read();

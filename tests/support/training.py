@@ -60,6 +60,7 @@ def train(*arguments, env=None, timeout=120, **popen):
 
 def start(*arguments, env=None, **popen):
     return harness.start("millrace-train", *TINY, *arguments, env=ALONE | (env or {}), stderr=subprocess.PIPE, text=True,
+                         errors="backslashreplace",
                          **popen)
 
 

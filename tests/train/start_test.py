@@ -188,6 +188,23 @@ class WrongStarts(StartTest):
         self.assertEqual(job.wait(), [0, 0], job.texts)
         self.assertEqual([l["images"] for l in lines(self.metrics) if "validation" in l], [30])
 
+    def test_validation_where_a_ranks_only_shard_is_empty(self):
+        empty = self.folder / "empty.tar"
+        with tarfile.open(empty, "w"):
+            pass
+        val = self.data / "train-000000.tar"
+        for world, shards, images in ((1, [empty, val], 30), (2, [empty, val], 30), (2, [val, empty], 30),
+                                      (3, [empty, val, empty], 30), (2, [empty, empty], None)):
+            with self.subTest(world=world, shards=len(shards)):
+                words = [word for path in shards for word in ("--val-shards", path)]
+                job = Job(world, lambda r: [], ["--shards", self.shards, *words, "--max-steps", 2, "--metrics", self.metrics,
+                                                "--overwrite"])
+                self.assertEqual(job.wait(), [0 if images else 1] * world, job.texts)
+                if images:
+                    self.assertEqual([l["images"] for l in lines(self.metrics) if "validation" in l], [images])
+                else:
+                    self.assertEqual(job.kinds(), ["no_samples"] * world, job.texts)
+
     def test_class_folders_beyond_the_classes(self):
         for name in "abc":
             (self.folder / "tree" / name).mkdir(parents=True)

@@ -1,0 +1,124 @@
+"""What a run writes is not written over by another option, or by another run."""
+
+import os
+import pathlib
+import shutil
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import training  # noqa: E402
+from tests.support.training import WithShards  # noqa: E402
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() if p.is_file() else None for p in sorted(folder.rglob("*"))}
+
+
+class OccupiedPlaces(WithShards):
+    train_counts = (2, 40)
+    val_counts = (1, 10)
+
+    def run_of(self, folder, *more, steps=2):
+        return training.train("--shards", self.shards, "--val-shards", self.val, "--max-steps", steps, "--on-error", "skip",
+                              "--cache-decoded", "1M", *more)
+
+    def words(self, folder):
+        return ["--checkpoint-dir", folder / "ck", "--metrics", folder / "m.jsonl", "--skipped", folder / "s.jsonl",
+                "--record-batches", folder / "b", "--cache-decoded-dir", folder / "d"]
+
+    def test_no_file_that_a_run_wrote_is_taken_for_another_output(self):
+        # With a sample that is skipped, so that the list of them is not empty.
+        bad = self.data / "bad.tar"
+        if not bad.exists():
+            bad.write_bytes((self.data / "train-000000.tar").read_bytes().replace(b"000003.cls", b"000003.xls"))
+        self.shards = f"{self.shards}::{bad}"
+        first = self.folder / "first"
+        first.mkdir()
+        done = self.run_of(first, *self.words(first), "--overwrite", steps=7)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before = contents(first)
+        files = [name for name, content in before.items() if content is not None]
+        for part in ("train.json", "model.safetensors", "validation.json", "m.jsonl", "b/rank0", "data-rank0"):
+            self.assertTrue(any(part in name for name in files), files)
+        files += ["ck/.lock", "ck/step-0000000009", "ck/.partial-step-0000000009", "ck/step-0000000007/new",
+                  "ck/.replaced-step-0000000009"]
+        tried = 0
+        for option, own in (("--metrics", "m.jsonl"), ("--skipped", "s.jsonl")):
+            for name in files:
+                if name == own or "/rank0-00000" in name and not name.endswith("0.safetensors"):
+                    continue
+                for more in (["--overwrite"], ["--checkpoint-dir", first / "ck", "--resume", "auto"]):
+                    if name in ("ck/.lock", files[-1]) and "--resume" not in more:
+                        continue  # another folder may have a file of that name
+                    if "step-0000000009" in name and "--resume" not in more:
+                        continue
+                    with self.subTest(option=option, name=name, more=more[0]):
+                        tried += 1
+                        done = self.run_of(first, option, first / name, *more, steps=9)
+                        self.assertEqual(done.returncode, 2, done.stderr)
+                        self.assertIn("millrace: usage: ", done.stderr)
+                        self.assertEqual(contents(first), before)
+        self.assertGreater(tried, 20)
+
+    def test_folders_of_outputs_are_no_parts_of_checkpoints(self):
+        first = self.folder / "first"
+        first.mkdir()
+        self.assertEqual(self.run_of(first, *self.words(first)).returncode, 0)
+        before = contents(first)
+        checkpoint = first / "ck/step-0000000002"
+        (self.folder / "link").symlink_to(checkpoint)
+        for option in "--record-batches", "--cache-decoded-dir", "--checkpoint-dir":
+            for place in checkpoint / "x", checkpoint / "x/y", checkpoint, self.folder / "link", self.folder / "link/x":
+                with self.subTest(option=option, place=place):
+                    done = self.run_of(first, option, place)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertEqual(contents(first), before)
+
+    def test_a_copy_of_train_json_is_no_metrics_file(self):
+        first = self.folder / "first"
+        first.mkdir()
+        self.assertEqual(self.run_of(first, *self.words(first)).returncode, 0)
+        meta = first / "ck/step-0000000002/train.json"
+        for extra in b"", b"\n":
+            copy = self.folder / "copy.json"
+            copy.write_bytes(meta.read_bytes() + extra)
+            for more in ["--overwrite"], ["--checkpoint-dir", self.folder / "c", "--resume", "auto"]:
+                done = self.run_of(first, "--metrics", copy, *more)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("is not a metrics file", done.stderr)
+                self.assertEqual(copy.read_bytes(), meta.read_bytes() + extra)
+        # What a kill left of the first line is one.
+        line = (first / "m.jsonl").read_bytes().splitlines()[0]
+        for end in 1, 20, len(line) // 2, len(line) - 1, len(line):
+            copy.write_bytes(line[:end])
+            self.assertEqual(self.run_of(first, "--metrics", copy, "--overwrite").returncode, 0)
+
+    def test_an_empty_file_in_the_place_of_the_lock_serves_and_stays(self):
+        folder = self.folder / "ck"
+        folder.mkdir()
+        (folder / ".lock").touch()
+        for steps in 1, 2:
+            done = training.train("--shards", self.shards, "--checkpoint-dir", folder, "--resume", "auto", "--max-steps", steps)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual((folder / ".lock").read_bytes(), b"")
+
+    def test_links_to_what_is_not_there(self):
+        nowhere = self.folder / "nowhere"
+        link = self.folder / "link"
+        link.symlink_to(nowhere)
+        for option in "--checkpoint-dir", "--record-batches", "--cache-decoded-dir":
+            with self.subTest(option):
+                more = ["--cache-decoded", "1M"] if option == "--cache-decoded-dir" else []
+                done = training.train("--shards", self.shards, option, link, "--max-steps", 1, *more)
+                if done.returncode == 0:  # or the folder is made where the link leads
+                    self.assertTrue(nowhere.is_dir())
+                    shutil.rmtree(nowhere)
+                    continue
+                self.assertEqual(done.returncode, 4, done.stderr)
+                self.assertIn("a link to nothing", done.stderr)
+                self.assertTrue(os.path.islink(link) and not nowhere.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
