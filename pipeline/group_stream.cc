@@ -62,7 +62,7 @@ std::optional<lane_cursor> group_stream::held() const {
 
 void group_stream::save(state& to) const {
   members_->save(to);
-  const place at = failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
+  const place at = in_front();
   if (at.held) to.put(cursor_, cursor_record::of(at.epoch, *at.held));
   group_record{.owes_end = owes_end_ && !failed_, .before = at.before}.put(to, id_);
 }
@@ -83,12 +83,15 @@ group_stream::place group_stream::now() const {
   return out;
 }
 
+group_stream::place group_stream::in_front() const {
+  return failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
+}
+
 group_stream::place group_stream::next_place() const {
   place out = now();
   if (out.held) return out;
   state s;
   members_->save(s);
-  if (s.find(cursor_) == nullptr) return out;  // of one shard, whose reader says it
   std::tie(out.epoch, out.held) = cursor_record::in(s, cursor_);
   return out;
 }

@@ -16,19 +16,29 @@ namespace millrace {
 // The samples of a stream of members: group_by_key()'s.
 class group_stream final : public stream<sample> {
  public:
-  group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members)
+  // `before`: what was seen before the first member.
+  group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members,
+               seen_before before = {})
       : lane_(lane),
         cursor_(lane.id("cursor")),
         id_(lane.id("group")),
-        members_(std::move(members)) {}
+        members_(std::move(members)),
+        before_(before) {}
   ~group_stream() override { *lane_.held_by_groups -= counted_held_; }
   group_stream(const group_stream&) = delete;
   group_stream& operator=(const group_stream&) = delete;
 
   awaitable<outcome> next() override;
 
-  // Where the sample that is held begins, or will.
-  std::optional<lane_cursor> held() const;
+  // What a state says: the sample being put together and the member behind it are read again.
+  struct place {
+    std::optional<lane_cursor> held;  // nullopt: the members say where they are
+    std::int64_t epoch = 0;
+    seen_before before;  // the sample that is held
+  };
+  place now() const;
+  // In front of what failed last, or of the sample that is being left out, where there is one.
+  place in_front() const;
 
   // Whether there is an error to be given for what was read already.
   bool has_unread() const { return owed_ || unread_; }
@@ -42,12 +52,6 @@ class group_stream final : public stream<sample> {
   void restore(const state& from) override;
 
  private:
-  // What a state says: the sample being put together and the member behind it are read again.
-  struct place {
-    std::optional<lane_cursor> held;
-    std::int64_t epoch = 0;
-    seen_before before;  // the sample that is held
-  };
   struct owed_error {
     error why;
     place at;  // before it
@@ -59,8 +63,9 @@ class group_stream final : public stream<sample> {
     place at;  // where it begins
     std::string key;
   };
-  place now() const;
-  // The same where nothing is held: what is read next.
+  // Where the sample that is held begins, or will.
+  std::optional<lane_cursor> held() const;
+  // As now(), also where nothing is held: what is read next.
   place next_place() const;
 
   void begin_with(std::pair<tar_member, key_and_extension> first);
@@ -116,7 +121,7 @@ class group_stream final : public stream<sample> {
   std::optional<left_sample> leaving_;
   std::optional<error> unread_;  // what the members gave behind it
   bool after_damage_ = false;    // the sample being put together
-  seen_before before_;           // `damage`: before the first one, by the state
+  seen_before before_;           // `damage`: before the first one
 };
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ struct lane_cursor {
   std::int64_t draw = 0;
   std::int64_t offset = 0;
   std::int64_t given = 0;
-  seen_before before = {};  // in a tail
+  seen_before before = {};  // in a tail, and where a reader of samples goes on
 };
 
 // An epoch that was begun with other numbers of lanes: the progress of each, the earliest first.

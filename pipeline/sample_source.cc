@@ -39,7 +39,9 @@ class bounded_reader final : public sample_reader {
         given_(at.given),
         to_skip_(at.given > 0 || at.offset > which.begin ? 0 : which.skip) {
     const shard_ref whole{.shard = which.shard, .draw = which.draw, .epoch = which.epoch};
-    inner_ = source.open(lane, whole, {.draw = at.draw, .offset = first_, .given = at.given});
+    inner_ = source.open(
+        lane, whole,
+        {.draw = at.draw, .offset = first_, .given = at.given, .before = at.before});
     check_made(inner_);
   }
 
@@ -92,6 +94,7 @@ class bounded_reader final : public sample_reader {
   // Samples that are passed over are so again.
   std::int64_t offset() const override { return to_skip_ > 0 ? first_ : inner_->offset(); }
   std::int64_t given() const override { return given_; }
+  seen_before before() const override { return inner_->before(); }
   bool is_broken() const override { return differs_ || inner_->is_broken(); }
 
  private:
@@ -124,6 +127,7 @@ class read_stream final : public stream<sample> {
               std::shared_ptr<const sample_source> source)
       : lane_(lane),
         cursor_(lane.id("cursor")),
+        group_(lane.id("group")),
         shards_(std::move(shards)),
         source_(std::move(source)) {}
 
@@ -139,9 +143,8 @@ class read_stream final : public stream<sample> {
         opening_ = true;
         reader_ = open_within(*source_, lane_, current_, start_);
         opening_ = false;
-        start_ = {};
       }
-      before_ = {.draw = current_.draw, .offset = reader_->offset(), .given = reader_->given()};
+      before_ = place();
       result<std::optional<sample>> found = std::optional<sample>();
       std::exception_ptr thrown;
       try {
@@ -162,43 +165,57 @@ class read_stream final : public stream<sample> {
         ++lane_.drawn->items;
         co_return found;
       }
-      reader_.reset();
+      leave_shard();
     }
   }
 
   void leave_failed() override {
-    if (std::exchange(opening_, false)) start_ = {};
-    if (before_ && reader_->is_broken()) reader_.reset();
+    if (std::exchange(opening_, false)) start_ = {.before = start_.before};
+    if (before_ && reader_->is_broken()) leave_shard();
     before_.reset();
   }
 
   void save(state& to) const override {
     shards_->save(to);
+    lane_cursor at = start_;
     if (opening_) {
-      to.put(cursor_, cursor_record::of(
-                          current_.epoch,
-                          {.draw = current_.draw, .offset = start_.offset, .given = start_.given}));
+      at.draw = current_.draw;
     } else if (reader_) {
-      to.put(cursor_, cursor_record::of(current_.epoch,
-                                        before_.value_or(lane_cursor{.draw = current_.draw,
-                                                                     .offset = reader_->offset(),
-                                                                     .given = reader_->given()})));
+      at = before_ ? reader_->in_front().value_or(*before_) : place();
+      at.draw = current_.draw;
+    }
+    group_record{.before = at.before}.put(to, group_);
+    if (opening_ || reader_) {
+      to.put(cursor_, cursor_record::of(current_.epoch, at));
     } else {
-      cursor_record::put_restored(to, cursor_, start_);
+      cursor_record::put_restored(to, cursor_, at);
     }
   }
   void restore(const state& from) override {
     shards_->restore(from);
     start_ = cursor_record::in(from, cursor_).second;
+    start_.before = group_record::in(from, group_).before;
   }
 
  private:
+  lane_cursor place() const {
+    return {.draw = current_.draw,
+            .offset = reader_->offset(),
+            .given = reader_->given(),
+            .before = reader_->before()};
+  }
+  void leave_shard() {
+    start_ = {.before = reader_->before()};
+    reader_.reset();
+  }
+
   lane_context& lane_;
   std::string cursor_;
+  std::string group_;
   std::unique_ptr<stream<shard_ref>> shards_;
   std::shared_ptr<const sample_source> source_;
   shard_ref current_;
-  lane_cursor start_;
+  lane_cursor start_;  // of the next reader
   bool opening_ =
       false;  // a reader of the current shard is being made; so it stays where that throws
   std::unique_ptr<sample_reader> reader_;

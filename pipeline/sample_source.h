@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,13 @@ class sample_reader {
   // samples given before it.
   virtual std::int64_t offset() const = 0;
   virtual std::int64_t given() const = 0;
+  // What was seen before that position and decides what follows it, if anything is: the reader that
+  // continues there has it as its lane_cursor's `before`, and so has that of the lane's next shard.
+  virtual seen_before before() const { return {}; }
+  // The position of a state that is saved while next() runs, or after it has failed: in front of
+  // what it reads or has failed with. nullopt: where next() was called. Asked for only where the
+  // format keeps its bounds itself.
+  virtual std::optional<lane_cursor> in_front() const { return std::nullopt; }
   // After an error: whether this shard gives no more samples.
   virtual bool is_broken() const = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "pipeline/group_stream.h"
+#include "pipeline/records.h"
 #include "pipeline/shard_reader.h"
 
 namespace millrace {
@@ -12,38 +13,50 @@ namespace {
 class one_shard final : public stream<tar_member> {
  public:
   one_shard(lane_context& lane, const shard_ref& which, const lane_cursor& at, shard_head had)
-      : reader_(lane, which, static_cast<std::uint64_t>(std::max(at.offset, which.begin)), at.given,
+      : cursor_(lane.id("cursor")),
+        draw_(which.draw),
+        epoch_(which.epoch),
+        reader_(lane, which, static_cast<std::uint64_t>(std::max(at.offset, which.begin)), at.given,
                 had) {}
   awaitable<outcome> next() override { co_return co_await reader_.next(); }
-  void save(state& /*to*/) const override {}
+  void save(state& to) const override { to.put(cursor_, cursor_record::of(epoch_, cursor())); }
   void restore(const state& /*from*/) override {}
-  const shard_reader& reader() const { return reader_; }
+  lane_cursor cursor() const {
+    return {.draw = draw_, .offset = reader_.offset(), .given = reader_.given()};
+  }
+  bool is_broken() const { return reader_.is_broken(); }
 
  private:
+  std::string cursor_;
+  std::int64_t draw_;
+  std::int64_t epoch_;
   shard_reader reader_;
 };
 
 class tar_reader final : public sample_reader {
  public:
-  tar_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at, shard_head had) {
+  tar_reader(lane_context& lane, shard_ref which, const lane_cursor& at, shard_head had) {
+    const bool has_own = at.offset <= which.begin && which.before != seen_before();
+    const seen_before before = has_own ? which.before : at.before;
+    which.before = {};  // given to the samples here
     auto members = std::make_unique<one_shard>(lane, which, at, had);
     members_ = members.get();
-    samples_ = std::make_unique<group_stream>(lane, std::move(members));
+    samples_ = std::make_unique<group_stream>(lane, std::move(members), before);
   }
   awaitable<result<std::optional<sample>>> next() override { co_return co_await samples_->next(); }
-  std::int64_t offset() const override {
-    const auto held = samples_->held();
-    return held ? held->offset : members_->reader().offset();
-  }
-  std::int64_t given() const override {
-    const auto held = samples_->held();
-    return held ? held->given : members_->reader().given();
-  }
-  bool is_broken() const override {
-    return members_->reader().is_broken() && !samples_->has_unread();
-  }
+  std::int64_t offset() const override { return cursor_of(samples_->now()).offset; }
+  std::int64_t given() const override { return cursor_of(samples_->now()).given; }
+  seen_before before() const override { return samples_->now().before; }
+  std::optional<lane_cursor> in_front() const override { return cursor_of(samples_->in_front()); }
+  bool is_broken() const override { return members_->is_broken() && !samples_->has_unread(); }
 
  private:
+  lane_cursor cursor_of(const group_stream::place& at) const {
+    lane_cursor out = at.held ? *at.held : members_->cursor();
+    out.before = at.before;
+    return out;
+  }
+
   one_shard* members_;
   std::unique_ptr<group_stream> samples_;
 };

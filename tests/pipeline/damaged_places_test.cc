@@ -1,0 +1,157 @@
+// Shards that are damaged at any block, read past the damage, by both heads that read archives:
+// wherever a run is saved, what came before and what comes after are what an unbroken run gives.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "engine/log.h"
+#include "millrace/millrace.h"
+#include "pipeline/records.h"
+#include "pipeline/tar_samples.h"
+#include "tests/support/loaders.h"
+#include "tests/support/seeds.h"
+#include "tests/support/tar_builder.h"
+
+namespace millrace {
+namespace {
+
+using testing::every;
+using testing::tar_builder;
+using testing::with_memory_store;
+
+constexpr std::size_t block_size = 512;
+constexpr std::size_t most_events = 1000;
+
+enum class head : std::uint8_t { untar_and_group, read_samples };
+
+class DamagedPlaces : public ::testing::TestWithParam<head> {
+ protected:
+  DamagedPlaces() {
+    set_log_level(log_level::quiet);
+    for (int s = 0; s < 2; ++s) {
+      tar_builder t;
+      for (int i = 0; i < 4; ++i) {
+        const auto key = fmt::format("s{}{}", s, i);
+        t.file(key + ".a", std::string(static_cast<std::size_t>(100 + 150 * i), 'a'));
+        if (i % 2 == 0) t.file("README", "of no sample");
+        t.file(key + ".b", key);
+      }
+      shards_.push_back(t.end().str());
+    }
+    put(0, shards_[0]);
+    put(1, shards_[1]);
+  }
+  ~DamagedPlaces() override { set_log_level(log_level::notice); }
+
+  void put(std::size_t shard, const std::string& content) {
+    store_->put(std::to_string(shard), content);
+  }
+  lane_plan<sample> what(int lanes) const {
+    const auto list = shards({"memory:0", "memory:1"}, {.lanes = lanes, .shuffle = false});
+    const untar_options how{.resync = true};
+    if (GetParam() == head::read_samples) return list | read_samples(tar_samples(how));
+    return list | untar(how) | group_by_key();
+  }
+
+  // What one call gives: a sample, an error, or the end.
+  template <class T>
+  static std::string event_of(loader<T>& data) {
+    try {
+      const auto s = data.next();
+      return s ? fmt::format("{}@{}", s->key, s->where.offset) : "end";
+    } catch (const failure& f) {
+      return f.what();
+    }
+  }
+  template <class T>
+  static std::vector<std::string> events_of(loader<T> data) {
+    std::vector<std::string> out;
+    do out.push_back(event_of(data));
+    while (out.back() != "end" && out.size() < most_events);
+    return out;
+  }
+  static state read_back(const state& s) { return state::from_json(s.to_json()).value(); }
+
+  // An error comes again where the state was saved before anybody went on behind it.
+  void check_events(const std::string& told) {
+    const auto expected = events_of(engine_.run(what(1)));
+    ASSERT_LT(expected.size(), most_events) << told;
+    auto whole = engine_.run(what(1));
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const bool failed = event_of(whole) == expected[i] && is_error(expected[i]);
+      auto rest = engine_.run(what(1));
+      rest.restore(read_back(whole.save()));
+      if (i + 1 == expected.size()) break;
+      const auto from = expected.begin() + static_cast<std::ptrdiff_t>(failed ? i : i + 1);
+      EXPECT_EQ(events_of(std::move(rest)), std::vector(from, expected.end()))
+          << told << ", saved after event " << i;
+    }
+  }
+  static bool is_error(const std::string& event) {
+    return event != "end" && event.find('@') == event.npos;
+  }
+
+  // And with what fails skipped: also the counts are those of an unbroken run; with other lanes the
+  // samples are.
+  void check_skipped(const std::string& told) {
+    const auto plan_of = [&](int lanes) { return what(lanes) | on_error(skip_errors()); };
+    const auto counted = [](const state& s) {
+      return *s.find(skipped_record + of_rank(0, 1));
+    };
+    auto unbroken = engine_.run(plan_of(1));
+    const auto expected = testing::names_of(unbroken, testing::key_of);
+    const auto counts = counted(unbroken.save());
+    for (std::size_t n = 0; n < expected.size(); ++n) {
+      for (const int lanes : {1, 2 + static_cast<int>(n % 2)}) {
+        if (lanes > 1 && n == 0) continue;  // nobody knows what a sample is like
+        auto first = engine_.run(plan_of(1));
+        std::vector<std::string> got;
+        for (std::size_t i = 0; i < n; ++i) {
+          const auto s = first.next();
+          got.push_back(s ? s->key : "end");
+        }
+        auto second = engine_.run(plan_of(lanes));
+        second.restore(read_back(first.save()));
+        for (auto& key : testing::names_of(second, testing::key_of)) got.push_back(std::move(key));
+        auto all = expected;
+        if (lanes > 1) {
+          std::ranges::sort(got);
+          std::ranges::sort(all);
+        }
+        EXPECT_EQ(got, all) << told << ", saved after " << n << ", then " << lanes << " lanes";
+        EXPECT_EQ(counted(second.save()), counts)
+            << told << ", saved after " << n << ", then " << lanes << " lanes";
+      }
+    }
+  }
+
+  std::vector<std::string> shards_;
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(4000);
+  engine engine_{with_memory_store(store_)};
+};
+
+TEST_P(DamagedPlaces, SavedAnywhereTheRestIsThatOfAnUnbrokenRun) {
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    for (std::size_t at = 0; at < shards_[shard].size(); at += block_size * every()) {
+      for (const std::size_t blocks : {1U, 4U}) {
+        std::string damaged = shards_[shard];
+        const std::size_t end = std::min(at + blocks * block_size, damaged.size());
+        std::fill(damaged.begin() + static_cast<std::ptrdiff_t>(at),
+                  damaged.begin() + static_cast<std::ptrdiff_t>(end), 'x');
+        put(shard, damaged);
+        const auto told = fmt::format("shard {}, {} blocks at {}", shard, blocks, at / block_size);
+        check_events(told);
+        check_skipped(told);
+        if (HasFailure()) return;
+      }
+    }
+    put(shard, shards_[shard]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(BothHeads, DamagedPlaces,
+                         ::testing::Values(head::untar_and_group, head::read_samples));
+
+}  // namespace
+}  // namespace millrace
