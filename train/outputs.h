@@ -6,8 +6,8 @@
 namespace millrace {
 
 // Checks what a run writes before it writes anything: that no two options name the same file or
-// folder, that none is a part of a checkpoint, that files of other kinds or of other runs are not in
-// the way, and that all can be written. Throws `failure`.
+// folder, that none is a part of a checkpoint, that files of other kinds or of other runs are not
+// in the way, and that all can be written. Throws `failure`.
 void check_outputs(const train_options& options, const job_place& place);
 
 // Makes the folders that options name, but for that of the checkpoints. Throws `failure`.

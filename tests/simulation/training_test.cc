@@ -127,8 +127,7 @@ class training_job {
       start(static_cast<int>(r), static_cast<int>(all.size()), all[r]);
       if (!chosen) continue;
       views.push_back(record_in(chosen->files, chosen->path, static_cast<int>(r),
-                                static_cast<int>(all.size()), job_lanes, batch_size,
-                                64_MiB));
+                                static_cast<int>(all.size()), job_lanes, batch_size, 64_MiB));
       all[r].data->restore(views.back().data);
       EXPECT_EQ(views.back().step, views.front().step);
     }
