@@ -40,8 +40,7 @@ class bounded_reader final : public sample_reader {
         to_skip_(at.given > 0 || at.offset > which.begin ? 0 : which.skip) {
     const shard_ref whole{.shard = which.shard, .draw = which.draw, .epoch = which.epoch};
     inner_ = source.open(
-        lane, whole,
-        {.draw = at.draw, .offset = first_, .given = at.given, .before = at.before});
+        lane, whole, {.draw = at.draw, .offset = first_, .given = at.given, .before = at.before});
     check_made(inner_);
   }
 

@@ -260,13 +260,10 @@ void shard_order::seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail) {
 
 namespace {
 
-// With the 512 KiB to read again with, and two read buffers, 8 MiB for a lane.
-constexpr std::size_t least_member_memory = 3584_KiB;
-// What lanes get where there is room; of a large budget an eighth for all of them, so that there is
-// a budget for samples of any size.
-constexpr std::size_t usual_member_memory = 16_MiB;
+constexpr std::size_t least_member_memory = 3584_KiB;  // with what reads again and reads: 8 MiB
+// Of a large budget an eighth for all lanes, so that there is one for samples of any size.
 std::size_t most_member_memory(std::size_t budget, std::size_t lanes) {
-  return std::max(usual_member_memory, budget / 8 / std::max<std::size_t>(lanes, 1));
+  return std::max(16_MiB, budget / 8 / std::max<std::size_t>(lanes, 1));
 }
 
 // Where the next shard begins; the stages behind write over it where they stand in the middle of

@@ -111,6 +111,11 @@ error with_code(const error& why, const std::string& code, const url& target) {
       .hint(why.what_to_do());
 }
 
+// 416.
+error no_byte() {
+  return error(errc::protocol, "the server answered that there is no byte of it").skippable();
+}
+
 }  // namespace
 
 // What a refusal says fits into this.
@@ -156,16 +161,12 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
     } else {
       answer.head = outcome->exchange->head();
       next = transfer.on_head(answer.head);
-      if (std::holds_alternative<http_transfer::finished>(next)) {  // 416: there is no byte
-        if (most == 0) co_return answer;
-        next = transfer.described(
-            error(errc::protocol, "the server answered 416 to a request for all of it")
-                .skippable());
-      }
+      const bool is_empty = std::holds_alternative<http_transfer::finished>(next);
+      if (is_empty && most > 0) next = transfer.described(no_byte());
       const bool succeeds = std::holds_alternative<http_transfer::take_body>(next);
       const bool wants_body = succeeds || std::holds_alternative<error>(next);
       std::optional<error> broken;
-      if (succeeds && most == 0) co_return answer;
+      if ((succeeds || is_empty) && most == 0) co_return answer;
       if (wants_body)
         broken =
             co_await take_body(*outcome->exchange, std::max(most, most_of_an_error), answer.body);
@@ -187,9 +188,8 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
     if (const auto* why = std::get_if<error>(&next)) {
       co_return with_code(*why, error_code_in(answer.body), object.target);
     }
-    if (const auto* again = std::get_if<http_transfer::ask_again>(&next)) {
-      if (again->pause.count() > 0) co_await stack.time().sleep(again->pause);
-    }
+    const auto* again = std::get_if<http_transfer::ask_again>(&next);
+    if (again != nullptr && again->pause.count() > 0) co_await stack.time().sleep(again->pause);
   }
 }
 

@@ -96,9 +96,7 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
   // samples are.
   void check_skipped(const std::string& told) {
     const auto plan_of = [&](int lanes) { return what(lanes) | on_error(skip_errors()); };
-    const auto counted = [](const state& s) {
-      return *s.find(skipped_record + of_rank(0, 1));
-    };
+    const auto counted = [](const state& s) { return *s.find(skipped_record + of_rank(0, 1)); };
     auto unbroken = engine_.run(plan_of(1));
     const auto expected = testing::names_of(unbroken, testing::key_of);
     const auto counts = counted(unbroken.save());

@@ -5,6 +5,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/fake.h"
+#include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 
@@ -229,6 +230,21 @@ TEST_F(NamedItems, AnErrorOfAnotherItemIsLeftAsItIs) {
     EXPECT_EQ(f.why().sample_key(), "earlier");
     EXPECT_EQ(f.why().where(), "");
   }
+}
+
+TEST(NamedItems, KeysOfControlBytesAreLoggedInOneLineEach) {
+  const auto store = std::make_shared<memory_store>(5'000);
+  store->put("odd", testing::tar_builder().file("a\x1b[2J\nb.txt", "x").end().str());
+  testing::temporary_folder folder;
+  engine eng(with_memory_store(store));
+  auto data = eng.run(interleaved(shards({"memory:odd"}, {.lanes = 1}) | untar() | group_by_key() |
+                                  log_keys(folder / "keys")));
+  for (const sample& s : data) EXPECT_EQ(s.key, "a\x1b[2J\nb");
+  std::ifstream in(folder / "keys");
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_NE(text.find("a\\x1b[2J\\x0ab"), std::string::npos) << text;
 }
 
 }  // namespace

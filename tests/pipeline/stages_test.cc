@@ -381,19 +381,6 @@ TEST_F(Stages, KeysAreLogged) {
   EXPECT_EQ(lines, all);
 }
 
-TEST_F(Stages, KeysOfControlBytesAreLoggedInOneLineEach) {
-  store_->put("odd", testing::tar_builder().file("a\x1b[2J\nb.txt", "x").end().str());
-  testing::temporary_folder folder;
-  auto data = engine_.run(interleaved(shards({"memory:odd"}, {.lanes = 1}) | untar() |
-                                      group_by_key() | log_keys(folder / "keys")));
-  names_of(data, key_of);
-  std::ifstream in(folder / "keys");
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  EXPECT_EQ(std::ranges::count(text, '\n'), 1);
-  EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_NE(text.find("a\\x1b[2J\\x0ab"), std::string::npos) << text;
-}
-
 std::string npy(std::string_view type, std::string_view shape, std::string_view data,
                 std::string_view order = "False") {
   const std::string header =
