@@ -83,6 +83,10 @@ result<std::string> read_whole_file(const std::string& path) {
   }
 }
 
+void drop_byte_order_mark(std::string& line) {
+  if (line.starts_with("\xef\xbb\xbf")) line.erase(0, 3);
+}
+
 result<std::vector<std::string>> folders_within(const std::string& folder, dangling_links how) {
   std::vector<std::string> names;
   if (const int code = host_files().list(folder, names); code != 0) return unseen(folder, code);

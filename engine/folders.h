@@ -27,6 +27,8 @@ std::optional<bool> is_same(const std::string& one, const std::string& other);
 // All bytes of a file, or of a pipe up to its end. Fails with the kind by errno (not_found,
 // not_allowed, io_failed).
 result<std::string> read_whole_file(const std::string& path);
+// From the first line of a text file, as some editors write it.
+void drop_byte_order_mark(std::string& line);
 
 // The names of the folders in a folder, in byte order. Fails with the kind by errno where it cannot
 // be listed, and where it cannot be seen whether one of its entries is a folder. A link to nothing

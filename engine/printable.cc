@@ -25,6 +25,30 @@ std::size_t character_length(std::string_view text) {
   return is_overlong || is_surrogate || is_beyond ? 0 : length;
 }
 
+// Whether a terminal shows nothing for it, or other text than stands there: spaces of no width,
+// marks of direction, a byte order mark. Source: Unicode 16, general categories Cf, Zl and Zp, of
+// the characters below U+10000; and the tags. Not the joiners, which words and emoji are
+// written with, nor the signs of Arabic and Syriac numbers, which are seen.
+bool is_unseen(std::string_view character) {
+  std::uint32_t code = 0;
+  if (character.size() == 3) {
+    code = static_cast<unsigned char>(character[0]) & 0x0fU;
+  } else if (character.size() == 4) {
+    code = static_cast<unsigned char>(character[0]) & 0x07U;
+  } else {
+    return character == "\u00ad" || character == "\u061c";
+  }
+  for (const char c : character.substr(1)) {
+    code = (code << 6U) | (static_cast<unsigned char>(c) & 0x3fU);
+  }
+  const auto is_in = [code](std::uint32_t first, std::uint32_t last) {
+    return code >= first && code <= last;
+  };
+  return code == 0x180e || code == 0x200b || is_in(0x200e, 0x200f) || is_in(0x2028, 0x202e) ||
+         is_in(0x2060, 0x206f) || code == 0xfeff || is_in(0xfff9, 0xfffb) ||
+         is_in(0xe0000, 0xe007f);
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -36,7 +60,7 @@ std::string printable(std::string_view text) {
     const bool is_c0 = first < 0x20 || first == 0x7f;
     const bool is_c1 = first == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0;
     const std::string_view character = text.substr(0, std::max<std::size_t>(length, 1));
-    if (length == 0 || is_c0 || is_c1) {
+    if (length == 0 || is_c0 || is_c1 || is_unseen(character)) {
       for (const char c : character) {
         out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
       }

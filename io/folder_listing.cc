@@ -48,7 +48,15 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
   const auto star = pattern.find('*', from);
   if (star == pattern.npos) {
     const std::string path = folder + pattern.substr(from);
-    if (size_of_file(path) || is_folder(path)) out.push_back(path);
+    struct stat s{};
+    const int code = host_files().stat(path, s);
+    if (code != 0 && code != -ENOENT && code != -ENOTDIR && code != -ENAMETOOLONG) {
+      return error(kind_of(-code), "cannot look at what this pattern describes")
+          .at(path)
+          .cause(-code)
+          .hint(hint_on_path(-code));
+    }
+    if (code == 0 && (S_ISREG(s.st_mode) || S_ISDIR(s.st_mode))) out.push_back(path);
     return {};
   }
   // What stands before the component with the star is as it is.
@@ -91,7 +99,9 @@ result<std::vector<std::string>> matches_of(const std::string& pattern) {
 }
 
 result<std::vector<std::string>> files_of(const std::string& path) {
-  if (!path.ends_with('/') && size_of_file(path)) return std::vector{path};
+  struct stat s{};  // where it cannot be looked at, the listing says why
+  const bool is_file = host_files().stat(path, s) == 0 && S_ISREG(s.st_mode);
+  if (!path.ends_with('/') && is_file) return std::vector{path};
   auto found = path.find('*') == std::string::npos ? archives_in(path) : matches_of(path);
   if (!found) return found;
   if (found->empty()) {

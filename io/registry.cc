@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "engine/words.h"
 #include "io/rewrites.h"
 
 namespace millrace {
@@ -57,15 +58,15 @@ awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory fact
 }  // namespace
 
 void source_registry::add(std::string scheme, source_factory factory) {
-  factories_[std::move(scheme)] = [factory = std::move(factory)](source_context context,
-                                                                 std::string text, url where,
-                                                                 byte_range range) {
-    return open_guarded(factory, std::move(context), std::move(text), std::move(where), range);
-  };
+  add_unguarded(
+      std::move(scheme), [factory = std::move(factory)](source_context context, std::string text,
+                                                        url where, byte_range range) {
+        return open_guarded(factory, std::move(context), std::move(text), std::move(where), range);
+      });
 }
 
 void source_registry::add_unguarded(std::string scheme, source_factory factory) {
-  factories_[std::move(scheme)] = std::move(factory);
+  factories_[lowered(scheme)] = std::move(factory);  // as URLs are read
 }
 
 awaitable<result<std::unique_ptr<byte_source>>> source_registry::open(source_context context,

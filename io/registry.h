@@ -12,7 +12,8 @@ namespace millrace {
 // Scheme -> factory. Passed in wherever sources are opened; there is no global one.
 class source_registry {
  public:
-  // Takes the place of what was there for the scheme. An exception of the factory or its sources
+  // Takes the place of what was there for the scheme, which is that of small and capital letters
+  // alike. An exception of the factory or its sources
   // becomes an error that names the URL; returning no source is an error as well (usage).
   void add(std::string scheme, source_factory factory);
   // The same for a factory that, like its sources, throws nothing but a stop: without that care.

@@ -70,7 +70,9 @@ result<std::vector<std::string>> expand_list(const std::string& file,
   }
   std::istream& in = file == "-" ? std::cin : opened;
   std::vector<std::string> out;
+  bool is_first = true;
   for (std::string line; std::getline(in, line);) {
+    if (std::exchange(is_first, false)) drop_byte_order_mark(line);
     const auto first = line.find_first_not_of(" \t\r");
     if (first == std::string::npos || line[first] == '#') continue;
     auto shards = expand_part(line.substr(first, line.find_last_not_of(" \t\r") + 1 - first),

@@ -18,8 +18,8 @@ namespace {
 // own; how many ends are still to come again, and the place up to which samples are; how many ends
 // of those in front are; and how many ends follow.
 constexpr std::size_t numbers_before_ends = 9;
-// And behind them: how many samples an item has, and how many items an epoch of the stage's own.
-// Before, it did not have these.
+// And behind them: how many samples an item has, and how many items an epoch of the stage's own;
+// and what of_again() gives. Before, it did not have these.
 constexpr std::size_t numbers_behind_ends = 2;
 constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // that a record knows
 
@@ -51,9 +51,24 @@ void tell_of_endless_epoch() {
 item_count::item_count(run_context& run, std::string_view stage, std::int64_t length)
     : run_(run), stage_(run.record_of(stage)), length_(std::min(length, most_of_an_epoch)) {}
 
-bool item_count::is_again() {
+void item_count::note_items() {
   samples_of_item_ = std::max(samples_of_item_, std::ssize(of_item_));
-  for (const origin& o : of_item_) last_ = std::max(last_, o.place());
+  for (const origin& o : of_item_) {
+    for (given_end& e : ends_) {
+      if (o.place() <= e.after) e.late.push_back(o.place());
+    }
+    last_ = std::max(last_, o.place());
+  }
+}
+
+bool item_count::is_again() {
+  note_items();
+  if (to_come_ > 0) {
+    const std::int64_t n = std::min(to_come_, std::ssize(of_item_));
+    to_come_ -= n;
+    came_again_ += static_cast<std::size_t>(n);
+    return true;
+  }
   if (again_.empty()) return false;
   const std::size_t before = again_.size();
   for (const origin& o : of_item_) {
@@ -64,6 +79,7 @@ bool item_count::is_again() {
     if (found != again_.end()) again_.erase(found);
   }
   came_again_ += before - again_.size();
+  is_mixed_ = is_mixed_ || again_.size() == before;
   return again_.size() < before;
 }
 
@@ -87,14 +103,14 @@ bool item_count::passes_end_again() {
 }
 
 void item_count::end() {
-  again_.clear();
+  forget_again();
   ends_again_.clear();
   note_end(last_);
 }
 
 // A stage holds one end at most.
 void item_count::note_end(const place& after) {
-  ends_.push_back(after);
+  ends_.push_back({.after = std::max(after, last_)});
   if (ends_.size() > run_.stages_joined) ends_.pop_front();
 }
 
@@ -111,10 +127,32 @@ void item_count::save(state& to) const {
                   ends_in_front_again_,
                   std::ssize(ends_) + std::ssize(ends_again_)};
   const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
-  for (const place& p : ends_) add(p);
+  for (const given_end& e : ends_) add(e.after);
   for (const end_again& e : ends_again_) add(e.after);
   r.insert(r.end(), {samples_of_item_, length_});
+  const state::record again = of_again();
+  r.insert(r.end(), again.begin(), again.end());
   to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
+}
+
+// How many are to come again; the places of those that are, where others have come between them,
+// with their number in front, or else -1; for each end how many origins come again before it, or -1
+// and, with their number in front, those that are late. An even number of values.
+state::record item_count::of_again() const {
+  state::record r{to_come_};
+  const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
+  r.push_back(is_mixed_ ? std::ssize(again_) : -1);
+  if (is_mixed_) {
+    for (const origin& o : again_) add(o.place());
+  }
+  for (const given_end& e : ends_) {
+    r.insert(r.end(), {-1, std::ssize(e.late)});
+    for (const place& p : e.late) add(p);
+  }
+  for (const end_again& e : ends_again_) {
+    r.insert(r.end(), {static_cast<std::int64_t>(e.origins - std::min(e.origins, came_again_)), 0});
+  }
+  return r;
 }
 
 void item_count::save_own_ends(state& to) {
@@ -137,7 +175,7 @@ void item_count::restore_own_ends(const state& from) {
 // What was held comes again to any of the ranks: where it comes to this one, it was counted.
 void item_count::restore(const state& from) {
   const auto ranks = saved_in(from);
-  restore_whole(from);
+  restore_whole(from, false);
   if (goes_on_alone(from)) return;
   const bool same_lanes = has_lanes_of(from);
   std::int64_t total = 0;
@@ -163,7 +201,8 @@ void item_count::restore_of_length(const state& from) {
   std::int64_t total = 0;
   for (const saved_count& by : ranks) {
     const std::int64_t of_epoch = by.length > 0 ? by.length : length_ * run_.world_size / then;
-    const std::int64_t held = (std::ssize(by.again) + by.samples_of_item - 1) / by.samples_of_item;
+    const std::int64_t again = std::ssize(by.again) + by.to_come;
+    const std::int64_t held = (again + by.samples_of_item - 1) / by.samples_of_item;
     total += by.value + by.ends_held * of_epoch - held;
     check_total(total);
     samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
@@ -173,12 +212,12 @@ void item_count::restore_of_length(const state& from) {
   value = total / run_.world_size;
 }
 
-void item_count::restore_whole(const state& from) {
+void item_count::restore_whole(const state& from, bool by_number) {
   const saved_count first = saved_in(from).front();
   value = first.value;
   samples_of_item_ = first.samples_of_item;
   if (goes_on_alone(from)) {
-    restore_again(first);
+    restore_again(first, by_number);
   } else if (first.ends_held > 0) {
     ends_again_.push_back({});  // what comes again is not known to be of one rank
   }
@@ -231,9 +270,10 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   };
   const state::record r = completed(*from.find(stage_ + of_rank(rank, world_size)));
   refuse_unless(r.size() >= numbers_before_ends);
+  refuse_unless(is_number_of_ends(r[numbers_before_ends - 1], from));
   const std::size_t behind_ends =
       numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]);
-  const bool knows_items = r.size() == behind_ends + numbers_behind_ends;
+  const bool knows_items = r.size() >= behind_ends + numbers_behind_ends;
   refuse_unless(r.size() == behind_ends || knows_items);
   for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
   saved_count out{.world_size = world_size, .value = r.front()};
@@ -250,7 +290,12 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   refuse_unless(is_number_of_ends(ends[here], from));
   out.ends_held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
   for (std::size_t i = numbers_before_ends; i < behind_ends; i += 2) {
-    out.ends.emplace_back(r[i], r[i + 1]);
+    out.ends.push_back({.after = {r[i], r[i + 1]}, .late = {}});
+  }
+  std::optional<std::vector<place>> listed;
+  out.is_older = r.size() <= behind_ends + numbers_behind_ends;
+  if (!out.is_older) {
+    refuse_unless(read_again(out, listed, std::span(r).subspan(behind_ends + numbers_behind_ends)));
   }
   // What later stages held, which saved after this one, and what had not come again yet.
   std::int64_t in_front = r[1];
@@ -261,26 +306,68 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
     const bool is_its =
         world_size == 1 || (is_mine ? std::ranges::find(run_.lanes, o.lane) != run_.lanes.end()
                                     : o.lane % world_size == rank);
-    if (is_its && (in_front-- <= 0 || o.place() <= last_again)) out.again.push_back(o);
+    if (!is_its) continue;
+    const bool is_behind = in_front-- <= 0;
+    const bool is_left =
+        listed ? std::ranges::find(*listed, o.place()) != listed->end() : o.place() <= last_again;
+    if (is_behind) out.behind.push_back(o);
+    if (is_behind || is_left) out.again.push_back(o);
   }
   std::ranges::sort(out.again, {}, &origin::place);
   return out;
 }
 
-void item_count::restore_again(const saved_count& by) {
-  again_ = {by.again.begin(), by.again.end()};
+// False where it makes no sense.
+bool item_count::read_again(saved_count& to, std::optional<std::vector<place>>& listed,
+                            std::span<const std::int64_t> r) {
+  const auto take = [&r](std::int64_t& number) {
+    if (r.empty()) return false;
+    number = r.front();
+    r = r.subspan(1);
+    return true;
+  };
+  const auto take_places = [&](std::vector<place>& places, std::int64_t n) {
+    if (n < 0 || n > std::ssize(r) / 2) return false;
+    for (; n > 0; --n, r = r.subspan(2)) places.emplace_back(r[0], r[1]);
+    return true;
+  };
+  std::int64_t n = 0;
+  if (!take(to.to_come) || to.to_come < 0 || !take(n)) return false;
+  if (n >= 0 && !take_places(listed.emplace(), n)) return false;
+  for (given_end& e : to.ends) {
+    if (!take(e.to_come) || !take(n) || !take_places(e.late, n)) return false;
+  }
+  return r.empty();
+}
+
+// Of the origins that come again, how many before the end.
+std::size_t item_count::before(const given_end& end, const saved_count& by) {
+  const auto in_front = [&end](const origin& o) { return o.place() <= end.after; };
+  if (by.is_older) return static_cast<std::size_t>(std::ranges::count_if(by.again, in_front));
+  if (end.to_come >= 0) return by.behind.size() + static_cast<std::size_t>(end.to_come);
+  return static_cast<std::size_t>(std::ranges::count_if(by.behind, [&](const origin& o) {
+    return in_front(o) && std::ranges::find(end.late, o.place()) == end.late.end();
+  }));
+}
+
+void item_count::restore_again(const saved_count& by, bool by_number) {
   ends_ = {by.ends.begin(), by.ends.end()};
   for (std::int64_t ends_held = by.ends_held; ends_held > 0; --ends_held) {
-    end_again end;
+    given_end end;
     if (!ends_.empty()) {
-      end.after = ends_.back();
+      end = std::move(ends_.back());
       ends_.pop_back();
     }
-    end.origins = static_cast<std::size_t>(
-        std::ranges::upper_bound(again_, end.after, {}, &origin::place) - again_.begin());
-    ends_again_.push_front(end);
+    ends_again_.push_front({.origins = before(end, by), .after = end.after});
   }
-  if (!ends_.empty()) last_ = ends_.back();
+  if (!ends_.empty()) last_ = ends_.back().after;
+  for (given_end& e : ends_) e = {.after = e.after};
+  to_come_ = by.to_come;
+  if (by_number && by.samples_of_item == 1) {
+    to_come_ += std::ssize(by.again);
+  } else {  // items of several samples are made anew, of the same ones
+    again_ = {by.again.begin(), by.again.end()};
+  }
 }
 
 }  // namespace millrace::detail

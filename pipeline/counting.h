@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -52,7 +54,7 @@ class item_count {
     ++value;
     return true;
   }
-  bool awaits_again() const { return !again_.empty(); }
+  bool awaits_again() const { return !again_.empty() || to_come_ > 0; }
 
   // For a stage that gives ends of its own. Whether an end that a later stage held is the next to
   // be given: it comes again after the items that it came after.
@@ -70,46 +72,68 @@ class item_count {
   // save().
   static void save_own_ends(state& to);
   void restore_own_ends(const state& from);  // after restore()
+  // For a stage to which it matters which items have been given.
   void restore(const state& from);
   // For a stage whose epochs have a length.
   void restore_of_length(const state& from);
   // For what is not divided among ranks.
-  void restore_whole(const state& from);
+  void restore_whole(const state& from) { restore_whole(from, true); }
   // Nothing is to come again any more.
-  void forget_again() { again_.clear(); }
+  void forget_again() {
+    again_.clear();
+    to_come_ = 0;
+  }
 
  private:
   using place = std::pair<std::int64_t, std::int64_t>;  // in the order
+  struct given_end {
+    place after{-1, -1};      // the last in the order of all that was given before it
+    std::vector<place> late;  // given behind it all the same, though in front of that in the order
+    std::int64_t to_come = -1;  // in a state: origins that come again before it; -1: by the above
+  };
   // What a rank saved.
   struct saved_count {
     int world_size = 1;
     std::int64_t value = 0;
     std::int64_t length = 0;  // of an epoch, in items; 0: not known
     std::int64_t samples_of_item = 1;
-    std::int64_t ends_held = 0;  // that come again
-    std::vector<place> ends;     // given, as in ends_
-    std::vector<origin> again;   // that come again, in order
+    std::int64_t ends_held = 0;   // that come again
+    std::vector<given_end> ends;  // as in ends_
+    std::vector<origin> again;    // that come again, in order
+    std::vector<origin> behind;   // those of them that later stages held
+    std::int64_t to_come = 0;     // others that come again, in number
+    bool is_older = false;        // it knows nothing of `late` and `to_come`
   };
 
   bool is_again();
+  void note_items();
   void note_end(const place& after);
   void check_total(std::int64_t n) const;  // over ranks; throws `failure` (bad_state)
   bool has_lanes_of(const state& from) const;
   bool goes_on_alone(const state& from) const;
   std::vector<saved_count> saved_in(const state& from) const;
   saved_count saved_by(const state& from, int rank, int world_size) const;
-  void restore_again(const saved_count& by);
+  void restore_whole(const state& from, bool by_number);
+  state::record of_again() const;
+  static bool read_again(saved_count& to, std::optional<std::vector<place>>& listed,
+                         std::span<const std::int64_t> of_again);
+  static std::size_t before(const given_end& end, const saved_count& by);
+  void restore_again(const saved_count& by, bool by_number);
 
   run_context& run_;
   std::string stage_;
   std::vector<origin> of_item_;  // that was given last
   place last_{-1, -1};           // of all that were given
-  std::deque<place> ends_;       // given: the last item before each, of as many as may be held
+  std::deque<given_end> ends_;   // as many as may be held
   std::deque<origin> again_;     // that have not come again yet, in order
-  std::size_t came_again_ = 0;   // origins
+  bool is_mixed_ = false;        // others have come between them
+  // The same of a stage whose epochs depend on the number of its items alone: where those in front
+  // change the order, others come between them, and whichever come stand for them.
+  std::int64_t to_come_ = 0;
+  std::size_t came_again_ = 0;  // origins
   struct end_again {
     std::size_t origins = 0;  // that come again before it
-    place after{-1, -1};      // as in ends_
+    place after{-1, -1};      // as in ends_, before the state was saved
   };
   std::deque<end_again> ends_again_;
   std::int64_t ends_in_front_again_ = 0;

@@ -226,9 +226,9 @@ ledger run_base::counts() {
   return out;
 }
 
-void run_base::tell_who_waits() noexcept try {
+void run_base::tell_who_waits(bool tells) noexcept try {
   const std::string who = context_->memory.starved();
-  if (who.empty() || std::exchange(told_who_waits_, true)) return;
+  if (!tells || who.empty() || std::exchange(told_who_waits_, true)) return;
   log_notice(
       fmt::format("no item for {} s or more, and these wait for memory: {}. If the program keeps "
                   "items, they hold it: release them, or say how many it keeps at once "

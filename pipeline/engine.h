@@ -106,8 +106,8 @@ class run_base {
  protected:
   // How long a consumer waits before a notice tells it why.
   static constexpr std::chrono::seconds told_after{10};
-  // Where stages have waited for memory since the last call: a notice, once.
-  void tell_who_waits() noexcept;  // next() waits meanwhile for what refers to its frame
+  // Where stages have waited for memory since the last call, and `tells`: a notice, once.
+  void tell_who_waits(bool tells) noexcept;  // next() waits meanwhile for what refers to its frame
   virtual void destroy_streams() = 0;
   std::unique_ptr<run_context> make_context();
   // Throws `failure` (bad_state) for a record in `saved_by` that is missing in `now`, the state
@@ -197,7 +197,11 @@ class run final : public run_base {
         answer.set_value(error_of(std::current_exception(), "the plan"));
       }
     });
-    while (wait_for(waiting, told_after) == std::future_status::timeout) tell_who_waits();
+    // The first look, in the middle, shows from when on nothing came back.
+    for (bool is_second = false; wait_for(waiting, told_after / 2) == std::future_status::timeout;
+         is_second = true) {
+      tell_who_waits(is_second);
+    }
     auto item = waiting.get();
     if (core_->governor) {
       core_->governor->consumer_waited(

@@ -12,31 +12,43 @@ namespace {
 // A gap that costs more to read through than to open the shard again.
 constexpr std::int64_t wide_gap = 4 << 20;
 
-// As the sample was given at first, at `where` of the list of its lane.
-result<sample> through_stages(const lane_context& lane, sample s, origin where,
-                              std::size_t stages) {
+// Whether what a shard fails with is behind the byte at which a sample ends: it is no matter of the
+// sample. Of a shard that is another one than it was, nothing is known of the sample either.
+bool is_behind(const error& why, std::int64_t end) {
+  if (end == 0 || !why.byte_offset()) return false;
+  const bool is_another = why.kind() == errc::integrity || why.kind() == errc::changed;
+  const auto byte = *why.byte_offset();
+  return byte == static_cast<std::uint64_t>(end) ||
+         (!is_another && byte > static_cast<std::uint64_t>(end));
+}
+
+}  // namespace
+
+result<sample> again_reader::through_stages(sample s, origin where) {
   s.where = where;
   s.where.position = 0;  // set behind the lanes
-  for (std::size_t i = 0; i < stages; ++i) {
+  for (std::size_t i = 0; i < stages_; ++i) {
     detail::item_name name;
     name.note(s);
     result<std::optional<sample>> out = std::optional<sample>();
     try {
-      out = lane.sample_stages[i](std::move(s));
+      out = lane_.sample_stages[i](std::move(s));
     } catch (...) {
       return name.named(error_of(std::current_exception(), "a sample stage"));
     }
     if (!out) return name.named(out.error());
     if (!*out) {
-      return error(errc::bad_state, "a sample stage now drops a sample that it passed before")
-          .hint("sample stages must be pure functions");
+      is_left_out_ = true;
+      return name.named(
+          error(errc::bad_state, "a sample stage now drops a sample that it passed before")
+              .offset(static_cast<std::uint64_t>(where.offset))
+              .hint("sample stages must be pure functions: resume with those that it was saved "
+                    "with"));
     }
     s = std::move(**out);
   }
   return s;
 }
-
-}  // namespace
 
 again_reader::again_reader(lane_context& lane, std::size_t stages) : lane_(lane), stages_(stages) {}
 
@@ -48,12 +60,13 @@ void again_reader::close() {
 }
 
 awaitable<result<sample>> again_reader::read(origin where) {
+  is_left_out_ = false;
   auto found = lane_.parts.empty() ? co_await read_here(where) : co_await read_in_part(where);
   if (!found) {
     close();
     co_return found;
   }
-  auto staged = through_stages(lane_, std::move(*found), where, stages_);
+  auto staged = through_stages(std::move(*found), where);
   if (staged) staged->where = where;
   co_return staged;
 }
@@ -81,7 +94,9 @@ awaitable<result<sample>> again_reader::read_in_part(origin where) {
   }
   where.shard -= part->first_shard;
   where.epoch = part->lane->epochs.in(where.epoch);
-  co_return co_await in_part_->read(where);
+  auto found = co_await in_part_->read(where);
+  is_left_out_ = in_part_->is_left_out_;
+  co_return found;
 }
 
 awaitable<result<sample>> again_reader::read_here(origin where) {
@@ -92,7 +107,7 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   auto found = co_await read_until(where, 0);
   if (found) co_return found;
   const std::int64_t end = indexed_end(where);
-  if (end == 0 || found.error().byte_offset() != static_cast<std::uint64_t>(end)) co_return found;
+  if (!is_behind(found.error(), end)) co_return found;
   samples_.reset();
   found = co_await read_until(where, end);
   samples_.reset();  // what it reads ends here
@@ -167,19 +182,25 @@ std::shared_ptr<memory_share> again_reader::members() const {
   return in_part_ ? in_part_->members() : lane_.members;
 }
 
-awaitable<result<sample>> again_reader::take(origin where) {
+awaitable<result<std::optional<sample>>> again_reader::take(origin where, bool had_failed) {
   auto found = co_await read(where);
-  if (!found) co_return found;
+  if (!found && had_failed && is_left_out_) co_return std::optional<sample>();
+  if (found) found = co_await moved(std::move(*found));
+  if (!found) co_return found.error();
+  co_return std::optional<sample>(std::move(*found));
+}
+
+awaitable<result<sample>> again_reader::moved(sample s) {
   const auto memory = members();
   std::size_t there = 0;
-  std::size_t moved = 0;
-  for (const field& f : found->fields) {
-    (f.data.are_of(*memory) ? there : moved) += charge_of(f.data.size());
+  std::size_t elsewhere = 0;
+  for (const field& f : s.fields) {
+    (f.data.are_of(*memory) ? there : elsewhere) += charge_of(f.data.size());
   }
-  if (moved == 0 || there + moved > memory->limit()) co_return found;
+  if (elsewhere == 0 || there + elsewhere > memory->limit()) co_return s;
   // The reader may hold what begins the next sample.
-  if (memory->in_use() + moved > memory->limit()) close();
-  co_return co_await compacted(memory, std::move(*found));
+  if (memory->in_use() + elsewhere > memory->limit()) close();
+  co_return co_await compacted(memory, std::move(s));
 }
 
 }  // namespace millrace

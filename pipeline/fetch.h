@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "pipeline/run_context.h"
 #include "pipeline/sample.h"
@@ -20,11 +21,13 @@ class again_reader {
   again_reader& operator=(const again_reader&) = delete;
 
   // The sample at `where`, in read buffers and the memory of the lane's members. Fails with
-  // bad_state where the shard has no sample there any more.
+  // bad_state where the shard has no sample there any more, and where a stage leaves it out that
+  // passed it before.
   awaitable<result<sample>> read(origin where);
   // The same in separate memory, from the share of the lane's members, as far as that is large
-  // enough. Waits at most for the samples that were given before.
-  awaitable<result<sample>> take(origin where);
+  // enough. Waits at most for the samples that were given before. nullopt where a stage now leaves
+  // out a sample with which one `had_failed` before.
+  awaitable<result<std::optional<sample>>> take(origin where, bool had_failed);
   // Whether a shard is compressed, by its name: it is read from its begin, and takes memory for a
   // decoder beside the lane's own. False for one that is not in the list.
   bool reads_through(std::int64_t shard) const;
@@ -41,8 +44,14 @@ class again_reader {
   std::int64_t indexed_end(origin where) const;
   std::shared_ptr<memory_share> members() const;
 
+  // In separate memory, as take() says.
+  awaitable<result<sample>> moved(sample s);
+  // As the sample was given at first, at `where` of the list of the lane.
+  result<sample> through_stages(sample s, origin where);
+
   lane_context& lane_;
   std::size_t stages_;
+  bool is_left_out_ = false;  // by a stage, the sample that was asked for last
   // Of a mix: the reader of one of its sources.
   lane_context* part_ = nullptr;
   std::unique_ptr<again_reader> in_part_;

@@ -59,7 +59,11 @@ class lanes_stream final : public stream<sample> {
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr) co_return end_of_epoch();
-      if (!turn->pending.empty()) co_return co_await take_pending(*turn);
+      if (!turn->pending.empty()) {
+        auto taken = co_await take_pending(*turn);
+        if (!taken) continue;
+        co_return std::move(*taken);
+      }
       auto next = co_await turn->samples->next();
       if (!next) co_return failed_with(*turn, next.error());
       if (!*next) {
@@ -85,9 +89,7 @@ class lanes_stream final : public stream<sample> {
     if (!failed_pending_) return;
     lane& l = lanes_[static_cast<std::size_t>(*failed_pending_)];
     failed_pending_.reset();
-    if (!l.is_given_next()) --l.failed_pending;
-    l.pending.erase(l.pending.begin());
-    if (l.pending.empty()) l.again.reset();
+    leave_pending(l);
   }
 
   void save(state& to) const override {
@@ -263,28 +265,34 @@ class lanes_stream final : public stream<sample> {
            l.epoch == std::ranges::max(saved, {}, &lane_record::epoch).epoch;
   }
 
-  awaitable<outcome> take_pending(lane& l) {
+  // Nothing: the stages that failed with it leave it out now.
+  awaitable<std::optional<outcome>> take_pending(lane& l) {
     if (!l.again) {
       l.again = std::make_unique<again_reader>(*l.context, l.context->sample_stages.size());
     }
     // One at a time, whatever their number: they need no more memory than samples that are read on.
     const bool is_given = l.is_given_next();
     const std::int64_t position = l.next_place().second;
-    auto fetched = co_await l.again->take(l.pending.front());
+    auto fetched = co_await l.again->take(l.pending.front(), !is_given);
     // A state saved meanwhile must know of it, and so must one that is saved after an error.
     if (!fetched) {
       failed_pending_ = &l - lanes_.data();
-      co_return is_given ? fetched.error() : failed_with(l, fetched.error());
+      co_return outcome(is_given ? fetched.error() : failed_with(l, fetched.error()));
     }
+    leave_pending(l);
+    if (!*fetched) co_return std::nullopt;
     if (!is_given) {
-      fetched->where.position = position;
-      --l.failed_pending;
+      (*fetched)->where.position = position;
       ++l.given;
     }
+    any_this_epoch_ = true;
+    co_return outcome(std::move(*fetched));
+  }
+
+  static void leave_pending(lane& l) {
+    if (!l.is_given_next()) --l.failed_pending;
     l.pending.erase(l.pending.begin());
     if (l.pending.empty()) l.again.reset();  // the stages in front may read again themselves
-    any_this_epoch_ = true;
-    co_return std::optional<sample>(std::move(*fetched));
   }
 
   // What the index says of a lane's epoch beyond what came of it: the rest of broken shards. It is

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <tuple>
 
 #include "io/unpack.h"
 #include "pipeline/index_bounds.h"
@@ -46,6 +47,7 @@ struct shard_reader::impl {
   error refused(error why, const tar_parser::member& found, const std::string* name);
 
   result<void> check_end() const;
+  result<void> end_of_source();
   result<void> check_count() const;
 
   error described(error why) const {
@@ -62,6 +64,7 @@ struct shard_reader::impl {
   std::shared_ptr<const std::string> url;
   tar_parser parser;
   std::int64_t next_header;
+  std::pair<std::int64_t, std::int64_t> before_last{next_header, begun_before};  // member given
   shard_head head;
   bool broken = false;
   bool unpacks = false;       // offsets are of what is within a compressed file
@@ -361,6 +364,16 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
   return skipping ? turn::pass : turn::give;
 }
 
+result<void> shard_reader::impl::end_of_source() {
+  auto whole = check_end();
+  if (whole) whole = check_count();
+  broken = !whole;
+  // The shard ends in front of the next header: who continues here reads the last member again.
+  const bool is_short = parser.offset() < static_cast<std::uint64_t>(next_header);
+  if (!whole && is_short) std::tie(next_header, begun_before) = before_last;
+  return whole;
+}
+
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
   s.lane.refused.reset();
@@ -379,9 +392,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       if (!more) co_return more.error();
       if (*more) continue;
       s.count_lost();
-      auto whole = s.check_end();
-      if (whole) whole = s.check_count();
-      s.broken = !whole;
+      const auto whole = s.end_of_source();
       // Between members, or in one that is passed over: what was given last may have been all of
       // its sample or not.
       if (!whole) co_return s.described(error(whole.error()).key(""));
@@ -425,6 +436,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       if (auto collected = co_await s.collect(member); !collected) co_return collected.error();
     }
     const auto at = s.parser.offset();
+    s.before_last = {s.next_header, s.begun_before};
     s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
     s.begun_before = s.begun;
     member.after_damage = std::exchange(s.after_damage, false);

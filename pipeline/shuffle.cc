@@ -143,8 +143,10 @@ class shuffle_stream final : public stream<sample> {
     if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
       log_notice(fmt::format(
           "a lane's shuffle holds {} samples instead of {}: {} of memory allow no "
-          "more; raise engine_options.memory_bytes (MILLRACE_MEMORY) for a better shuffle",
-          held_.size(), capacity_, format_bytes(room)));
+          "more; raise {} for a better shuffle",
+          held_.size(), capacity_, format_bytes(room),
+          most_bytes_ <= memory_->limit() ? "shuffle_options.bytes"
+                                          : "engine_options.memory_bytes (MILLRACE_MEMORY)"));
     }
     return false;
   }

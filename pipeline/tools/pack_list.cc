@@ -57,7 +57,7 @@ std::vector<listed_file> read_pack_list(const std::string& file) {
         error(errc::usage, fmt::format("line {} has {}", number, what)).at(file).hint(hint));
   };
   for (std::string line; std::getline(in, line);) {
-    ++number;
+    if (++number == 1) drop_byte_order_mark(line);
     if (line.ends_with('\r')) line.pop_back();
     if (line.empty()) continue;
     const auto tab = line.find('\t');

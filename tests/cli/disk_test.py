@@ -246,7 +246,7 @@ class BadDays(unittest.TestCase):
             loop = folder / "loop.tar"
             loop.symlink_to("loop.tar")
             out = folder / "out-%d.tar"
-            for words in (["cat", loop], ["cat", f"{loop}/"], ["verify", loop], ["summary", loop],
+            for words in (["cat", loop], ["cat", f"{loop}/"], ["cat", f"{loop}/*.tar"], ["cat", f"{folder}/*p.tar/a.tar"], ["verify", loop], ["summary", loop],
                           ["index", "create", loop, "-o", folder / "i.json"], ["bench", "disk", loop],
                           ["pack", "--restart", "1", "--from-shards", loop, "-o", out]):
                 with self.subTest(words):

@@ -37,5 +37,20 @@ TEST(Printable, ControlCharactersAndBrokenBytesAreEscaped) {
             "\\xc0\\xaf \\xed\\xa0\\x80 \\xf5\\x80\\x80\\x80 \\xe2\\x82");
 }
 
+// Of no width, or of the direction of others: a name with them looks like another one.
+TEST(Printable, WhatIsNotSeenIsEscaped) {
+  EXPECT_EQ(printable("\ufeffa.tar"), "\\xef\\xbb\\xbfa.tar");
+  EXPECT_EQ(printable("a\u202erat.exe"), "a\\xe2\\x80\\xaerat.exe");
+  for (const char* unseen :
+       {"\u00ad", "\u061c", "\u180e", "\u200b", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a",
+        "\u2060", "\u2066", "\u2069", "\ufff9", "\U000e0001", "\U000e0041"}) {
+    EXPECT_TRUE(printable(unseen).starts_with("\\x")) << printable(unseen);
+  }
+  for (const char* seen : {"\u00e4", "\u05d0", "\u0627", "\u2010", "\u202f", "\u200d", "\ufffd",
+                           "\u4e2d", "\U0001f40d"}) {
+    EXPECT_EQ(printable(seen), seen);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -45,6 +45,17 @@ TEST(ShardSpec, ListsInFiles) {
   EXPECT_EQ(expand_shards("@" + endless).error().kind(), errc::usage);
 }
 
+// As some editors write it: it is of no name.
+TEST(ShardSpec, AByteOrderMarkBeginsAList) {
+  const testing::temporary_folder folder;
+  const auto list = folder.write("list",
+                                 "\xef\xbb\xbf"
+                                 "a.tar\r\nb.tar\r\n");
+  EXPECT_EQ(expand_shards("@" + list).value(), (strings{"a.tar", "b.tar"}));
+  const auto remark = folder.write("remark", "\xef\xbb\xbf# shards\na.tar\n");
+  EXPECT_EQ(expand_shards("@" + remark).value(), (strings{"a.tar"}));
+}
+
 TEST(ShardSpec, NothingIsAnError) {
   EXPECT_FALSE(expand_shards(""));
   EXPECT_FALSE(expand_shards("::"));

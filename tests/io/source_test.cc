@@ -39,6 +39,10 @@ class Source : public ::testing::Test {
  protected:
   Source() { sources_.add("memory", memory_source_factory(store_)); }
 
+  // As one adds it: URLs name it in small letters or not.
+  void add_store(std::string scheme) {
+    sources_.add(std::move(scheme), memory_source_factory(store_));
+  }
   read_result read(const std::string& url, std::uint64_t offset = 0) {
     auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
     scope tasks(threads_.io(0).executor());
@@ -134,6 +138,15 @@ TEST_F(Source, Files) {
   EXPECT_EQ(read(path, content.size()).content, "");
   EXPECT_EQ(read(folder_ / "none.tar").failed->kind(), errc::not_found);
   EXPECT_EQ(read(path, content.size() + 1).failed->kind(), errc::changed);
+}
+
+TEST_F(Source, ASchemeOfOnesOwnIsFoundHoweverItIsWritten) {
+  store_->put("a.tar", "content");
+  add_store("MyStore");
+  for (const char* const url : {"mystore:a.tar", "MyStore:a.tar", "MYSTORE:a.tar"}) {
+    const auto got = read(url);
+    EXPECT_EQ(got.content, "content") << url << (got.failed ? got.failed->message() : "");
+  }
 }
 
 TEST_F(Source, FilesThatAreGivenUpLeaveTheDeviceToOthers) {

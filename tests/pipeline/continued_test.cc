@@ -185,6 +185,82 @@ TEST_F(Continued, AFailureOfALanesStageMovesNoPosition) {
   }
 }
 
+// A function that failed with a sample is mended so that it passes it, or leaves it out: the run
+// goes on from the state saved behind the failure, wherever that was, and again from where that was
+// stopped.
+TEST_F(Continued, AFunctionThatFailedMayLeaveOutWhatItFailedWith) {
+  enum class does : std::uint8_t { pass, leave_out, fail, raise };
+  const auto stage_that = [](does what) {
+    return sample_stage{"mended", [what](sample s) -> result<std::optional<sample>> {
+                          const bool is_bad = s.key == "s000202" || s.key == "s000004";
+                          if (!is_bad || what == does::pass) return std::optional(std::move(s));
+                          if (what == does::leave_out) return std::optional<sample>();
+                          if (what == does::raise) throw std::runtime_error("a bug");
+                          return of_sample(s, error(errc::missing_field, "no field"));
+                        }};
+  };
+  for (const int shape : {0, 1, 2, 3, 4, 6}) {
+    const auto plan_of = [&](does what) {
+      auto lanes = lanes_of(1);
+      if ((shape & 1) != 0) lanes = lanes | shuffle({.samples = 6, .seed = 2});
+      lanes = lanes | stage_that(what);
+      if ((shape & 2) != 0) lanes = mix({{lanes}});
+      if ((shape & 4) != 0) lanes = lanes | shuffle({.samples = 9, .seed = 3});
+      return lanes | map([](sample s) { return s; }, {.threads = 1});
+    };
+    const auto take = [](loader<sample>& data, std::vector<std::string>& to, int most) {
+      for (; most > 0; --most) {
+        const auto s = data.next();
+        if (!s) break;
+        to.push_back(s->key);
+      }
+    };
+    for (const does mended : {does::pass, does::leave_out}) {
+      auto whole = eng_.run(plan_of(mended));
+      std::vector<std::string> expected;
+      take(whole, expected, everything);
+      std::ranges::sort(expected);
+      for (const does before : {does::fail, does::raise}) {
+        for (int more = 0; more < 4; ++more) {
+          SCOPED_TRACE(fmt::format("shape {}, {} {} {}", shape, mended == does::pass,
+                                   before == does::fail, more));
+          auto first = eng_.run(plan_of(before));
+          std::vector<std::string> got;
+          EXPECT_THROW(take(first, got, everything), failure);
+          auto second = eng_.run(plan_of(mended));
+          second.restore(as_text(first.save()));
+          take(second, got, more);
+          auto third = eng_.run(plan_of(mended));
+          third.restore(as_text(second.save()));
+          take(third, got, everything);
+          std::ranges::sort(got);
+          EXPECT_EQ(got, expected);
+        }
+      }
+    }
+  }
+}
+
+// Of a sample that was given nothing is left out: the error names it.
+TEST_F(Continued, AFunctionThatLeavesOutWhatItPassedIsToldOfTheSample) {
+  const auto plan_of = [&](bool drops) {
+    return lanes_of(1) | select([drops](const sample& s) { return !drops || s.key != "s000202"; }) |
+           shuffle({.samples = 100, .seed = 2});
+  };
+  auto first = eng_.run(interleaved(plan_of(false)));
+  for (int i = 0; i < 3; ++i) ASSERT_NE(first.next()->key, "s000202");  // of each lane
+  auto second = eng_.run(interleaved(plan_of(true)));
+  second.restore(as_text(first.save()));
+  try {
+    while (second.next()) continue;
+    FAIL() << "nothing told";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::bad_state);
+    EXPECT_EQ(f.why().sample_key(), "s000202") << f.what();
+    EXPECT_TRUE(f.why().byte_offset()) << f.what();
+  }
+}
+
 // What a stage fails with once comes when the run is continued, also where the shuffle in front
 // holds another draw of the same sample.
 TEST_F(Continued, AFailureOnceLosesNoDraw) {

@@ -190,6 +190,37 @@ TEST_F(CutShards, EveryCutOfAPlainArchiveIsAnErrorOrHarmless) {
   for (const std::size_t cut : cuts) expect_told(all, whole.substr(0, cut), fmt::format("{}", cut));
 }
 
+// A state stands in front of the error, of which is told the same after a resume.
+TEST_F(CutShards, TheErrorIsTheSameAfterAResume) {
+  // Of no sample, with none in front of it.
+  const std::string other = tar_builder().file("README", "of no sample").str();
+  const std::string end(1024, '\0');
+  const std::string whole = other + members() + end + other + members() + end;
+  const auto plan_of = [](const untar_options& how) {
+    return shards({"memory:cut"}, {.lanes = 1, .shuffle = false}) | untar(how) | group_by_key();
+  };
+  const auto error_of = [](loader<sample>& data) {
+    try {
+      while (data.next()) continue;
+    } catch (const failure& f) {
+      return std::string(f.what());
+    }
+    return std::string();
+  };
+  for (std::size_t cut = 1; cut < whole.size(); cut += cut % block == 1 ? 97 : 83) {
+    if (!testing::is_taken(cut)) continue;
+    store_->put("cut", whole.substr(0, cut));
+    for (const auto ends : {end_blocks::required, end_blocks::optional}) {
+      const auto p = plan_of({.end_blocks = ends});
+      auto first = engine_.run(p);
+      const std::string told = error_of(first);
+      auto second = engine_.run(p);
+      second.restore(state::from_json(first.save().to_json()).value());
+      EXPECT_EQ(error_of(second), told) << cut;
+    }
+  }
+}
+
 constexpr std::array filters{
     std::pair{"gzip", ARCHIVE_FILTER_GZIP}, std::pair{"bzip2", ARCHIVE_FILTER_BZIP2},
     std::pair{"xz", ARCHIVE_FILTER_XZ}, std::pair{"zstd", ARCHIVE_FILTER_ZSTD},

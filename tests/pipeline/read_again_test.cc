@@ -228,5 +228,39 @@ TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
   }
 }
 
+// A sample was given where the shard is cut within what follows it: at any byte of that.
+TEST_F(ReadAgain, WhatIsCutBehindASampleIsNoMatterOfTheSample) {
+  constexpr int samples = 3;
+  const auto store = std::make_shared<memory_store>(1'000);
+  const std::string shard = testing::text_shard(0, samples, 50);
+  store->put("t", shard);
+  engine eng(with_memory_store(store));
+  const auto index = std::make_shared<const shard_index>(testing::index_of(eng, {"memory:t"}));
+  const auto same = [](sample s) { return s; };
+  const auto begin =
+      static_cast<std::size_t>(index->shards[0].blocks[samples - 1] * shard_index::block_bytes);
+  for (std::size_t cut = begin; cut < begin + 1100; ++cut) {
+    if (!testing::is_taken(cut)) continue;
+    store->put("t", shard.substr(0, cut));
+    for (const int lanes : {1, samples}) {
+      const auto p = shards({"memory:t"}, {.lanes = lanes, .shuffle = false, .index = index}) |
+                     untar() | group_by_key() | shuffle({.samples = 4, .seed = 1}) |
+                     map(same, {.threads = 2}) | on_error(skip_errors());
+      auto unbroken = eng.run(p);
+      const auto wanted = testing::keys_of_epoch(unbroken);
+      ASSERT_FALSE(wanted.empty()) << cut;
+      for (std::size_t n = 0; n < wanted.size(); ++n) {
+        auto first = eng.run(p);
+        std::vector<std::string> got;
+        for (std::size_t i = 0; i < n; ++i) got.push_back(first.next()->key);
+        auto second = eng.run(p);
+        second.restore(first.save());
+        for (auto& key : testing::keys_of_epoch(second)) got.push_back(std::move(key));
+        EXPECT_EQ(got, wanted) << "cut at " << cut << ", saved after " << n << ", " << lanes;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace millrace
