@@ -13,6 +13,7 @@
 #include "pipeline/images/jpeg_errors.h"
 #include "pipeline/images/jpeg_headers.h"
 #include "pipeline/images/jpeg_huffman.h"
+#include "pipeline/images/jpeg_runs.h"
 #include "pipeline/images/row_sink.h"
 
 namespace millrace {
@@ -21,6 +22,7 @@ namespace {
 using libjpeg::coefficient_bytes;
 using libjpeg::error_handler;
 using libjpeg::guarded;
+using libjpeg::lacks_component;
 using libjpeg::lacks_scans;
 
 struct effort_limit {
@@ -94,6 +96,7 @@ struct jpeg_decoder::impl {
   }
 
   void create();
+  void end_image();
   void forget_tables();
   void begin(const image_options& options);
   result<void> read_header(std::span<const std::byte> file);
@@ -125,8 +128,19 @@ void jpeg_decoder::impl::create() {
     jpeg_destroy_decompress(&c);
     throw std::bad_alloc();
   }
+  libjpeg::watch_runs(c);
   effort.base.progress_monitor = check_effort;
   c.progress = &effort.base;
+}
+
+// Ends an image early where rows are left; the library object serves the next one. It keeps the
+// pointers to what it made for this image, and jpeg_skip_scanlines() writes through those that the
+// next one has no use for: to be found null, not freed. Source: libjpeg-turbo, jdapistd.c,
+// read_and_discard_scanlines().
+void jpeg_decoder::impl::end_image() {
+  jpeg_abort_decompress(&c);
+  c.cconvert = nullptr;
+  c.cquantize = nullptr;
 }
 
 // The library keeps tables from file to file, for streams that name them once. Here a file that
@@ -145,7 +159,7 @@ void jpeg_decoder::impl::forget_tables() {
 
 void jpeg_decoder::impl::begin(const image_options& options) {
   if (c.mem == nullptr) create();  // there was no memory for it the last time
-  jpeg_abort_decompress(&c);       // what was left by an exception
+  end_image();                     // what was left by an exception
   limits = options.limits;
   handler.lenient = options.lenient;
   handler.fill_truncated = options.fill_truncated;
@@ -239,6 +253,9 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
     if (own_huffman) huffman.take_over(c, x, width);
   });
   if (!started) return failed();
+  if (lacks_component(c) && !handler.allows_damage()) {
+    return error(errc::bad_image, "cannot decode the image: a component has no scan").skippable();
+  }
   const std::array<std::uint8_t*, 2> line =
       two_lines(std::size_t{width} * 4 + sink.readable_behind());
   const std::size_t from = (static_cast<std::size_t>(first_column) - x) * 4;
@@ -285,7 +302,7 @@ bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file,
   const bool decoded = read_header(joined.file) &&
                        read_pixels(origin, options.fast, options.own_huffman) &&
                        handler.warnings == 0;
-  jpeg_abort_decompress(&c);
+  end_image();
   return decoded;
 }
 
@@ -301,8 +318,7 @@ result<void> jpeg_decoder::impl::decode_file(std::span<const std::byte> file,
                static_cast<int>(c.image_height), row_sink::decoder_scales::yes);
     decoded = read_pixels({}, options.fast, own_huffman);
   }
-  // Ends the image early where rows are left; the object serves the next one.
-  jpeg_abort_decompress(&c);
+  end_image();
   return decoded;
 }
 
@@ -319,7 +335,7 @@ result<jpeg_decoder::image_size> jpeg_decoder::read_size(std::span<const std::by
   const auto read = impl_->read_header(file);
   const image_size size{.width = static_cast<int>(impl_->c.image_width),
                         .height = static_cast<int>(impl_->c.image_height)};
-  jpeg_abort_decompress(&impl_->c);
+  impl_->end_image();
   if (impl_->handler.no_memory) throw std::bad_alloc();
   if (!read) return read.error();
   return size;

@@ -32,6 +32,12 @@ struct error_handler {
   bool truncated;       // it was met
   bool no_memory;       // the host refused memory: no fault of the file
   int warnings;
+
+  // Counted. What is missing once the file is at its end comes of that alone.
+  bool allows_damage() {
+    ++warnings;
+    return truncated ? fill_truncated : lenient;
+  }
 };
 
 inline void fail(j_common_ptr c) {
@@ -44,18 +50,46 @@ inline void fail(j_common_ptr c) {
   std::longjmp(handler->escape, 1);
 }
 
+// Whether a progressive image lacks scans that complete its coefficients; known once it has been
+// started or its coefficients are read. The library then smooths its blocks by those around them.
+// Source: libjpeg-turbo, jdcoefct.c, smoothing_ok().
+inline bool lacks_scans(const jpeg_decompress_struct& c) {
+  if (c.progressive_mode == FALSE || c.coef_bits == nullptr) return false;
+  const auto is_incomplete = [](int bits) { return bits != 0; };
+  return std::any_of(c.coef_bits, c.coef_bits + c.num_components, [&](const auto& of_component) {
+    return std::ranges::any_of(of_component, is_incomplete);
+  });
+}
+
+// Whether a component had no scan so far. Source: libjpeg-turbo, jdinput.c, latch_quant_tables().
+inline bool lacks_component(const jpeg_decompress_struct& c) {
+  return std::any_of(c.comp_info, c.comp_info + c.num_components,
+                     [](const auto& component) { return component.quant_table == nullptr; });
+}
+
+// Whether bytes in front of a marker, which belong to no segment, may have been one of the image:
+// a scan of which the header is damaged, or the rest of a run. Some encoders fill a run up by a
+// byte of ones.
+inline bool may_be_of_image(j_common_ptr c) {
+  const auto& image = *reinterpret_cast<j_decompress_ptr>(c);
+  if (image.input_scan_number == 0) return false;
+  const int bytes = c->err->msg_parm.i[0];
+  const int marker = c->err->msg_parm.i[1];
+  if (marker == JPEG_EOI) return lacks_component(image) || lacks_scans(image);
+  const bool ends_run = marker >= JPEG_RST0 && marker <= JPEG_RST0 + 7;
+  return !ends_run || bytes > 1;
+}
+
 // Level -1 is a warning: data that is corrupt or missing. Some are about decoration only.
 inline void on_message(j_common_ptr c, int level) {
   const int code = c->err->msg_code;
   const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
-                        code == JWRN_EXTRANEOUS_DATA || code == JWRN_BOGUS_ICC;
+                        code == JWRN_BOGUS_ICC ||
+                        (code == JWRN_EXTRANEOUS_DATA && !may_be_of_image(c));
   if (level >= 0 || harmless) return;
   auto* handler = reinterpret_cast<error_handler*>(c->err);
-  ++handler->warnings;
   if (code == JWRN_JPEG_EOF) handler->truncated = true;
-  // What the decoder says once the file is at its end comes of that alone.
-  const bool allowed = handler->truncated ? handler->fill_truncated : handler->lenient;
-  if (!allowed) fail(c);
+  if (!handler->allows_damage()) fail(c);
 }
 
 inline void ignore_output(j_common_ptr) {}
@@ -90,17 +124,6 @@ inline std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
               rounded_up(component.height_in_blocks, component.v_samp_factor);
   }
   return blocks * DCTSIZE2 * sizeof(JCOEF);
-}
-
-// Whether a progressive image lacks scans that complete its coefficients; known once it has been
-// started or its coefficients are read. The library then smooths its blocks by those around them.
-// Source: libjpeg-turbo, jdcoefct.c, smoothing_ok().
-inline bool lacks_scans(const jpeg_decompress_struct& c) {
-  if (c.progressive_mode == FALSE || c.coef_bits == nullptr) return false;
-  const auto is_incomplete = [](int bits) { return bits != 0; };
-  return std::any_of(c.coef_bits, c.coef_bits + c.num_components, [&](const auto& of_component) {
-    return std::ranges::any_of(of_component, is_incomplete);
-  });
 }
 
 // The JPEG that `write` makes with the compressor that it is given; nothing where the library gives

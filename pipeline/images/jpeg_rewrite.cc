@@ -9,6 +9,7 @@
 
 #include "engine/work_memory.h"
 #include "pipeline/images/jpeg_errors.h"
+#include "pipeline/images/jpeg_runs.h"
 
 namespace millrace {
 namespace {
@@ -23,9 +24,11 @@ constexpr int adobe_marker = JPEG_APP0 + 14;  // Adobe: likewise
 struct coefficient_reader {
   coefficient_reader() {
     c.err = libjpeg::set_up(handler);
-    if (guarded(handler, [&] { jpeg_create_decompress(&c); })) return;
-    jpeg_destroy_decompress(&c);
-    throw std::bad_alloc();
+    if (!guarded(handler, [&] { jpeg_create_decompress(&c); })) {
+      jpeg_destroy_decompress(&c);
+      throw std::bad_alloc();
+    }
+    libjpeg::watch_runs(c);
   }
   ~coefficient_reader() { jpeg_destroy_decompress(&c); }
   coefficient_reader(const coefficient_reader&) = delete;

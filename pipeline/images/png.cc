@@ -11,6 +11,7 @@
 #include <new>
 
 #include "engine/cpu_time.h"
+#include "engine/printable.h"
 #include "engine/work_memory.h"
 #include "pipeline/images/png_chunks.h"
 #include "pipeline/images/row_sink.h"
@@ -206,7 +207,7 @@ result<void> png_decoder::impl::check_chunks(const image_options& options) {
     return failed();
   };
   if (chunks.damaged > 0 && !options.lenient) {
-    return fail(fmt::format("{}: CRC error", chunks.damaged_name));
+    return fail(fmt::format("{}: CRC error", printable(chunks.damaged_name)));
   }
   if (!chunks.has_end && !options.fill_truncated) {
     return fail("the file ends before its last chunk, IEND");

@@ -36,10 +36,9 @@ bool begins_last_chunk(std::string_view rest) {
 }  // namespace
 
 png_chunks chunks_of_png(std::span<const std::byte> file, bool orient) {
-  enum class place : std::uint8_t { in_front, in_pixels, behind };
   png_chunks found;
   bool is_turned = false;
-  place at_place = place::in_front;
+  bool is_in_pixels = false;
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   for (std::size_t at = signature_bytes; at < file.size();) {
     found.has_end = begins_last_chunk(text.substr(at));
@@ -47,14 +46,13 @@ png_chunks chunks_of_png(std::span<const std::byte> file, bool orient) {
     const std::size_t size = number_in(file.subspan(at));
     const std::string_view name = text.substr(at + length_bytes, 4);
     if (size > file.size() - at - header_bytes - checksum_bytes) break;
-    const bool is_of_pixels = name == "IDAT" && at_place != place::behind;
-    if (is_of_pixels) at_place = place::in_pixels;
-    if (!is_of_pixels && at_place == place::in_pixels) at_place = place::behind;
-    const bool turns = orient && !is_turned && name == "eXIf";
-    if (turns) found.orientation = orientation_of(file.subspan(at + header_bytes, size));
-    is_turned = is_turned || turns;
-    const bool is_read = is_of_pixels || (turns && at_place == place::behind);
-    if (is_read && !is_well(file.subspan(at + length_bytes, 4 + size + checksum_bytes))) {
+    if (orient && !is_turned && name == "eXIf") {
+      found.orientation = orientation_of(file.subspan(at + header_bytes, size));
+      is_turned = true;
+    }
+    // Of any name: a damaged one may be that of pixels, or of what turns them.
+    is_in_pixels = is_in_pixels || name == "IDAT";
+    if (is_in_pixels && !is_well(file.subspan(at + length_bytes, 4 + size + checksum_bytes))) {
       if (found.damaged++ == 0) found.damaged_name = name;
     }
     at += header_bytes + size + checksum_bytes;

@@ -11,8 +11,8 @@ namespace millrace {
 // What a PNG's chunks say of the file, whatever part of its pixels is needed: libpng looks at a
 // checksum only where it has read all of the chunk, and at nothing behind the pixels.
 struct png_chunks {
-  // Of its pixels, and of an orientation behind them, the chunks with wrong checksums, and the name
-  // of the first one. What stands in front of the pixels libpng looks at.
+  // Of its pixels and what stands behind them, the chunks with wrong checksums, and the name of the
+  // first one. What stands in front of the pixels libpng looks at.
   int damaged = 0;
   std::string_view damaged_name;
   // Whether it goes on to its last chunk, of which the name need not be whole. Another one may turn
@@ -22,8 +22,8 @@ struct png_chunks {
   exif_orientation orientation;
 };
 
-// `file` begins with PNG's signature. What it says of the rest does not need to be true. Reads the
-// pixels' bytes once.
+// `file` begins with PNG's signature. What it says of the rest does not need to be true. Reads its
+// bytes once, from the pixels on.
 png_chunks chunks_of_png(std::span<const std::byte> file, bool orient);
 
 }  // namespace millrace

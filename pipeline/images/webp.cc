@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint8_t gray_of_missing = 128;  // of pixels that are missing
 constexpr int lossless = 2;                    // WebPBitstreamFeatures::format
+constexpr std::size_t chunk_header = 8;        // its name and its size
 
 std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
   std::uint32_t value = 0;
@@ -28,20 +29,33 @@ std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
   return value;
 }
 
+// What millrace reads of a file's chunks.
+struct webp_chunks {
+  // The one with the pixels: its name, its size and as much of its contents as the file has.
+  // libwebp is given no other: it would take what follows a damaged one for a part of it.
+  std::span<const std::byte> image;
+  exif_orientation orientation;
+};
+
 // Source: WebP container specification, "RIFF File Format": chunks of a name, a size and contents,
 // padded to an even size.
-exif_orientation orientation_in(std::span<const std::byte> file) {
+webp_chunks chunks_in(std::span<const std::byte> file) {
   constexpr std::size_t riff_header = 12;
-  constexpr std::size_t chunk_header = 8;
+  webp_chunks found;
   for (std::size_t at = riff_header; at + chunk_header <= file.size();) {
     const std::string_view name(reinterpret_cast<const char*>(file.data()) + at, 4);
     const std::size_t size = little_endian(file, at + 4);
-    at += chunk_header;
-    if (size > file.size() - at) return {};
-    if (name == "EXIF") return orientation_of(file.subspan(at, size));
-    at += size + size % 2;
+    const std::size_t there = std::min(size, file.size() - at - chunk_header);
+    const bool is_image = name == "VP8 " || name == "VP8L";
+    if (is_image && found.image.empty()) found.image = file.subspan(at, chunk_header + there);
+    if (there < size) break;
+    if (name == "EXIF") {
+      found.orientation = orientation_of(file.subspan(at + chunk_header, size));
+      break;
+    }
+    at += chunk_header + size + size % 2;
   }
-  return {};
+  return found;
 }
 
 const char* text_of(VP8StatusCode code) {
@@ -89,19 +103,16 @@ std::uint64_t code_bytes(const std::optional<webp_codes>& known, std::uint64_t s
 
 // A bound for what libwebp allocates for an image; it has no hook for its allocations, and sizes
 // nothing by another figure than these. Source: libwebp 1.2.4, dec/frame_dec.c (AllocateMemory),
-// dec/vp8l_dec.c (AllocateInternalBuffers32b, ReadHuffmanCodesHelper), dec/alpha_dec.c.
+// dec/vp8l_dec.c (AllocateInternalBuffers32b, ReadHuffmanCodesHelper).
 std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height,
-                            std::span<const std::byte> file, bool is_lossless, bool has_alpha) {
+                            std::span<const std::byte> chunk, bool is_lossless) {
   constexpr std::uint64_t a_column = 512;  // of lossy images: a row of macroblocks, and its edges
   constexpr std::uint64_t rows_ahead = 17;
-  const std::uint64_t pixels = width * height;
-  const std::uint64_t lossless_bytes = (pixels + width * rows_ahead) * 4;
-  if (!is_lossless && !has_alpha) return width * a_column;
-  const auto known = codes_of_webp(file, static_cast<int>(width), static_cast<int>(height));
+  if (!is_lossless) return width * a_column;
+  const auto known = codes_of_webp(chunk.subspan(chunk_header));
   const std::uint64_t codes =
-      code_bytes(known, ((width + 3) / 4) * ((height + 3) / 4), file.size());
-  if (is_lossless) return lossless_bytes + codes;
-  return width * a_column + pixels + lossless_bytes + codes;  // a plane of transparency as well
+      code_bytes(known, ((width + 3) / 4) * ((height + 3) / 4), chunk.size());
+  return (width * height + width * rows_ahead) * 4 + codes;
 }
 
 using incremental = std::unique_ptr<WebPIDecoder, decltype(&WebPIDelete)>;
@@ -121,7 +132,7 @@ pixel_box with_margin(const pixel_box& needed, int width, int height) {
 struct webp_decoder::impl {
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
-  result<void> read_pixels(std::span<const std::byte> file, const image_options& options,
+  result<void> read_pixels(std::span<const std::byte> chunk, const image_options& options,
                            const pixel_box& region);
 
   row_sink sink;
@@ -130,7 +141,7 @@ struct webp_decoder::impl {
   int warnings = 0;
 };
 
-result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
+result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> chunk,
                                              const image_options& options,
                                              const pixel_box& region) {
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
@@ -138,8 +149,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
   // As if all of it were needed: what is too large is so in every epoch, whatever the crop.
   const auto width = static_cast<std::uint64_t>(config.input.width);
   const auto height = static_cast<std::uint64_t>(config.input.height);
-  const auto library = library_bytes(width, height, file, config.input.format == lossless,
-                                     config.input.has_alpha != 0);
+  const auto library = library_bytes(width, height, chunk, config.input.format == lossless);
   if (!take_work_memory(static_cast<std::size_t>(width * height * 4 + library))) {
     return failed(VP8_STATUS_OUT_OF_MEMORY);
   }
@@ -155,11 +165,11 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
   const incremental decoder(WebPIDecode(nullptr, 0, &config), WebPIDelete);
   if (decoder == nullptr) throw std::bad_alloc();
   const double deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
-  const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
+  const auto* data = reinterpret_cast<const std::uint8_t*>(chunk.data());
   constexpr std::size_t portion = 256 << 10;  // between two looks at the time
   VP8StatusCode status = VP8_STATUS_SUSPENDED;
-  for (std::size_t end = 0; end < file.size() && status == VP8_STATUS_SUSPENDED;) {
-    end = std::min(file.size(), end + portion);
+  for (std::size_t end = 0; end < chunk.size() && status == VP8_STATUS_SUSPENDED;) {
+    end = std::min(chunk.size(), end + portion);
     status = WebPIUpdate(decoder.get(), data, end);
     if (thread_cpu_seconds() > deadline) {
       return error(errc::too_large, "cannot decode the image: it takes too long").skippable();
@@ -168,7 +178,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> file,
   if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();  // no fault of the file
   const bool ended_early = status == VP8_STATUS_SUSPENDED || status == VP8_STATUS_NOT_ENOUGH_DATA;
   if (status != VP8_STATUS_OK && !(ended_early && options.fill_truncated)) return failed(status);
-  if (ended_early || is_cut(file)) ++warnings;
+  if (ended_early) warnings = 1;
   return {};
 }
 
@@ -191,7 +201,6 @@ result<void> webp_decoder::decode(std::span<const std::byte> file, const image_o
 result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
                                         const image_options& options, const view_chooser& choose,
                                         const pixel_place& place) {
-  warnings = 0;
   if (WebPInitDecoderConfig(&config) == 0) {
     throw failure(error(errc::internal, "libwebp is of another version than its headers"));
   }
@@ -199,7 +208,8 @@ result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
   const auto found = WebPGetFeatures(data, file.size(), &config.input);
   if (found != VP8_STATUS_OK) return failed(found);
   // Told by the header alone, so that it is the same in every epoch, whatever the view needs.
-  if (is_cut(file) && !options.fill_truncated) return failed(VP8_STATUS_NOT_ENOUGH_DATA);
+  warnings = is_cut(file) ? 1 : 0;
+  if (warnings > 0 && !options.fill_truncated) return failed(VP8_STATUS_NOT_ENOUGH_DATA);
   const int width = config.input.width;
   const int height = config.input.height;
   if (config.input.has_animation != 0) {
@@ -211,11 +221,12 @@ result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
                                               height, options.limits.max_pixels))
         .skippable();
   }
-  const exif_orientation turned = options.orient ? orientation_in(file) : exif_orientation{};
+  const webp_chunks chunks = chunks_in(file);
+  const exif_orientation turned = options.orient ? chunks.orientation : exif_orientation{};
   sink.begin(choose, place, options, turned, width, height);
   const pixel_box needed = sink.needed();
   const pixel_box region = with_margin(needed, width, height);
-  if (auto read = read_pixels(file, options, region); !read) return read;
+  if (auto read = read_pixels(chunks.image, options, region); !read) return read;
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
   const std::uint8_t* row = pixels.data() + static_cast<std::size_t>(needed.y - region.y) * stride +
                             static_cast<std::size_t>(needed.x - region.x) * 4;

@@ -222,49 +222,11 @@ std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uin
   return found;
 }
 
-// The chunk with the image, or that of its transparency; empty: it is not to be told. Chunks are
-// those that libwebp would find.
-struct image_chunk {
-  std::span<const std::byte> data;
-  bool is_alpha = false;
-};
-image_chunk chunk_of(std::span<const std::byte> file) {
-  constexpr std::size_t riff_header = 12;
-  constexpr std::size_t chunk_header = 8;
-  image_chunk alpha;
-  bool is_extended = false;
-  for (std::size_t at = riff_header; at + chunk_header <= file.size();) {
-    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at, 4);
-    std::size_t size = 0;
-    for (std::size_t i = 8; i-- > 4;) size = size << 8 | std::to_integer<unsigned>(file[at + i]);
-    at += chunk_header;
-    const auto data = file.subspan(at, std::min(size, file.size() - at));
-    if (name == "VP8L") return {data};
-    if (name == "VP8 ") return alpha;
-    if (!is_extended && name != "VP8X") return {};
-    is_extended = true;
-    if (name == "ALPH") {
-      if (alpha.is_alpha) return {};
-      alpha = {data, true};
-    }
-    if (size > file.size() - at) return {};
-    at += size + size % 2;
-  }
-  return {};
-}
-
 }  // namespace
 
-std::optional<webp_codes> codes_of_webp(std::span<const std::byte> file, int width, int height) {
-  const image_chunk chunk = chunk_of(file);
-  if (chunk.data.empty()) return std::nullopt;
-  webp_bits bits(chunk.data);
-  if (chunk.is_alpha) {
-    constexpr unsigned lossless = 1;
-    if ((bits.read(8) & 3) != lossless) return webp_codes();
-    return codes_in(bits, static_cast<std::uint64_t>(width), static_cast<std::uint64_t>(height));
-  }
+std::optional<webp_codes> codes_of_webp(std::span<const std::byte> image) {
   constexpr unsigned signature = 0x2F;
+  webp_bits bits(image);
   if (bits.read(8) != signature) return std::nullopt;
   const std::uint64_t wide = bits.read(14) + 1;
   const std::uint64_t high = bits.read(14) + 1;

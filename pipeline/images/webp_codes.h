@@ -14,9 +14,9 @@ struct webp_codes {
   std::uint64_t pixels = 0;   // of the images that tell which group is where, and of transforms
 };
 
-// Of a lossless WebP, or of the transparency of a lossy one of that size: most of what libwebp
-// needs for a file is for groups, where there are many. nullopt: it is damaged, cut, large or
-// otherwise not to be told, and there may be as many as the file has room for. Any bytes.
-std::optional<webp_codes> codes_of_webp(std::span<const std::byte> file, int width, int height);
+// Of the contents of a chunk VP8L: most of what libwebp needs for a file is for groups, where there
+// are many. nullopt: it is damaged, cut, large or otherwise not to be told, and there may be as
+// many as the file has room for. Any bytes.
+std::optional<webp_codes> codes_of_webp(std::span<const std::byte> image);
 
 }  // namespace millrace

@@ -259,6 +259,21 @@ class CodecParity(unittest.TestCase):
             self.assertEqual((strict["kind"], lenient["kind"]), ("bad_image", "bad_image"), name)
             self.assertGreater(filled["warnings"], 0, name)
 
+    def test_jpegs_that_lack_a_scan_are_damaged(self):
+        """Where the header of a scan is damaged, what follows it belongs to nothing; Pillow and libjpeg only warn, at most."""
+        self.rgb.save(self.folder / "scans.jpg", quality=90, progressive=True)
+        whole = (self.folder / "scans.jpg").read_bytes()
+        scans = [i for i in range(len(whole)) if whole[i:i + 2] == b"\xff\xda"]
+        self.assertGreater(len(scans), 5)
+        lines = []
+        for scan in scans:
+            for by in (b"\0\0", b"\xff\xeb", b"\xfe\xda", b"\xff\xdb"):
+                damaged = self.folder / f"{scan}.{by.hex()}.jpg"
+                damaged.write_bytes(whole[:scan] + by + whole[scan + 2:])
+                lines.append({"do": "decode", "file": str(damaged)})
+        for line, strict, top in zip(lines, visit(lines), visit([l | {"crop": [0, 0, 83, 5], "size": [83, 5]} for l in lines]), strict=True):
+            self.assertEqual((strict.get("kind"), top.get("kind")), ("bad_image", "bad_image"), line)
+
     def test_other_formats_are_refused_by_name(self):
         kinds = {"gif": "a GIF", "bmp": "a BMP", "tiff": "a TIFF", "jp2": "a JPEG 2000"}
         lines = []

@@ -1,5 +1,6 @@
 // A damaged image is one in every view, and a damaged image's preview is never taken for it.
 #include <gtest/gtest.h>
+#include <webp/encode.h>
 
 #include <array>
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include "pipeline/fake.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
+#include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/images/png.h"
 
 namespace millrace {
@@ -52,6 +54,16 @@ class DamagedImages : public ::testing::Test {
   }
   static std::string png_of(int size) {
     return text_of(encode_png(fake_image({.size = size}, 3, 1), size, size));
+  }
+  static std::string webp_of(int size, bool lossless) {
+    const auto rgb = fake_image({.size = size}, 3, 1);
+    std::uint8_t* made = nullptr;
+    const std::size_t bytes = lossless
+                                  ? WebPEncodeLosslessRGB(rgb.data(), size, size, size * 3, &made)
+                                  : WebPEncodeRGB(rgb.data(), size, size, size * 3, 80, &made);
+    std::string out(reinterpret_cast<const char*>(made), bytes);
+    WebPFree(made);
+    return out;
   }
   // A PNG chunk eXIf that turns the image by a quarter.
   static std::string turns() {
@@ -124,6 +136,76 @@ TEST_F(DamagedImages, PngsByTheChecksumOfTheirOrientation) {
     EXPECT_EQ(found(damaged).error, "cannot decode the image: eXIf: CRC error") << before;
     EXPECT_EQ(found(damaged, {.lenient = true}).warnings, 1) << before;
   }
+}
+
+// Under a damaged name a chunk is one that nobody knows, and the image is not turned.
+TEST_F(DamagedImages, PngsByTheNamesOfTheirChunks) {
+  std::string png = png_of(16);
+  png.insert(png.find("IEND") - 4, turns());
+  ASSERT_NE(found(png).rgb, found(png, {.orient = false}).rgb);
+  for (const char* name : {"eXIf", "IDAT"}) {
+    for (std::size_t i = 0; i < 4; ++i) {
+      for (const int by : {0x01, 0x20, 0x65}) {
+        std::string damaged = png;
+        damaged[damaged.find(name) + i] ^= static_cast<char>(by);
+        EXPECT_EQ(found(damaged).width, 0) << name << " " << i << " " << by;
+        EXPECT_EQ(found(damaged, {}, 1).width, 0) << name << " " << i << " " << by;
+      }
+    }
+  }
+}
+
+// What stands behind the pixels of a WebP is none of them, though they are damaged and need more
+// bytes than they have.
+TEST_F(DamagedImages, WebpsByTheBytesOfTheirPixels) {
+  using namespace std::string_literals;
+  for (const bool lossless : {false, true}) {
+    const std::string webp = webp_of(32, lossless);
+    const auto with_more = [](std::string file) {
+      file += "EXIF\x40\0\0\0"s + std::string(64, '\x55');
+      file[4] = static_cast<char>((file.size() - 8) & 255);
+      file[5] = static_cast<char>((file.size() - 8) >> 8);
+      return file;
+    };
+    ASSERT_EQ(found(with_more(webp)).rgb, found(webp).rgb);
+    int errors = 0;
+    for (std::size_t at = 20; at < webp.size(); ++at) {
+      for (const int by : {0x01, 0x10, 0x80, 0xFF}) {
+        std::string damaged = webp;
+        damaged[at] ^= static_cast<char>(by);
+        const found_image alone = found(damaged);
+        const found_image followed = found(with_more(damaged));
+        EXPECT_EQ(alone.error.empty(), followed.error.empty()) << at << " " << by;
+        EXPECT_EQ(alone.rgb, followed.rgb) << at << " " << by;
+        errors += alone.error.empty() ? 0 : 1;
+      }
+    }
+    EXPECT_GT(errors, 0);
+  }
+}
+
+// What a run has too much of, another one had too little of: a byte that was damaged.
+TEST_F(DamagedImages, JpegsByBytesBehindTheirRuns) {
+  const std::string plain = photo(64);
+  const auto rewritten = with_restart_runs(std::as_bytes(std::span(plain)), 2, {});
+  ASSERT_TRUE(rewritten);
+  const std::string file = text_of(*rewritten);
+  ASSERT_EQ(found(file).rgb, found(plain).rgb);
+  std::size_t runs = 0;
+  for (std::size_t at = 0; (at = file.find('\xFF', at)) != file.npos; ++at) {
+    const auto marker = static_cast<unsigned char>(file[at + 1]);
+    if (marker < 0xD0 || marker > 0xD7) continue;
+    ++runs;
+    std::string damaged = file;
+    damaged.insert(at, "\x12\x34");
+    EXPECT_NE(found(damaged).error.find("2 extraneous bytes"), std::string::npos) << runs;
+    EXPECT_EQ(found(damaged, {.lenient = true}).warnings, 1) << runs;
+    EXPECT_EQ(found(damaged, {.lenient = true}).rgb, found(plain).rgb) << runs;
+    std::string filled_up = file;
+    filled_up.insert(at, "\xFF\0", 2);
+    EXPECT_EQ(found(filled_up).rgb, found(plain).rgb) << runs;
+  }
+  EXPECT_EQ(runs, 7);
 }
 
 // A JPEG of 64 x 64 with a preview of 16 x 16 in its EXIF.

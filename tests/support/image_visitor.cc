@@ -5,8 +5,9 @@
 //    "raw": [width, height], "fast": bool, "own_huffman": bool, "filter": 0 to 3, "crop": [x, y,
 //    width, height], "size": [width, height], "work": bytes}     the whole image, or its crop, as
 //    it is or scaled to a size, by a decoder that has so much work memory,
-//                                       RGB -> O; {"width", "height", "warnings", "seconds"} of
-//                                       CPU and "peak" bytes of memory, or {"kind", "error"}
+//                                       RGB -> O; {"width", "height", "warnings", "hash"} of its
+//                                       pixels, "seconds" of CPU and "peak" bytes of memory, or
+//                                       {"kind", "error"}
 //   {"do": "op", "op": NAME, "amount": x, "width": w, "height": h, "in": F, "out": O}
 //   {"do": "blur", "amount": sigma, "size": k, ...}
 //   {"do": "draw", "policy": NAME, "count": n, "width": w, "height": h}    {"steps": [[NAME,
@@ -15,6 +16,7 @@
 
 #include <array>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -118,8 +120,10 @@ json decode(image_decoder& decoder, const json& line) {
             {"seconds", seconds}};
   }
   if (line.contains("out")) write_file(line["out"], out);
+  const std::string_view pixels(reinterpret_cast<const char*>(out.data()), out.size());
   return {{"width", width},
           {"height", height},
+          {"hash", std::hash<std::string_view>()(pixels)},
           {"warnings", decoder.warnings()},
           {"seconds", seconds},
           {"peak", peak}};
