@@ -97,6 +97,7 @@ struct jpeg_decoder::impl {
 
   void create();
   void end_image();
+  void tell_truncated();
   void forget_tables();
   void begin(const image_options& options);
   result<void> read_header(std::span<const std::byte> file);
@@ -141,6 +142,12 @@ void jpeg_decoder::impl::end_image() {
   jpeg_abort_decompress(&c);
   c.cconvert = nullptr;
   c.cquantize = nullptr;
+}
+
+// As the library does where it comes to the end of the file. Called within guarded().
+void jpeg_decoder::impl::tell_truncated() {
+  c.err->msg_code = JWRN_JPEG_EOF;
+  c.err->emit_message(reinterpret_cast<j_common_ptr>(&c), -1);
 }
 
 // The library keeps tables from file to file, for streams that name them once. Here a file that
@@ -278,11 +285,16 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
       }
       row += static_cast<int>(got);
     }
-    if (!is_cut || c.output_scanline == c.output_height) return;
-    // Skipping to the last row decodes; skipping past it does not.
-    jpeg_skip_scanlines(&c, c.output_height - c.output_scanline - 1);
-    std::array<JSAMPROW, 2> to = line;
-    jpeg_read_scanlines(&c, to.data(), 1);
+    if (!is_cut) return;
+    if (c.output_scanline < c.output_height) {
+      // Skipping to the last row decodes; skipping past it does not.
+      jpeg_skip_scanlines(&c, c.output_height - c.output_scanline - 1);
+      std::array<JSAMPROW, 2> to = line;
+      jpeg_read_scanlines(&c, to.data(), 1);
+    }
+    // What the rest of the pixels was taken from is not theirs: zeros, in a download's place.
+    constexpr std::size_t looked_ahead = 16;
+    if (c.src->bytes_in_buffer > looked_ahead) tell_truncated();
   });
   return decoded ? result<void>() : failed();
 }

@@ -22,6 +22,9 @@ constexpr unsigned rst0 = 0xD0;
 constexpr unsigned app0 = 0xE0;   // JFIF: how colours are meant
 constexpr unsigned app1 = 0xE1;   // EXIF
 constexpr unsigned app14 = 0xEE;  // Adobe: likewise
+constexpr unsigned com = 0xFE;    // a comment
+
+constexpr std::size_t most_kept = 1000;  // headers, of files that are cut into runs
 
 constexpr int block_side = 8;
 // What fancy upsampling looks at beyond a region's edge, with a pixel to spare.
@@ -36,6 +39,10 @@ int word_at(std::span<const std::byte> file, std::size_t at) {
 void put_word(std::vector<std::byte>& to, std::size_t at, int word) {
   to[at] = static_cast<std::byte>(word >> 8);
   to[at + 1] = static_cast<std::byte>(word & 255);
+}
+// Whether an image can do without segments of this kind.
+bool is_optional(unsigned code) {
+  return (code >= app0 && code <= app0 + 15) || code == com;
 }
 int divided_up(int a, int b) {
   return (a + b - 1) / b;
@@ -147,6 +154,12 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
     // What is left of those without a segment, or with one that nobody knows.
     if (code < sof_baseline || code == soi || code == eoi) return false;
     const auto length = static_cast<std::size_t>(word_at(file, at + 2));
+    // A length that does not even count itself: libjpeg reads on behind it.
+    if (length < 2 && is_optional(code)) {
+      passed_junk_ = true;
+      at += 4;
+      continue;
+    }
     if (length < 2 || at + 2 + length > file.size()) return false;
     const auto content = file.subspan(at + 4, length - 2);
     const bool is_frame = code >= 0xC0 && code <= 0xCF && code != dht && code != 0xC8;
@@ -161,6 +174,7 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
     const bool is_needed = is_frame || code == dri || code == dqt || code == dht || code == app0 ||
                            code == app14 || code == sos;
     if (is_needed) kept.emplace_back(at, at + 2 + length);
+    if (kept.size() > most_kept) return false;
     at += 2 + length;
     if (code != sos) continue;
     runs.scan_at = at;

@@ -5,6 +5,24 @@
 #include <cstdint>
 
 namespace millrace {
+namespace {
+
+// Of a whole number of an entry: SHORT as it should be, or what else there is. Source: TIFF 6.0,
+// section 2, "Types".
+std::size_t bytes_of_type(std::uint32_t type) {
+  switch (type) {
+    case 1:  // BYTE
+    case 6:  // SBYTE
+      return 1;
+    case 4:  // LONG
+    case 9:  // SLONG
+      return 4;
+    default:
+      return 2;
+  }
+}
+
+}  // namespace
 
 exif_orientation orientation_of(std::span<const std::byte> exif) {
   constexpr std::array<unsigned char, 6> name = {'E', 'x', 'i', 'f', 0, 0};
@@ -33,8 +51,8 @@ exif_orientation orientation_of(std::span<const std::byte> exif) {
     const std::size_t at = directory + 2 + i * entry_bytes;
     if (at + entry_bytes > tiff.size()) return {};
     if (number(at, 2) != orientation_tag) continue;
-    const auto value = static_cast<int>(number(at + 8, 2));
-    return {value >= 1 && value <= 8 ? value : 1};
+    const std::uint32_t value = number(at + 8, bytes_of_type(number(at + 2, 2)));
+    return {value >= 1 && value <= 8 ? static_cast<int>(value) : 1};
   }
   return {};
 }

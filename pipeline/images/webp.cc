@@ -31,30 +31,46 @@ std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
 
 // What millrace reads of a file's chunks.
 struct webp_chunks {
-  // The one with the pixels: its name, its size and as much of its contents as the file has.
-  // libwebp is given no other: it would take what follows a damaged one for a part of it.
+  // The one with the pixels: its name, its size and as much of its contents as there is. libwebp is
+  // given no other: it would take what follows a damaged one for a part of it.
   std::span<const std::byte> image;
   exif_orientation orientation;
+  // A chunk has no name or goes on beyond the file's end as the file states it, or the header tells
+  // of an orientation that is not there.
+  bool are_damaged = false;
 };
 
-// Source: WebP container specification, "RIFF File Format": chunks of a name, a size and contents,
-// padded to an even size.
+// Source: WebP container specification, "RIFF File Format" and "Extended File Format": chunks of a
+// name, a size and contents, padded to an even size; a first one, VP8X, with flags.
 webp_chunks chunks_in(std::span<const std::byte> file) {
   constexpr std::size_t riff_header = 12;
+  constexpr std::size_t before_riff_size = 8;  // that are not counted in it
+  constexpr auto has_exif = std::byte{0x08};
+  const std::size_t stated = little_endian(file, 4) + before_riff_size;
+  const auto all = file.first(std::min(file.size(), stated));
+  const auto is_of_name = [](char c) { return c >= ' ' && c <= '~'; };
   webp_chunks found;
-  for (std::size_t at = riff_header; at + chunk_header <= file.size();) {
-    const std::string_view name(reinterpret_cast<const char*>(file.data()) + at, 4);
-    const std::size_t size = little_endian(file, at + 4);
-    const std::size_t there = std::min(size, file.size() - at - chunk_header);
+  bool lacks_exif = false;
+  bool is_turned = false;
+  for (std::size_t at = riff_header; at + chunk_header <= all.size();) {
+    const std::string_view name(reinterpret_cast<const char*>(all.data()) + at, 4);
+    const std::size_t size = little_endian(all, at + 4);
+    const auto chunk = all.subspan(at, std::min(chunk_header + size, all.size() - at));
+    const auto content = chunk.subspan(chunk_header);
     const bool is_image = name == "VP8 " || name == "VP8L";
-    if (is_image && found.image.empty()) found.image = file.subspan(at, chunk_header + there);
-    if (there < size) break;
-    if (name == "EXIF") {
-      found.orientation = orientation_of(file.subspan(at + chunk_header, size));
+    if (is_image && found.image.empty()) found.image = chunk;
+    if (content.size() < size || !std::ranges::all_of(name, is_of_name)) {
+      found.are_damaged = true;
       break;
     }
-    at += chunk_header + size + size % 2;
+    if (name == "VP8X" && size > 0) lacks_exif = (content[0] & has_exif) != std::byte{};
+    if (name == "EXIF" && !is_turned) {
+      found.orientation = orientation_of(content);
+      is_turned = true;
+    }
+    at += chunk.size() + size % 2;
   }
+  found.are_damaged = found.are_damaged || (lacks_exif && !is_turned);
   return found;
 }
 
@@ -201,6 +217,7 @@ result<void> webp_decoder::decode(std::span<const std::byte> file, const image_o
 result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
                                         const image_options& options, const view_chooser& choose,
                                         const pixel_place& place) {
+  warnings = 0;
   if (WebPInitDecoderConfig(&config) == 0) {
     throw failure(error(errc::internal, "libwebp is of another version than its headers"));
   }
@@ -222,10 +239,18 @@ result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
         .skippable();
   }
   const webp_chunks chunks = chunks_in(file);
+  if (chunks.image.empty()) return failed(VP8_STATUS_BITSTREAM_ERROR);
+  if (chunks.are_damaged && warnings == 0) {
+    if (!options.lenient) return failed(VP8_STATUS_BITSTREAM_ERROR);
+    warnings = 1;
+  }
   const exif_orientation turned = options.orient ? chunks.orientation : exif_orientation{};
   sink.begin(choose, place, options, turned, width, height);
   const pixel_box needed = sink.needed();
-  const pixel_box region = with_margin(needed, width, height);
+  // Of a lossless one that is cut, libwebp gives as many rows as it has by then, of any region.
+  const bool is_whole = warnings == 0 || config.input.format != lossless;
+  const pixel_box region =
+      is_whole ? with_margin(needed, width, height) : pixel_box{0, 0, width, height};
   if (auto read = read_pixels(chunks.image, options, region); !read) return read;
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
   const std::uint8_t* row = pixels.data() + static_cast<std::size_t>(needed.y - region.y) * stride +

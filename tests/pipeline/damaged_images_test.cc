@@ -65,11 +65,31 @@ class DamagedImages : public ::testing::Test {
     WebPFree(made);
     return out;
   }
-  // A PNG chunk eXIf that turns the image by a quarter.
+  // EXIF that turns the image by a quarter.
+  static std::string quarter() {
+    using namespace std::string_literals;
+    return "MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"s;
+  }
+  // As a PNG chunk.
   static std::string turns() {
     using namespace std::string_literals;
-    return "\0\0\0\x1A"
-           "eXIfMM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0\xD6gKi"s;
+    return "\0\0\0\x1A"s + "eXIf" + quarter() + "\xD6gKi";
+  }
+  // As a segment of a JPEG.
+  static std::string turning_segment() {
+    using namespace std::string_literals;
+    return "\xFF\xE1\0\x22"s + "Exif\0\0"s + quarter();
+  }
+  // A WebP with EXIF that turns it, in front of its pixels or behind them.
+  static std::string turned_webp(int size, bool lossless, bool in_front) {
+    using namespace std::string_literals;
+    const std::string image = webp_of(size, lossless).substr(12);
+    const std::string side = static_cast<char>(size - 1) + "\0\0"s;
+    const std::string header = "VP8X\x0A\0\0\0\x08\0\0\0"s + side + side;
+    const std::string exif = "EXIF\x1A\0\0\0"s + quarter();
+    const std::string chunks = "WEBP" + header + (in_front ? exif + image : image + exif);
+    const std::size_t n = chunks.size();
+    return "RIFF"s + static_cast<char>(n & 255) + static_cast<char>(n >> 8) + "\0\0"s + chunks;
   }
 
   image_decoder decoder_;
@@ -184,6 +204,61 @@ TEST_F(DamagedImages, WebpsByTheBytesOfTheirPixels) {
   }
 }
 
+TEST_F(DamagedImages, WebpsByTheirChunks) {
+  for (const bool lossless : {false, true}) {
+    const found_image turned = found(turned_webp(32, lossless, false));
+    EXPECT_NE(turned.rgb, found(webp_of(32, lossless)).rgb);
+    for (const bool in_front : {false, true}) {
+      const std::string file = turned_webp(32, lossless, in_front);
+      EXPECT_EQ(found(file).rgb, turned.rgb) << in_front;
+      EXPECT_EQ(found(file).warnings, 0);
+      // Of names, sizes and the header, each bit.
+      const std::size_t pixels = file.find(lossless ? "VP8L" : "VP8 ");
+      const std::size_t exif = file.find("EXIF");
+      for (std::size_t at = 0; at < file.size(); ++at) {
+        const bool is_of_container = at < 30 || at - pixels < 8 || at - exif < 8;
+        for (int bit = 0; bit < 8 && is_of_container; ++bit) {
+          std::string damaged = file;
+          damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+          const found_image now = found(damaged);
+          EXPECT_TRUE(now.width == 0 || now.rgb == turned.rgb) << at << " " << bit;
+        }
+      }
+    }
+  }
+  // No chunk has its pixels.
+  const std::string bare = webp_of(32, true).erase(12, 8);
+  for (const bool fill : {false, true}) {
+    EXPECT_EQ(found(bare, {.fill_truncated = fill}).width, 0);
+  }
+}
+
+// A length that is too small for itself is passed over, and so is nothing that stands behind it.
+TEST_F(DamagedImages, JpegsByLengthsOfNothing) {
+  const std::string plain = photo(16);
+  const std::size_t behind = 2 + 18;  // SOI and APP0, as libjpeg writes them
+  ASSERT_EQ(plain.substr(3, 3), std::string("\xE0\0\x10", 3));
+  std::string file = plain.substr(0, behind) + turning_segment() + plain.substr(behind);
+  const found_image turned = found(file);
+  ASSERT_NE(turned.rgb, found(plain).rgb);
+  for (const char length : {'\0', '\1'}) {
+    file[5] = length;
+    EXPECT_EQ(found(file).rgb, turned.rgb);
+  }
+}
+
+// A download that was begun with a file of its size.
+TEST_F(DamagedImages, JpegsWhoseEndIsZeros) {
+  const std::string whole = photo(64);
+  for (std::size_t there = whole.size() / 2; there < whole.size() - 40; there += 3) {
+    const std::string file = whole.substr(0, there) + std::string(whole.size() - there, '\0');
+    for (const int rows : {1, 0}) {
+      EXPECT_EQ(found(file, {}, rows).width, 0) << there;
+      EXPECT_GT(found(file, {.lenient = true, .fill_truncated = true}, rows).warnings, 0) << there;
+    }
+  }
+}
+
 // What a run has too much of, another one had too little of: a byte that was damaged.
 TEST_F(DamagedImages, JpegsByBytesBehindTheirRuns) {
   const std::string plain = photo(64);
@@ -238,6 +313,11 @@ TEST_F(DamagedImages, AreNotReplacedByTheirPreviews) {
     expect_no_preview(file.substr(n), what + " lost");
   }
   expect_no_preview("\0" + file.substr(1), "first");
+  for (std::size_t end = preview; end < preview + 14; ++end) {
+    std::string damaged = file;
+    damaged.replace(4, end - 4, std::string(end - 4, '\0'));
+    expect_no_preview(damaged, "zeros to " + std::to_string(end));
+  }
   // With its length damaged, the segment ends within the preview.
   for (std::size_t length = preview - 1; length < preview + 14; ++length) {
     std::string damaged = file;
