@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "cli/command.h"
 #include "engine/printable.h"
@@ -55,6 +57,7 @@ std::string choices_of(const setting& s) {
 nlohmann::json to_json(const setting& s, const environment& e) {
   const bool is_number = s.type != setting_type::choice && s.type != setting_type::text;
   nlohmann::json out{{"name", s.name},
+                     {"group", s.group},
                      {"type", type_name(s.type)},
                      {"default", s.initial},
                      {"value", shown_value(s, e)},
@@ -66,31 +69,72 @@ nlohmann::json to_json(const setting& s, const environment& e) {
   return out;
 }
 
-int env(const environment& e, bool json) {
-  auto list = nlohmann::json::array();
-  constexpr std::string_view row = "{:33} {:8} {:10} {:23} {}\n";
-  if (!json) fmt::print(row, "variable", "default", "now", "may be", "meaning");
+// The headings of the list, in the order in which they first come.
+std::vector<std::string_view> groups() {
+  std::vector<std::string_view> found;
   for (const setting& s : all_settings()) {
-    if (json) {
-      list.push_back(to_json(s, e));
-    } else {
+    if (std::ranges::find(found, s.group) == found.end()) found.push_back(s.group);
+  }
+  return found;
+}
+
+bool is_set(const environment& e, const foreign_variable& v) {
+  return e.variables.foreign().contains(std::string(v.name));
+}
+
+constexpr std::string_view others = "Of other programs, for proxies and object stores";
+
+void show_json(const environment& e) {
+  auto list = nlohmann::json::array();
+  for (const setting& s : all_settings()) list.push_back(to_json(s, e));
+  // Some of these are secrets: only whether they are set is shown.
+  auto foreign = nlohmann::json::object();
+  for (const foreign_variable& v : foreign_variables()) foreign[std::string(v.name)] = is_set(e, v);
+  print_json({{"variables", list}, {"also_read", foreign}});
+}
+
+void show_text(const environment& e) {
+  constexpr std::string_view row = "{:33} {:8} {:10} {:23} {}\n";
+  fmt::print(row, "variable", "default", "now", "may be", "meaning");
+  for (const std::string_view group : groups()) {
+    fmt::print("\n{}\n", group);
+    for (const setting& s : all_settings()) {
+      if (s.group != group) continue;
       fmt::print(row, s.name, s.initial, printable(shown_value(s, e)), choices_of(s), s.meaning);
     }
   }
-  // Some of these are secrets: only whether they are set is shown.
-  std::string also;
-  auto foreign = nlohmann::json::object();
-  for (const std::string_view name : foreign_variables()) {
-    const bool set = e.variables.foreign().contains(std::string(name));
-    foreign[std::string(name)] = set;
-    also += fmt::format("{}{}{}", also.empty() ? "" : " ", name, set ? " (set)" : "");
+  fmt::print("\n{}\n", others);
+  for (const foreign_variable& v : foreign_variables()) {
+    fmt::print("{:42} {:10} {}\n", v.name, is_set(e, v) ? "set" : "", v.meaning);
   }
-  if (json) {
-    print_json({{"variables", list}, {"also_read", foreign}});
-  } else {
-    fmt::print("\nalso read, for proxies and object stores: {}\n", also);
+}
+
+// docs/variables.md.
+void show_markdown() {
+  const auto cell = [](std::string text) {
+    for (auto at = text.find('|'); at != text.npos; at = text.find('|', at + 2)) {
+      text.insert(at, 1, '\\');
+    }
+    return text;
+  };
+  fmt::print(
+      "# Variables\n\n"
+      "What `millrace env --markdown` prints; `millrace env` shows their values as well. An "
+      "unknown "
+      "variable that begins with\n`MILLRACE_`, or a bad value, stops the program. Sizes are bytes, "
+      "or have a unit: K, M, G or T, of 1024 each.\n");
+  for (const std::string_view group : groups()) {
+    fmt::print("\n## {}\n| variable | default | may be | meaning |\n|---|---|---|---|\n", group);
+    for (const setting& s : all_settings()) {
+      if (s.group != group) continue;
+      fmt::print("| `{}` | {} | {} | {} |\n", s.name, s.initial, cell(choices_of(s)),
+                 cell(std::string(s.meaning)));
+    }
   }
-  return 0;
+  fmt::print("\n## {}\n| variable | meaning |\n|---|---|\n", others);
+  for (const foreign_variable& v : foreign_variables()) {
+    fmt::print("| `{}` | {} |\n", v.name, v.meaning);
+  }
 }
 
 }  // namespace
@@ -98,9 +142,21 @@ int env(const environment& e, bool json) {
 action add_env(CLI::App& app) {
   CLI::App* command = app.add_subcommand("env", "every variable: default, value, choices, meaning");
   auto json = std::make_shared<bool>(false);
+  auto markdown = std::make_shared<bool>(false);
   add_json(*command, *json);
+  command->add_flag("--markdown", *markdown, "as a document, without values")
+      ->excludes(command->get_option("--json"));
   command->footer("Example:\n  MILLRACE_MEMORY=2G millrace env");
-  return [json](const environment& e) { return env(e, *json); };
+  return [json, markdown](const environment& e) {
+    if (*json) {
+      show_json(e);
+    } else if (*markdown) {
+      show_markdown();
+    } else {
+      show_text(e);
+    }
+    return 0;
+  };
 }
 
 }  // namespace millrace::cli

@@ -108,6 +108,12 @@ class option_list {
   // `name` of the struct, for messages: "source_options".
   explicit option_list(std::string_view name) : name_(name) {}
 
+  // Of the variables that are added from here on.
+  option_list& group(std::string_view heading) {
+    group_ = heading;
+    return *this;
+  }
+
   // `field`: of the struct, a pointer to member or a function to a reference. `least`: what a
   // program may set, where a user's least value is a matter of sense.
   template <class Field>
@@ -198,6 +204,7 @@ class option_list {
 
   template <class Read, class Check>
   option_list& add_checked(setting about, Read read, Check check) {
+    if (about.group.empty()) about.group = group_;
     entries_.push_back({std::move(about), std::move(read), std::move(check)});
     return *this;
   }
@@ -221,6 +228,7 @@ class option_list {
   }
 
   std::string_view name_;
+  std::string_view group_;
   std::vector<entry> entries_;
 };
 

@@ -16,6 +16,7 @@ struct setting {
   double most = 0;
   std::string_view choices = {};  // "auto|uring|pread"
   std::string_view meaning = {};
+  std::string_view group = {};  // under which it is listed: "Cache"
   // The value without the secrets that it may hold. Null: redacted() hides them.
   std::string (*shown)(const std::string& value) = nullptr;
   std::string initial = {};  // as a user writes it; "auto" where millrace chooses
@@ -29,6 +30,12 @@ setting seconds_setting(std::string_view name, double least, double most, std::s
 setting choice_setting(std::string_view name, std::string_view choices, std::string_view meaning);
 setting text_setting(std::string_view name, std::string_view meaning,
                      std::string (*shown)(const std::string&) = nullptr);
+
+// A variable of other programs that millrace reads as well. Its value may be a secret.
+struct foreign_variable {
+  std::string_view name;
+  std::string_view meaning;
+};
 
 struct setting_value {
   std::string text;   // of a switch as `choices` has it, whatever the user wrote: "on" for "true"

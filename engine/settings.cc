@@ -25,14 +25,16 @@ std::string did_you_mean(std::string_view name, std::span<const setting> known) 
 
 result<settings> settings::from_environment(const char* const* environment,
                                             std::span<const setting> known,
-                                            std::span<const std::string_view> foreign) {
+                                            std::span<const foreign_variable> foreign) {
   settings made;
   for (; *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     const auto equals = entry.find('=');
     const auto name = entry.substr(0, equals);
     const std::string given(equals == entry.npos ? "" : entry.substr(equals + 1));
-    if (std::ranges::find(foreign, name) != foreign.end()) made.foreign_[std::string(name)] = given;
+    if (std::ranges::find(foreign, name, &foreign_variable::name) != foreign.end()) {
+      made.foreign_[std::string(name)] = given;
+    }
     if (!name.starts_with(prefix)) continue;
     const auto about = std::ranges::find(known, name, &setting::name);
     if (about == known.end()) {

@@ -19,7 +19,7 @@ class settings {
   // is not set. Fails with bad_setting for a variable that is unknown or out of range.
   static result<settings> from_environment(const char* const* environment,
                                            std::span<const setting> known,
-                                           std::span<const std::string_view> foreign = {});
+                                           std::span<const foreign_variable> foreign = {});
 
   // nullptr where it is not set.
   const setting_value* find(std::string_view name) const;

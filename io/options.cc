@@ -14,7 +14,8 @@ namespace {
 
 void add_reading(option_list<source_options>& list) {
   using o = source_options;
-  list.add("chunk_bytes", &o::chunk_bytes,
+  list.group("Files")
+      .add("chunk_bytes", &o::chunk_bytes,
            size_setting("MILLRACE_READ_CHUNK", 4_KiB, 64_MiB,
                         "bytes of one read of a file, and of one buffer of an HTTP body"))
       .add("read_ahead", &o::read_ahead,
@@ -45,7 +46,8 @@ void add_disks(option_list<source_options>& list) {
   const setting patience = seconds_setting(
       "MILLRACE_GATE_PATIENCE", 0.01, 86400,
       "seconds without a sign of life (at a gate, filling the cache) before others stop waiting");
-  list.add("spindles", &o::spindles,
+  list.group("Rotational disks")
+      .add("spindles", &o::spindles,
            integer_setting(
                "MILLRACE_SPINDLES", 1, 1024,
                "disks that one large read keeps busy; set: the files are on rotational disks"))
@@ -96,6 +98,7 @@ option_list<source_options> all_variables() {
   add_reading(list);
   add_disks(list);
   list.add_part(&o::http, http_options::variables())
+      .group("URLs and archives")
       .add_text(text_setting("MILLRACE_REWRITE",
                              "prefixes of URLs to replace: 'from=to;from=to' (auto: none)",
                              shown_rewrites),

@@ -13,6 +13,7 @@ setting log_setting() {
   setting s = choice_setting("MILLRACE_LOG", "quiet|notice|debug",
                              "what is printed on stderr in addition to errors");
   s.initial = "notice";
+  s.group = "Messages";
   return s;
 }
 
@@ -22,13 +23,15 @@ setting torch_setting() {
       choice_setting("MILLRACE_TORCH", "on|off",
                      "read by ./setup, ./run and ./test only: off builds everything but train/");
   s.initial = "on";
+  s.group = "Building";
   return s;
 }
 
 option_list<engine_options> all_variables() {
   using o = engine_options;
   option_list<engine_options> list("engine_options");
-  list.add("memory_bytes", &o::memory_bytes,
+  list.group("Memory and threads")
+      .add("memory_bytes", &o::memory_bytes,
            size_setting(
                "MILLRACE_MEMORY", 16_MiB, 1024_GiB,
                "budget for all payload memory (auto: a quarter of what the cgroup allows, <= 4G)"),

@@ -10,6 +10,7 @@ const option_list<cache_options>& cache_options::variables() {
   using o = cache_options;
   static const auto& list = *new auto(
       option_list<cache_options>("cache_options")
+          .group("Cache")
           .add("folder", &o::folder,
                text_setting(
                    "MILLRACE_CACHE",

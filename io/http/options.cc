@@ -9,59 +9,59 @@
 
 #include "engine/memory.h"
 #include "engine/option_list.h"
+#include "engine/process_wide.h"
 #include "engine/words.h"
 #include "io/http/secret_file.h"
-
-#include "engine/process_wide.h"
 
 namespace millrace {
 namespace {
 
 // Proxies, and who we are to object stores.
-constexpr std::array<std::string_view, 43> foreign_names = {
-    "HOME",
-    "NETRC",
-    "http_proxy",
-    "https_proxy",
-    "HTTPS_PROXY",
-    "all_proxy",
-    "ALL_PROXY",
-    "no_proxy",
-    "NO_PROXY",
-    "AWS_ACCESS_KEY_ID",
-    "AWS_SECRET_ACCESS_KEY",
-    "AWS_SESSION_TOKEN",
-    "AWS_PROFILE",
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_SHARED_CREDENTIALS_FILE",
-    "AWS_CONFIG_FILE",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "AWS_ENDPOINT_URL_STS",
-    "AWS_ROLE_ARN",
-    "AWS_ROLE_SESSION_NAME",
-    "AWS_WEB_IDENTITY_TOKEN_FILE",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
-    "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-    "AWS_EC2_METADATA_DISABLED",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    "GOOGLE_APPLICATION_CREDENTIALS",
-    "GOOGLE_OAUTH_ACCESS_TOKEN",
-    "STORAGE_EMULATOR_HOST",
-    "GCE_METADATA_HOST",
-    "AZURE_STORAGE_ACCOUNT",
-    "AZURE_STORAGE_KEY",
-    "AZURE_STORAGE_SAS_TOKEN",
-    "AZURE_STORAGE_CONNECTION_STRING",
-    "AZURE_STORAGE_BLOB_ENDPOINT",
-    "AIS_ENDPOINT",
-    "AIS_AUTHN_TOKEN",
-    "HF_TOKEN",
-    "HF_ENDPOINT",
-    "HF_HOME"};
+constexpr std::array<foreign_variable, 43> foreign{{
+    {"HOME", "where ~/.netrc, ~/.aws and other files of credentials are"},
+    {"NETRC", "file with names and passwords for hosts (MILLRACE_NETRC precedes it)"},
+    {"http_proxy", "proxy for http: URLs"},
+    {"https_proxy", "proxy for https: URLs"},
+    {"HTTPS_PROXY", "proxy for https: URLs"},
+    {"all_proxy", "proxy for all URLs without one of their own"},
+    {"ALL_PROXY", "proxy for all URLs without one of their own"},
+    {"no_proxy", "hosts that are reached without a proxy, separated by commas"},
+    {"NO_PROXY", "hosts that are reached without a proxy, separated by commas"},
+    {"AWS_ACCESS_KEY_ID", "S3: identity of the key"},
+    {"AWS_SECRET_ACCESS_KEY", "S3: the secret key"},
+    {"AWS_SESSION_TOKEN", "S3: token of temporary credentials"},
+    {"AWS_PROFILE", "S3: section of the files of credentials and configuration"},
+    {"AWS_REGION", "S3: region"},
+    {"AWS_DEFAULT_REGION", "S3: region, where AWS_REGION is not set"},
+    {"AWS_SHARED_CREDENTIALS_FILE", "S3: file of credentials, in place of ~/.aws/credentials"},
+    {"AWS_CONFIG_FILE", "S3: file of configuration, in place of ~/.aws/config"},
+    {"AWS_ENDPOINT_URL", "S3: URL of the store, for all services"},
+    {"AWS_ENDPOINT_URL_S3", "S3: URL of the store"},
+    {"AWS_ENDPOINT_URL_STS", "S3: URL of the service that gives temporary credentials"},
+    {"AWS_ROLE_ARN", "S3: role to take on with a web identity"},
+    {"AWS_ROLE_SESSION_NAME", "S3: name of that role's session"},
+    {"AWS_WEB_IDENTITY_TOKEN_FILE", "S3: file with the token of a web identity"},
+    {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "S3: where a container gets credentials (ECS)"},
+    {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "S3: where a container gets credentials (EKS)"},
+    {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "S3: token to show there"},
+    {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "S3: file with the token to show there"},
+    {"AWS_EC2_METADATA_DISABLED", "S3: \"true\" asks no metadata service for credentials"},
+    {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "S3: URL of the metadata service"},
+    {"GOOGLE_APPLICATION_CREDENTIALS", "Google: file of a service account or user"},
+    {"GOOGLE_OAUTH_ACCESS_TOKEN", "Google: token to use as it is"},
+    {"STORAGE_EMULATOR_HOST", "Google: URL of an emulator of the store"},
+    {"GCE_METADATA_HOST", "Google: host of the metadata service"},
+    {"AZURE_STORAGE_ACCOUNT", "Azure: account"},
+    {"AZURE_STORAGE_KEY", "Azure: shared key"},
+    {"AZURE_STORAGE_SAS_TOKEN", "Azure: shared access signature"},
+    {"AZURE_STORAGE_CONNECTION_STRING", "Azure: account, key and endpoint in one"},
+    {"AZURE_STORAGE_BLOB_ENDPOINT", "Azure: URL of the store"},
+    {"AIS_ENDPOINT", "AIStore: URL of the cluster"},
+    {"AIS_AUTHN_TOKEN", "AIStore: token"},
+    {"HF_TOKEN", "Hugging Face: token"},
+    {"HF_ENDPOINT", "Hugging Face: URL of the hub"},
+    {"HF_HOME", "Hugging Face: folder in which the token is"},
+}};
 
 std::string shown_path(const std::string& value) {
   const std::string shown = redacted(shown_file(value));
@@ -94,7 +94,8 @@ std::string shown_token_files(const std::string& value) {
 
 void add_transfers(option_list<http_options>& list) {
   using o = http_options;
-  list.add(
+  list.group("HTTP transfers")
+      .add(
           "timeouts.connect", [](auto& to) -> auto& { return to.timeouts.connect; },
           seconds_setting("MILLRACE_HTTP_CONNECT_TIMEOUT", 0.001, 86400,
                           "seconds for a name look-up and a connection"))
@@ -148,7 +149,8 @@ void add_parts(option_list<http_options>& list) {
 
 void add_requests(option_list<http_options>& list) {
   using o = http_options;
-  list.add("user_agent", &o::user_agent,
+  list.group("HTTP requests and credentials")
+      .add("user_agent", &o::user_agent,
            text_setting("MILLRACE_HTTP_USER_AGENT", "User-Agent of requests"))
       .add_text(
           text_setting("MILLRACE_HTTP_HEADERS",
@@ -178,6 +180,7 @@ void add_requests(option_list<http_options>& list) {
           "netrc", &o::netrc,
           text_setting("MILLRACE_NETRC",
                        "names and passwords for hosts (auto: $NETRC or ~/.netrc; off)", shown_path))
+      .group("Object stores")
       .add("s3_path_style", &o::s3_path_style,
            choice_setting(
                "MILLRACE_S3_PATH_STYLE", "auto|on|off",
@@ -188,6 +191,7 @@ void add_requests(option_list<http_options>& list) {
       .add("s3_requester_pays", &o::s3_requester_pays,
            choice_setting("MILLRACE_S3_REQUESTER_PAYS", "on|off",
                           "agree to pay for requests to requester-pays buckets"))
+      .group("HTTP requests and credentials")
       .add(
           "tls.ca_file", [](auto& to) -> auto& { return to.tls.ca_file; },
           text_setting("MILLRACE_CA_FILE",
@@ -218,8 +222,8 @@ const option_list<http_options>& http_options::variables() {
   return list;
 }
 
-std::span<const std::string_view> foreign_variables() {
-  return foreign_names;
+std::span<const foreign_variable> foreign_variables() {
+  return foreign;
 }
 
 result<std::map<std::string, std::string>> parse_token_files(const std::string& text) {

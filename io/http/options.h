@@ -12,6 +12,7 @@
 
 namespace millrace {
 
+struct foreign_variable;
 template <class Options>
 class option_list;
 
@@ -46,7 +47,7 @@ struct http_options {
 };
 
 // The variables of other programs that are read for http_options::environment.
-std::span<const std::string_view> foreign_variables();
+std::span<const foreign_variable> foreign_variables();
 
 // "host=file;host=file" and "Name: value|Name: value". Fail with bad_setting.
 result<std::map<std::string, std::string>> parse_token_files(const std::string& text);

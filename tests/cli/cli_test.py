@@ -440,8 +440,13 @@ class Environment(unittest.TestCase):
         self.assertEqual(by_name["MILLRACE_MEMORY"]["value"], "1G")
         self.assertTrue(by_name["MILLRACE_MEMORY"]["set"])
         text = run("millrace", "env").stdout
-        for name in by_name:
+        for name, variable in by_name.items():
             self.assertIn(name, text)
+            self.assertIn(variable["group"], text)
+
+    def test_the_document_of_variables_is_what_env_prints(self):
+        done = run("millrace", "env", "--markdown", env={"MILLRACE_MEMORY": "1G", "HF_TOKEN": "secret"})
+        self.assertEqual(done.stdout, (harness.ROOT / "docs/variables.md").read_text(), "millrace env --markdown > docs/variables.md")
 
     def test_ranges_are_numbers_in_json_and_as_one_writes_them_in_text(self):
         variables = json.loads(run("millrace", "env", "--json").stdout)["variables"]

@@ -68,7 +68,7 @@ const option_list<wall>& of_wall() {
 
 result<settings> set(std::vector<const char*> environment) {
   environment.push_back(nullptr);
-  constexpr std::array<std::string_view, 2> foreign{"HOME", "HF_TOKEN"};
+  constexpr std::array<foreign_variable, 2> foreign{{{"HOME", ""}, {"HF_TOKEN", ""}}};
   return settings::from_environment(environment.data(), of_wall().all(), foreign);
 }
 
