@@ -201,11 +201,11 @@ result<std::size_t> parse_bytes(std::string_view text) {
 }
 
 std::string format_bytes(std::size_t bytes) {
-  const auto n = static_cast<double>(bytes);
-  if (bytes >= 1_GiB) return fmt::format("{:.1f} GiB", n / 0x1p30);
-  if (bytes >= 1_MiB) return fmt::format("{:.1f} MiB", n / 0x1p20);
-  if (bytes >= 1_KiB) return fmt::format("{:.1f} KiB", n / 0x1p10);
-  return fmt::format("{} B", bytes);
+  if (bytes < 1_KiB) return fmt::format("{} B", bytes);
+  auto n = static_cast<double>(bytes) / 1024;
+  std::string_view units = "KMGTPE";
+  for (; n >= 1024; n /= 1024) units.remove_prefix(1);
+  return fmt::format("{:.1f} {}iB", n, units.front());
 }
 
 }  // namespace millrace

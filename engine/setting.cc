@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
+#include <charconv>
+#include <cmath>
 #include <vector>
 
 #include "engine/memory.h"
@@ -29,12 +30,10 @@ std::optional<double> number_of(const setting& s, const std::string& text) {
     if (!bytes) return std::nullopt;
     number = static_cast<double>(*bytes);
   } else {
-    char* end = nullptr;
-    number = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return std::nullopt;
-    if (s.type != kind::seconds && number != static_cast<double>(static_cast<long long>(number))) {
-      return std::nullopt;
-    }
+    const char* const all = text.data() + text.size();
+    const auto [end, failed] = std::from_chars(text.data(), all, number);
+    if (failed != std::errc() || end != all) return std::nullopt;
+    if (s.type != kind::seconds && number != std::trunc(number)) return std::nullopt;
   }
   return number >= s.least && number <= s.most ? std::optional(number) : std::nullopt;
 }

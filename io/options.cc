@@ -77,9 +77,17 @@ bool may_cut_a_secret(std::string_view part) {
          colon < authority.size();
 }
 
+// Whether a command, a query or a secret goes on to the end of this part, and perhaps behind it:
+// a ';' is no end of them. `shown`: the part without secrets.
+bool may_go_on(std::string_view part, std::string_view shown) {
+  return part.find_first_of("?#") != part.npos || lowered(part).find("pipe:") != part.npos ||
+         shown.ends_with("...");
+}
+
 // The URLs of the rules, without secrets.
 std::string shown_rewrites(const std::string& value) {
   std::vector<std::string> shown;
+  bool goes_on = false;
   for (const std::string& part : split(value, ';')) {
     const auto equals = std::min(part.find('='), part.size());
     const std::string from = part.substr(0, equals);
@@ -87,7 +95,10 @@ std::string shown_rewrites(const std::string& value) {
     // A '=' in a query ends no prefix: such a part lacks its own.
     const bool is_rule = from.find_first_of("?#") == std::string::npos;
     if (may_cut_a_secret(from) || may_cut_a_secret(to)) return "...";
+    if (goes_on && shown.back() != "...") shown.emplace_back("...");
+    if (goes_on) continue;
     shown.push_back(is_rule ? redacted(from) + "=" + redacted(to) : redacted(part));
+    goes_on = may_go_on(part, shown.back());
   }
   return fmt::format("{}", fmt::join(shown, ";"));
 }

@@ -63,7 +63,7 @@ result<std::string> request_text(std::string_view method, std::string_view targe
   }
   std::string text = fmt::format("{} {} HTTP/1.1\r\n", method, target);
   for (const auto& [name, value] : fields) {
-    const bool is_name = !name.empty() && is_clean(name, true) && name.find(':') == name.npos;
+    const bool is_name = is_field_name(name);
     // The host is part of the URL.
     if (!is_name || !is_clean(value, name == "Host")) {
       return error(errc::usage, fmt::format("the header field '{}' has a byte that it cannot carry",

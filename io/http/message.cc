@@ -15,6 +15,16 @@ bool equal_ignoring_case(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, {}, lower, lower);
 }
 
+bool is_field_name(std::string_view name) {
+  const auto is_of_token = [](char c) {
+    const bool is_letter = lower(c) >= 'a' && lower(c) <= 'z';
+    const bool is_digit = c >= '0' && c <= '9';
+    return is_letter || is_digit ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  };
+  return !name.empty() && std::ranges::all_of(name, is_of_token);
+}
+
 bool is_validator(std::string_view value) {
   const auto is_control = [](char c) {
     const auto byte = static_cast<unsigned char>(c);

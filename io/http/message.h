@@ -17,6 +17,9 @@ using http_fields = std::vector<http_field>;
 
 bool equal_ignoring_case(std::string_view a, std::string_view b);  // of ASCII
 
+// Whether a field may be called so: a token (RFC 9110, 5.6.2).
+bool is_field_name(std::string_view name);
+
 // The value of the first field of that name, in whatever case; nullopt where there is none.
 std::optional<std::string> find_field(const http_fields& fields, std::string_view name);
 

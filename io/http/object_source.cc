@@ -38,10 +38,11 @@ class assembly {
         stack_(std::move(stack)),
         origin_(stack_->origin_of(object.target)),
         object_(std::move(object)),
+        range_(range),
+        known_(std::move(known)),
         offset_(range.begin),
-        end_(range.end),
         planner_(range),
-        version_(std::move(known)),
+        version_(known_),
         signals_(std::make_shared<fetch_signals>(context_.tasks.executor())) {}
 
   static void begin(const std::shared_ptr<assembly>& self);
@@ -56,6 +57,8 @@ class assembly {
   }
 
  private:
+  void ask_first();
+  void restart(std::uint64_t came);
   static awaitable<void> start_parts(std::shared_ptr<assembly> self);
   static awaitable<void> while_may_reserve(std::shared_ptr<assembly> self, std::size_t size);
   // Parts that this object may have under way.
@@ -111,7 +114,9 @@ class assembly {
   error failed_with(error why);
   error is_shorter() const;
   bytes cut_at_end(bytes piece, bool may_pass_end);
+  void begin_checking(const object_version& seen);
   bytes checked(bytes piece, std::optional<std::uint64_t> total);
+  bytes given(bytes piece);
   std::optional<result<bytes>> finish();
 
   source_context context_;
@@ -119,22 +124,25 @@ class assembly {
   http_origin& origin_;
   scoped_count source_{origin_.sources};
   http_object object_;
+  byte_range range_;
+  object_version known_;  // before the first request
+  bool is_whole_ = range_.begin == 0 && !range_.end;
+  // What answers have shown and brought, which restart() forgets.
   std::uint64_t offset_;  // of the next byte to give out
-  std::optional<std::uint64_t> end_;
   range_planner planner_;
   object_version version_;
-  std::shared_ptr<fetch_signals> signals_;
-  memory_reservation for_hedge_;  // the first buffer of a second request
-  bool is_known_ = false;         // a server has answered for the object
+  bool is_known_ = false;  // a server has answered for the object
   std::deque<part> parts_;
+  memory_reservation for_hedge_;  // the first buffer of a second request
+  std::uint64_t hedge_begin_ = 0;
+  std::optional<checked_bytes> check_;
+  bool checking_begun_ = false;
+  // The whole reading.
+  std::shared_ptr<fetch_signals> signals_;
   scope::task starting_;
   std::weak_ptr<assembly> self_;
-  std::optional<checked_bytes> check_;
-  bool is_whole_ = offset_ == 0 && !end_;
-  bool checking_begun_ = false;
   bool is_checked_ = false;
   bool refetched_ = false;
-  std::uint64_t hedge_begin_ = 0;
   bool gone_ = false;
   bool failed_ = false;
 };
@@ -151,10 +159,29 @@ void assembly::start(byte_range range, memory_reservation reserved) {
 void assembly::begin(const std::shared_ptr<assembly>& self) {
   self->self_ = self;
   if (self->stack_->options().hedge > 0) self->stack_->tick(self->context_.tasks, self->signals_);
-  if (self->allowed() == 1) self->start(*self->planner_.next(self->bytes_of_one()), {});
-  if (!self->planner_.done()) {
-    self->starting_ = self->context_.tasks.spawn_stoppable(start_parts(self));
-  }
+  self->ask_first();
+}
+
+void assembly::ask_first() {
+  if (allowed() == 1) start(*planner_.next(bytes_of_one()), {});
+  if (!planner_.done()) starting_ = context_.tasks.spawn_stoppable(start_parts(self_.lock()));
+}
+
+// Asks for all that is wanted as if nothing had been asked for: the answers from now on may be of
+// another version. Nothing was given out of the bytes that `came`.
+void assembly::restart(std::uint64_t came) {
+  context_.counters.wasted_bytes += came;
+  context_.counters.bytes -= came;
+  offset_ = range_.begin;
+  planner_ = range_planner(range_);
+  version_ = known_;
+  is_known_ = false;
+  parts_.clear();
+  for_hedge_ = {};
+  hedge_begin_ = 0;
+  check_.reset();
+  checking_begun_ = false;
+  ask_first();
 }
 
 // Ahead of the reader, as many at once as the origin is worth, until all is asked for.
@@ -224,17 +251,13 @@ void assembly::learn_from(const range_fetch& first) {
 bool assembly::began_anew() {
   if (is_known_ || parts_.empty() || planner_.done()) return false;
   const range_fetch& first = *parts_.front().fetch;
-  if (!first.begun() || first.failed || !first.transfer().stands_alone()) return false;
+  if (first.failed || !first.transfer().stands_alone()) return false;
   const auto total = first.transfer().version().total;
-  const auto wanted = end_ && total ? std::min(*end_, *total) : (end_ ? end_ : total);
+  const auto& end = range_.end;
+  const auto wanted = end && total ? std::min(*end, *total) : (end ? end : total);
   if (wanted && *first.transfer().end() >= *wanted) return false;  // it brings all
-  origin_.names_no_version = true;
-  is_known_ = true;
-  context_.counters.wasted_bytes += first.received();
-  context_.counters.bytes -= first.received();
-  parts_.clear();
-  planner_ = range_planner({.begin = offset_, .end = end_});
-  start(*planner_.next(0), {});
+  origin_.names_no_version = true;  // so one request will be for all of it
+  restart(first.received());
   return true;
 }
 
@@ -303,7 +326,7 @@ void assembly::settle_hedge(part& head) {
 awaitable<result<bytes>> assembly::read() {
   for (;;) {
     if (check_) {
-      if (bytes waiting = check_->take(); !waiting.empty()) co_return waiting;
+      if (bytes waiting = check_->take(); !waiting.empty()) co_return given(std::move(waiting));
     }
     if (parts_.empty()) {
       if (planner_.done()) {
@@ -320,17 +343,18 @@ awaitable<result<bytes>> assembly::read() {
     range_fetch& fetch = *head.fetch;
     if (!fetch.ready.empty()) {
       if (fetch.next_ready() != offset_) co_return failed_with(is_shorter());
+      if (!is_known_) learn_from(fetch);
       const bool may_pass_end = fetch.transfer().ignores_ranges();
-      if (context_.version) note(*context_.version, fetch.transfer().version());
       bytes piece = fetch.take_ready();
       fetch.notify();
-      const auto& seen = fetch.transfer().version().total;
-      const auto total = seen ? seen : version_.total;
+      const auto& seen = fetch.transfer().version();
+      const auto total = seen.total ? seen.total : version_.total;
+      begin_checking(seen);
       piece = cut_at_end(std::move(piece), may_pass_end);  // `fetch` may be gone behind it
       offset_ += piece.size();
-      bytes given = checked(std::move(piece), total);
-      if (given.empty()) continue;
-      co_return given;
+      piece = checked(std::move(piece), total);
+      if (piece.empty()) continue;
+      co_return given(std::move(piece));
     }
     if (fetch.failed) {
       co_return failed_with(*fetch.failed);
@@ -364,51 +388,56 @@ error assembly::is_shorter() const {
 // A server that does not do ranges sends what follows the end that was asked for as well. Drops the
 // parts where the end is reached.
 bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
-  if (!end_ || piece.size() < *end_ - offset_) return piece;
-  if (!may_pass_end && piece.size() == *end_ - offset_) return piece;
-  piece = piece.slice(0, static_cast<std::size_t>(*end_ - offset_));
+  const auto& end = range_.end;
+  if (!end || piece.size() < *end - offset_) return piece;
+  if (!may_pass_end && piece.size() == *end - offset_) return piece;
+  piece = piece.slice(0, static_cast<std::size_t>(*end - offset_));
   give_up();
-  planner_ = range_planner({.begin = *end_, .end = end_});
+  planner_ = range_planner({.begin = *end, .end = end});
   return piece;
+}
+
+// Before the first byte, by what its answer says of the object.
+void assembly::begin_checking(const object_version& seen) {
+  if (std::exchange(checking_begun_, true) || !is_whole_ || !seen.digest) return;
+  const std::size_t limit = context_.memory->limit();
+  const bool is_length_known = seen.total || version_.total;
+  // Of unknown length: whatever follows needs its room beside what is held.
+  const std::size_t room = is_length_known ? limit : limit - two_buffers();
+  check_.emplace(*seen.digest, std::min<std::uint64_t>({checked_first_bytes, limit / 4, room}));
 }
 
 // What may be given out now, perhaps nothing, once `piece` has come.
 bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
-  if (!checking_begun_ && is_whole_ && signals_->digest) {
-    const std::size_t limit = context_.memory->limit();
-    // Of unknown length: whatever follows needs its room beside what is held.
-    const std::size_t room = total ? limit : limit - two_buffers();
-    const std::uint64_t most = std::min<std::uint64_t>({checked_first_bytes, limit / 4, room});
-    check_.emplace(*signals_->digest, most);
-  }
-  checking_begun_ = true;
   if (!check_) return piece;
   check_->put(std::move(piece), total);
   return check_->take();
 }
 
+// To the reader. Who opens the object again is to find the version that this is of.
+bytes assembly::given(bytes piece) {
+  if (context_.version) note(*context_.version, version_);
+  return piece;
+}
+
 // All has come. Nullopt: what was held back may be given out, or all is fetched once more.
 std::optional<result<bytes>> assembly::finish() {
   const auto& total = version_.total;
-  const bool has_reached_end = end_ && offset_ == *end_;
+  const bool has_reached_end = range_.end && offset_ == *range_.end;
   if (total && offset_ != *total && !has_reached_end) return failed_with(is_shorter());
-  if (!checking_begun_) static_cast<void>(checked({}, total));  // an empty object
-  if (!check_ || is_checked_) return bytes();
+  begin_checking(version_);  // an empty object has no first byte
+  if (!check_ || is_checked_) return given({});
   const bool given_any = check_->given_any();
   const auto right = check_->finish();
   if (right) {
     is_checked_ = true;
     return std::nullopt;
   }
-  check_.reset();
   if (!given_any && !std::exchange(refetched_, true)) {
     log_notice(fmt::format("{}; fetching it again",
                            error(right.error()).at(to_string(object_.target)).message()));
     ++context_.counters.retries;
-    checking_begun_ = false;
-    offset_ = 0;
-    planner_ = range_planner({});
-    begin(self_.lock());
+    restart(offset_);
     return std::nullopt;
   }
   failed_ = true;

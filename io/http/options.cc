@@ -72,7 +72,9 @@ std::string shown_fields(const std::string& value) {
   std::vector<std::string> shown;
   for (const std::string& part : split(value, '|')) {
     const auto colon = part.find(':');
-    shown.push_back(colon == std::string::npos ? "..." : part.substr(0, colon) + ": ...");
+    const std::string name = part.substr(0, std::min(colon, part.size()));
+    const bool has_name = colon != std::string::npos && is_field_name(name);
+    shown.push_back(has_name ? name + ": ..." : "...");
   }
   return fmt::format("{}", fmt::join(shown, "|"));
 }
@@ -243,12 +245,17 @@ result<http_fields> parse_fields(const std::string& text) {
   http_fields fields;
   for (const std::string& part : split(text, '|')) {
     const auto colon = part.find(':');
-    if (colon == 0 || colon == std::string::npos) {
-      return error(errc::bad_setting, "MILLRACE_HTTP_HEADERS has a part without a name")
-          .hint("write 'Name: value|Name: value'");
+    const std::string name = part.substr(0, colon);
+    const bool has_name = colon != 0 && colon != std::string::npos;
+    if (!has_name || !is_field_name(name)) {
+      return error(errc::bad_setting,
+                   fmt::format("MILLRACE_HTTP_HEADERS has a part {}",
+                               has_name ? "whose name has a blank or a sign that no name can have"
+                                        : "without a name"))
+          .hint("write 'Name: value|Name: value', without blanks around the names");
     }
     const auto value = part.find_first_not_of(' ', colon + 1);
-    fields.push_back({part.substr(0, colon), value == std::string::npos ? "" : part.substr(value)});
+    fields.push_back({name, value == std::string::npos ? "" : part.substr(value)});
   }
   return fields;
 }

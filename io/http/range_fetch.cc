@@ -107,7 +107,6 @@ void range_fetch::throw_away() {
   context_.counters.wasted_bytes += had;
   context_.counters.bytes -= had;
   ready.clear();
-  if (begin_ == 0) signals_->digest.reset();  // what comes may be of another version
   filling_ = {};
   filled_ = given_ = 0;
   // The next request brings as much, and what it would have to wait for may wait for it.
@@ -208,7 +207,6 @@ awaitable<http_transfer::action> range_fetch::attempt() {
   if (!std::holds_alternative<http_transfer::take_body>(next)) co_return next;
   refused_once_ = false;
   origin_.retries.succeeded();
-  digest_ = digest_in(head);
   is_object_ = false;
   if (head.status == 206) on_object();
   co_return co_await take_body(exchange);
@@ -219,7 +217,6 @@ awaitable<http_transfer::action> range_fetch::attempt() {
 void range_fetch::on_object() {
   if (std::exchange(is_object_, true)) return;
   if (transfer_.ignores_ranges()) origin_.ignores_ranges = true;
-  if (!signals_->digest) signals_->digest = std::move(digest_);
   begun_body_ = true;
   notify();
 }

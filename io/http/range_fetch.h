@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "io/http/object_digest.h"
 #include "io/http/stack.h"
 #include "io/http/transfer.h"
 #include "io/read_ahead.h"
@@ -91,8 +90,7 @@ class range_fetch {
   time_source::time_point counted_;  // when the last buffer was full
   double first_byte_s_ = 0;
   bool begun_body_ = false;
-  bool is_object_ = false;                 // the answer under way is the object's
-  std::optional<expected_digest> digest_;  // that it names
+  bool is_object_ = false;  // the answer under way is the object's
   bool fresh_connection_ = false;
   bool is_set_aside_ = false;  // its connection was left to others
   bool refused_once_ = false;

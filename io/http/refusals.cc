@@ -40,6 +40,14 @@ error status_error(int status, const url& target, std::string_view name) {
                       : "check the URL; one that stands for all archives below it ends with '/'");
 }
 
+error unidentified_part() {
+  return error(errc::protocol,
+               "the server sends a part of the object at a time, and tells neither its length nor "
+               "an ETag or a Last-Modified to identify it by")
+      .skippable()
+      .hint("have the server send Content-Range with the object's length");
+}
+
 bool may_be_error_page(std::string_view front) {
   return begin_alike(front, "<?xml") || begin_alike(front, "<Error>");
 }

@@ -14,6 +14,9 @@ bool is_transient(int status);
 // What `status` means for the object at `target`. `name`: the user's, in a store; else empty.
 error status_error(int status, const url& target, std::string_view name);
 
+// Of an object that comes in parts which nothing says are of one version.
+error unidentified_part();
+
 // S3 and its kin begin an answer of 200 before they know that they will fail: whether `front`, the
 // first bytes of a body, may yet become such an error page, and whether it is one.
 bool may_be_error_page(std::string_view front);

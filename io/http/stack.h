@@ -7,7 +7,6 @@
 
 #include "io/depth_controller.h"
 #include "io/http/client.h"
-#include "io/http/object_digest.h"
 #include "io/http/options.h"
 #include "io/http/policies.h"
 #include "io/http/secrets.h"
@@ -64,7 +63,6 @@ struct http_object {
 struct fetch_signals {
   explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}
   condition changed;
-  std::optional<expected_digest> digest;  // of the whole, once a server has named it
 };
 
 // The state that all HTTP on one I/O thread shares. The referents outlive it; that thread only.

@@ -172,9 +172,7 @@ http_transfer::action http_transfer::retry(const error& why,
       pause = std::max<milliseconds>(pause, std::min(*asked, longest_retry_after));
     }
   }
-  // Behind a redirect, the place that was redirected to may be what fails.
-  target_ = origin_;
-  redirects_ = 0;
+  go_back();  // behind a redirect, the place that was redirected to may be what fails
   return ask_again{pause, is_retry, from_begin, why};
 }
 
@@ -201,6 +199,12 @@ void http_transfer::begin_anew(object_version of) {
   part_end_.reset();
 }
 
+// Where a redirect led to may be for one use.
+void http_transfer::go_back() {
+  target_ = origin_;
+  redirects_ = 0;
+}
+
 void http_transfer::forget_unbound() {
   if (offset_ == begin_ && !was_known_ && !is_bound_) begin_anew(known_);
 }
@@ -210,8 +214,7 @@ bool http_transfer::may_be_set_aside() const {
 }
 
 http_transfer::action http_transfer::on_set_aside() {
-  target_ = origin_;  // where a redirect led to may be for one use
-  redirects_ = 0;
+  go_back();
   forget_unbound();
   return ask_again{};
 }
@@ -268,14 +271,6 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
   return ask_again{};
 }
 
-error http_transfer::unidentified_part() const {
-  return described(error(errc::protocol,
-                         "the server sends a part of the object at a time, and tells neither its "
-                         "length nor an ETag or a Last-Modified to identify it by")
-                       .skippable()
-                       .hint("have the server send Content-Range with the object's length"));
-}
-
 http_transfer::action http_transfer::on_partial(const response_head& head) {
   const auto text = head.field("content-range");
   const auto got = text ? parse_content_range(*text) : std::nullopt;
@@ -293,7 +288,7 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
     return differs("the object changed while it was read");
   }
   // What follows a part of unknown length is of the same version only where there is a version.
-  if (part_end_ && !can_resume_at_all()) return unidentified_part();
+  if (part_end_ && !can_resume_at_all()) return described(unidentified_part());
   // A HEAD may have told another length than the object has.
   if (version_.total && !got->total && got->last >= *version_.total) {
     return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
@@ -314,7 +309,7 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
   if (!same_version(head) || other_length) return differs("the object changed while it was read");
-  if (part_end_ && !can_resume_at_all()) return unidentified_part();
+  if (part_end_ && !can_resume_at_all()) return described(unidentified_part());
   // Without a validator its length is all that it could be known by.
   if (known && !head.content_length && !version_.is_known()) {
     return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
@@ -472,15 +467,25 @@ http_transfer::action http_transfer::on_page(std::string_view page) {
 
 // A server may send less than was asked for, and only who asks beyond the end learns where it is.
 http_transfer::action http_transfer::ask_on() {
+  go_back();
   crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
   if (crumbs_ < most_crumbs * options_.attempts) return ask_again{};
   return give_up(error(errc::cut, "the server sends next to nothing at a time"),
                  fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
 }
 
+// All of an object came whose length nobody had told, and it has no byte at the end asked for.
+bool http_transfer::ended_early() const {
+  return ignores_ranges_ && !version_.total && offset_ - to_discard_ < end_.value_or(0);
+}
+
 http_transfer::action http_transfer::on_end() {
   if (holds_front()) {
     if (auto page = judged_front(true)) return *page;
+  }
+  if (ended_early() && (to_discard_ == 0 || offset_ == begin_)) {
+    version_.total = offset_ - to_discard_;
+    return finished{};
   }
   const auto wanted = end() ? end() : part_end_;
   if (wanted && offset_ < *wanted) {
@@ -489,9 +494,7 @@ http_transfer::action http_transfer::on_end() {
   }
   if (to_discard_ > 0) return differs("the object is shorter than before");
   if (part_end_) return ask_on();
-  // The end of a part says nothing of the object's: a server need not know that (RFC 9110, 14.4).
-  if (!version_.total && !end_) version_.total = offset_;
-  return finished{};
+  return finished{};  // where it ended is not what the server told: nothing is compared with that
 }
 
 }  // namespace millrace

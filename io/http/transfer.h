@@ -113,9 +113,9 @@ class http_transfer {
   bool may_end_within() const { return end_ && version_.total.value_or(~std::uint64_t{0}) > *end_; }
   // No end was asked for, or the server ignored it: all that follows comes with this.
   bool brings_the_rest() const { return !end_; }
-  // An end was asked for, and no later request can know that it goes on with the same version.
+  // A part came, in whole or not, and no later request can know that it is of the same version.
   bool stands_alone() const {
-    return is_known_ && end_ && !ignores_ranges_ && !can_resume_at_all();
+    return is_bound_ && end_ && !ignores_ranges_ && !can_resume_at_all();
   }
 
  private:
@@ -129,6 +129,7 @@ class http_transfer {
   action differs(std::string what);
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   action ask_on();
+  bool ended_early() const;
   std::optional<action> judged_front(bool is_all);
   std::optional<action> judged_passing(std::string_view piece);
   action on_page(std::string_view page);
@@ -138,12 +139,12 @@ class http_transfer {
   bool can_resume_at_all() const;
   bool must_begin_anew() const;
   void begin_anew(object_version of);
+  void go_back();
   // Forgets an answer that brought nothing and that nobody relies on: the next one may be of
   // another version.
   void forget_unbound();
   bool same_version(const response_head& head) const;
   action on_refused_range(const response_head& head);
-  error unidentified_part() const;
   void remember_version(const response_head& head);
 
   url origin_;

@@ -81,6 +81,12 @@ class Mistakes(unittest.TestCase):
         self.assertEqual(run("millrace", "env", env={"MILLRACE_HTTP_HEADERS": "X"}).returncode, 0)
         for rules in (f"https://x/=https://us:{CANARY};s@h/", f"https://us:p={CANARY}@h/=https://x/", f"a=b;https://us:p;{CANARY}@h/=c"):
             self.assertNotIn(CANARY, run("millrace", "env", env={"MILLRACE_REWRITE": rules}).stdout)
+        for rules in (f"a:/=pipe:curl -H x;{CANARY}", f"a:/=pipe:cat;{CANARY}=b", f"a:/=PIPE:cat;b;{CANARY}", f"pipe:cat;{CANARY}=b",
+                      f"a:/=http://h/?sig=x;{CANARY}=y", f"a:/=/mnt/b?x;{CANARY}", f"a:/=http://h/b#x;{CANARY}",
+                      f"a:/=http://h/b%3Fsig=x;{CANARY}"):
+            listed = run("millrace", "env", env={"MILLRACE_REWRITE": f"gs://c/=/mnt/c/;{rules}"}).stdout
+            self.assertNotIn(CANARY, listed, rules)
+            self.assertRegex(listed, r"gs://c/=/mnt/c/;.*;\.\.\.\s", rules)
         self.assertIn("a:/=http://h:80/", run("millrace", "env", env={"MILLRACE_REWRITE": "a:/=http://h:80/"}).stdout)
 
     def test_secrets_are_in_no_usage_error_and_in_no_setting_that_is_refused(self):

@@ -362,5 +362,15 @@ TEST(ParseBytes, TakesUnitsOf1024) {
   }
 }
 
+TEST(FormatBytes, HasAUnitForEverySize) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(1023), "1023 B");
+  EXPECT_EQ(format_bytes(1_KiB), "1.0 KiB");
+  EXPECT_EQ(format_bytes(1536_MiB), "1.5 GiB");
+  EXPECT_EQ(format_bytes(1024_GiB), "1.0 TiB");
+  EXPECT_EQ(format_bytes(1024 * 1024_GiB), "1.0 PiB");
+  EXPECT_EQ(format_bytes(~std::size_t{0}), "16.0 EiB");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -129,9 +129,14 @@ TEST(Settings, AValueOutOfRangeIsRefusedWithTheRange) {
   ASSERT_FALSE(s);
   EXPECT_NE(s.error().message().find("one of red|green"), std::string::npos);
   for (const char* wrong :
-       {"MILLRACE_DOORS=0", "MILLRACE_DOORS=1.5", "MILLRACE_DOORS=auto", "MILLRACE_BYTES=1K",
-        "MILLRACE_BYTES=-1", "MILLRACE_PAUSE=nan", "MILLRACE_SHADE=red|green", "MILLRACE_WET",
-        "MILLRACE_SHADE=on", "MILLRACE_BYTES=1.5.5M", "MILLRACE_BYTES=1.5X", "MILLRACE_COATS=10"}) {
+       {"MILLRACE_DOORS=0",         "MILLRACE_DOORS=1.5",   "MILLRACE_DOORS=auto",
+        "MILLRACE_BYTES=1K",        "MILLRACE_BYTES=-1",    "MILLRACE_PAUSE=nan",
+        "MILLRACE_SHADE=red|green", "MILLRACE_WET",         "MILLRACE_SHADE=on",
+        "MILLRACE_BYTES=1.5.5M",    "MILLRACE_BYTES=1.5X",  "MILLRACE_COATS=10",
+        "MILLRACE_DOORS= 2",        "MILLRACE_DOORS=2 ",    "MILLRACE_DOORS=+2",
+        "MILLRACE_DOORS=0x10",      "MILLRACE_DOORS=1e300", "MILLRACE_PAUSE= 0.5",
+        "MILLRACE_PAUSE=\t1",       "MILLRACE_PAUSE=inf",   "MILLRACE_COATS= 3",
+        "MILLRACE_BYTES= 8K"}) {
     EXPECT_FALSE(set({wrong})) << wrong;
   }
   EXPECT_FALSE(read({"MILLRACE_FOUND=nobody"}));

@@ -53,7 +53,8 @@ awaitable<void> simulated_client::read_pieces(std::shared_ptr<http_stack> stack,
   // It stops its own scope at the end, which must know it by then.
   co_await asio::post(context.get_executor(), asio::use_awaitable);
   {
-    source_context from{threads, threads.io(0), *tasks, std::move(memory), source, counters};
+    source_context from{threads, threads.io(0), *tasks, std::move(memory),
+                        source,  counters,      version};
     http_object object(target);
     object.secrets = stack->secrets_for(target);
     auto opened = http_object_source(from, stack, std::move(object), range);

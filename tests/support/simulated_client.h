@@ -58,6 +58,7 @@ class simulated_client {
   http_options options{.split = 1};
   source_options source{.chunk_bytes = 64_KiB};
   source_counters counters;
+  std::shared_ptr<opened_version> version;  // where a test opens an object several times
   std::size_t memory_bytes = 8_MiB;
   bool keeps_one =
       false;  // the reader keeps a piece until it has the next, as one of archives does

@@ -59,6 +59,10 @@ class HttpLengths : public ::testing::Test {
     });
   }
 
+  static http_transfer transfer(byte_range range, object_version known = {}) {
+    return {parse_url("http://h/a").value(), range, std::move(known), {}, real_time(), 1};
+  }
+
   testing::simulated_client client_;
   int requests_ = 0;
 };
@@ -101,6 +105,20 @@ TEST_F(HttpLengths, AreThoseOfTheAnswerThatIsTaken) {
       EXPECT_TRUE(out.content == all.substr(begin)) << out.content.size();
     }
   }
+}
+
+// It has no name, so the part that it fits into is not enough to go on from.
+TEST_F(HttpLengths, ASmallerObjectThanThePartAskedForIsAskedForAsAWhole) {
+  const std::string all = numbered(1000);
+  client_.options.split = 2;
+  serve([&](int, const std::string& request) {
+    const auto range = testing::range_of(request, all.size());
+    return range ? part("", all, *range, "*") : whole("", all);
+  });
+  const outcome out = client_.read("http://h/a");
+  EXPECT_FALSE(out.failed);
+  EXPECT_TRUE(out.content == all) << out.content.size();
+  EXPECT_LE(requests_, 3);
 }
 
 TEST_F(HttpLengths, ARefusedRangeOfAnotherVersionEndsNothing) {
@@ -195,6 +213,51 @@ TEST_F(HttpLengths, NoBytesAtAllAreCheckedAsWell) {
   const outcome out = client_.read("http://h/a");
   ASSERT_TRUE(out.failed);
   EXPECT_EQ(out.failed->kind(), errc::integrity);
+}
+
+// Where it ended is not what a server has told of it.
+TEST_F(HttpLengths, AnObjectOfNoToldLengthIsOpenedAgain) {
+  for (const std::size_t size : {0UL, 1UL, 300'000UL}) {
+    const std::string all = numbered(size);
+    client_.version = std::make_shared<opened_version>();
+    serve([&](int, const std::string&) -> answers {
+      if (!all.empty()) return in_chunks("", all);
+      return {{1ms, whole_head("", {}) + "0\r\n\r\n"}};
+    });
+    for (int times = 0; times < 2; ++times) {
+      const outcome out = client_.read("http://h/a");
+      EXPECT_FALSE(out.failed) << out.failed->message();
+      EXPECT_TRUE(out.content == all) << out.content.size();
+    }
+  }
+}
+
+// Of a server without ranges; it is known from an answer that told no length either.
+TEST_F(HttpLengths, AWholeObjectOfUnknownLengthEndsWhereItEnds) {
+  const object_version known{.total = {}, .etag = "\"v1\"", .last_modified = {}};
+  for (const std::uint64_t begin : {0U, 30U, 50U, 80U}) {
+    http_transfer t = transfer({.begin = begin, .end = 100}, known);
+    t.on_head({.status = 200, .content_length = {}, .fields = {{"ETag", "\"v1\""}}});
+    EXPECT_EQ(t.on_body(50), std::min<std::uint64_t>(begin, 50));
+    EXPECT_TRUE(std::holds_alternative<http_transfer::finished>(t.on_end()));
+    EXPECT_EQ(t.version().total, 50U);
+  }
+}
+
+// Where a redirect led to may be for one use.
+TEST_F(HttpLengths, EachPieceIsAskedForWhereTheFirstWas) {
+  http_transfer t = transfer({.begin = 512});
+  for (const int from : {512, 612, 712}) {
+    EXPECT_EQ(to_string(t.target()), "http://h/a");
+    t.on_head({.status = 302, .content_length = {}, .fields = {{"Location", "http://h/once"}}});
+    EXPECT_EQ(to_string(t.target()), "http://h/once");
+    const std::string range = fmt::format("bytes {}-{}/*", from, from + 99);
+    t.on_head({.status = 206,
+               .content_length = 100,
+               .fields = {{"Content-Range", range}, {"ETag", "\"v1\""}}});
+    t.on_body(100);
+    ASSERT_TRUE(std::holds_alternative<http_transfer::ask_again>(t.on_end()));
+  }
 }
 
 // A validator says that it is the object whose length is known.

@@ -120,7 +120,10 @@ TEST(Netrc, FindsTheMachineThenTheDefault) {
 
 TEST(Secrets, SettingsAreParsedOrRefused) {
   EXPECT_EQ(parse_fields("A: 1|B:2").value(), (http_fields{{"A", "1"}, {"B", "2"}}));
-  EXPECT_FALSE(parse_fields("no colon"));
+  for (const char* wrong : {"no colon", ": x", "A B: x", " A: x", "A : x", "A: 1| B: 2", "A\t: x",
+                            "A\r\nB: x", "\"A\": x", "\xc3\xa4: x"}) {
+    EXPECT_EQ(parse_fields(wrong).error().kind(), errc::bad_setting) << wrong;
+  }
   EXPECT_EQ(parse_token_files("h=/f;g=/x=y").value().at("g"), "/x=y");
   EXPECT_FALSE(parse_token_files("h="));
 }
