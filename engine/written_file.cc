@@ -385,8 +385,8 @@ std::string written_place(const std::string& path) {
   return target_of(path);
 }
 
-bool is_written_by_another(const std::string& path) {
-  return std::ranges::any_of(partial_files_of(std::array{path}), [](const std::string& partial) {
+std::optional<std::string> partial_of_another(std::span<const std::string> paths) {
+  const auto is_living = [](const std::string& partial) {
     {
       const std::scoped_lock lock(own().mutex);
       const auto is_same = [path = fs::path(partial).lexically_normal()](const std::string& name) {
@@ -396,7 +396,10 @@ bool is_written_by_another(const std::string& path) {
     }
     const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
     return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
-  });
+  };
+  const auto partials = partial_files_of(paths);
+  const auto found = std::ranges::find_if(partials, is_living);
+  return found == partials.end() ? std::nullopt : std::optional(*found);
 }
 
 void check_output(const std::string& path, const file_kind& kind,

@@ -64,8 +64,9 @@ void write_whole_file(const std::string& path, std::string_view text,
 // yet, else at the path itself.
 std::string written_place(const std::string& path);
 
-// Whether another living process, also of another host, has begun to write this file.
-bool is_written_by_another(const std::string& path);
+// The partial file of one of `paths` that another living process, also of another host, is writing;
+// nullopt: there is none.
+std::optional<std::string> partial_of_another(std::span<const std::string> paths);
 
 // Whether a file's name is that of a partial file, whoever writes it or wrote it: NAME.partial.PID.
 // Pure.
