@@ -74,6 +74,15 @@ class Overwriting(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotEqual(first.read_bytes(), before[first])
 
+    def test_what_a_killed_update_has_begun_the_next_one_removes(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 2)
+            run("millrace", "index", "create", folder / "a-000000.tar", "-o", folder / "i.json")
+            for name in ("i.json", "i.offsets", "i.json.bak", "i.offsets.bak"):
+                (folder / f"{name}.partial.1").write_text("half")
+            self.assertEqual(run("millrace", "index", "update", folder / "i.json", "--name", "n").returncode, 0)
+            self.assertEqual(names(folder), ["a-000000.tar", "i.json", "i.json.bak"])
+
     def test_a_file_that_is_standard_input_is_an_input(self):
         with Folder() as folder:
             harness.fake(folder, "a", 1, 4)
