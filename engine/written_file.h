@@ -25,9 +25,9 @@ std::optional<file_stamp> stamp_of_file(const std::string& path);
 // NAME.partial.PID in the same folder; commit() syncs it to the disk and renames it. A link keeps
 // pointing at its target, which is replaced; devices and pipes, such as /dev/stdout, are written in
 // place. Every function throws `failure` with the path, the kind by errno (not_found, not_allowed,
-// io_failed) and the cause; after a write or a sync that failed every call but the destructor
-// throws (usage): bytes may be missing. One thread. In a forked child each call throws (usage) as
-// well, and the destructor leaves the file to the parent.
+// io_failed) and the cause; after a write or a sync that failed, whose bytes may be missing, and
+// after commit(), every call but the destructor throws (usage). One thread. In a forked child each
+// call throws (usage) as well, and the destructor leaves the file to the parent.
 class written_file {
  public:
   // `noun`: the word for it in errors ("shard"); must outlive the object.

@@ -230,6 +230,18 @@ TEST(WrittenFile, ReplacesWhatWasThereBeforeAndNothingElse) {
   EXPECT_EQ(content_of(path), "new");
 }
 
+TEST(WrittenFile, IsWrittenNoMoreOnceItHasItsName) {
+  const temporary_folder folder;
+  for (const std::string& path : {folder / "a", std::string("/dev/null")}) {
+    written_file out(path);
+    out.append("all");
+    out.commit();
+    EXPECT_EQ(thrown_by([&] { out.append("more"); }).kind(), errc::usage) << path;
+    EXPECT_EQ(thrown_by([&] { out.commit(); }).kind(), errc::usage) << path;
+  }
+  EXPECT_EQ(content_of(folder / "a"), "all");
+}
+
 TEST(WrittenFile, IsKnownToBeWrittenByAnotherProcess) {
   const temporary_folder folder;
   const std::string path = folder / "a";
