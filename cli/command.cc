@@ -11,7 +11,6 @@
 #include "cli/interrupt.h"
 #include "engine/printable.h"
 #include "engine/standard_error.h"
-#include "io/shard_urls.h"
 #include "io/url.h"
 #include "pipeline/group.h"
 #include "pipeline/on_error.h"
@@ -182,8 +181,8 @@ engine_options shard_arguments::engine(const environment& e) const {
   return how;
 }
 
-std::vector<std::string> shard_arguments::urls(const environment& e) const {
-  return find_shards(specs, base, engine(e).source).value();
+std::vector<std::string> shard_arguments::urls(const environment& e, listing_facts* facts) const {
+  return find_shards(specs, base, engine(e).source, facts).value();
 }
 
 std::optional<std::string> repeated_shard(const std::vector<std::string>& urls) {

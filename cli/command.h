@@ -15,6 +15,7 @@
 
 #include "cli/progress.h"
 #include "engine/settings.h"
+#include "io/shard_urls.h"
 #include "pipeline/engine.h"
 #include "pipeline/ledger.h"
 
@@ -135,8 +136,8 @@ struct shard_arguments {
   void add_to(CLI::App& app, bool required = true);
   // The options for reading them: the variables and, where it is given, --allow-pipe.
   engine_options engine(const environment& e) const;
-  // Their URLs; throws `failure`.
-  std::vector<std::string> urls(const environment& e) const;
+  // Their URLs; throws `failure`. `facts` as find_shards() has it.
+  std::vector<std::string> urls(const environment& e, listing_facts* facts = nullptr) const;
 };
 
 // One of `urls` that names the same shard as another one does, of local files by their paths ("a"

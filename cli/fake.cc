@@ -68,13 +68,13 @@ error with_way_on(error why, std::size_t complete, bool overwrites) {
 
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
+  const shard_names names(a.pattern);
+  check_no_living_run(names, paths.size());  // first: its shards are no reason for --overwrite
   for (const std::string& path : paths) {
     check_is_of_shard(path);
     check_shard_output(path, a.options.overwrite);
   }
-  const shard_names names(a.pattern);
   check_no_shard_after(names, paths.size());
-  check_no_living_run(names, paths.size());
   check_apart(paths, "shard");
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::size_t> complete = 0;

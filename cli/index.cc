@@ -188,6 +188,7 @@ int create(const environment& e, const create_arguments& a) {
     check_is_no_command(a, url);
   }
   tell_of_repeated(urls);
+  const std::string info = a.info_file.empty() ? "" : read_local(a.info_file);
   bool has_left_out = false;
   const std::string sidecar = sidecar_place(a.output);
   auto inputs = local_paths(urls);
@@ -218,7 +219,7 @@ int create(const environment& e, const create_arguments& a) {
   }
   if (!name.empty()) index["name"] = name;
   if (a.base) index["base"] = without_secrets(*a.base);
-  if (!a.info_file.empty()) index["info"] = read_local(a.info_file);
+  if (!a.info_file.empty()) index["info"] = info;
   index_file.append(python_json(index));
   if (sidecar_file) sidecar_file->append(offsets_text(offsets));
   if (commit_index(index_file, a.output, sidecar_file ? &*sidecar_file : nullptr)) {

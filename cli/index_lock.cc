@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
 
 #include "engine/error.h"
@@ -34,7 +35,7 @@ held_file hold_index(const std::string& path) {
 }
 
 void check_nobody_else_writes(const std::string& path) {
-  if (is_written_by_another(path)) throw is_changed_by_another(path);
+  if (partial_of_another(std::array{path})) throw is_changed_by_another(path);
 }
 
 }  // namespace millrace::cli

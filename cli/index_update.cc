@@ -8,6 +8,7 @@
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <tuple>
 
 #include "cli/index_lock.h"
@@ -33,6 +34,25 @@ using nlohmann::ordered_json;
 void remove_link(const std::string& path) {
   std::error_code failed;
   if (std::filesystem::is_symlink(path, failed)) std::filesystem::remove(path, failed);
+}
+
+// Throws `failure` (usage), saying what is there, unless a copy may have this name, which nobody
+// has chosen.
+void check_copy(const std::string& path, const file_kind& kind,
+                std::span<const std::string> originals) {
+  try {
+    check_output(path, kind, originals);
+  } catch (const failure& f) {
+    if (f.kind() != errc::usage) throw;
+    std::error_code is_none;
+    const auto target = std::filesystem::read_symlink(path, is_none);
+    const std::string what = !is_none          ? "a link to " + printable(target.string())
+                             : is_folder(path) ? "a folder"
+                                               : fmt::format("what is not {}", kind.name);
+    throw failure(error(errc::usage, fmt::format("{} has the name of the copy that is kept", what))
+                      .at(path)
+                      .hint("move it away, or remove it"));
+  }
 }
 
 // Writes a copy of the file `of`, which nobody may read who may not read that one.
@@ -225,8 +245,8 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   const std::string copy = a.file + ".bak";
   const std::string sidecar = sidecar_there(a.file);  // where it is read
   const std::string sidecar_copy = sidecar_of(a.file) + ".bak";
-  check_output(copy, index_document, std::array{a.file, sidecar});
-  check_output(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
+  check_copy(copy, index_document, std::array{a.file, sidecar});
+  check_copy(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
   remove_link(copy);
   remove_link(sidecar_copy);
   if (!a.name.empty()) index["name"] = a.name;
@@ -252,6 +272,8 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   } else {
     write_whole_file(a.file, python_json(index), "index");
   }
+  // Of any update that was killed, whichever files it was to write.
+  remove_partial_files(std::array{sidecar_place(a.file), copy, sidecar_copy});
   if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
   return 0;
 }

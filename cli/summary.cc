@@ -15,7 +15,6 @@
 #include "engine/words.h"
 #include "io/brace_expand.h"
 #include "io/folder_listing.h"
-#include "io/shard_urls.h"
 #include "io/url.h"
 #include "io/url_scheme.h"
 #include "pipeline/tools/names.h"
@@ -238,14 +237,14 @@ int summary(const environment& e, const summary_arguments& a) {
   const bool from_stdin = a.shards.specs.size() == 1 && a.shards.specs.front() == "-";
   if (from_stdin || (a.shards.specs.empty() && a.index.empty())) return summarize_names(a.json);
   std::vector<std::string> urls;
-  object_sizes listed;
+  listing_facts listed;
   if (a.shards.specs.empty()) {
     engine eng(a.shards.engine(e));
     for (const auto& s : read_index(eng, a.index, a.shards.base).shards) urls.push_back(s.url);
   } else {
-    urls = find_shards(a.shards.specs, a.shards.base, a.shards.engine(e).source, &listed).value();
+    urls = a.shards.urls(e, &listed);
   }
-  return tell(urls, facts_of(e, a, urls, listed), a);
+  return tell(urls, facts_of(e, a, urls, listed.sizes), a);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "engine/folders.h"
 #include "engine/memory.h"
 #include "engine/words.h"
 #include "pipeline/fields.h"
@@ -128,11 +127,6 @@ scan_options options_of(const verify_arguments& a) {
 bool is_of_name(const error& why, const shard_facts& f) {
   if (exit_code(why.kind()) == exit_code(errc::io_failed) || why.kind() == errc::usage) return true;
   return why.kind() == errc::unsupported && f.samples.empty() && !why.byte_offset();
-}
-
-// Whether the shards are those of a folder, of a prefix of a store, or of a pattern.
-bool names_all_there_are(const std::string& spec) {
-  return is_folder(spec) || spec.ends_with('/') || spec.find('*') != spec.npos;
 }
 
 // What is found so far.
@@ -303,7 +297,8 @@ int verify(const environment& e, const verify_arguments& a) {
   std::optional<shard_index> index;
   if (!a.index.empty()) index = read_index(eng, a.index, a.shards.base);
   std::vector<std::string> urls;
-  if (!a.shards.specs.empty()) urls = a.shards.urls(e);
+  listing_facts listed;
+  if (!a.shards.specs.empty()) urls = a.shards.urls(e, &listed);
   if (a.shards.specs.empty() && index) {
     for (const auto& s : index->shards) urls.push_back(s.url);
   }
@@ -327,9 +322,7 @@ int verify(const environment& e, const verify_arguments& a) {
     ++shards;
   });
   shown.reset();
-  if (whole && index) {
-    found.look_for_missing(*index, std::ranges::any_of(a.shards.specs, names_all_there_are));
-  }
+  if (whole && index) found.look_for_missing(*index, listed.lists_any);
   return found.finish(!whole);
 }
 

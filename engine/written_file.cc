@@ -156,6 +156,7 @@ struct written_file::impl {
   std::vector<std::byte> pending;
   bool is_synced = false;
   bool is_broken = false;  // by a call that failed: nobody knows which bytes are there
+  bool is_committed = false;
   pid_t process = getpid();
 
   // That what is written now would follow what was written before.
@@ -168,6 +169,11 @@ struct written_file::impl {
                             noun))
               .at(path)
               .hint("write another one in the child"));
+    }
+    if (is_committed) {
+      throw failure(error(errc::usage, fmt::format("the {} has been written, and is closed", noun))
+                        .at(path)
+                        .hint("write another one"));
     }
     if (!is_broken) return;
     throw failure(error(errc::usage, fmt::format("the {} could not be written before, and bytes of "
@@ -288,7 +294,10 @@ void written_file::commit(bool replaces) {
   const auto check = [&](int code, std::string_view what) {
     if (code < 0) fail(fmt::format("cannot {} the {}", what, w.noun), w.path, -code);
   };
-  if (w.partial.empty()) return check(w.fd.close(), "write");
+  if (w.partial.empty()) {
+    w.is_committed = true;
+    return check(w.fd.close(), "write");
+  }
   // Named while it is locked: nobody takes it for a killed process's.
   const int code =
       replaces ? host_files().rename(w.partial, w.target) : give_new_name(w.partial, w.target);
@@ -296,6 +305,7 @@ void written_file::commit(bool replaces) {
     throw failure(written_meanwhile(w.noun, w.path));
   }
   if (code < 0) fail(fmt::format("cannot give the {} its name", w.noun), w.path, -code);
+  w.is_committed = true;
   w.forget_partial();
   w.fd.close();
   check(sync_folder(fs::path(w.target).parent_path()), "write");
@@ -385,8 +395,8 @@ std::string written_place(const std::string& path) {
   return target_of(path);
 }
 
-bool is_written_by_another(const std::string& path) {
-  return std::ranges::any_of(partial_files_of(std::array{path}), [](const std::string& partial) {
+std::optional<std::string> partial_of_another(std::span<const std::string> paths) {
+  const auto is_living = [](const std::string& partial) {
     {
       const std::scoped_lock lock(own().mutex);
       const auto is_same = [path = fs::path(partial).lexically_normal()](const std::string& name) {
@@ -396,7 +406,10 @@ bool is_written_by_another(const std::string& path) {
     }
     const held_file there(host_files().open(partial, O_RDWR | O_NOFOLLOW | O_NONBLOCK));
     return there && host_files().lock_whole(there.fd()) == -EWOULDBLOCK;
-  });
+  };
+  const auto partials = partial_files_of(paths);
+  const auto found = std::ranges::find_if(partials, is_living);
+  return found == partials.end() ? std::nullopt : std::optional(*found);
 }
 
 void check_output(const std::string& path, const file_kind& kind,

@@ -25,9 +25,9 @@ std::optional<file_stamp> stamp_of_file(const std::string& path);
 // NAME.partial.PID in the same folder; commit() syncs it to the disk and renames it. A link keeps
 // pointing at its target, which is replaced; devices and pipes, such as /dev/stdout, are written in
 // place. Every function throws `failure` with the path, the kind by errno (not_found, not_allowed,
-// io_failed) and the cause; after a write or a sync that failed every call but the destructor
-// throws (usage): bytes may be missing. One thread. In a forked child each call throws (usage) as
-// well, and the destructor leaves the file to the parent.
+// io_failed) and the cause; after a write or a sync that failed, whose bytes may be missing, and
+// after commit(), every call but the destructor throws (usage). One thread. In a forked child each
+// call throws (usage) as well, and the destructor leaves the file to the parent.
 class written_file {
  public:
   // `noun`: the word for it in errors ("shard"); must outlive the object.
@@ -64,8 +64,9 @@ void write_whole_file(const std::string& path, std::string_view text,
 // yet, else at the path itself.
 std::string written_place(const std::string& path);
 
-// Whether another living process, also of another host, has begun to write this file.
-bool is_written_by_another(const std::string& path);
+// The partial file of one of `paths` that another living process, also of another host, is writing;
+// nullopt: there is none.
+std::optional<std::string> partial_of_another(std::span<const std::string> paths);
 
 // Whether a file's name is that of a partial file, whoever writes it or wrote it: NAME.partial.PID.
 // Pure.

@@ -98,10 +98,13 @@ result<std::vector<std::string>> matches_of(const std::string& pattern) {
   return out;
 }
 
-result<std::vector<std::string>> files_of(const std::string& path) {
-  struct stat s{};  // where it cannot be looked at, the listing says why
-  const bool is_file = host_files().stat(path, s) == 0 && S_ISREG(s.st_mode);
-  if (!path.ends_with('/') && is_file) return std::vector{path};
+// Whether a file has exactly that name. Where it cannot be looked at, the listing says why.
+bool is_one_file(const std::string& path) {
+  struct stat s{};
+  return !path.ends_with('/') && host_files().stat(path, s) == 0 && S_ISREG(s.st_mode);
+}
+
+result<std::vector<std::string>> files_listed(const std::string& path) {
   auto found = path.find('*') == std::string::npos ? archives_in(path) : matches_of(path);
   if (!found) return found;
   if (found->empty()) {
@@ -140,7 +143,7 @@ const char* hint_on_path(int why) {
   }
 }
 
-result<std::vector<std::string>> with_folders(std::vector<std::string> urls) {
+result<std::vector<std::string>> with_folders(std::vector<std::string> urls, bool* lists_any) {
   if (std::ranges::all_of(urls, [](const auto& u) { return path_of_many(u).empty(); })) return urls;
   std::vector<std::string> out;
   for (std::string& url : urls) {
@@ -149,7 +152,12 @@ result<std::vector<std::string>> with_folders(std::vector<std::string> urls) {
       out.push_back(std::move(url));
       continue;
     }
-    auto files = files_of(path);
+    if (is_one_file(path)) {
+      out.push_back(path);
+      continue;
+    }
+    if (lists_any != nullptr) *lists_any = true;
+    auto files = files_listed(path);
     if (!files) return files;
     std::ranges::move(*files, std::back_inserter(out));
   }

@@ -14,6 +14,8 @@ const char* hint_on_path(int why);
 // with '/' names the shards in that folder, and one with a '*' the files that match
 // (io/shard_name.h says what these are). A file with exactly that name takes precedence. Fails with
 // not_found where one names nothing, and where a folder cannot be read with the kind of its errno.
-result<std::vector<std::string>> with_folders(std::vector<std::string> urls);
+// `lists_any`, where given, is set where there is such a path.
+result<std::vector<std::string>> with_folders(std::vector<std::string> urls,
+                                              bool* lists_any = nullptr);
 
 }  // namespace millrace

@@ -1,5 +1,8 @@
 #include "io/shard_urls.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "io/folder_listing.h"
 #include "io/shard_spec.h"
 #include "io/url_scheme.h"
@@ -20,13 +23,17 @@ std::string with_base(std::string_view base, const std::string& name) {
 
 result<std::vector<std::string>> find_shards(const std::vector<std::string>& specs,
                                              std::string_view base, const source_options& options,
-                                             object_sizes* sizes) {
+                                             listing_facts* facts) {
   auto urls = expand_shards(specs);
   if (!urls) return urls;
   for (std::string& url : *urls) url = with_base(base, url);
-  auto files = with_folders(std::move(*urls));
+  listing_facts found;
+  auto files = with_folders(std::move(*urls), &found.lists_any);
   if (!files) return files;
-  return with_listings(std::move(*files), options, sizes);
+  found.lists_any = found.lists_any || std::ranges::any_of(*files, is_listing);
+  auto all = with_listings(std::move(*files), options, &found.sizes);
+  if (facts != nullptr) *facts = std::move(found);
+  return all;
 }
 
 }  // namespace millrace

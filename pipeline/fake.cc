@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <numbers>
+#include <utility>
 
+#include "engine/file_system.h"
 #include "engine/random.h"
 #include "engine/written_file.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/tar_writer.h"
+#include "pipeline/tools/job_record.h"
 
 namespace millrace {
 namespace {
@@ -28,6 +32,12 @@ color from_hue(double hue, double value) {
     c[i] = value * std::clamp(k, 0.0, 1.0);
   }
   return c;
+}
+
+// Or a pipe, whose reader may come to it only when it is through with the one before.
+bool is_device(const std::string& path) {
+  struct stat there{};
+  return host_files().stat(path, there) == 0 && !S_ISREG(there.st_mode);
 }
 
 }  // namespace
@@ -72,18 +82,25 @@ bool write_fake_shards(const std::vector<std::string>& paths, const fake_options
   const auto samples = static_cast<std::uint64_t>(options.samples);
   std::vector<std::optional<file_stamp>> before(paths.size());
   if (options.overwrite) std::ranges::transform(paths, before.begin(), stamp_of_file);
+  // Behind the stamps: what a run that has ended by now has written is in them.
+  check_not_being_written(paths);
+  std::unique_ptr<tar_writer> next;
   for (std::uint64_t s = 0; s < shards; ++s) {
-    tar_writer shard(paths[s]);
+    const auto shard = next ? std::move(next) : std::make_unique<tar_writer>(paths[s]);
     for (std::uint64_t i = samples * s / shards; i < samples * (s + 1) / shards; ++i) {
       if (goes_on && !goes_on(s)) return false;
       random_stream draw(options.seed, purpose::fake_data, 1, i);
       const auto label = static_cast<int>(draw.below(static_cast<std::uint32_t>(options.classes)));
       const std::string key = fmt::format("{:08}", i);
-      shard.add(key + ".jpg", encode_jpeg(fake_image(options, label, i), options.size, options.size,
-                                          jpeg_quality));
-      shard.add(key + ".cls", std::to_string(label));
+      shard->add(key + ".jpg", encode_jpeg(fake_image(options, label, i), options.size,
+                                           options.size, jpeg_quality));
+      shard->add(key + ".cls", std::to_string(label));
     }
-    shard.close_over(before[s]);
+    // Others see by its partial file that this run lives: it has one until its last shard is there.
+    if (s + 1 < shards && !is_device(paths[s + 1])) {
+      next = std::make_unique<tar_writer>(paths[s + 1]);
+    }
+    shard->close_over(before[s]);
   }
   remove_partial_files(paths);
   return true;

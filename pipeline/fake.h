@@ -27,7 +27,8 @@ std::vector<std::uint8_t> fake_image(const fake_options& options, int label, std
 // Writes the dataset to `paths` (evenly, classes in random order): KEY.jpg and KEY.cls. The same
 // options give the same bytes. `goes_on`, where it is given, is asked before each sample, with the
 // number of shards that are complete; where it says no, the shard begun is removed and the answer
-// is false. Throws `failure` when a shard cannot be written.
+// is false. Throws `failure` when a shard cannot be written, and (usage) where another living run
+// is writing one of them.
 bool write_fake_shards(const std::vector<std::string>& paths, const fake_options& options,
                        const std::function<bool(std::size_t shards)>& goes_on = nullptr);
 

@@ -54,8 +54,8 @@ bool has_own_epochs(const state& from) {
   });
 }
 
-// Whether anybody may have been given samples of epochs after `epoch` by this lane. One that is
-// ahead is through with that epoch, and begins those after it again.
+// Whether anybody may have been given samples of epochs after `epoch` by this lane, or has counted
+// such as failed. One that is ahead is through with that epoch, and begins those after it again.
 bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epoch) {
   if (l.epoch <= epoch) return false;
   // Of the epochs between, of which the lane is through, nobody knows.
@@ -63,7 +63,7 @@ bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epo
   const auto not_given = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
     return o.lane == l.lane && o.epoch == l.epoch;
   });
-  if (l.given > not_given) return true;
+  if (l.given > not_given || l.failed > 0) return true;
   // One that is in the next epoch has been given none of it where this lane has not.
   const std::int64_t ahead = consumer_of(from, l.lane).value_or(epoch) - epoch;
   return ahead > 1 || (ahead == 1 && l.epoch > epoch + 1);

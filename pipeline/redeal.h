@@ -23,7 +23,8 @@ std::uint64_t plan_fingerprint(const state& of);
 // Converts a state to another number of lanes: the rest of the epoch is distributed again, each
 // sample to one lane, in an order that is a function of the state. From the next epoch on the order
 // is that of the new number of lanes. `from` must hold the lanes of all ranks. Pure. Throws
-// `failure` (bad_state) where it does not, and where lanes keep records that cannot be dealt: of a
+// `failure` (bad_state) where it does not, where a lane has given samples of a later epoch than
+// others are in, or counted such as failed, and where lanes keep records that cannot be dealt: of a
 // mix, of windows, or of stages of one's own.
 state redealt(const state& from, std::int64_t lanes);
 

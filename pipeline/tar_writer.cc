@@ -13,6 +13,7 @@
 #include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"
+#include "pipeline/sample_name.h"
 #include "pipeline/tar_parser.h"
 
 namespace millrace {
@@ -145,6 +146,8 @@ struct tar_writer::impl {
     if (name.empty()) refused("it is empty");
     if (name.find('\0') != name.npos) refused("it has a zero byte");
     if (name.ends_with('/')) refused("it ends with '/', as a folder's does");
+    if (is_meta_name(name)) refused("it is __x__, or below such a folder");
+    if (!split_name(name)) refused("it has no extension behind a key");
     if (name.size() > tar_parser::max_name_size) {
       refused(fmt::format("it has {} bytes (at most {})", name.size(), tar_parser::max_name_size));
     }

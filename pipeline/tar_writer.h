@@ -36,7 +36,8 @@ class tar_writer {
   tar_writer& operator=(const tar_writer&) = delete;
 
   // Throws `failure` (usage) for a name under which readers find no sample (empty, with a zero
-  // byte, ending with '/', longer than 32 KiB), while a member is open, and after finish().
+  // byte, ending with '/', longer than 32 KiB, __x__ or below such a folder, without an extension
+  // or a key before it), while a member is open, and after finish().
   void add(std::string_view name, std::span<const std::byte> content);
   void add(std::string_view name, std::string_view content) {
     add(name, std::as_bytes(std::span(content.data(), content.size())));
@@ -50,6 +51,7 @@ class tar_writer {
   // same.
   archive_bytes finish();
   // finish(), unless that has been called, and the name; `replaces` as written_file::commit().
+  // Throws `failure` (usage) where the shard has been closed.
   void close(bool replaces = true);
   // The same by written_file::commit_over().
   void close_over(const std::optional<file_stamp>& before);

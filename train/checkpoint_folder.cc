@@ -138,7 +138,8 @@ void give_name(const std::string& draft, const std::string& whole, const std::st
   constexpr const char* unnamed = "cannot give the checkpoint its name";
   file_system& files = host_files();
   if (is_others(whole)) leave_to_others(whole, had_our_name);
-  if (!is_there(whole)) return check(files.rename(draft, whole), whole, unnamed);
+  struct stat s{};  // of a link, itself, which may be one to nothing
+  if (files.stat(whole, s, false) != 0) return check(files.rename(draft, whole), whole, unnamed);
   // In one step, so that a kill leaves the one or the other.
   if (files.exchange(draft, whole) == 0) return;
   // A file system without that: give_back_replaced() takes the old one after a kill in between.
@@ -259,6 +260,7 @@ void write_checkpoint(const std::string& folder, const std::string& name,
     throw;
   }
   sync_names_in(folder);
+  remove_checkpoint(draft);  // what had the name, which may be a link to what is no folder
   const auto left = folders_in(
       folder, [](std::string_view n) { return is_partial_name(n) || is_replaced_name(n); });
   if (!left) return;  // the checkpoint is there, and the next one removes them

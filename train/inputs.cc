@@ -9,11 +9,13 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <utility>
 
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
+#include "engine/written_file.h"
 #include "io/shard_urls.h"
 #include "io/url.h"
 #include "io/url_scheme.h"
@@ -184,7 +186,10 @@ static std::shared_ptr<const shard_index> lengths_of(std::vector<std::string>& s
 
 void find_inputs(train_options& o, const engine_options& how) {
   for (auto* specs : {&o.shards, &o.val_shards}) {
-    if (!specs->empty()) *specs = find_shards(*specs, o.base, how.source).value();
+    if (specs->empty()) continue;
+    listing_facts told;
+    *specs = find_shards(*specs, o.base, how.source, &told).value();
+    if (specs == &o.val_shards) o.val_sizes = std::move(told.sizes);
   }
   if (!o.raw.empty()) {
     const class_folders tree(o.raw);
@@ -248,10 +253,33 @@ std::string inputs_fingerprint(const train_options& o) {
                      o.val_shards.size(), o.raw_files, all);
 }
 
+// By which another shard of the same name is told apart, where anything is known.
+static std::string known_of_shard(const train_options& o, std::size_t i) {
+  const std::string& url = o.val_shards[i];
+  std::string out;
+  if (const auto file = stamp_of_file(local_path(url))) {
+    out = fmt::format("{} bytes of {}", file->size, file->modified_ns);
+  }
+  if (const auto size = o.val_sizes.find(url); size != o.val_sizes.end()) {
+    out += fmt::format(" {} bytes", size->second);
+  }
+  if (o.val_lengths) {
+    const auto& said = o.val_lengths->shards[i];
+    out += fmt::format(" {} samples {} bytes {}", said.samples, said.bytes, said.md5);
+  }
+  return out;
+}
+
 std::string validation_fingerprint(const train_options& o) {
   std::uint64_t all = fingerprint("");
-  for (const std::string& url : o.val_shards) all = fingerprint(url + "\n", all);
-  return fmt::format("{:016x}", all);
+  for (std::size_t i = 0; i < o.val_shards.size(); ++i) {
+    all = fingerprint(o.val_shards[i] + "\n" + known_of_shard(o, i) + "\n", all);
+  }
+  const image_options& image = o.image;
+  const std::string how =
+      fmt::format("{} {} {} {} {} {} {} {}", o.label, o.size, image.lenient, image.fill_truncated,
+                  image.fast, static_cast<int>(image.filter), o.gpu_decode, o.amp);
+  return fmt::format("{:016x}", fingerprint(how, all));
 }
 
 // A pipe has its samples for one epoch, and for one of training and validation.

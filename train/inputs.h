@@ -32,7 +32,9 @@ void check_same_classes(std::span<const std::string> saved, const train_options&
 
 // A fingerprint of the shards, training's and validation's, and of their lengths.
 std::string inputs_fingerprint(const train_options& options);
-// Of the list of validation's shards alone.
+// Of what the figures of validation depend on, but for the weights: its shards, by their URLs and
+// by what this host, their store or their index says of them, their labels, and how images are
+// decoded. Ranks may see other files: rank 0's is the job's.
 std::string validation_fingerprint(const train_options& options);
 
 // Checks what can be known before the first step: that local shards can be opened, that the first

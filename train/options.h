@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "io/stores/listing.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/on_error.h"
@@ -39,6 +40,7 @@ struct train_options {
   std::vector<std::string> val_shards;
   std::string val_index;                           // the same of the validation shards
   std::shared_ptr<const shard_index> val_lengths;  // in the order of `val_shards`
+  object_sizes val_sizes;                          // of validation shards, where a store told
   std::string raw;                                 // a folder of class folders, instead of shards
   std::string index;                               // of the training shards: wids v1 JSON
   std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`

@@ -54,10 +54,18 @@ void run_checkpoints::set_aside() {
   if (!aside.empty()) log_notice("checkpoints that were in the way are in " + aside + " now");
 }
 
-void run_checkpoints::add_validation(const std::string& line) {
+bool run_checkpoints::is_validated(const std::string& fingerprint) const {
+  return group_.shared(group_.is_first() ? validation_fingerprint(options_) : "") == fingerprint;
+}
+
+std::string run_checkpoints::figures_of_resumed() const {
+  return (std::filesystem::path(resumed_) / validation_name).string();
+}
+
+void run_checkpoints::add_validation(const std::string& line, const std::string& fingerprint) {
   try {
     const std::string with = fmt::format(R"({},"{}":"{}"}})", line.substr(0, line.rfind('}')),
-                                         validated_key, validation_fingerprint(options_));
+                                         validated_key, fingerprint);
     add_to_checkpoint(newest_, validation_name, with + "\n");
   } catch (const failure& f) {
     log_notice(f.what());  // resumed from here, it would be validated again

@@ -21,7 +21,7 @@ class run_checkpoints {
   // `state_bytes`: what a rank's state may take in memory where it is read.
   run_checkpoints(const train_options& options, process_group& group, std::size_t state_bytes);
 
-  // Both are called by all ranks at the same point, and throw `failure` on all or on none.
+  // These are called by all ranks at the same point, and throw `failure` on all or on none.
 
   // The one that the run is resumed from, with this number of lanes; nullopt: it begins. Nobody
   // else writes into the folder from here on.
@@ -29,11 +29,16 @@ class run_checkpoints {
   // Writes one, and removes old ones. Throws bad_state for weights or momentum that are not finite,
   // and writes nothing then.
   void save(const checkpoint_record& record, const learner& from);
+  // Whether what the options name for validation is what has this fingerprint.
+  bool is_validated(const std::string& fingerprint) const;
 
   // On rank 0, before the first one is written: moves away what is in the way.
   void set_aside();
-  // On rank 0: notes the result of validation, a JSON object, in the newest.
-  void add_validation(const std::string& line);
+  // On rank 0: notes the result of validation, a JSON object, in the newest, and the
+  // validation_fingerprint() from before it began.
+  void add_validation(const std::string& line, const std::string& fingerprint);
+  // Where the checkpoint that the run is resumed from has that.
+  std::string figures_of_resumed() const;
 
   bool are_written() const { return !options_.checkpoint_dir.empty(); }
   // Whether the newest is of this step, and in the folder.

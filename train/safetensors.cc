@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <vector>
@@ -108,10 +109,14 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
   const std::size_t bytes = is_within ? range[1] - range[0] : 0;
   // Before anything is allocated by what the header says.
   std::size_t expected = c10::elementSize(known->type);
+  std::size_t step = expected;  // between elements, which torch wants also where there are none
   bool fits = is_within;
   for (const std::int64_t side : shape) {
     fits = fits && side >= 0 &&
-           !__builtin_mul_overflow(expected, static_cast<std::size_t>(side), &expected);
+           !__builtin_mul_overflow(expected, static_cast<std::size_t>(side), &expected) &&
+           !__builtin_mul_overflow(step, std::max(static_cast<std::size_t>(side), std::size_t{1}),
+                                   &step) &&
+           step <= std::numeric_limits<std::int64_t>::max();
   }
   if (!fits || expected != bytes) bad(file, "a tensor whose bytes do not match its shape");
   place.begin = range[0];

@@ -116,8 +116,9 @@ class trainer {
   std::size_t epochs_reported_ = 0;
   common_word all_;  // what the ranks last agreed on
   bool save_asked_ = false;
-  bool diverged_ = false;  // this rank has seen a loss that is not finite
-  bool owes_validation_ = false;
+  bool diverged_ = false;         // this rank has seen a loss that is not finite
+  bool owes_validation_ = false;  // as it is resumed
+  bool is_validated_ = false;     // the same
   bool epoch_is_over_ = false;
   double waited_in_all_ = 0;    // for batches
   std::optional<double> loss_;  // of the last step, once it was looked at
@@ -150,6 +151,8 @@ void trainer::start() {
   if (resumed.empty()) return;
   report_.note(resumed_line(resumed, step_), fmt::format("rank {} resumed {} at step {}",
                                                          place_.rank, printable(resumed), step_));
+  if (!is_validated_ || !group_.is_first()) return;
+  report_.note("", "validated already: figures in " + printable(checkpoints_.figures_of_resumed()));
 }
 
 void trainer::resume() {
@@ -171,8 +174,9 @@ void trainer::resume() {
   if (then.is_exact() || epoch_batches_.least == 0) epoch_batches_ = then;
   samples_ = c.samples;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
-  const bool is_validated = c.validated == validation_fingerprint(options_);
-  owes_validation_ = !is_validated && (is_between_epochs || is_past_last_step());
+  if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
+  is_validated_ = checkpoints_.is_validated(c.validated);
+  owes_validation_ = !is_validated_;
 }
 
 // From here on files are written: everything that could be refused has been.
@@ -391,6 +395,7 @@ void trainer::validate() {
   owes_validation_ = false;
   const std::int64_t epoch = batch_in_epoch_ == 0 ? epoch_ - 1 : epoch_;
   std::optional<validation_figures> figures;
+  const std::string of = validation_fingerprint(options_);
   try {
     figures = run_validation(options_, engine_, *learner_, group_, control_, all_.ending);
   } catch (const failure&) {
@@ -410,7 +415,7 @@ void trainer::validate() {
   if (!group_.is_first()) return;
   const std::string line = json_of(*figures, epoch, step_);
   report_.note(line, text_of(*figures, epoch));
-  if (is_saved()) checkpoints_.add_validation(line);
+  if (is_saved()) checkpoints_.add_validation(line, of);
 }
 
 void trainer::report_end(double seconds, std::int64_t samples) {
@@ -441,7 +446,7 @@ int trainer::run() {
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
   const std::int64_t step_before = step_;
-  if (owes_validation_ && !options_.val_shards.empty()) validate();
+  if (owes_validation_) validate();
   if (is_over() && group_.is_first()) {
     report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
                                  "--epochs or --max-steps to train on",

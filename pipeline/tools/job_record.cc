@@ -222,9 +222,10 @@ bool is_held(const std::string& list) {
   return file && host_files().find_lock(file.fd(), found) == 0 && found.l_type != F_UNLCK;
 }
 
-error is_running(const std::string& list) {
+// `by`: the file that tells.
+error is_running(const std::string& by) {
   return error(errc::usage, "another run is writing shards of these names")
-      .at(list)
+      .at(by)
       .hint("wait until it ends, or choose another name for the shards");
 }
 
@@ -285,16 +286,22 @@ void check_no_living_run(const shard_names& names, std::size_t count) {
   for (const std::string& list : lists_beside(record_path(names))) {
     if (is_held(list)) throw failure(is_running(list));
   }
+  std::vector<std::string> all;
   std::map<std::size_t, file_stamp> there;
   std::set<fs::path> folders;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::string name = names(i);
+    const std::string& name = all.emplace_back(names(i));
     const auto stamp = stamp_of_file(name);
     if (!stamp) continue;
     there[i] = *stamp;
     folders.insert(fs::path(name).parent_path());
   }
   check_not_of_the_living(there, folders, "");
+  check_not_being_written(all);
+}
+
+void check_not_being_written(std::span<const std::string> shards) {
+  if (const auto partial = partial_of_another(shards)) throw failure(is_running(*partial));
 }
 
 shard_job begin_job(const shard_names& names, const job_record& job) {
@@ -359,6 +366,7 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
                       .hint("choose another name, or set pack_options.overwrite"));
   }
   check_not_of_the_living(replaced_, folders, list_path_);
+  check_not_being_written(std::span(files_).subspan(2));  // behind the records
 }
 
 // Held before it is looked for those of other jobs: of two that begin at once, one sees the other's

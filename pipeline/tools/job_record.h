@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -88,9 +89,13 @@ class shard_job {
 // outlive what it returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 
-// For a job that keeps no record: throws `failure` (usage) where a run that does is writing shards
-// of these names, or has written one of them.
+// For a job that keeps no record: throws `failure` (usage) where a living run is writing shards of
+// these names, or one that keeps a record has written one of them.
 void check_no_living_run(const shard_names& names, std::size_t count);
+
+// Throws `failure` (usage) where another living run, whether it keeps a record or not, is writing
+// one of these shards now.
+void check_not_being_written(std::span<const std::string> shards);
 
 // Throws `failure` (usage) where a shard of the name after the first `count` is there: of an older
 // and larger job, it would be read as one of these.

@@ -325,9 +325,14 @@ class Index(unittest.TestCase):
                 self.assertEqual((folder / named).read_text(), "notes of a year")
                 self.assertEqual((folder / "i.json").read_bytes(), before)
                 (folder / named).unlink()
-            os.symlink("i.json", folder / "i.json.bak")
-            done = run("millrace", "index", "update", "i.json", "--name", "n", cwd=folder)
-            self.assertEqual((done.returncode, (folder / "i.json").read_bytes()), (2, before), done.stderr)
+            for copy, what, make in (("i.json.bak", "a link to i.json", lambda p: p.symlink_to("i.json")),
+                                     ("i.json.bak", "a link to .", lambda p: p.symlink_to(".")),
+                                     ("i.offsets.bak", "a folder", pathlib.Path.mkdir)):
+                make(folder / copy)
+                done = run("millrace", "index", "update", "i.json", "--name", "n", cwd=folder)
+                self.assertEqual((done.returncode, (folder / "i.json").read_bytes()), (2, before), done.stderr)
+                self.assertIn(f"{what} has the name of the copy that is kept, at {copy}; move it away", done.stderr)
+                (folder / copy).rmdir() if what == "a folder" else (folder / copy).unlink()
 
     def test_update_does_not_write_through_a_linked_copy(self):
         with Folder() as folder:
@@ -349,6 +354,8 @@ class Index(unittest.TestCase):
             before = (folder / "x.json").read_bytes()
             done = run("millrace", "index", "create", "a.tar", "-i", "x.json", "-o", "x.json", cwd=folder)
             self.assertEqual((done.returncode, (folder / "x.json").read_bytes()), (2, before), done.stderr)
+            (folder / "a.tar").write_text("no archive, which is found out by who reads it")
+            self.assertIn("nothere", run("millrace", "index", "a.tar", "-i", "nothere", cwd=folder).stderr)
 
     def test_update_keeps_each_shards_offsets_with_it(self):
         # Of one size, and with as many samples: only the order tells which is which.

@@ -411,6 +411,24 @@ class Stores(unittest.TestCase):
                              done.stderr)
             self.assertEqual(len(store.seen), 1)
 
+    def test_verify_tells_which_shard_of_the_index_a_bucket_lacks(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 2, 4)
+            made = run("millrace", "index", folder / "a-{000000..000001}.tar", "-o", folder / "i.json")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            there = (folder / "a-000000.tar").read_bytes()
+
+            def answer(request):
+                if "list-type=2" not in request.path:
+                    return 200, {}, there
+                return 200, {}, b"<ListBucketResult><Contents><Key>a-000000.tar</Key></Contents></ListBucketResult>"
+
+            with Answering(answer) as store:
+                env = {"AWS_ENDPOINT_URL": store.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+                for bucket in ("s3://bucket", "s3://bucket/"):
+                    done = run("millrace", "verify", "--index", folder / "i.json", bucket, env=env)
+                    self.assertEqual((done.returncode, "lists a shard that is not there, at" in done.stdout), (1, True), done.stdout + done.stderr)
+
     def test_a_listing_that_fails_names_what_the_user_gave_and_what_was_asked(self):
         def answer(request):
             return 404, {}, b"<?xml version=\"1.0\"?><Error><Code>NoSuchBucket</Code></Error>"

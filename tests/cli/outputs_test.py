@@ -74,6 +74,15 @@ class Overwriting(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertNotEqual(first.read_bytes(), before[first])
 
+    def test_what_a_killed_update_has_begun_the_next_one_removes(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 1, 2)
+            run("millrace", "index", "create", folder / "a-000000.tar", "-o", folder / "i.json")
+            for name in ("i.json", "i.offsets", "i.json.bak", "i.offsets.bak"):
+                (folder / f"{name}.partial.1").write_text("half")
+            self.assertEqual(run("millrace", "index", "update", folder / "i.json", "--name", "n").returncode, 0)
+            self.assertEqual(names(folder), ["a-000000.tar", "i.json", "i.json.bak"])
+
     def test_a_file_that_is_standard_input_is_an_input(self):
         with Folder() as folder:
             harness.fake(folder, "a", 1, 4)
@@ -114,6 +123,27 @@ class Overwriting(unittest.TestCase):
                 (folder / f"a-{i:06}.tar").unlink()
             done = run("millrace", "fake", folder / "a-%06d.tar", "--shards", 2, "--samples", 2, "--overwrite")
             self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_of_two_living_fakes_the_second_is_refused_and_changes_nothing(self):
+        with Folder() as folder:
+            harness.fake(folder, "a", 2, 4)
+            before = {p: p.read_bytes() for p in folder.iterdir()}
+            command = ["millrace", "fake", folder / "a-%06d.tar", "--shards", 2]
+            first = harness.start(*command, "--samples", 10**9, "--overwrite", stderr=subprocess.PIPE)
+            self.addCleanup(first.communicate)
+            self.addCleanup(first.kill)
+            harness.wait_until(lambda: list(folder.glob("*.partial.*")) or first.poll() is not None)
+            for more in ([], ["--overwrite"]):
+                done = run(*command, "--samples", 2, *more)
+                self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
+                self.assertEqual(names(folder), sorted([*(p.name for p in before), f"a-000000.tar.partial.{first.pid}"]))
+            tree(folder, 1, 1)
+            done = run("millrace", "pack", folder / "tree", "-o", folder / "a-%06d.tar", "--overwrite")
+            self.assertEqual((done.returncode, "another run is writing shards of these names" in done.stderr), (2, True), done.stderr)
+            self.assertEqual({p: p.read_bytes() for p in before}, before)
+            first.send_signal(signal.SIGINT)
+            first.wait(timeout=60)
+            self.assertEqual(run(*command, "--samples", 2, "--overwrite").returncode, 0)
 
     def test_a_shard_has_the_name_of_one(self):
         with Folder() as folder:

@@ -104,8 +104,10 @@ class Verify(unittest.TestCase):
             shards = harness.fake(folder, "f", 3, 6)
             run("millrace", "index", shards, "-o", folder / "i.json")
             (folder / "f-000001.tar").rename(folder / "f-000001.part")
-            for named in (folder, f"{folder}/", folder / "f-*.tar"):
-                done = run("millrace", "verify", "--index", folder / "i.json", named)
+            (folder / "list").write_text(f"{folder}\n")
+            for named in ([folder], [f"{folder}/"], [folder / "f-*.tar"], [f"{folder}::"], [f"@{folder}/list"],
+                          ["--base", folder.parent, folder.name]):
+                done = run("millrace", "verify", "--index", folder / "i.json", *named)
                 self.assertEqual((done.returncode, "lists a shard that is not there, at" in done.stdout), (1, True), done.stdout)
                 self.assertIn("f-000001.tar", done.stdout)
             done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar")

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <fstream>
 #include <optional>
@@ -229,21 +230,33 @@ TEST(WrittenFile, ReplacesWhatWasThereBeforeAndNothingElse) {
   EXPECT_EQ(content_of(path), "new");
 }
 
+TEST(WrittenFile, IsWrittenNoMoreOnceItHasItsName) {
+  const temporary_folder folder;
+  for (const std::string& path : {folder / "a", std::string("/dev/null")}) {
+    written_file out(path);
+    out.append("all");
+    out.commit();
+    EXPECT_EQ(thrown_by([&] { out.append("more"); }).kind(), errc::usage) << path;
+    EXPECT_EQ(thrown_by([&] { out.commit(); }).kind(), errc::usage) << path;
+  }
+  EXPECT_EQ(content_of(folder / "a"), "all");
+}
+
 TEST(WrittenFile, IsKnownToBeWrittenByAnotherProcess) {
   const temporary_folder folder;
   const std::string path = folder / "a";
   written_file own(path);
-  EXPECT_FALSE(is_written_by_another(path));
+  EXPECT_FALSE(partial_of_another(std::array{path}));
   const std::string other = (folder / "") + "/b";  // with "//"
   const written_file spelled_otherwise(other);
-  EXPECT_FALSE(is_written_by_another(other));
+  EXPECT_FALSE(partial_of_another(std::array{other}));
   std::ofstream(path + ".partial.1") << "of one that was killed";
-  EXPECT_FALSE(is_written_by_another(path));
+  EXPECT_FALSE(partial_of_another(std::array{path}));
   const int living = open((path + ".partial.2").c_str(), O_RDWR | O_CREAT, 0600);
   ASSERT_EQ(flock(living, LOCK_EX), 0);
-  EXPECT_TRUE(is_written_by_another(path));
+  EXPECT_EQ(partial_of_another(std::array{other, path}), path + ".partial.2");
   close(living);
-  EXPECT_FALSE(is_written_by_another(path));
+  EXPECT_FALSE(partial_of_another(std::array{path}));
 }
 
 }  // namespace

@@ -162,6 +162,26 @@ TEST(ShardUrls, FoldersAndPatternsStandForTheirFiles) {
   }
 }
 
+TEST(ShardUrls, TellWhetherAnyWereListed) {
+  const testing::temporary_folder folder;
+  folder.write("a.tar", "");
+  folder.write("list", folder / "");
+  const auto lists_any = [&](const std::string& spec, const std::string& base = {}) {
+    listing_facts facts;
+    EXPECT_TRUE(find_shards({spec}, base, {}, &facts)) << spec;
+    return facts.lists_any;
+  };
+  EXPECT_FALSE(lists_any(folder / "a.tar"));
+  EXPECT_FALSE(lists_any("http://h/a.tar"));
+  EXPECT_TRUE(lists_any(folder / ""));
+  EXPECT_TRUE(lists_any(folder / "*.tar"));
+  EXPECT_TRUE(lists_any("http://h/a.tar::" + (folder / "")));
+  EXPECT_TRUE(lists_any("@" + (folder / "list")));
+  EXPECT_TRUE(lists_any("*.tar", folder / ""));
+  folder.write("*.tar", "");
+  EXPECT_FALSE(lists_any(folder / "*.tar"));
+}
+
 TEST(ShardUrls, RewritingReplacesTheFirstBeginningThatFits) {
   const auto rules = parse_rewrites("s3://b/=http://h/c/;s3://=/mnt/").value();
   EXPECT_EQ(rewritten("s3://b/a.tar", rules), "http://h/c/a.tar");

@@ -421,5 +421,45 @@ TEST_F(UnevenRanks, CountSkippedSamplesOnce) {
   EXPECT_GT(skipped, 4);
 }
 
+// Stages that work ahead may have had errors of the next epoch, and no sample of it: another number
+// of lanes has each once, or is refused.
+TEST_F(UnevenRanks, CountSkippedSamplesOnceWhereOneIsAheadOfItsEpoch) {
+  constexpr std::int64_t epochs = 3;
+  const auto plan_of = [](int lanes) {
+    const sample_stage fails{"fails", [](sample s) -> result<std::optional<sample>> {
+                               if (s.key != "s000000" && s.key != "s000100") return s;
+                               return error(errc::bad_image, "unwanted").skippable();
+                             }};
+    const auto same = [](sample s) { return s; };
+    return interleaved(shards({"memory:long", "memory:short"},
+                              {.lanes = lanes, .shuffle = false, .epochs = epochs}) |
+                       untar() | group_by_key() | fails) |
+           on_error(skip_errors()) | map(same, {.threads = 2}) | map(same, {.threads = 2});
+  };
+  const auto counted = [](const state& s) {
+    return s.find(skipped_record + millrace::of_rank(0, 1))->front();
+  };
+  const auto take = [](loader<sample>& data, std::int64_t most) {
+    for (std::int64_t i = 0; i < most; ++i) data.next();
+  };
+  constexpr std::int64_t samples = 11 + 3 - 2;
+  int resumed = 0;
+  for (std::int64_t n = 1; n < epochs * (samples + 1); ++n) {
+    auto data = eng_.run(plan_of(2));
+    take(data, n);
+    auto rest = eng_.run(plan_of(3));
+    try {
+      rest.restore(data.save());
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::bad_state) << n;
+      continue;
+    }
+    ++resumed;
+    take(rest, epochs * (samples + 1) - n);
+    EXPECT_EQ(counted(rest.save()), 2 * epochs) << "after " << n;
+  }
+  EXPECT_GT(resumed, 20);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -101,10 +101,26 @@ TEST_F(TarWriter, NothingIsAddedToAFinishedShard) {
   EXPECT_EQ(std::filesystem::file_size(path_), once.size);
 }
 
+TEST_F(TarWriter, IsClosedOnce) {
+  EXPECT_EQ(closed(), "first=first ");
+  for (const bool over : {false, true}) {
+    try {
+      over ? out_.close_over(std::nullopt) : out_.close();
+      ADD_FAILURE() << "it was closed again";
+    } catch (const failure& e) {
+      EXPECT_EQ(e.kind(), errc::usage) << e.what();
+      EXPECT_NE(std::string(e.what()).find("is closed"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_TRUE(std::filesystem::exists(path_));
+}
+
 TEST_F(TarWriter, NamesUnderWhichNoReaderFindsASampleAreRefused) {
   const std::string zero("a\0.txt", 6);
-  for (const std::string& name : {std::string(), zero, std::string("a.txt/"), std::string("/"),
-                                  std::string(33 << 10, 'a') + ".txt"}) {
+  for (const std::string& name :
+       {std::string(), zero, std::string("a.txt/"), std::string("/"), std::string("noext"),
+        std::string(".hidden"), std::string("a.b/noext"), std::string("__x__"),
+        std::string("__x__/a.txt"), std::string(33 << 10, 'a') + ".txt"}) {
     const std::string said = refused([&] { out_.add(name, "x"); });
     EXPECT_NE(said.find("readers find no sample"), std::string::npos) << said;
   }

@@ -27,6 +27,20 @@ class OccupiedPlaces(WithShards):
         return ["--checkpoint-dir", folder / "ck", "--metrics", folder / "m.jsonl", "--skipped", folder / "s.jsonl",
                 "--record-batches", folder / "b", "--cache-decoded-dir", folder / "d"]
 
+    def test_a_link_that_has_the_name_of_a_checkpoint_is_replaced_and_leaves_nothing(self):
+        first = ["--checkpoint-dir", self.folder / "ck", "--checkpoint-every", 1, "--keep", 3]
+        self.assertEqual(self.run_of(self.folder, *first, steps=1).returncode, 0)
+        file = self.folder / "file"
+        file.write_text("precious")
+        # Behind what is looked for: only a folder is a checkpoint.
+        for at, target in ((2, self.folder / "nothing"), (3, file)):
+            (self.folder / f"ck/step-{at:010}").symlink_to(target)
+        done = self.run_of(self.folder, *first, "--resume", "auto", steps=3)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(p.name for p in (self.folder / "ck").iterdir()), [f"step-{at:010}" for at in (1, 2, 3)])
+        self.assertFalse((self.folder / "ck/step-0000000003").is_symlink())
+        self.assertEqual(file.read_text(), "precious")
+
     def test_no_file_that_a_run_wrote_is_taken_for_another_output(self):
         # With a sample that is skipped, so that the list of them is not empty.
         bad = self.data / "bad.tar"

@@ -181,6 +181,9 @@ class Diverging(SoundTest):
         check(f"4 bytes before '{first}' are no tensor's",
               [(name, "data_offsets", [n + 4 for n in entry["data_offsets"]]) for name, entry in header.items()],
               payload=b"abcd" + payload)
+        begun = {"dtype": "F32", "data_offsets": [len(payload)] * 2}
+        for shape in ([0, 2**62, 2**62], [2**62, 2**62, 0], [0, 2**63 - 1]):
+            check("a tensor whose bytes do not match its shape", [("extra", key, value) for key, value in (begun | {"shape": shape}).items()])
         check("2 bytes behind the last tensor", payload=payload + b"xx")
         twice = json.dumps(header)[:-1] + f', "{second}": {json.dumps(header[second])}}}'
         check(f"the key '{second}' twice", text=twice)

@@ -99,13 +99,23 @@ class Determinism(TrainTest):
         self.assertEqual(validated(self.val), [100])
         for shards, expected in ((self.val, [100]), (other, [100, 50]), (other, [100, 50])):
             self.assertEqual(validated(shards, "--resume", "auto"), expected)
+        figures = checkpoints / "step-0000000003/validation.json"
+        self.assertIn(f"validated already: figures in {figures}\n", self.stderr)
+        # What changes the figures is another validation: how images are decoded, and another shard of the same name.
+        times = 1
+        for options in (["--filter", "bicubic"], ["--fast-decode"], ["--lenient"], []):
+            if not options:
+                other.write_bytes((self.data / "val-000000.tar").read_bytes())
+            times += 1
+            for is_again in (False, True):
+                self.assertEqual(validated(other, "--resume", "auto", *options), [100] + [50] * times, options)
+                self.assertEqual("validated already" in self.stderr, is_again, options)
         # Older versions did not write of which shards it was.
-        written = checkpoints / "step-0000000003/validation.json"
-        said = json.loads(written.read_text())
+        said = json.loads(figures.read_text())
         self.assertEqual(said["images"], 50)
         del said["val_shards_fingerprint"]
-        written.write_text(json.dumps(said))
-        self.assertEqual(validated(other, "--resume", "auto"), [100, 50, 50])
+        figures.write_text(json.dumps(said))
+        self.assertEqual(validated(other, "--resume", "auto"), [100] + [50] * (times + 1))
 
     def test_resample_needs_and_has_a_length(self):
         done = run("millrace-train", "--shards", self.shards, "--mode", "resample")
