@@ -268,7 +268,7 @@ TEST_F(Errors, ASampleIsLeftOutOfItsShardAlone) {
         .str();
   };
   store->put("v0", one(100));
-  store->put("v1", one(30'000'000));
+  store->put("v1", one(36'000'000));
   store->put("v2", one(200));
   store->put("v3", one(300));
   engine eng(with_memory_store(store));

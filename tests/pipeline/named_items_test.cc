@@ -232,7 +232,7 @@ TEST_F(NamedItems, AnErrorOfAnotherItemIsLeftAsItIs) {
   }
 }
 
-TEST(NamedItems, KeysOfControlBytesAreLoggedInOneLineEach) {
+TEST_F(NamedItems, KeysOfControlBytesAreLoggedInOneLineEach) {
   const auto store = std::make_shared<memory_store>(5'000);
   store->put("odd", testing::tar_builder().file("a\x1b[2J\nb.txt", "x").end().str());
   testing::temporary_folder folder;
