@@ -444,7 +444,11 @@ int trainer::run() {
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
   const std::int64_t step_before = step_;
-  if (owes_validation_) validate();
+  if (owes_validation_) {
+    // Its figures are noted in a checkpoint of this run, and in no other one's.
+    if (checkpoints_.are_written() && !is_saved()) save(data_->save());
+    validate();
+  }
   if (is_over() && group_.is_first()) {
     report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
                                  "--epochs or --max-steps to train on",
