@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <optional>
 #include <span>
 
@@ -55,8 +56,9 @@ bool has(std::span<const string_view> options, string_view option) {
   return std::ranges::find(options, option) != options.end();
 }
 
-std::optional<double> number_in(const std::string& text) {
-  double value = 0;
+template <class T>
+std::optional<T> number_in(const std::string& text) {
+  T value = 0;
   const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (failed != std::errc{} || end != text.data() + text.size()) return std::nullopt;
   return value;
@@ -65,8 +67,12 @@ std::optional<double> number_in(const std::string& text) {
 bool is_same_value(const std::string& a, const std::string& b) {
   // Checkpoints have what is not UTF-8 in that form.
   if (printable(a) == printable(b)) return true;
-  const auto x = number_in(a);
-  const auto y = number_in(b);
+  // Large ones of which a double holds only the first digits.
+  const auto m = number_in<std::uint64_t>(a);
+  const auto n = number_in<std::uint64_t>(b);
+  if (m && n) return *m == *n;
+  const auto x = number_in<double>(a);
+  const auto y = number_in<double>(b);
   return x && y && *x == *y;
 }
 
@@ -75,7 +81,7 @@ bool is_same_value(const std::string& a, const std::string& b) {
 bool has_part(string_view option, const arguments& said) {
   const auto is_set = [&](const char* name) {
     const auto found = said.find(name);
-    return found != said.end() && !found->second.empty() && number_in(found->second) != 0.0;
+    return found != said.end() && !found->second.empty() && number_in<double>(found->second) != 0.0;
   };
   if (option == "--shuffle") return is_set("--shuffle");
   if (option == "--index") return is_set("--index");

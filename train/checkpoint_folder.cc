@@ -246,6 +246,13 @@ std::string set_aside_newer(const std::string& folder, const std::string& resume
   return aside;
 }
 
+bool is_checkpoint_in(const std::string& folder, const std::string& path, std::int64_t step) {
+  std::error_code why;
+  const fs::path place = fs::canonical(path, why);
+  return !why && place.filename() == step_name(step) &&
+         is_same(place.parent_path(), folder) == true;
+}
+
 void write_checkpoint(const std::string& folder, const std::string& name,
                       const checkpoint_files& files) {
   const std::string draft = fs::path(folder) / (std::string(partial_prefix) + name);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,6 +36,10 @@ std::optional<chosen_checkpoint> choose_checkpoint(
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside);
 // Moves those into FOLDER/set-aside-N. Returns where to; empty: there were none.
 std::string set_aside_newer(const std::string& folder, const std::string& resumed);
+
+// Whether `path` leads to the folder of this step's checkpoint that lies in `folder` itself:
+// neither in another one, nor behind a link to there, nor in one of those that were set aside.
+bool is_checkpoint_in(const std::string& folder, const std::string& path, std::int64_t step);
 
 // Writes files under a partial name, has them on disk, and gives them the checkpoint's name, in one
 // step where there is such a one already. Then removes the remains of unfinished writes.

@@ -53,8 +53,10 @@ lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& lis
 
 }  // namespace
 
-std::uint64_t left_out_of_epoch(const train_options& o, const job_place& place) {
-  return static_cast<std::uint64_t>(left_out(list_of(o, place)));
+std::uint64_t left_out_of_epoch(const train_options& o, const job_place& place, int lanes) {
+  shard_list_options list = list_of(o, place);
+  if (lanes > 0) list.lanes = lanes;
+  return static_cast<std::uint64_t>(left_out(list));
 }
 
 std::int64_t known_samples(const train_options& o, const job_place& place) {

@@ -19,8 +19,9 @@ std::int64_t known_epoch_batches(const train_options& options, const job_place& 
 std::int64_t least_of_a_rank(const train_options& options, const job_place& place,
                              const std::vector<std::int64_t>& samples);
 
-// Samples that no rank gets in an epoch, so that all have as many: known with an index.
-std::uint64_t left_out_of_epoch(const train_options& options, const job_place& place);
+// Samples that no rank gets in an epoch of so many lanes (0: those of the options), so that all
+// have as many: known with an index.
+std::uint64_t left_out_of_epoch(const train_options& options, const job_place& place, int lanes);
 
 // The batches that rank `place.rank` trains on, epoch after epoch. Throws `failure` (usage).
 plan<host_batch> training_plan(const train_options& options, const job_place& place);

@@ -12,6 +12,7 @@
 #include "pipeline/stages.h"
 #include "train/checkpoint_folder.h"
 #include "train/distributed.h"
+#include "train/epoch_facts.h"
 #include "train/options.h"
 #include "train/validation.h"
 
@@ -40,13 +41,6 @@ std::optional<chosen_checkpoint> choose_start(const train_options& options);
 // Throws `failure` (usage) where a saved state is of another list of shards than a fresh one of
 // this run with as many lanes.
 void check_same_shards(const state& saved, const state& fresh);
-
-// How many steps, as far as that is known.
-struct number_of_steps {
-  std::int64_t least = 0;
-  std::int64_t most = 0;
-  bool is_exact() const { return least > 0 && least == most; }
-};
 
 // The first lines: for the metrics file, and for people. `each_epoch` is 0 and `left` below 0 where
 // nothing is known of them.

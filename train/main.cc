@@ -1,3 +1,5 @@
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -58,7 +60,12 @@ int run(int argc, char** argv, char** environment) {
   signal_watch signals;
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;
-  return train(parsed.options, engine, signals.control());
+  try {
+    return train(parsed.options, engine, signals.control());
+  } catch (const c10::Error& e) {
+    // Its what() has torch's stack as well.
+    throw failure(error(errc::internal, e.what_without_backtrace()));
+  }
 }
 
 }  // namespace

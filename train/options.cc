@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <filesystem>
@@ -263,6 +264,17 @@ void check(const train_options& o) {
     throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
                       .at(o.init_weights)
                       .hint("the weights are in model.safetensors beside it"));
+  }
+  // What the last layers of a resnet see is a thirty-second of the image.
+  constexpr int side_of_one_place = 32;
+  const bool is_small =
+      std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size) <= side_of_one_place;
+  if (o.model != "trivial" && o.batch_size == 1 && is_small) {
+    throw failure(error(errc::usage,
+                        fmt::format("--batch-size 1 cannot be combined with --model {} and images "
+                                    "of {} pixels or less: batch normalization needs two values",
+                                    o.model, side_of_one_place))
+                      .hint("raise --batch-size or --size"));
   }
   if (o.model == "trivial" && o.growing.from != 0) {
     throw failure(error(errc::usage,

@@ -37,26 +37,41 @@ struct output {
 struct lines_file {
   const char* option;
   const char* noun;
-  file_kind kind;
+  const char* name;
+  bool (*matches)(std::string_view);  // whether a file with this first line is one
 };
 
-bool begins_with_one_of(std::string_view head, std::initializer_list<std::string_view> keys) {
-  return std::ranges::any_of(keys, [head](std::string_view key) {
-    return head.starts_with(fmt::format("{{\"{}\":", key));
-  });
+bool has_all(const json_tree& line, std::initializer_list<std::string_view> keys) {
+  return std::ranges::all_of(keys, [&](std::string_view key) { return line.find(key) != nullptr; });
 }
 
-// How the lines begin that training writes; the first one may be cut.
-bool is_metrics(std::string_view head) {
-  constexpr std::string_view first = "{\"arguments\":{\"--";
-  if (head.substr(0, first.size()) == first.substr(0, head.size())) return true;
-  const bool is_line = head.find('\n') != head.npos;
-  return is_line && begins_with_one_of(head, {"accuracy", "arguments", "resumed", "decoded",
-                                              "bytes_read", "damaged", "epoch"});
+// Whether a line that a kill has cut may be one with this start.
+bool is_cut(std::string_view line, std::string_view start) {
+  return !line.ends_with('\n') && line.substr(0, start.size()) == start.substr(0, line.size());
 }
 
-bool is_skipped_list(std::string_view head) {
-  return head.starts_with("{\"") && head.substr(0, head.find('\n')).find("\"kind\":") != head.npos;
+bool is_metrics(std::string_view line) {
+  const auto parsed = json_tree::parse(line);
+  if (!parsed) return is_cut(line, R"({"arguments":{"--)");
+  return has_all(*parsed, {"arguments", "begin", "rank", "world_size"}) ||
+         has_all(*parsed, {"step", "epoch", "batch", "samples", "loss", "accuracy", "lr", "seconds",
+                           "waiting"}) ||
+         has_all(*parsed, {"end_of_epoch", "step", "decoded", "skipped"}) ||
+         has_all(*parsed, {"validation", "epoch", "step", "loss", "top1", "top5", "images"}) ||
+         has_all(*parsed, {"resumed", "step"}) ||
+         has_all(*parsed, {"end", "step", "epochs", "samples", "delivered", "bytes_read"});
+}
+
+bool is_skipped_list(std::string_view line) {
+  const auto parsed = json_tree::parse(line);
+  if (parsed && !has_all(*parsed, {"kind", "url", "key", "message"})) return false;
+  for (int kind = 0; kind <= static_cast<int>(errc::internal); ++kind) {
+    const std::string_view name = kind_name(static_cast<errc>(kind));
+    const bool is_it = parsed ? parsed->text_of("kind") == name
+                              : is_cut(line, fmt::format(R"({{"kind":"{}","url":")", name));
+    if (is_it) return true;
+  }
+  return false;
 }
 
 // A regular file that is not empty.
@@ -65,25 +80,22 @@ bool has_lines(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
 }
 
-// Whether the first line is whole, and that of another file that begins with the arguments: of a
-// checkpoint's train.json.
-bool is_of_checkpoint(const std::string& path) {
+// With its end, where it has one.
+std::string first_line(const std::string& path) {
   constexpr std::streamsize most = 1 << 20;
   std::string line(most, '\0');
   std::ifstream file(path, std::ios::binary);
   file.read(line.data(), most);
   line.resize(static_cast<std::size_t>(file.gcount()));
-  line.resize(std::min(line.find('\n'), line.size()));
-  if (!line.starts_with("{\"arguments\":")) return false;
-  const auto parsed = json_tree::parse(line);
-  return parsed && parsed->find("begin") == nullptr;
+  if (const auto end = line.find('\n'); end != line.npos) line.resize(end + 1);
+  return line;
 }
 
 void check_lines(const train_options& o, const std::string& path, const lines_file& as) {
   if (path.empty()) return;
-  check_output(path, as.kind, {});
-  if (has_lines(path) && is_of_checkpoint(path)) {
-    throw failure(error(errc::usage, fmt::format("the file that is there is not {}", as.kind.name))
+  check_output(path, {.name = as.name, .matches = [](std::string_view) { return true; }}, {});
+  if (has_lines(path) && !as.matches(first_line(path))) {
+    throw failure(error(errc::usage, fmt::format("the file that is there is not {}", as.name))
                       .at(path)
                       .hint("choose another name for the output, or remove that file first"));
   }
@@ -140,15 +152,24 @@ bool are_one(const std::string& a, const std::string& b) {
   return !one.empty() && one == plain(b);
 }
 
+bool holds_checkpoints(const fs::path& folder) {
+  const auto found = folders_in(folder.string(), is_step_name);
+  return found && std::ranges::any_of(*found, [](const std::string& path) {
+           std::error_code why;
+           return fs::exists(fs::path(path) / meta_name, why);
+         });
+}
+
 // The place of which `path` would be a part, if a run writes it itself into a folder of
-// checkpoints: a checkpoint, whole or not, or what has or would have the name of one, or a lock.
-// Empty: of none.
+// checkpoints, this run's or another one's: a checkpoint, whole or not, or what has or would have
+// the name of one, or a lock. Empty: of none.
 fs::path place_of_run(const fs::path& path, const fs::path& checkpoints) {
   for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
     if (!is_name_of_run(at.filename().string())) continue;
     std::error_code why;
-    if (fs::exists(at / meta_name, why) ||
-        (!checkpoints.empty() && at.parent_path() == checkpoints))
+    const fs::path folder = at.parent_path();
+    if (fs::exists(at / meta_name, why) || (!checkpoints.empty() && folder == checkpoints) ||
+        holds_checkpoints(folder))
       return at;
   }
   return {};
@@ -204,12 +225,10 @@ void check_outputs(const train_options& o, const job_place& place) {
   check_link(o.record_batches, "--record-batches");
   check_link(o.cache_folder, "--cache-decoded-dir");
   if (place.rank == 0) check_link(o.checkpoint_dir, "--checkpoint-dir");
-  check_lines(o, metrics,
-              {"--metrics", "metrics", {.name = "a metrics file", .matches = is_metrics}});
-  check_lines(o, o.bad_samples.report,
-              {"--skipped",
-               "the list of skipped samples",
-               {.name = "a list of skipped samples", .matches = is_skipped_list}});
+  check_lines(o, metrics, {"--metrics", "metrics", "a metrics file", is_metrics});
+  check_lines(
+      o, o.bad_samples.report,
+      {"--skipped", "the list of skipped samples", "a list of skipped samples", is_skipped_list});
   for (const auto& [folder, what] : folders_of(o)) check_folder(folder, what);
 }
 

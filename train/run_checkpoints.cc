@@ -26,6 +26,10 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes) {
   if (!loaded) return std::nullopt;
   resumed_ = newest_ = loaded->first;
   run_ = loaded->second.run;
+  const std::int64_t step = loaded->second.step;
+  const bool is_own = group_.is_first() && are_written() &&
+                      is_checkpoint_in(options_.checkpoint_dir, resumed_, step);
+  if (group_.shared(is_own ? "own" : "") == "own") in_folder_ = step;
   return std::move(loaded->second);
 }
 
@@ -44,6 +48,7 @@ void run_checkpoints::save(const checkpoint_record& record, const learner& from)
   });
   save_checkpoint(options_.checkpoint_dir, c, group_);
   newest_ = (std::filesystem::path(options_.checkpoint_dir) / step_name(c.step)).string();
+  in_folder_ = c.step;
   if (!group_.is_first()) return;
   remove_old(options_.checkpoint_dir, run_, static_cast<std::size_t>(options_.keep), resumed_);
 }
@@ -70,10 +75,6 @@ void run_checkpoints::add_validation(const std::string& line, const std::string&
   } catch (const failure& f) {
     log_notice(f.what());  // resumed from here, it would be validated again
   }
-}
-
-bool run_checkpoints::holds(std::int64_t step) const {
-  return are_written() && std::filesystem::path(newest_).filename() == step_name(step);
 }
 
 error run_checkpoints::diverged(const std::string& what) const {

@@ -34,15 +34,16 @@ class run_checkpoints {
 
   // On rank 0, before the first one is written: moves away what is in the way.
   void set_aside();
-  // On rank 0: notes the result of validation, a JSON object, in the newest, and the
-  // validation_fingerprint() from before it began.
+  // On rank 0: notes the result of validation, a JSON object, in the newest, which the folder
+  // holds, and the validation_fingerprint() from before it began.
   void add_validation(const std::string& line, const std::string& fingerprint);
   // Where the checkpoint that the run is resumed from has that.
   std::string figures_of_resumed() const;
 
   bool are_written() const { return !options_.checkpoint_dir.empty(); }
-  // Whether the newest is of this step, and in the folder.
-  bool holds(std::int64_t step) const;
+  // Whether the newest is of this step and lies in the folder, where it may be written to and
+  // --resume auto finds it. The same on all ranks.
+  bool holds(std::int64_t step) const { return in_folder_ == step; }
   // The name of the run, the same for all its checkpoints.
   const std::string& run() const { return run_; }
   // Paths; empty: none.
@@ -61,7 +62,8 @@ class run_checkpoints {
   std::optional<folder_lock> lock_;  // on rank 0
   std::string run_;
   std::string resumed_;
-  std::string newest_;  // that this process wrote or was resumed from
+  std::string newest_;                     // that this process wrote or was resumed from
+  std::optional<std::int64_t> in_folder_;  // its step, where it lies in --checkpoint-dir
 };
 
 }  // namespace millrace

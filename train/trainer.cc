@@ -14,6 +14,7 @@
 #include "pipeline/tools/error_object.h"
 #include "train/batch_feed.h"
 #include "train/data.h"
+#include "train/epoch_facts.h"
 #include "train/inputs.h"
 #include "train/job.h"
 #include "train/learner.h"
@@ -45,10 +46,10 @@ class trainer {
         engine_(with_allocator(engine_opts, pinned_.get())),
         losses_(device),
         checkpoints_(options_, group_, state_bytes(options_, engine_opts)),
+        epochs_(options_, place_),
         report_(place_.rank, place_.world_size, options.log_every_s) {
     group_.together([&] { learner_.emplace(options_, device); });
     learner_->join(group_);
-    epoch_batches_.least = epoch_batches_.most = known_epoch_batches(options_, place_);
   }
 
   // The signal that it ended by; 0: it is done.
@@ -88,9 +89,7 @@ class trainer {
   run_position position(std::int64_t epoch_batches) const {
     return {step_, epoch_, batch_in_epoch_, epoch_batches};
   }
-  std::int64_t steps_left(std::int64_t epoch_batches) const {
-    return position(epoch_batches).steps_left(options_);
-  }
+  run_position position() const { return position(epochs_.batches().least); }
   void report_end(double seconds, std::int64_t samples);
 
   train_options options_;
@@ -104,13 +103,13 @@ class trainer {
   std::optional<batch_feed> batches_;
   loss_watch losses_;
   run_checkpoints checkpoints_;
+  epoch_facts epochs_;
   reporter report_;
 
   std::int64_t step_ = 0;
   std::int64_t first_step_ = 0;  // that this process was started or resumed at
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
-  number_of_steps epoch_batches_;  // of a whole epoch
   std::int64_t samples_ = 0;
   std::uint64_t dropped_ = 0;  // beyond what the loader counts
   std::size_t epochs_reported_ = 0;
@@ -135,19 +134,19 @@ void trainer::start() {
     batches_.emplace(*data_, control_.stop);
     if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
   });
-  const auto check_rate = [this] { position(epoch_batches_.least).check_rate(options_); };
+  const auto check_rate = [this] { position().check_rate(options_); };
   if (options_.resume.empty()) check_rate();
   resume();
   check_rate();
   const std::string& resumed = checkpoints_.resumed();
   group_.together([&] { check_recorded(options_.record_batches, step_, !resumed.empty()); });
   claim_files();
-  report_.note(
-      begin_line(options_, place_, checkpoints_.run(), step_, learner_->parameters()),
-      place_.rank == 0
-          ? banner(options_, place_, learner_->device(), learner_->parameters(), epoch_batches_,
-                   {steps_left(epoch_batches_.least), steps_left(epoch_batches_.most)})
-          : "");
+  report_.note(begin_line(options_, place_, checkpoints_.run(), step_, learner_->parameters()),
+               place_.rank == 0 ? banner(options_, place_, learner_->device(),
+                                         learner_->parameters(), epochs_.batches(),
+                                         {position().steps_left(options_),
+                                          position(epochs_.batches().most).steps_left(options_)})
+                                : "");
   if (resumed.empty()) return;
   report_.note(resumed_line(resumed, step_), fmt::format("rank {} resumed {} at step {}",
                                                          place_.rank, printable(resumed), step_));
@@ -170,8 +169,7 @@ void trainer::resume() {
   step_ = first_step_ = c.step;
   epoch_ = c.epoch;
   batch_in_epoch_ = c.batch_in_epoch;
-  const number_of_steps then{c.epoch_batches, c.epoch_batches_most};
-  if (then.is_exact() || epoch_batches_.least == 0) epoch_batches_ = then;
+  epochs_.resume(c, data_->save());
   samples_ = c.samples;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
   if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
@@ -197,7 +195,7 @@ void trainer::save(const state& data) {
   checkpoints_.save({.step = step_,
                      .epoch = epoch_,
                      .batch_in_epoch = batch_in_epoch_,
-                     .epoch_batches = epoch_batches_.least,
+                     .epoch_batches = epochs_.batches().least,
                      .samples = samples_,
                      .batch_size = options_.batch_size,
                      .world_size = place_.world_size,
@@ -240,8 +238,8 @@ void trainer::tell_saved(const std::string& why, const std::string& how_to_resum
 
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
-  const double rate = learning_rate(options_.optimizer, position(epoch_batches_.least).epochs(),
-                                    static_cast<double>(options_.epochs));
+  const double rate =
+      learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
   if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
   const auto batch_size = static_cast<std::int64_t>(b.size());
   const auto out = learner_->train(std::move(b), rate);
@@ -257,8 +255,8 @@ void trainer::train_step(host_batch b) {
   report_.step({.step = step_,
                 .epoch = epoch_,
                 .batch = batch_in_epoch_,
-                .epoch_batches = epoch_batches_.is_exact() ? epoch_batches_.least : 0,
-                .steps_left = steps_left(epoch_batches_.least),
+                .epoch_batches = epochs_.batches().is_exact() ? epochs_.batches().least : 0,
+                .steps_left = position().steps_left(options_),
                 .samples = samples_,
                 .batch_size = batch_size,
                 .loss = loss_,
@@ -373,8 +371,8 @@ bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<sta
 void trainer::end_of_epoch() {
   // Of an epoch that was resumed, all steps may have been taken before.
   if (batch_in_epoch_ == 0) throw failure(no_step(options_, data_->counts()));
-  if (group_.is_first()) dropped_ += left_out_of_epoch(options_, place_);  // nobody's: told once
-  epoch_batches_ = {batch_in_epoch_, batch_in_epoch_};
+  if (group_.is_first()) dropped_ += epochs_.left_out(epoch_);  // nobody's: told once
+  epochs_.end(batch_in_epoch_);
   batch_in_epoch_ = 0;
   ++epoch_;
   const state data = data_->save();
@@ -446,7 +444,11 @@ int trainer::run() {
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
   const std::int64_t step_before = step_;
-  if (owes_validation_) validate();
+  if (owes_validation_) {
+    // Its figures are noted in a checkpoint of this run, and in no other one's.
+    if (checkpoints_.are_written() && !is_saved()) save(data_->save());
+    validate();
+  }
   if (is_over() && group_.is_first()) {
     report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
                                  "--epochs or --max-steps to train on",

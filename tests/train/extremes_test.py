@@ -61,6 +61,10 @@ class Extremes(WithShards):
             with self.subTest(words):
                 self.run_of(*words)
 
+    def test_the_smallest_images_of_which_one_is_a_batch(self):
+        self.assertEqual(self.run_of("--model", "resnet18", "--size", 33, "--batch-size", 1).returncode, 0)
+        self.assertEqual(self.run_of("--model", "trivial", "--size", 8, "--batch-size", 1).returncode, 0)
+
     def test_what_does_not_go_together_is_refused(self):
         for words, part in ((["--momentum", 0, "--nesterov"], "--nesterov needs a --momentum above 0"),
                             (["--schedule", "cosine", "--step-epochs", "1,2"], "--step-epochs needs --schedule step"),
@@ -68,6 +72,9 @@ class Extremes(WithShards):
                             (["--randaugment-ops", 3], "--randaugment-ops needs --policy randaugment"),
                             (["--policy", "autoaugment", "--randaugment-magnitude", 3], "needs --policy randaugment"),
                             (["--jitter-part", 0.5], "--color-jitter"),
+                            (["--model", "resnet18", "--size", 32, "--batch-size", 1], "--batch-size 1 cannot be combined"),
+                            (["--model", "resnet18", "--size", 64, "--grow-from", 32, "--grow-epochs", 2, "--batch-size", 1],
+                             "--batch-size 1 cannot be combined"),
                             (["--min-crop", 0.5, "--no-augment"], "--min-crop cannot be combined with --no-augment"),
                             (["--val-batch-size", 7], "--val-batch-size needs --val-shards or --val-index")):
             with self.subTest(words):

@@ -6,6 +6,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness  # noqa: E402
 from tests.support.training import Job, WithShards, lines  # noqa: E402
 
 SAMPLES = 60
@@ -32,12 +33,12 @@ class Lanes(WithShards):
         job.wait()
         return job
 
-    def check_once(self, *starts):
+    def check_once(self, *starts, more=()):
         """Runs one after the other, each (ranks, lanes, steps in all); the last one ends the epoch."""
         self.at = self.folder / "-".join(f"{w}x{l}" for w, l, _ in starts)
         self.at.mkdir()
         for world, lanes, steps in starts:
-            job = self.run_of(world, lanes, *(["--max-steps", steps] if steps else []))
+            job = self.run_of(world, lanes, *more, *(["--max-steps", steps] if steps else []))
             self.assertEqual(job.codes, [0] * world, "\n".join(job.texts))
         seen = [image for path in sorted((self.at / "b").iterdir()) for image in images_in(path)]
         self.assertEqual(len(set(seen)), len(seen), "a sample came twice")
@@ -55,6 +56,16 @@ class Lanes(WithShards):
                        ((2, 8, 3), (2, 12, 6), (2, 8, 9), (2, 6, None)), ((4, 8, 2), (1, 12, 5), (4, 12, None))):
             with self.subTest(starts=starts):
                 self.check_once(*starts)
+
+    def test_what_an_index_leaves_out_of_a_resumed_epoch_is_counted_once(self):
+        index = self.folder / "i.json"
+        made = harness.run("millrace", "index", "create", self.shards, "-o", index)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        # Lanes that leave out four, none, and five of the samples.
+        for starts in (((1, 8, 5), (1, 2, None)), ((1, 2, 5), (1, 8, None)), ((1, 8, 5), (1, 8, None)),
+                       ((1, 8, 5), (1, 2, 9), (1, 11, None)), ((2, 8, 3), (1, 11, 8), (2, 2, None))):
+            with self.subTest(starts=starts):
+                self.check_once(*starts, more=["--index", index])
 
     def test_what_cannot_be_resumed_so_names_the_option_and_the_number(self):
         # One rank has two of the three shards, and the other is in its next pass before.

@@ -1,9 +1,11 @@
 """What a run writes is not written over by another option, or by another run."""
 
+import json
 import os
 import pathlib
 import shutil
 import sys
+import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -63,10 +65,6 @@ class OccupiedPlaces(WithShards):
                 if name == own or "/rank0-00000" in name and not name.endswith("0.safetensors"):
                     continue
                 for more in (["--overwrite"], ["--checkpoint-dir", first / "ck", "--resume", "auto"]):
-                    if name in ("ck/.lock", files[-1]) and "--resume" not in more:
-                        continue  # another folder may have a file of that name
-                    if "step-0000000009" in name and "--resume" not in more:
-                        continue
                     with self.subTest(option=option, name=name, more=more[0]):
                         tried += 1
                         done = self.run_of(first, option, first / name, *more, steps=9)
@@ -107,6 +105,91 @@ class OccupiedPlaces(WithShards):
         for end in 1, 20, len(line) // 2, len(line) - 1, len(line):
             copy.write_bytes(line[:end])
             self.assertEqual(self.run_of(first, "--metrics", copy, "--overwrite").returncode, 0)
+
+    def test_a_file_of_another_program_is_replaced_by_no_output(self):
+        file = self.folder / "theirs.json"
+        step = {"step": 1, "epoch": 0, "batch": 1, "loss": 0.5, "lr": 0.1}
+        for option, text in (("--skipped", '{"apiVersion":"v1","kind":"Secret","data":{"p":"precious"}}\n'),
+                             ("--skipped", '{"kind":"Secret","url":"u","key":"k","message":"m"}'),
+                             ("--skipped", '{"kind":"bad_image"}\n'), ("--skipped", '{"kind":"Secret",'),
+                             ("--metrics", '{"epoch":0,"val_acc":0.7,"by":"another program"}\n{"epoch":1}\n'),
+                             ("--metrics", json.dumps(step) + "\n"), ("--metrics", '{"accuracy":0.7}\n'),
+                             ("--metrics", '{"arguments":{"--lr":1}}\n'), ("--metrics", '{"arguments":{"--lr":\n'),
+                             ("--metrics", '{"resumed":true}\n'), ("--metrics", "\nprecious"), ("--skipped", "\nprecious")):
+            for more in ["--overwrite"], ["--checkpoint-dir", self.folder / "c", "--resume", "auto"]:
+                with self.subTest(option=option, text=text, more=more[0]):
+                    file.write_text(text)
+                    done = self.run_of(self.folder, option, file, *more)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn("the file that is there is not a", done.stderr)
+                    self.assertEqual(file.read_text(), text)
+
+    def test_every_line_that_a_run_writes_may_be_the_first_one(self):
+        bad = self.folder / "bad.tar"
+        bad.write_bytes((self.data / "train-000000.tar").read_bytes().replace(b"000003.cls", b"000003.xls"))
+        self.shards = f"{self.shards}::{bad}"
+        common = ["--checkpoint-dir", self.folder / "ck", "--metrics", self.folder / "m.jsonl", "--skipped",
+                  self.folder / "s.jsonl", "--resume", "auto"]
+        for steps in 1, 8:
+            done = self.run_of(self.folder, *common, steps=steps)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        written = (self.folder / "m.jsonl").read_text().splitlines(keepends=True)
+        by_kind = {next(k for k in ("begin", "batch", "end_of_epoch", "validation", "resumed", "end") if k in json.loads(l)): l
+                   for l in written}
+        self.assertEqual(len(by_kind), 6)
+        listed = (self.folder / "s.jsonl").read_text()
+        self.assertTrue(listed)
+        first = self.folder / "first"
+        for option, line in [("--metrics", l) for l in by_kind.values()] + [("--skipped", listed), ("--skipped", listed[:30])]:
+            with self.subTest(line):
+                first.write_text(line)
+                done = self.run_of(self.folder, option, first, "--overwrite", steps=1)
+                self.assertEqual(done.returncode, 0, done.stderr)
+
+    def validated(self, *more, code=0, val=None, at=2):
+        done = training.train("--shards", self.shards, "--val-shards", val or self.val, "--max-steps", at, *more)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done.stderr
+
+    def test_a_checkpoint_outside_of_the_folder_is_not_written_into(self):
+        other, folder, name = self.folder / "other", self.folder / "ck", "step-0000000002"
+        self.validated("--checkpoint-dir", other)
+        for path in folder, self.folder / "linked":
+            self.validated("--checkpoint-dir", path, "--overwrite")
+        self.validated("--checkpoint-dir", folder, "--overwrite", at=1)
+        shutil.rmtree(self.folder / "linked" / name)
+        (self.folder / "linked" / name).symlink_to(other / name)
+        (self.folder / "latest").symlink_to(other / name)
+        aside = folder / "set-aside-1" / name
+        self.assertTrue(aside.is_dir())
+        anew = ["--filter", "bicubic"]  # of which the figures are others
+        for place, resume, more in ((self.folder / "a", other / name, []), (self.folder / "b", self.folder / "latest", []),
+                                    (self.folder / "linked", "auto", []), (folder, aside, ["--overwrite"])):
+            with self.subTest(resume=resume):
+                theirs = aside.parent if resume == aside else other
+                before = contents(theirs)
+                self.validated("--checkpoint-dir", place, "--resume", resume, *anew, *more)
+                self.assertEqual(contents(theirs), before)
+                self.assertFalse((place / name).is_symlink())
+                told = self.validated("--checkpoint-dir", place, "--resume", "auto", *anew)
+                self.assertIn(f"validated already: figures in {place / name}/validation.json", told)
+
+    def test_a_validation_that_fails_after_a_resume_from_elsewhere_is_begun_with_again(self):
+        other, folder, name = self.folder / "other", self.folder / "ck", "step-0000000002"
+        self.validated("--checkpoint-dir", other)
+        bad = self.folder / "bad.tar"
+        content = bytearray((self.data / "val-000000.tar").read_bytes())
+        with tarfile.open(self.data / "val-000000.tar") as tar:
+            last = [member for member in tar if member.name.endswith(".jpg")][-1]
+        content[last.offset_data:last.offset_data + 4] = bytes(4)  # images are not looked at before the run starts
+        bad.write_bytes(content)
+        told = self.validated("--checkpoint-dir", folder, "--resume", other / name, val=bad, code=1)
+        self.assertIn(f"step 2 is saved in {folder / name}; --resume auto begins with it", told)
+        told = self.validated("--checkpoint-dir", folder, "--resume", "auto", "--on-error", "skip", val=bad)
+        self.assertIn(" validation loss ", told)
+        # Without a folder nothing is saved, and nothing is said of it.
+        told = self.validated("--resume", other / name, val=bad, code=1)
+        self.assertNotIn("--resume auto", told)
 
     def test_an_empty_file_in_the_place_of_the_lock_serves_and_stays(self):
         folder = self.folder / "ck"

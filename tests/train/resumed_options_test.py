@@ -290,6 +290,13 @@ class ResumedOptions(WithShards):
         self.assertNotIn("resuming with", done.stderr)
         self.assertEqual(losses, expected)
 
+    def test_seeds_beyond_what_a_double_tells_apart_are_others(self):
+        seed = 2**53
+        folder = self.beginning({"--seed": seed})[0]
+        done, _, losses = self.resumed(folder, {"--seed": seed + 1})
+        self.assertEqual((done.returncode, losses), (2, {}), done.stderr)
+        self.assertIn(f"--seed {seed + 1} instead of {seed}", done.stderr)
+
     def test_an_option_that_the_saving_version_did_not_have_is_told(self):
         older = self.common / "older"
         shutil.copytree(self.beginning({})[0], older)

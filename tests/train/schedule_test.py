@@ -124,6 +124,22 @@ class Rates(WithShards):
                 self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual(self.taken(), whole)
 
+    def test_a_resumed_run_has_the_length_that_it_is_given(self):
+        words = ["--shards", self.shards, *SCHEDULES["cosine"], "--lr", LR, "--epochs", EPOCHS, "--metrics", self.metrics,
+                 "--resume", "auto"]
+        for n, (size, length) in enumerate(((8, 40), (24, 20), (8, 7))):
+            with self.subTest(size=size, length=length):
+                self.metrics.unlink(missing_ok=True)
+                common = [*words, "--checkpoint-dir", self.folder / f"c{n}"]
+                for more in (["--epoch-batches", 20, "--max-steps", 5], ["--epoch-batches", length, "--batch-size", size]):
+                    done = training.train(*common, *more)
+                    self.assertEqual(done.returncode, 0, done.stderr)
+                resumed = self.taken()[5:]
+                self.assertEqual([b for e, b, _ in resumed if e == 1], list(range(1, length + 1)))
+                for epoch, batch, lr in resumed:
+                    expected = rate(SCHEDULES["cosine"], epoch + min((batch - 1) / length, 1))
+                    self.assertAlmostEqual(lr, expected, delta=1e-12, msg=f"epoch {epoch} batch {batch} of {length}")
+
     def test_after_the_first_epoch_its_length_is_known(self):
         with harness.PlainServer(self.data) as server:
             remote = self.shards.replace(str(self.data), server.url)
