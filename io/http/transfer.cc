@@ -57,7 +57,7 @@ bool http_transfer::may_send_secrets() const {
 }
 
 http_fields http_transfer::request_fields() const {
-  if (offset_ == 0 && !end_) return {};
+  if (offset_ == 0 && (!end_ || asks_plainly_)) return {};
   http_fields fields;
   fields.push_back({"Range", end_ ? fmt::format("bytes={}-{}", offset_, *end_ - 1)
                                   : fmt::format("bytes={}-", offset_)});
@@ -248,15 +248,14 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
   if (!version_.fits(head) || (version_.total && got->total && *version_.total != *got->total)) {
     return differs("the object changed while it was read");
   }
-  // What follows a part of unknown length is of the same version only where there is a version.
-  if (part_end_ && !version_.can_be_compared()) return described(unidentified_part());
+  if (goes_on_unidentified()) return ask_plainly();
   // A HEAD may have told another length than the object has.
   if (version_.total && !got->total && got->last >= *version_.total) {
     return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
   }
   is_known_ = true;
   part_end_.reset();
-  if (!end_ && !got->total && !version_.total) part_end_ = got->last + 1;
+  if (!got->total && !version_.total) part_end_ = got->last + 1;
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
   version_.learn(head);
@@ -270,7 +269,7 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
   if (!version_.fits(head) || other_length) return differs("the object changed while it was read");
-  if (part_end_ && !version_.can_be_compared()) return described(unidentified_part());
+  if (goes_on_unidentified()) return ask_plainly();
   // Without a validator its length is all that it could be known by.
   if (known && !head.content_length && !version_.is_known()) {
     return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
@@ -427,6 +426,22 @@ http_transfer::action http_transfer::ask_on() {
                  fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
 }
 
+// What follows a part of unknown length is of the same version only where there is a version.
+bool http_transfer::goes_on_unidentified() const {
+  return part_end_ && offset_ > begin_ && !version_.can_be_compared();
+}
+
+// As if nothing had been asked for before.
+http_transfer::action http_transfer::ask_plainly() {
+  if (gave_out_ || begin_ > 0 || std::exchange(asks_plainly_, true)) {
+    return described(unidentified_part());
+  }
+  is_bound_ = false;
+  begin_anew(known_);
+  go_back();
+  return ask_again{.from_begin = true};
+}
+
 // All of an object came whose length nobody had told, and it has no byte at the end asked for.
 bool http_transfer::ended_early() const {
   return ignores_ranges_ && !version_.total && offset_ - to_discard_ < end_.value_or(0);
@@ -440,13 +455,13 @@ http_transfer::action http_transfer::on_end() {
     version_.total = offset_ - to_discard_;
     return finished{};
   }
-  const auto wanted = end() ? end() : part_end_;
+  const auto wanted = part_end_ ? part_end_ : end();
   if (wanted && offset_ < *wanted) {
     return retry(error(errc::cut, fmt::format("the transfer was cut, {} of {} bytes are missing",
                                               *wanted - offset_, *wanted)));
   }
   if (to_discard_ > 0) return differs("the object is shorter than before");
-  if (part_end_) return ask_on();
+  if (part_end_ && (!end_ || offset_ < *end_)) return ask_on();
   return finished{};  // where it ended is not what the server told: nothing is compared with that
 }
 

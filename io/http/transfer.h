@@ -117,6 +117,8 @@ class http_transfer {
   action differs(std::string what);
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   action ask_on();
+  bool goes_on_unidentified() const;
+  action ask_plainly();
   bool ended_early() const;
   std::optional<action> judged_front(bool is_all);
   std::optional<action> judged_passing(std::string_view piece);
@@ -161,6 +163,7 @@ class http_transfer {
   bool gave_out_ = false;
   bool origin_is_private_;
   int redirects_ = 0;
+  bool asks_plainly_ = false;  // without a range: whatever comes is taken
 };
 
 }  // namespace millrace
