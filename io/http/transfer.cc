@@ -288,7 +288,7 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   if (head.content_length) version_.total = head.content_length;
   if (end_ && all) end_ = std::min(*end_, *all);
   version_.learn(head);
-  if (offset_ > 0 && all == offset_) return finished{};
+  if ((offset_ > 0 || asks_plainly_) && all == offset_) return finished{};
   to_discard_ = offset_;
   return take_body{};
 }
@@ -302,7 +302,7 @@ http_transfer::action http_transfer::on_refused_range(const response_head& head)
     return finished{};
   }
   // Nothing from `offset` on: the end, where the server says that it is there.
-  if (head.field("content-range") == fmt::format("bytes */{}", offset_) && version_.may_fit(head)) {
+  if (length_told(head) == offset_ && version_.may_fit(head)) {
     if (version_.total.value_or(offset_) != offset_) {
       return differs("the object is shorter than when it was first read");
     }
@@ -317,6 +317,11 @@ http_transfer::action http_transfer::on_refused_range(const response_head& head)
                          .hint("have the server send Content-Range: bytes */LENGTH"));
   }
   if (offset_ > 0) return differs("the object is shorter than when it was first read");
+  // S3 says of an empty object nothing else.
+  if (end_ && !head.field("content-range") && !std::exchange(asks_plainly_, true)) {
+    go_back();
+    return ask_again{};
+  }
   return described(error(errc::protocol,
                          "the server answered 416 to the first byte, and "
                          "does not say that the object is empty")

@@ -290,6 +290,25 @@ TEST_F(HttpLengths, WhatCannotBePutTogetherIsAskedForAsAWhole) {
   EXPECT_TRUE(std::holds_alternative<http_transfer::finished>(t.on_end()));
 }
 
+// As of S3, which says it in the body alone.
+TEST_F(HttpLengths, A416ThatDoesNotTellTheLengthOfAnEmptyObject) {
+  const answers invalid_range{{1ms,
+                               "HTTP/1.1 416 x\r\nContent-Length: 41\r\n\r\n"
+                               "<Error><Code>InvalidRange</Code></Error>\n"}};
+  client_.options.split = {};
+  for (const std::size_t size : {0UL, 1000UL}) {
+    const std::string all = numbered(size);
+    serve([&](int, const std::string& request) {
+      return testing::range_of(request, size) ? invalid_range : whole(v1, all);
+    });
+    for (const byte_range range : {byte_range{}, {.begin = 0, .end = 1}}) {
+      const outcome out = client_.read("http://h/a", range);
+      EXPECT_FALSE(out.failed) << out.failed->message();
+      EXPECT_TRUE(out.content == all.substr(0, range.end.value_or(size)));
+    }
+  }
+}
+
 // Where a redirect led to may be for one use.
 TEST_F(HttpLengths, EachPieceIsAskedForWhereTheFirstWas) {
   http_transfer t = transfer({.begin = 512});
