@@ -92,6 +92,24 @@ TEST_F(Scan, AnObjectWithoutAVersionIsReadInOne) {
   EXPECT_EQ(server.requests().size(), 1U);
 }
 
+// What it answers to a HEAD is asked for no more than what the answer to a GET says.
+TEST_F(Scan, AnObjectIsReadThroughTheCacheWhateverAHeadSays) {
+  const std::vector<std::vector<testing::fault>> heads = {
+      {{.status = 404}},
+      {{.close_unanswered = true}, {.close_unanswered = true}},  // all attempts
+      {{.etag = "W/\"v1\""}}};
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    SCOPED_TRACE(i);
+    testing::shard_server server;
+    server.put("/a.tar", before_);
+    for (const auto& f : heads[i]) server.fail_next("/a.tar", f);
+    const std::string folder = folder_ / ("cache" + std::to_string(i));
+    const shard_facts facts = scanned(server.url("/a.tar"), [] {}, folder);
+    EXPECT_TRUE(facts.problems.empty()) << facts.problems.front().message();
+    EXPECT_EQ(facts.samples.size(), 4U);
+  }
+}
+
 // It costs as much as all that is in front of it.
 TEST_F(Scan, AServerWithoutRangesIsAskedForAPartOnce) {
   testing::shard_server server;
