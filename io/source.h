@@ -67,6 +67,13 @@ struct opened_version {
   std::optional<std::uint64_t> total;
   std::optional<std::string> etag;
   std::optional<std::string> last_modified;
+  bool ignores_ranges = false;  // its server: each source reads all that is in front of its range
+
+  // Whether a source that begins within the object is known to be of this version and reads no
+  // more than its range.
+  bool can_be_opened_within() const {
+    return !is_of_server || ((etag || last_modified) && !ignores_ranges);
+  }
 };
 
 // The surroundings of a source. The referents outlive the source and its tasks.

@@ -35,8 +35,10 @@ class header_reader {
     header out;
     for (;;) {
       if (!source_) {
+        source_context context = lane_.source();
+        context.version = version_ = std::make_shared<opened_version>();
         auto opened =
-            co_await lane_.run.sources.open(lane_.source(), url_, {parser_.offset(), end_});
+            co_await lane_.run.sources.open(std::move(context), url_, {parser_.offset(), end_});
         if (!opened && opened.error().kind() == errc::stopped) co_return opened.error();
         if (!opened) co_return out;
         source_ = std::move(*opened);
@@ -55,7 +57,7 @@ class header_reader {
     }
     out.member = parser_.current();
     out.next = parser_.offset() + round_up(out.member->size, tar_parser::block_size);
-    if (out.member->size > most_read_through) {
+    if (out.member->size > most_read_through && !version_->ignores_ranges) {
       source_.reset();
       input_ = {};
       piece_ = bytes();
@@ -69,6 +71,7 @@ class header_reader {
   std::string url_;
   std::uint64_t end_;
   tar_parser parser_;
+  std::shared_ptr<opened_version> version_;  // of what was opened last: not compared
   std::unique_ptr<byte_source> source_;
   bytes piece_;
   std::span<const std::byte> input_;

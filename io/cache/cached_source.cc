@@ -81,6 +81,7 @@ class cached_source final : public byte_source {
       : cache_(std::move(cache)),
         context_(std::move(context)),
         from_(std::move(from)),
+        range_(range),
         at_(range.begin),
         end_(range.end),
         is_whole_(range.begin == 0 && !range.end) {}
@@ -105,6 +106,10 @@ class cached_source final : public byte_source {
           break;
         case phase::origin: {
           auto piece = co_await origin_->read();
+          if (!piece && may_be_another(piece.error())) {
+            if (auto again = co_await go_by_answer(); !again) co_return again.error();
+            break;
+          }
           if (!piece) co_return piece;
           co_return checked(std::move(*piece));
         }
@@ -202,8 +207,9 @@ class cached_source final : public byte_source {
 
   // With that of whoever has opened the object before. Its own sources are given the version.
   result<void> compare_version() {
-    const auto before = std::exchange(context_.version, nullptr);
-    const auto same = before ? compared(*before, version_) : result<void>();
+    before_ = std::exchange(context_.version, nullptr);
+    is_first_ = !before_ || !before_->is_of_server;
+    const auto same = before_ ? compared(*before_, version_) : result<void>();
     if (same) return {};
     return error(same.error()).at(redacted(from_.url)).offset(at_);
   }
@@ -258,6 +264,22 @@ class cached_source final : public byte_source {
     origin_ = std::move(*opened);
     phase_ = phase::origin;
     co_return result<void>();
+  }
+
+  // Some servers tell another version, or another form of it, to a HEAD than they give.
+  bool may_be_another(const error& why) const {
+    return why.kind() == errc::changed && is_first_ && at_ == range_.begin && !name_.empty();
+  }
+
+  // Nothing was given out yet: whatever comes is the object.
+  awaitable<result<void>> go_by_answer() {
+    name_.clear();
+    version_ = {};
+    end_ = range_.end;
+    check_.reset();
+    if (before_) *before_ = {};
+    context_.version = std::exchange(before_, nullptr);
+    co_return co_await go_to_origin();
   }
 
   // Reads a complete entry as any file is read, from the beginning of a block on.
@@ -396,14 +418,17 @@ class cached_source final : public byte_source {
   std::shared_ptr<object_cache> cache_;
   source_context context_;
   cache_origin from_;
+  byte_range range_;  // as it was asked for
   std::uint64_t at_;  // of the next byte to give out
   std::optional<std::uint64_t> end_;
   bool is_whole_;                      // all of the object is wanted
   std::optional<digest_check> check_;  // of what was given out; see checked()
   phase phase_ = phase::unopened;
   object_version version_;
-  std::string name_;  // of its entry; empty: not known yet
-  int tries_ = 0;     // of finding it, without a byte gained
+  std::string name_;                        // of its entry; empty: not known yet, or there is none
+  std::shared_ptr<opened_version> before_;  // of who opens it several times
+  bool is_first_ = true;                    // of those who open it
+  int tries_ = 0;                           // of finding it, without a byte gained
   std::deque<bytes> ready_;
   // filled
   std::unique_ptr<cached_file> file_;

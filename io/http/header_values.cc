@@ -23,6 +23,14 @@ bool skip(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
+// Before a range: its unit is read as tokens are (RFC 9110, 14.1).
+bool skip_unit(std::string_view& text) {
+  constexpr std::string_view unit = "bytes ";
+  if (!equal_ignoring_case(text.substr(0, unit.size()), unit)) return false;
+  text.remove_prefix(unit.size());
+  return true;
+}
+
 // Up to the next comma, which is left out.
 std::string_view take_item(std::string_view& list) {
   const std::string_view item = list.substr(0, list.find(','));
@@ -40,11 +48,16 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+// "aws-chunked" is how an object was uploaded, which some stores keep as if it were its encoding.
+bool says_nothing(std::string_view encoding) {
+  return equal_ignoring_case(encoding, "aws-chunked") || equal_ignoring_case(encoding, "none");
+}
+
 }  // namespace
 
 std::optional<content_range> parse_content_range(std::string_view text) {
   content_range r{};
-  if (!skip(text, "bytes ") || !parse_number(text, r.first) || !skip(text, "-") ||
+  if (!skip_unit(text) || !parse_number(text, r.first) || !skip(text, "-") ||
       !parse_number(text, r.last) || !skip(text, "/") || r.last < r.first) {
     return std::nullopt;
   }
@@ -65,7 +78,8 @@ std::optional<std::uint64_t> length_told(const response_head& head) {
   const std::string text = head.field("content-range").value_or("");
   std::string_view rest = text;
   std::uint64_t length = 0;
-  if (!skip(rest, "bytes */") || !parse_number(rest, length) || !rest.empty()) return std::nullopt;
+  if (!skip_unit(rest) || !skip(rest, "*/") || !parse_number(rest, length) || !rest.empty())
+    return std::nullopt;
   return length;
 }
 
@@ -103,7 +117,7 @@ std::optional<std::string> unwanted_encoding(const response_head& head) {
     for (std::string_view rest = f.value; !rest.empty();) {
       const std::string_view one = trimmed(take_item(rest));
       const bool is_none = one.empty() || equal_ignoring_case(one, "identity") ||
-                           (is_transfer && equal_ignoring_case(one, "chunked"));
+                           (is_transfer ? equal_ignoring_case(one, "chunked") : says_nothing(one));
       if (is_none) continue;
       const std::string_view name = is_transfer ? "Transfer-Encoding" : "Content-Encoding";
       if (std::ranges::find(known, one) == known.end()) return fmt::format("an unknown {}", name);

@@ -416,7 +416,10 @@ bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
 
 // To the reader. Who opens the object again is to find the version that this is of.
 bytes assembly::given(bytes piece) {
-  if (context_.version) note(*context_.version, version_);
+  if (context_.version) {
+    note(*context_.version, version_);
+    context_.version->ignores_ranges = origin_.ignores_ranges;
+  }
   return piece;
 }
 

@@ -7,15 +7,19 @@
 namespace millrace {
 namespace {
 
-// The object's version by HEAD or, where the server does not answer that (a URL signed for GET), by
-// its first byte.
+// Of a HEAD: a GET may be answered all the same, of a URL that is signed for it, or by a server
+// that knows GET alone.
+bool may_be_of_head_alone(errc why) {
+  return why == errc::not_allowed || why == errc::http_status || why == errc::not_found ||
+         why == errc::cut;
+}
+
+// The object's version by HEAD or, where the server does not answer that, by its first byte.
 awaitable<result<object_version>> probe(std::shared_ptr<http_stack> stack, scope* tasks,
                                         http_object object) {
   auto answer = co_await ask(*stack, *tasks, object, "HEAD");
-  const bool refused = !answer && (answer.error().kind() == errc::not_allowed ||
-                                   answer.error().kind() == errc::http_status);
   object_version version;
-  if (refused) {
+  if (!answer && may_be_of_head_alone(answer.error().kind())) {
     object.fields.push_back({"Range", "bytes=0-0"});
     // A server that ignores the range begins to send all of it.
     answer = co_await ask(*stack, *tasks, object, "GET", {}, 0);

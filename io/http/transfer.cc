@@ -20,10 +20,6 @@ constexpr std::uint64_t worthwhile = 65'536;
 // Times `attempts`: requests in a row that bring less than that.
 constexpr int most_crumbs = 10;
 
-bool is_strong(const std::optional<std::string>& etag) {
-  return etag && !etag->starts_with("W/");
-}
-
 // One server, as far as secrets are concerned.
 bool is_same_place(const url& a, const url& b) {
   return a.scheme == b.scheme && a.socket == b.socket && a.host == b.host &&
@@ -61,55 +57,20 @@ bool http_transfer::may_send_secrets() const {
 }
 
 http_fields http_transfer::request_fields() const {
-  if (offset_ == 0 && !end_) return {};
+  if (offset_ == 0 && (!end_ || asks_plainly_)) return {};
   http_fields fields;
   fields.push_back({"Range", end_ ? fmt::format("bytes={}-{}", offset_, *end_ - 1)
                                   : fmt::format("bytes={}-", offset_)});
-  // A weak ETag must not be used here (RFC 9110, 13.1.5).
-  if (is_strong(version_.etag)) {
-    fields.push_back({"If-Range", *version_.etag});
-  } else if (version_.last_modified) {
-    fields.push_back({"If-Range", *version_.last_modified});
-  }
+  if (auto name = version_.name_to_ask_by()) fields.push_back({"If-Range", std::move(*name)});
   return fields;
 }
 
-bool http_transfer::can_resume() const {
-  return is_strong(version_.etag) || version_.last_modified;
-}
-
-// A weak ETag cannot be asked by, but what comes can be compared by it.
-bool http_transfer::can_resume_at_all() const {
-  return version_.etag || version_.last_modified;
-}
-
 bool http_transfer::must_begin_anew() const {
-  return offset_ > begin_ && (!can_resume() || holds_front());
+  return offset_ > begin_ && (!version_.can_be_asked_for() || holds_front());
 }
 
 bool http_transfer::public_only() const {
   return target_.host != origin_.host && !origin_is_private_ && !options_.private_redirects;
-}
-
-bool http_transfer::same_version(const response_head& head) const {
-  const auto digest = digest_in(head);
-  const bool comparable =
-      version_.digest && digest && version_.digest->algorithm == digest->algorithm;
-  if (comparable && version_.digest->value != digest->value) return false;
-  const auto etag = head.field("etag");
-  if (version_.etag && etag) return *version_.etag == *etag;
-  const auto modified = head.field("last-modified");
-  if (version_.last_modified && modified) return *version_.last_modified == *modified;
-  // Lengths are compared as well. An answer to If-Range may leave a Last-Modified out, but not an
-  // ETag (RFC 9110, 15.3.7); of any other that names nothing nobody knows what it is of.
-  const bool by_date = head.status == 206 && version_.last_modified && !version_.etag;
-  return comparable || by_date || !version_.is_known();
-}
-
-void http_transfer::remember_version(const response_head& head) {
-  if (auto etag = head.field("etag")) version_.etag = std::move(etag);
-  if (auto modified = head.field("last-modified")) version_.last_modified = std::move(modified);
-  if (!version_.digest) version_.digest = digest_in(head);
 }
 
 error http_transfer::described(error why) const {
@@ -154,7 +115,7 @@ http_transfer::action http_transfer::retry(const error& why,
   if (from_begin) {
     // What it is known by may have been told to other parts of the object.
     was_known_ = was_known_ || version_.is_known();
-    const bool forgets = !is_bound_ && !can_resume_at_all();
+    const bool forgets = !is_bound_ && !version_.can_be_compared();
     begin_anew(holds_front() ? before_front_ : forgets ? known_ : version_);
     front_.clear();
   }
@@ -210,7 +171,7 @@ void http_transfer::forget_unbound() {
 }
 
 bool http_transfer::may_be_set_aside() const {
-  return !ignores_ranges_ && !holds_front() && (offset_ == begin_ || can_resume());
+  return !ignores_ranges_ && !holds_front() && (offset_ == begin_ || version_.can_be_asked_for());
 }
 
 http_transfer::action http_transfer::on_set_aside() {
@@ -284,21 +245,20 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
             .hint("the server's ranges are broken; http_options.split = 1 "
                   "(MILLRACE_HTTP_SPLIT=off) asks for fewer"));
   }
-  if (!same_version(head) || (version_.total && got->total && *version_.total != *got->total)) {
+  if (!version_.fits(head) || (version_.total && got->total && *version_.total != *got->total)) {
     return differs("the object changed while it was read");
   }
-  // What follows a part of unknown length is of the same version only where there is a version.
-  if (part_end_ && !can_resume_at_all()) return described(unidentified_part());
+  if (goes_on_unidentified()) return ask_plainly();
   // A HEAD may have told another length than the object has.
   if (version_.total && !got->total && got->last >= *version_.total) {
     return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
   }
   is_known_ = true;
   part_end_.reset();
-  if (!end_ && !got->total && !version_.total) part_end_ = got->last + 1;
+  if (!got->total && !version_.total) part_end_ = got->last + 1;
   if (got->total) version_.total = got->total;
   if (end_ && version_.total && *end_ > *version_.total) end_ = version_.total;
-  remember_version(head);
+  version_.learn(head);
   is_bound_ = true;
   before_front_ = version_;
   return take_body{};
@@ -308,8 +268,8 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool asked_for_range = offset_ > 0 || end_;
   const auto& known = version_.total;
   const bool other_length = known && head.content_length && *known != *head.content_length;
-  if (!same_version(head) || other_length) return differs("the object changed while it was read");
-  if (part_end_ && !can_resume_at_all()) return described(unidentified_part());
+  if (!version_.fits(head) || other_length) return differs("the object changed while it was read");
+  if (goes_on_unidentified()) return ask_plainly();
   // Without a validator its length is all that it could be known by.
   if (known && !head.content_length && !version_.is_known()) {
     return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
@@ -327,30 +287,22 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   part_end_.reset();
   if (head.content_length) version_.total = head.content_length;
   if (end_ && all) end_ = std::min(*end_, *all);
-  remember_version(head);
-  if (offset_ > 0 && all == offset_) return finished{};
+  version_.learn(head);
+  if ((offset_ > 0 || asks_plainly_) && all == offset_) return finished{};
   to_discard_ = offset_;
   return take_body{};
-}
-
-// A refusal may name nothing that it is of.
-bool http_transfer::may_be_of_it(const response_head& head) const {
-  const auto etag = head.field("etag");
-  if (version_.etag && etag) return *version_.etag == *etag;
-  const auto modified = head.field("last-modified");
-  return !version_.last_modified || !modified || *version_.last_modified == *modified;
 }
 
 // 416.
 http_transfer::action http_transfer::on_refused_range(const response_head& head) {
   // A part that was asked for before anybody knew the length: the object ends in front of it.
   if (const auto all = length_told(head);
-      all && *all < begin_ && offset_ == begin_ && !version_.total && may_be_of_it(head)) {
+      all && *all < begin_ && offset_ == begin_ && !version_.total && version_.may_fit(head)) {
     version_.total = all;
     return finished{};
   }
   // Nothing from `offset` on: the end, where the server says that it is there.
-  if (head.field("content-range") == fmt::format("bytes */{}", offset_) && may_be_of_it(head)) {
+  if (length_told(head) == offset_ && version_.may_fit(head)) {
     if (version_.total.value_or(offset_) != offset_) {
       return differs("the object is shorter than when it was first read");
     }
@@ -365,6 +317,11 @@ http_transfer::action http_transfer::on_refused_range(const response_head& head)
                          .hint("have the server send Content-Range: bytes */LENGTH"));
   }
   if (offset_ > 0) return differs("the object is shorter than when it was first read");
+  // S3 says of an empty object nothing else.
+  if (end_ && !head.field("content-range") && !std::exchange(asks_plainly_, true)) {
+    go_back();
+    return ask_again{};
+  }
   return described(error(errc::protocol,
                          "the server answered 416 to the first byte, and "
                          "does not say that the object is empty")
@@ -474,6 +431,22 @@ http_transfer::action http_transfer::ask_on() {
                  fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
 }
 
+// What follows a part of unknown length is of the same version only where there is a version.
+bool http_transfer::goes_on_unidentified() const {
+  return part_end_ && offset_ > begin_ && !version_.can_be_compared();
+}
+
+// As if nothing had been asked for before.
+http_transfer::action http_transfer::ask_plainly() {
+  if (gave_out_ || begin_ > 0 || std::exchange(asks_plainly_, true)) {
+    return described(unidentified_part());
+  }
+  is_bound_ = false;
+  begin_anew(known_);
+  go_back();
+  return ask_again{.from_begin = true};
+}
+
 // All of an object came whose length nobody had told, and it has no byte at the end asked for.
 bool http_transfer::ended_early() const {
   return ignores_ranges_ && !version_.total && offset_ - to_discard_ < end_.value_or(0);
@@ -487,13 +460,13 @@ http_transfer::action http_transfer::on_end() {
     version_.total = offset_ - to_discard_;
     return finished{};
   }
-  const auto wanted = end() ? end() : part_end_;
+  const auto wanted = part_end_ ? part_end_ : end();
   if (wanted && offset_ < *wanted) {
     return retry(error(errc::cut, fmt::format("the transfer was cut, {} of {} bytes are missing",
                                               *wanted - offset_, *wanted)));
   }
   if (to_discard_ > 0) return differs("the object is shorter than before");
-  if (part_end_) return ask_on();
+  if (part_end_ && (!end_ || offset_ < *end_)) return ask_on();
   return finished{};  // where it ended is not what the server told: nothing is compared with that
 }
 

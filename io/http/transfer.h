@@ -12,7 +12,7 @@
 #include "engine/result.h"
 #include "engine/time_source.h"
 #include "io/http/message.h"
-#include "io/http/object_digest.h"
+#include "io/http/object_version.h"
 #include "io/url.h"
 
 namespace millrace {
@@ -24,17 +24,6 @@ struct transfer_options {
   bool private_redirects = false;  // follow redirects to loopback and link-local addresses
   std::string name;                // in messages; empty: the target
   std::string trusted_hosts;       // hosts of this ending, or "*", may be shown what is secret
-};
-
-// The attributes that tell one version of an object from another, as far as the server gives them.
-struct object_version {
-  std::optional<std::uint64_t> total;
-  std::optional<std::string> etag;
-  std::optional<std::string> last_modified;
-  std::optional<expected_digest> digest = std::nullopt;
-
-  // Whether another version of the same length would be noticed.
-  bool is_known() const { return etag || last_modified || digest; }
 };
 
 // One range of an object being fetched over as many requests as it takes: the sans-io algorithm, in
@@ -115,37 +104,34 @@ class http_transfer {
   bool brings_the_rest() const { return !end_; }
   // A part came, in whole or not, and no later request can know that it is of the same version.
   bool stands_alone() const {
-    return is_bound_ && end_ && !ignores_ranges_ && !can_resume_at_all();
+    return is_bound_ && end_ && !ignores_ranges_ && !version_.can_be_compared();
   }
 
  private:
   action on_partial(const response_head& head);
   action on_whole(const response_head& head);
   action on_redirect(const response_head& head);
-  bool may_be_of_it(const response_head& head) const;
   std::optional<error> refused_redirect(const url& next) const;
   // An answer that is not of the object as it was before. A proxy's or a store's passing failure
   // looks like that as well: the object is called changed once all attempts say so.
   action differs(std::string what);
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   action ask_on();
+  bool goes_on_unidentified() const;
+  action ask_plainly();
   bool ended_early() const;
   std::optional<action> judged_front(bool is_all);
   std::optional<action> judged_passing(std::string_view piece);
   action on_page(std::string_view page);
   error changed(std::string what) const;
   action give_up(const error& why, std::string_view told) const;
-  bool can_resume() const;
-  bool can_resume_at_all() const;
   bool must_begin_anew() const;
   void begin_anew(object_version of);
   void go_back();
   // Forgets an answer that brought nothing and that nobody relies on: the next one may be of
   // another version.
   void forget_unbound();
-  bool same_version(const response_head& head) const;
   action on_refused_range(const response_head& head);
-  void remember_version(const response_head& head);
 
   url origin_;
   url target_;
@@ -177,6 +163,7 @@ class http_transfer {
   bool gave_out_ = false;
   bool origin_is_private_;
   int redirects_ = 0;
+  bool asks_plainly_ = false;  // without a range: whatever comes is taken
 };
 
 }  // namespace millrace

@@ -338,7 +338,7 @@ class shard_scan {
   bool jumps() const {
     return !options_.md5 && !facts_.is_compressed && !collects_ &&
            parser_.current().size >= worth_a_jump + input_.size() &&
-           parser_.current().refused.empty();
+           parser_.current().refused.empty() && version_->can_be_opened_within();
   }
 
   // Opens the shard behind the data of the current member: that version of it which was read so

@@ -15,6 +15,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// A server that is asked this many times has gone wrong long before.
+constexpr int all_answers = 20;
+
 // Of one length, with a large file in one place: what follows it would fit both.
 std::string shard_with_large_file(bool second) {
   testing::tar_builder shard;
@@ -35,6 +38,7 @@ class Scan : public ::testing::Test {
     engine_options options{.cpu_threads = 1};
     options.source.http.attempts = 2;
     options.source.http.backoff = 1ms;
+    options.source.http.split = 1;
     options.source.cache.folder = cache;
     engine eng(options);
     bool is_first = true;
@@ -75,6 +79,50 @@ TEST_F(Scan, SoIsAnObjectAlsoThroughTheCache) {
     };
     expect_changed(scanned(server.url("/a.tar"), replace, cache));
   }
+}
+
+// Nothing would tell that what follows the large file is of another version.
+TEST_F(Scan, AnObjectWithoutAVersionIsReadInOne) {
+  testing::shard_server server;
+  server.put("/a.tar", before_);
+  for (int i = 0; i < all_answers; ++i) server.fail_next("/a.tar", {.etag = ""});
+  const shard_facts facts = scanned(server.url("/a.tar"), [&] { server.put("/a.tar", after_); });
+  EXPECT_TRUE(facts.problems.empty());
+  EXPECT_EQ(facts.samples.size(), 4U);
+  EXPECT_EQ(server.requests().size(), 1U);
+}
+
+// What it answers to a HEAD is asked for no more than what the answer to a GET says.
+TEST_F(Scan, AnObjectIsReadThroughTheCacheWhateverAHeadSays) {
+  const std::vector<std::vector<testing::fault>> heads = {
+      {{.status = 404}},
+      {{.close_unanswered = true}, {.close_unanswered = true}},  // all attempts
+      {{.etag = "W/\"v1\""}}};
+  for (std::size_t i = 0; i < heads.size(); ++i) {
+    SCOPED_TRACE(i);
+    testing::shard_server server;
+    server.put("/a.tar", before_);
+    for (const auto& f : heads[i]) server.fail_next("/a.tar", f);
+    const std::string folder = folder_ / ("cache" + std::to_string(i));
+    const shard_facts facts = scanned(server.url("/a.tar"), [] {}, folder);
+    EXPECT_TRUE(facts.problems.empty()) << facts.problems.front().message();
+    EXPECT_EQ(facts.samples.size(), 4U);
+  }
+}
+
+// It costs as much as all that is in front of it.
+TEST_F(Scan, AServerWithoutRangesIsAskedForAPartOnce) {
+  testing::shard_server server;
+  testing::tar_builder shard;
+  for (int i = 0; i < 4; ++i) {
+    shard.file(std::to_string(i) + ".bin", std::string(9 << 20, 'x'));
+  }
+  server.put("/a.tar", shard.end().str());
+  for (int i = 0; i < all_answers; ++i) server.fail_next("/a.tar", {.ignore_range = true});
+  const shard_facts facts = scanned(server.url("/a.tar"), [] {});
+  EXPECT_TRUE(facts.problems.empty());
+  EXPECT_EQ(facts.samples.size(), 4U);
+  EXPECT_EQ(server.requests().size(), 2U);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
+#include "tests/support/shard_server.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -140,6 +141,28 @@ TEST_F(StaleIndex, HalvesNoSampleAndLeavesOutNoneInSilence) {
       }
     }
   }
+}
+
+// Such a server would send all that is in front of what is asked for.
+TEST_F(StaleIndex, IsLookedForWithoutRequestsBehindLargeFilesOfAServerWithoutRanges) {
+  std::vector<std::size_t> requests;
+  for (const std::size_t size : {std::size_t{512}, 5 * 1_MiB}) {
+    testing::shard_server server;
+    tar_builder shard;
+    for (const char* name : {"0.a", "0.b", "1.a", "1.b"}) shard.file(name, std::string(size, 'x'));
+    server.put("/t", shard.end().str());
+    const auto index = index_of(engine_, {server.url("/t")});
+    const std::size_t before = server.requests().size();
+    constexpr int all_answers = 50;
+    for (int i = 0; i < all_answers; ++i) server.fail_next("/t", {.ignore_range = true});
+    const auto got = outcome_of(
+        engine_, indexed_shards(index, {.lanes = 2, .mode = epoch_mode::exact, .shuffle = false}) |
+                     untar() | group_by_key());
+    EXPECT_EQ(got.given.size(), 2U);
+    requests.push_back(server.requests().size() - before);
+  }
+  EXPECT_GT(requests[0], 2U);  // the shard is dealt in parts, and they are looked at
+  EXPECT_EQ(requests[0], requests[1]);
 }
 
 // Each lane for itself: a rank may read none of those in which the shards differ in length.

@@ -21,11 +21,21 @@ TEST(ContentRange, IsWithinItsTotal) {
   EXPECT_EQ(known->last, 199U);
   EXPECT_EQ(known->total, 1000U);
   EXPECT_EQ(parse_content_range("bytes 0-0/*")->total, std::nullopt);
+  EXPECT_TRUE(parse_content_range("Bytes 0-9/10"));
   for (const char* wrong :
        {"", "bytes", "bytes */10", "bytes 5-4/10", "bytes 0-10/10", "bytes 0-/9", "bytes 0-1/10 ",
         "bytes 0-1", "items 0-1/10", "bytes 0-99999999999999999999/*"}) {
     EXPECT_FALSE(parse_content_range(wrong)) << wrong;
   }
+}
+
+TEST(ContentRange, OfARefusalIsTheLength) {
+  const auto told = [](const char* range) {
+    return length_told({.status = 416, .content_length = {}, .fields = {{"Content-Range", range}}});
+  };
+  EXPECT_EQ(told("bytes */10"), 10U);
+  EXPECT_EQ(told("BYTES */0"), 0U);
+  EXPECT_EQ(told("bytes 0-1/10"), std::nullopt);
 }
 
 TEST(ToldInErrors, ACodeIsLettersUpToTheFirstOtherCharacter) {
@@ -62,6 +72,10 @@ TEST(ToldInErrors, ValuesThatAServerSendsAreOfTheirForm) {
   EXPECT_EQ(told({{"Transfer-Encoding", "gzip, Chunked"}}), "Transfer-Encoding 'gzip'");
   EXPECT_EQ(told({{"Transfer-Encoding", "chunked"}, {"Content-Encoding", " , Identity"}}),
             std::nullopt);
+  EXPECT_EQ(told({{"Content-Encoding", "aws-chunked"}, {"Content-Encoding", "None"}}),
+            std::nullopt);
+  EXPECT_EQ(told({{"Content-Encoding", "aws-chunked,gzip"}}), "Content-Encoding 'gzip'");
+  EXPECT_EQ(told({{"Transfer-Encoding", "aws-chunked"}}), "an unknown Transfer-Encoding");
   EXPECT_EQ(told_region("eu-west-1"), "eu-west-1");
   EXPECT_EQ(told_region("?sig=s"), std::nullopt);
   EXPECT_EQ(told_region(""), std::nullopt);

@@ -244,6 +244,71 @@ TEST_F(HttpLengths, AWholeObjectOfUnknownLengthEndsWhereItEnds) {
   }
 }
 
+// The part that was asked for goes on behind the object, whose length no answer tells before.
+TEST_F(HttpLengths, APartIsAllWhereItEndsAsItSays) {
+  const std::string all = numbered(102'400);
+  client_.options.split = {};
+  for (const std::string& name : {v1, std::string("ETag: W/\"v1\"\r\n"), std::string()}) {
+    SCOPED_TRACE(name);
+    for (const byte_range range :
+         {byte_range{}, {.begin = 0, .end = 200'000}, {.begin = 512, .end = 102'401}}) {
+      requests_ = 0;
+      serve([&](int, const std::string& request) {
+        const auto asked = testing::range_of(request, all.size());
+        if (!asked) return whole(name, all);
+        return asked->begin < all.size() ? part(name, all, *asked, "*") : beyond(name, all.size());
+      });
+      const outcome out = client_.read("http://h/a", range);
+      EXPECT_FALSE(out.failed) << out.failed->message();
+      EXPECT_TRUE(out.content == all.substr(range.begin)) << out.content.size();
+      if (!name.empty()) EXPECT_LE(requests_, 2);
+    }
+  }
+}
+
+// Parts that are smaller than was asked for, of an object that nothing names: put together they
+// could be of two.
+TEST_F(HttpLengths, WhatCannotBePutTogetherIsAskedForAsAWhole) {
+  http_transfer t = transfer({.begin = 0, .end = 1000});
+  const auto hundred = [](int from) {
+    return response_head{
+        .status = 206,
+        .content_length = 100,
+        .fields = {{"Content-Range", fmt::format("bytes {}-{}/*", from, from + 99)}}};
+  };
+  t.on_head(hundred(0));
+  t.on_body(100);
+  EXPECT_TRUE(std::holds_alternative<http_transfer::ask_again>(t.on_end()));
+  EXPECT_EQ(find_field(t.request_fields(), "range"), "bytes=100-999");
+  const auto next = t.on_head(hundred(100));
+  ASSERT_TRUE(std::holds_alternative<http_transfer::ask_again>(next));
+  EXPECT_TRUE(std::get<http_transfer::ask_again>(next).from_begin);
+  EXPECT_TRUE(t.request_fields().empty());
+  t.on_head({.status = 200, .content_length = 2000, .fields = {}});
+  EXPECT_EQ(t.on_body(2000), 0U);
+  EXPECT_TRUE(t.brings_the_rest());
+  EXPECT_TRUE(std::holds_alternative<http_transfer::finished>(t.on_end()));
+}
+
+// As of S3, which says it in the body alone.
+TEST_F(HttpLengths, A416ThatDoesNotTellTheLengthOfAnEmptyObject) {
+  const answers invalid_range{{1ms,
+                               "HTTP/1.1 416 x\r\nContent-Length: 41\r\n\r\n"
+                               "<Error><Code>InvalidRange</Code></Error>\n"}};
+  client_.options.split = {};
+  for (const std::size_t size : {0UL, 1000UL}) {
+    const std::string all = numbered(size);
+    serve([&](int, const std::string& request) {
+      return testing::range_of(request, size) ? invalid_range : whole(v1, all);
+    });
+    for (const byte_range range : {byte_range{}, {.begin = 0, .end = 1}}) {
+      const outcome out = client_.read("http://h/a", range);
+      EXPECT_FALSE(out.failed) << out.failed->message();
+      EXPECT_TRUE(out.content == all.substr(0, range.end.value_or(size)));
+    }
+  }
+}
+
 // Where a redirect led to may be for one use.
 TEST_F(HttpLengths, EachPieceIsAskedForWhereTheFirstWas) {
   http_transfer t = transfer({.begin = 512});
