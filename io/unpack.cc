@@ -9,12 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t piece_bytes = 256_KiB;
 // A small file may grow as it likes.
 constexpr std::uint64_t free_growth = 64_MiB;
-
-// Pieces that are unpacked, read and held by a sample being put together at the same time.
-constexpr std::size_t room_for_pieces = 3 * piece_bytes;
 
 class unpacking_source final : public byte_source {
  public:
@@ -39,7 +35,7 @@ class unpacking_source final : public byte_source {
       if (wants_input_) {
         if (auto fed = co_await feed(); !fed) co_return fed.error();
       }
-      auto piece = co_await memory_.pieces->acquire(piece_bytes);
+      auto piece = co_await memory_.pieces->acquire(unpacked_piece_bytes);
       if (!piece) co_return piece.error();
       const auto got = co_await unpacker_->step(unpacker_, *piece);
       if (!got) co_return described(cause_of(got.error()));

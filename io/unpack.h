@@ -40,6 +40,11 @@ struct unpack_memory {
   // then sets this to what would have been enough, and can be begun anew with it.
   std::shared_ptr<std::size_t> at_first = nullptr;
 };
+// Of `pieces`, what a file has in use at the same time: one that is unpacked, one that is read, and
+// one that a sample being put together holds.
+inline constexpr std::size_t unpacked_piece_bytes = 256_KiB;
+inline constexpr std::size_t room_for_pieces = 3 * unpacked_piece_bytes;
+
 // What `windows` should have for files of these names, where there is room: 0 for names by which
 // they are not compressed, or by gzip, which needs none.
 std::size_t memory_for_windows(std::span<const std::string> urls);

@@ -79,7 +79,6 @@ bool item_count::is_again() {
     if (found != again_.end()) again_.erase(found);
   }
   came_again_ += before - again_.size();
-  is_mixed_ = is_mixed_ || again_.size() == before;
   return again_.size() < before;
 }
 
@@ -135,16 +134,15 @@ void item_count::save(state& to) const {
   to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
 }
 
-// How many are to come again; the places of those that are, where others have come between them,
-// with their number in front, or else -1; for each end how many origins come again before it, or -1
-// and, with their number in front, those that are late. An even number of values.
+// How many are to come again; the places of those that are, with their number in front, or -1 where
+// none is: stages in front that change the order may hold others between them. For each end how
+// many origins come again before it, or -1 and, with their number in front, those that are late. An
+// even number of values.
 state::record item_count::of_again() const {
   state::record r{to_come_};
   const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
-  r.push_back(is_mixed_ ? std::ssize(again_) : -1);
-  if (is_mixed_) {
-    for (const origin& o : again_) add(o.place());
-  }
+  r.push_back(again_.empty() ? -1 : std::ssize(again_));
+  for (const origin& o : again_) add(o.place());
   for (const given_end& e : ends_) {
     r.insert(r.end(), {-1, std::ssize(e.late)});
     for (const place& p : e.late) add(p);
@@ -296,6 +294,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   out.is_older = r.size() <= behind_ends + numbers_behind_ends;
   if (!out.is_older) {
     refuse_unless(read_again(out, listed, std::span(r).subspan(behind_ends + numbers_behind_ends)));
+    if (listed) std::ranges::sort(*listed);
   }
   // What later stages held, which saved after this one, and what had not come again yet.
   std::int64_t in_front = r[1];
@@ -309,7 +308,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
     if (!is_its) continue;
     const bool is_behind = in_front-- <= 0;
     const bool is_left =
-        listed ? std::ranges::find(*listed, o.place()) != listed->end() : o.place() <= last_again;
+        listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= last_again;
     if (is_behind) out.behind.push_back(o);
     if (is_behind || is_left) out.again.push_back(o);
   }

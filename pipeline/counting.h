@@ -126,7 +126,6 @@ class item_count {
   place last_{-1, -1};           // of all that were given
   std::deque<given_end> ends_;   // as many as may be held
   std::deque<origin> again_;     // that have not come again yet, in order
-  bool is_mixed_ = false;        // others have come between them
   // The same of a stage whose epochs depend on the number of its items alone: where those in front
   // change the order, others come between them, and whichever come stand for them.
   std::int64_t to_come_ = 0;

@@ -137,11 +137,12 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
   }
   // What is not wanted keeps no read buffer while the next one is read.
   std::optional<sample> found;
-  std::optional<error> before;  // of a member or sample on the way, which may be the one wanted
+  // Of a member or sample on the way, which may be the one wanted; what follows it is not.
+  std::optional<error> before;
   while (!found) {
     auto next = co_await samples_->next();
     if (!next && next.error().is_skippable() && !samples_->is_broken()) {
-      before = next.error();
+      if (!before) before = next.error();
       continue;
     }
     // Of what comes before it.
@@ -165,6 +166,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
   const bool is_it = found && found->where.offset == where.offset;
   // On the way from an earlier sample: what was damaged there may have been taken for more.
   if (!is_it && is_ahead && before) {
+    found.reset();  // it may be large, and is read again there
     samples_.reset();
     co_return co_await read_until(where, end);
   }

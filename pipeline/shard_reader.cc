@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 
@@ -38,6 +39,7 @@ struct shard_reader::impl {
   awaitable<result<bool>> refill();
   bool slice(tar_member& into);
   awaitable<result<void>> collect(tar_member& into);
+  std::size_t room_for_members() const;
   awaitable<result<buffer>> straddling_buffer(const std::string& name);
   enum class turn { give, pass, end };
   turn turn_of(const std::string& name);
@@ -185,17 +187,24 @@ awaitable<result<bool>> shard_reader::impl::refill() {
   co_return !piece.empty();
 }
 
+// What is unpacked has the same memory, and a member that waits for its pieces would wait for ever.
+std::size_t shard_reader::impl::room_for_members() const {
+  const std::size_t all = lane.members->limit();
+  return all - (unpacks ? std::min(all, room_for_pieces) : 0);
+}
+
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
   // With the sample before it, which is complete once this one's name is read.
   const std::size_t held = *lane.held_by_groups;
-  if (held + charge_of(size) > lane.members->limit()) {
+  const std::size_t room = room_for_members();
+  if (held + charge_of(size) > room) {
     const std::string after =
         held > 0 ? fmt::format(" after {} of samples", format_bytes(held)) : "";
     co_return described(
         error(errc::too_large,
               fmt::format("a field of {}{}, and the budget leaves {} for one lane's samples",
-                          format_bytes(size), after, format_bytes(lane.members->limit())))
+                          format_bytes(size), after, format_bytes(room)))
             .offset(parser.current().offset)
             .key(name)
             .hint(
@@ -216,9 +225,27 @@ bool shard_reader::impl::slice(tar_member& into) {
   return parser.step(input).value() == tar_parser::event::member_end;
 }
 
+// What is held of the lane's members, as long as the group does not count it.
+class counted_bytes {
+ public:
+  explicit counted_bytes(std::shared_ptr<std::size_t> among) : among_(std::move(among)) {}
+  ~counted_bytes() { *among_ -= bytes_; }
+  counted_bytes(const counted_bytes&) = delete;
+  counted_bytes& operator=(const counted_bytes&) = delete;
+  void add(std::size_t bytes) {
+    bytes_ += bytes;
+    *among_ += bytes;
+  }
+
+ private:
+  std::shared_ptr<std::size_t> among_;
+  std::size_t bytes_ = 0;
+};
+
 // The member's data, wherever they lie: a slice or a copy.
 awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   buffer copy;
+  counted_bytes of_copy(lane.held_by_groups);  // a decoder that needs more must not wait for it
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);
@@ -237,6 +264,7 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
       auto acquired = co_await straddling_buffer(into.name);
       if (!acquired) co_return acquired.error();
       copy = std::move(*acquired);
+      of_copy.add(charge_of(static_cast<std::size_t>(parser.current().size)));
     }
     std::memcpy(copy.data() + filled, data.data(), data.size());
     filled += data.size();

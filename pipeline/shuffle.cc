@@ -287,7 +287,7 @@ class shuffle_stream final : public stream<sample> {
       if (failed && (s == &wanted || !failed->is_skippable())) co_return failed;
     }
     if (wanted.what) co_return std::nullopt;
-    co_return name.named(error(errc::no_memory,
+    co_return name.named(error(errc::too_large,
                                "a sample that was held when the state was saved is larger "
                                "than what is left of the budget for the shuffle")
                              .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")

@@ -184,9 +184,21 @@ TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereverARunIsCut) {
     const auto back = one_of(backs());
     // Also before all that was held has come again.
     std::vector<int> cuts{below(passes * all_samples)};
-    for (int more = below(3); more > 0; --more) cuts.push_back(below(12));
+    for (int more = below(3); more > 0; --more) cuts.push_back(below(2) * below(12));
     check(front, count, back, cuts);
     if (HasFailure()) FAIL() << "seed " << seed;
+  }
+}
+
+// Once more before anything has come again.
+TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereARunIsSavedAsItIsResumed) {
+  const auto slice_of = counts()[3];
+  const auto threads = backs().front();
+  for (const named_part& front : fronts()) {
+    for (int cut = 0; cut < passes * all_samples && !HasFailure(); cut += 7) {
+      check(front, slice_of, threads, {cut, 0});
+      check(front, slice_of, threads, {cut, 0, 0, 3});
+    }
   }
 }
 
