@@ -145,6 +145,7 @@ action add_env(CLI::App& app) {
   auto markdown = std::make_shared<bool>(false);
   add_json(*command, *json);
   command->add_flag("--markdown", *markdown, "as a document, without values")
+      ->group("Output")
       ->excludes(command->get_option("--json"));
   command->footer("Example:\n  MILLRACE_MEMORY=2G millrace env");
   return [json, markdown](const environment& e) {

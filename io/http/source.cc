@@ -10,8 +10,7 @@ namespace {
 // Of a HEAD: a GET may be answered all the same, of a URL that is signed for it, or by a server
 // that knows GET alone.
 bool may_be_of_head_alone(errc why) {
-  return why == errc::not_allowed || why == errc::http_status || why == errc::not_found ||
-         why == errc::cut;
+  return why == errc::not_allowed || why == errc::http_status || why == errc::not_found;
 }
 
 // The object's version by HEAD or, where the server does not answer that, by its first byte.
