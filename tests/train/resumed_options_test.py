@@ -281,7 +281,8 @@ class ResumedOptions(WithShards):
             if name not in own and (m["default"] or m["off"]):
                 given[name] = m["default"] or True
         del given["--epoch-batches"], given["--epoch-samples"]  # 0 says that they are not given
-        needs = {"--grow-from", "--grow-epochs", "--cache-decoded-resize", "--checkpoint-every", "--jitter-part"}
+        needs = {"--grow-from", "--grow-epochs", "--cache-decoded-resize", "--checkpoint-every", "--jitter-part", "--randaugment-ops",
+                 "--randaugment-magnitude", "--val-batch-size"}  # another option
         given = {name: value for name, value in given.items() if name not in needs}
         self.assertGreater(len(given), 25)
         folder, _, expected = self.beginning({})
