@@ -173,8 +173,8 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
     if (code == dri) runs.interval = content.size() == 2 ? word_at(content, 0) : 0;
     const bool is_needed = is_frame || code == dri || code == dqt || code == dht || code == app0 ||
                            code == app14 || code == sos;
-    if (is_needed) kept.emplace_back(at, at + 2 + length);
-    if (kept.size() > most_kept) return false;
+    if (is_needed && kept.size() < most_kept) kept.emplace_back(at, at + 2 + length);
+    can_have_runs = can_have_runs && kept.size() < most_kept;
     at += 2 + length;
     if (code != sos) continue;
     runs.scan_at = at;

@@ -247,6 +247,16 @@ TEST_F(DamagedImages, JpegsByLengthsOfNothing) {
   }
 }
 
+// However many segments stand in front of it, an orientation is applied.
+TEST_F(DamagedImages, JpegsOfManySegmentsAreNone) {
+  using namespace std::string_literals;
+  const std::string plain = photo(16);
+  std::string many;
+  for (int i = 0; i < 3000; ++i) many += "\xFF\xDD\0\x04\0\0"s;
+  const std::string file = plain.substr(0, 20) + many + turning_segment() + plain.substr(20);
+  EXPECT_EQ(found(file).rgb, found(plain.substr(0, 20) + turning_segment() + plain.substr(20)).rgb);
+}
+
 // A download that was begun with a file of its size.
 TEST_F(DamagedImages, JpegsWhoseEndIsZeros) {
   const std::string whole = photo(64);
