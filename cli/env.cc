@@ -119,10 +119,9 @@ void show_markdown() {
   };
   fmt::print(
       "# Variables\n\n"
-      "What `millrace env --markdown` prints; `millrace env` shows their values as well. An "
-      "unknown "
-      "variable that begins with\n`MILLRACE_`, or a bad value, stops the program. Sizes are bytes, "
-      "or have a unit: K, M, G or T, of 1024 each.\n");
+      "What `millrace env --markdown` prints; `millrace env` shows their values as well. An\n"
+      "unknown variable that begins with `MILLRACE_`, or a bad value, stops the program. Sizes\n"
+      "are bytes, or have a unit: K, M, G or T, of 1024 each.\n");
   for (const std::string_view group : groups()) {
     fmt::print("\n## {}\n| variable | default | may be | meaning |\n|---|---|---|---|\n", group);
     for (const setting& s : all_settings()) {

@@ -51,8 +51,10 @@ class FirstHour(unittest.TestCase):
             if any(shutil.which(w, path=path) is None for w in needs) or (trains and not TRAINER.exists()):
                 left_out.append(commands.splitlines()[0])
                 continue
+            leaves_nothing = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
             with self.subTest(commands=commands):
-                done = subprocess.run(["bash", "-euo", "pipefail", "-c", commands.replace("5000", str(port))], cwd=folder, text=True,
+                script = leaves_nothing + commands.replace("5000", str(port))
+                done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=folder, text=True,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300,
                                       env=harness.CLEAN | {"PATH": path, "OMP_NUM_THREADS": "1"})
                 self.assertEqual(done.returncode, 0, done.stdout)
