@@ -47,6 +47,9 @@ class bytes {
   // Whether they are charged to this share.
   bool are_of(const memory_share& share) const { return owner_ && owner_->share == &share; }
 
+  // The memory that they lie in, which lives as long as they do. Null: of none that is known.
+  const block* owner() const { return owner_.get(); }
+
   // The bytes [offset, offset + size) of this slice; the range must lie within it.
   bytes slice(std::size_t offset, std::size_t size) const {
     bytes b;

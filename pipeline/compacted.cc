@@ -25,6 +25,18 @@ std::vector<bytes*> parts_of(sample& s) {
   return out;
 }
 
+std::size_t held_of(const memory_share& memory, const sample& s) {
+  std::size_t held = 0;
+  for (auto f = s.fields.begin(); f != s.fields.end(); ++f) {
+    const block* const of = f->data.owner();
+    const auto is_same = [&](const field& before) { return before.data.owner() == of; };
+    const auto before = std::make_reverse_iterator(f);  // the last one first: mostly it is that
+    const bool is_counted = std::find_if(before, s.fields.rend(), is_same) != s.fields.rend();
+    if (f->data.are_of(memory) && !is_counted) held += charge_of(of->size);
+  }
+  return held;
+}
+
 std::vector<bytes*> parts_of(record& r) {
   std::vector<bytes*> out;
   for (auto& [name, v] : r.fields) append_parts(out, v);
@@ -39,14 +51,21 @@ std::vector<bytes*> parts_of(tuple_of_values& t) {
 
 awaitable<result<void>> detail::move_parts(std::shared_ptr<memory_share> memory,
                                            std::vector<bytes*> parts) {
+  std::size_t here = 0;  // nobody gives that back while the rest waits
+  std::size_t size = 0;
+  for (const bytes* part : parts) {
+    if (part->are_of(*memory))
+      here += charge_of(part->size());
+    else
+      size += part->size();
+  }
   std::erase_if(parts, [&](const bytes* part) { return part->are_of(*memory); });
   if (parts.empty()) co_return result<void>();
-  std::size_t size = 0;
-  for (const bytes* part : parts) size += part->size();
-  if (charge_of(size) > memory->limit()) {
-    co_return error(errc::too_large,
-                    fmt::format("a sample of {}, and the budget leaves {} for '{}'",
-                                format_bytes(size), format_bytes(memory->limit()), memory->name()))
+  if (here + charge_of(size) > memory->limit()) {
+    co_return error(
+        errc::too_large,
+        fmt::format("a sample of {}, and the budget leaves {} for '{}'", format_bytes(here + size),
+                    format_bytes(memory->limit()), memory->name()))
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
         .skippable();
   }

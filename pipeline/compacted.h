@@ -16,6 +16,9 @@ std::vector<bytes*> parts_of(sample& s);
 std::vector<bytes*> parts_of(record& r);
 std::vector<bytes*> parts_of(tuple_of_values& t);
 
+// What is charged to `memory` for the bytes of a sample: its blocks, each once.
+std::size_t held_of(const memory_share& memory, const sample& s);
+
 template <class T>
 concept has_parts = requires(T& item) { parts_of(item); };
 

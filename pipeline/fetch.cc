@@ -24,6 +24,18 @@ bool is_behind(const error& why, std::int64_t end) {
 
 }  // namespace
 
+bool reads_through(const lane_context& lane, std::int64_t shard) {
+  const lane_context* of = &lane;
+  while (!of->parts.empty()) {
+    const auto* const part = of->part_of(shard);
+    if (part == nullptr) return false;
+    shard -= part->first_shard;
+    of = part->lane;
+  }
+  if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
+  return compression_named((*of->shards)[static_cast<std::size_t>(shard)]) != compression::none;
+}
+
 result<sample> again_reader::through_stages(sample s, origin where) {
   s.where = where;
   s.where.position = 0;  // set behind the lanes
@@ -50,7 +62,8 @@ result<sample> again_reader::through_stages(sample s, origin where) {
   return s;
 }
 
-again_reader::again_reader(lane_context& lane, std::size_t stages) : lane_(lane), stages_(stages) {}
+again_reader::again_reader(lane_context& lane, std::size_t stages, spare_memory* spare)
+    : lane_(lane), stages_(stages), spare_(spare) {}
 
 again_reader::~again_reader() = default;
 
@@ -71,18 +84,6 @@ awaitable<result<sample>> again_reader::read(origin where) {
   co_return staged;
 }
 
-bool again_reader::reads_through(std::int64_t shard) const {
-  const lane_context* of = &lane_;
-  while (!of->parts.empty()) {
-    const auto* const part = of->part_of(shard);
-    if (part == nullptr) return false;
-    shard -= part->first_shard;
-    of = part->lane;
-  }
-  if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
-  return compression_named((*of->shards)[static_cast<std::size_t>(shard)]) != compression::none;
-}
-
 awaitable<result<sample>> again_reader::read_in_part(origin where) {
   const auto* const part = lane_.part_of(where.shard);
   if (part == nullptr) {
@@ -90,7 +91,7 @@ awaitable<result<sample>> again_reader::read_in_part(origin where) {
   }
   if (!in_part_ || part_ != part->lane) {
     part_ = part->lane;
-    in_part_ = std::make_unique<again_reader>(*part_, part_->sample_stages.size());
+    in_part_ = std::make_unique<again_reader>(*part_, part_->sample_stages.size(), spare_);
   }
   where.shard -= part->first_shard;
   where.epoch = part->lane->epochs.in(where.epoch);
@@ -125,10 +126,10 @@ std::int64_t again_reader::indexed_end(origin where) const {
 awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t end) {
   const bool is_open = samples_ && shard_ == where.shard && epoch_ == where.epoch;
   const bool is_ahead = is_open && where.offset > reached_ &&
-                        (reads_through(where.shard) || where.offset <= reached_ + wide_gap);
+                        (reads_through(lane_, where.shard) || where.offset <= reached_ + wide_gap);
   if (!is_ahead) {
     samples_.reset();  // its read buffers first
-    if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again());
+    if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again(spare_));
     const lane_cursor at{.offset = where.offset};
     samples_ = open_within(*lane_.format, *again_,
                            {.shard = where.shard, .epoch = where.epoch, .end = end}, at);

@@ -80,6 +80,7 @@ group_stream::place group_stream::now() const {
   if (out.held) out.epoch = building_ ? building_->where.epoch : carried_->first.epoch;
   if (building_) out.before.damage = after_damage_;
   if (!building_ && carried_) out.before.damage |= carried_->first.after_damage;
+  if (!out.held) out.before.damage |= lane_.after_damage;
   return out;
 }
 
@@ -247,7 +248,7 @@ void group_stream::count_held() {
       carried_ && carried_->first.copied ? charge_of(carried_->first.data.size()) : 0;
   const std::size_t now = held_bytes_ + carried;
   if (now == counted_held_) return;
-  *lane_.held_by_groups += now - std::exchange(counted_held_, now);
+  *lane_.held_members += now - std::exchange(counted_held_, now);
 }
 
 }  // namespace millrace

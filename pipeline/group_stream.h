@@ -24,7 +24,7 @@ class group_stream final : public stream<sample> {
         id_(lane.id("group")),
         members_(std::move(members)),
         before_(before) {}
-  ~group_stream() override { *lane_.held_by_groups -= counted_held_; }
+  ~group_stream() override { *lane_.held_members -= counted_held_; }
   group_stream(const group_stream&) = delete;
   group_stream& operator=(const group_stream&) = delete;
 

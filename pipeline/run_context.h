@@ -142,6 +142,13 @@ struct run_context {
   }
 };
 
+// Memory of a stage that holds samples, for those that it has read again: where the lane's own has
+// no room for one beside what is held of that.
+struct spare_memory {
+  std::shared_ptr<memory_share> share;
+  std::size_t held = 0;  // what cannot be waited for; readers add what they take
+};
+
 struct shard_index;
 struct untar_options;
 class sample_source;
@@ -201,8 +208,9 @@ struct lane_context {
     std::optional<std::string> name;  // nullopt: it has none, and may be of any sample
   };
   std::optional<refused_file> refused = {};
-  bool is_shuffled = false;  // by a stage before
-  bool has_windows = false;  // of window_shuffle()
+  bool after_damage = false;  // of the open shard: no member has been given since
+  bool is_shuffled = false;   // by a stage before
+  bool has_windows = false;   // of window_shuffle()
   // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
   struct part {
     std::int64_t first_shard = 0;  // how many shards the sources before it have
@@ -215,10 +223,17 @@ struct lane_context {
     const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);
     return after == parts.begin() ? nullptr : &*std::prev(after);
   }
+  // The lane that reads a shard of this one's list: of a mix, one of a source.
+  const lane_context& reader_of(std::int64_t shard) const {
+    const part* const of = part_of(shard);
+    return of == nullptr ? *this : of->lane->reader_of(shard - of->first_shard);
+  }
   // The sample stages of this lane, in order; also applied to samples that are read again.
   std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages = {};
-  // Bytes of `members` pinned by samples under construction. Waiting for more would deadlock.
-  std::shared_ptr<std::size_t> held_by_groups = std::make_shared<std::size_t>(0);
+  // Bytes of `members` that are not given back before more has been read: of samples under
+  // construction, and of one that a shuffle has no room for. Waiting for them would deadlock.
+  std::shared_ptr<std::size_t> held_members = std::make_shared<std::size_t>(0);
+  spare_memory* spare = nullptr;  // of a lane that reads samples again; null: none
 
   std::string id(std::string_view stage) const {
     return "lane" + std::to_string(lane) + "/" + within + std::string(stage);
@@ -229,9 +244,10 @@ struct lane_context {
   }
   // The same lane with separate read buffers, to read samples again while a shard is open: neither
   // waits for buffers that the other holds.
-  lane_context reading_again() const {
+  lane_context reading_again(spare_memory* beside) const {
     lane_context out = *this;
     out.reads = again;
+    out.spare = beside;
     return out;
   }
 };

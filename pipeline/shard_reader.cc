@@ -69,9 +69,8 @@ struct shard_reader::impl {
   std::pair<std::int64_t, std::int64_t> before_last{next_header, begun_before};  // member given
   shard_head head;
   bool broken = false;
-  bool unpacks = false;       // offsets are of what is within a compressed file
-  bool skipping = false;      // the current sample is one to pass over
-  bool after_damage = false;  // no member has been given since
+  bool unpacks = false;   // offsets are of what is within a compressed file
+  bool skipping = false;  // the current sample is one to pass over
   std::uint64_t counted_lost = 0;
   std::unique_ptr<byte_source> source;
   bytes piece;                       // what the parser is being fed
@@ -127,7 +126,7 @@ awaitable<result<void>> shard_reader::impl::open() {
   input = {};
   unpacks = *how != compression::none;
   if (unpacks) {
-    source = unpack(lane.source(), {lane.members, lane.members, lane.held_by_groups},
+    source = unpack(lane.source(), {lane.members, lane.members, lane.held_members},
                     {*how, std::move(source), std::move(piece), *url}, offset);
     co_return result<void>();
   }
@@ -196,9 +195,14 @@ std::size_t shard_reader::impl::room_for_members() const {
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
   // With the sample before it, which is complete once this one's name is read.
-  const std::size_t held = *lane.held_by_groups;
+  const std::size_t held = *lane.held_members;
   const std::size_t room = room_for_members();
   if (held + charge_of(size) > room) {
+    if (spare_memory* const spare = lane.spare;
+        spare != nullptr && spare->held + charge_of(size) <= spare->share->limit()) {
+      spare->held += charge_of(size);
+      co_return co_await spare->share->acquire(size);
+    }
     const std::string after =
         held > 0 ? fmt::format(" after {} of samples", format_bytes(held)) : "";
     co_return described(
@@ -245,7 +249,7 @@ class counted_bytes {
 // The member's data, wherever they lie: a slice or a copy.
 awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   buffer copy;
-  counted_bytes of_copy(lane.held_by_groups);  // a decoder that needs more must not wait for it
+  counted_bytes of_copy(lane.held_members);  // a decoder that needs more must not wait for it
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);
@@ -282,7 +286,9 @@ shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t of
   const bool at_begin = offset == static_cast<std::uint64_t>(which.begin);
   if (at_begin && which.before != seen_before()) lane.before_part = which.before;
 }
-shard_reader::~shard_reader() = default;
+shard_reader::~shard_reader() {
+  impl_->lane.after_damage = false;
+}
 
 std::int64_t shard_reader::offset() const {
   return impl_->next_header;
@@ -317,7 +323,7 @@ result<void> shard_reader::impl::check_count() const {
 error shard_reader::impl::damaged(error why) {
   broken = !lane.untar->resync;
   if (!broken) parser.resync();
-  after_damage = true;
+  lane.after_damage = true;
   return described(std::move(why));
 }
 
@@ -382,7 +388,9 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
     } else if (which.samples >= 0 && begun == which.samples) {
       return turn::end;
     } else {
-      ++begun;
+      // Also of a sample that is not given: who continues here does so in front of all of it.
+      next_header = static_cast<std::int64_t>(parser.current().offset);
+      begun_before = begun++;
       ++lane.drawn->items;
       skipping = false;
     }
@@ -430,7 +438,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     member.ends_archive = *step == tar_parser::event::archive_end;
     if (member.ends_archive) {
       s.key.reset();
-      s.after_damage = false;
+      s.lane.after_damage = false;
       co_return std::optional(std::move(member));
     }
     if (*step != tar_parser::event::header) continue;
@@ -467,7 +475,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     s.before_last = {s.next_header, s.begun_before};
     s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
     s.begun_before = s.begun;
-    member.after_damage = std::exchange(s.after_damage, false);
+    member.after_damage = std::exchange(s.lane.after_damage, false);
     co_return std::optional(std::move(member));
   }
 }

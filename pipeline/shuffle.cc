@@ -9,6 +9,7 @@
 #include "engine/divided.h"
 #include "engine/log.h"
 #include "engine/random.h"
+#include "engine/words.h"
 #include "pipeline/compacted.h"
 #include "pipeline/fetch.h"
 #include "pipeline/records.h"
@@ -34,12 +35,18 @@ class shuffle_stream final : public stream<sample> {
         capacity_(capacity),
         most_bytes_(most_bytes),
         memory_(std::move(memory)),
+        spare_{.share = memory_},
         random_(seed_, purpose::shuffle, 0, static_cast<std::uint64_t>(lane.lane)) {}
+
+  ~shuffle_stream() override { uncount_aside(); }
+  shuffle_stream(const shuffle_stream&) = delete;
+  shuffle_stream& operator=(const shuffle_stream&) = delete;
 
   awaitable<outcome> next() override {
     leave_lost_behind();
     if (auto failed = co_await fetch_what_counts()) co_return *failed;
     if (auto failed = co_await fetch_compressed()) co_return *failed;
+    if (auto failed = co_await fetch_aside()) co_return *failed;
     while (!draining_ && !aside_at_ && held_.size() < capacity_) {
       if (!aside_) {
         auto more = co_await samples_->next();
@@ -51,14 +58,20 @@ class shuffle_stream final : public stream<sample> {
         if (held_.empty()) begin_epoch((*more)->where.epoch);
         aside_ = std::move(**more);
       }
-      if (!fits(size_of(*aside_))) break;
+      if (!fits(size_of(*aside_))) {
+        count_aside();
+        break;
+      }
       detail::item_name name;
       name.note(*aside_);
+      const std::size_t here = held_of(*memory_, *aside_);
+      if (has_pieces_ || here > 0) make_room(here + size_of(*aside_));
       auto own = co_await compacted(memory_, *aside_);
       if (!own) {
         is_aside_lost_ = own.error().is_skippable();
         co_return name.named(own.error());
       }
+      uncount_aside();
       aside_.reset();  // only now: a state saved meanwhile must know of it
       held_bytes_ += size_of(*own);
       held_.push_back(std::make_unique<slot>(own->where, std::move(*own)));
@@ -142,9 +155,9 @@ class shuffle_stream final : public stream<sample> {
     if (held_.empty() || held_bytes_ + size <= room) return true;
     if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
       log_notice(fmt::format(
-          "a lane's shuffle holds {} samples instead of {}: {} of memory allow no "
+          "a lane's shuffle holds {} instead of {}: {} of memory allow no "
           "more; raise {} for a better shuffle",
-          held_.size(), capacity_, format_bytes(room),
+          counted(held_.size(), "sample"), capacity_, format_bytes(room),
           most_bytes_ <= memory_->limit() ? "shuffle_options.bytes"
                                           : "engine_options.memory_bytes (MILLRACE_MEMORY)"));
     }
@@ -158,17 +171,33 @@ class shuffle_stream final : public stream<sample> {
     return charge_of(s.payload_bytes()) + names;
   }
 
+  // What the share is charged with for the samples held, and their names.
   std::size_t in_memory() const {
-    const auto here = [&](const field& f) { return f.data.are_of(*memory_); };
-    std::size_t sum = aside_ && std::ranges::any_of(aside_->fields, here) ? size_of(*aside_) : 0;
-    for (const auto& s : held_) sum += s->what ? size_of(*s->what) : 0;
+    std::size_t sum = 0;
+    for (const auto& s : held_) sum += s->what ? charged(*s->what) : 0;
     return sum;
+  }
+  std::size_t charged(const sample& s) const {
+    const std::size_t here = held_of(*memory_, s);
+    return here == 0 ? 0 : here + size_of(s) - charge_of(s.payload_bytes());
+  }
+
+  // As long as it is kept in the memory of the lane, nobody who reads again waits for that.
+  void count_aside() {
+    uncount_aside();
+    const lane_context& reader = lane_.reader_of(aside_->where.shard);
+    counted_ = {reader.held_members, held_of(*reader.members, *aside_)};
+    *counted_.first += counted_.second;
+  }
+  void uncount_aside() {
+    if (counted_.first) *counted_.first -= counted_.second;
+    counted_ = {};
   }
 
   // What is needed of a restored state to know which samples fit.
   awaitable<std::optional<error>> fetch_what_counts() {
     if (is_size_unknown_) {
-      again_reader again(lane_, stages_before_);
+      again_reader again(lane_, stages_before_, &spare_);
       std::vector<slot*> all;
       all.reserve(held_.size());
       for (const auto& s : held_) {
@@ -176,7 +205,7 @@ class shuffle_stream final : public stream<sample> {
       }
       std::ranges::sort(all, {}, &slot::place);
       for (slot* s : all) {
-        auto found = co_await again.read(s->where);
+        auto found = co_await read(again, s->where, false);
         if (!found && found.error().is_skippable()) lost_ = index_of(*s);
         if (!found) co_return found.error();
         held_bytes_ += size_of(*found);
@@ -185,26 +214,27 @@ class shuffle_stream final : public stream<sample> {
       }
       is_size_unknown_ = false;
     }
-    // What is aside is read when it fits, or, where it could not be read again then, at once.
+    co_return std::nullopt;
+  }
+
+  // What is aside is read when it fits, or, where it could not be read again then, at once.
+  awaitable<std::optional<error>> fetch_aside() {
     if (!aside_at_ || (aside_size_ && !fits(*aside_size_))) co_return std::nullopt;
-    again_reader again(lane_, stages_before_);
-    auto found = co_await again.read(*aside_at_);
-    detail::item_name name;
-    if (found) {
-      name.note(*found);
-      aside_size_ = size_of(*found);
-      const bool now_or_never = again.reads_through(aside_at_->shard);
-      if (!now_or_never && !fits(*aside_size_)) co_return std::nullopt;
-      make_room(*aside_size_);
-      if (now_or_never) found = co_await compacted(memory_, std::move(*found));
-    }
+    const bool now_or_never = reads_through(lane_, aside_at_->shard);
+    // What stays aside takes nothing of what is for samples that are held.
+    const bool may_stay = now_or_never && !aside_size_;
+    again_reader again(lane_, stages_before_, may_stay ? nullptr : &spare_);
+    auto found = co_await read(again, *aside_at_, true);
     if (!found) {
       is_aside_lost_ = found.error().is_skippable();
-      co_return name.named(found.error());
+      co_return found.error();
     }
+    aside_size_ = size_of(*found);
+    if (!now_or_never && !fits(*aside_size_)) co_return std::nullopt;
     aside_at_.reset();
     aside_size_.reset();
     aside_ = std::move(*found);
+    count_aside();
     co_return std::nullopt;
   }
 
@@ -217,15 +247,15 @@ class shuffle_stream final : public stream<sample> {
   // room for the window of one decoder. What is lost is told when its turn comes.
   awaitable<std::optional<error>> fetch_compressed() {
     if (!std::exchange(is_restored_, false)) co_return std::nullopt;
-    again_reader again(lane_, stages_before_);
+    again_reader again(lane_, stages_before_, &spare_);
     std::vector<slot*> all;
     for (const auto& s : held_) {
-      if (!s->what && again.reads_through(s->where.shard)) all.push_back(s.get());
+      if (!s->what && reads_through(lane_, s->where.shard)) all.push_back(s.get());
     }
     std::ranges::sort(all, {}, &slot::place);
     // held over co_await: one reader at a time changes what is held
     for (slot* s : all) {
-      auto found = co_await again.read(s->where);
+      auto found = co_await read(again, s->where, false);
       if (!found && !found.error().is_skippable()) co_return found.error();
       if (!found) continue;
       if (auto failed = co_await keep(*s, std::move(*found), false)) co_return failed;
@@ -234,54 +264,74 @@ class shuffle_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
+  // `waits` as in keep().
+  awaitable<result<sample>> read(again_reader& again, origin where, bool waits) {
+    spare_.held = waits ? in_memory() : memory_->in_use();
+    return again.read(where);
+  }
+
   // Keeps a sample that was read again where there is room beside the others; `waits` for what
   // later stages still hold.
   awaitable<std::optional<error>> keep(slot& s, sample found, bool waits) {
-    const std::size_t taken = waits ? in_memory() : memory_->in_use();
-    if (taken + size_of(found) > memory_->limit()) co_return std::nullopt;
+    const std::size_t others = waits ? in_memory() : memory_->in_use() - held_of(*memory_, found);
+    if (others + size_of(found) > memory_->limit()) co_return std::nullopt;
     auto own = co_await compacted(memory_, std::move(found));
     if (!own) co_return own.error();
     s.what = std::move(*own);
+    has_pieces_ |= held_of(*memory_, *s.what) > charge_of(s.what->payload_bytes());
     co_return std::nullopt;
   }
 
-  // Of a run with more memory more may be held than fits: others are then read once more.
+  // Of a run with more memory more may be held than fits: others are then read once more. Of
+  // compressed shards only where that is not enough.
   void make_room(std::size_t size) {
-    for (auto s = held_.rbegin(); s != held_.rend(); ++s) {
-      if (in_memory() + size <= memory_->limit()) return;
-      (*s)->what.reset();
+    std::size_t taken = in_memory();
+    for (const bool is_compressed : {false, true}) {
+      for (auto s = held_.rbegin(); s != held_.rend(); ++s) {
+        if (taken + size <= memory_->limit()) return;
+        if (!(*s)->what || reads_through(lane_, (*s)->where.shard) != is_compressed) continue;
+        taken -= charged(*(*s)->what);
+        (*s)->what.reset();
+      }
     }
-    if (aside_ && in_memory() + size > memory_->limit()) let_go_of_aside();
   }
 
   // It is read again when it fits.
   void let_go_of_aside() {
     aside_at_ = aside_->where;
     aside_size_ = size_of(*aside_);
+    uncount_aside();
     aside_.reset();
   }
 
-  // The lane has room for the sample that it puts together, for the one aside, or for one that is
-  // read again, and for what comes behind it; not for all of them.
-  void make_room_in_lane(const again_reader& again) {
-    const auto here = [&](const field& f) { return f.data.are_of(*memory_); };
-    const bool is_in_lane = aside_ && !std::ranges::all_of(aside_->fields, here);
-    if (is_in_lane && !again.reads_through(aside_->where.shard)) let_go_of_aside();
+  // Where one lacks room beside what is aside and what is held, those have to give way.
+  awaitable<result<sample>> read_wanted(again_reader& again, const slot& wanted) {
+    auto found = co_await read(again, wanted.where, true);
+    if (found || found.error().kind() != errc::too_large) co_return found;
+    again.close();
+    if (aside_) let_go_of_aside();
+    make_room(memory_->limit());
+    co_return co_await read(again, wanted.where, true);
   }
 
   // Reads a sample again, and, as far as there is room, those that lie near it.
   awaitable<std::optional<error>> fetch(slot& wanted) {
-    again_reader again(lane_, stages_before_);
-    make_room_in_lane(again);
+    again_reader again(lane_, stages_before_, &spare_);
+    // The lane has room for the sample that it puts together, for the one aside, or for one that is
+    // read again, and for what comes behind it; not for all of them.
+    if (aside_ && !reads_through(lane_, aside_->where.shard)) let_go_of_aside();
     detail::item_name name;
     // held over co_await: the list is this loop's, and one reader at a time changes what is held
     for (slot* s : near_to(wanted)) {
-      auto found = co_await again.read(s->where);
+      auto found =
+          s == &wanted ? co_await read_wanted(again, *s) : co_await read(again, s->where, false);
       if (!found && (s == &wanted || !found.error().is_skippable())) co_return found.error();
       if (!found) continue;  // told when its turn comes
       if (s == &wanted) {
         name.note(*found);
         make_room(size_of(*found));
+        // The reader may hold what begins the next sample.
+        if (memory_->in_use() + size_of(*found) > memory_->limit()) again.close();
       }
       auto failed = co_await keep(*s, std::move(*found), s == &wanted);
       if (failed && (s == &wanted || !failed->is_skippable())) co_return failed;
@@ -335,6 +385,7 @@ class shuffle_stream final : public stream<sample> {
   // Who asks again goes on behind a sample that could not be read again, or kept.
   void leave_lost_behind() {
     if (std::exchange(is_aside_lost_, false)) {
+      uncount_aside();
       aside_.reset();
       aside_at_.reset();
       aside_size_.reset();
@@ -352,6 +403,8 @@ class shuffle_stream final : public stream<sample> {
   std::size_t capacity_;
   std::size_t most_bytes_;
   std::shared_ptr<memory_share> memory_;
+  spare_memory spare_;
+  bool has_pieces_ = false;  // a sample held lies in several blocks: it takes more than size_of()
   random_stream random_;
   std::optional<std::uint64_t> drawing_at_;
   std::optional<std::size_t> lost_;  // which of held_ the last call gave an error for
@@ -362,8 +415,10 @@ class shuffle_stream final : public stream<sample> {
   std::vector<std::unique_ptr<slot>> held_;
   std::size_t held_bytes_ = 0;  // of all of them, read again or not yet
   bool is_size_unknown_ = false;
-  bool is_restored_ = false;               // and nothing has been read since
-  std::optional<sample> aside_;            // does not fit at present
+  bool is_restored_ = false;     // and nothing has been read since
+  std::optional<sample> aside_;  // does not fit at present
+  // Of it, and where that is counted.
+  std::pair<std::shared_ptr<std::size_t>, std::size_t> counted_;
   std::optional<origin> aside_at_;         // the same, not yet read again
   std::optional<std::size_t> aside_size_;  // of what is at `aside_at_`, once it is known
 };

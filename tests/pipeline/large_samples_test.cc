@@ -196,5 +196,57 @@ TEST_F(HeldWithLessMemory, SamplesAreGivenOrRefusedByTheirOwnNames) {
   }
 }
 
+// What was refused is read whole where there is more memory, or not at all: a state stands at the
+// begin of a sample, also where two that are too large follow each other, with damage in between.
+class RefusedWithLessMemory : public ::testing::TestWithParam<bool> {
+ protected:
+  // As `key extension...` or `!key`, at most so many.
+  std::vector<std::string> items(loader<sample>& data, int most) {
+    std::vector<std::string> out;
+    for (; most > 0; --most) {
+      try {
+        const auto next = data.next();
+        if (!next) break;
+        out.push_back(next->key);
+        for (const field& f : next->fields) out.back() += " " + f.extension;
+      } catch (const failure& f) {
+        if (!f.why().is_skippable()) throw;
+        out.push_back("!" + f.why().sample_key().substr(0, 1));
+      }
+    }
+    return out;
+  }
+  loader<sample> run(engine& eng) const {
+    return eng.run(interleaved(shards({"memory:t"}, {.lanes = 1, .epochs = 1}) |
+                               untar({.resync = true}) | group_by_key()));
+  }
+
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(64_KiB);
+};
+
+TEST_P(RefusedWithLessMemory, SamplesAreReadWhole) {
+  testing::tar_builder tar;
+  tar.file("a.txt", "a").file("b.cls", "7").file("b.jpg", std::string(9_MiB, 'b'));
+  if (GetParam()) tar.raw(std::string(1024, 'x'));
+  tar.file("c.jpg", std::string(9_MiB, 'c')).file("c.cls", "7").file("d.txt", "d");
+  store_->put("t", tar.end().str());
+  engine large(with_memory_store(store_, 1, 256_MiB));
+  engine small(with_memory_store(store_, 1, 8_MiB));
+  auto whole = run(large);
+  const auto all = items(whole, 100);
+  ASSERT_GE(all.size(), 4U);
+  for (int cut = 0; cut < 6; ++cut) {
+    auto first = run(small);
+    const auto before = items(first, cut);
+    auto second = run(large);
+    second.restore(first.save());
+    const auto behind = items(second, 100);
+    ASSERT_LE(behind.size(), all.size());
+    const std::vector<std::string> rest(all.end() - std::ssize(behind), all.end());
+    EXPECT_EQ(behind, rest) << "behind " << fmt::format("{}", fmt::join(before, ", "));
+  }
+}
+INSTANTIATE_TEST_SUITE_P(WithDamageBetween, RefusedWithLessMemory, ::testing::Bool());
+
 }  // namespace
 }  // namespace millrace

@@ -1,0 +1,224 @@
+// Runs that are resumed while samples nearly fill the memory of their lane: of shards of every kind
+// in one list, behind a shuffle, with as much memory as before, with less, and with more.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "millrace/millrace.h"
+#include "tests/support/loaders.h"
+#include "tests/support/packed.h"
+#include "tests/support/seeds.h"
+#include "tests/support/tar_builder.h"
+#include "tests/support/watchdog.h"
+
+namespace millrace {
+namespace {
+
+using testing::with_memory_store;
+
+// What a loader gave or refused, by key, in order.
+struct told_item {
+  std::string key;
+  bool is_given = false;
+  bool operator==(const told_item&) const = default;
+};
+
+std::string text_of(const std::vector<told_item>& all) {
+  std::string out;
+  for (const told_item& t : all) out += fmt::format(" {}{}", t.is_given ? "" : "!", t.key);
+  return out;
+}
+
+class drawn_case {
+ public:
+  explicit drawn_case(std::uint64_t seed) : random_(seed), seed_(seed) {
+    const int lists = chance(4) ? 2 : 1;
+    for (int l = 0; l < lists; ++l) {
+      auto& urls = lists_.emplace_back();
+      for (int shards = pick(2, 3); shards > 0; --shards) urls.push_back(put_shard());
+    }
+    lanes_ = chance(5) ? 2 : 1;
+    held_ = static_cast<std::size_t>(pick(2, 6));
+    is_shuffled_by_source_ = lists > 1 && chance(2);
+    budget_ = draw_budget();
+  }
+
+  // Runs the plan with memory for `kib`; from `saved` on, where there is a state. Gives what came,
+  // at most `most` items, and saves. Nothing where the plan needs more memory than that.
+  std::optional<std::vector<told_item>> run(std::size_t kib, std::optional<state>& saved,
+                                            int most) {
+    std::vector<told_item> out;
+    try {
+      engine eng(with_memory_store(store_, 2, kib << 10));
+      auto data = eng.run(plan_of());
+      if (saved) data.restore(*saved);
+      for (; most > 0; --most) {
+        auto one = next(data);
+        if (!one) break;
+        out.push_back(std::move(*one));
+      }
+      saved = data.save();
+    } catch (const failure& f) {
+      if (f.kind() == errc::no_memory) return std::nullopt;
+      throw;
+    }
+    return out;
+  }
+
+  std::string name(std::size_t kib, std::size_t then, int cut) const {
+    std::string out =
+        fmt::format("seed {}: {} KiB, {} items, then {} KiB; {} lanes, shuffle {}{}:", seed_, kib,
+                    cut, then, lanes_, held_, is_shuffled_by_source_ ? " of each source" : "");
+    for (const auto& [key, sizes] : samples_)
+      out += fmt::format(" {}={}", key, fmt::join(sizes, "+"));
+    return out;
+  }
+
+  // Each sample was given whole and once, or refused.
+  void check(const std::vector<told_item>& all) const {
+    for (const auto& [key, sizes] : samples_) {
+      const auto given = std::ranges::count(all, told_item{key, true});
+      const auto refused = std::ranges::count(all, told_item{key, false});
+      EXPECT_TRUE(given == 1 || (given == 0 && refused > 0))
+          << key << " was given " << given << " times:" << text_of(all);
+    }
+  }
+
+  std::size_t draw_budget() { return static_cast<std::size_t>(pick(9'000, 36'000)); }
+  std::size_t budget() const { return budget_; }
+  int count() const { return static_cast<int>(samples_.size()); }
+
+ private:
+  int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_); }
+  bool chance(int of) { return pick(1, of) == 1; }
+
+  std::string put_shard() {
+    testing::tar_builder tar;
+    const auto number = shards_++;
+    for (int i = pick(1, 4); i > 0; --i) {
+      const std::string key = fmt::format("{}{}", static_cast<char>('a' + number), i);
+      auto& sizes = samples_[key];
+      for (const char* extension : {"bin", "txt"}) {
+        if (!sizes.empty() && !chance(3)) continue;
+        const int bytes = chance(4) ? pick(0, 3'000) : pick(1'500, 6'000) << 10;
+        sizes.push_back(static_cast<std::size_t>(bytes));
+        tar.file(key + "." + extension, std::string(sizes.back(), key.front()));
+      }
+    }
+    const std::string shard = tar.end().str();
+    const std::string at = fmt::format("{}.tar", number);
+    switch (pick(0, 4)) {
+      case 0:
+        return put(at + ".gz", testing::packed(shard, ARCHIVE_FILTER_GZIP));
+      case 1:
+        return put(at + ".zst",
+                   testing::packed(shard, ARCHIVE_FILTER_ZSTD, "zstd:compression-level=1"));
+      case 2:
+        return put(at, testing::packed(shard, ARCHIVE_FILTER_GZIP));
+      default:
+        return put(at, shard);
+    }
+  }
+  std::string put(const std::string& name, const std::string& content) {
+    store_->put(name, content);
+    return "memory:" + name;
+  }
+
+  plan<sample> plan_of() const {
+    const shuffle_options shuffled{.samples = held_, .seed = seed_};
+    const auto one = [&](const std::vector<std::string>& urls) {
+      auto samples =
+          shards(urls, {.seed = seed_, .lanes = lanes_, .epochs = 1}) | untar() | group_by_key();
+      return is_shuffled_by_source_ ? std::move(samples) | shuffle(shuffled) : samples;
+    };
+    if (lists_.size() == 1) return interleaved(one(lists_.front()) | shuffle(shuffled));
+    auto mixed = mix({{one(lists_.front()), 1.0}, {one(lists_.back()), 2.0}}, {.seed = seed_});
+    return interleaved(is_shuffled_by_source_ ? mixed : std::move(mixed) | shuffle(shuffled));
+  }
+
+  std::optional<told_item> next(loader<sample>& data) const {
+    try {
+      const auto one = data.next();
+      if (!one) return std::nullopt;
+      check_content(*one);
+      return told_item{one->key, true};
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::too_large) << f.what();
+      if (!f.why().is_skippable()) return std::nullopt;  // every sample was refused
+      const std::string& name = f.why().sample_key();
+      return told_item{name.substr(0, name.find('.')), false};
+    }
+  }
+  void check_content(const sample& s) const {
+    std::vector<std::size_t> sizes;
+    for (const field& f : s.fields) {
+      const std::string_view text = f.data.text();
+      sizes.push_back(text.size());
+      EXPECT_EQ(text.find_first_not_of(s.key.front()), text.npos) << s.key << "." << f.extension;
+    }
+    EXPECT_EQ(sizes, samples_.at(s.key)) << s.key;
+  }
+
+  std::mt19937_64 random_;
+  std::uint64_t seed_;
+  std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(64_KiB);
+  int shards_ = 0;
+  std::vector<std::vector<std::string>> lists_;
+  std::map<std::string, std::vector<std::size_t>> samples_;  // the sizes of their fields
+  int lanes_ = 1;
+  std::size_t held_ = 0;
+  bool is_shuffled_by_source_ = false;
+  std::size_t budget_ = 0;  // KiB
+};
+
+// Resumed behind each item.
+void check_resumes(drawn_case& drawn, const std::vector<told_item>& all) {
+  // What is refused depends on the sample in front of it, which another run may not read.
+  const bool is_exact = std::ranges::all_of(all, &told_item::is_given);
+  for (int cut = 0; cut <= std::ssize(all); ++cut) {
+    for (const std::size_t then : {drawn.budget(), drawn.draw_budget()}) {
+      const std::string name = drawn.name(drawn.budget(), then, cut);
+      const testing::watchdog watched(name);
+      SCOPED_TRACE(name);
+      std::optional<state> saved;
+      auto before = drawn.run(drawn.budget(), saved, cut);
+      ASSERT_TRUE(before);
+      auto behind = drawn.run(then, saved, 1000);
+      if (!behind) continue;  // too little memory for the plan at all
+      // What was refused last comes again: a state stands in front of it.
+      if (!before->empty() && !before->back().is_given) before->pop_back();
+      before->insert(before->end(), behind->begin(), behind->end());
+      drawn.check(*before);
+      if (then == drawn.budget() && is_exact) EXPECT_EQ(text_of(*before), text_of(all));
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(MemoryAtResume, NoSampleIsLostAndNoneIsWaitedForForEver) {
+  int resumed = 0;
+  int refused = 0;
+  for (const std::uint64_t seed : testing::seeds(16)) {
+    drawn_case drawn(seed);
+    std::optional<state> saved;
+    const auto all = drawn.run(drawn.budget(), saved, 1000);
+    if (!all) continue;
+    drawn.check(*all);
+    refused += static_cast<int>(std::ranges::count(*all, false, &told_item::is_given));
+    check_resumes(drawn, *all);
+    if (HasFailure()) break;
+    ++resumed;
+  }
+  EXPECT_GT(resumed, 0);
+  RecordProperty("resumed", resumed);
+  RecordProperty("refused", refused);
+}
+
+}  // namespace
+}  // namespace millrace
