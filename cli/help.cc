@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/option_list.h"
 #include "engine/spelling.h"
+#include "pipeline/engine_options.h"
 
 namespace millrace::cli {
 namespace {
@@ -60,6 +62,24 @@ std::string default_of(const CLI::Option& option) {
   return option.get_type_size() == 0 || option.get_required() ? "" : option.get_default_str();
 }
 
+// Such a command takes the variables of an engine.
+bool reads_shards(const CLI::App& command) {
+  return command.get_option_no_throw("SHARD") != nullptr;
+}
+
+std::string variables_by_group() {
+  std::vector<std::pair<std::string, std::string>> groups;
+  for (const setting& s : engine_options::variables().all()) {
+    auto group = std::ranges::find(groups, s.group, [](const auto& g) { return g.first; });
+    if (group == groups.end()) group = groups.insert(group, {std::string(s.group), ""});
+    if (!group->second.empty()) group->second += ' ';
+    group->second += s.name;
+  }
+  std::string out = "\nVariables (`millrace env` lists their meanings and ranges):\n";
+  for (const auto& [heading, names] : groups) out += row(heading, names);
+  return out + "\n";
+}
+
 class formatter final : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {
@@ -82,7 +102,8 @@ class formatter final : public CLI::Formatter {
     return at == std::string::npos ? out : out.replace(at, 10, "COMMAND");
   }
   std::string make_footer(const CLI::App* app) const override {
-    return app->get_footer().empty() ? "" : app->get_footer() + "\n";
+    const std::string variables = reads_shards(*app) ? variables_by_group() : "";
+    return variables + (app->get_footer().empty() ? "" : app->get_footer() + "\n");
   }
 
  private:
@@ -123,6 +144,10 @@ void add_commands(const CLI::App& app, nlohmann::ordered_json& list) {
       o["meaning"] = option->get_description();
       if (!is_positional) o["group"] = option->get_group();
       one[is_positional ? "arguments" : "options"].push_back(std::move(o));
+    }
+    one["variables"] = nlohmann::ordered_json::array();
+    if (reads_shards(app)) {
+      for (const setting& s : engine_options::variables().all()) one["variables"].push_back(s.name);
     }
     list.push_back(std::move(one));
   }

@@ -23,9 +23,11 @@ class unpacking_source final : public byte_source {
         taken_(what_.first.size()),
         windows_(stream_windows::of(what_.how)),
         unpacker_(what_.how == compression::gzip ? make_gunzip(context)
-                                                 : make_archive_filter(context, what_.how)) {}
+                                                 : make_archive_filter(context, what_.how)) {
+    if (memory_.held) *memory_.held += room_for_pieces;
+  }
   ~unpacking_source() override {
-    if (memory_.held) *memory_.held -= charged_;
+    if (memory_.held) *memory_.held -= charged_ + room_for_pieces;
   }
   unpacking_source(const unpacking_source&) = delete;
   unpacking_source& operator=(const unpacking_source&) = delete;
@@ -126,7 +128,7 @@ class unpacking_source final : public byte_source {
   awaitable<result<void>> take_window() {
     const std::uint64_t needed = wanted();
     const bool one_share = memory_.windows == memory_.pieces;
-    const std::size_t held = (memory_.held ? *memory_.held : 0) + (one_share ? room_for_pieces : 0);
+    const std::size_t held = memory_.held ? *memory_.held : one_share ? room_for_pieces : 0;
     const std::size_t all = memory_.windows->limit();
     const std::size_t limit = all - std::min(all, held) + (memory_.held ? charged_ : 0);
     if (needed > limit) {

@@ -33,7 +33,8 @@ struct packed {
 struct unpack_memory {
   std::shared_ptr<memory_share> pieces;   // what has been unpacked: 1 MiB or more
   std::shared_ptr<memory_share> windows;  // what decoders keep of it, as the stream demands
-  // Where both are one share: what cannot be waited for of it. Decoders add what they take.
+  // Where both are one share: what cannot be waited for of it. A source adds the room for its
+  // pieces, and what its decoder takes.
   std::shared_ptr<std::size_t> held = nullptr;
   // Where several decoders share `windows`: what this one takes at its first window, at least. One
   // that grows and finds no room fails with no_memory, for those that hold a window never wait; it

@@ -195,8 +195,8 @@ std::size_t shard_reader::impl::room_for_members() const {
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
   // With the sample before it, which is complete once this one's name is read.
-  const std::size_t held = *lane.held_members;
   const std::size_t room = room_for_members();
+  const std::size_t held = *lane.held_members - (lane.members->limit() - room);
   if (held + charge_of(size) > room) {
     if (spare_memory* const spare = lane.spare;
         spare != nullptr && spare->held + charge_of(size) <= spare->share->limit()) {

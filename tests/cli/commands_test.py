@@ -47,6 +47,18 @@ class Table(CommandTest):
                     self.assertTrue(option["meaning"][0].islower() or option["meaning"][0].isupper() or
                                     option["meaning"][0] in "-'", option)
 
+    def test_commands_that_read_shards_list_the_variables(self):
+        known = {v["name"] for v in json.loads(harness.run("millrace", "env", "--json").stdout)["variables"]}
+        for command, said in COMMANDS.items():
+            with self.subTest(command):
+                reads = any(argument["name"] == "SHARD" for argument in said["arguments"])
+                self.assertEqual(bool(said["variables"]), reads)
+                self.assertLessEqual(set(said["variables"]), known)
+                text = harness.run("millrace", "help", *command.split()).stdout
+                self.assertEqual(reads, "\nVariables (" in text)
+                for variable in said["variables"]:
+                    self.assertIn(variable, text)
+
     def test_it_works(self):
         """The cells below fail for their own reason: with the right input all commands end well."""
         (self.folder / "cache").mkdir(mode=0o700)

@@ -71,6 +71,14 @@ class drawn_case {
     return out;
   }
 
+  // With as much memory as the plan needs at least.
+  std::vector<told_item> run_whole() {
+    for (;; budget_ += 4'096) {
+      std::optional<state> saved;
+      if (auto all = run(budget_, saved, 1000)) return *all;
+    }
+  }
+
   std::string name(std::size_t kib, std::size_t then, int cut) const {
     std::string out =
         fmt::format("seed {}: {} KiB, {} items, then {} KiB; {} lanes, shuffle {}{}:", seed_, kib,
@@ -92,7 +100,6 @@ class drawn_case {
 
   std::size_t draw_budget() { return static_cast<std::size_t>(pick(9'000, 36'000)); }
   std::size_t budget() const { return budget_; }
-  int count() const { return static_cast<int>(samples_.size()); }
 
  private:
   int pick(int from, int to) { return std::uniform_int_distribution<int>(from, to)(random_); }
@@ -202,22 +209,13 @@ void check_resumes(drawn_case& drawn, const std::vector<told_item>& all) {
 }
 
 TEST(MemoryAtResume, NoSampleIsLostAndNoneIsWaitedForForEver) {
-  int resumed = 0;
-  int refused = 0;
-  for (const std::uint64_t seed : testing::seeds(16)) {
+  for (const std::uint64_t seed : testing::seeds(24)) {
     drawn_case drawn(seed);
-    std::optional<state> saved;
-    const auto all = drawn.run(drawn.budget(), saved, 1000);
-    if (!all) continue;
-    drawn.check(*all);
-    refused += static_cast<int>(std::ranges::count(*all, false, &told_item::is_given));
-    check_resumes(drawn, *all);
+    const auto all = drawn.run_whole();
+    drawn.check(all);
+    check_resumes(drawn, all);
     if (HasFailure()) break;
-    ++resumed;
   }
-  EXPECT_GT(resumed, 0);
-  RecordProperty("resumed", resumed);
-  RecordProperty("refused", refused);
 }
 
 }  // namespace
