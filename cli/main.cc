@@ -14,6 +14,7 @@
 #include "engine/log.h"
 #include "engine/program.h"
 #include "engine/standard_error.h"
+#include "millrace/version.h"
 #include "pipeline/tools/error_object.h"
 
 namespace {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/version.h"
 #include "train/checkpoint_files.h"
 #include "train/flags.h"
 

@@ -96,6 +96,32 @@ class Install(unittest.TestCase):
         self.assertEqual(self.command(build / "consumer", spec), "30\n")
 
 
+    def test_a_consumer_builds_by_pkg_config(self):
+        folder, prefix = self.installed()
+        moved = folder / "moved"  # the file finds the rest from where it lies
+        prefix.rename(moved)
+        found = next(moved.rglob("millrace.pc"))
+        environment = harness.CLEAN | {"PKG_CONFIG_PATH": str(found.parent)}
+        cflags, libraries = (subprocess.run(["pkg-config", what, "millrace"], capture_output=True, text=True, check=True,
+                                            env=environment).stdout.split() for what in ("--cflags", "--libs"))
+        sanitize = os.environ.get("MILLRACE_TEST_SANITIZE", "").split()
+        self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/main.cc",
+                     "-o", folder / "by-pkg-config", *libraries)
+        spec = harness.fake(folder, "a", 2, 30)
+        self.assertEqual(self.command(folder / "by-pkg-config", spec), "30\n")
+
+    def test_versions_agree(self):
+        _, prefix = self.installed()
+        header = (prefix / "include/millrace/version.h").read_text()
+        parts = [re.search(rf"MILLRACE_VERSION_{part} (\d+)", header)[1] for part in ("MAJOR", "MINOR", "PATCH")]
+        version = ".".join(parts)
+        self.assertIn(f'#define MILLRACE_VERSION "{version}"', header)
+        self.assertEqual(self.command(prefix / "bin/millrace", "--version").split(), ["millrace", version])
+        self.assertIn(f"Version: {version}\n", next(prefix.rglob("millrace.pc")).read_text())
+        changes = re.findall(r"^## (\S+)", (harness.ROOT / "CHANGELOG.md").read_text(), re.M)
+        self.assertEqual(changes[0].rstrip(","), version)
+
+
 class WrongPlans(unittest.TestCase):
     """A stage that does not fit is one error of one line, which says what is wrong."""
 
