@@ -33,6 +33,8 @@ bool reads_through(const lane_context& lane, std::int64_t shard) {
     of = part->lane;
   }
   if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
+  // One of a format of its own is unpacked by that, if at all.
+  if (!of->format || !of->format->keeps_bounds()) return false;
   return compression_named((*of->shards)[static_cast<std::size_t>(shard)]) != compression::none;
 }
 

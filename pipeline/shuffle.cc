@@ -64,8 +64,8 @@ class shuffle_stream final : public stream<sample> {
       }
       detail::item_name name;
       name.note(*aside_);
-      const std::size_t here = held_of(*memory_, *aside_);
-      if (has_pieces_ || here > 0) make_room(here + size_of(*aside_));
+      const bool is_partly_here = held_of(*memory_, *aside_) > 0;
+      if (has_pieces_ || is_partly_here) make_room(needed_for(*aside_));
       auto own = co_await compacted(memory_, *aside_);
       if (!own) {
         is_aside_lost_ = own.error().is_skippable();
@@ -165,10 +165,11 @@ class shuffle_stream final : public stream<sample> {
   }
 
   // Of the share, where a sample has memory of its own; its names count as well.
-  static std::size_t size_of(const sample& s) {
+  static std::size_t size_of(const sample& s) { return charge_of(s.payload_bytes()) + names_of(s); }
+  static std::size_t names_of(const sample& s) {
     std::size_t names = s.key.size();
     for (const field& f : s.fields) names += f.extension.size();
-    return charge_of(s.payload_bytes()) + names;
+    return names;
   }
 
   // What the share is charged with for the samples held, and their names.
@@ -179,7 +180,13 @@ class shuffle_stream final : public stream<sample> {
   }
   std::size_t charged(const sample& s) const {
     const std::size_t here = held_of(*memory_, s);
-    return here == 0 ? 0 : here + size_of(s) - charge_of(s.payload_bytes());
+    return here == 0 ? 0 : here + names_of(s);
+  }
+  // The same once all of it is here.
+  std::size_t needed_for(const sample& s) const {
+    std::size_t elsewhere = 0;
+    for (const field& f : s.fields) elsewhere += f.data.are_of(*memory_) ? 0 : f.data.size();
+    return held_of(*memory_, s) + charge_of(elsewhere) + names_of(s);
   }
 
   // As long as it is kept in the memory of the lane, nobody who reads again waits for that.
@@ -264,17 +271,25 @@ class shuffle_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
-  // `waits` as in keep().
+  // `waits` as in keep(). What the budget has no room for at present is lost alone: the rest of its
+  // shard is read where there is.
   awaitable<result<sample>> read(again_reader& again, origin where, bool waits) {
-    spare_.held = waits ? in_memory() : memory_->in_use();
-    return again.read(where);
+    const std::size_t held = waits ? in_memory() : memory_->in_use();
+    spare_.held = held;
+    auto found = co_await again.read(where);
+    if (spare_.held > held) again.close();  // it may keep there what begins the next sample
+    if (found || found.error().kind() != errc::too_large || found.error().is_skippable()) {
+      co_return found;
+    }
+    error why = found.error();
+    co_return std::move(why.offset(static_cast<std::uint64_t>(where.offset)).skippable());
   }
 
   // Keeps a sample that was read again where there is room beside the others; `waits` for what
   // later stages still hold.
   awaitable<std::optional<error>> keep(slot& s, sample found, bool waits) {
     const std::size_t others = waits ? in_memory() : memory_->in_use() - held_of(*memory_, found);
-    if (others + size_of(found) > memory_->limit()) co_return std::nullopt;
+    if (others + needed_for(found) > memory_->limit()) co_return std::nullopt;
     auto own = co_await compacted(memory_, std::move(found));
     if (!own) co_return own.error();
     s.what = std::move(*own);
@@ -304,12 +319,11 @@ class shuffle_stream final : public stream<sample> {
     aside_.reset();
   }
 
-  // Where one lacks room beside what is aside and what is held, those have to give way.
+  // Where one lacks room beside what is held, that has to give way.
   awaitable<result<sample>> read_wanted(again_reader& again, const slot& wanted) {
     auto found = co_await read(again, wanted.where, true);
     if (found || found.error().kind() != errc::too_large) co_return found;
     again.close();
-    if (aside_) let_go_of_aside();
     make_room(memory_->limit());
     co_return co_await read(again, wanted.where, true);
   }
@@ -329,9 +343,7 @@ class shuffle_stream final : public stream<sample> {
       if (!found) continue;  // told when its turn comes
       if (s == &wanted) {
         name.note(*found);
-        make_room(size_of(*found));
-        // The reader may hold what begins the next sample.
-        if (memory_->in_use() + size_of(*found) > memory_->limit()) again.close();
+        make_room(needed_for(*found));
       }
       auto failed = co_await keep(*s, std::move(*found), s == &wanted);
       if (failed && (s == &wanted || !failed->is_skippable())) co_return failed;

@@ -1,7 +1,11 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,17 +31,22 @@ class record_reader final : public sample_reader {
       if (!opened) co_return broken(opened.error());
       source_ = std::move(*opened);
     }
-    auto head = co_await exactly(length_bytes, true);
-    if (!head) co_return broken(head.error());
-    if (head->empty()) co_return std::optional<sample>();
-    std::uint64_t length = 0;
-    std::memcpy(&length, head->data(), length_bytes);
+    std::array<std::byte, length_bytes> head{};
+    const auto got = co_await fill(head);
+    if (!got) co_return broken(got.error());
+    if (*got == 0) co_return std::optional<sample>();
+    if (*got < head.size()) co_return broken(ends_within());
+    const auto length = static_cast<std::size_t>(std::bit_cast<std::uint64_t>(head));
     if (length > lane_.members->limit()) co_return broken(error(errc::too_large, "a long record"));
-    auto text = co_await exactly(static_cast<std::size_t>(length), false);
-    if (!text) co_return broken(text.error());
+    auto memory = co_await lane_.members->acquire(length);
+    if (!memory) co_return broken(memory.error());
+    const auto filled = co_await fill(memory->span());
+    if (!filled) co_return broken(filled.error());
+    if (*filled < length) co_return broken(ends_within());
+    const bytes text = std::move(*memory).freeze(length);
     sample out;
-    out.key = text->substr(0, text->find(' '));
-    out.fields.push_back({"txt", owned_bytes(std::move(*text))});
+    out.key = text.text().substr(0, text.text().find(' '));
+    out.fields.push_back({"txt", text});
     out.where.offset = offset_;
     offset_ += static_cast<std::int64_t>(length_bytes + length);
     ++given_;
@@ -55,22 +64,24 @@ class record_reader final : public sample_reader {
     return why.at(url_).offset(static_cast<std::uint64_t>(offset_)).skippable();
   }
 
-  // So many bytes; none where the file `may_end` here and does.
-  awaitable<result<std::string>> exactly(std::size_t size, bool may_end) {
-    std::string out;
-    while (out.size() < size) {
+  static error ends_within() { return {errc::truncated, "the file ends within a record"}; }
+
+  // How many bytes there were: fewer at the file's end alone.
+  awaitable<result<std::size_t>> fill(std::span<std::byte> to) {
+    std::size_t filled = 0;
+    while (filled < to.size()) {
       if (rest_.empty()) {
         auto more = co_await source_->read();
         if (!more) co_return more.error();
-        if (more->empty() && out.empty() && may_end) co_return out;
-        if (more->empty()) co_return error(errc::truncated, "the file ends within a record");
+        if (more->empty()) break;
         rest_ = std::move(*more);
       }
-      const auto n = std::min(size - out.size(), rest_.size());
-      out += rest_.slice(0, n).text();
+      const auto n = std::min(to.size() - filled, rest_.size());
+      std::memcpy(to.data() + filled, rest_.data(), n);
+      filled += n;
       rest_ = rest_.slice(n);
     }
-    co_return out;
+    co_return filled;
   }
 
   lane_context& lane_;
