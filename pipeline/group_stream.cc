@@ -31,6 +31,7 @@ awaitable<group_stream::outcome> group_stream::next() {
     }
     const bool is_last = !*member;
     if (is_last || (*member)->ends_archive) {
+      before_.damage = false;
       if (!is_last && !building_ && !leaving_) continue;
       owes_end_ = is_last && (building_ || leaving_);  // the epoch ends behind its last sample
       co_return leaving_ ? outcome(left()) : finished();
@@ -41,6 +42,7 @@ awaitable<group_stream::outcome> group_stream::next() {
     }
     auto name = split_name((*member)->name);
     if (!name) {
+      before_.damage |= (*member)->after_damage;  // what follows may still be half a sample
       ++lane_.run.counts.without_key;
       continue;
     }
