@@ -74,6 +74,8 @@ void group_stream::restore(const state& from) {
   const group_record r = group_record::in(from, id_);
   owes_end_ = r.owes_end;
   before_ = r.before;
+  const auto [epoch, at] = cursor_record::in(from, cursor_);
+  last_shard_ = {epoch, at.draw};
 }
 
 group_stream::place group_stream::now() const {
@@ -134,6 +136,10 @@ void group_stream::add(tar_member member, std::string extension) {
 awaitable<stream<tar_member>::outcome> group_stream::next_member() {
   if (unread_) co_return *std::exchange(unread_, std::nullopt);
   auto member = co_await members_->next();
+  if (member && *member && (*member)->url) {
+    const std::pair of((*member)->epoch, (*member)->draw);
+    if (std::exchange(last_shard_, of).value_or(of) != of) before_.damage = false;
+  }
   if (lane_.before_part) before_ = *std::exchange(lane_.before_part, std::nullopt);
   co_return member;
 }

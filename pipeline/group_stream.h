@@ -121,7 +121,9 @@ class group_stream final : public stream<sample> {
   std::optional<left_sample> leaving_;
   std::optional<error> unread_;  // what the members gave behind it
   bool after_damage_ = false;    // the sample being put together
-  seen_before before_;           // `damage`: before the first one
+  seen_before before_;           // `damage`: before the first one, in the same shard
+  // Epoch and draw of the last member's.
+  std::optional<std::pair<std::int64_t, std::int64_t>> last_shard_;
 };
 
 }  // namespace millrace

@@ -205,6 +205,7 @@ class read_stream final : public stream<sample> {
   }
   void leave_shard() {
     start_ = {.before = reader_->before()};
+    start_.before.damage = false;  // that was its own
     reader_.reset();
   }
 

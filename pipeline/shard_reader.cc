@@ -18,7 +18,8 @@ struct shard_reader::impl {
   impl(lane_context& l, shard_ref w, std::uint64_t offset, std::int64_t given, shard_head had)
       : lane(l),
         which(w),
-        passed(given > 0 || offset > static_cast<std::uint64_t>(w.begin) ? w.skip : 0),
+        is_resumed(given > 0 || offset > static_cast<std::uint64_t>(w.begin)),
+        passed(is_resumed ? w.skip : 0),
         begun(given),
         begun_before(given),
         url(std::make_shared<const std::string>((*l.shards)[static_cast<std::size_t>(w.shard)])),
@@ -59,6 +60,7 @@ struct shard_reader::impl {
 
   lane_context& lane;
   shard_ref which;
+  bool is_resumed;                 // in the middle of what is to be read
   std::int64_t passed;             // samples passed over so far, of which.skip
   std::int64_t begun;              // samples given so far, the current one included
   std::int64_t begun_before;       // the same, before `next_header`
@@ -312,9 +314,11 @@ bool shard_reader::is_broken() const {
 }
 
 // Where all was read and nothing was damaged or left out, the samples dealt must have been there:
-// else this lane would have fewer than others.
+// else this lane would have fewer than others. Of what was read before a state was saved it is not
+// known whether damage was passed over.
 result<void> shard_reader::impl::check_count() const {
-  const bool counts_all = counted_lost == 0 && !lane.untar->select;
+  const bool may_lack_some = counted_lost > 0 || (is_resumed && lane.untar->resync);
+  const bool counts_all = !may_lack_some && !lane.untar->select;
   if (which.samples < 0 || begun >= which.samples || !counts_all) return {};
   return differs_from_index(which, *url, "fewer").offset(parser.offset());
 }

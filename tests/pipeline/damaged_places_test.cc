@@ -48,7 +48,9 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
     store_->put(std::to_string(shard), content);
   }
   lane_plan<sample> what(int lanes) const {
-    const auto list = shards({"memory:0", "memory:1"}, {.lanes = lanes, .shuffle = false});
+    return samples_of(shards({"memory:0", "memory:1"}, {.lanes = lanes, .shuffle = false}));
+  }
+  static lane_plan<sample> samples_of(const lane_plan<shard_ref>& list) {
     const untar_options how{.resync = true};
     if (GetParam() == head::read_samples) return list | read_samples(tar_samples(how));
     return list | untar(how) | group_by_key();
@@ -74,13 +76,15 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
   static state read_back(const state& s) { return state::from_json(s.to_json()).value(); }
 
   // An error comes again where the state was saved before anybody went on behind it.
-  void check_events(const std::string& told) {
-    const auto expected = events_of(engine_.run(what(1)));
+  void check_events(const std::string& told) { check_events(told, what(1)); }
+  template <class P>
+  void check_events(const std::string& told, const P& plan) {
+    const auto expected = events_of(engine_.run(plan));
     ASSERT_LT(expected.size(), most_events) << told;
-    auto whole = engine_.run(what(1));
+    auto whole = engine_.run(plan);
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const bool failed = event_of(whole) == expected[i] && is_error(expected[i]);
-      auto rest = engine_.run(what(1));
+      auto rest = engine_.run(plan);
       rest.restore(read_back(whole.save()));
       if (i + 1 == expected.size()) break;
       const auto from = expected.begin() + static_cast<std::ptrdiff_t>(failed ? i : i + 1);
@@ -145,6 +149,44 @@ TEST_P(DamagedPlaces, SavedAnywhereTheRestIsThatOfAnUnbrokenRun) {
       }
     }
     put(shard, shards_[shard]);
+  }
+}
+
+// A sample of the next shard is none of which damage may have the rest, whatever its fields.
+TEST_P(DamagedPlaces, DamageEndsWithItsShard) {
+  tar_builder other;
+  for (int i = 0; i < 4; ++i) other.file(fmt::format("s1{}.c", i), "x");
+  put(1, other.end().str());
+  for (std::size_t at = 0; at < shards_[0].size(); at += block_size * every()) {
+    put(0, shards_[0].substr(0, at) + std::string(shards_[0].size() - at, 'x'));
+    const auto events = events_of(engine_.run(what(1)));
+    for (int i = 0; i < 4; ++i) {
+      const std::string one = fmt::format("s1{}@{}", i, i * 1024);
+      EXPECT_EQ(std::ranges::count(events, one), 1) << "damaged from block " << at / block_size;
+    }
+    check_events(fmt::format("damaged from block {} on", at / block_size));
+    if (HasFailure()) return;
+  }
+}
+
+// Of samples that an index deals out, damage is no proof that the index is wrong.
+TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
+  tar_builder tar;
+  for (int i = 0; i < 10; ++i) tar.file(fmt::format("s{}.a", i), "x");
+  const std::string& sound = tar.end().str();
+  put(0, sound);
+  const auto index = std::make_shared<shard_index>(testing::index_of(engine_, {"memory:0"}));
+  for (const int lanes : {1, 2}) {  // a whole shard, and parts of it
+    for (std::size_t at = block_size; at < sound.size(); at += block_size * every()) {
+      std::string damaged = sound;
+      damaged.replace(at, 1, "?");
+      put(0, damaged);
+      check_events(
+          fmt::format("{} lanes, byte {}", lanes, at),
+          interleaved(samples_of(shards(
+              {"memory:0"}, {.lanes = lanes, .shuffle = false, .epochs = 1, .index = index}))));
+      if (HasFailure()) return;
+    }
   }
 }
 
