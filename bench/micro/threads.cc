@@ -9,6 +9,7 @@
 #include "engine/channel.h"
 #include "engine/offload.h"
 #include "engine/runtime.h"
+#include "engine/scope.h"
 #include "engine/start_thread.h"
 
 namespace millrace {
