@@ -69,6 +69,7 @@ BENCHMARK(shuffling)->Arg(10)->Arg(1'000)->UseRealTime();
 state state_of(std::int64_t held) {
   state out;
   std::vector<origin> places;
+  places.reserve(static_cast<std::size_t>(held));
   for (std::int64_t i = 0; i < held; ++i) {
     places.push_back({.shard = i / 1'000, .offset = i % 1'000 * 10'240, .position = i});
   }

@@ -81,7 +81,7 @@ void resample(benchmark::State& bench) {
   const auto job = resample_job::of(view, static_cast<resample_filter>(bench.range(0)));
   resampler rows;
   std::vector<std::uint8_t> out(output_bytes(view));
-  const std::vector<std::uint8_t> row((width + 64) * 4, 100);
+  const std::vector<std::uint8_t> row(std::size_t{width + 64} * 4, 100);
   for (auto _ : bench) {
     rows.begin(job, out.data());
     for (int y = rows.first_row(); y < rows.end_row(); ++y) rows.add_row(row.data());
