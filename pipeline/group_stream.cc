@@ -76,6 +76,7 @@ void group_stream::restore(const state& from) {
   before_ = r.before;
   const auto [epoch, at] = cursor_record::in(from, cursor_);
   last_shard_ = {epoch, at.draw};
+  if (at.offset == 0) before_.damage = false;  // of the shard before, or seen again
 }
 
 group_stream::place group_stream::now() const {

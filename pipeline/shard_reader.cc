@@ -69,6 +69,7 @@ struct shard_reader::impl {
   tar_parser parser;
   std::int64_t next_header;
   std::pair<std::int64_t, std::int64_t> before_last{next_header, begun_before};  // member given
+  std::pair<std::int64_t, std::int64_t> sample_at;  // the same, of the current sample
   shard_head head;
   bool broken = false;
   bool unpacks = false;   // offsets are of what is within a compressed file
@@ -328,6 +329,8 @@ error shard_reader::impl::damaged(error why) {
   broken = !lane.untar->resync;
   if (!broken) parser.resync();
   lane.after_damage = true;
+  // What follows may be more of the current sample, which counts as one.
+  if (key && !skipping) std::tie(next_header, begun_before) = sample_at;
   return described(std::move(why));
 }
 
@@ -395,6 +398,7 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
       // Also of a sample that is not given: who continues here does so in front of all of it.
       next_header = static_cast<std::int64_t>(parser.current().offset);
       begun_before = begun++;
+      sample_at = {next_header, begun_before};
       ++lane.drawn->items;
       skipping = false;
     }
