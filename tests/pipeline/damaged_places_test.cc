@@ -190,6 +190,44 @@ TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
   }
 }
 
+// Also where the run is stopped when it is to read on: behind an error, that has been told.
+TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
+  const auto index =
+      std::make_shared<shard_index>(testing::index_of(engine_, {"memory:0", "memory:1"}));
+  const auto plan = interleaved(samples_of(shards(
+      {"memory:0", "memory:1"}, {.lanes = 3, .shuffle = false, .epochs = 1, .index = index})));
+  // The samples until the end, or until the stop behind the n-th event.
+  const auto given = [&](std::optional<state>& saved, int n) {
+    auto data = engine_.run(plan);
+    if (saved) data.restore(*saved);
+    std::vector<std::string> out;
+    for (std::string event; event != "end" && !event.starts_with("stopped"); --n) {
+      if (n == 0) data.stop();
+      event = event_of(data);
+      if (!is_error(event) && event != "end") out.push_back(event);
+    }
+    saved = read_back(data.save());
+    return out;
+  };
+  constexpr int never = 1 << 20;
+  for (std::size_t at = 0; at < shards_[0].size(); at += block_size * every()) {
+    std::string damaged = shards_[0];
+    damaged.replace(at, 1, "?");
+    put(0, damaged);
+    std::optional<state> at_end;
+    const auto all = given(at_end, never);
+    for (int n = 1; n <= 24; ++n) {
+      std::optional<state> saved;
+      auto got = given(saved, n);
+      const auto rest = given(saved, never);
+      got.insert(got.end(), rest.begin(), rest.end());
+      EXPECT_EQ(got, all) << "damaged at block " << at / block_size << ", stopped behind event "
+                          << n;
+    }
+    if (HasFailure()) return;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(BothHeads, DamagedPlaces,
                          ::testing::Values(head::untar_and_group, head::read_samples));
 
