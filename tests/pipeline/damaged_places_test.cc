@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <stop_token>
 
 #include "engine/log.h"
+#include "io/memory_source.h"
 #include "millrace/millrace.h"
 #include "pipeline/records.h"
 #include "pipeline/tar_samples.h"
@@ -190,39 +192,80 @@ TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
   }
 }
 
-// Also where the run is stopped when it is to read on: behind an error, that has been told.
+// A source of the store's that asks for a stop at the n-th read of all of them.
+struct stop_at_read {
+  std::stop_source stop;
+  int left = 0;
+};
+class stopping_source final : public byte_source {
+ public:
+  stopping_source(std::unique_ptr<byte_source> of, stop_at_read& at)
+      : of_(std::move(of)), at_(at) {}
+  awaitable<result<bytes>> read() override {
+    if (--at_.left == 0) at_.stop.request_stop();
+    return of_->read();
+  }
+
+ private:
+  std::unique_ptr<byte_source> of_;
+  stop_at_read& at_;
+};
+awaitable<result<std::unique_ptr<byte_source>>> open_stopping(source_factory inner,
+                                                              stop_at_read* at,
+                                                              source_context context,
+                                                              std::string text, url where,
+                                                              byte_range range) {
+  auto opened = co_await inner(std::move(context), std::move(text), std::move(where), range);
+  if (!opened) co_return opened.error();
+  co_return std::make_unique<stopping_source>(std::move(*opened), *at);
+}
+
+// Also where the run is stopped while it reads on: behind an error, that has been told.
 TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
   const auto index =
       std::make_shared<shard_index>(testing::index_of(engine_, {"memory:0", "memory:1"}));
   const auto plan = interleaved(samples_of(shards(
       {"memory:0", "memory:1"}, {.lanes = 3, .shuffle = false, .epochs = 1, .index = index})));
-  // The samples until the end, or until the stop behind the n-th event.
+  const auto small_pieces = std::make_shared<memory_store>(block_size);
+  stop_at_read at;
+  engine_options options = with_memory_store(small_pieces);
+  options.add_sources = [&](source_registry& sources) {
+    sources.add("memory",
+                [&, inner = memory_source_factory(small_pieces)](
+                    source_context context, std::string text, url where, byte_range range) {
+                  return open_stopping(inner, &at, std::move(context), std::move(text),
+                                       std::move(where), range);
+                });
+  };
+  engine eng(options);
+  // The samples until the end, or until the stop at the n-th read.
   const auto given = [&](std::optional<state>& saved, int n) {
-    auto data = engine_.run(plan);
+    at = {.stop = {}, .left = n};
+    auto data = eng.run(plan, at.stop.get_token());
     if (saved) data.restore(*saved);
     std::vector<std::string> out;
-    for (std::string event; event != "end" && !event.starts_with("stopped"); --n) {
-      if (n == 0) data.stop();
+    for (std::string event; event != "end" && !event.starts_with("stopped");) {
       event = event_of(data);
       if (!is_error(event) && event != "end") out.push_back(event);
     }
     saved = read_back(data.save());
     return out;
   };
-  constexpr int never = 1 << 20;
-  for (std::size_t at = 0; at < shards_[0].size(); at += block_size * every()) {
+  small_pieces->put("1", shards_[1]);
+  for (std::size_t block = 0; block * block_size < shards_[0].size(); block += every()) {
     std::string damaged = shards_[0];
-    damaged.replace(at, 1, "?");
-    put(0, damaged);
+    damaged.replace(block * block_size, 1, "?");
+    small_pieces->put("0", damaged);
     std::optional<state> at_end;
-    const auto all = given(at_end, never);
-    for (int n = 1; n <= 24; ++n) {
+    auto all = given(at_end, 0);
+    std::ranges::sort(all);
+    for (int n = 1; n <= 60; ++n) {
       std::optional<state> saved;
       auto got = given(saved, n);
-      const auto rest = given(saved, never);
+      const auto rest = given(saved, 0);
       got.insert(got.end(), rest.begin(), rest.end());
-      EXPECT_EQ(got, all) << "damaged at block " << at / block_size << ", stopped behind event "
-                          << n;
+      std::ranges::sort(got);
+      EXPECT_EQ(got, all) << "damaged at block " << block << ", stopped at read " << n;
     }
     if (HasFailure()) return;
   }
