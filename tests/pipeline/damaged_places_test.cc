@@ -13,6 +13,7 @@
 #include "pipeline/tar_samples.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
+#include "tests/support/stopping_store.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -192,34 +193,6 @@ TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
   }
 }
 
-// A source of the store's that asks for a stop at the n-th read of all of them.
-struct stop_at_read {
-  std::stop_source stop;
-  int left = 0;
-};
-class stopping_source final : public byte_source {
- public:
-  stopping_source(std::unique_ptr<byte_source> of, stop_at_read& at)
-      : of_(std::move(of)), at_(at) {}
-  awaitable<result<bytes>> read() override {
-    if (--at_.left == 0) at_.stop.request_stop();
-    return of_->read();
-  }
-
- private:
-  std::unique_ptr<byte_source> of_;
-  stop_at_read& at_;
-};
-awaitable<result<std::unique_ptr<byte_source>>> open_stopping(source_factory inner,
-                                                              stop_at_read* at,
-                                                              source_context context,
-                                                              std::string text, url where,
-                                                              byte_range range) {
-  auto opened = co_await inner(std::move(context), std::move(text), std::move(where), range);
-  if (!opened) co_return opened.error();
-  co_return std::make_unique<stopping_source>(std::move(*opened), *at);
-}
-
 // Also where the run is stopped while it reads on: behind an error, that has been told.
 TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
   const auto index =
@@ -227,21 +200,11 @@ TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
   const auto plan = interleaved(samples_of(shards(
       {"memory:0", "memory:1"}, {.lanes = 3, .shuffle = false, .epochs = 1, .index = index})));
   const auto small_pieces = std::make_shared<memory_store>(block_size);
-  stop_at_read at;
-  engine_options options = with_memory_store(small_pieces);
-  options.add_sources = [&](source_registry& sources) {
-    sources.add("memory",
-                [&, inner = memory_source_factory(small_pieces)](
-                    source_context context, std::string text, url where, byte_range range) {
-                  return open_stopping(inner, &at, std::move(context), std::move(text),
-                                       std::move(where), range);
-                });
-  };
-  engine eng(options);
+  testing::stop_at_read at;
+  engine eng(testing::with_stopping_store(small_pieces, at));
   // The samples until the end, or until the stop at the n-th read.
   const auto given = [&](std::optional<state>& saved, int n) {
-    at = {.stop = {}, .left = n};
-    auto data = eng.run(plan, at.stop.get_token());
+    auto data = eng.run(plan, at.after(n));
     if (saved) data.restore(*saved);
     std::vector<std::string> out;
     for (std::string event; event != "end" && !event.starts_with("stopped");) {

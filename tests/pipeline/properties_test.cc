@@ -10,6 +10,7 @@
 #include "pipeline/redeal.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
+#include "tests/support/stopping_store.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {
@@ -143,6 +144,33 @@ TEST_P(RandomPlan, TheOrderIsTheSameForAnyThreadsBackendAndMemory) {
 TEST_P(RandomPlan, ResumedAtAnyPointItGivesTheUninterruptedRest) {
   engine eng(with_memory_store(store_));
   testing::expect_resumable(eng, plan_of({.epochs = 2}), key_of, 1);
+}
+
+// Stopped within next(), at any read of any source, and there again.
+TEST_P(RandomPlan, StoppedAtAnyReadAndResumedItGivesTheUninterruptedRest) {
+  testing::stop_at_read at;
+  engine eng(testing::with_stopping_store(store_, at));
+  const auto plan = plan_of({.epochs = 2});
+  std::optional<state> saved;
+  const auto part = [&](int n) {
+    auto data = eng.run(plan, at.after(n));
+    if (saved) data.restore(*saved);
+    auto given = testing::names_until_stopped(data, key_of);
+    saved = state::from_json(data.save().to_json()).value();
+    return given;
+  };
+  const auto expected = part(0).names;
+  const int reads = at.reads();
+  for (int n = 1; n <= reads; n += pick(1, 4)) {
+    saved.reset();
+    std::vector<std::string> got;
+    testing::part_of_run last{.names = {}, .stopped = true};
+    for (int stop = n; last.stopped; stop = pick(0, reads)) {
+      last = part(stop);
+      got.insert(got.end(), last.names.begin(), last.names.end());
+    }
+    ASSERT_EQ(got, expected) << described() << ", stopped at read " << n << " of " << reads;
+  }
 }
 
 TEST_P(RandomPlan, ResumedByAnyRanksEachRemainingSampleComesOnce) {
