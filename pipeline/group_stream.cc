@@ -15,19 +15,23 @@
 namespace millrace {
 
 awaitable<group_stream::outcome> group_stream::next() {
-  failed_.reset();
   for (;;) {
+    leave_error();
     if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
     if (owed_) {
       failed_ = owed_->at;
-      co_return std::exchange(owed_, std::nullopt)->why;
+      const owed_error owed = *std::exchange(owed_, std::nullopt);
+      if (owed.goes_on && was_told(owed.why)) continue;
+      co_return owed.why;
     }
     if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
     auto member = co_await next_member();
     if (!member && member.error().kind() == errc::stopped) co_return member.error();
     if (!member) {
-      if (auto out = broken_by(member.error())) co_return std::move(*out);
-      continue;
+      const bool goes_on = goes_on_after(member.error());
+      auto out = broken_by(member.error());
+      if (!out || (!*out && goes_on && was_told(out->error()))) continue;
+      co_return std::move(*out);
     }
     const bool is_last = !*member;
     if (is_last || (*member)->ends_archive) {
@@ -66,7 +70,10 @@ void group_stream::save(state& to) const {
   members_->save(to);
   const place at = in_front();
   if (at.held) to.put(cursor_, cursor_record::of(at.epoch, *at.held));
-  group_record{.owes_end = owes_end_ && !failed_, .before = at.before}.put(to, id_);
+  seen_before before = at.before;
+  const auto [epoch, cursor] = cursor_record::in(to, cursor_);
+  if (at.held || !lane_.before_part) before.told = told_at(epoch, cursor);
+  group_record{.owes_end = owes_end_ && !failed_, .before = before}.put(to, id_);
 }
 
 void group_stream::restore(const state& from) {
@@ -76,6 +83,7 @@ void group_stream::restore(const state& from) {
   before_ = r.before;
   const auto [epoch, at] = cursor_record::in(from, cursor_);
   last_shard_ = {epoch, at.draw};
+  told_ = {.place = last_shard_, .before = std::exchange(before_.told, 0)};
   if (at.offset == 0) before_.damage = false;  // of the shard before, or seen again
 }
 
@@ -87,6 +95,38 @@ group_stream::place group_stream::now() const {
   if (!building_ && carried_) out.before.damage |= carried_->first.after_damage;
   if (!out.held) out.before.damage |= lane_.after_damage;
   return out;
+}
+
+std::pair<std::int64_t, std::int64_t> group_stream::place_of_failed() const {
+  if (failed_->held) return {failed_->epoch, failed_->held->draw};
+  return place_of_members();
+}
+
+std::pair<std::int64_t, std::int64_t> group_stream::place_of_members() const {
+  state s;
+  members_->save(s);
+  const auto [epoch, at] = cursor_record::in(s, cursor_);
+  return {epoch, at.draw};
+}
+
+std::int64_t group_stream::told_at(std::int64_t epoch, const lane_cursor& at) const {
+  const bool is_there = !told_.place || *told_.place == std::pair(epoch, at.draw);
+  return is_there && told_.before > at.offset ? told_.before : 0;
+}
+
+bool group_stream::was_told(const error& why) {
+  if (!why.byte_offset()) return false;
+  const auto at = place_of_failed();
+  const auto end = static_cast<std::int64_t>(*why.byte_offset()) + 1;
+  const bool is_there = !told_.place || *told_.place == at;
+  if (is_there && end <= told_.before) return true;
+  telling_ = {.place = at, .before = end};
+  return false;
+}
+
+void group_stream::leave_error() {
+  if (failed_ && telling_.before > 0) told_ = std::exchange(telling_, {});
+  failed_.reset();
 }
 
 group_stream::place group_stream::in_front() const {
@@ -141,7 +181,10 @@ awaitable<stream<tar_member>::outcome> group_stream::next_member() {
     const std::pair of((*member)->epoch, (*member)->draw);
     if (std::exchange(last_shard_, of).value_or(of) != of) before_.damage = false;
   }
-  if (lane_.before_part) before_ = *std::exchange(lane_.before_part, std::nullopt);
+  if (lane_.before_part) {
+    before_ = *std::exchange(lane_.before_part, std::nullopt);
+    told_ = {.place = place_of_members(), .before = std::exchange(before_.told, 0)};
+  }
   co_return member;
 }
 
@@ -203,18 +246,26 @@ group_stream::outcome group_stream::finished() {
   return whole;
 }
 
+bool group_stream::is_of_member(const error& why) const {
+  if (!why.is_skippable()) return false;
+  if (lane_.refused) return lane_.refused->name.has_value();
+  return why.kind() == errc::bad_field || why.kind() == errc::too_large;
+}
+
+bool group_stream::goes_on_after(const error& why) const {
+  return is_of_member(why) || (why.is_skippable() && lane_.after_damage);
+}
+
 std::optional<group_stream::outcome> group_stream::broken_by(error why) {
+  const bool is_alone = is_of_member(why);
+  const bool goes_on = goes_on_after(why);
   const auto refused = std::exchange(lane_.refused, std::nullopt);
   const bool is_nameless = refused && !refused->name;
   const std::string& name = refused && refused->name ? *refused->name : why.sample_key();
   const auto broken = is_nameless ? std::nullopt : split_name(name);
-  // Behind any other error the members do not go on.
-  const bool is_of_member =
-      why.is_skippable() &&
-      (refused ? !is_nameless : why.kind() == errc::bad_field || why.kind() == errc::too_large);
-  const bool member_alone = broken && is_of_member;
+  const bool member_alone = broken && is_alone;
   const bool is_refused = why.kind() == errc::bad_field;  // also one without any name
-  if (is_of_member && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
+  if (is_alone && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
     failed_ = leaving_ ? leaving_->at : now();
     return why;
   }
@@ -231,7 +282,7 @@ std::optional<group_stream::outcome> group_stream::broken_by(error why) {
     if (member_alone) {
       leaving_ = {std::move(why), next_place(), broken->key};
     } else {
-      owed_ = {std::move(why), now()};
+      owed_ = {std::move(why), now(), goes_on};
     }
     return out;
   }

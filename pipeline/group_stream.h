@@ -23,7 +23,8 @@ class group_stream final : public stream<sample> {
         cursor_(lane.id("cursor")),
         id_(lane.id("group")),
         members_(std::move(members)),
-        before_(before) {}
+        before_(before),
+        told_{.place = {}, .before = std::exchange(before_.told, 0)} {}
   ~group_stream() override { *lane_.held_members -= counted_held_; }
   group_stream(const group_stream&) = delete;
   group_stream& operator=(const group_stream&) = delete;
@@ -40,21 +41,31 @@ class group_stream final : public stream<sample> {
   // In front of what failed last, or of the sample that is being left out, where there is one.
   place in_front() const;
 
+  // The `told` of a reader that continues there.
+  std::int64_t told_at(std::int64_t epoch, const lane_cursor& at) const;
+
   // Whether there is an error to be given for what was read already.
   bool has_unread() const { return owed_ || unread_; }
 
   // What the members failed with may not have been given yet.
   void leave_failed() override {
-    failed_.reset();
+    leave_error();
     if (!has_unread()) members_->leave_failed();
   }
   void save(state& to) const override;
   void restore(const state& from) override;
 
  private:
+  // Errors of one shard that have been told: those before this byte. Where none has been told here,
+  // of the shard that is read first.
+  struct told_errors {
+    std::optional<std::pair<std::int64_t, std::int64_t>> place = {};  // epoch and draw
+    std::int64_t before = 0;
+  };
   struct owed_error {
     error why;
-    place at;  // before it
+    place at;              // before it
+    bool goes_on = false;  // as goes_on_after()
   };
   // A sample of which no more is wanted: its error is given when all of it has passed by, so that
   // no state stands in its middle.
@@ -92,6 +103,18 @@ class group_stream final : public stream<sample> {
 
   outcome finished();
 
+  // What the members failed with is of one of them alone, or is damage that they pass over: they
+  // go on in the same shard.
+  bool is_of_member(const error& why) const;
+  bool goes_on_after(const error& why) const;
+  // Whether such an error, which is about to be given, was told before the state was saved from
+  // which this continues: who continues in front of damage meets it again. Else it is told when it
+  // is left.
+  bool was_told(const error& why);
+  void leave_error();
+  std::pair<std::int64_t, std::int64_t> place_of_failed() const;
+  std::pair<std::int64_t, std::int64_t> place_of_members() const;
+
   // A member or a shard is broken. The sample being put together is whole when the member that
   // broke has another key, and comes out before the error; else it is left out. Where a member
   // alone is broken, what else there is of its sample is left out as well. Where it is not known
@@ -121,7 +144,9 @@ class group_stream final : public stream<sample> {
   std::optional<left_sample> leaving_;
   std::optional<error> unread_;  // what the members gave behind it
   bool after_damage_ = false;    // the sample being put together
-  seen_before before_;           // `damage`: before the first one, in the same shard
+  seen_before before_;           // `damage`: before the first one, in the same shard; no `told`
+  told_errors told_;
+  told_errors telling_;  // told_, when the error that was given last is left
   // Epoch and draw of the last member's.
   std::optional<std::pair<std::int64_t, std::int64_t>> last_shard_;
 };

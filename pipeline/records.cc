@@ -182,12 +182,19 @@ epoch_tail tail_in(const state& from) {
     out.levels.push_back(std::move(level));
   }
   const auto* seen = from.find(tail_seen_record);
+  if (seen == nullptr) return out;
+  std::size_t cursors = 0;
+  for (const auto& level : out.levels) cursors += level.size();
+  // Older versions wrote the first two.
+  const std::size_t values = seen->size() == 2 * cursors ? 2 : 3;
   std::size_t i = 0;
   for (auto& level : out.levels) {
     for (lane_cursor& c : level) {
-      if (seen == nullptr || i + 1 >= seen->size()) return out;
-      c.before = {.damage = (*seen)[i] != 0, .usual = (*seen)[i + 1]};
-      i += 2;
+      if (i + values > seen->size()) return out;
+      c.before = {.damage = (*seen)[i] != 0,
+                  .usual = (*seen)[i + 1],
+                  .told = values > 2 ? (*seen)[i + 2] : 0};
+      i += values;
     }
   }
   return out;
@@ -201,7 +208,7 @@ void put_tail(state& to, const epoch_tail& tail) {
     r.push_back(std::ssize(level));
     for (const lane_cursor& c : level) {
       r.insert(r.end(), {c.draw, c.offset, c.given});
-      seen.insert(seen.end(), {c.before.damage ? 1 : 0, c.before.usual});
+      seen.insert(seen.end(), {c.before.damage ? 1 : 0, c.before.usual, c.before.told});
     }
   }
   to.put(tail_record, std::move(r));
@@ -219,11 +226,12 @@ group_record group_record::in(const state& from, const std::string& name) {
                         "out")
                       .hint("resume from another checkpoint"));
   }
-  return {.owes_end = value(0) != 0, .before = {.damage = value(2) != 0, .usual = value(3)}};
+  return {.owes_end = value(0) != 0,
+          .before = {.damage = value(2) != 0, .usual = value(3), .told = value(4)}};
 }
 
 void group_record::put(state& to, const std::string& name) const {
-  to.put(name, {owes_end ? 1 : 0, 0, before.damage ? 1 : 0, before.usual});
+  to.put(name, {owes_end ? 1 : 0, 0, before.damage ? 1 : 0, before.usual, before.told});
 }
 
 void put_shuffle(state& to, const std::string& name, std::int64_t epoch,

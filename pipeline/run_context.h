@@ -177,6 +177,8 @@ struct source_epochs {
 struct seen_before {
   bool damage = false;     // right before it, passed over by untar_options.resync
   std::int64_t usual = 0;  // the extensions of the last whole sample, as a fingerprint; 0: none
+  // Errors of the shard before this byte have been told, and whoever asked went on; 0: none.
+  std::int64_t told = 0;
 
   bool operator==(const seen_before&) const = default;
 };

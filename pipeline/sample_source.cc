@@ -205,7 +205,8 @@ class read_stream final : public stream<sample> {
   }
   void leave_shard() {
     start_ = {.before = reader_->before()};
-    start_.before.damage = false;  // that was its own
+    start_.before.damage = false;  // these were its own
+    start_.before.told = 0;
     reader_.reset();
   }
 

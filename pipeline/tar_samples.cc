@@ -24,6 +24,7 @@ class one_shard final : public stream<tar_member> {
   lane_cursor cursor() const {
     return {.draw = draw_, .offset = reader_.offset(), .given = reader_.given()};
   }
+  std::int64_t epoch() const { return epoch_; }
   bool is_broken() const { return reader_.is_broken(); }
 
  private:
@@ -46,7 +47,7 @@ class tar_reader final : public sample_reader {
   awaitable<result<std::optional<sample>>> next() override { co_return co_await samples_->next(); }
   std::int64_t offset() const override { return cursor_of(samples_->now()).offset; }
   std::int64_t given() const override { return cursor_of(samples_->now()).given; }
-  seen_before before() const override { return samples_->now().before; }
+  seen_before before() const override { return cursor_of(samples_->now()).before; }
   std::optional<lane_cursor> in_front() const override { return cursor_of(samples_->in_front()); }
   bool is_broken() const override { return members_->is_broken() && !samples_->has_unread(); }
 
@@ -54,6 +55,7 @@ class tar_reader final : public sample_reader {
   lane_cursor cursor_of(const group_stream::place& at) const {
     lane_cursor out = at.held ? *at.held : members_->cursor();
     out.before = at.before;
+    out.before.told = samples_->told_at(members_->epoch(), out);
     return out;
   }
 

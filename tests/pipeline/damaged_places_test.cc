@@ -194,7 +194,7 @@ TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
 }
 
 // Also where the run is stopped while it reads on: behind an error, that has been told.
-TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
+TEST_P(DamagedPlaces, StoppedAnywhereNothingIsLostOrToldAgain) {
   const auto index =
       std::make_shared<shard_index>(testing::index_of(engine_, {"memory:0", "memory:1"}));
   const auto plan = interleaved(samples_of(shards(
@@ -202,14 +202,16 @@ TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
   const auto small_pieces = std::make_shared<memory_store>(block_size);
   testing::stop_at_read at;
   engine eng(testing::with_stopping_store(small_pieces, at));
-  // The samples until the end, or until the stop at the n-th read.
+  // What comes until the end, or until the stop at the n-th read: also each error once.
+  bool stopped_before = false;  // the last call of next()
   const auto given = [&](std::optional<state>& saved, int n) {
     auto data = eng.run(plan, at.after(n));
     if (saved) data.restore(*saved);
     std::vector<std::string> out;
     for (std::string event; event != "end" && !event.starts_with("stopped");) {
+      stopped_before = n > 0 && at.reads() >= n;
       event = event_of(data);
-      if (!is_error(event) && event != "end") out.push_back(event);
+      if (event != "end" && !event.starts_with("stopped")) out.push_back(event);
     }
     saved = read_back(data.save());
     return out;
@@ -225,7 +227,10 @@ TEST_P(DamagedPlaces, StoppedAnywhereNoSampleIsLost) {
     for (int n = 1; n <= 60; ++n) {
       std::optional<state> saved;
       auto got = given(saved, n);
+      const bool nobody_asked_on = stopped_before;
       const auto rest = given(saved, 0);
+      // An error comes again where the stop was there before anybody asked on behind it.
+      if (!got.empty() && is_error(got.back()) && nobody_asked_on) got.pop_back();
       got.insert(got.end(), rest.begin(), rest.end());
       std::ranges::sort(got);
       EXPECT_EQ(got, all) << "damaged at block " << block << ", stopped at read " << n;
