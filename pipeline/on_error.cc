@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "engine/line_file.h"
@@ -34,9 +36,23 @@ bool is_of_damaged_shard(const error& why) {
 }  // namespace
 
 error_counter::error_counter(run_context& run, error_policy policy)
-    : run_(run), policy_(std::move(policy)), record_(run.record_of(skipped_record)) {
+    : run_(run),
+      policy_(std::move(policy)),
+      record_(run.record_of(skipped_record)),
+      lost_record_(run.record_of(lost_record)) {
   if (policy_.report.empty()) return;
   report_ = std::make_shared<const line_file>(policy_.report, "the report of skipped samples");
+}
+
+void error_counter::on_item(const origin* where) {
+  in_a_row_ = 0;
+  if (where != nullptr) {
+    if (!again_.empty() && again_.erase(place_of(*where)) > 0) return;
+    if (read_.size() < most_read) read_.insert(where->shard);
+    if (read_.contains(where->shard)) ++passed_of_read_;
+  }
+  ++passed_;
+  ++epoch_.passed;
 }
 
 // What the lanes found to be lost since it was last counted: of several policies, by the first.
@@ -50,8 +66,9 @@ bool error_counter::count_lost() {
   const std::uint64_t lost_whole = std::exchange(gave_no_sample_, {}).size();
   const std::uint64_t counted = std::exchange(errors_of_no_sample_, 0);
   const std::uint64_t read = std::exchange(read_, {}).size();
+  const std::uint64_t passed = std::exchange(passed_of_read_, 0);
   if (known == 0 && lost_whole > 0 && read > 0) {
-    const std::uint64_t guessed = lost_whole * epoch_.passed / read;
+    const std::uint64_t guessed = lost_whole * passed / read;
     // Each error of them has been counted, as it was skipped.
     if (guessed > counted) {
       run_.counts.lost += guessed - counted;
@@ -116,10 +133,9 @@ std::optional<error> error_counter::on_end_of_epoch() {
   const std::uint64_t before = failed_;
   bool is_known = false;
   // An end comes again after a resume and after the last epoch: it is judged then too.
-  if (epoch_.passed > 0 || !epoch_.skipped.empty()) {
-    is_known = count_lost();
-    tell_epoch();
-  }
+  const bool is_of_this_run = epoch_.passed > 0 || !epoch_.skipped.empty();
+  if (is_of_this_run || lost_whole > 0) is_known = count_lost();
+  if (is_of_this_run) tell_epoch();
   const std::string gave_none = counted(lost_whole, "shard") + " gave no sample";
   if (lost_whole > 0) log_notice(gave_none + " in this epoch");
   const std::string damaged = tell_of_damaged(is_known);
@@ -204,6 +220,82 @@ void error_counter::save(state& to) const {
          {static_cast<std::int64_t>(failed_ + newly_lost()), static_cast<std::int64_t>(in_a_row_),
           static_cast<std::int64_t>(passed_)});
   if (failed_at_end_) to.append(end_owed_record, state::record{1});
+  save_lost(to);
+}
+
+namespace {
+
+// The record of lost_record, in this order. Behind these the shards that were read, then the places
+// of those pending in front that have been counted all the same, as they come again; then the
+// fingerprints of the shards that were lost.
+enum lost_values : std::uint8_t { passed_of_read, errors, shards_read, pending_in_front, again };
+constexpr std::size_t lost_values_before_lists = 5;
+
+}  // namespace
+
+void error_counter::save_lost(state& to) const {
+  state::record r = {static_cast<std::int64_t>(passed_of_read_),
+                     static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
+                     std::ssize(to.held(pending_record)), std::ssize(again_)};
+  r.insert(r.end(), read_.begin(), read_.end());
+  std::sort(r.begin() + lost_values_before_lists, r.end());  // states are compared
+  for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
+  const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
+  std::sort(of_lost, r.end());
+  to.put(lost_record_ + of_rank(run_.rank, run_.world_size), std::move(r));
+}
+
+// Of other ranks, each shard that was lost is of one of those that resume.
+void error_counter::add_lost(const state::record& saved, bool is_own) {
+  constexpr std::size_t of_place = std::tuple_size_v<place>;
+  const std::int64_t most = std::ssize(saved) - std::int64_t{lost_values_before_lists};
+  const auto is_sound = [&](lost_values which) {
+    return saved[which] >= 0 && saved[which] <= most;
+  };
+  if (most < 0 || !is_sound(shards_read) || !is_sound(again) ||
+      saved[shards_read] + saved[again] * std::int64_t{of_place} > most) {
+    throw failure(senseless(lost_record_));
+  }
+  passed_of_read_ += static_cast<std::uint64_t>(saved[passed_of_read]);
+  auto at = saved.begin() + lost_values_before_lists;
+  read_.insert(at, at + saved[shards_read]);
+  at += saved[shards_read];
+  for (std::int64_t i = 0; i < saved[again]; ++i, at += of_place) {
+    place p{};
+    std::copy_n(at, of_place, p.begin());
+    if (is_own) again_.insert(p);
+  }
+  const auto ranks = static_cast<std::uint64_t>(run_.world_size);
+  for (; at != saved.end(); ++at) {
+    const auto which = static_cast<std::uint64_t>(*at);
+    if (is_own || which % ranks == static_cast<std::uint64_t>(run_.rank)) {
+      gave_no_sample_.insert(which);
+    }
+  }
+  errors_of_no_sample_ =
+      is_own ? static_cast<std::uint64_t>(saved[errors]) : gave_no_sample_.size();
+}
+
+// Stages add what they hold from the front to the back.
+void error_counter::await_again(const state& from, std::int64_t in_front) {
+  std::int64_t before = 0;
+  for (const origin& o : from.held(pending_record)) {
+    const bool is_own = o.lane % run_.world_size == run_.rank;
+    if (is_own && before++ >= in_front) again_.insert(place_of(o));
+  }
+}
+
+void error_counter::restore_lost(const state& from) {
+  if (const auto* mine = from.find(lost_record_ + of_rank(run_.rank, run_.world_size))) {
+    add_lost(*mine, true);
+    if (from.find(list_lanes_record) == nullptr) await_again(from, (*mine)[pending_in_front]);
+    return;
+  }
+  const std::string of_any = lost_record_ + of_rank_begin;
+  for (auto it = from.records().lower_bound(of_any);
+       it != from.records().end() && it->first.starts_with(of_any); ++it) {
+    add_lost(it->second, false);
+  }
 }
 
 void error_counter::restore(const state& from) {
@@ -236,6 +328,7 @@ void error_counter::restore(const state& from) {
   failed_ = static_cast<std::uint64_t>(all[0]);
   in_a_row_ = static_cast<std::uint64_t>(all[1]);
   passed_ = static_cast<std::uint64_t>(all[2]);
+  restore_lost(from);
 }
 
 }  // namespace millrace::detail

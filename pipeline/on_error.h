@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -19,9 +21,10 @@ class line_file;
 //
 // A shard that fails counts with the samples that are lost with it: those that the index says or,
 // where there is none, for a shard of which no sample came (it cannot be opened, is empty, or is no
-// archive), as many as the others gave on average. They are known, and counted, at the end of an
-// epoch. Without an index nobody knows what a shard lacks that is cut or damaged further on: that
-// counts as one sample, and a notice says how many such shards there are.
+// archive), as many as the first 256 others give on average. They are known, and counted, at the
+// end of an epoch, also of one in which the run was resumed. Without an index nobody knows what a
+// shard lacks that is cut or damaged further on: that counts as one sample, and a notice says how
+// many such shards there are.
 struct error_policy {
   std::uint64_t most_skipped = 0;  // of this rank, over the whole run
   // Skipped and lost samples, as a fraction of all; checked from the thousandth sample on, and at
@@ -60,13 +63,8 @@ class error_counter {
   error_counter(run_context& run, error_policy policy);
   // nullopt: skipped. Else the error to pass on.
   std::optional<error> on_failure(const error& why);
-  // `shard`: the one that the item is of; none for items that are of several.
-  void on_item(std::optional<std::int64_t> shard) {
-    in_a_row_ = 0;
-    ++passed_;
-    ++epoch_.passed;
-    if (shard) read_.insert(*shard);
-  }
+  // `where`: the sample that the item is; null for items that are of several.
+  void on_item(const origin* where);
   // nullopt: the epoch ends. Else the error that ends the run, before that end: too many were
   // skipped and lost.
   std::optional<error> on_end_of_epoch();
@@ -74,9 +72,13 @@ class error_counter {
   void restore(const state& from);
 
  private:
+  // A state has them: it stays small.
+  static constexpr std::size_t most_read = 256;
+
   run_context& run_;
   error_policy policy_;
   std::string record_;
+  std::string lost_record_;
   std::uint64_t newly_lost() const;
   bool is_first() const { return record_ == skipped_record; }  // of the plan
   bool count_lost();
@@ -88,14 +90,24 @@ class error_counter {
   std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
   error too_many(const std::string& why) const;
   std::optional<error> write_report(const error& why) const;
+  void save_lost(state& to) const;
+  void add_lost(const state::record& saved, bool is_own);
+  void await_again(const state& from, std::int64_t in_front);
+  void restore_lost(const state& from);
 
   std::uint64_t failed_ = 0;  // skipped, and lost with shards
   std::uint64_t in_a_row_ = 0;
   std::uint64_t passed_ = 0;
   bool failed_at_end_ = false;  // the run has ended before an end that it took
   std::size_t epochs_told_ = 0;
-  ledger::epoch epoch_;                    // since it began, or since the run did
-  std::unordered_set<std::int64_t> read_;  // shards that gave a sample in this epoch
+  ledger::epoch epoch_;  // since it began, or since the run did
+  // Samples that later stages held when the state was saved: they come again.
+  using place = std::array<std::int64_t, 4>;
+  static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
+  std::set<place> again_;
+  // In this epoch: the first shards that gave a sample, and what came of these.
+  std::unordered_set<std::int64_t> read_;
+  std::uint64_t passed_of_read_ = 0;
   // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
   // of them, and shards that could not be read whole.
   std::unordered_set<std::uint64_t> gave_no_sample_;
@@ -115,7 +127,7 @@ class on_error_stream final : public stream<T> {
       auto item = co_await items_->next();
       if (item) {
         if (*item) {
-          counter_.on_item(shard_of(**item));
+          counter_.on_item(origin_of(**item));
         } else if (auto over = counter_.on_end_of_epoch()) {
           co_return *over;
         }
@@ -135,9 +147,9 @@ class on_error_stream final : public stream<T> {
   }
 
  private:
-  static std::optional<std::int64_t> shard_of(const T& item) {
-    if constexpr (requires { item.where.shard; }) return item.where.shard;
-    return std::nullopt;
+  static const origin* origin_of(const T& item) {
+    if constexpr (requires { static_cast<const origin&>(item.where); }) return &item.where;
+    return nullptr;
   }
 
   std::unique_ptr<stream<T>> items_;

@@ -114,5 +114,8 @@ inline constexpr const char* window_record = "window";
 // The record of on_error(): the numbers of skipped or lost samples, of those in a row, and of
 // passed ones; how the names of those of a second such stage, and of further ones, begin.
 inline constexpr const char* skipped_record = "on_error";
+// Beside it: how many of the pending samples are those of stages in front and, of the epoch under
+// way, what the shards that were lost whole are judged by.
+inline constexpr const char* lost_record = "lost_shards";
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/records.h"
+#include "tests/support/seeds.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
@@ -254,6 +255,46 @@ TEST_F(LostShards, AreNotThoseOfWhichSamplesAreReadAgain) {
   EXPECT_EQ(second.counts().skipped_in_all(), held.size());
   EXPECT_EQ(second.counts().lost, 0U);
   EXPECT_EQ(given.size() + held.size(), all_keys().size());
+}
+
+// What is lost whole is judged by all of its epoch, also where the run was resumed in it, by other
+// ranks as well.
+TEST_F(LostShards, CountWithTheirSamplesWhereverTheRunWasResumed) {
+  engine eng(with_memory_store(rest()));
+  const auto plan_of = [&](int rank, int world, const error_policy& policy) {
+    return shards(urls(), {.seed = 1, .rank = rank, .world_size = world, .lanes = 2}) | untar() |
+           group_by_key() | on_error(policy);
+  };
+  const auto failed_in = [&](const state& s) {
+    std::int64_t all = 0;
+    for (const auto& [name, values] : s.records()) {
+      if (name.starts_with(skipped_record)) all += values.front();
+    }
+    return all;
+  };
+  auto unbroken = eng.run(plan_of(0, 1, skip_errors()));
+  const std::size_t given = keys_of_epoch(unbroken).size();
+  const std::int64_t failed = failed_in(unbroken.save());
+  EXPECT_GT(failed, static_cast<std::int64_t>(lost_ / 2));
+  for (std::size_t n = 0; n <= given; n += testing::every()) {
+    auto first = eng.run(plan_of(0, 1, skip_errors()));
+    for (std::size_t i = 0; i < n; ++i) first.next();
+    const state saved = state::from_json(first.save().to_json()).value();
+    auto second = eng.run(plan_of(0, 1, skip_errors()));
+    second.restore(saved);
+    EXPECT_EQ(keys_of_epoch(second).size(), given - n);
+    EXPECT_EQ(failed_in(second.save()), failed) << "resumed after " << n;
+    if (n % 20 != 0) continue;
+    std::int64_t by_two = 0;
+    for (int rank = 0; rank < 2; ++rank) {
+      auto third = eng.run(plan_of(rank, 2, skip_errors()));
+      third.restore(saved);
+      keys_of_epoch(third);
+      by_two += failed_in(third.save());
+    }
+    EXPECT_GT(by_two, failed / 2) << "resumed by two ranks after " << n;
+    EXPECT_LT(by_two, failed * 2) << "resumed by two ranks after " << n;
+  }
 }
 
 // A state of a version that counted for all ranks at once.
