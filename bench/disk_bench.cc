@@ -1,8 +1,6 @@
 #include "bench/disk_bench.h"
 
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_future.hpp>
 #include <future>
 #include <map>
 
@@ -11,6 +9,7 @@
 #include "engine/folders.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"
+#include "engine/spawn_on.h"
 #include "io/file_source.h"
 
 namespace millrace {
@@ -235,10 +234,9 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
   std::vector<std::future<void>> running;
   running.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    running.push_back(asio::co_spawn(
-        parts[i]->io.context(),
-        run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams)),
-        asio::use_future));
+    running.push_back(spawn_on(
+        parts[i]->io.executor(),
+        run_streams(parts[i].get(), i, parts.size(), static_cast<std::size_t>(report.streams))));
   }
   report.rate_over_time = rates_over_time(counted_in(what.read, given_by(parts)), running,
                                           what.seconds, report.interval_s, interrupted);

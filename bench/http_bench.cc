@@ -1,11 +1,10 @@
 #include "bench/http_bench.h"
 
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_future.hpp>
 
 #include "bench/measure.h"
 #include "engine/read_blocks.h"
+#include "engine/spawn_on.h"
 #include "engine/words.h"
 #include "io/registry.h"
 #include "io/standard_sources.h"
@@ -130,8 +129,7 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
   std::vector<std::future<void>> running;
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::size_t mine = readers / io_threads + (i < readers % io_threads ? 1 : 0);
-    running.push_back(asio::co_spawn(parts[i]->io.context(), run_readers(parts[i].get(), mine),
-                                     asio::use_future));
+    running.push_back(spawn_on(parts[i]->io.executor(), run_readers(parts[i].get(), mine)));
   }
   constexpr double for_ever = 1e9;
   report.rate_over_time =

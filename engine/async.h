@@ -2,97 +2,65 @@
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/async_result.hpp>
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
-#include <chrono>
-#include <cstddef>
-#include <new>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "engine/awaitable.h"
 #include "engine/clock.h"
 
 namespace millrace {
 
 namespace asio = boost::asio;
 
-// The one coroutine type (docs/decisions.md, 1).
-template <class T>
-using awaitable = asio::awaitable<T, asio::any_io_executor>;
-
-// A place where a coroutine waits until resume(), without memory of its own. One coroutine at a
-// time. It must outlive the wait, as a local variable of the coroutine does. The wait cannot be
-// cancelled: whoever holds the place must resume it. I/O thread only.
-//
-//   co_await place.wait();
-class parking {
+// A fiber on an I/O thread: all are.
+class asio_fiber : public fiber {
  public:
-  parking() = default;
-  parking(const parking&) = delete;
-  parking& operator=(const parking&) = delete;
+  explicit asio_fiber(asio::any_io_executor home) : home_(std::move(home)) {}
 
-  bool is_taken() const { return act_ != nullptr; }
-  // Runs the coroutine here, up to its next suspension: it may have destroyed this when it returns.
-  void resume() { std::exchange(act_, nullptr)(room_, true); }
-  // Destroys the coroutine instead.
-  void drop() { std::exchange(act_, nullptr)(room_, false); }
+  const asio::any_io_executor& home() const { return home_; }
+  // Of what is waited for: told by stop().
+  asio::cancellation_slot on_stop() { return signal_.slot(); }
 
-  // An operation to be awaited, as Asio sees it.
-  struct operation {
-    parking* at;
-    template <asio::completion_token_for<void()> Token>
-    auto operator()(Token&& token) const {
-      return asio::async_initiate<Token, void()>(
-          [](auto coroutine, parking* to) { to->keep(std::move(coroutine)); }, token, at);
-    }
-  };
-  operation wait() { return {this}; }
+ protected:
+  void end_wait() noexcept override { signal_.emit(asio::cancellation_type::terminal); }
 
  private:
-  template <class Coroutine>
-  void keep(Coroutine&& coroutine) noexcept {
-    using kept = std::decay_t<Coroutine>;
-    static_assert(sizeof(kept) <= sizeof room_ && alignof(kept) <= alignof(std::max_align_t));
-    new (room_) kept(std::forward<Coroutine>(coroutine));
-    act_ = [](std::byte* room, bool resumes) {
-      auto* const there = std::launder(reinterpret_cast<kept*>(room));
-      kept here(std::move(*there));
-      there->~kept();
-      if (resumes) std::move(here)();
-    };
-  }
-
-  void (*act_)(std::byte* room, bool resumes) = nullptr;
-  alignas(std::max_align_t) std::byte room_[64];
+  asio::any_io_executor home_;
+  asio::cancellation_signal signal_;
 };
 
-// The completion token for all operations that coroutines wait for. The result is a tuple whose
-// first element is the error code: nothing is thrown.
-//
-// Unlike Asio's use_awaitable it starts the operation before the coroutine is suspended, so that an
-// operation that lacks the memory to start throws in the coroutine; Asio would lose the coroutine
-// and end the program.
+// `co_await this_executor`: that of the I/O thread. Never waits, never throws.
+struct this_executor_t : detail::asks_fiber {
+  const asio::any_io_executor& operator()(fiber& of) const {
+    return static_cast<asio_fiber&>(of).home();
+  }
+};
+inline constexpr this_executor_t this_executor;
+
+// The completion token for all operations of Asio's and Beast's that coroutines wait for. The
+// result is a tuple whose first element is the error code: nothing is thrown, but where the
+// operation lacks the memory to start.
 struct no_throw_t {};
 inline constexpr no_throw_t no_throw;
 
 namespace detail {
 
-template <class... Results>
+template <class Results>
 struct awaited {
   parking place;
-  std::optional<std::tuple<Results...>> results;
+  std::optional<Results> results;
 };
 
-template <class... Results>
+template <class Results>
 class awaited_handler {
  public:
   using cancellation_slot_type = asio::cancellation_slot;
 
-  awaited_handler(awaited<Results...>* to, asio::cancellation_slot slot) : to_(to), slot_(slot) {}
+  awaited_handler(awaited<Results>* to, asio::cancellation_slot slot) : to_(to), slot_(slot) {}
   awaited_handler(awaited_handler&& other) noexcept
       : to_(std::exchange(other.to_, nullptr)), slot_(other.slot_) {}
   awaited_handler& operator=(awaited_handler&&) = delete;
@@ -102,15 +70,49 @@ class awaited_handler {
   }
 
   asio::cancellation_slot get_cancellation_slot() const noexcept { return slot_; }
-  void operator()(Results... results) {
-    awaited<Results...>* const to = std::exchange(to_, nullptr);
-    to->results.emplace(std::move(results)...);
+  template <class... Given>
+  void operator()(Given&&... results) {
+    awaited<Results>* const to = std::exchange(to_, nullptr);
+    slot_.clear();  // what it would tell is over
+    to->results.emplace(std::forward<Given>(results)...);
     to->place.resume();
   }
 
  private:
-  awaited<Results...>* to_;
+  awaited<Results>* to_;
   asio::cancellation_slot slot_;
+};
+
+// An operation that begins when it is awaited. What it throws then, it throws in the coroutine.
+template <class Results, class Initiation, class... Arguments>
+class operation {
+ public:
+  explicit operation(Initiation initiation, Arguments... arguments)
+      : initiation_(std::move(initiation)), arguments_(std::move(arguments)...) {}
+
+  static bool await_ready() noexcept { return false; }
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> by) {
+    auto& self = static_cast<asio_fiber&>(by.promise().of());
+    try {
+      std::apply(
+          [&](auto&... arguments) {
+            std::move(initiation_)(awaited_handler<Results>(&here_, self.on_stop()),
+                                   std::move(arguments)...);
+          },
+          arguments_);
+    } catch (...) {
+      self.on_stop().clear();
+      throw;
+    }
+    here_.place.take(self);
+  }
+  Results await_resume() { return std::move(*here_.results); }
+
+ private:
+  Initiation initiation_;
+  std::tuple<Arguments...> arguments_;
+  awaited<Results> here_;
 };
 
 }  // namespace detail
@@ -121,20 +123,11 @@ template <class... Results>
 class boost::asio::async_result<millrace::no_throw_t, void(Results...)> {
  public:
   template <class Initiation, class... Arguments>
-  static millrace::awaitable<std::tuple<std::decay_t<Results>...>> initiate(
-      Initiation initiation, millrace::no_throw_t /*token*/, Arguments... arguments) {
-    millrace::detail::awaited<std::decay_t<Results>...> here;
-    auto slot = (co_await this_coro::cancellation_state).slot();
-    try {
-      std::move(initiation)(
-          millrace::detail::awaited_handler<std::decay_t<Results>...>(&here, slot),
-          std::move(arguments)...);
-    } catch (...) {
-      slot.clear();
-      throw;
-    }
-    co_await here.place.wait();
-    co_return std::move(*here.results);
+  static auto initiate(Initiation initiation, millrace::no_throw_t /*token*/,
+                       Arguments... arguments) {
+    return millrace::detail::operation<std::tuple<std::decay_t<Results>...>, Initiation,
+                                       Arguments...>(std::move(initiation),
+                                                     std::move(arguments)...);
   }
 };
 
@@ -164,8 +157,8 @@ class steady_timer : public asio::basic_waitable_timer<steady_clock> {
 //
 //   while (queue.empty()) co_await changed.wait();
 //
-// I/O thread only. Must outlive its waiters. A wait ends early when its coroutine is cancelled; the
-// next co_await of that coroutine then throws operation_aborted.
+// I/O thread only. Must outlive its waiters. A wait ends early when its coroutine is asked to stop;
+// the next co_await of that coroutine then throws `stopped_coroutine`.
 class condition {
  public:
   explicit condition(const asio::any_io_executor& executor)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/this_coro.hpp>
 #include <cerrno>
 
 #include "engine/log.h"
@@ -53,7 +52,7 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
                                                  std::uint64_t offset, std::size_t size,
                                                  buffer into, steady_clock::duration patience,
                                                  bool apart) {
-  const auto executor = co_await asio::this_coro::executor;
+  const auto executor = co_await this_executor;
   std::size_t done = 0;
   auto give_up_at = steady_clock::now() + patience;  // counted from the last byte that came
   steady_clock::duration pause = first_pause;

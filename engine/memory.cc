@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <boost/asio/this_coro.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <list>
@@ -368,7 +367,7 @@ awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size,
                                                  format_bytes(size), name_, format_bytes(limit_)))
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
   }
-  const auto executor = co_await asio::this_coro::executor;
+  const auto executor = co_await this_executor;
   std::shared_ptr<waiter> mine;
   {
     state& s = *state_;

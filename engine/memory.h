@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
 #include "engine/bytes.h"
 #include "engine/result.h"
 

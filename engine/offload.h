@@ -1,6 +1,5 @@
 #pragma once
 
-#include <boost/asio/this_coro.hpp>
 #include <exception>
 #include <optional>
 #include <type_traits>
@@ -63,10 +62,8 @@ template <class F>
 awaitable<std::invoke_result_t<F&>> offload(io_thread& home, worker_pool& pool, F f) {
   detail::offloaded<F> task(std::move(f));
   while (!home.submit(pool, &task)) co_await home.tasks_came_back().wait();
-  const bool threw_if_cancelled = co_await asio::this_coro::throw_if_cancelled();
-  co_await asio::this_coro::throw_if_cancelled(false);
+  const uninterrupted here(co_await this_fiber);
   if (!task.finished()) co_await task.asker().wait();  // needs no memory: it cannot fail
-  co_await asio::this_coro::throw_if_cancelled(threw_if_cancelled);
   co_return task.take();
 }
 

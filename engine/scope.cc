@@ -1,8 +1,5 @@
 #include "engine/scope.h"
 
-#include <boost/asio/multiple_exceptions.hpp>
-#include <boost/asio/this_coro.hpp>
-#include <boost/system/system_error.hpp>
 #include <cstdlib>
 
 #include "engine/standard_error.h"
@@ -12,69 +9,58 @@ namespace millrace {
 bool is_stop(const std::exception_ptr& thrown) {
   try {
     std::rethrow_exception(thrown);
-  } catch (const boost::system::system_error& e) {
-    return e.code() == asio::error::operation_aborted;
-  } catch (const asio::multiple_exceptions& e) {
-    // Of `a || b` both have ended by it.
-    return is_stop(e.first_exception());
+  } catch (const stopped_coroutine&) {
+    return true;
   } catch (...) {
     return false;
   }
 }
 
 // A coroutine and what it needs to begin and to end: all of it is there when it is entered in the
-// list. Asio's co_spawn allocates when the coroutine has ended, and where that fails nobody is
-// told.
-class scope::child final : public posted_call {
-  using whole = awaitable<asio::detail::awaitable_thread_entry_point>;
-  using thread = asio::detail::awaitable_thread<asio::any_io_executor>;
-
+// list.
+class scope::child final : public posted_call, public asio_fiber {
  public:
-  explicit child(scope& of) : posted_call(of.executor_), of_(of) {}
+  child(scope& of, awaitable<void> work)
+      : posted_call(of.executor_), asio_fiber(of.executor_), of_(of) {
+    begin_with(std::move(work));
+  }
 
-  void prepare(child_list::iterator self, awaitable<void> work) {
+  // Runs the coroutine up to its first wait, where this is its thread; else soon.
+  void begin(child_list::iterator self) {
     self_ = self;
-    coroutine_.emplace(run_all(*self, std::move(work)), of_.executor_, cancel_.slot(),
-                       asio::cancellation_state(cancel_.slot()));
+    if (is_at_home()) {
+      run();
+    } else {
+      post();
+    }
   }
-  // Runs the coroutine up to its first suspension, where this is its thread; else soon.
-  void begin() {
-    if (!is_at_home()) return post();
-    thread begun(std::move(*coroutine_));
-    coroutine_.reset();
-    begun.launch();
-    if (of_.stopped_) stop();
-  }
-  void stop() {
-    asked_ = true;
-    cancel_.emit(asio::cancellation_type::terminal);
+  // Also while it does ignore them.
+  void ask_to_stop() {
+    is_asked_ = true;
+    stop();
   }
   // What it has thrown; null also for the exception by which it unwinds that was asked to end.
   std::exception_ptr failure() const {
-    return thrown_ && asked_ && is_stop(thrown_) ? nullptr : thrown_;
+    return thrown_ && is_asked_ && is_stop(thrown_) ? nullptr : thrown_;
   }
 
  private:
-  // The child outlives its coroutine, for its signal must.
-  static whole run_all(std::shared_ptr<child> self, awaitable<void> work) {
-    try {
-      co_await std::move(work);
-    } catch (...) {
-      self->thrown_ = std::current_exception();
-    }
-    self->post();  // once nothing of the coroutine is left
-  }
   void run() override {
-    if (coroutine_) return begin();
-    of_.ended(self_);
+    if (has_ended_) return of_.ended(self_);
+    resume();
+    if (!has_ended_ && of_.stopped_) ask_to_stop();
+  }
+  void ended(std::exception_ptr thrown) noexcept override {
+    thrown_ = std::move(thrown);
+    has_ended_ = true;
+    post();
   }
 
   scope& of_;
-  asio::cancellation_signal cancel_;
-  std::optional<thread> coroutine_;  // until it begins
   child_list::iterator self_;
   std::exception_ptr thrown_;
-  bool asked_ = false;  // to end
+  bool is_asked_ = false;
+  bool has_ended_ = false;
 };
 
 scope::scope(asio::any_io_executor executor) : executor_(std::move(executor)) {}
@@ -87,15 +73,9 @@ scope::~scope() {
 }
 
 std::shared_ptr<scope::child> scope::start(awaitable<void> work) {
-  auto started = std::make_shared<child>(*this);
+  auto started = std::make_shared<child>(*this, std::move(work));
   children_.push_back(started);
-  try {
-    started->prepare(std::prev(children_.end()), std::move(work));
-  } catch (...) {
-    children_.pop_back();
-    throw;
-  }
-  started->begin();
+  started->begin(std::prev(children_.end()));
   return started;
 }
 
@@ -124,7 +104,7 @@ void scope::ended(child_list::iterator which) {
 void scope::stop() {
   stopped_ = true;
   // None leaves the list here: that is a call of its own.
-  for (const auto& c : children_) c->stop();
+  for (const auto& c : children_) c->ask_to_stop();
 }
 
 void scope::rethrow_first() {
@@ -132,14 +112,13 @@ void scope::rethrow_first() {
 }
 
 awaitable<void> scope::join() {
-  co_await asio::this_coro::throw_if_cancelled(false);
+  const uninterrupted here(co_await this_fiber);
   if (!children_.empty()) co_await joining_.wait();
-  co_await asio::this_coro::throw_if_cancelled(true);
   rethrow_first();
 }
 
 void scope::task::stop() {
-  if (const auto running = child_.lock()) running->stop();
+  if (const auto running = child_.lock()) running->ask_to_stop();
   child_.reset();
 }
 
@@ -155,12 +134,10 @@ awaitable<void> end_other(awaitable<void> work, scope* both, std::size_t index,
 }  // namespace
 
 awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b) {
-  scope both(co_await asio::this_coro::executor);
+  auto& self = static_cast<asio_fiber&>(co_await this_fiber);
+  scope both(self.home());
   std::optional<std::size_t> first;
-  auto outer = (co_await asio::this_coro::cancellation_state).slot();
-  if (outer.is_connected()) {
-    outer.assign([&both](asio::cancellation_type /*any*/) { both.stop(); });
-  }
+  self.on_stop().assign([&both](asio::cancellation_type /*any*/) { both.stop(); });
   std::exception_ptr thrown;
   try {
     both.spawn(end_other(std::move(a), &both, 0, &first));
@@ -169,22 +146,20 @@ awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b) {
     thrown = std::current_exception();
     both.stop();
   }
-  co_await asio::this_coro::throw_if_cancelled(false);
-  if (!both.children_.empty()) co_await both.joining_.wait();
-  co_await asio::this_coro::throw_if_cancelled(true);
-  outer.clear();
+  {
+    const uninterrupted here(self);
+    if (!both.children_.empty()) co_await both.joining_.wait();
+  }
+  self.on_stop().clear();
   if (thrown) std::rethrow_exception(thrown);
   both.rethrow_first();
   // What is stopped may end as if it had what it waited for.
-  const auto asked = (co_await asio::this_coro::cancellation_state).cancelled();
-  if (!first || asked != asio::cancellation_type::none)
-    throw boost::system::system_error(asio::error::operation_aborted);
+  if (!first || self.is_stopped()) throw stopped_coroutine();
   co_return *first;
 }
 
 awaitable<error> error_unless_stopped(std::exception_ptr thrown, std::string thrower) {
-  const auto asked = (co_await asio::this_coro::cancellation_state).cancelled();
-  if (asked != asio::cancellation_type::none && is_stop(thrown)) std::rethrow_exception(thrown);
+  if ((co_await this_fiber).is_stopped() && is_stop(thrown)) std::rethrow_exception(thrown);
   co_return error_of(thrown, thrower);
 }
 

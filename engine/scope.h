@@ -1,6 +1,5 @@
 #pragma once
 
-#include <boost/asio/cancellation_signal.hpp>
 #include <exception>
 #include <functional>
 #include <list>
@@ -86,8 +85,8 @@ class scope::task {
 };
 
 // Waits until one of the two has ended, and returns which: 0 or 1. The other one is stopped, and
-// has ended when this returns. Throws what one of them throws first, and operation_aborted when the
-// awaiting coroutine is stopped.
+// has ended when this returns. Throws what one of them throws first, and `stopped_coroutine` when
+// the awaiting coroutine is stopped.
 awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b);
 
 // True for the exception by which a stopped coroutine unwinds.

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/async.h"
+#include "engine/clock.h"
 
 namespace millrace {
 

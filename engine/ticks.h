@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "engine/async.h"
+#include "engine/clock.h"
 
 namespace millrace {
 

@@ -1,7 +1,5 @@
 #include "engine/time_source.h"
 
-#include <boost/asio/this_coro.hpp>
-
 namespace millrace {
 namespace {
 
@@ -10,9 +8,9 @@ class real_time_source final : public time_source {
   time_point now() const override { return steady_clock::now(); }
   std::int64_t unix_seconds() const override { return steady_clock::unix_seconds(); }
   awaitable<void> sleep_until(time_point when) override {
-    steady_timer timer(co_await asio::this_coro::executor, when);
+    steady_timer timer(co_await this_executor, when);
     const auto [interrupted] = co_await timer.async_wait(no_throw);
-    if (interrupted) throw boost::system::system_error(interrupted);
+    if (interrupted) throw stopped_coroutine();
   }
 };
 

@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
+#include "engine/clock.h"
 #include "engine/result.h"
 #include "engine/timer.h"
 
@@ -20,7 +21,7 @@ class time_source {
   virtual time_point now() const = 0;
   // Seconds since 1970, UTC.
   virtual std::int64_t unix_seconds() const = 0;
-  // Throws operation_aborted when stopped before `when`.
+  // Throws `stopped_coroutine` when stopped before `when`.
   virtual awaitable<void> sleep_until(time_point when) = 0;
 
   awaitable<void> sleep(steady_clock::duration time) { return sleep_until(now() + time); }

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <boost/asio/this_coro.hpp>
-#include <boost/system/system_error.hpp>
 #include <optional>
 #include <utility>
 
@@ -11,11 +9,11 @@
 
 namespace millrace {
 
-// Sleeps. Throws operation_aborted when stopped meanwhile.
+// Sleeps. Throws `stopped_coroutine` when stopped meanwhile.
 inline awaitable<void> sleep_for(steady_clock::duration time) {
-  steady_timer timer(co_await asio::this_coro::executor, time);
+  steady_timer timer(co_await this_executor, time);
   const auto [interrupted] = co_await timer.async_wait(no_throw);
-  if (interrupted) throw boost::system::system_error(interrupted);
+  if (interrupted) throw stopped_coroutine();
 }
 
 // Returns the result of `work` if it ends before `limit`; else nullopt. The other one is stopped,
@@ -34,7 +32,7 @@ awaitable<std::optional<T>> unless_first(awaitable<void> limit, awaitable<T> wor
 }
 
 // Waits for `work` at most `limit` long. The causes of an early end stay apart: `on_timeout` when
-// the time passed, an exception (operation_aborted) when the awaiting coroutine was stopped, and
+// the time passed, an exception (`stopped_coroutine`) when the awaiting coroutine was stopped, and
 // what `work` itself says when its peer ended it.
 template <class T>
 awaitable<result<T>> with_deadline(awaitable<result<T>> work, steady_clock::duration limit,

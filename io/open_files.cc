@@ -65,8 +65,7 @@ class open_files::place {
 awaitable<void> open_files::next_change(condition& of) {
   co_await of.wait();
   // What has woken one that is stopped meanwhile is for the next.
-  const auto asked = (co_await asio::this_coro::cancellation_state).cancelled();
-  if (asked != asio::cancellation_type::none) of.notify_one();
+  if ((co_await this_fiber).is_stopped()) of.notify_one();
 }
 
 awaitable<void> open_files::make_room() {

@@ -155,8 +155,7 @@ awaitable<void> run(source_context context, std::shared_ptr<running> command, st
     stopped = std::current_exception();
   }
   // From here on to the end, also when stopped.
-  co_await asio::this_coro::throw_if_cancelled(false);
-  co_await asio::this_coro::reset_cancellation_state(asio::disable_cancellation());
+  (co_await this_fiber).ignore_stops();
   const auto status = co_await ended_status(command);
   if (stopped) std::rethrow_exception(stopped);
   if (!failed && !command->is_enough && status) failed = failure_of(*status, command->said, url);

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/this_coro.hpp>
 
 #include "engine/log.h"
 #include "engine/scope.h"

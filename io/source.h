@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
 #include "engine/bytes.h"
 #include "engine/memory.h"
 #include "engine/result.h"

@@ -3,7 +3,7 @@
 #include <optional>
 #include <type_traits>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
 #include "engine/result.h"
 #include "pipeline/state.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "engine/async.h"
+#include "engine/clock.h"
 #include "pipeline/ledger.h"
 #include "train/metrics_file.h"
 

@@ -1,8 +1,6 @@
 // What a crossing between threads and coroutines costs.
 #include <benchmark/benchmark.h>
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/use_future.hpp>
 #include <thread>
 
 #include "engine/bounded_queue.h"
@@ -10,6 +8,7 @@
 #include "engine/offload.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "engine/spawn_on.h"
 #include "engine/start_thread.h"
 
 namespace millrace {
@@ -72,10 +71,8 @@ void channel_between_coroutines(benchmark::State& bench) {
   io_thread& io = threads.io(0);
   const auto capacity = static_cast<std::size_t>(bench.range(0));
   for (auto _ : bench) {
-    benchmark::DoNotOptimize(asio::co_spawn(io.executor(),
-                                            pass_through_channel(io.executor(), capacity),
-                                            asio::use_future)
-                                 .get());
+    benchmark::DoNotOptimize(
+        spawn_on(io.executor(), pass_through_channel(io.executor(), capacity)).get());
   }
   bench.SetItemsProcessed(bench.iterations() * items);
 }
@@ -93,9 +90,8 @@ awaitable<void> offload_side_by_side(io_thread& io, worker_pool& pool, std::int6
 void offload_of_nothing(benchmark::State& bench) {
   runtime threads({.cpu_threads = 1});
   for (auto _ : bench) {
-    asio::co_spawn(threads.io(0).executor(),
-                   offload_side_by_side(threads.io(0), threads.cpu(), bench.range(0)),
-                   asio::use_future)
+    spawn_on(threads.io(0).executor(),
+             offload_side_by_side(threads.io(0), threads.cpu(), bench.range(0)))
         .get();
   }
   bench.SetItemsProcessed(bench.iterations() * items);

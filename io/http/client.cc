@@ -162,7 +162,7 @@ class exchange final : public http_exchange {
       turn_ += got.bytes;
       if (turn_ >= turn_bytes) {
         turn_ = 0;
-        co_await asio::post(co_await asio::this_coro::executor, no_throw);
+        co_await asio::post(co_await this_executor, no_throw);
       }
       if (direct == 0) {
         lease_.connection.pending.append(scratch_, 0, got.bytes);

@@ -129,7 +129,7 @@ awaitable<result<dialer::dialed>> dialer::connect_to_first(scope& tasks,
     if (!made) co_return made.error();
     co_return dialed{std::move(*made), is_private};
   }
-  const auto in = std::make_shared<race>(network_, co_await asio::this_coro::executor);
+  const auto in = std::make_shared<race>(network_, co_await this_executor);
   std::vector<scope::task> attempts;  // the losers end with this
   auto next = time_.now();
   while (!in->winner.stream && in->failures < addresses.size()) {
@@ -151,7 +151,7 @@ awaitable<result<dialer::dialed>> dialer::connect_to_first(scope& tasks,
 
 awaitable<result<dialer::dialed>> dialer::dial(scope& tasks, std::string host, std::string port,
                                                bool public_only, time_source::time_point deadline) {
-  const auto known = name_of(host, port, co_await asio::this_coro::executor);
+  const auto known = name_of(host, port, co_await this_executor);
   auto found = co_await addresses_of(known, host, port, deadline);
   if (!found) co_return found.error();
   std::vector<address> addresses = std::move(*found);

@@ -7,7 +7,6 @@
 
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <cstring>
 #include <mutex>
 #include <optional>
@@ -127,7 +126,7 @@ awaitable<result<std::vector<std::string>>> name_lookups::addresses_of(std::stri
   boost::system::error_code not_an_address;
   asio::ip::make_address(host, not_an_address);
   if (!not_an_address) co_return std::vector<std::string>{host};
-  const auto home = co_await asio::this_coro::executor;
+  const auto home = co_await this_executor;
   if (!one_ended_) one_ended_ = std::make_shared<condition>(home);
   std::shared_ptr<look_up> mine;
   while (!mine) {

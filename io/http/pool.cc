@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
-#include <boost/asio/this_coro.hpp>
 #include <mutex>
 
 #include "engine/process_wide.h"
@@ -176,14 +175,14 @@ awaitable<result<void>> connection_pool::wait_for_place(place_in_line& mine, con
 
 awaitable<result<connection_pool::lease>> connection_pool::acquire(std::string key, int priority,
                                                                    bool fresh) {
-  enter_list(co_await asio::this_coro::executor);
+  enter_list(co_await this_executor);
   drop_overdue();
   // held over co_await: an origin is never erased
   origin& at = origins_[key];
   if (at.leased >= most_ || !at.waiting.empty()) {
     const std::uint64_t number = next_ticket_++;
     const auto rank = number + static_cast<std::uint64_t>(std::max(0, priority)) * most_passed;
-    place_in_line mine(at, {rank, number}, co_await asio::this_coro::executor);
+    place_in_line mine(at, {rank, number}, co_await this_executor);
     wake_wanted(at);
     if (const auto found = co_await wait_for_place(mine, at); !found) co_return found.error();
     ++at.leased;
@@ -215,7 +214,7 @@ bool connection_pool::drop_idle() {
 }
 
 awaitable<void> connection_pool::until_one_may_be_free(time_source::time_point deadline) {
-  if (!one_ended_) one_ended_.emplace(co_await asio::this_coro::executor);
+  if (!one_ended_) one_ended_.emplace(co_await this_executor);
   struct mark {
     mark() { ++all_pools().lacking; }
     ~mark() { --all_pools().lacking; }

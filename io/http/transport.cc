@@ -154,7 +154,7 @@ class asio_network final : public network {
 
   awaitable<result<std::unique_ptr<byte_stream>>> connect(address where,
                                                           time_point deadline) override {
-    const auto watched = std::make_shared<watched_socket>(co_await asio::this_coro::executor);
+    const auto watched = std::make_shared<watched_socket>(co_await this_executor);
     error_code failed;
     socket_type::endpoint_type endpoint;
     if (where.ip.empty()) {

@@ -3,12 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/use_future.hpp>
 #include <future>
 #include <tuple>
 
+#include "engine/spawn_on.h"
 #include "io/shard_name.h"
 #include "io/stores/store.h"
 
@@ -95,7 +94,7 @@ awaitable<result<std::vector<listed_object>>> list_one(store_table* stores, scop
 awaitable<result<std::vector<std::string>>> list_all(std::vector<std::string> urls,
                                                      const source_options* options,
                                                      object_sizes* sizes) {
-  scope tasks(co_await asio::this_coro::executor);
+  scope tasks(co_await this_executor);
   auto stack = std::make_shared<http_stack>(
       options->http, real_network(options->http.receive_buffer_bytes), real_time());
   store_table stores = object_stores(stack);
@@ -138,7 +137,7 @@ result<std::vector<std::string>> with_listings(std::vector<std::string> urls,
                                                const source_options& options, object_sizes* sizes) {
   if (std::ranges::none_of(urls, is_listing)) return urls;
   asio::io_context context;
-  auto done = asio::co_spawn(context, list_all(std::move(urls), &options, sizes), asio::use_future);
+  auto done = spawn_on(context.get_executor(), list_all(std::move(urls), &options, sizes));
   context.run();
   return done.get();
 }

@@ -5,6 +5,7 @@
 #include "engine/random.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "engine/spawn_on.h"
 #include "tests/support/spine.h"
 
 namespace millrace {
@@ -125,7 +126,7 @@ awaitable<result<void>> gather(std::shared_ptr<memory_share> share, std::string 
     auto got = co_await share->acquire(size, who);
     if (!got) co_return got.error();
     who->keep(std::move(*got).freeze(size));
-    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    co_await asio::post(co_await this_executor, no_throw);
   }
   co_return result<void>();
 }
@@ -203,8 +204,7 @@ TEST_F(MemoryShare, CountsBlocksOfTheShareOnce) {
   for (std::size_t i = 0; i < 6; ++i) who->keep(whole.slice(i << 20, 1 << 20));
   who->keep(owned_bytes(std::string(8 << 20, 'x')));
   buffer rest = share_->try_acquire(1_MiB);
-  auto waits =
-      asio::co_spawn(threads_.io(0).executor(), share_->acquire(2_MiB, who), asio::use_future);
+  auto waits = spawn_on(threads_.io(0).executor(), share_->acquire(2_MiB, who));
   settle(threads_.io(0));
   EXPECT_EQ(waits.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
   rest = {};
@@ -231,8 +231,7 @@ awaitable<void> gather_slowly(std::shared_ptr<memory_share> share, std::uint64_t
     if (random.below(4) == 0) continue;  // not needed
     who->keep(piece);
     pieces.push_back(std::move(piece));
-    if (random.below(3) == 0)
-      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+    if (random.below(3) == 0) co_await asio::post(co_await this_executor, no_throw);
     if (random.below(5) == 0) {
       who->let_go();
       pieces.clear();
@@ -331,7 +330,7 @@ TEST(MemoryPlan, NamesSharesThatWaitAndGetNothingBack) {
   const auto share = plan.share("reads", 1_MiB, 1_MiB);
   ASSERT_TRUE(plan.divide());
   buffer all = share->try_acquire(1_MiB);
-  auto waits = asio::co_spawn(threads.io(0).executor(), share->acquire(4096), asio::use_future);
+  auto waits = spawn_on(threads.io(0).executor(), share->acquire(4096));
   settle(threads.io(0));
   EXPECT_EQ(plan.starved(), "");  // it may have come this moment
   EXPECT_EQ(plan.starved(), "reads 1.0 MiB");

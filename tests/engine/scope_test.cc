@@ -21,12 +21,12 @@ struct on_exit {
 
 awaitable<void> wait_for_ever(int* ended) {
   const on_exit counted{ended};
-  condition never(co_await asio::this_coro::executor);
+  condition never(co_await this_executor);
   for (;;) co_await never.wait();
 }
 
 awaitable<void> throw_at_once() {
-  co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  co_await asio::post(co_await this_executor, no_throw);
   throw failure(error(errc::cut, "the first failure"));
 }
 

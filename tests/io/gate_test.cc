@@ -7,6 +7,7 @@
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "engine/spawn_on.h"
 #include "engine/timer.h"
 #include "io/read_gate.h"
 #include "tests/support/movable_clock.h"
@@ -167,11 +168,11 @@ class Gate : public ::testing::Test {
       awaitable<void> work, steady_clock::duration step,
       const std::function<void()>& before_each = [] {}) {
     io_thread& io = threads_.io(0);
-    auto ended = asio::co_spawn(io.executor(), std::move(work), asio::use_future);
+    auto ended = spawn_on(io.executor(), std::move(work));
     int moves = 0;
     settle(io);
     for (; ended.wait_for(0s) != std::future_status::ready; ++moves) {
-      asio::co_spawn(io.executor(), called(&before_each), asio::use_future).get();
+      spawn_on(io.executor(), called(&before_each)).get();
       clock_.move(io, step);
       settle(io);
     }
@@ -270,8 +271,8 @@ TEST_F(Gate, NobodyIsPassedOverForEver) {
 awaitable<void> visit_until_stopped(std::shared_ptr<read_gate> gate, std::atomic<bool>* inside) {
   auto permit = co_await gate->enter([] { return std::size_t{0}; });
   *inside = true;
-  steady_timer forever(co_await asio::this_coro::executor, 1h);
-  co_await forever.async_wait(asio::use_awaitable);
+  steady_timer forever(co_await this_executor, 1h);
+  co_await forever.async_wait(no_throw);
 }
 
 TEST_F(Gate, AStoppedReaderLeavesTheQueueOrThePlace) {

@@ -81,7 +81,7 @@ class Source : public ::testing::Test {
     auto source = co_await sources_.open(std::move(context), path);
     const int turns = static_cast<int>(++given_up_ % 8);
     for (int i = 0; i < turns; ++i) {
-      co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+      co_await asio::post(co_await this_executor, no_throw);
     }
   }
 

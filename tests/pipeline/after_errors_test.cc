@@ -41,8 +41,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_in(std::shared_ptr<changing
   // Who asks for a length gets it behind others that ask later.
   const bool asks_length = range.end && *range.end == range.begin + 2;
   const int turns = asks_length ? 61 * store->lengths_asked++ % 97 : 0;
-  for (int i = 0; i < turns; ++i)
-    co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  for (int i = 0; i < turns; ++i) co_await asio::post(co_await this_executor, no_throw);
   const auto plain = memory_source_factory(store->objects);
   co_return co_await plain(std::move(context), std::move(text), std::move(where), range);
 }

@@ -9,6 +9,7 @@
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
+#include "engine/spawn_on.h"
 #include "engine/timer.h"
 #include "io/read_gate.h"
 #include "tests/support/simulator.h"
@@ -120,8 +121,7 @@ class GateOfProcesses : public ::testing::Test {
     }
     void join(std::size_t p) {
       if (!processes[p].tasks) return;
-      auto over = asio::co_spawn(processes[p].threads->io(0).executor(), processes[p].tasks->join(),
-                                 asio::use_future);
+      auto over = spawn_on(processes[p].threads->io(0).executor(), processes[p].tasks->join());
       get(over);
     }
     // A bound of a wait behind all others, twice over, that are let in one at a time.

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "engine/spawn_on.h"
 #include "engine/timer.h"
 #include "io/source.h"
 #include "io/standard_sources.h"
@@ -59,7 +60,7 @@ outcome read(const script& what, std::optional<steady_clock::duration> stopped_a
                            options, counters},
                           &sources, &out));
     if (stopped_after) tasks.spawn(stop_later(&tasks, *stopped_after));
-    auto ended = asio::co_spawn(io.executor(), tasks.join(), asio::use_future);
+    auto ended = spawn_on(io.executor(), tasks.join());
     get(ended);
     out.took = steady_clock::now() - begin;
   }

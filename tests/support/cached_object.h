@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "engine/log.h"
+#include "engine/spawn_on.h"
 #include "io/cache/cached_source.h"
 #include "io/hashes.h"
 #include "tests/support/numbered.h"
@@ -44,8 +45,8 @@ class origin_source final : public byte_source {
   awaitable<result<bytes>> read() override {
     if (of_->before_piece) of_->before_piece();
     while (at_ < end_ && at_ >= of_->stop_at) {
-      steady_timer soon(co_await asio::this_coro::executor, 1ms);
-      co_await soon.async_wait(asio::use_awaitable);
+      steady_timer soon(co_await this_executor, 1ms);
+      co_await soon.async_wait(no_throw);
     }
     const auto size = std::min<std::uint64_t>(100'000, end_ - at_);
     if (size > 0 && at_ + size == end_ && (of_->ends_wrong || (is_whole_ && !is_right()))) {
@@ -139,10 +140,9 @@ class cache_test : public ::testing::Test {
             .probe = [of = from_] { return probe(of); },
             .open = [of = from_](const source_context&, byte_range range,
                                  const object_version&) { return open_origin(of, range); }};
-        running.push_back(asio::co_spawn(
-            io.executor(),
-            read_all(cached->open(std::move(context), std::move(origin), {.begin = at, .end = {}})),
-            asio::use_future));
+        running.push_back(
+            spawn_on(io.executor(), read_all(cached->open(std::move(context), std::move(origin),
+                                                          {.begin = at, .end = {}}))));
       }
       spawned.set_value();
     });

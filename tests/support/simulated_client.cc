@@ -51,7 +51,7 @@ awaitable<void> simulated_client::read_pieces(std::shared_ptr<http_stack> stack,
                                               std::shared_ptr<memory_share> memory, url target,
                                               byte_range range, outcome* into) {
   // It stops its own scope at the end, which must know it by then.
-  co_await asio::post(context.get_executor(), asio::use_awaitable);
+  co_await asio::post(context.get_executor(), no_throw);
   {
     source_context from{threads, threads.io(0), *tasks, std::move(memory),
                         source,  counters,      version};

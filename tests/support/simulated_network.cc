@@ -14,7 +14,7 @@ namespace millrace::testing {
 using time_point = time_source::time_point;
 
 awaitable<void> simulated_time::sleep_until(time_point when) {
-  condition awake(co_await asio::this_coro::executor);
+  condition awake(co_await this_executor);
   // held over co_await: nobody else erases it
   const auto place = sleepers_.emplace(when, &awake);
   bool woken = false;
@@ -23,7 +23,7 @@ awaitable<void> simulated_time::sleep_until(time_point when) {
     woken = now_ < when;  // cancelled: the next await throws
   }
   sleepers_.erase(place);
-  co_await asio::post(co_await asio::this_coro::executor, asio::use_awaitable);
+  co_await asio::post(co_await this_executor, no_throw);
 }
 
 void simulated_time::run_until(const std::function<bool()>& over, steady_clock::duration limit) {

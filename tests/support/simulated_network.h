@@ -1,8 +1,6 @@
 #pragma once
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/use_future.hpp>
 #include <functional>
 #include <future>
 #include <map>
@@ -11,6 +9,7 @@
 
 #include "engine/random.h"
 #include "engine/scope.h"
+#include "engine/spawn_on.h"
 #include "io/http/transport.h"
 
 namespace millrace::testing {
@@ -27,7 +26,7 @@ class simulated_time final : public time_source {
   // Runs `work` to its end, at most `limit` of simulated time. Fails the test beyond that.
   template <class T>
   T run(awaitable<T> work, steady_clock::duration limit = std::chrono::hours(24)) {
-    auto done = asio::co_spawn(context_, std::move(work), asio::use_future);
+    auto done = spawn_on(context_.get_executor(), std::move(work));
     run_until([&] { return done.wait_for(std::chrono::seconds(0)) == std::future_status::ready; },
               limit);
     return done.get();

@@ -1,19 +1,18 @@
 #pragma once
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/use_future.hpp>
 #include <future>
 
 #include "engine/async.h"
 #include "engine/io_thread.h"
+#include "engine/spawn_on.h"
 
 namespace millrace::testing {
 
 // Runs a coroutine on `io` and waits for what it returns or throws.
 template <class T>
 T run_on(io_thread& io, awaitable<T> work) {
-  return asio::co_spawn(io.executor(), std::move(work), asio::use_future).get();
+  return spawn_on(io.executor(), std::move(work)).get();
 }
 
 // Lets everything that is ready on `io` run, `rounds` times over.

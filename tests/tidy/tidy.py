@@ -61,7 +61,7 @@ BANNED = {
     r"asio::detached|, detached\b": "spawn in a scope: detached work is nobody's",
     r"\bDISABLED_|\bSUCCEED\(\)": "a test that cannot fail is none",
     r"\busing namespace std;": "name what is used",
-    r"co_spawn\([^;]*\[[^\]]+\]\s*\(": "a capturing lambda must not be a coroutine",
+    r"\bspawn(?:_on|_stoppable)?\([^;]*\[[^\]]+\]\s*\(": "a capturing lambda must not be a coroutine",
 }
 
 
@@ -236,7 +236,7 @@ def in_parallel(jobs):
 
 
 # Half of what headers take to compile. For those that include one of Asio's, it is precompiled.
-ASIO = ["awaitable", "basic_waitable_timer", "io_context", "post", "use_awaitable"]
+ASIO = ["basic_waitable_timer", "io_context", "post"]
 
 
 def includes_asio(path, seen):

@@ -125,7 +125,7 @@ TEST_F(HttpClient, TheTickOfOneRunDoesNotEndWithAnothers) {
   const auto run = [](http_stack* s, scope* first, scope* second,
                       std::shared_ptr<fetch_signals> mine_too,
                       testing::simulated_time* time) -> awaitable<int> {
-    const auto theirs = std::make_shared<fetch_signals>(co_await asio::this_coro::executor);
+    const auto theirs = std::make_shared<fetch_signals>(co_await this_executor);
     s->tick(*first, theirs);
     s->tick(*second, mine_too);
     first->stop();

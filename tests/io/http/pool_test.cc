@@ -1,11 +1,10 @@
 // Pools of several I/O threads, which share the process's descriptors.
 #include "io/http/pool.h"
+#include "engine/spawn_on.h"
 
 #include <gtest/gtest.h>
 
-#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/use_future.hpp>
 
 namespace millrace {
 namespace {
@@ -33,7 +32,7 @@ awaitable<void> lack_a_descriptor(std::shared_ptr<connection_pool> pool) {
 }
 
 void run(asio::io_context& on, awaitable<void> what) {
-  auto done = asio::co_spawn(on, std::move(what), asio::use_future);
+  auto done = spawn_on(on.get_executor(), std::move(what));
   on.restart();
   on.run();
   done.get();
