@@ -19,7 +19,6 @@ namespace millrace {
 namespace {
 
 using testing::keys_of_epoch;
-using testing::text_shard;
 using testing::with_memory_store;
 
 class LostShards : public testing::text_shards {
