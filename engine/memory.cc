@@ -11,6 +11,7 @@
 #include <mutex>
 #include <new>
 
+#include "engine/async.h"
 #include "engine/posted_call.h"
 #include "engine/process_wide.h"
 
