@@ -252,8 +252,8 @@ void error_counter::add_lost(const state::record& saved, bool is_own) {
   const auto is_sound = [&](lost_values which) {
     return saved[which] >= 0 && saved[which] <= most;
   };
-  if (most < 0 || !is_sound(shards_read) || !is_sound(again) ||
-      saved[shards_read] + saved[again] * std::int64_t{of_place} > most) {
+  if (most < 0 || saved[passed_of_read] < 0 || saved[errors] < 0 || !is_sound(shards_read) ||
+      !is_sound(again) || saved[shards_read] + saved[again] * std::int64_t{of_place} > most) {
     throw failure(senseless(lost_record_));
   }
   passed_of_read_ += static_cast<std::uint64_t>(saved[passed_of_read]);
