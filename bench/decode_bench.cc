@@ -9,7 +9,9 @@
 #include "engine/start_thread.h"
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
+#include "pipeline/images/jpeg.h"
 #include "pipeline/images/resample.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/shards.h"
 #include "pipeline/untar.h"
 

@@ -7,8 +7,10 @@
 #include "bench/measure.h"
 #include "engine/block_io.h"
 #include "engine/folders.h"
+#include "engine/io_thread.h"
 #include "engine/random.h"
 #include "engine/read_blocks.h"
+#include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "io/file_source.h"
 

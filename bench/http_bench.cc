@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "bench/measure.h"
+#include "engine/io_thread.h"
 #include "engine/read_blocks.h"
+#include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "engine/words.h"
 #include "io/registry.h"

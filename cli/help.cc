@@ -7,6 +7,7 @@
 #include <sstream>
 #include <utility>
 
+#include "engine/async.h"
 #include "engine/error.h"
 #include "engine/option_list.h"
 #include "engine/spelling.h"

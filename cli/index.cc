@@ -18,6 +18,7 @@
 #include "cli/outputs.h"
 #include "engine/json_tree.h"
 #include "engine/printable.h"
+#include "engine/scope.h"
 #include "engine/standard_error.h"
 #include "engine/written_file.h"
 #include "io/url_scheme.h"

@@ -19,6 +19,7 @@
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
 #include "engine/printable.h"
+#include "engine/scope.h"
 #include "engine/written_file.h"
 #include "io/url_scheme.h"
 #include "pipeline/wids/read_index.h"

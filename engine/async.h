@@ -4,6 +4,7 @@
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/io_context.hpp>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -15,6 +16,13 @@
 namespace millrace {
 
 namespace asio = boost::asio;
+
+// The event loop of an I/O thread, to run things there. A value.
+class io_executor final : public asio::any_io_executor {
+ public:
+  io_executor(asio::any_io_executor of) : asio::any_io_executor(std::move(of)) {}
+  io_executor(const asio::io_context::executor_type& of) : asio::any_io_executor(of) {}
+};
 
 // A fiber on an I/O thread: all are.
 class asio_fiber : public fiber {
@@ -150,27 +158,6 @@ class steady_timer : public asio::basic_waitable_timer<steady_clock> {
   std::size_t expires_after(steady_clock::duration time) {
     return expires_at(steady_clock::after(time));
   }
-};
-
-// Something to wait for on one I/O thread. Waiters are woken in the order in which they came; a
-// notification that nobody waits for is forgotten, so wait in a loop around the condition:
-//
-//   while (queue.empty()) co_await changed.wait();
-//
-// I/O thread only. Must outlive its waiters. A wait ends early when its coroutine is asked to stop;
-// the next co_await of that coroutine then throws `stopped_coroutine`.
-class condition {
- public:
-  explicit condition(const asio::any_io_executor& executor)
-      : timer_(executor, steady_clock::time_point::max()) {}
-
-  awaitable<void> wait() { co_await timer_.async_wait(no_throw); }
-  void notify_one() { timer_.cancel_one(); }
-  void notify_all() { timer_.cancel(); }
-
- private:
-  // A timer that never expires is asio's own first-come first-served queue of cancellable waiters.
-  steady_timer timer_;
 };
 
 }  // namespace millrace

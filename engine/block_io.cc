@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "engine/async.h"
 #include "engine/log.h"
 #include "engine/memory.h"
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/result.h"
 
 namespace millrace {

@@ -355,8 +355,4 @@ std::string error::message() const {
   return out;
 }
 
-void throw_exception_from_error(const error& why, const boost::source_location& /*where*/) {
-  throw failure(why);
-}
-
 }  // namespace millrace

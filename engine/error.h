@@ -1,6 +1,5 @@
 #pragma once
 
-#include <boost/assert/source_location.hpp>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -69,7 +68,7 @@ std::string redacted(std::string_view text);
 class error {
  public:
   error(errc kind, std::string what);
-  // What result::error() gives where there is none (boost::system::result asks for it).
+  // What result::error() gives where there is none.
   error() : error(errc::internal, "no error") {}
 
   // A URL or a path. It is redacted here, so an error never holds a secret.
@@ -145,8 +144,5 @@ error error_of(const std::exception_ptr& thrown, std::string_view thrower) noexc
 // What millrace's own code threw: failures of the file system and of the operating system get their
 // kind, path and cause; anything else is `internal`.
 error error_of(const std::exception_ptr& thrown);
-
-// Called by boost::system::result when value() is asked of a failed result.
-[[noreturn]] void throw_exception_from_error(const error& why, const boost::source_location& where);
 
 }  // namespace millrace

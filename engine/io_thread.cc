@@ -12,6 +12,7 @@
 #include "engine/start_thread.h"
 #include "engine/stepper.h"
 #include "engine/thread_owner.h"
+#include "engine/worker_pool.h"
 
 namespace millrace {
 namespace {
@@ -88,5 +89,7 @@ void io_thread::drain() {
   }
   came_back_.notify_all();
 }
+
+condition::condition(io_thread& home) : condition(home.executor()) {}
 
 }  // namespace millrace

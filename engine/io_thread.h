@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/posted_call.h"
 #include "engine/worker_pool.h"
 
@@ -29,7 +30,7 @@ class io_thread final : private task_home {
   io_thread(const io_thread&) = delete;
   io_thread& operator=(const io_thread&) = delete;
 
-  asio::any_io_executor executor() { return context_.get_executor(); }
+  io_executor executor() { return context_.get_executor(); }
   asio::io_context& context() { return context_; }
   block_io& files() { return *files_; }
 
@@ -49,12 +50,12 @@ class io_thread final : private task_home {
 
   asio::io_context context_{1};
   asio::executor_work_guard<asio::io_context::executor_type> guard_{context_.get_executor()};
-  condition came_back_{context_.get_executor()};
+  condition came_back_{executor()};
   int away_ = 0;
   bounded_queue<pool_task*> done_{max_tasks};
   // One call wakes the thread for all completions that arrive before it drains.
-  const wake_up drain_{context_.get_executor(), [this] { drain(); }};
-  const wake_up stop_files_{context_.get_executor(), [this] { stop_files(); }};
+  const wake_up drain_{executor(), [this] { drain(); }};
+  const wake_up stop_files_{executor(), [this] { stop_files(); }};
   std::unique_ptr<block_io> files_;
   stepper* steps_;  // null: the thread runs
   std::thread thread_;

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/posted_call.h"
 #include "engine/process_wide.h"
 

@@ -5,10 +5,13 @@
 #include <type_traits>
 #include <utility>
 
-#include "engine/async.h"
-#include "engine/io_thread.h"
+#include "engine/awaitable.h"
+#include "engine/pool_task.h"
 
 namespace millrace {
+
+class io_thread;
+class worker_pool;
 
 namespace detail {
 
@@ -51,6 +54,10 @@ class offloaded final : public pool_task {
   std::exception_ptr thrown_;
 };
 
+// io_thread::submit() and tasks_came_back().
+bool submit(io_thread& home, worker_pool& pool, pool_task* task);
+awaitable<void> tasks_came_back(io_thread& home);
+
 }  // namespace detail
 
 // Runs `f` on a thread of `pool` and comes back to `home` with what it returned or threw: the one
@@ -61,7 +68,7 @@ class offloaded final : public pool_task {
 template <class F>
 awaitable<std::invoke_result_t<F&>> offload(io_thread& home, worker_pool& pool, F f) {
   detail::offloaded<F> task(std::move(f));
-  while (!home.submit(pool, &task)) co_await home.tasks_came_back().wait();
+  while (!detail::submit(home, pool, &task)) co_await detail::tasks_came_back(home);
   const uninterrupted here(co_await this_fiber);
   if (!task.finished()) co_await task.asker().wait();  // needs no memory: it cannot fail
   co_return task.take();

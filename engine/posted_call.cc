@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "engine/async.h"
 #include "engine/standard_error.h"
 
 namespace millrace {
@@ -87,7 +88,11 @@ void posted_call::post() noexcept {
   asio::post(home_, handler{shared_from_this()});
 }
 
-wake_up::wake_up(const asio::any_io_executor& home, std::function<void()> what)
+wake_up::wake_up(const io_executor& home, std::function<void()> what)
     : call_(std::make_shared<function_call>(home, std::move(what))) {}
+
+void wake_up::ask() const noexcept {
+  call_->post();
+}
 
 }  // namespace millrace

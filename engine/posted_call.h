@@ -4,10 +4,10 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/io_context.hpp>
 #include <cstddef>
-#include <functional>
 #include <memory>
 
 #include "engine/process_wide.h"
+#include "engine/wake_up.h"
 
 namespace millrace {
 
@@ -42,19 +42,6 @@ class posted_call : public std::enable_shared_from_this<posted_call> {
   home_process process_;
   std::atomic<bool> asked_ = false;
   alignas(std::max_align_t) std::byte room_[128];
-};
-
-// Calls a function on an I/O thread in this way. A pending call outlives this object: `what` must
-// own what it uses, or the owner must wait until the I/O thread has run it. `what` throws nothing.
-class wake_up {
- public:
-  wake_up() = default;
-  wake_up(const asio::any_io_executor& home, std::function<void()> what);
-  // Any thread.
-  void ask() const noexcept { call_->post(); }
-
- private:
-  std::shared_ptr<posted_call> call_;
 };
 
 }  // namespace millrace

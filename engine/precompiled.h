@@ -7,7 +7,6 @@
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/system/result.hpp>
 #include <chrono>
 #include <functional>
 #include <memory>

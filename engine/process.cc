@@ -14,6 +14,7 @@
 #include <csignal>
 #include <utility>
 
+#include "engine/async.h"
 #include "engine/seams.h"
 
 extern char** environ;

@@ -1,13 +1,100 @@
 #pragma once
 
-#include <boost/system/result.hpp>
+#include <concepts>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
 
 #include "engine/error.h"
 
 namespace millrace {
 
-// A T or an error: for expected failures. value() throws `failure`.
 template <class T>
-using result = boost::system::result<T, error>;
+class result;
+
+namespace detail {
+
+template <class T>
+constexpr bool is_result = false;
+template <class T>
+constexpr bool is_result<result<T>> = true;
+
+}  // namespace detail
+
+// A T or an error: for expected failures. Made of either, implicitly; a result<void> is made of
+// nothing where all went well. As std::expected of C++23, with errors that are returned as they
+// are.
+template <class T>
+class [[nodiscard]] result {
+ public:
+  using value_type = T;
+
+  result()
+    requires std::default_initializable<T>
+      : held_(std::in_place_index<0>) {}
+  template <class U = T>
+    requires(std::constructible_from<T, U> && !detail::is_result<std::remove_cvref_t<U>> &&
+             !std::same_as<std::remove_cvref_t<U>, millrace::error>)
+  explicit(!std::convertible_to<U, T>) result(U&& value)
+      : held_(std::in_place_index<0>, std::forward<U>(value)) {}
+  result(millrace::error why) : held_(std::in_place_index<1>, std::move(why)) {}
+
+  bool has_value() const noexcept { return held_.index() == 0; }
+  explicit operator bool() const noexcept { return has_value(); }
+
+  // Throws `failure` where there is an error.
+  T& value() & {
+    check();
+    return **this;
+  }
+  const T& value() const& {
+    check();
+    return **this;
+  }
+  T value() && {  // a value: `for (x : list().value())` goes over what is still there
+    check();
+    return *std::move(*this);
+  }
+
+  // Only where there is a value.
+  T& operator*() & noexcept { return *std::get_if<0>(&held_); }
+  const T& operator*() const& noexcept { return *std::get_if<0>(&held_); }
+  T operator*() && { return std::move(*std::get_if<0>(&held_)); }
+  T* operator->() noexcept { return std::get_if<0>(&held_); }
+  const T* operator->() const noexcept { return std::get_if<0>(&held_); }
+
+  // Where there is a value, an `internal` one.
+  millrace::error error() const {
+    const auto* why = std::get_if<1>(&held_);
+    return why != nullptr ? *why : millrace::error();
+  }
+
+ private:
+  void check() const {
+    if (!has_value()) throw failure(error());
+  }
+
+  std::variant<T, millrace::error> held_;
+};
+
+template <>
+class [[nodiscard]] result<void> {
+ public:
+  using value_type = void;
+
+  result() = default;
+  result(millrace::error why) : why_(std::move(why)) {}
+
+  bool has_value() const noexcept { return !why_; }
+  explicit operator bool() const noexcept { return has_value(); }
+  void value() const {
+    if (why_) throw failure(*why_);
+  }
+  millrace::error error() const { return why_ ? *why_ : millrace::error(); }
+
+ private:
+  std::optional<millrace::error> why_;
+};
 
 }  // namespace millrace

@@ -2,10 +2,12 @@
 
 #include <atomic>
 
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/pread_io.h"
 #include "engine/uring_io.h"
+#include "engine/worker_pool.h"
 
 namespace millrace {
 namespace {

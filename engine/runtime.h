@@ -3,10 +3,10 @@
 #include <memory>
 #include <vector>
 
-#include "engine/io_thread.h"
-#include "engine/worker_pool.h"
-
 namespace millrace {
+
+class io_thread;
+class worker_pool;
 
 // `automatic` takes io_uring where the kernel allows it, and otherwise gives one notice. `uring`
 // throws `failure` (unsupported) where it is refused.

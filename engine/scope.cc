@@ -1,7 +1,10 @@
 #include "engine/scope.h"
 
 #include <cstdlib>
+#include <list>
 
+#include "engine/async.h"
+#include "engine/posted_call.h"
 #include "engine/standard_error.h"
 
 namespace millrace {
@@ -16,17 +19,23 @@ bool is_stop(const std::exception_ptr& thrown) {
   }
 }
 
+struct scope::running_children {
+  using list = std::list<std::shared_ptr<child>>;
+  io_executor home;
+  list all = {};
+};
+
 // A coroutine and what it needs to begin and to end: all of it is there when it is entered in the
 // list.
 class scope::child final : public posted_call, public asio_fiber {
  public:
   child(scope& of, awaitable<void> work)
-      : posted_call(of.executor_), asio_fiber(of.executor_), of_(of) {
+      : posted_call(of.executor()), asio_fiber(of.executor()), of_(of) {
     begin_with(std::move(work));
   }
 
   // Runs the coroutine up to its first wait, where this is its thread; else soon.
-  void begin(child_list::iterator self) {
+  void begin(running_children::list::iterator self) {
     self_ = self;
     if (is_at_home()) {
       run();
@@ -34,6 +43,7 @@ class scope::child final : public posted_call, public asio_fiber {
       post();
     }
   }
+  running_children::list::iterator self() const { return self_; }
   // Also while it does ignore them.
   void ask_to_stop() {
     is_asked_ = true;
@@ -46,7 +56,7 @@ class scope::child final : public posted_call, public asio_fiber {
 
  private:
   void run() override {
-    if (has_ended_) return of_.ended(self_);
+    if (has_ended_) return of_.ended(*this);
     resume();
     if (!has_ended_ && of_.stopped_) ask_to_stop();
   }
@@ -57,25 +67,35 @@ class scope::child final : public posted_call, public asio_fiber {
   }
 
   scope& of_;
-  child_list::iterator self_;
+  running_children::list::iterator self_;
   std::exception_ptr thrown_;
   bool is_asked_ = false;
   bool has_ended_ = false;
 };
 
-scope::scope(asio::any_io_executor executor) : executor_(std::move(executor)) {}
+scope::scope(const io_executor& home)
+    : children_(std::make_unique<running_children>(running_children{home})) {}
+
+const io_executor& scope::executor() const {
+  return children_->home;
+}
+
+std::size_t scope::running() const {
+  return children_->all.size();
+}
 
 scope::~scope() {
-  if (!children_.empty()) {
-    to_stderr("millrace: a scope was destroyed with {} coroutines running\n", children_.size());
+  if (!children_->all.empty()) {
+    to_stderr("millrace: a scope was destroyed with {} coroutines running\n",
+              children_->all.size());
     std::abort();
   }
 }
 
 std::shared_ptr<scope::child> scope::start(awaitable<void> work) {
   auto started = std::make_shared<child>(*this, std::move(work));
-  children_.push_back(started);
-  started->begin(std::prev(children_.end()));
+  children_->all.push_back(started);
+  started->begin(std::prev(children_->all.end()));
   return started;
 }
 
@@ -87,15 +107,16 @@ scope::task scope::spawn_stoppable(awaitable<void> work) {
   return task(start(std::move(work)));
 }
 
-void scope::ended(child_list::iterator which) {
-  const auto last_reference = std::move(*which);
-  children_.erase(which);
+void scope::ended(const child& which) {
+  const auto at = which.self();
+  const auto last_reference = std::move(*at);
+  children_->all.erase(at);
   auto thrown = last_reference->failure();
   if (thrown && !first_thrown_) {
     first_thrown_ = std::move(thrown);
     stop();
   }
-  if (!children_.empty()) return;
+  if (!children_->all.empty()) return;
   // The last that is done here: either may destroy the scope.
   if (joining_.is_taken()) return joining_.resume();
   if (when_empty_) when_empty_();
@@ -104,7 +125,7 @@ void scope::ended(child_list::iterator which) {
 void scope::stop() {
   stopped_ = true;
   // None leaves the list here: that is a call of its own.
-  for (const auto& c : children_) c->ask_to_stop();
+  for (const auto& c : children_->all) c->ask_to_stop();
 }
 
 void scope::rethrow_first() {
@@ -113,7 +134,7 @@ void scope::rethrow_first() {
 
 awaitable<void> scope::join() {
   const uninterrupted here(co_await this_fiber);
-  if (!children_.empty()) co_await joining_.wait();
+  if (!children_->all.empty()) co_await joining_.wait();
   rethrow_first();
 }
 
@@ -148,7 +169,7 @@ awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b) {
   }
   {
     const uninterrupted here(self);
-    if (!both.children_.empty()) co_await both.joining_.wait();
+    if (!both.children_->all.empty()) co_await both.joining_.wait();
   }
   self.on_stop().clear();
   if (thrown) std::rethrow_exception(thrown);

@@ -1,17 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
 #include <functional>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
 #include "engine/error.h"
-#include "engine/posted_call.h"
 
 namespace millrace {
+
+class io_executor;
 
 // Owns coroutines: each one spawned here has ended when join() returns. The first that throws stops
 // its siblings, and join() throws what it threw; only the exception by which a coroutine unwinds
@@ -21,7 +22,7 @@ namespace millrace {
 // scope), never a capturing lambda: captures die with the lambda object, not with the coroutine.
 class scope {
  public:
-  explicit scope(asio::any_io_executor executor);
+  explicit scope(const io_executor& home);
   // The scope must be empty: joined, or never used. Checked.
   ~scope();
   scope(const scope&) = delete;
@@ -40,8 +41,8 @@ class scope {
   bool stopped() const { return stopped_; }
   // The first exception that was thrown; null while there is none.
   const std::exception_ptr& first_thrown() const { return first_thrown_; }
-  std::size_t running() const { return children_.size(); }
-  const asio::any_io_executor& executor() const { return executor_; }
+  std::size_t running() const;
+  const io_executor& executor() const;
 
   // Waits for all, also when the awaiting coroutine is cancelled meanwhile. One join at a time.
   awaitable<void> join();
@@ -52,14 +53,13 @@ class scope {
 
  private:
   class child;
-  using child_list = std::list<std::shared_ptr<child>>;
+  struct running_children;
   std::shared_ptr<child> start(awaitable<void> work);
-  void ended(child_list::iterator which);
+  void ended(const child& which);
   void rethrow_first();
   friend awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b);
 
-  asio::any_io_executor executor_;
-  child_list children_;
+  std::unique_ptr<running_children> children_;
   parking joining_;
   std::function<void()> when_empty_;
   std::exception_ptr first_thrown_;

@@ -4,8 +4,7 @@
 #include <stop_token>
 #include <utility>
 
-#include "engine/async.h"
-#include "engine/posted_call.h"
+#include "engine/wake_up.h"
 
 namespace millrace {
 
@@ -15,8 +14,7 @@ namespace millrace {
 // it uses.
 class on_stop {
  public:
-  on_stop(const std::stop_token& token, const asio::any_io_executor& executor,
-          std::function<void()> what)
+  on_stop(const std::stop_token& token, const io_executor& executor, std::function<void()> what)
       : callback_(token, post_it{wake_up(executor, std::move(what))}) {}
 
  private:

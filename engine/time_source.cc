@@ -1,5 +1,7 @@
 #include "engine/time_source.h"
 
+#include "engine/async.h"
+
 namespace millrace {
 namespace {
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <mutex>
 
 #include "engine/memory.h"
 #include "engine/process_wide.h"
@@ -19,6 +21,18 @@ thread_local work_meter* meter_of_thread = nullptr;
 
 }  // namespace
 
+struct work_memory::use {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::size_t bytes = 0;    // guarded by mutex
+  std::size_t waiting = 0;  // guarded by mutex
+};
+
+work_memory::work_memory(std::size_t limit_bytes)
+    : limit_(limit_bytes), use_(std::make_unique<use>()) {}
+
+work_memory::~work_memory() = default;
+
 work_memory& work_memory::of_process() {
   struct own {
     work_memory memory{for_the_process};
@@ -31,33 +45,33 @@ work_memory& work_memory::current() {
 }
 
 std::size_t work_memory::in_use() const {
-  const std::scoped_lock lock(mutex_);
-  return used_;
+  const std::scoped_lock lock(use_->mutex);
+  return use_->bytes;
 }
 
 // Not while others wait: what large work waits for would never come together.
 bool work_memory::try_take(std::size_t bytes) {
-  const std::scoped_lock lock(mutex_);
-  if (waiting_ > 0 || bytes > limit_ || used_ > limit_ - bytes) return false;
-  used_ += bytes;
+  const std::scoped_lock lock(use_->mutex);
+  if (use_->waiting > 0 || bytes > limit_ || use_->bytes > limit_ - bytes) return false;
+  use_->bytes += bytes;
   return true;
 }
 
 void work_memory::wait_for(std::size_t bytes) {
-  std::unique_lock lock(mutex_);
-  ++waiting_;
-  changed_.wait(lock, [&] { return bytes <= limit_ && used_ <= limit_ - bytes; });
-  --waiting_;
-  used_ += bytes;
+  std::unique_lock lock(use_->mutex);
+  ++use_->waiting;
+  use_->changed.wait(lock, [&] { return bytes <= limit_ && use_->bytes <= limit_ - bytes; });
+  --use_->waiting;
+  use_->bytes += bytes;
 }
 
 void work_memory::give_back(std::size_t bytes) {
   if (bytes == 0) return;
   {
-    const std::scoped_lock lock(mutex_);
-    used_ -= std::min(bytes, used_);  // in a forked child nothing is in use at first
+    const std::scoped_lock lock(use_->mutex);
+    use_->bytes -= std::min(bytes, use_->bytes);  // in a forked child nothing is in use at first
   }
-  changed_.notify_all();
+  use_->changed.notify_all();
 }
 
 work_memory_scope::work_memory_scope(work_memory& memory)

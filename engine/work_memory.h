@@ -1,8 +1,7 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
+#include <memory>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -20,7 +19,8 @@ namespace millrace {
 // more than the limit.
 class work_memory {
  public:
-  explicit work_memory(std::size_t limit_bytes) : limit_(limit_bytes) {}
+  explicit work_memory(std::size_t limit_bytes);
+  ~work_memory();
   work_memory(const work_memory&) = delete;
   work_memory& operator=(const work_memory&) = delete;
 
@@ -41,11 +41,9 @@ class work_memory {
   void wait_for(std::size_t bytes);
   void give_back(std::size_t bytes);
 
+  struct use;
   std::size_t limit_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::size_t used_ = 0;     // guarded by mutex_
-  std::size_t waiting_ = 0;  // guarded by mutex_
+  std::unique_ptr<use> use_;
 };
 
 // While it lives, `memory` is current() on this thread.

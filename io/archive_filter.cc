@@ -11,6 +11,8 @@
 #include <thread>
 
 #include "engine/async.h"
+#include "engine/condition.h"
+#include "engine/io_thread.h"
 #include "engine/posted_call.h"
 #include "engine/start_thread.h"
 #include "engine/work_memory.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/scope.h"
 #include "engine/words.h"
 
 namespace millrace {

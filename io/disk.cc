@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "engine/offload.h"
+#include "engine/worker_pool.h"
 
 namespace millrace {
 namespace {

@@ -5,6 +5,9 @@
 #include <memory>
 #include <optional>
 
+#include "engine/async.h"
+#include "engine/condition.h"
+#include "engine/worker_pool.h"
 #include "io/depth_controller.h"
 #include "io/extent_policy.h"
 #include "io/open_files.h"

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/block_io.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/offload.h"
 #include "engine/timer.h"

@@ -10,6 +10,8 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <fstream>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "engine/offload.h"
 #include "engine/timer.h"
 #include "io/file_reader.h"

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/file_system.h"
 #include "engine/offload.h"
 

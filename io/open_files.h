@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/open_file.h"
 #include "engine/runtime.h"
 

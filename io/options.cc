@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/option_list.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 
 namespace millrace {

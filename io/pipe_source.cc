@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/process.h"
+#include "engine/scope.h"
 #include "engine/timer.h"
 #include "io/read_ahead.h"
 
@@ -66,7 +68,8 @@ awaitable<result<void>> wait_for_end(std::shared_ptr<running> of) {
 // status; nullopt where even that does not end it (it waits for a device), which holds up nobody.
 awaitable<std::optional<int>> ended_status(std::shared_ptr<running> of) {
   of->process->kill();
-  co_await with_deadline(wait_for_end(of), killed_within, error(errc::timed_out, "not killed"));
+  static_cast<void>(co_await with_deadline(wait_for_end(of), killed_within,
+                                           error(errc::timed_out, "not killed")));
   co_return of->process->status();
 }
 

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/log.h"
 #include "engine/scope.h"
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "engine/async.h"
+#include "engine/condition.h"
 #include "io/gate_file.h"
 
 namespace millrace {

@@ -6,6 +6,7 @@
 
 #include "engine/async.h"
 #include "engine/bytes.h"
+#include "engine/condition.h"
 #include "engine/result.h"
 #include "engine/scope.h"
 

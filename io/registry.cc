@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "io/rewrites.h"
 

@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <set>
 
+#include "engine/io_thread.h"
 #include "io/cache/cached_source.h"
 #include "io/disk.h"
 #include "io/file_source.h"
 #include "io/http/source.h"
+#include "io/http/transport.h"
 #include "io/pipe_source.h"
 #include "io/rewrites.h"
 #include "io/stores/store.h"

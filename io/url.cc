@@ -7,6 +7,7 @@
 #include <charconv>
 #include <vector>
 
+#include "engine/scope.h"
 #include "engine/words.h"
 
 namespace millrace {

@@ -18,6 +18,11 @@ struct bucket {
 
 namespace detail {
 
+// The first of them that takes an item of this size. Fails with too_large, skippable.
+result<std::size_t> bucket_for(const std::vector<bucket>& buckets, std::int64_t size);
+// Throws `failure` (usage) where they do not ascend, or one takes nothing.
+void check_buckets(const std::vector<bucket>& buckets);
+
 template <class T>
 class bucketed_stream final : public stream<group_of<T>> {
  public:
@@ -42,20 +47,15 @@ class bucketed_stream final : public stream<group_of<T>> {
       ended_ = !*item;
       if (ended_) continue;
       const std::int64_t much = measure_(**item);
-      const auto fits = std::ranges::lower_bound(buckets_, much, {}, &bucket::up_to);
-      if (fits == buckets_.end()) {
-        co_return error(errc::too_large,
-                        "an item of " + std::to_string(much) + ", for which there is no bucket")
-            .hint("add a bucket that takes it, or leave it out before")
-            .skippable();
-      }
+      const auto fits = bucket_for(buckets_, much);
+      if (!fits) co_return fits.error();
       append_origins(aside_, **item);
       auto kept = co_await memory_.keep(std::move(**item));
       if (!kept) co_return kept.error();
-      group_of<T>& group = held_[static_cast<std::size_t>(fits - buckets_.begin())];
+      group_of<T>& group = held_[*fits];
       group.items.push_back(std::move(*kept));
       aside_.clear();
-      if (group.size() == fits->size) co_return take(group);
+      if (group.size() == buckets_[*fits].size) co_return take(group);
     }
   }
   void leave_failed() override {
@@ -115,12 +115,7 @@ struct bucketed {
 
   bucketed(F f, std::vector<bucket> which, bool keep_partial = true)
       : measure(std::move(f)), buckets(std::move(which)), partial(keep_partial) {
-    const bool ascends = std::ranges::adjacent_find(buckets, std::ranges::greater_equal(),
-                                                    &bucket::up_to) == buckets.end();
-    const bool takes = std::ranges::all_of(buckets, [](const bucket& b) { return b.size > 0; });
-    if (buckets.empty() || !ascends || !takes) {
-      throw failure(error(errc::usage, "buckets that do not ascend, or take nothing"));
-    }
+    detail::check_buckets(buckets);
   }
 
   template <class T>
@@ -136,7 +131,7 @@ struct bucketed {
               std::size_t largest = 0;
               for (const bucket& one : all) {
                 gathered += one.size;
-                largest = std::max(largest, one.size);
+                if (one.size > largest) largest = one.size;
               }
               detail::announce_groups<T>(run, gathered, largest);
             }};

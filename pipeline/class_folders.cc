@@ -12,6 +12,7 @@
 #include "engine/folders.h"
 #include "engine/log.h"
 #include "engine/printable.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "io/folder_listing.h"
 #include "pipeline/fields.h"

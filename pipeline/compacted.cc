@@ -49,6 +49,24 @@ std::vector<bytes*> parts_of(tuple_of_values& t) {
   return out;
 }
 
+error detail::collecting::too_large(std::size_t sample) const {
+  return error(errc::too_large, fmt::format("a sample of {}, and {}", format_bytes(sample), text()))
+      .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
+      .skippable();
+}
+
+error detail::collecting::too_much(std::size_t samples) const {
+  return error(errc::no_memory, fmt::format("{} collects {} of samples, and {}", stage,
+                                            format_bytes(samples), text()))
+      .hint(
+          "raise engine_options.memory_bytes (MILLRACE_MEMORY), make batches smaller, or decode "
+          "before they are made");
+}
+
+std::string detail::collecting::text() const {
+  return fmt::format("{} are what the budget has for a batch of {}", format_bytes(bytes), stage);
+}
+
 awaitable<result<void>> detail::move_parts(std::shared_ptr<memory_share> memory,
                                            std::vector<bytes*> parts) {
   std::size_t here = 0;  // nobody gives that back while the rest waits

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +24,16 @@ namespace detail {
 // Copies the bytes of `parts` into one piece of `memory`, and makes the parts point there. Parts
 // that are in `memory` already stay.
 awaitable<result<void>> move_parts(std::shared_ptr<memory_share> memory, std::vector<bytes*> parts);
+
+// The memory that a stage has for the samples of one batch.
+struct collecting {
+  std::string stage;
+  std::size_t bytes = 0;
+
+  error too_large(std::size_t sample) const;
+  error too_much(std::size_t samples) const;
+  std::string text() const;
+};
 }  // namespace detail
 
 // The same item with its bytes in separate memory, so that it keeps no read buffer alive.
@@ -53,9 +61,9 @@ class collected_memory {
   awaitable<result<T>> keep(T item) {
     if constexpr (has_parts<T>) {
       const std::size_t own = charge_of(size_of(item));
-      if (own > share_->limit() / sets_) co_return too_large(own);
+      if (own > limit()) co_return room().too_large(own);
       held_ += own;
-      if (held_ > share_->limit() / sets_) co_return too_much();
+      if (held_ > limit()) co_return room().too_much(held_);
       co_return co_await compacted(share_, std::move(item));
     } else {
       co_return item;
@@ -74,22 +82,9 @@ class collected_memory {
     for (const bytes* part : parts_of(item)) size += part->size();
     return size;
   }
-  error too_large(std::size_t one) const {
-    return error(errc::too_large, fmt::format("a sample of {}, and {}", format_bytes(one), room()))
-        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
-        .skippable();
-  }
-  std::string room() const {
-    return fmt::format("{} are what the budget has for a batch of {}",
-                       format_bytes(share_->limit() / sets_), share_->name());
-  }
-  error too_much() const {
-    return error(errc::no_memory, fmt::format("{} collects {} of samples, and {}", share_->name(),
-                                              format_bytes(held_), room()))
-        .hint(
-            "raise engine_options.memory_bytes (MILLRACE_MEMORY), make batches smaller, or decode "
-            "before they are made");
-  }
+  // What the budget has for a batch.
+  std::size_t limit() const { return share_->limit() / sets_; }
+  detail::collecting room() const { return {share_->name(), limit()}; }
 
   std::size_t sets_;  // batches that there are at a time: in the making, with others, queued
   std::shared_ptr<memory_share> share_;

@@ -4,14 +4,22 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <boost/asio/post.hpp>
+#include <future>
 #include <utility>
 
 #include "engine/cpu_time.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/option_list.h"
+#include "engine/scope.h"
+#include "engine/stepper.h"
+#include "engine/stop.h"
 #include "engine/thread_owner.h"
+#include "engine/worker_pool.h"
 #include "io/standard_sources.h"
+#include "pipeline/engine_core.h"
 #include "pipeline/records.h"
 
 namespace millrace {
@@ -22,7 +30,25 @@ engine::engine(const engine_options& options)
         if (core->is_of_this_process()) delete core;
       }) {}
 
+runtime& engine::threads() {
+  return *core_->threads;
+}
+
+const engine_options& engine::options() const {
+  return core_->options;
+}
+
+const source_registry& engine::sources(int io_thread_index) const {
+  return core_->registries.at(static_cast<std::size_t>(io_thread_index));
+}
+
 namespace detail {
+namespace {
+
+// How long a consumer waits before a notice tells it why.
+constexpr std::chrono::seconds told_after{10};
+
+}  // namespace
 
 pool_governor::pool_governor(worker_pool& pool) : pool_(pool), controller_(pool.threads()) {}
 
@@ -66,28 +92,89 @@ int engine_core::next_io() {
   return static_cast<int>(runs_++ % static_cast<unsigned>(options.io_threads));
 }
 
-run_base::run_base(std::shared_ptr<engine_core> core, int io_thread_index)
-    : core_(std::move(core)),
-      io_(core_->threads->io(io_thread_index)),
-      tasks_(io_.executor()),
-      sources_(core_->registries.at(static_cast<std::size_t>(io_thread_index))),
-      context_(make_context()) {
-  check_may_wait();
+struct run_base::inside {
+  explicit inside(std::shared_ptr<engine_core> of, int io_thread_index)
+      : core(std::move(of)),
+        io(core->threads->io(io_thread_index)),
+        tasks(io.executor()),
+        sources(core->registries.at(static_cast<std::size_t>(io_thread_index))) {}
+
+  std::shared_ptr<engine_core> core;  // outlives all that is below
+  io_thread& io;
+  scope tasks;
+  std::atomic<bool> stop_asked = false;  // any thread
+  const source_registry& sources;
+  std::unique_ptr<run_context> context;  // spine
+  steady_clock::time_point start = steady_clock::now();
+  std::uint64_t start_ticks = ticks();
+
+  bool begun = false;                         // the owner's thread: next() has been called
+  std::promise<std::optional<error>> answer;  // of the present next()
+  bool is_broken = false;                     // spine: by the error that next() gave last
+  bool told_who_waits = false;
+  bool told_why_ended = false;  // spine
+
+  wake_up stop;
+  wake_up close;
+  std::promise<void> closed;
+  struct set_flag {
+    std::atomic<bool>* to;
+    void operator()() const noexcept { *to = true; }
+  };
+  std::optional<std::stop_callback<set_flag>> flag_registration;
+  std::optional<on_stop> stop_registration;
+
+  void check_may_wait() const;
+  // The reason why next() failed: the first exception of a stage or a task, rather than the stop
+  // that it caused in the others. Spine.
+  error why_ended(const std::exception_ptr& thrown) noexcept;
+  error why_ended(error given) noexcept;
+  // Where stages have waited for memory since the last call, and `tells`: a notice, once.
+  void tell_who_waits(bool tells) noexcept;  // next() waits meanwhile for what refers to its frame
+  void begin_closing(run_base* of);
+  void end_closing(run_base* of);
+};
+
+run_base::run_base(std::shared_ptr<engine_core> core) {
+  const int io_thread_index = core->next_io();
+  inside_ = std::make_unique<inside>(std::move(core), io_thread_index);
+  inside_->stop = wake_up(inside_->io.executor(), [of = inside_.get()] { of->tasks.stop(); });
+  inside_->close =
+      wake_up(inside_->io.executor(), [this, of = inside_.get()] { of->begin_closing(this); });
+  inside_->context = make_context();
+  check_process();
+  inside_->check_may_wait();
+}
+
+run_base::~run_base() = default;
+
+bool run_base::is_of_this_process() const {
+  return inside_->core->is_of_this_process();
+}
+
+run_context& run_base::context() const {
+  return *inside_->context;
+}
+
+void run_base::use(std::unique_ptr<run_context>& other) {
+  inside_->context.swap(other);
 }
 
 std::unique_ptr<run_context> run_base::make_context() {
-  host_allocator* own = core_->options.allocator;
+  inside& in = *inside_;
+  const engine_options& options = in.core->options;
+  host_allocator* const own = options.allocator;
   std::unique_ptr<run_context> made(
-      new run_context{.threads = *core_->threads,
-                      .io = io_,
-                      .tasks = tasks_,
-                      .sources = sources_,
-                      .source = core_->options.source,
+      new run_context{.threads = *in.core->threads,
+                      .io = in.io,
+                      .tasks = in.tasks,
+                      .sources = in.sources,
+                      .source = options.source,
                       .allocator = own != nullptr ? *own : default_host_allocator(),
-                      .memory = memory_plan(core_->options.memory_bytes),
-                      .stop_asked = stop_asked_,
-                      .tell_skipped = core_->options.tell_skipped});
-  if (context_) made->told_of_lost_rate = context_->told_of_lost_rate;
+                      .memory = memory_plan(options.memory_bytes),
+                      .stop_asked = in.stop_asked,
+                      .tell_skipped = options.tell_skipped});
+  if (in.context) made->told_of_lost_rate = in.context->told_of_lost_rate;
   return made;
 }
 
@@ -121,9 +208,15 @@ void run_base::check_process() const {
                     .hint("make the engine in the child, after fork()"));
 }
 
-void run_base::check_may_wait() const {
-  check_process();
-  runtime& threads = *core_->threads;
+void run_base::check_not_begun() const {
+  if (!inside_->begun) return;
+  throw failure(error(errc::bad_state, "restore() after next(): the run has begun")
+                    .hint("run the plan again, and restore the new loader first"));
+}
+
+// Throws where this is a thread of the engine, which would wait for itself.
+void run_base::inside::check_may_wait() const {
+  runtime& threads = *core->threads;
   const void* const here = owner_of_this_thread();
   if (here == nullptr) return;
   bool is_own = here == &threads.cpu();
@@ -136,13 +229,13 @@ void run_base::check_may_wait() const {
 }
 
 void run_base::check_nothing_lost() const {
-  if (!tasks_.first_thrown()) return;
-  const error first = error_of(tasks_.first_thrown(), "a task of the run");
+  if (!inside_->tasks.first_thrown()) return;
+  const error first = error_of(inside_->tasks.first_thrown(), "a task of the run");
   if (first.kind() == errc::no_memory) throw failure(first);
 }
 
-error run_base::why_ended(const std::exception_ptr& thrown) noexcept {
-  if (!tasks_.stopped() || !is_stop(thrown)) return error_of(thrown, "the plan");
+error run_base::inside::why_ended(const std::exception_ptr& thrown) noexcept {
+  if (!tasks.stopped() || !is_stop(thrown)) return error_of(thrown, "the plan");
   try {
     return why_ended(run_stopped());
   } catch (...) {
@@ -150,20 +243,20 @@ error run_base::why_ended(const std::exception_ptr& thrown) noexcept {
   }
 }
 
-error run_base::why_ended(error given) noexcept {
+error run_base::inside::why_ended(error given) noexcept {
   if (given.kind() != errc::stopped) return given;
   try {
     // Wherever the stop met it: reading, waiting for memory, between two items.
-    if (!tasks_.first_thrown()) return stop_asked_ ? run_stopped() : given;
-    told_why_ended_ = true;
-    return error_of(tasks_.first_thrown(), "a task of the run").skippable(false);
+    if (!tasks.first_thrown()) return stop_asked ? run_stopped() : given;
+    told_why_ended = true;
+    return error_of(tasks.first_thrown(), "a task of the run").skippable(false);
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   }
 }
 
 void run_base::check_between_items() const {
-  if (owner_of_this_thread() != &io_) return;
+  if (owner_of_this_thread() != &inside_->io) return;
   throw failure(error(errc::usage,
                       "a loader was asked for its state by a function or a stage of a plan, "
                       "which may have an item in hand that no state would have")
@@ -172,11 +265,12 @@ void run_base::check_between_items() const {
 
 void run_base::on_spine(const std::function<void()>& f) {
   check_process();
-  if (owner_of_this_thread() == &io_) return f();  // as a function of the plan may ask for counts
+  if (owner_of_this_thread() == &inside_->io)
+    return f();  // as a function of the plan may ask for counts
   // A failure crosses as a value: no exception object is shared between the threads.
   std::promise<std::optional<error>> done;
   auto waiting = done.get_future();
-  asio::post(io_.context(), [&] {
+  asio::post(inside_->io.context(), [&] {
     std::optional<error> failed;
     try {
       f();
@@ -191,11 +285,11 @@ void run_base::on_spine(const std::function<void()>& f) {
 run_stats run_base::stats() {
   run_stats out;
   on_spine([&] {
-    out.seconds = std::chrono::duration<double>(steady_clock::now() - start_).count();
-    out.bytes_read = context_->counters.bytes;
-    out.requests = context_->counters.requests;
-    out.retries = context_->counters.retries;
-    const worker_pool& pool = context_->threads.cpu();
+    out.seconds = std::chrono::duration<double>(steady_clock::now() - inside_->start).count();
+    out.bytes_read = inside_->context->counters.bytes;
+    out.requests = inside_->context->counters.requests;
+    out.retries = inside_->context->counters.retries;
+    const worker_pool& pool = inside_->context->threads.cpu();
     out.pool_threads = pool.threads();
     out.pool_used = pool.used();
     out.pool_busy = pool.busy_seconds();
@@ -203,14 +297,14 @@ run_stats run_base::stats() {
     out.spine_cpu = thread_cpu_seconds();
     const std::uint64_t now = ticks();
     const double tick =
-        out.seconds / static_cast<double>(std::max(now - start_ticks_, std::uint64_t{1}));
+        out.seconds / static_cast<double>(std::max(now - inside_->start_ticks, std::uint64_t{1}));
     double before = 0;
     // Figures are made in the order in which data passes.
-    for (const auto& f : context_->stages) {
-      const double served = static_cast<double>(f.served_until(now)) * tick;
-      out.stages.push_back({.name = f.name,
-                            .items = f.items,
-                            .bytes = f.bytes,
+    for (const auto& f : inside_->context->stages) {
+      const double served = static_cast<double>(f->served_until(now)) * tick;
+      out.stages.push_back({.name = f->name,
+                            .items = f->items,
+                            .bytes = f->bytes,
                             .busy = std::max(0.0, served - before),
                             .waiting_input = std::min(before, served),
                             .waiting_output = std::max(0.0, out.seconds - served)});
@@ -222,13 +316,13 @@ run_stats run_base::stats() {
 
 ledger run_base::counts() {
   ledger out;
-  on_spine([&] { out = context_->counts; });
+  on_spine([&] { out = inside_->context->counts; });
   return out;
 }
 
-void run_base::tell_who_waits(bool tells) noexcept try {
-  const std::string who = context_->memory.starved();
-  if (!tells || who.empty() || std::exchange(told_who_waits_, true)) return;
+void run_base::inside::tell_who_waits(bool tells) noexcept try {
+  const std::string who = context->memory.starved();
+  if (!tells || who.empty() || std::exchange(told_who_waits, true)) return;
   log_notice(
       fmt::format("no item for {} s or more, and these wait for memory: {}. If the program keeps "
                   "items, they hold it: release them, or say how many it keeps at once "
@@ -240,44 +334,93 @@ void run_base::tell_who_waits(bool tells) noexcept try {
   return;  // there is no memory to say who waits for some
 }
 
+void run_base::wait_for(const std::function<awaitable<void>()>& pull) {
+  check_process();
+  inside& in = *inside_;
+  in.check_may_wait();
+  in.begun = true;
+  const auto asked = steady_clock::now();
+  in.answer = {};
+  auto waiting = in.answer.get_future();
+  asio::post(in.io.context(), [&in, &pull] {
+    try {
+      in.tasks.spawn(pull());
+    } catch (...) {
+      in.answer.set_value(error_of(std::current_exception(), "the plan"));
+    }
+  });
+  // The first look, in the middle, shows from when on nothing came back.
+  for (bool is_second = false;
+       millrace::wait_for(waiting, told_after / 2) == std::future_status::timeout;
+       is_second = true) {
+    in.tell_who_waits(is_second);
+  }
+  const std::optional<error> failed = waiting.get();
+  if (in.core->governor) {
+    in.core->governor->consumer_waited(
+        std::chrono::duration<double>(steady_clock::now() - asked).count());
+  }
+  if (failed) throw failure(*failed);
+}
+
+bool run_base::is_to_end() const {
+  return inside_->stop_asked && !inside_->is_broken;
+}
+
+void run_base::pulled(const std::exception_ptr& thrown, const result<void>& given,
+                      std::uint64_t samples) {
+  inside& in = *inside_;
+  std::optional<error> failed;
+  if (thrown) {
+    failed = in.why_ended(thrown);
+  } else if (!given) {
+    failed = in.why_ended(given.error());
+  }
+  in.context->counts.delivered += samples;
+  in.is_broken = failed && !failed->is_skippable();
+  in.answer.set_value(std::move(failed));
+}
+
 void run_base::stop() {
-  stop_asked_ = true;
-  stop_.ask();
+  inside_->stop_asked = true;
+  inside_->stop.ask();
 }
 
 void run_base::stop_by(const std::stop_token& token) {
-  flag_registration_.emplace(token, set_flag{&stop_asked_});
-  stop_registration_.emplace(token, io_.executor(), [this] { tasks_.stop(); });
+  inside& in = *inside_;
+  in.flag_registration.emplace(token, inside::set_flag{&in.stop_asked});
+  in.stop_registration.emplace(token, in.io.executor(), [&in] { in.tasks.stop(); });
 }
 
 void run_base::close() {
   check_process();
-  stop_registration_.reset();
-  flag_registration_.reset();
-  stop_asked_ = true;
-  auto waiting = closed_.get_future();
-  close_.ask();
+  inside& in = *inside_;
+  in.stop_registration.reset();
+  in.flag_registration.reset();
+  in.stop_asked = true;
+  auto waiting = in.closed.get_future();
+  in.close.ask();
   get(waiting);
 }
 
-void run_base::begin_closing() {
-  tasks_.when_empty([this] { end_closing(); });
-  tasks_.stop();
-  if (tasks_.running() == 0) end_closing();
+void run_base::inside::begin_closing(run_base* of) {
+  tasks.when_empty([this, of] { end_closing(of); });
+  tasks.stop();
+  if (tasks.running() == 0) end_closing(of);
 }
 
-void run_base::end_closing() {
+void run_base::inside::end_closing(run_base* of) {
   // Nobody asks any more: it is said here, or nowhere.
-  if (tasks_.first_thrown() && !told_why_ended_) {
+  if (tasks.first_thrown() && !told_why_ended) {
     try {
       log_notice("the run had failed: " +
-                 error_of(tasks_.first_thrown(), "a task of the run").message());
+                 error_of(tasks.first_thrown(), "a task of the run").message());
     } catch (const std::bad_alloc&) {
       log_notice("the run had failed");
     }
   }
-  destroy_streams();
-  closed_.set_value();
+  of->destroy_streams();
+  closed.set_value();
 }
 
 }  // namespace detail

@@ -1,26 +1,17 @@
 #pragma once
 
-#include <sys/types.h>
-
-#include <atomic>
-#include <boost/asio/post.hpp>
+#include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
-#include <future>
 #include <iterator>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <stop_token>
-#include <vector>
+#include <utility>
 
-#include "engine/pool_controller.h"
-#include "engine/posted_call.h"
-#include "engine/runtime.h"
+#include "engine/awaitable.h"
 #include "engine/stats.h"
-#include "engine/stepper.h"
-#include "engine/stop.h"
-#include "io/registry.h"
 #include "pipeline/engine_options.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
@@ -30,55 +21,16 @@ namespace millrace {
 
 namespace detail {
 
-// Gives the pool of an engine as many threads as its consumers need. Any thread.
-class pool_governor {
- public:
-  explicit pool_governor(worker_pool& pool);
-  // A consumer has waited so long for an item.
-  void consumer_waited(double seconds);
-
- private:
-  worker_pool& pool_;
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  pool_controller controller_;
-  steady_clock::time_point last_ = steady_clock::now();
-  double busy_before_ = 0;
-  double waited_ = 0;
-};
-
-// What the runs of an engine share: each keeps it alive, so a loader may outlive its engine. A
-// forked child has none of the threads, so nothing can be waited for there.
-struct engine_core {
-  explicit engine_core(const engine_options& o);
-  // Connections that are kept alive belong to their I/O thread's event loop: they go first.
-  ~engine_core();
-  engine_core(const engine_core&) = delete;
-  engine_core& operator=(const engine_core&) = delete;
-
-  // False in a forked child of the engine's process. Any thread.
-  bool is_of_this_process() const;
-  // The index of an I/O thread: runs take turns over them. Any thread.
-  int next_io();
-
-  engine_options options;
-  std::unique_ptr<runtime> threads;
-  std::unique_ptr<pool_governor> governor;  // null: the pool has a fixed number of threads
-  std::vector<source_registry> registries;  // one for each I/O thread
-
- private:
-  pid_t process_;
-  std::atomic<unsigned> runs_ = 0;
-};
+struct engine_core;
 
 // One run of a plan, independent of its item type. The owner's thread waits here for the spine (the
 // run's I/O thread).
 class run_base {
  public:
-  // On the core's I/O thread of that index. Throws `failure` (usage) in a forked child, and on a
+  // On the next of the core's I/O threads. Throws `failure` (usage) in a forked child, and on a
   // thread of the engine, where close() would wait for itself.
-  run_base(std::shared_ptr<engine_core> core, int io_thread_index);
-  virtual ~run_base() = default;
+  explicit run_base(std::shared_ptr<engine_core> core);
+  virtual ~run_base();
   run_base(const run_base&) = delete;
   run_base& operator=(const run_base&) = delete;
 
@@ -93,66 +45,48 @@ class run_base {
   // The owner's thread, once: stops, waits for all coroutines, and destroys the streams on the
   // spine. Needs no memory.
   void close();
-  // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
-  void on_spine(const std::function<void()>& f);
-  // Each throws `failure` (usage): in a forked child of the engine's process;
-  void check_process() const;
-  // there, and on a thread of the engine, which would wait for itself;
-  void check_may_wait() const;
-  // on the run's I/O thread, where a function or stage of a plan may have an item in hand.
-  void check_between_items() const;
-  bool is_of_this_process() const { return core_->is_of_this_process(); }
+  bool is_of_this_process() const;
 
  protected:
-  // How long a consumer waits before a notice tells it why.
-  static constexpr std::chrono::seconds told_after{10};
-  // Where stages have waited for memory since the last call, and `tells`: a notice, once.
-  void tell_who_waits(bool tells) noexcept;  // next() waits meanwhile for what refers to its frame
-  virtual void destroy_streams() = 0;
+  // Each throws `failure` (usage): in a forked child of the engine's process;
+  void check_process() const;
+  // on the run's I/O thread, where a function or stage of a plan may have an item in hand.
+  void check_between_items() const;
+  // Runs `f` on the spine and waits for it. What it throws is thrown here, as a `failure`.
+  void on_spine(const std::function<void()>& f);
+  // Spawns on the spine what `pull` returns, and waits until it has called pulled(), or throws as
+  // that says.
+  void wait_for(const std::function<awaitable<void>()>& pull);
+  // The spine: whether next() is to fail without asking for an item.
+  bool is_to_end() const;
+  // The spine, once for each wait_for(): what came of it; null and an error, or `samples` that are
+  // delivered. Either may be what a stage has thrown or given because of a stop.
+  void pulled(const std::exception_ptr& thrown, const result<void>& given, std::uint64_t samples);
+
+  // Throws `failure` (bad_state) where next() has been called.
+  void check_not_begun() const;
+  run_context& context() const;
   std::unique_ptr<run_context> make_context();
+  void use(std::unique_ptr<run_context>& other);  // swaps them
   // Throws `failure` (bad_state) for a record in `saved_by` that is missing in `now`, the state
   // that the restored stages would save.
   static void check_all_claimed(const state& saved_by, const state& now);
   // The spine. Throws what a task of the run lacked memory for: it may have had an item in hand.
   void check_nothing_lost() const;
-  // Spine. The reason why next() failed: the first exception of a stage or a task, rather than the
-  // stop that it caused in the others.
-  error why_ended(const std::exception_ptr& thrown) noexcept;
-  error why_ended(error given) noexcept;
-
-  std::shared_ptr<engine_core> core_;  // outlives all that is below
-  io_thread& io_;
-  scope tasks_;
-  std::atomic<bool> stop_asked_ = false;  // any thread
-  const source_registry& sources_;
-  std::unique_ptr<run_context> context_;  // spine
-  steady_clock::time_point start_ = steady_clock::now();
-  std::uint64_t start_ticks_ = ticks();
+  virtual void destroy_streams() = 0;
 
  private:
-  void begin_closing();
-  void end_closing();
-
-  wake_up stop_{io_.executor(), [this] { tasks_.stop(); }};
-  wake_up close_{io_.executor(), [this] { begin_closing(); }};
-  std::promise<void> closed_;
-  struct set_flag {
-    std::atomic<bool>* to;
-    void operator()() const noexcept { *to = true; }
-  };
-  std::optional<std::stop_callback<set_flag>> flag_registration_;
-  std::optional<on_stop> stop_registration_;
-  bool told_who_waits_ = false;
-  bool told_why_ended_ = false;  // spine
+  struct inside;
+  std::unique_ptr<inside> inside_;
 };
 
 template <class T>
 class run final : public run_base {
  public:
   // Makes the streams. Throws `failure` where the plan cannot be run.
-  run(std::shared_ptr<engine_core> core, int io_thread_index, plan<T> what)
-      : run_base(std::move(core), io_thread_index), what_(std::move(what)) {
-    root_ = made(*context_);
+  run(std::shared_ptr<engine_core> core, plan<T> what)
+      : run_base(std::move(core)), what_(std::move(what)) {
+    root_ = made(context());
   }
   state save() {
     check_between_items();
@@ -165,10 +99,7 @@ class run final : public run_base {
   }
   void restore(const state& from) {
     check_process();
-    if (begun_) {
-      throw failure(error(errc::bad_state, "restore() after next(): the run has begun")
-                        .hint("run the plan again, and restore the new loader first"));
-    }
+    check_not_begun();
     check_numbers(from);
     // Restores fresh streams, which replace the others once that has succeeded.
     auto context = make_context();
@@ -180,35 +111,12 @@ class run final : public run_base {
       fresh->save(now);
       check_all_claimed(from, now);
       root_.swap(fresh);
-      context_.swap(context);
+      use(context);
     });
   }
-
   std::optional<T> next() {
-    check_may_wait();
-    begun_ = true;
-    const auto asked = steady_clock::now();
-    std::promise<typename stream<T>::outcome> answer;
-    auto waiting = answer.get_future();
-    asio::post(io_.context(), [this, &answer] {
-      try {
-        tasks_.spawn(pull(this, &answer));
-      } catch (...) {
-        answer.set_value(error_of(std::current_exception(), "the plan"));
-      }
-    });
-    // The first look, in the middle, shows from when on nothing came back.
-    for (bool is_second = false; wait_for(waiting, told_after / 2) == std::future_status::timeout;
-         is_second = true) {
-      tell_who_waits(is_second);
-    }
-    auto item = waiting.get();
-    if (core_->governor) {
-      core_->governor->consumer_waited(
-          std::chrono::duration<double>(steady_clock::now() - asked).count());
-    }
-    if (!item) throw failure(item.error());
-    return std::move(*item);
+    wait_for([this] { return pull(this); });
+    return std::exchange(item_, std::nullopt);
   }
 
  private:
@@ -220,33 +128,33 @@ class run final : public run_base {
     return root;
   }
 
-  static awaitable<void> pull(run* self, std::promise<typename stream<T>::outcome>* to) {
+  static awaitable<void> pull(run* self) {
     typename stream<T>::outcome item = std::optional<T>();
     std::exception_ptr thrown;
     try {
-      const bool is_stopped = self->stop_asked_ && !self->is_broken_;
-      item = is_stopped ? run_stopped() : co_await self->root_->next();
+      if (self->is_to_end()) {
+        item = run_stopped();
+      } else {
+        item = co_await self->root_->next();
+      }
     } catch (...) {
       thrown = std::current_exception();
     }
-    if (thrown) {
-      item = self->why_ended(thrown);
-    } else if (!item) {
-      item = self->why_ended(item.error());
-    } else if (*item) {
-      std::uint64_t samples = 1;
-      if constexpr (requires { (*item)->size(); }) samples = (*item)->size();
-      self->context_->counts.delivered += samples;
+    result<void> given;
+    std::uint64_t samples = 0;
+    if (!thrown && !item) given = item.error();
+    if (!thrown && item) self->item_ = std::move(*item);
+    if (self->item_) {
+      samples = 1;
+      if constexpr (requires { self->item_->size(); }) samples = self->item_->size();
     }
-    self->is_broken_ = !item && !item.error().is_skippable();
-    to->set_value(std::move(item));
+    self->pulled(thrown, given, samples);
   }
   void destroy_streams() override { root_.reset(); }
 
   plan<T> what_;
   std::unique_ptr<stream<T>> root_;
-  bool begun_ = false;      // the owner's thread: next() has been called
-  bool is_broken_ = false;  // spine: by the error that next() gave last
+  std::optional<T> item_;  // the spine's until pulled(), then next()'s
 };
 
 }  // namespace detail
@@ -354,7 +262,7 @@ class engine {
   // thread may ask for and which may outlive the loader, stops the run as loader::stop() does.
   template <class T>
   loader<T> run(const plan<T>& what, const std::stop_token& stop = {}) {
-    auto made = std::make_unique<detail::run<T>>(core_, core_->next_io(), what);
+    auto made = std::make_unique<detail::run<T>>(core_, what);
     made->stop_by(stop);
     return loader<T>(std::move(made));
   }
@@ -362,12 +270,10 @@ class engine {
     return run(interleaved(what), stop);
   }
 
-  runtime& threads() { return *core_->threads; }
-  const engine_options& options() const { return core_->options; }
+  runtime& threads();
+  const engine_options& options() const;
   // The sources of an I/O thread, for reading bytes without a plan.
-  const source_registry& sources(int io_thread_index) const {
-    return core_->registries.at(static_cast<std::size_t>(io_thread_index));
-  }
+  const source_registry& sources(int io_thread_index) const;
 
  private:
   std::shared_ptr<detail::engine_core> core_;

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/scope.h"
+
 namespace millrace {
 namespace {
 

@@ -4,11 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <tuple>
+#include <unordered_set>
 #include <utility>
 
 #include "engine/line_file.h"
@@ -33,9 +36,61 @@ bool is_of_damaged_shard(const error& why) {
          why.kind() == errc::changed || why.kind() == errc::cut;
 }
 
-}  // namespace
+class skip_counter final : public error_counter {
+ public:
+  skip_counter(run_context& run, error_policy policy);
+  std::optional<error> on_failure(const error& why) override;
+  void on_item(const origin* where) override;
+  std::optional<error> on_end_of_epoch() override;
+  void save(state& to) const override;
+  void restore(const state& from) override;
 
-error_counter::error_counter(run_context& run, error_policy policy)
+ private:
+  // A state has them: it stays small.
+  static constexpr std::size_t most_read = 256;
+
+  run_context& run_;
+  error_policy policy_;
+  std::string record_;
+  std::string lost_record_;
+  std::uint64_t newly_lost() const;
+  bool is_first() const { return record_ == skipped_record; }  // of the plan
+  bool count_lost();
+  void tell_epoch();
+  bool is_first_of_its_kind(const error& why);
+  void list(const std::string& what, bool is_listed);
+  std::string tell_of_damaged(bool is_known);
+  std::optional<std::string> over_budget() const;
+  std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
+  error too_many(const std::string& why) const;
+  std::optional<error> write_report(const error& why) const;
+  void save_lost(state& to) const;
+  void add_lost(const state::record& saved, bool is_own);
+  void await_again(const state& from, std::int64_t in_front);
+  void restore_lost(const state& from);
+
+  std::uint64_t failed_ = 0;  // skipped, and lost with shards
+  std::uint64_t in_a_row_ = 0;
+  std::uint64_t passed_ = 0;
+  bool failed_at_end_ = false;  // the run has ended before an end that it took
+  std::size_t epochs_told_ = 0;
+  ledger::epoch epoch_;  // since it began, or since the run did
+  // Samples that later stages held when the state was saved: they come again.
+  using place = std::array<std::int64_t, 4>;
+  static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
+  std::set<place> again_;
+  // In this epoch: the first shards that gave a sample, and what came of these.
+  std::unordered_set<std::int64_t> read_;
+  std::uint64_t passed_of_read_ = 0;
+  // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
+  // of them, and shards that could not be read whole.
+  std::unordered_set<std::uint64_t> gave_no_sample_;
+  std::uint64_t errors_of_no_sample_ = 0;
+  std::unordered_set<std::uint64_t> damaged_;
+  std::shared_ptr<const line_file> report_;
+};
+
+skip_counter::skip_counter(run_context& run, error_policy policy)
     : run_(run),
       policy_(std::move(policy)),
       record_(run.record_of(skipped_record)),
@@ -44,7 +99,7 @@ error_counter::error_counter(run_context& run, error_policy policy)
   report_ = std::make_shared<const line_file>(policy_.report, "the report of skipped samples");
 }
 
-void error_counter::on_item(const origin* where) {
+void skip_counter::on_item(const origin* where) {
   in_a_row_ = 0;
   if (where != nullptr) {
     if (!again_.empty() && again_.erase(place_of(*where)) > 0) return;
@@ -56,12 +111,12 @@ void error_counter::on_item(const origin* where) {
 }
 
 // What the lanes found to be lost since it was last counted: of several policies, by the first.
-std::uint64_t error_counter::newly_lost() const {
+std::uint64_t skip_counter::newly_lost() const {
   return is_first() ? run_.counts.lost - run_.lost_counted : 0;
 }
 
 // At the end of an epoch, what was lost in it. Whether an index told.
-bool error_counter::count_lost() {
+bool skip_counter::count_lost() {
   const std::uint64_t known = newly_lost();
   const std::uint64_t lost_whole = std::exchange(gave_no_sample_, {}).size();
   const std::uint64_t counted = std::exchange(errors_of_no_sample_, 0);
@@ -82,7 +137,7 @@ bool error_counter::count_lost() {
 }
 
 // Why no further sample may be skipped.
-std::optional<std::string> error_counter::over_budget() const {
+std::optional<std::string> skip_counter::over_budget() const {
   if (failed_ >= policy_.most_skipped) {
     return "more than " + counted(policy_.most_skipped, "sample") + " failed";
   }
@@ -93,20 +148,20 @@ std::optional<std::string> error_counter::over_budget() const {
   return all >= enough_for_a_rate ? over_rate(failed_ + 1, all) : std::nullopt;
 }
 
-std::optional<std::string> error_counter::over_rate(std::uint64_t failed, std::uint64_t all) const {
+std::optional<std::string> skip_counter::over_rate(std::uint64_t failed, std::uint64_t all) const {
   if (static_cast<double>(failed) <= policy_.most_rate * static_cast<double>(all)) return {};
   return fmt::format("{} of {} failed, more than {:g} %", failed, counted(all, "sample"),
                      100 * policy_.most_rate);
 }
 
-error error_counter::too_many(const std::string& why) const {
+error skip_counter::too_many(const std::string& why) const {
   return error(errc::too_many_skipped, why)
       .hint(policy_.report.empty() ? "error_policy::report names a file that lists the skipped ones"
                                    : "the report lists the skipped ones");
 }
 
 // Of shards that lack samples nobody knows the number of; empty where there are none in this epoch.
-std::string error_counter::tell_of_damaged(bool is_known) {
+std::string skip_counter::tell_of_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
   if (is_known || count == 0) return {};
   std::string damaged = counted(count, "shard") + " could not be read whole";
@@ -116,7 +171,7 @@ std::string error_counter::tell_of_damaged(bool is_known) {
 }
 
 // The ledger has an epoch once: later policies add to what the first has told.
-void error_counter::tell_epoch() {
+void skip_counter::tell_epoch() {
   ledger::epoch told = std::exchange(epoch_, {});
   auto& all = run_.counts.epochs;
   if (is_first() || epochs_told_ == all.size()) {
@@ -128,7 +183,7 @@ void error_counter::tell_epoch() {
   ++epochs_told_;
 }
 
-std::optional<error> error_counter::on_end_of_epoch() {
+std::optional<error> skip_counter::on_end_of_epoch() {
   const std::uint64_t lost_whole = gave_no_sample_.size();
   const std::uint64_t before = failed_;
   bool is_known = false;
@@ -154,7 +209,7 @@ std::optional<error> error_counter::on_end_of_epoch() {
 }
 
 // Why the list has not this line; null: it has.
-std::optional<error> error_counter::write_report(const error& why) const {
+std::optional<error> skip_counter::write_report(const error& why) const {
   if (!report_) return std::nullopt;
   const auto offset =
       why.byte_offset() ? fmt::format(R"(,"offset":{})", *why.byte_offset()) : std::string();
@@ -175,7 +230,7 @@ std::optional<error> error_counter::write_report(const error& why) const {
 
 // False for a shard that could not be read before in this epoch: where it went away while samples
 // of it were held, each of them says so.
-bool error_counter::is_first_of_its_kind(const error& why) {
+bool skip_counter::is_first_of_its_kind(const error& why) {
   if (why.is_of_whole_shard()) {
     ++errors_of_no_sample_;
     return gave_no_sample_.insert(why.where_fingerprint()).second;
@@ -189,7 +244,7 @@ bool error_counter::is_first_of_its_kind(const error& why) {
   return !is_of_shard || damaged_.insert(why.where_fingerprint()).second;
 }
 
-std::optional<error> error_counter::on_failure(const error& why) {
+std::optional<error> skip_counter::on_failure(const error& why) {
   if (!why.is_skippable() || policy_.most_skipped == 0) return why;
   if (const auto over = over_budget()) {
     return too_many(fmt::format("{}; the last: {}", *over, why.message()));
@@ -205,7 +260,7 @@ std::optional<error> error_counter::on_failure(const error& why) {
 }
 
 // Those that the ledger lists are told as notices, and that there may be more.
-void error_counter::list(const std::string& what, bool is_listed) {
+void skip_counter::list(const std::string& what, bool is_listed) {
   auto& listed = run_.counts.first_skipped;
   const bool has_room = listed.size() < ledger::max_listed;
   if (is_listed && has_room) listed.push_back(what);
@@ -215,7 +270,7 @@ void error_counter::list(const std::string& what, bool is_listed) {
   log_notice("further samples that are skipped are counted, and told at log_level::debug alone");
 }
 
-void error_counter::save(state& to) const {
+void skip_counter::save(state& to) const {
   to.put(record_ + of_rank(run_.rank, run_.world_size),
          {static_cast<std::int64_t>(failed_ + newly_lost()), static_cast<std::int64_t>(in_a_row_),
           static_cast<std::int64_t>(passed_)});
@@ -233,7 +288,7 @@ constexpr std::size_t lost_values_before_lists = 5;
 
 }  // namespace
 
-void error_counter::save_lost(state& to) const {
+void skip_counter::save_lost(state& to) const {
   state::record r = {static_cast<std::int64_t>(passed_of_read_),
                      static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
                      std::ssize(to.held(pending_record)), std::ssize(again_)};
@@ -246,7 +301,7 @@ void error_counter::save_lost(state& to) const {
 }
 
 // Of other ranks, each shard that was lost is of one of those that resume.
-void error_counter::add_lost(const state::record& saved, bool is_own) {
+void skip_counter::add_lost(const state::record& saved, bool is_own) {
   constexpr std::size_t of_place = std::tuple_size_v<place>;
   const std::int64_t most = std::ssize(saved) - std::int64_t{lost_values_before_lists};
   const auto is_sound = [&](lost_values which) {
@@ -277,7 +332,7 @@ void error_counter::add_lost(const state::record& saved, bool is_own) {
 }
 
 // Stages add what they hold from the front to the back.
-void error_counter::await_again(const state& from, std::int64_t in_front) {
+void skip_counter::await_again(const state& from, std::int64_t in_front) {
   std::int64_t before = 0;
   for (const origin& o : from.held(pending_record)) {
     const bool is_own = o.lane % run_.world_size == run_.rank;
@@ -285,7 +340,7 @@ void error_counter::await_again(const state& from, std::int64_t in_front) {
   }
 }
 
-void error_counter::restore_lost(const state& from) {
+void skip_counter::restore_lost(const state& from) {
   if (const auto* mine = from.find(lost_record_ + of_rank(run_.rank, run_.world_size))) {
     add_lost(*mine, true);
     if (from.find(list_lanes_record) == nullptr) await_again(from, (*mine)[pending_in_front]);
@@ -298,7 +353,7 @@ void error_counter::restore_lost(const state& from) {
   }
 }
 
-void error_counter::restore(const state& from) {
+void skip_counter::restore(const state& from) {
   std::uint64_t ranks = 0;
   state::record all(3);
   const auto add = [&](const state::record& r) {
@@ -329,6 +384,12 @@ void error_counter::restore(const state& from) {
   in_a_row_ = static_cast<std::uint64_t>(all[1]);
   passed_ = static_cast<std::uint64_t>(all[2]);
   restore_lost(from);
+}
+
+}  // namespace
+
+std::unique_ptr<error_counter> count_errors(run_context& run, error_policy policy) {
+  return std::make_unique<skip_counter>(run, std::move(policy));
 }
 
 }  // namespace millrace::detail

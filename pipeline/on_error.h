@@ -1,11 +1,9 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
-#include <unordered_set>
 #include <utility>
 
 #include "engine/check_option.h"
@@ -59,91 +57,54 @@ namespace detail {
 // The part that does not depend on what the items are.
 class error_counter {
  public:
-  // Throws `failure` (not_allowed) where the report cannot be written.
-  error_counter(run_context& run, error_policy policy);
+  virtual ~error_counter() = default;
   // nullopt: skipped. Else the error to pass on.
-  std::optional<error> on_failure(const error& why);
+  virtual std::optional<error> on_failure(const error& why) = 0;
   // `where`: the sample that the item is; null for items that are of several.
-  void on_item(const origin* where);
+  virtual void on_item(const origin* where) = 0;
   // nullopt: the epoch ends. Else the error that ends the run, before that end: too many were
   // skipped and lost.
-  std::optional<error> on_end_of_epoch();
-  void save(state& to) const;
-  void restore(const state& from);
+  virtual std::optional<error> on_end_of_epoch() = 0;
+  virtual void save(state& to) const = 0;
+  virtual void restore(const state& from) = 0;
 
- private:
-  // A state has them: it stays small.
-  static constexpr std::size_t most_read = 256;
-
-  run_context& run_;
-  error_policy policy_;
-  std::string record_;
-  std::string lost_record_;
-  std::uint64_t newly_lost() const;
-  bool is_first() const { return record_ == skipped_record; }  // of the plan
-  bool count_lost();
-  void tell_epoch();
-  bool is_first_of_its_kind(const error& why);
-  void list(const std::string& what, bool is_listed);
-  std::string tell_of_damaged(bool is_known);
-  std::optional<std::string> over_budget() const;
-  std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
-  error too_many(const std::string& why) const;
-  std::optional<error> write_report(const error& why) const;
-  void save_lost(state& to) const;
-  void add_lost(const state::record& saved, bool is_own);
-  void await_again(const state& from, std::int64_t in_front);
-  void restore_lost(const state& from);
-
-  std::uint64_t failed_ = 0;  // skipped, and lost with shards
-  std::uint64_t in_a_row_ = 0;
-  std::uint64_t passed_ = 0;
-  bool failed_at_end_ = false;  // the run has ended before an end that it took
-  std::size_t epochs_told_ = 0;
-  ledger::epoch epoch_;  // since it began, or since the run did
-  // Samples that later stages held when the state was saved: they come again.
-  using place = std::array<std::int64_t, 4>;
-  static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
-  std::set<place> again_;
-  // In this epoch: the first shards that gave a sample, and what came of these.
-  std::unordered_set<std::int64_t> read_;
-  std::uint64_t passed_of_read_ = 0;
-  // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
-  // of them, and shards that could not be read whole.
-  std::unordered_set<std::uint64_t> gave_no_sample_;
-  std::uint64_t errors_of_no_sample_ = 0;
-  std::unordered_set<std::uint64_t> damaged_;
-  std::shared_ptr<const line_file> report_;
+ protected:
+  error_counter() = default;
+  error_counter(const error_counter&) = default;
+  error_counter& operator=(const error_counter&) = default;
 };
+
+// Throws `failure` (not_allowed) where the report cannot be written.
+std::unique_ptr<error_counter> count_errors(run_context& run, error_policy policy);
 
 template <class T>
 class on_error_stream final : public stream<T> {
  public:
   on_error_stream(run_context& run, std::unique_ptr<stream<T>> items, error_policy policy)
-      : items_(std::move(items)), counter_(run, std::move(policy)) {}
+      : items_(std::move(items)), counter_(count_errors(run, std::move(policy))) {}
 
   awaitable<typename stream<T>::outcome> next() override {
     for (;;) {
       auto item = co_await items_->next();
       if (item) {
         if (*item) {
-          counter_.on_item(origin_of(**item));
-        } else if (auto over = counter_.on_end_of_epoch()) {
+          counter_->on_item(origin_of(**item));
+        } else if (auto over = counter_->on_end_of_epoch()) {
           co_return *over;
         }
         co_return item;
       }
-      if (auto passed_on = counter_.on_failure(item.error())) co_return *passed_on;
+      if (auto passed_on = counter_->on_failure(item.error())) co_return *passed_on;
     }
   }
   bool has_run_dry() const override { return items_->has_run_dry(); }
   void save(state& to) const override {
     items_->save(to);
-    counter_.save(to);
+    counter_->save(to);
   }
   void restore(const state& from) override {
     items_->restore(from);
-    counter_.restore(from);
+    counter_->restore(from);
   }
 
  private:
@@ -153,7 +114,7 @@ class on_error_stream final : public stream<T> {
   }
 
   std::unique_ptr<stream<T>> items_;
-  error_counter counter_;
+  std::unique_ptr<error_counter> counter_;
 };
 
 }  // namespace detail

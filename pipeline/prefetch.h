@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "engine/condition.h"
 #include "pipeline/on_error.h"
 #include "pipeline/plan.h"
 
@@ -31,8 +32,8 @@ class prefetch_stream final : public stream<T> {
   static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
 
   struct shared {
-    shared(const asio::any_io_executor& executor, std::unique_ptr<stream<T>> s, std::size_t c)
-        : items(std::move(s)), capacity(c), has_item(executor), has_room(executor) {}
+    shared(io_thread& home, std::unique_ptr<stream<T>> s, std::size_t c)
+        : items(std::move(s)), capacity(c), has_item(home), has_room(home) {}
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
     std::deque<entry> ready;
@@ -64,8 +65,7 @@ class prefetch_stream final : public stream<T> {
 
  public:
   prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, std::size_t capacity)
-      : run_(run),
-        shared_(std::make_shared<shared>(run.io.executor(), std::move(items), capacity)) {}
+      : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), capacity)) {}
 
   awaitable<outcome> next() override {
     prefetch_stream::leave_failed();

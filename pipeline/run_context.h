@@ -1,10 +1,7 @@
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <deque>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -35,12 +32,7 @@ struct drawn_shards {
 
   bool is_endless() const { return shards_of_a_pass > 0 || !of_parts.empty(); }
   // How often all shards were drawn.
-  std::uint64_t passes() const {
-    if (of_parts.empty()) return shards / shards_of_a_pass;
-    std::uint64_t least = of_parts.front()->passes();
-    for (const auto& part : of_parts) least = std::min(least, part->passes());
-    return least;
-  }
+  std::uint64_t passes() const;
 };
 
 // What next() says of a run that was stopped.
@@ -89,12 +81,7 @@ struct run_context {
   // Of the plan, each of which holds one end of epoch at most.
   std::size_t stages_joined = 0;
   // The name of a stage's record in states: of two stages of a kind, each has one of its own.
-  std::string record_of(std::string_view stage) {
-    std::string name(stage);
-    const int number = ++stages_of_a_kind[name];
-    if (number > 1) name += ' ' + std::to_string(number);
-    return name;
-  }
+  std::string record_of(std::string_view stage);
   std::map<std::string, int> stages_of_a_kind;  // as they are made
 
   // Set by decode_jpeg for later stages.
@@ -109,18 +96,7 @@ struct run_context {
 
   // For stages whose work decodes anything: a share of the budget, claimed by the first of them.
   std::shared_ptr<work_memory> decoding;
-  std::shared_ptr<work_memory> memory_for_decoding() {
-    if (decoding != nullptr) return decoding;
-    // The least memory of a plan must not grow with the budget, or the figure in the error would
-    // never be enough.
-    constexpr std::size_t least = 1_MiB;
-    const std::size_t most = std::clamp<std::size_t>(memory.budget() / 8, least, 512_MiB);
-    decoding = std::make_shared<work_memory>(least);
-    memory.when_divided([to = decoding, share = memory.share("decoding", least, most)] {
-      to->set_limit(share->limit());
-    });
-    return decoding;
-  }
+  std::shared_ptr<work_memory> memory_for_decoding();
 
   // The figures of a stage, made at its first mention. Addresses are stable.
   struct stage_figures {
@@ -133,13 +109,8 @@ struct run_context {
 
     std::uint64_t served_until(std::uint64_t now) const { return served + open * now - opened; }
   };
-  std::deque<stage_figures> stages;
-  stage_figures& figures(const std::string& name) {
-    for (auto& s : stages) {
-      if (s.name == name) return s;
-    }
-    return stages.emplace_back(stage_figures{.name = name});
-  }
+  std::vector<std::unique_ptr<stage_figures>> stages;
+  stage_figures& figures(const std::string& name);
 };
 
 // Memory of a stage that holds samples, for those that it has read again: where the lane's own has
@@ -160,17 +131,8 @@ struct source_epochs {
   // Of the mix, [from, to), in order: at whose ends the source was still in one of its own.
   std::vector<std::pair<std::int64_t, std::int64_t>> unfinished = {};
 
-  std::int64_t in(std::int64_t of_mix) const {
-    std::int64_t out = first + of_mix - first_of_mix;
-    for (const auto& [from, to] : unfinished) out -= std::clamp(of_mix, from, to) - from;
-    return out;
-  }
-  void goes_on_after(std::int64_t of_mix) {
-    if (unfinished.empty() || unfinished.back().second != of_mix) {
-      unfinished.emplace_back(of_mix, of_mix);
-    }
-    ++unfinished.back().second;
-  }
+  std::int64_t in(std::int64_t of_mix) const;
+  void goes_on_after(std::int64_t of_mix);
 };
 
 // What a reader of samples has seen before one: what it needs to know to take it for whole.
@@ -221,10 +183,7 @@ struct lane_context {
   std::vector<part> parts = {};
   source_epochs epochs = {};  // of a source
   // The part that a shard in the list of the mix is of; null: of none.
-  const part* part_of(std::int64_t shard) const {
-    const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);
-    return after == parts.begin() ? nullptr : &*std::prev(after);
-  }
+  const part* part_of(std::int64_t shard) const;
   // The lane that reads a shard of this one's list: of a mix, one of a source.
   const lane_context& reader_of(std::int64_t shard) const {
     const part* const of = part_of(shard);

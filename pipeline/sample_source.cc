@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "engine/fingerprint.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "pipeline/records.h"
 

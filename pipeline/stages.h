@@ -1,6 +1,5 @@
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include "engine/check_option.h"
+#include "engine/condition.h"
 #include "engine/offload.h"
 #include "pipeline/lanes.h"
 #include "pipeline/plan.h"
@@ -102,11 +102,7 @@ class map_stream final : public stream<Out> {
   // What the stream shares with the coroutines that it has spawned.
   struct shared {
     shared(run_context& r, function f, const map_options& o)
-        : run(r),
-          what(std::move(f)),
-          options(o),
-          changed(r.io.executor()),
-          may_run(r.io.executor()) {}
+        : run(r), what(std::move(f)), options(o), changed(r.io), may_run(r.io) {}
     run_context& run;
     function what;
     map_options options;
@@ -136,8 +132,8 @@ class map_stream final : public stream<Out> {
     }
     map_stream::leave_failed();
     for (;;) {
-      const auto ready =
-          std::ranges::find_if(s.jobs, [](const auto& j) { return j->done.has_value(); });
+      auto ready = s.jobs.begin();
+      while (ready != s.jobs.end() && !(*ready)->done) ++ready;
       // The end of an epoch comes after all items before it.
       const bool is_turn = ready != s.jobs.end() && (ready == s.jobs.begin() ||
                                                      (!s.options.ordered && !(*ready)->ends_epoch));

@@ -8,14 +8,9 @@
 #include <string_view>
 
 #include "engine/result.h"
+#include "pipeline/end_blocks.h"
 
 namespace millrace {
-
-// Whether an archive must end with zero blocks, which tar, tarfile and libarchive write.
-enum class end_blocks {
-  required,
-  optional,  // its length is known to be right, or its writer leaves them out
-};
 
 // Splits a tar archive that is fed to it in pieces of any size. Sans-io: it neither reads nor keeps
 // payload bytes, it says where they are. Formats: v7, ustar (prefix field), GNU (long names,

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "pipeline/tar_parser.h"
+#include "pipeline/end_blocks.h"
 
 namespace millrace {
 

@@ -6,9 +6,12 @@
 #include <deque>
 #include <map>
 
+#include "engine/async.h"
 #include "engine/check_option.h"
+#include "engine/condition.h"
 #include "engine/divided.h"
 #include "engine/fingerprint.h"
+#include "engine/io_thread.h"
 #include "engine/random.h"
 #include "engine/words.h"
 #include "pipeline/group.h"

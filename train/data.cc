@@ -9,6 +9,7 @@
 #include "pipeline/counting.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
+#include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"

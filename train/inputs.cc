@@ -14,6 +14,7 @@
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/printable.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/shard_urls.h"

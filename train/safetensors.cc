@@ -16,6 +16,7 @@
 #include "engine/file_system.h"
 #include "engine/folders.h"
 #include "engine/json_tree.h"
+#include "engine/worker_pool.h"
 #include "engine/written_file.h"
 #include "train/files.h"
 

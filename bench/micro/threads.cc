@@ -5,6 +5,7 @@
 
 #include "engine/bounded_queue.h"
 #include "engine/channel.h"
+#include "engine/io_thread.h"
 #include "engine/offload.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
@@ -46,7 +47,7 @@ void queue_between_threads(benchmark::State& bench) {
 BENCHMARK(queue_between_threads)->UseRealTime();
 
 awaitable<void> push_all(channel<int>& to) {
-  for (int i = 0; i < items; ++i) co_await to.push(i);
+  for (int i = 0; i < items; ++i) static_cast<void>(co_await to.push(i));
   to.close();
 }
 awaitable<std::int64_t> sum_of(channel<int>& from) {

@@ -13,6 +13,7 @@
 #include "pipeline/fields.h"
 #include "pipeline/group.h"
 #include "pipeline/images/decode.h"
+#include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/mix.h"
 #include "pipeline/on_error.h"

@@ -7,10 +7,13 @@
 #include <boost/asio/post.hpp>
 #include <cstring>
 
+#include "engine/async.h"
 #include "io/hashes.h"
 #include "io/http/dialer.h"
 #include "io/http/pool.h"
 #include "io/http/response_reader.h"
+#include "io/http/tls.h"
+#include "io/http/transport.h"
 
 namespace millrace {
 namespace {

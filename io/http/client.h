@@ -6,26 +6,19 @@
 #include <span>
 #include <string>
 
-#include "engine/async.h"
+#include "engine/awaitable.h"
+#include "engine/clock.h"
+#include "engine/condition.h"
 #include "engine/result.h"
 #include "engine/scope.h"
 #include "io/http/message.h"
 #include "io/http/proxy.h"
-#include "io/http/tls.h"
+#include "io/http/timeouts.h"
+#include "io/http/tls_options.h"
 #include "io/http/transport.h"
 #include "io/url.h"
 
 namespace millrace {
-
-struct http_timeouts {
-  std::chrono::milliseconds connect{5'000};
-  std::chrono::milliseconds tls{5'000};
-  std::chrono::milliseconds first_byte{10'000};
-  std::chrono::milliseconds progress{10'000};  // for progress_bytes
-};
-
-// A server that brings fewer bytes than this in http_timeouts::progress has stalled.
-inline constexpr std::uint64_t progress_bytes = 65'536;
 
 struct http_client_options {
   http_timeouts timeouts;

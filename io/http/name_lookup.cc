@@ -11,6 +11,8 @@
 #include <mutex>
 #include <optional>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/posted_call.h"
 #include "engine/start_thread.h"
 

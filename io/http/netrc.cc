@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "engine/scope.h"
+
 namespace millrace {
 namespace {
 

@@ -10,6 +10,7 @@
 #include "engine/memory.h"
 #include "engine/option_list.h"
 #include "engine/process_wide.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "io/http/secret_file.h"
 

@@ -8,7 +8,9 @@
 #include <string_view>
 
 #include "engine/result.h"
-#include "io/http/client.h"
+#include "io/http/message.h"
+#include "io/http/timeouts.h"
+#include "io/http/tls_options.h"
 
 namespace millrace {
 

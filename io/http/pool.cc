@@ -7,7 +7,10 @@
 #include <boost/asio/post.hpp>
 #include <mutex>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/process_wide.h"
+#include "engine/scope.h"
 
 namespace millrace {
 namespace {

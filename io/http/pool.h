@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "engine/result.h"
 #include "engine/time_source.h"
 #include "io/http/transport.h"

@@ -5,6 +5,8 @@
 #include <boost/asio/ip/address.hpp>
 #include <string>
 
+#include "engine/async.h"
+
 namespace millrace {
 namespace {
 

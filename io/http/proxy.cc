@@ -6,6 +6,9 @@
 #include <boost/asio/ip/network_v4.hpp>
 #include <boost/asio/ip/network_v6.hpp>
 
+#include "engine/async.h"
+#include "engine/scope.h"
+
 namespace millrace {
 namespace {
 

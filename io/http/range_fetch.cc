@@ -6,6 +6,7 @@
 
 #include "engine/log.h"
 #include "engine/timer.h"
+#include "io/http/client.h"
 #include "io/http/header_values.h"
 
 namespace millrace {

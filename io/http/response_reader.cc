@@ -9,6 +9,8 @@
 #include <cstring>
 #include <optional>
 
+#include "engine/async.h"
+
 namespace millrace {
 namespace {
 

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "io/hashes.h"
+#include "io/http/client.h"
 #include "io/http/netrc.h"
 #include "io/http/secret_file.h"
 

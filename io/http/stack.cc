@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/log.h"
+#include "io/http/client.h"
 #include "io/http/header_values.h"
 
 namespace millrace {

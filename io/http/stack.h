@@ -5,6 +5,8 @@
 #include <memory>
 #include <string>
 
+#include "engine/async.h"
+#include "engine/condition.h"
 #include "io/depth_controller.h"
 #include "io/http/client.h"
 #include "io/http/options.h"

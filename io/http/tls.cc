@@ -12,7 +12,10 @@
 #include <limits>
 #include <map>
 
+#include "engine/async.h"
+#include "engine/scope.h"
 #include "io/http/secret_file.h"
+#include "io/http/transport.h"
 
 namespace millrace {
 namespace {

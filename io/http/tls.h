@@ -3,15 +3,10 @@
 #include <memory>
 #include <string>
 
+#include "io/http/tls_options.h"
 #include "io/http/transport.h"
 
 namespace millrace {
-
-struct tls_options {
-  std::string ca_file;      // PEM, trusted in addition to the host's authorities; empty: none
-  std::string client_cert;  // PEM, a chain; empty: none
-  std::string client_key;   // PEM; empty: in client_cert
-};
 
 // TLS 1.2 and later. The peer's certificate is always verified, against the host's authorities and
 // those of ca_file, and for the name that was asked for; there is no way to turn that off. Keeps

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "io/hashes.h"
+#include "io/http/client.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 

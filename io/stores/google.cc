@@ -5,6 +5,7 @@
 
 #include "engine/json_tree.h"
 #include "io/hashes.h"
+#include "io/http/client.h"
 #include "io/http/secret_file.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"

@@ -7,7 +7,9 @@
 #include <future>
 #include <tuple>
 
+#include "engine/scope.h"
 #include "engine/spawn_on.h"
+#include "io/http/transport.h"
 #include "io/shard_name.h"
 #include "io/stores/store.h"
 

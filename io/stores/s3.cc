@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "io/http/client.h"
 #include "io/stores/aws_credentials.h"
 #include "io/stores/store.h"
 

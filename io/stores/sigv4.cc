@@ -9,6 +9,7 @@
 
 #include "engine/words.h"
 #include "io/hashes.h"
+#include "io/http/client.h"
 
 namespace millrace {
 namespace {

@@ -6,6 +6,8 @@
 #include <boost/property_tree/xml_parser.hpp>
 #include <sstream>
 
+#include "engine/scope.h"
+
 namespace millrace {
 namespace {
 

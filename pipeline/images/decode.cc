@@ -4,8 +4,14 @@
 
 #include <deque>
 
+#include "engine/condition.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/offload.h"
+#include "engine/scope.h"
+#include "engine/worker_pool.h"
+#include "pipeline/images/decoded_cache.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/lanes.h"
 #include "pipeline/records.h"
 

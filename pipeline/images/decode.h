@@ -1,7 +1,8 @@
 #pragma once
 
-#include "pipeline/images/sample_decoder.h"
+#include "pipeline/images/decode_options.h"
 #include "pipeline/plan.h"
+#include "pipeline/sample.h"
 
 namespace millrace {
 

@@ -8,9 +8,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 
 #include "engine/check_option.h"
 #include "engine/memory.h"
+#include "engine/process_wide.h"
 #include "engine/words.h"
 #include "engine/work_memory.h"
 #include "io/hashes.h"
@@ -51,9 +54,35 @@ std::uint64_t hash_of(const image_options& o) {
                   own_huffman, fast, raw_width, raw_height));
 }
 
+// Where a picture's pixels begin.
+struct entry {
+  std::size_t at = 0;
+  std::size_t bytes = 0;
+  int width = 0;
+  int height = 0;
+  int warnings = 0;
+};
+
+struct hash_of_place {
+  std::size_t operator()(const decoded_cache::place& p) const {
+    const std::uint64_t all = p.url ^ p.field ^ (p.how << 1U) ^ p.crc;
+    return static_cast<std::size_t>(all ^
+                                    (static_cast<std::uint64_t>(p.offset) * 0x9E3779B97F4A7C15U));
+  }
+};
+
 }  // namespace
 
-decoded_cache::decoded_cache(decoded_cache_options options) : options_(std::move(options)) {
+struct decoded_cache::kept {
+  home_process process;
+  std::mutex mutex;
+  // Guarded by mutex.
+  std::unordered_map<place, entry, hash_of_place> pictures;
+  std::uint64_t file_bytes = 0;
+};
+
+decoded_cache::decoded_cache(decoded_cache_options options)
+    : options_(std::move(options)), kept_(std::make_unique<kept>()) {
   check_option("decoded_cache_options.resize", options_.resize, 0, 1 << 15);
   if (options_.bytes == 0) return;
   if (options_.bytes < page_bytes) {
@@ -122,12 +151,12 @@ bool decoded_cache::read(std::size_t at, std::span<std::uint8_t> rgb) const {
 
 std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
                                                           std::vector<std::uint8_t>& room) {
-  if (!process_.is_this()) return std::nullopt;
+  if (!kept_->process.is_this()) return std::nullopt;
   entry found;
   {
-    const std::scoped_lock lock(mutex_);
-    const auto it = pictures_.find(where);
-    if (it == pictures_.end()) return std::nullopt;
+    const std::scoped_lock lock(kept_->mutex);
+    const auto it = kept_->pictures.find(where);
+    if (it == kept_->pictures.end()) return std::nullopt;
     found = it->second;
   }
   picture out{.rgb = {}, .width = found.width, .height = found.height, .warnings = found.warnings};
@@ -138,8 +167,8 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
     room.resize(found.bytes);
     if (!read(found.at, room)) {
       ++failed_;
-      const std::scoped_lock lock(mutex_);
-      pictures_.erase(where);
+      const std::scoped_lock lock(kept_->mutex);
+      kept_->pictures.erase(where);
       return std::nullopt;
     }
     out.rgb = std::as_bytes(std::span(room));
@@ -149,7 +178,7 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
 }
 
 void decoded_cache::add(const place& where, const picture& p) {
-  if (!process_.is_this()) return count_not_kept();
+  if (!kept_->process.is_this()) return count_not_kept();
   // Room is taken where it is enough, and never given back: what another thread took stands behind.
   std::size_t at = used_.load(std::memory_order_relaxed);
   do {
@@ -159,23 +188,23 @@ void decoded_cache::add(const place& where, const picture& p) {
     ++failed_;
     return;
   }
-  const entry kept{.at = at,
-                   .bytes = p.rgb.size(),
-                   .width = p.width,
-                   .height = p.height,
-                   .warnings = p.warnings};
-  const std::scoped_lock lock(mutex_);
-  if (pictures_.try_emplace(where, kept).second) file_bytes_ += where.bytes;
+  const entry of{.at = at,
+                 .bytes = p.rgb.size(),
+                 .width = p.width,
+                 .height = p.height,
+                 .warnings = p.warnings};
+  const std::scoped_lock lock(kept_->mutex);
+  if (kept_->pictures.try_emplace(where, of).second) kept_->file_bytes += where.bytes;
 }
 
 std::string decoded_cache::summary() const {
-  if (!process_.is_this()) return "the decoded images that are kept are the parent process's";
-  const std::scoped_lock lock(mutex_);
+  if (!kept_->process.is_this()) return "the decoded images that are kept are the parent process's";
+  const std::scoped_lock lock(kept_->mutex);
   const auto used = static_cast<double>(used_.load());
   std::string out =
       fmt::format("{} decoded images in {:.1f} MB, {:.1f} times their files; {} more do not fit",
-                  pictures_.size(), used / 1e6,
-                  used / std::max(1.0, static_cast<double>(file_bytes_)), not_kept_.load());
+                  kept_->pictures.size(), used / 1e6,
+                  used / std::max(1.0, static_cast<double>(kept_->file_bytes)), not_kept_.load());
   if (failed_ > 0) {
     out += fmt::format(
         "; {} could not be written or read again, and are decoded each time: the disk "

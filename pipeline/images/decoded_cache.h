@@ -3,15 +3,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
-#include "engine/process_wide.h"
-#include "pipeline/images/image_decoder.h"
+#include "pipeline/images/options.h"
 #include "pipeline/sample.h"
 
 namespace millrace {
@@ -73,21 +70,7 @@ class decoded_cache {
   std::uint64_t hits() const { return hits_; }
 
  private:
-  struct hash {
-    std::size_t operator()(const place& p) const {
-      const std::uint64_t all = p.url ^ p.field ^ (p.how << 1U) ^ p.crc;
-      return static_cast<std::size_t>(all ^
-                                      (static_cast<std::uint64_t>(p.offset) * 0x9E3779B97F4A7C15U));
-    }
-  };
-  // Where a picture's pixels begin.
-  struct entry {
-    std::size_t at = 0;
-    std::size_t bytes = 0;
-    int width = 0;
-    int height = 0;
-    int warnings = 0;
-  };
+  struct kept;
   bool write(std::size_t at, std::span<const std::byte> rgb);
   bool read(std::size_t at, std::span<std::uint8_t> rgb) const;
 
@@ -98,11 +81,7 @@ class decoded_cache {
   std::atomic<std::uint64_t> hits_{0};
   std::atomic<std::uint64_t> not_kept_{0};
   std::atomic<std::uint64_t> failed_{0};
-  home_process process_;
-  mutable std::mutex mutex_;
-  // Guarded by mutex_.
-  std::unordered_map<place, entry, hash> pictures_;
-  std::uint64_t file_bytes_ = 0;
+  std::unique_ptr<kept> kept_;
 };
 
 // For decode_options.cache: one may serve several plans, one after the other or side by side.

@@ -11,6 +11,7 @@
 #include "engine/check_option.h"
 #include "engine/work_memory.h"
 #include "pipeline/fields.h"
+#include "pipeline/images/decoded_cache.h"
 #include "pipeline/label.h"
 
 namespace millrace {

@@ -10,6 +10,7 @@
 
 #include "engine/error.h"
 #include "engine/folders.h"
+#include "engine/scope.h"
 #include "engine/words.h"
 #include "pipeline/label.h"
 

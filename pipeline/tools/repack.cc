@@ -13,6 +13,7 @@
 #include "engine/printable.h"
 #include "engine/random.h"
 #include "engine/words.h"
+#include "engine/worker_pool.h"
 #include "io/cache/entry_name.h"
 #include "io/folder_listing.h"
 #include "io/url.h"

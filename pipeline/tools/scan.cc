@@ -7,6 +7,8 @@
 #include <deque>
 #include <set>
 
+#include "engine/condition.h"
+#include "engine/io_thread.h"
 #include "engine/offload.h"
 #include "engine/read_blocks.h"
 #include "engine/words.h"

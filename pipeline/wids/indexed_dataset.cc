@@ -62,7 +62,8 @@ indexed_dataset::indexed_dataset(engine& eng, shard_index index,
       index_(std::move(index)),
       options_(options),
       first_(index_.first_samples()),
-      size_(index_.samples()) {}
+      size_(index_.samples()),
+      checked_(index_.shards.size()) {}
 
 indexed_dataset::place indexed_dataset::find(std::int64_t i) const {
   if (i < 0 || i >= size_) {
@@ -77,8 +78,8 @@ indexed_dataset::place indexed_dataset::find(std::int64_t i) const {
 const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) {
   const auto& known = index_.shards[shard];
   if (!known.blocks.empty()) return known.blocks;
-  by_use_.remove(shard);
-  by_use_.push_front(shard);
+  std::erase(by_use_, shard);
+  by_use_.push_back(shard);
   if (const auto it = found_.find(shard); it != found_.end()) return it->second;
   auto scanned = engine_.run(scan({known.url}, {.md5 = false}));
   const auto facts = scanned.next();
@@ -99,8 +100,8 @@ const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) 
   list_places(*facts, found);
   auto& blocks = found_[shard] = std::move(found.blocks);
   if (by_use_.size() > std::max<std::size_t>(options_.lru_shards, 1)) {  // never this one
-    found_.erase(by_use_.back());
-    by_use_.pop_back();
+    found_.erase(by_use_.front());
+    by_use_.erase(by_use_.begin());
   }
   return blocks;
 }
@@ -114,14 +115,14 @@ sample indexed_dataset::get(std::int64_t i) {
       .range = {.begin = blocks[at] * block_bytes, .end = blocks[at + 1] * block_bytes},
       .name = {}};
   if (at < known.names.size()) place.name = known.names[at];
-  const std::int64_t bytes = checked_.contains(p.shard) ? 0 : known.bytes;
+  const std::int64_t bytes = checked_[p.shard] ? 0 : known.bytes;
   plan<sample> one{[url = known.url, place, bytes](run_context& run) {
     return detail::measured<sample>(run, "sample",
                                     std::make_unique<one_sample>(run, url, place, bytes));
   }};
   auto data = engine_.run(one);
   sample made = std::move(*data.next());
-  checked_.insert(p.shard);
+  checked_[p.shard] = true;
   made.where.shard = static_cast<std::int64_t>(p.shard);
   return made;
 }

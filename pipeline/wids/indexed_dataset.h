@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <map>
-#include <set>
 #include <vector>
 
 #include "pipeline/engine.h"
@@ -48,8 +46,8 @@ class indexed_dataset {
   std::vector<std::int64_t> first_;  // of each shard
   std::int64_t size_ = 0;
   std::map<std::size_t, std::vector<std::uint32_t>> found_;
-  std::list<std::size_t> by_use_;  // of those found, the last used first
-  std::set<std::size_t> checked_;  // those whose length is that of the index
+  std::vector<std::size_t> by_use_;  // of those found, the last used last
+  std::vector<bool> checked_;        // whether the length of a shard is that of the index
 };
 
 }  // namespace millrace

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "engine/json_tree.h"
+#include "engine/nesting.h"
+#include "engine/scope.h"
 #include "io/cache/entry_name.h"
 #include "io/shard_urls.h"
 #include "io/url_scheme.h"

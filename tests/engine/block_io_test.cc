@@ -1,8 +1,10 @@
 #include "engine/block_io.h"
+#include "engine/async.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "engine/io_thread.h"
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"

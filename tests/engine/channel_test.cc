@@ -4,6 +4,7 @@
 
 #include <numeric>
 
+#include "engine/io_thread.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
 #include "tests/support/spine.h"

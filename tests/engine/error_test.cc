@@ -124,6 +124,17 @@ TEST(Error, ValueOfAFailedResultThrowsIt) {
   }
 }
 
+// So that a loop over what a temporary holds goes over what is still there.
+TEST(Error, WhatATemporaryResultHoldsIsGivenAsAValue) {
+  using numbers = result<std::vector<int>>;
+  static_assert(std::is_same_v<decltype(std::declval<numbers>().value()), std::vector<int>>);
+  static_assert(std::is_same_v<decltype(*std::declval<numbers>()), std::vector<int>>);
+  const auto made = [] { return numbers(std::vector<int>(1000, 1)); };
+  int sum = 0;
+  for (const int one : made().value()) sum += one;
+  EXPECT_EQ(sum, 1000);
+}
+
 TEST(Error, ExitCodesAreThoseOfTheContract) {
   EXPECT_EQ(exit_code(errc::bad_setting), 2);
   EXPECT_EQ(exit_code(errc::too_many_skipped), 3);

@@ -1,4 +1,5 @@
 #include "engine/memory.h"
+#include "engine/io_thread.h"
 
 #include <gtest/gtest.h>
 

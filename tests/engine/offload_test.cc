@@ -1,4 +1,6 @@
 #include "engine/offload.h"
+#include "engine/async.h"
+#include "engine/io_thread.h"
 
 #include <gtest/gtest.h>
 

@@ -7,6 +7,7 @@
 #include "engine/offload.h"
 #include "engine/pool_controller.h"
 #include "engine/runtime.h"
+#include "engine/worker_pool.h"
 #include "tests/support/spine.h"
 
 namespace millrace {

@@ -1,4 +1,7 @@
 #include "engine/scope.h"
+#include "engine/async.h"
+#include "engine/condition.h"
+#include "engine/io_thread.h"
 
 #include <gtest/gtest.h>
 

@@ -87,10 +87,10 @@ TEST(WorkMemory, WorkThatFitsNeverFailsWhateverElseRuns) {
 TEST(WorkMemory, WhatIsThrownGivesItBack) {
   work_memory memory(8_MiB);
   const work_memory_scope in(memory);
-  EXPECT_THROW(metered([&]() -> result<int> {
+  EXPECT_THROW(static_cast<void>(metered([&]() -> result<int> {
                  EXPECT_TRUE(take_work_memory(5_MiB));
                  throw std::runtime_error("no");
-               }),
+               })),
                std::runtime_error);
   EXPECT_EQ(memory.in_use(), 0U);
   EXPECT_EQ(work_meter::of_thread(), nullptr);

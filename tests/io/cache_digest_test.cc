@@ -5,6 +5,8 @@
 #include <latch>
 #include <thread>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "io/hashes.h"
 #include "tests/support/cached_object.h"
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "io/cache/seen_versions.h"
 #include "tests/support/cached_object.h"
 

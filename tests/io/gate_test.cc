@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "engine/file_system.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"

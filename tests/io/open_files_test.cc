@@ -1,4 +1,7 @@
 #include "io/open_files.h"
+#include "engine/async.h"
+#include "engine/io_thread.h"
+#include "engine/scope.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>

@@ -5,6 +5,9 @@
 #include <map>
 #include <sstream>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
+#include "engine/scope.h"
 #include "io/source.h"
 #include "io/standard_sources.h"
 #include "tests/support/movable_clock.h"

@@ -1,4 +1,7 @@
 #include "io/source.h"
+#include "engine/async.h"
+#include "engine/io_thread.h"
+#include "engine/scope.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

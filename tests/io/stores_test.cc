@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "io/cache/cache_folder.h"
+#include "io/http/client.h"
 #include "io/pipe_source.h"
 #include "io/shard_urls.h"
 #include "io/stores/aws_credentials.h"
@@ -244,11 +245,11 @@ TEST_F(CacheFolder, AnEntryIsThereWhenItIsCompleteAndNotBefore) {
 
 TEST_F(CacheFolder, TheWholeBlocksOfOneThatDiedAreUsedAgain) {
   ASSERT_TRUE(folder_.prepare());
-  writer()->append(part(content_, 0, 2'500'000));
+  ASSERT_TRUE(writer()->append(part(content_, 0, 2'500'000)));
   auto second = writer();
   EXPECT_EQ(second->size(), 2U * cache_block_bytes);
   EXPECT_FALSE(writer());  // one at a time
-  second->append(part(content_, second->size(), content_.size() - second->size()));
+  ASSERT_TRUE(second->append(part(content_, second->size(), content_.size() - second->size())));
   ASSERT_TRUE(second->finish());
   EXPECT_TRUE(folder_.open(name_));
 }
@@ -258,7 +259,7 @@ TEST_F(CacheFolder, ADamagedTailIsNoEntry) {
   const std::string path = folder_.options().folder + "/" + name_;
   const auto fill = [&] {
     auto w = writer();
-    w->append(part(content_, 0, 3'000'000));
+    ASSERT_TRUE(w->append(part(content_, 0, 3'000'000)));
     ASSERT_TRUE(w->finish());
   };
   fill();
@@ -279,7 +280,7 @@ TEST_F(CacheFolder, WhatIsReadIsNotEvicted) {
   for (const char c : {'a', 'b'}) {
     name_ = std::string(64, c);
     auto w = writer();
-    w->append(part(content_, 0, 3'000'000));
+    ASSERT_TRUE(w->append(part(content_, 0, 3'000'000)));
     ASSERT_TRUE(w->finish());
   }
   const auto read = folder_.open(std::string(64, 'a'));

@@ -1,4 +1,6 @@
 #include "io/unpack.h"
+#include "engine/io_thread.h"
+#include "engine/scope.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "engine/async.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "tests/support/loaders.h"

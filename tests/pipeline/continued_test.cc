@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/records.h"

@@ -11,6 +11,8 @@
 #include <span>
 
 #include "pipeline/fake.h"
+#include "pipeline/images/decoded_cache.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/images/png.h"

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <semaphore>
 
+#include "engine/async.h"
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/tar_samples.h"

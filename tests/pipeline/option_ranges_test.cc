@@ -5,6 +5,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/fake.h"
+#include "pipeline/images/decoded_cache.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <map>
 
+#include "engine/worker_pool.h"
 #include "millrace/millrace.h"
 #include "pipeline/batched.h"
+#include "pipeline/images/sample_decoder.h"
 #include "tests/support/image_shards.h"
 #include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"

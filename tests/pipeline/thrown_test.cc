@@ -2,6 +2,7 @@
 
 #include <boost/system/system_error.hpp>
 
+#include "engine/async.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
 #include "pipeline/fake.h"

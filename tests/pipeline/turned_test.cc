@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/random.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"

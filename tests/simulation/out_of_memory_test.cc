@@ -9,12 +9,16 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/async.h"
+#include "engine/condition.h"
+#include "engine/io_thread.h"
 #include "engine/memory.h"
 #include "engine/offload.h"
 #include "engine/posted_call.h"
 #include "engine/pread_io.h"
 #include "engine/scope.h"
 #include "engine/timer.h"
+#include "engine/worker_pool.h"
 #include "pipeline/fields.h"
 #include "pipeline/label.h"
 #include "pipeline/wids/shard_index.h"

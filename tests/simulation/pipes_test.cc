@@ -4,6 +4,8 @@
 
 #include <cerrno>
 
+#include "engine/io_thread.h"
+#include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "engine/timer.h"
 #include "io/source.h"

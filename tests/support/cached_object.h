@@ -6,7 +6,9 @@
 #include <functional>
 #include <mutex>
 
+#include "engine/io_thread.h"
 #include "engine/log.h"
+#include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "io/cache/cached_source.h"
 #include "io/hashes.h"

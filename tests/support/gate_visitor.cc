@@ -8,6 +8,7 @@
 
 #include <cstdlib>
 
+#include "engine/io_thread.h"
 #include "engine/runtime.h"
 #include "engine/timer.h"
 #include "io/read_gate.h"

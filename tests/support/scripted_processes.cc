@@ -7,6 +7,7 @@
 #include <deque>
 #include <utility>
 
+#include "engine/async.h"
 #include "engine/seams.h"
 #include "tests/support/unhooked.h"
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/async.h"
 #include "engine/process.h"
 
 namespace millrace::testing {

@@ -8,6 +8,8 @@
 #include <boost/asio/write.hpp>
 #include <istream>
 
+#include "engine/async.h"
+
 namespace millrace::testing {
 
 namespace asio = boost::asio;

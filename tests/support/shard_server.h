@@ -11,6 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/async.h"
+
 namespace millrace::testing {
 
 // What the server does to one answer.

@@ -2,6 +2,9 @@
 
 #include <boost/asio/post.hpp>
 
+#include "engine/async.h"
+#include "engine/scope.h"
+
 namespace millrace::testing {
 
 std::string field_of(const std::string& request, const std::string& name) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/async.h"
 #include "engine/log.h"
 #include "engine/runtime.h"
 #include "io/http/object_source.h"

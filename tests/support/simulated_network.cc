@@ -7,6 +7,9 @@
 #include <deque>
 #include <stdexcept>
 
+#include "engine/async.h"
+#include "engine/condition.h"
+#include "io/http/transport.h"
 #include "tests/support/unhooked.h"
 
 namespace millrace::testing {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/condition.h"
 #include "engine/random.h"
 #include "engine/scope.h"
 #include "engine/spawn_on.h"

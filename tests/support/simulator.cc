@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "engine/async.h"
 #include "engine/log.h"
 #include "engine/seams.h"
 #include "pipeline/state.h"

@@ -1,6 +1,6 @@
 """The rules of CONTRIBUTING.md that a program can check. Prints every breach; exits with 1 if any.
 
-    tidy.py --text      rules about text: lengths, names, includes and their cycles; the tests that docs/faults.md names, the headers that READMEs name
+    tidy.py --text      rules about text: lengths, names, includes, their cycles, and what the interface brings in; the tests that docs/faults.md names, the headers that READMEs name
     tidy.py --headers   every header compiles by itself
     tidy.py --format    clang-format has nothing to change
     tidy.py --clang-tidy    clang-tidy has nothing to say
@@ -225,6 +225,25 @@ def cycle_rules():
             for unit, to in sorted(depends.items())]
 
 
+MOST_LINES = 100_000  # of <millrace/millrace.h>, preprocessed
+
+
+def interface_rules():
+    """What <millrace/millrace.h> brings in is the standard library and ours: whoever includes it has no other's headers."""
+    breaches, seen, waiting = [], set(), ["include/millrace/millrace.h"]
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for quoted, system in re.findall(r'^#include (?:"(.*)"|<(.*)>)', (ROOT / path).read_text(), re.M):
+            if quoted:
+                waiting.append(quoted)
+            elif re.search(r"/|\.h$", system):
+                breaches.append(f"{path}: <{system}> would be in the interface")
+    return breaches
+
+
 def in_parallel(jobs):
     """Runs (name, command) pairs; what the failing ones said."""
     def one(job):
@@ -253,6 +272,9 @@ def includes_asio(path, seen):
 def header_rules():
     options = [shutil.which("clang++-19") or "clang++", "-std=c++20", "-Wall", "-Wno-pragma-once-outside-header",
                "-DBOOST_ASIO_SEPARATE_COMPILATION", "-DBOOST_BEAST_SEPARATE_COMPILATION", f"-I{ROOT}", f"-I{ROOT}/include"]
+    interface = subprocess.run([*options, "-E", ROOT / "include/millrace/millrace.h"], check=True, capture_output=True)
+    lines = interface.stdout.count(b"\n")
+    too_long = [] if lines <= MOST_LINES else [f"include/millrace/millrace.h: {lines} preprocessed lines, {MOST_LINES} at most"]
     with tempfile.TemporaryDirectory() as folder:
         asio = pathlib.Path(folder) / "asio.h"
         asio.write_text("".join(f"#include <boost/asio/{name}.hpp>\n" for name in ASIO))
@@ -264,7 +286,7 @@ def header_rules():
                 continue  # torch takes 20 s a header; include/ is compiled by the consumer test
             before = ["-include-pch", str(precompiled)] if includes_asio(path, set()) else []
             jobs.append((path, [*options, "-fsyntax-only", *before, "-x", "c++", str(ROOT / path)]))
-        return in_parallel(jobs)
+        return too_long + in_parallel(jobs)
 
 
 def format_rules():
@@ -317,7 +339,7 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + fault_rules() + readme_rules() + cycle_rules()
+        breaches = text_rules() + fault_rules() + readme_rules() + cycle_rules() + interface_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
     elif arguments == ["--format"]:

@@ -1,8 +1,11 @@
 #include "io/http/client.h"
+#include "engine/async.h"
+#include "engine/scope.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "io/http/transport.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

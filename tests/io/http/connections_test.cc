@@ -5,6 +5,9 @@
 #include <array>
 #include <map>
 
+#include "engine/async.h"
+#include "engine/condition.h"
+#include "engine/scope.h"
 #include "io/http/pool.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"

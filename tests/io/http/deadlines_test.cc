@@ -2,6 +2,9 @@
 // and by a stop.
 #include <gtest/gtest.h>
 
+#include "engine/async.h"
+#include "engine/scope.h"
+#include "io/http/transport.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

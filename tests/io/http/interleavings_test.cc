@@ -2,6 +2,7 @@
 // coroutine holds over a wait, another one has changed meanwhile.
 #include <gtest/gtest.h>
 
+#include "engine/scope.h"
 #include "tests/support/numbered.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

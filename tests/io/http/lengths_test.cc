@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "engine/scope.h"
 #include "io/hashes.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"

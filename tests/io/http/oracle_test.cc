@@ -7,6 +7,7 @@
 #include <array>
 
 #include "engine/random.h"
+#include "engine/scope.h"
 #include "io/hashes.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulated_client.h"

@@ -1,6 +1,7 @@
 // Pools of several I/O threads, which share the process's descriptors.
 #include "io/http/pool.h"
 #include "engine/spawn_on.h"
+#include "io/http/transport.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
 #include "io/http/response_reader.h"
+#include "engine/async.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

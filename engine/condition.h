@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+
+#include "engine/awaitable.h"
+
+namespace millrace {
+
+class io_executor;
+class io_thread;
+
+// Something to wait for on one I/O thread. Waiters are woken in the order in which they came; a
+// notification that nobody waits for is forgotten, so wait in a loop around the condition:
+//
+//   while (queue.empty()) co_await changed.wait();
+//
+// I/O thread only. Must outlive its waiters. A wait ends early when its coroutine is asked to stop;
+// the next co_await of that coroutine then throws `stopped_coroutine`.
+class condition {
+ public:
+  explicit condition(const io_executor& home);
+  explicit condition(io_thread& home);
+  ~condition();
+  condition(const condition&) = delete;
+  condition& operator=(const condition&) = delete;
+
+  awaitable<void> wait();
+  void notify_one();
+  void notify_all();
+
+ private:
+  class waiters;
+  std::unique_ptr<waiters> waiters_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,11 @@
+#pragma once
+
+namespace millrace {
+
+// Whether an archive must end with zero blocks, which tar, tarfile and libarchive write.
+enum class end_blocks {
+  required,
+  optional,  // its length is known to be right, or its writer leaves them out
+};
+
+}  // namespace millrace

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/clock.h"
+#include "engine/pool_controller.h"
+#include "engine/runtime.h"
+#include "engine/worker_pool.h"
+#include "io/registry.h"
+#include "pipeline/engine_options.h"
+
+namespace millrace::detail {
+
+// Gives the pool of an engine as many threads as its consumers need. Any thread.
+class pool_governor {
+ public:
+  explicit pool_governor(worker_pool& pool);
+  // A consumer has waited so long for an item.
+  void consumer_waited(double seconds);
+
+ private:
+  worker_pool& pool_;
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  pool_controller controller_;
+  steady_clock::time_point last_ = steady_clock::now();
+  double busy_before_ = 0;
+  double waited_ = 0;
+};
+
+// What the runs of an engine share: each keeps it alive, so a loader may outlive its engine. A
+// forked child has none of the threads, so nothing can be waited for there.
+struct engine_core {
+  explicit engine_core(const engine_options& o);
+  // Connections that are kept alive belong to their I/O thread's event loop: they go first.
+  ~engine_core();
+  engine_core(const engine_core&) = delete;
+  engine_core& operator=(const engine_core&) = delete;
+
+  // False in a forked child of the engine's process. Any thread.
+  bool is_of_this_process() const;
+  // The index of an I/O thread: runs take turns over them. Any thread.
+  int next_io();
+
+  engine_options options;
+  std::unique_ptr<runtime> threads;
+  std::unique_ptr<pool_governor> governor;  // null: the pool has a fixed number of threads
+  std::vector<source_registry> registries;  // one for each I/O thread
+
+ private:
+  pid_t process_;
+  std::atomic<unsigned> runs_ = 0;
+};
+
+}  // namespace millrace::detail
