@@ -228,20 +228,21 @@ def cycle_rules():
 MOST_LINES = 100_000  # of <millrace/millrace.h>, preprocessed
 
 
-def interface_rules():
-    """What <millrace/millrace.h> brings in is the standard library and ours: whoever includes it has no other's headers."""
-    breaches, seen, waiting = [], set(), ["include/millrace/millrace.h"]
+def interface():
+    """What a program includes by <millrace/millrace.h>: each file of ours, with what it includes, (quoted, system)."""
+    includes, waiting = {}, ["include/millrace/millrace.h"]
     while waiting:
         path = waiting.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        for quoted, system in re.findall(r'^#include (?:"(.*)"|<(.*)>)', (ROOT / path).read_text(), re.M):
-            if quoted:
-                waiting.append(quoted)
-            elif re.search(r"/|\.h$", system):
-                breaches.append(f"{path}: <{system}> would be in the interface")
-    return breaches
+        if path not in includes:
+            includes[path] = re.findall(r'^#include (?:"(.*)"|<(.*)>)', (ROOT / path).read_text(), re.M)
+            waiting += [quoted for quoted, _ in includes[path] if quoted]
+    return includes
+
+
+def interface_rules():
+    """What <millrace/millrace.h> brings in is the standard library and ours: whoever includes it has no other's headers."""
+    return [f"{path}: <{system}> would be in the interface" for path, includes in interface().items()
+            for _, system in includes if re.search(r"/|\.h$", system)]
 
 
 def in_parallel(jobs):
@@ -254,38 +255,21 @@ def in_parallel(jobs):
         return [said for said in pool.map(one, jobs) if said]
 
 
-# Half of what headers take to compile. For those that include one of Asio's, it is precompiled.
-ASIO = ["basic_waitable_timer", "io_context", "post"]
-
-
-def includes_asio(path, seen):
-    for quoted, system in re.findall(r'^#include (?:"(.*)"|<(.*)>)', (ROOT / path).read_text(), re.M):
-        if system.startswith("boost/asio/"):
-            return True
-        if quoted and quoted not in seen and (ROOT / quoted).is_file():
-            seen.add(quoted)
-            if includes_asio(quoted, seen):
-                return True
-    return False
-
-
 def header_rules():
+    """Each header includes what it uses, but for what every file of ours begins with (programs include <millrace/...> alone)."""
     options = [shutil.which("clang++-19") or "clang++", "-std=c++20", "-Wall", "-Wno-pragma-once-outside-header",
                "-DBOOST_ASIO_SEPARATE_COMPILATION", "-DBOOST_BEAST_SEPARATE_COMPILATION", f"-I{ROOT}", f"-I{ROOT}/include"]
-    interface = subprocess.run([*options, "-E", ROOT / "include/millrace/millrace.h"], check=True, capture_output=True)
-    lines = interface.stdout.count(b"\n")
+    whole = subprocess.run([*options, "-E", ROOT / "include/millrace/millrace.h"], check=True, capture_output=True)
+    lines = whole.stdout.count(b"\n")
     too_long = [] if lines <= MOST_LINES else [f"include/millrace/millrace.h: {lines} preprocessed lines, {MOST_LINES} at most"]
     with tempfile.TemporaryDirectory() as folder:
-        asio = pathlib.Path(folder) / "asio.h"
-        asio.write_text("".join(f"#include <boost/asio/{name}.hpp>\n" for name in ASIO))
-        precompiled = asio.with_suffix(".pch")
-        subprocess.run([*options, "-x", "c++-header", asio, "-o", precompiled], check=True)
+        precompiled = pathlib.Path(folder) / "precompiled.pch"
+        subprocess.run([*options, "-x", "c++-header", ROOT / "engine/precompiled.h", "-o", precompiled], check=True)
         jobs = []
         for path in sources(".h"):
             if path.name == "precompiled.h" or path.parts[0] in ("train", "include"):
                 continue  # torch takes 20 s a header; include/ is compiled by the consumer test
-            before = ["-include-pch", str(precompiled)] if includes_asio(path, set()) else []
-            jobs.append((path, [*options, "-fsyntax-only", *before, "-x", "c++", str(ROOT / path)]))
+            jobs.append((path, [*options, "-fsyntax-only", "-include-pch", precompiled, "-x", "c++", ROOT / path]))
         return too_long + in_parallel(jobs)
 
 
