@@ -1,8 +1,9 @@
 # cmake --install, and find_package(millrace) for what is installed.
 include(CMakePackageConfigHelpers)
-install(DIRECTORY include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(CODE "set(MILLRACE_HEADERS \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/millrace\")")
-install(SCRIPT cmake/FullIncludes.cmake)
+install(CODE "set(MILLRACE_SOURCE \"${PROJECT_SOURCE_DIR}\")
+set(MILLRACE_HEADERS \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/millrace\")
+set(MILLRACE_TORCH \"${MILLRACE_TORCH}\")")
+install(SCRIPT cmake/InstallHeaders.cmake)
 install(EXPORT millrace NAMESPACE millrace:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/millrace
   FILE millraceTargets.cmake)
 string(REGEX MATCH "^[0-9]+" MILLRACE_COMPILER_MAJOR "${CMAKE_CXX_COMPILER_VERSION}")

@@ -65,9 +65,6 @@ function(millrace_library folder)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   install(TARGETS ${target} EXPORT millrace ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-  install(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR}/
-    DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/millrace/${folder}
-    FILES_MATCHING PATTERN "*.h" PATTERN "precompiled.h" EXCLUDE PATTERN "seams.h" EXCLUDE)
 endfunction()
 
 # A precompiled header fits where the optimisation is the same.

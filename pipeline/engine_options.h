@@ -19,12 +19,12 @@ struct engine_options {
   std::size_t memory_bytes = 0;  // budget of each run; 0: a quarter of the memory, at most 4 GiB
   io_backend io = io_backend::automatic;
   bool register_buffers = false;  // with io_uring, as far as locked memory goes
-  source_options source;
+  source_options source = {};
   // Allocates batches; null: ordinary pages. Must outlive the engine, its loaders and every batch,
   // which gives its memory back to it.
   host_allocator* allocator = nullptr;
   // Adds sources of the program: called once for each I/O thread's registry.
-  std::function<void(source_registry&)> add_sources;
+  std::function<void(source_registry&)> add_sources = {};
   // Whether each skipped sample that the ledger lists is told, as a notice (log.h). Without, as the
   // further ones are with it, for log_level::debug alone: for programs that list them on their own.
   bool tell_skipped = true;

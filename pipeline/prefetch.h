@@ -23,7 +23,7 @@ class prefetch_stream final : public stream<T> {
     // there was no memory for one.
     std::shared_ptr<const state> position;
     bool has_run_dry = false;
-    std::shared_ptr<const state> left;  // that of an error, with what failed left behind
+    std::shared_ptr<const state> left = nullptr;  // that of an error, with what failed left behind
   };
   static std::size_t held_by(const entry& e) {
     return (e.position ? e.position->samples_held() : 0) + (e.left ? e.left->samples_held() : 0);

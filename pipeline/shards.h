@@ -38,8 +38,8 @@ struct shard_list_options {
   // How many samples each shard has, in the order of the list. The equal modes need it. With the
   // offsets of samples, `exact` deals samples instead of shards where there are few shards, so that
   // lanes differ by one sample at most.
-  std::shared_ptr<const shard_index> index;
-  order_hooks hooks;
+  std::shared_ptr<const shard_index> index = {};
+  order_hooks hooks = {};
 
   int lane_count() const;
   int rank_of(std::int64_t lane) const;

@@ -94,8 +94,8 @@ template <class In, class Out>
 class map_stream final : public stream<Out> {
   using function = std::function<result<std::optional<Out>>(In)>;
   struct job {
-    std::vector<origin> origins;
-    std::optional<result<std::optional<Out>>> done;
+    std::vector<origin> origins = {};
+    std::optional<result<std::optional<Out>>> done = {};
     bool ends_epoch = false;
     bool failed_in_front = false;
   };

@@ -8,6 +8,7 @@
 #include "pipeline/batch.h"
 #include "pipeline/buckets.h"
 #include "pipeline/collate.h"
+#include "pipeline/compiled_plans.h"
 #include "pipeline/counting.h"
 #include "pipeline/engine.h"
 #include "pipeline/fields.h"

@@ -24,20 +24,20 @@ struct decode_options {
   bool train = true;  // random-resized-crop and flip; else resize and centre crop
   int resize = 0;     // shorter side before the centre crop; 0: size x 256 / 224
   std::uint64_t seed = 0;
-  crop_options crop;
-  augment_options augment;                               // where `train`
-  growing_size growing;                                  // where `train`
+  crop_options crop = {};
+  augment_options augment = {};                          // where `train`
+  growing_size growing = {};                             // where `train`
   std::string images = "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these that a sample has
   std::string label = "auto";                            // pipeline/label.h
   // Above 0: a sample whose label is not in [0, classes) fails with bad_label. 0: any integer is
   // a label. Not with the label "none".
   std::int64_t classes = 0;
-  image_options image;
+  image_options image = {};
   // Fraction of the JPEGs that a decoder on the device decodes: their slots hold the files. JPEGs
   // that are larger than their slot or need turning are excluded. Cannot be combined with
   // `augment`.
   double encoded_share = 0;
-  std::shared_ptr<decoded_cache> cache;  // of decoded images; null: none
+  std::shared_ptr<decoded_cache> cache = {};  // of decoded images; null: none
   int in_flight = 0;  // samples on their way through the pool; 0: twelve for each thread
 };
 

@@ -14,8 +14,8 @@
 namespace millrace {
 
 struct decoded_cache_options {
-  std::size_t bytes = 0;  // at most, in addition to MILLRACE_MEMORY
-  std::string folder;     // of a file that vanishes with the process; empty: in memory
+  std::size_t bytes = 0;    // at most, in addition to MILLRACE_MEMORY
+  std::string folder = {};  // of a file that vanishes with the process; empty: in memory
   // Images are kept with this shorter side, if theirs is longer: smaller and quicker, but outputs
   // are no longer those of the stored images. 0: whole.
   int resize = 0;

@@ -20,7 +20,7 @@ struct image_limits {
 };
 
 struct image_options {
-  image_limits limits;
+  image_limits limits = {};
   resample_filter filter = resample_filter::bilinear;
   // Corrupt data that the libraries only warn of is not an error; it is counted, see warnings().
   bool lenient = false;

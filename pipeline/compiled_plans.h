@@ -1,0 +1,43 @@
+// What plans of the library's own items consist of, compiled once, in the library: a program that
+// reads samples, images and batches compiles what it writes itself.
+#pragma once
+
+#include "pipeline/engine.h"
+#include "pipeline/images/decode.h"
+#include "pipeline/on_error.h"
+#include "pipeline/plan.h"
+#include "pipeline/prefetch.h"
+#include "pipeline/sample.h"
+#include "pipeline/untar.h"
+
+namespace millrace {
+
+namespace detail {
+
+extern template lane_plan<tar_member> append(lane_plan<shard_ref>,
+                                             lane_stage<shard_ref, tar_member>);
+extern template lane_plan<sample> append(lane_plan<tar_member>, lane_stage<tar_member, sample>);
+extern template lane_plan<sample> append(lane_plan<shard_ref>, lane_stage<shard_ref, sample>);
+extern template lane_plan<sample> append(lane_plan<sample>, lane_stage<sample, sample>);
+extern template plan<sample> append(lane_plan<sample>, stage<sample, sample>);
+extern template plan<image> append(lane_plan<sample>, stage<sample, image>);
+extern template plan<sample> append(plan<sample>, stage<sample, sample>);
+extern template plan<image> append(plan<sample>, stage<sample, image>);
+extern template plan<image> append(plan<image>, stage<image, image>);
+extern template plan<host_batch> append(plan<image>, stage<image, host_batch>);
+extern template plan<host_batch> append(plan<host_batch>, stage<host_batch, host_batch>);
+
+extern template class run<sample>;
+extern template class run<image>;
+extern template class run<host_batch>;
+
+}  // namespace detail
+
+extern template stage<sample, sample> on_error::for_items() const;
+extern template stage<image, image> on_error::for_items() const;
+extern template stage<host_batch, host_batch> on_error::for_items() const;
+extern template stage<sample, sample> prefetch::for_items() const;
+extern template stage<image, image> prefetch::for_items() const;
+extern template stage<host_batch, host_batch> prefetch::for_items() const;
+
+}  // namespace millrace
