@@ -10,13 +10,13 @@
 #include <filesystem>
 #include <fstream>
 
-#include "bench/measure.h"
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "pipeline/engine.h"
-#include "pipeline/group.h"
-#include "pipeline/tar_parser.h"
-#include "pipeline/tar_writer.h"
-#include "pipeline/untar.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/tar_parser.h"
+#include "pipeline/formats/tar_writer.h"
+#include "pipeline/formats/untar.h"
+#include "tools/measure.h"
 
 namespace {
 

@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "bench/measure.h"
 #include "engine/standard_error.h"
-#include "io/memory_source.h"
-#include "io/shard_spec.h"
+#include "io/files/memory_source.h"
+#include "io/names/shard_spec.h"
 #include "millrace/millrace.h"
-#include "pipeline/tar_writer.h"
+#include "pipeline/formats/tar_writer.h"
+#include "tools/measure.h"
 
 namespace {
 

@@ -4,11 +4,11 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "bench/decode_bench.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
 #include "engine/words.h"
+#include "tools/decode_bench.h"
 
 namespace millrace::cli {
 namespace {

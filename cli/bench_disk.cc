@@ -7,13 +7,13 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "bench/disk_bench.h"
-#include "bench/plot.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/storage_text.h"
 #include "engine/words.h"
 #include "io/shard_urls.h"
+#include "tools/disk_bench.h"
+#include "tools/plot.h"
 
 namespace millrace::cli {
 namespace {

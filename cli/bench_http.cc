@@ -3,12 +3,12 @@
 #include <atomic>
 #include <nlohmann/json.hpp>
 
-#include "bench/http_bench.h"
-#include "bench/plot.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "engine/words.h"
 #include "io/shard_urls.h"
+#include "tools/http_bench.h"
+#include "tools/plot.h"
 
 namespace millrace::cli {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/load_bench.h"
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "engine/words.h"
+#include "tools/load_bench.h"
 
 namespace millrace::cli {
 namespace {

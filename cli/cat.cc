@@ -10,8 +10,8 @@
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "pipeline/prefetch.h"
 #include "pipeline/raw_bytes.h"
+#include "pipeline/stages/prefetch.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,11 +11,11 @@
 #include "cli/interrupt.h"
 #include "engine/printable.h"
 #include "engine/standard_error.h"
-#include "io/url.h"
-#include "pipeline/group.h"
-#include "pipeline/on_error.h"
+#include "io/names/url.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/untar.h"
 #include "pipeline/shards.h"
-#include "pipeline/untar.h"
+#include "pipeline/stages/on_error.h"
 #include "pipeline/wids/index_entries.h"
 
 namespace millrace::cli {

@@ -1,4 +1,4 @@
-#include "pipeline/digest.h"
+#include "tools/digest.h"
 
 #include <fmt/format.h>
 

@@ -11,8 +11,8 @@
 #include "cli/command.h"
 #include "cli/storage_text.h"
 #include "engine/uring_io.h"
-#include "io/file_source.h"
-#include "io/mounts.h"
+#include "io/disks/mounts.h"
+#include "io/files/file_source.h"
 
 namespace millrace::cli {
 namespace {

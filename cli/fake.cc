@@ -1,4 +1,4 @@
-#include "pipeline/fake.h"
+#include "tools/fake.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -12,10 +12,10 @@
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
-#include "io/shard_name.h"
-#include "pipeline/tar_writer.h"
-#include "pipeline/tools/job_record.h"
-#include "pipeline/tools/names.h"
+#include "io/names/shard_name.h"
+#include "pipeline/formats/tar_writer.h"
+#include "tools/job_record.h"
+#include "tools/names.h"
 
 namespace millrace::cli {
 namespace {

@@ -21,13 +21,13 @@
 #include "engine/scope.h"
 #include "engine/standard_error.h"
 #include "engine/written_file.h"
-#include "io/url_scheme.h"
-#include "pipeline/tools/names.h"
-#include "pipeline/tools/scan.h"
+#include "io/names/url_scheme.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
 #include "pipeline/wids/sidecar.h"
+#include "tools/names.h"
 
 namespace millrace::cli {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "engine/printable.h"
 #include "engine/standard_error.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
 
 namespace millrace::cli {
 namespace {

@@ -21,9 +21,9 @@
 #include "engine/printable.h"
 #include "engine/scope.h"
 #include "engine/written_file.h"
-#include "io/url_scheme.h"
+#include "io/names/url_scheme.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
 #include "pipeline/wids/sidecar.h"
 
 namespace millrace::cli {

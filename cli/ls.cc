@@ -13,7 +13,7 @@
 #include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "engine/words.h"
-#include "pipeline/tools/contact_sheet.h"
+#include "tools/contact_sheet.h"
 
 namespace millrace::cli {
 namespace {

@@ -11,11 +11,11 @@
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
+#include "engine/error_object.h"
 #include "engine/log.h"
 #include "engine/program.h"
 #include "engine/standard_error.h"
 #include "millrace/version.h"
-#include "pipeline/tools/error_object.h"
 
 namespace {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
-#include "io/shard_name.h"
-#include "pipeline/tools/names.h"
-#include "pipeline/tools/pack.h"
+#include "io/names/shard_name.h"
+#include "tools/names.h"
+#include "tools/pack.h"
 
 namespace millrace::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"
 #include "engine/words.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace::cli {
 namespace {

@@ -10,11 +10,11 @@
 #include "cli/interrupt.h"
 #include "engine/standard_error.h"
 #include "engine/words.h"
-#include "pipeline/tools/scan.h"
-#include "pipeline/tools/simulate.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
+#include "tools/simulate.h"
 
 namespace millrace::cli {
 namespace {

@@ -3,7 +3,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "io/topology.h"
+#include "io/disks/topology.h"
 
 namespace millrace::cli {
 

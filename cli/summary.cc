@@ -13,15 +13,15 @@
 #include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "engine/words.h"
-#include "io/brace_expand.h"
-#include "io/folder_listing.h"
-#include "io/url.h"
-#include "io/url_scheme.h"
-#include "pipeline/tools/names.h"
-#include "pipeline/tools/scan.h"
+#include "io/names/brace_expand.h"
+#include "io/names/folder_listing.h"
+#include "io/names/url.h"
+#include "io/names/url_scheme.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
+#include "tools/names.h"
 
 namespace millrace::cli {
 namespace {

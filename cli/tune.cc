@@ -1,4 +1,4 @@
-#include "bench/tune.h"
+#include "tools/tune.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/interrupt.h"
 #include "cli/storage_text.h"
-#include "io/disk.h"
+#include "io/disks/disk.h"
 
 namespace millrace::cli {
 namespace {

@@ -16,12 +16,12 @@
 #include "engine/memory.h"
 #include "engine/words.h"
 #include "pipeline/fields.h"
+#include "pipeline/formats/scan.h"
 #include "pipeline/images/image_decoder.h"
-#include "pipeline/tools/key_table.h"
-#include "pipeline/tools/scan.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/index_entries.h"
 #include "pipeline/wids/read_index.h"
-#include "pipeline/wids/shard_index.h"
+#include "tools/key_table.h"
 
 namespace millrace::cli {
 namespace {

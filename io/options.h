@@ -10,7 +10,7 @@
 #include "engine/result.h"
 #include "io/cache/options.h"
 #include "io/http/options.h"
-#include "io/rewrites.h"
+#include "io/names/rewrites.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 
 #include "engine/scope.h"
 #include "engine/words.h"
-#include "io/rewrites.h"
+#include "io/names/rewrites.h"
 
 namespace millrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "io/folder_listing.h"
-#include "io/shard_spec.h"
-#include "io/url_scheme.h"
+#include "io/names/folder_listing.h"
+#include "io/names/shard_spec.h"
+#include "io/names/url_scheme.h"
 
 namespace millrace {
 

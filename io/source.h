@@ -13,8 +13,8 @@
 #include "engine/runtime.h"
 #include "engine/scope.h"
 #include "engine/stats.h"
+#include "io/names/url.h"
 #include "io/options.h"
-#include "io/url.h"
 
 namespace millrace {
 

@@ -7,12 +7,12 @@
 
 #include "engine/io_thread.h"
 #include "io/cache/cached_source.h"
-#include "io/disk.h"
-#include "io/file_source.h"
-#include "io/http/source.h"
+#include "io/disks/disk.h"
+#include "io/files/file_source.h"
+#include "io/files/pipe_source.h"
 #include "io/http/transport.h"
-#include "io/pipe_source.h"
-#include "io/rewrites.h"
+#include "io/names/rewrites.h"
+#include "io/stores/http.h"
 #include "io/stores/store.h"
 
 namespace millrace {

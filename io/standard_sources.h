@@ -21,7 +21,7 @@ source_registry standard_sources(io_thread& io, const source_options& options);
 // sources need the same wherever they are. Blocks for as long as a stat() of those files takes.
 source_memory memory_for(const source_options& options, std::span<const std::string> urls);
 // The part of the device's rate that the budget costs, for the device that a file is on
-// (io/disk.h).
+// (io/disks/disk.h).
 std::optional<std::string> rate_lost(const source_options& options, const std::string& url,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes);

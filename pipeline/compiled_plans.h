@@ -3,12 +3,12 @@
 #pragma once
 
 #include "pipeline/engine.h"
+#include "pipeline/formats/untar.h"
 #include "pipeline/images/decode.h"
-#include "pipeline/on_error.h"
+#include "pipeline/images/image.h"
 #include "pipeline/plan.h"
-#include "pipeline/prefetch.h"
-#include "pipeline/sample.h"
-#include "pipeline/untar.h"
+#include "pipeline/stages/on_error.h"
+#include "pipeline/stages/prefetch.h"
 
 namespace millrace {
 

@@ -13,9 +13,9 @@
 #include "engine/awaitable.h"
 #include "engine/stats.h"
 #include "pipeline/engine_options.h"
-#include "pipeline/lanes.h"
 #include "pipeline/plan.h"
 #include "pipeline/records.h"
+#include "pipeline/stages/lanes.h"
 
 namespace millrace {
 

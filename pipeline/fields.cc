@@ -16,7 +16,7 @@
 #include "engine/printable.h"
 #include "engine/random.h"
 #include "engine/work_memory.h"
-#include "io/unpack.h"
+#include "io/unpack/unpack.h"
 #include "pipeline/label.h"
 #include "pipeline/npy.h"
 

@@ -74,7 +74,7 @@ struct stage {
   bool takes_ahead = false;
 };
 
-// Lanes interleaved sample by sample (pipeline/lanes.h).
+// Lanes interleaved sample by sample (pipeline/stages/lanes.h).
 struct sample;
 plan<sample> interleaved(lane_plan<sample> lanes);
 

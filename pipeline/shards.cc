@@ -15,7 +15,7 @@
 #include "engine/read_blocks.h"
 #include "engine/words.h"
 #include "io/standard_sources.h"
-#include "io/unpack.h"
+#include "io/unpack/unpack.h"
 #include "pipeline/records.h"
 
 namespace millrace {

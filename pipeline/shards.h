@@ -9,7 +9,7 @@
 #include "pipeline/lane_cursor.h"
 #include "pipeline/order_hooks.h"
 #include "pipeline/plan.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/shard_index.h"
 
 namespace millrace {
 

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "engine/awaitable.h"
 #include "engine/result.h"
@@ -38,12 +40,29 @@ class stream {
   // Adds the state from which this stage and those before it continue with exactly the next item.
   // Called between two calls of next(), or during one that is suspended in a later stage. After an
   // error, and until the next call or leave_failed(), a stage saves the position before the item
-  // that failed. The
-  // caller saves the position of an item that the stage took in that call and no longer holds.
+  // that failed. The caller saves the position of an item that the stage took in that call and no
+  // longer holds.
   virtual void save(state& to) const = 0;
   // Call once, before the first next(). Throws `failure` (bad_state) when `from` does not fit; the
   // stream must then not be used.
   virtual void restore(const state& from) = 0;
 };
 
+namespace detail {
+
+// A stage that holds nothing but the stream before it, as most do.
+template <class T>
+class passing : public stream<T> {
+ public:
+  explicit passing(std::unique_ptr<stream<T>> items) : items_(std::move(items)) {}
+  bool has_run_dry() const override { return items_->has_run_dry(); }
+  void leave_failed() override { items_->leave_failed(); }
+  void save(state& to) const override { items_->save(to); }
+  void restore(const state& from) override { items_->restore(from); }
+
+ protected:
+  std::unique_ptr<stream<T>> items_;
+};
+
+}  // namespace detail
 }  // namespace millrace

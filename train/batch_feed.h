@@ -5,7 +5,7 @@
 
 #include "engine/error.h"
 #include "pipeline/engine.h"
-#include "pipeline/sample.h"
+#include "pipeline/images/image.h"
 
 namespace millrace {
 

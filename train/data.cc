@@ -4,20 +4,20 @@
 #include <limits>
 
 #include "engine/memory.h"
-#include "pipeline/batch.h"
-#include "pipeline/class_folders.h"
-#include "pipeline/counting.h"
-#include "pipeline/group.h"
+#include "pipeline/formats/class_folders.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/sample_source.h"
+#include "pipeline/formats/untar.h"
+#include "pipeline/images/batch.h"
 #include "pipeline/images/decode.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
-#include "pipeline/on_error.h"
-#include "pipeline/prefetch.h"
-#include "pipeline/sample_source.h"
 #include "pipeline/shards.h"
-#include "pipeline/shuffle.h"
-#include "pipeline/stages.h"
-#include "pipeline/untar.h"
+#include "pipeline/stages/counting.h"
+#include "pipeline/stages/map.h"
+#include "pipeline/stages/on_error.h"
+#include "pipeline/stages/prefetch.h"
+#include "pipeline/stages/shuffle.h"
 
 namespace millrace {
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "pipeline/engine.h"
+#include "pipeline/images/image.h"
 #include "train/distributed.h"
 #include "train/options.h"
 

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "pipeline/engine.h"
+#include "pipeline/images/image.h"
 #include "pipeline/ledger.h"
-#include "pipeline/stages.h"
+#include "pipeline/stages/map.h"
 #include "train/checkpoint_folder.h"
 #include "train/distributed.h"
 #include "train/epoch_facts.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/sample.h"
+#include "pipeline/images/image.h"
 #include "train/checkpoint.h"
 #include "train/distributed.h"
 #include "train/options.h"

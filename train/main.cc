@@ -8,11 +8,11 @@
 #include <span>
 #include <string_view>
 
+#include "engine/error_object.h"
 #include "engine/log.h"
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
-#include "pipeline/tools/error_object.h"
 #include "train/options.h"
 #include "train/signals.h"
 #include "train/trainer.h"

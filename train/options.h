@@ -9,8 +9,8 @@
 #include "io/stores/listing.h"
 #include "pipeline/images/mixing.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/on_error.h"
 #include "pipeline/shards.h"
+#include "pipeline/stages/on_error.h"
 #include "train/arguments.h"
 
 namespace millrace {

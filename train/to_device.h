@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "engine/memory.h"
-#include "pipeline/sample.h"
+#include "pipeline/images/image.h"
 #include "train/gpu_decoder.h"
 
 namespace millrace {

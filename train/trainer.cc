@@ -8,10 +8,10 @@
 #include <limits>
 
 #include "engine/cpu_time.h"
+#include "engine/error_object.h"
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
-#include "pipeline/tools/error_object.h"
 #include "train/batch_feed.h"
 #include "train/data.h"
 #include "train/epoch_facts.h"

@@ -2,12 +2,12 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "pipeline/engine.h"
-#include "pipeline/group.h"
-#include "pipeline/shuffle.h"
-#include "pipeline/tar_parser.h"
-#include "pipeline/untar.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/tar_parser.h"
+#include "pipeline/formats/untar.h"
+#include "pipeline/stages/shuffle.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {

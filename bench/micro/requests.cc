@@ -1,8 +1,8 @@
 // Names of shards, and what it takes to ask a server for them.
 #include <benchmark/benchmark.h>
 
-#include "io/brace_expand.h"
-#include "io/url.h"
+#include "io/names/brace_expand.h"
+#include "io/names/url.h"
 #include "tests/support/simulated_client.h"
 
 namespace millrace {

@@ -11,7 +11,7 @@
 #include "engine/offload.h"
 #include "engine/time_source.h"
 #include "io/cache/seen_versions.h"
-#include "io/file_source.h"
+#include "io/files/file_source.h"
 #include "io/hashes.h"
 #include "io/http/opened_again.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "io/cache/cache_folder.h"
-#include "io/disk.h"
+#include "io/disks/disk.h"
 #include "io/source.h"
 
 namespace millrace {

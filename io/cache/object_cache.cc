@@ -4,7 +4,7 @@
 
 #include "engine/log.h"
 #include "io/cache/cached_source.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 namespace {

@@ -16,7 +16,7 @@
 #include "io/http/timeouts.h"
 #include "io/http/tls_options.h"
 #include "io/http/transport.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/shard_name.h"
+#include "io/names/shard_name.h"
 
 namespace millrace {
 namespace {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "engine/error.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 

@@ -7,7 +7,7 @@
 
 #include "engine/async.h"
 #include "engine/condition.h"
-#include "io/depth_controller.h"
+#include "io/disks/depth_controller.h"
 #include "io/http/client.h"
 #include "io/http/options.h"
 #include "io/http/policies.h"

@@ -13,7 +13,7 @@
 #include "engine/time_source.h"
 #include "io/http/message.h"
 #include "io/http/object_version.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 

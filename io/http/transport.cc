@@ -12,7 +12,7 @@
 
 #include "engine/async.h"
 #include "io/http/name_lookup.h"
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 namespace {

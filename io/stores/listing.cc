@@ -10,7 +10,7 @@
 #include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "io/http/transport.h"
-#include "io/shard_name.h"
+#include "io/names/shard_name.h"
 #include "io/stores/store.h"
 
 namespace millrace {

@@ -18,9 +18,9 @@ bool is_listing(const std::string& url);
 
 // Replaces each URL that names several objects by the objects' URLs, in byte order, each once: one
 // that ends with '/' or has no key by the shards below it, one with a '*' by what matches
-// (io/shard_name.h). Asks the stores on a thread of its own, and blocks; does nothing where no URL
-// names several. `sizes`, where given, is filled with what the stores tell. Fails with not_found
-// where one names nothing.
+// (io/names/shard_name.h). Asks the stores on a thread of its own, and blocks; does nothing where
+// no URL names several. `sizes`, where given, is filled with what the stores tell. Fails with
+// not_found where one names nothing.
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,
                                                const source_options& options,
                                                object_sizes* sizes = nullptr);

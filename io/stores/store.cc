@@ -1,6 +1,6 @@
 #include "io/stores/store.h"
 
-#include "io/http/source.h"
+#include "io/stores/http.h"
 
 namespace millrace {
 namespace {

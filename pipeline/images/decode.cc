@@ -12,7 +12,6 @@
 #include "engine/worker_pool.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/lanes.h"
 #include "pipeline/records.h"
 
 namespace millrace {

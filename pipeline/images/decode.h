@@ -1,8 +1,8 @@
 #pragma once
 
 #include "pipeline/images/decode_options.h"
+#include "pipeline/images/image.h"
 #include "pipeline/plan.h"
-#include "pipeline/sample.h"
 
 namespace millrace {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "pipeline/sample.h"
+#include "pipeline/images/image.h"
 
 namespace millrace {
 

@@ -8,9 +8,9 @@
 
 #include "pipeline/images/augment.h"
 #include "pipeline/images/decode_options.h"
+#include "pipeline/images/image.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg_headers.h"
-#include "pipeline/sample.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <unordered_set>
 
-#include "io/url.h"
+#include "io/names/url.h"
 
 namespace millrace {
 namespace {

@@ -7,10 +7,10 @@
 #include "engine/read_blocks.h"
 #include "engine/words.h"
 #include "io/standard_sources.h"
-#include "pipeline/index_bounds.h"
-#include "pipeline/tar_parser.h"
-#include "pipeline/tools/scan.h"
-#include "pipeline/wids/read_sample.h"
+#include "pipeline/formats/index_bounds.h"
+#include "pipeline/formats/read_sample.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/formats/tar_parser.h"
 
 namespace millrace {
 namespace {

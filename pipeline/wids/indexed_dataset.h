@@ -6,7 +6,7 @@
 
 #include "pipeline/engine.h"
 #include "pipeline/sample.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/shard_index.h"
 
 namespace millrace {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "engine/nesting.h"
-#include "io/url.h"
+#include "io/names/url.h"
 #include "pipeline/engine.h"
 #include "pipeline/raw_bytes.h"
 #include "pipeline/wids/sidecar.h"

@@ -13,7 +13,7 @@
 #include "engine/fingerprint.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"
-#include "pipeline/tar_parser.h"
+#include "pipeline/formats/tar_parser.h"
 
 namespace millrace {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "engine/result.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/shard_index.h"
 
 namespace millrace {
 

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "io/stores/store.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/state.h"
-#include "pipeline/wids/shard_index.h"
 
 using namespace millrace;
 

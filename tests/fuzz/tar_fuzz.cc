@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/group.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/tar_parser.h"
 #include "pipeline/sample_name.h"
-#include "pipeline/tar_parser.h"
 
 namespace {
 

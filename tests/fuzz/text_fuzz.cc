@@ -5,18 +5,18 @@
 #include <string>
 #include <string_view>
 
-#include "io/brace_expand.h"
+#include "io/names/brace_expand.h"
+#include "io/names/url.h"
 #include "io/stores/store.h"
-#include "io/url.h"
 #include "pipeline/fields.h"
-#include "pipeline/group.h"
+#include "pipeline/formats/group.h"
 #include "pipeline/records.h"
 #include "pipeline/sample_name.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/shards.h"
 #include "pipeline/state.h"
-#include "pipeline/tools/names.h"
-#include "pipeline/wids/shard_index.h"
 #include "pipeline/wids/sidecar.h"
+#include "tools/names.h"
 
 using namespace millrace;
 

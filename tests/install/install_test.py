@@ -88,7 +88,7 @@ class Install(unittest.TestCase):
         if not (harness.BIN / "millrace-train").exists():
             front.remove("train.h")
         self.assertEqual(set(include.rglob("*.h")), named | {include / name for name in front})
-        for hidden in ("engine/io_thread.h", "engine/seams.h", "io/http/client.h", "pipeline/tar_parser.h"):
+        for hidden in ("engine/io_thread.h", "engine/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h"):
             self.assertFalse((include / hidden).exists(), hidden)
 
     def test_a_consumer_builds_and_runs(self):

@@ -1,4 +1,4 @@
-#include "io/brace_expand.h"
+#include "io/names/brace_expand.h"
 
 #include <gtest/gtest.h>
 

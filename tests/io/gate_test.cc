@@ -10,7 +10,7 @@
 #include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "engine/timer.h"
-#include "io/read_gate.h"
+#include "io/disks/read_gate.h"
 #include "tests/support/movable_clock.h"
 #include "tests/support/spine.h"
 #include "tests/support/temporary_folder.h"

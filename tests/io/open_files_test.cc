@@ -1,4 +1,4 @@
-#include "io/open_files.h"
+#include "io/disks/open_files.h"
 #include "engine/async.h"
 #include "engine/io_thread.h"
 #include "engine/scope.h"

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "io/depth_controller.h"
-#include "io/disk.h"
-#include "io/extent_policy.h"
+#include "io/disks/depth_controller.h"
+#include "io/disks/disk.h"
+#include "io/disks/extent_policy.h"
 
 namespace millrace {
 namespace {

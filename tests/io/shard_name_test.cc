@@ -1,4 +1,4 @@
-#include "io/shard_name.h"
+#include "io/names/shard_name.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "io/shard_spec.h"
+#include "io/names/shard_spec.h"
 
 #include <gtest/gtest.h>
 

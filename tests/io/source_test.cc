@@ -15,9 +15,9 @@
 #include <functional>
 
 #include "io/cache/cached_source.h"
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "io/standard_sources.h"
-#include "io/unpack.h"
+#include "io/unpack/unpack.h"
 #include "tests/support/numbered.h"
 #include "tests/support/shard_server.h"
 #include "tests/support/spine.h"

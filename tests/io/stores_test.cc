@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "io/cache/cache_folder.h"
+#include "io/files/pipe_source.h"
 #include "io/http/client.h"
-#include "io/pipe_source.h"
 #include "io/shard_urls.h"
 #include "io/stores/aws_credentials.h"
 #include "io/stores/listing.h"

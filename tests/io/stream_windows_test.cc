@@ -1,4 +1,4 @@
-#include "io/stream_windows.h"
+#include "io/unpack/stream_windows.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

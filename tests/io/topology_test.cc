@@ -1,4 +1,4 @@
-#include "io/topology.h"
+#include "io/disks/topology.h"
 
 #include <gtest/gtest.h>
 #include <sys/sysmacros.h>

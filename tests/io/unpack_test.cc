@@ -1,4 +1,4 @@
-#include "io/unpack.h"
+#include "io/unpack/unpack.h"
 #include "engine/io_thread.h"
 #include "engine/scope.h"
 
@@ -10,7 +10,7 @@
 #include <ostream>
 
 #include "engine/runtime.h"
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "io/standard_sources.h"
 #include "tests/support/numbered.h"
 #include "tests/support/packed.h"

@@ -1,4 +1,4 @@
-#include "io/url.h"
+#include "io/names/url.h"
 
 #include <gtest/gtest.h>
 

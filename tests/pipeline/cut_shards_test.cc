@@ -9,7 +9,7 @@
 #include "engine/random.h"
 
 #include "millrace/millrace.h"
-#include "pipeline/tools/scan.h"
+#include "pipeline/formats/scan.h"
 #include "tests/support/packed.h"
 #include "tests/support/text_shards.h"
 

@@ -9,11 +9,11 @@
 #include <string_view>
 #include <vector>
 
-#include "pipeline/fake.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/images/png.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

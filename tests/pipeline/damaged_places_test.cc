@@ -7,10 +7,10 @@
 #include <stop_token>
 
 #include "engine/log.h"
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "millrace/millrace.h"
+#include "pipeline/formats/tar_samples.h"
 #include "pipeline/records.h"
-#include "pipeline/tar_samples.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/stopping_store.h"

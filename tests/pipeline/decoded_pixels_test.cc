@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <span>
 
-#include "pipeline/fake.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
@@ -18,6 +17,7 @@
 #include "pipeline/images/png.h"
 #include "pipeline/images/sample_decoder.h"
 #include "tests/support/seed_files.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

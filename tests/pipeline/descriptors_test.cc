@@ -6,9 +6,9 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/watchdog.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

@@ -3,9 +3,9 @@
 #include <set>
 
 #include "millrace/millrace.h"
+#include "pipeline/formats/tar_samples.h"
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
-#include "pipeline/tar_samples.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"

@@ -4,10 +4,10 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
-#include "pipeline/window_shuffle.h"
+#include "pipeline/stages/window_shuffle.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"

@@ -9,8 +9,8 @@
 
 #include "engine/line_file.h"
 #include "millrace/millrace.h"
+#include "pipeline/formats/tar_writer.h"
 #include "pipeline/images/decoded_cache.h"
-#include "pipeline/tar_writer.h"
 #include "pipeline/wids/indexed_dataset.h"
 #include "tests/support/forked.h"
 #include "tests/support/image_shards.h"

@@ -7,12 +7,12 @@
 #include <set>
 
 #include "millrace/millrace.h"
-#include "pipeline/tar_samples.h"
-#include "pipeline/tools/pack_files.h"
+#include "pipeline/formats/tar_samples.h"
 #include "tests/support/format_conformance.h"
 #include "tests/support/record_format.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
+#include "tools/pack_files.h"
 
 namespace millrace {
 namespace {

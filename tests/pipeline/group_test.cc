@@ -1,4 +1,4 @@
-#include "pipeline/group.h"
+#include "pipeline/formats/group.h"
 #include "pipeline/sample_name.h"
 
 #include <gtest/gtest.h>

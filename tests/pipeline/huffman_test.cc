@@ -6,10 +6,10 @@
 #include <string>
 
 #include "engine/random.h"
-#include "pipeline/fake.h"
 #include "pipeline/images/huffman_codes.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

@@ -1,11 +1,11 @@
 #include <gtest/gtest.h>
 
-#include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/images/view.h"
 #include "pipeline/label.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

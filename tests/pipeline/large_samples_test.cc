@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "millrace/millrace.h"
-#include "pipeline/tar_samples.h"
+#include "pipeline/formats/tar_samples.h"
 #include "tests/support/loaders.h"
 #include "tests/support/packed.h"
 #include "tests/support/tar_builder.h"

@@ -11,7 +11,7 @@
 #include "engine/io_thread.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/tar_samples.h"
+#include "pipeline/formats/tar_samples.h"
 #include "tests/support/tar_builder.h"
 
 namespace millrace {

@@ -5,12 +5,12 @@
 
 #include "engine/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "tests/support/loaders.h"
 #include "tests/support/shard_server.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

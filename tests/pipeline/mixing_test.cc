@@ -1,4 +1,4 @@
-#include "pipeline/mix.h"
+#include "pipeline/stages/mix.h"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

@@ -5,8 +5,8 @@
 #include "engine/work_memory.h"
 #include "pipeline/fields.h"
 #include "pipeline/label.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/state.h"
-#include "pipeline/wids/shard_index.h"
 
 namespace millrace {
 namespace {

@@ -4,11 +4,11 @@
 #include <limits>
 
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "pipeline/images/decoded_cache.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

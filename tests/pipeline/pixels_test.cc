@@ -7,8 +7,8 @@
 
 #include "engine/worker_pool.h"
 #include "millrace/millrace.h"
-#include "pipeline/batched.h"
 #include "pipeline/images/sample_decoder.h"
+#include "pipeline/stages/batched.h"
 #include "tests/support/image_shards.h"
 #include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
+#include "engine/error_object.h"
 #include "millrace/millrace.h"
 #include "pipeline/label.h"
-#include "pipeline/tools/error_object.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 

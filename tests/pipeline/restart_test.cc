@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_headers.h"
 #include "pipeline/images/jpeg_rewrite.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

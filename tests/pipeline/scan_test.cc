@@ -1,5 +1,5 @@
 // A scan opens a shard again behind a large file: it is then the same shard.
-#include "pipeline/tools/scan.h"
+#include "pipeline/formats/scan.h"
 
 #include <gtest/gtest.h>
 

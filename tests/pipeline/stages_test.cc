@@ -1,4 +1,4 @@
-#include "pipeline/stages.h"
+#include "pipeline/stages/map.h"
 
 #include <gtest/gtest.h>
 

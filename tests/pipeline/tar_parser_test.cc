@@ -1,4 +1,4 @@
-#include "pipeline/tar_parser.h"
+#include "pipeline/formats/tar_parser.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

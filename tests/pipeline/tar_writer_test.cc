@@ -1,4 +1,4 @@
-#include "pipeline/tar_writer.h"
+#include "pipeline/formats/tar_writer.h"
 
 #include <gtest/gtest.h>
 

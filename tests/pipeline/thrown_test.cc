@@ -5,10 +5,10 @@
 #include "engine/async.h"
 #include "engine/log.h"
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
+#include "tools/fake.h"
 
 namespace millrace {
 namespace {

@@ -5,7 +5,7 @@
 #include <deque>
 
 #include "millrace/millrace.h"
-#include "pipeline/batched.h"
+#include "pipeline/stages/batched.h"
 #include "tests/support/image_shards.h"
 #include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"

@@ -12,7 +12,7 @@
 #include "engine/scope.h"
 #include "engine/spawn_on.h"
 #include "engine/timer.h"
-#include "io/read_gate.h"
+#include "io/disks/read_gate.h"
 #include "tests/support/simulator.h"
 
 namespace millrace::testing {

@@ -8,14 +8,14 @@
 
 #include "engine/seams.h"
 #include "io/cache/cached_source.h"
-#include "io/http/source.h"
+#include "io/stores/http.h"
 #include "millrace/millrace.h"
-#include "pipeline/fake.h"
 #include "pipeline/redeal.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/scripted_processes.h"
 #include "tests/support/tar_builder.h"
 #include "tests/support/unhooked.h"
+#include "tools/fake.h"
 #include "train/checkpoint_folder.h"
 
 namespace millrace::testing {

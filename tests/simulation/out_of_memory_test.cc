@@ -21,7 +21,7 @@
 #include "engine/worker_pool.h"
 #include "pipeline/fields.h"
 #include "pipeline/label.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/shard_index.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/simulator.h"
 

@@ -14,15 +14,15 @@
 #include "engine/seams.h"
 #include "engine/written_file.h"
 #include "millrace/millrace.h"
-#include "pipeline/tools/pack.h"
-#include "pipeline/tools/scan.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/shard_index.h"
 #include "pipeline/wids/sidecar.h"
 #include "tests/simulation/allocations.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"
 #include "tests/support/tar_builder.h"
+#include "tools/pack.h"
 
 namespace millrace::testing {
 namespace {

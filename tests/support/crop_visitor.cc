@@ -9,10 +9,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "bench/bare_jpeg.h"
 #include "millrace/millrace.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_rewrite.h"
+#include "tools/bare_jpeg.h"
 
 namespace {
 

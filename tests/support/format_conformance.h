@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "pipeline/formats/sample_source.h"
 #include "pipeline/redeal.h"
-#include "pipeline/sample_source.h"
 #include "tests/support/loaders.h"
 
 namespace millrace::testing {

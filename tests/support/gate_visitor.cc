@@ -11,7 +11,7 @@
 #include "engine/io_thread.h"
 #include "engine/runtime.h"
 #include "engine/timer.h"
-#include "io/read_gate.h"
+#include "io/disks/read_gate.h"
 #include "tests/support/spine.h"
 
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "engine/random.h"
-#include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
+#include "tools/fake.h"
 
 namespace millrace::testing {
 

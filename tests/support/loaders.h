@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "pipeline/engine.h"
-#include "pipeline/tools/scan.h"
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/formats/scan.h"
+#include "pipeline/shard_index.h"
 #include "tests/support/seeds.h"
 
 namespace millrace::testing {

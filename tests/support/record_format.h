@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/sample_source.h"
+#include "pipeline/formats/sample_source.h"
 
 namespace millrace::testing {
 

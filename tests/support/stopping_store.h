@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "io/memory_source.h"
+#include "io/files/memory_source.h"
 #include "tests/support/loaders.h"
 
 namespace millrace::testing {

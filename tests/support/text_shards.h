@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/group.h"
-#include "pipeline/shuffle.h"
-#include "pipeline/untar.h"
+#include "pipeline/formats/group.h"
+#include "pipeline/formats/untar.h"
+#include "pipeline/stages/shuffle.h"
 #include "tests/support/loaders.h"
 #include "tests/support/tar_builder.h"
 

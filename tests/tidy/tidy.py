@@ -19,29 +19,54 @@ import tempfile
 import compile_commands
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["engine", "io", "pipeline", "train", "bench", "cli", "tests", "examples", "include"]
+FOLDERS = ["engine", "io", "pipeline", "tools", "train", "bench", "cli", "tests", "examples", "include"]
 # What a folder may include besides itself.
 MAY_INCLUDE = {
-    "bench": ["engine", "io", "pipeline"],
+    "bench": ["engine", "io", "pipeline", "tools"],
+    "tools": ["engine", "io", "pipeline"],
     "engine": [],
     "io": ["engine"],
     "pipeline": ["engine", "io"],
     "train": ["engine", "io", "pipeline"],
-    "cli": ["engine", "io", "pipeline", "bench"],
+    "cli": ["engine", "io", "pipeline", "tools"],
     "include": ["engine", "io", "pipeline", "train"],
     "bench/micro": ["engine", "io", "pipeline", "bench", "tests"],  # on the simulated network
     "tests": FOLDERS + ["millrace"],
     "examples": ["millrace"],
 }
+# The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
+# fits its path without the suffix.
+ROOMS = {
+    "io": {
+        "names": r"names/.*",
+        "settings": r"options|.*/options|http/(message|secret_file|timeouts|tls_options)",
+        "sources": r"(source|registry|read_ahead|hashes)",
+        "disks": r"disks/.*",
+        "unpack": r"unpack/.*",
+        "files": r"files/.*",
+        "http": r"http/.*",
+        "cache": r"cache/.*",
+        "stores": r"stores/.*",
+        "front": r"shard_urls|standard_sources",
+    },
+    "pipeline": {
+        "plans": r"(?!engine$|engine_core$|compiled_plans$)[^/]*",
+        "formats": r"formats/.*",
+        "images": r"images/.*",
+        "stages": r"stages/.*",
+        "engine": r"[^/]*",
+        "wids": r"wids/.*",
+    },
+}
 # Heavy or leaky headers, and the only files that may include them.
 WALLS = {
     r"boost/beast": {"io/http/response_reader.cc"},
     r"liburing\.h": {"engine/uring_io.cc"},
-    r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "bench/bare_jpeg.cc"},
+    r"jpeglib\.h|jerror\.h": {"pipeline/images/jpeg_errors.h", "tools/bare_jpeg.cc"},
     r"jpegint\.h": {"pipeline/images/jpeg_huffman.cc", "pipeline/images/jpeg_runs.cc"},
-    r"archive\.h|archive_entry\.h": {"io/archive_filter.cc", "tests/support/packed.h"},
+    r"archive\.h|archive_entry\.h": {"io/unpack/archive_filter.cc", "tests/support/packed.h"},
     r"openssl/": {"io/hashes.cc", "io/http/tls.cc"},
-    r"zlib\.h": {"io/gunzip.cc", "pipeline/images/png_chunks.cc"},
+    r"zlib\.h": {"io/unpack/gunzip.cc", "pipeline/images/png_chunks.cc"},
     r"png\.h": {"pipeline/images/png.cc"},
     r"webp/": {"pipeline/images/webp.cc", "tests/pipeline/damaged_images_test.cc"},
     r"nvjpeg\.h": {"train/gpu_decoder.cc"},
@@ -150,7 +175,7 @@ def text_rules():
                     folder not in ("tests", "examples"):
                 breach(number, "start_thread() names it, and says when the host refuses one")
             if folder != "train" and folder != "tests" and re.search(r"\bgetenv\(", line) and \
-                    str(path) != "io/shard_spec.cc":
+                    str(path) != "io/names/shard_spec.cc":
                 breach(number, "the environment is read in main() alone")
         if folder in ("engine", "io", "pipeline") and path.name not in ("options.cc", "engine_options.cc"):
             for number, what in words_for_programs(text):
@@ -200,7 +225,7 @@ def readme_rules():
     breaches = []
     for path in sources(".h"):
         folder = path.parts[0]
-        if folder in ("engine", "io", "pipeline", "train") and path.name != "precompiled.h":
+        if folder in ("engine", "io", "pipeline", "tools", "train") and path.name != "precompiled.h":
             if not re.search(rf"\b{path.stem}\b", (ROOT / folder / "README.md").read_text()):
                 breaches.append(f"{path}: {folder}/README.md does not say what it is")
     return breaches
@@ -223,6 +248,28 @@ def cycle_rules():
             del depends[unit]
     return [f"{unit}: in a cycle of includes, by {', '.join(sorted(to & depends.keys()))}"
             for unit, to in sorted(depends.items())]
+
+
+def room_rules():
+    """Within a folder, includes go down as they do between folders."""
+    breaches = []
+    for folder, rooms in ROOMS.items():
+        def room_of(unit):
+            return next((number for number, room in enumerate(rooms.values()) if re.fullmatch(room, unit)), None)
+        names = list(rooms)
+        for path in sources(".h", ".cc"):
+            if path.parts[0] != folder:
+                continue
+            own = room_of(str(path.relative_to(folder).with_suffix("")))
+            if own is None:
+                breaches.append(f"{path}: in no room of {folder}/")
+                continue
+            for number, line in enumerate((ROOT / path).read_text().splitlines(), 1):
+                include = re.match(rf'#include "{folder}/(.*)\.h"', line)
+                above = include and room_of(include[1])
+                if above is not None and above > own:
+                    breaches.append(f"{path}:{number}: '{names[own]}' may not include '{names[above]}', which is above it")
+    return breaches
 
 
 MOST_LINES = 100_000  # of <millrace/millrace.h>, preprocessed
@@ -329,7 +376,7 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + fault_rules() + readme_rules() + cycle_rules() + interface_rules()
+        breaches = text_rules() + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
     elif arguments == ["--format"]:

@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "pipeline/fake.h"
 #include "pipeline/images/jpeg.h"
+#include "tools/fake.h"
 #include "train/gpu_decoder.h"
 
 namespace millrace {

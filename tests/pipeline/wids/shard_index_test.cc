@@ -1,4 +1,4 @@
-#include "pipeline/wids/shard_index.h"
+#include "pipeline/shard_index.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

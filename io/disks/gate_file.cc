@@ -1,0 +1,186 @@
+#include "io/disks/gate_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+
+#include "engine/clock.h"
+#include "engine/file_system.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::int64_t first_ticket = 1'000'000;  // a boot's first millisecond; places are below
+
+error gate_error(const std::string& path, std::string what, int why) {
+  return error(errc::io_failed, std::move(what))
+      .at(path)
+      .cause(why)
+      .hint(
+          "set source_options.gate_folder (MILLRACE_GATE_DIR) to a folder that all users may write "
+          "to, the same for all");
+}
+
+struct flock range(short type, std::int64_t from, std::int64_t count) {
+  struct flock r{};
+  r.l_type = type;
+  r.l_whence = SEEK_SET;
+  r.l_start = from;
+  r.l_len = count;
+  return r;
+}
+
+// In a sticky folder O_CREAT is refused for a file of somebody else (fs.protected_regular), so
+// opening and making are two steps; whoever loses the race to make it opens it.
+int open_or_make(const std::string& path) {
+  constexpr int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
+  file_system& files = host_files();
+  int fd = -ENOENT;
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    fd = files.open(path, how);
+    if (fd != -ENOENT) return fd;
+    fd = files.open(path, how | O_CREAT | O_EXCL, 0666);
+    if (fd >= 0) files.set_mode(fd, 0666);  // whatever the umask
+    if (fd != -EEXIST) return fd;
+  }
+  return fd;
+}
+
+void make_meeting_place(const std::string& folder) {
+  if (host_files().make_folder(folder, 0777) != 0) return;
+  const held_file made(host_files().open(folder, O_RDONLY | O_DIRECTORY));
+  if (made) host_files().set_mode(made.fd(), 01777);
+}
+
+// A plain file that nothing is lost of when a name is written to its front. With a second name,
+// which any user can give it, it must look like a gate: it could be anybody's file under a gate's
+// name.
+bool is_gate(int fd) {
+  struct stat info{};
+  if (host_files().stat(fd, info) != 0 || !S_ISREG(info.st_mode)) return false;
+  if (info.st_nlink <= 1) return true;
+  std::array<char, 64> text{};
+  const ssize_t n = read_all(fd, std::as_writable_bytes(std::span(text)), 0);
+  const std::string_view content(text.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  return (info.st_mode & 0777) == 0666 && info.st_size < static_cast<off_t>(text.size()) &&
+         content.find_first_not_of("0123456789 \n") == std::string_view::npos;
+}
+
+// Whether a lock was refused because another has it.
+bool is_held(int code) {
+  return code == -EAGAIN || code == -EACCES;
+}
+
+}  // namespace
+
+result<std::unique_ptr<gate_file>> gate_file::open(const std::string& folder,
+                                                   const std::string& name, int permits) {
+  std::string path = folder + "/millrace-gate-" + name;
+  make_meeting_place(folder);
+  held_file file(open_or_make(path));
+  if (!file) return gate_error(path, "cannot open the read gate", -file.fd());
+  if (!is_gate(file.fd()))
+    return gate_error(path, "the read gate is not a plain file of its own", 0);
+  std::unique_ptr<gate_file> made(new gate_file(std::move(file), path, permits));
+  // Held by another who tries at this moment: then there are locks.
+  const int locked = made->lock(first_ticket - 1);
+  if (locked != 0 && !is_held(locked)) {
+    return gate_error(path, "the read gate cannot be locked", -locked);
+  }
+  made->unlock(first_ticket - 1);
+  return made;
+}
+
+int gate_file::lock(std::int64_t byte) {
+  return host_files().lock(file_.fd(), range(F_WRLCK, byte, 1));
+}
+
+void gate_file::unlock(std::int64_t byte) {
+  host_files().lock(file_.fd(), range(F_UNLCK, byte, 1));
+}
+
+bool gate_file::others_hold(std::int64_t from, std::int64_t count) const {
+  auto r = range(F_WRLCK, from, count);
+  return host_files().find_lock(file_.fd(), r) == 0 && r.l_type != F_UNLCK;
+}
+
+void gate_file::write_name(pid_t who) const {
+  const std::string text = fmt::format("{:<10}\n", who);
+  // A full or read-only file system costs the others their wake-up; they look again by themselves.
+  host_files().write(file_.fd(), std::as_bytes(std::span(text)), 0);
+}
+
+void gate_file::queue() {
+  if (ticket_ != 0) return;
+  const auto now = std::chrono::nanoseconds(steady_clock::now().time_since_epoch());
+  std::int64_t ticket = std::max<std::int64_t>(now.count(), first_ticket);
+  // Taken only when somebody else queued in the same nanosecond, or by one who locks more than a
+  // ticket. Then, and out of kernel locks (ENOLCK): without a ticket's precedence, but still one at
+  // a time.
+  constexpr int most_tries = 16;
+  for (int i = 0; i < most_tries && is_held(lock(ticket)); ++i) ++ticket;
+  ticket_ = ticket;
+}
+
+void gate_file::leave_queue() {
+  if (ticket_ == 0) return;
+  unlock(std::exchange(ticket_, 0));
+  announce();
+}
+
+std::optional<int> gate_file::try_enter() {
+  if (others_hold(first_ticket, ticket_ - first_ticket)) return std::nullopt;
+  for (std::size_t place = 0; place < taken_.size(); ++place) {
+    // What this participant holds already would be granted again.
+    if (taken_[place] || lock(static_cast<std::int64_t>(place)) != 0) continue;
+    taken_[place] = true;
+    unlock(std::exchange(ticket_, 0));
+    write_name(getpid());
+    return static_cast<int>(place);
+  }
+  return std::nullopt;
+}
+
+void gate_file::leave(int place) {
+  taken_[static_cast<std::size_t>(place)] = false;
+  unlock(place);
+  announce();
+}
+
+bool gate_file::idle() const {
+  return !others_hold(0, 0);  // 0: to the end
+}
+
+bool gate_file::orphaned() const {
+  struct stat open{};
+  struct stat named{};
+  return host_files().stat(file_.fd(), open) != 0 || host_files().stat(path_, named, false) != 0 ||
+         open.st_ino != named.st_ino || open.st_dev != named.st_dev;
+}
+
+pid_t gate_file::last_entered() const {
+  std::array<char, 16> text{};
+  const ssize_t n =
+      read_all(file_.fd(), std::as_writable_bytes(std::span(text)).first(text.size() - 1), 0);
+  return n > 0 ? static_cast<pid_t>(std::strtol(text.data(), nullptr, 10)) : 0;
+}
+
+std::string default_gate_folder() {
+  for (const char* folder : {"/run/lock", "/dev/shm"}) {
+    struct stat info{};
+    constexpr mode_t open_to_all = S_ISVTX | S_IWOTH | S_IXOTH;
+    if (host_files().stat(folder, info) == 0 && (info.st_mode & open_to_all) == open_to_all)
+      return folder;
+  }
+  return "/tmp";
+}
+
+}  // namespace millrace

@@ -1,0 +1,243 @@
+#include "io/files/pipe_source.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <sstream>
+#include <vector>
+
+#include "engine/error.h"
+#include "engine/io_thread.h"
+#include "engine/log.h"
+#include "engine/process.h"
+#include "engine/scope.h"
+#include "engine/timer.h"
+#include "io/read_ahead.h"
+
+namespace millrace {
+namespace {
+
+using queue = read_ahead_source::queue;
+using output = child_process::output;
+
+constexpr std::size_t kept_stderr_bytes = 2048;
+// What is killed has ended by then, unless a device holds it.
+constexpr auto killed_within = std::chrono::milliseconds(500);
+
+// A running command. Its group is killed when this goes; that it has ended is waited for by who
+// owns it.
+struct running {
+  std::unique_ptr<child_process> process;
+  std::string said = {};   // the end of its stderr
+  bool is_enough = false;  // there is more, which nobody wants
+};
+
+error cannot_start(const std::string& url, int why) {
+  const errc kind = why == ENOENT ? errc::io_failed : kind_of(why);  // the URL is no missing object
+  error e(kind, "cannot start the command");
+  e.at(url).cause(why);
+  if (why == ENOENT) e.hint("pipe: needs /bin/sh");
+  if (why == EAGAIN) e.hint("the system gives no more processes: raise `ulimit -u`");
+  return e;
+}
+
+// Reads what the command complains about, to its end; only the end of it is kept.
+awaitable<void> listen(std::shared_ptr<running> to) {
+  std::string piece(1024, '\0');
+  for (;;) {
+    const ssize_t got =
+        co_await to->process->read_some(output::err, std::as_writable_bytes(std::span(piece)));
+    if (got <= 0) co_return;
+    to->said.append(piece, 0, static_cast<std::size_t>(got));
+    if (to->said.size() > kept_stderr_bytes) {
+      to->said.erase(0, to->said.size() - kept_stderr_bytes);
+    }
+  }
+}
+
+awaitable<result<void>> wait_for_end(std::shared_ptr<running> of) {
+  const int failed = co_await of->process->wait_for_end();
+  if (failed != 0) co_return error(errc::io_failed, "cannot wait for the command").cause(-failed);
+  co_return result<void>();
+}
+
+// Kills the group, and what it has left where the command has ended by itself. Then the command's
+// status; nullopt where even that does not end it (it waits for a device), which holds up nobody.
+awaitable<std::optional<int>> ended_status(std::shared_ptr<running> of) {
+  of->process->kill();
+  static_cast<void>(co_await with_deadline(wait_for_end(of), killed_within,
+                                           error(errc::timed_out, "not killed")));
+  co_return of->process->status();
+}
+
+std::string last_line(std::string text) {
+  text.erase(std::min(text.find_last_not_of(" \t\r\n") + 1, text.size()));
+  text = text.substr(text.find_last_of("\r\n") + 1);
+  std::erase_if(text, [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+  return text.substr(0, 300);
+}
+
+std::optional<error> failure_of(int status, const std::string& said, const std::string& url) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return std::nullopt;
+  if (status == unknown_status) {
+    return error(errc::io_failed, "it is not known whether the command succeeded")
+        .at(url)
+        .hint("do not ignore SIGCHLD in the program, nor wait for its children elsewhere");
+  }
+  std::string what = WIFSIGNALED(status)
+                         ? fmt::format("the command was killed by signal {}", WTERMSIG(status))
+                         : fmt::format("the command ended with status {}", WEXITSTATUS(status));
+  if (const std::string line = last_line(said); !line.empty()) what += ", saying '" + line + "'";
+  return error(errc::io_failed, what).at(url).skippable().hint("run it by hand to see why");
+}
+
+awaitable<result<std::size_t>> read_output(std::shared_ptr<running> from,
+                                           std::span<std::byte> into) {
+  const ssize_t got = co_await from->process->read_some(output::out, into);
+  if (got < 0) {
+    co_return error(errc::io_failed, "cannot read what the command writes")
+        .cause(static_cast<int>(-got));
+  }
+  co_return static_cast<std::size_t>(got);
+}
+
+// Its output to `ahead`, leaving out `skip` bytes at its front, up to `end`.
+awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<running> from,
+                                     std::string url, byte_range range,
+                                     std::shared_ptr<queue> ahead) {
+  std::uint64_t at = 0;
+  while (!range.end || at < *range.end) {
+    auto chunk = co_await context.memory->acquire(context.options.chunk_bytes);
+    if (!chunk) co_return chunk.error();
+    const auto got = co_await with_deadline(
+        read_output(from, chunk->span()), context.options.read_timeout,
+        error(errc::timed_out, "the command writes no data")
+            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may"));
+    if (!got) co_return error(got.error()).at(url).offset(at).skippable();
+    if (*got == 0) co_return std::nullopt;
+    const std::uint64_t first = std::max(at, range.begin);
+    const std::uint64_t last = std::min(at + *got, range.end.value_or(at + *got));
+    context.counters.bytes += *got;
+    if (last > first) {
+      bytes piece = std::move(*chunk).freeze(*got).slice(first - at, last - first);
+      const auto taken = co_await ahead->push(std::move(piece));
+      if (!taken || !*taken) co_return std::nullopt;
+    }
+    at += *got;
+  }
+  from->is_enough = true;
+  co_return std::nullopt;
+}
+
+// The command's output to its end, then its own: who closes its output and goes on is given as long
+// as who writes nothing.
+awaitable<std::optional<error>> copy_to_end(source_context context,
+                                            std::shared_ptr<running> command, std::string url,
+                                            byte_range range, std::shared_ptr<queue> ahead) {
+  auto failed = co_await copy(context, command, url, range, ahead);
+  if (failed || command->is_enough) co_return failed;
+  const auto ended = co_await with_deadline(
+      wait_for_end(command), context.options.read_timeout,
+      error(errc::timed_out, "the command has closed its output and does not end")
+          .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may take to"));
+  if (!ended) co_return error(ended.error()).at(url).skippable();
+  co_return std::nullopt;
+}
+
+awaitable<void> run(source_context context, std::shared_ptr<running> command, std::string url,
+                    byte_range range, std::shared_ptr<queue> ahead) {
+  std::optional<error> failed;
+  std::exception_ptr stopped;
+  auto listening = context.tasks.spawn_stoppable(listen(command));
+  try {
+    failed = co_await copy_to_end(context, command, url, range, ahead);
+  } catch (...) {
+    stopped = std::current_exception();
+  }
+  // From here on to the end, also when stopped.
+  (co_await this_fiber).ignore_stops();
+  const auto status = co_await ended_status(command);
+  if (stopped) std::rethrow_exception(stopped);
+  if (!failed && !command->is_enough && status) failed = failure_of(*status, command->said, url);
+  failed ? ahead->fail(*failed) : ahead->close();
+}
+
+awaitable<result<std::unique_ptr<byte_source>>> open_pipe(
+    source_context context, std::string text, url where, byte_range range,
+    std::shared_ptr<std::map<std::string, bool>> told) {
+  if (!context.options.allow_pipe) {
+    error refused(errc::not_allowed, "pipe: URLs run commands, which is not allowed");
+    const auto native = native_url(where.path);
+    co_return refused.at(text).hint(
+        native ? fmt::format("use {}, which needs no process; or set source_options.allow_pipe "
+                             "(MILLRACE_ALLOW_PIPE=1)",
+                             redacted(*native))
+               : "set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1) where you trust the URLs");
+  }
+  ++context.counters.requests;
+  const std::string program = where.path.substr(0, where.path.find(' '));
+  if (const auto native = native_url(where.path);
+      native && !std::exchange((*told)[program], true)) {
+    log_notice(fmt::format("pipe:{} ...: {} gives the same bytes without a process", program,
+                           redacted(*native)));
+  }
+  auto command = std::make_shared<running>();
+  const int why = host_processes().start(where.path, context.io.executor(), command->process);
+  if (why != 0) co_return cannot_start(text, -why);
+  auto ahead = std::make_shared<queue>(context.io.executor(), 2);
+  auto source = std::make_unique<read_ahead_source>(ahead);
+  scope& tasks = context.tasks;
+  source->produced_by(tasks.spawn_stoppable(
+      run(std::move(context), std::move(command), std::move(text), range, std::move(ahead))));
+  co_return std::unique_ptr<byte_source>(std::move(source));
+}
+
+}  // namespace
+
+std::optional<std::string> native_url(const std::string& command) {
+  if (command.find_first_of("|;&><$`") != std::string::npos) return std::nullopt;
+  std::istringstream in(command);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;) {
+    std::erase_if(word, [](char c) { return c == '\'' || c == '"'; });
+    words.push_back(word);
+  }
+  if (words.empty()) return std::nullopt;
+  const std::string program = words[0].substr(words[0].rfind('/') + 1);
+  const auto first_with =
+      [&](std::initializer_list<std::string_view> begins) -> std::optional<std::string> {
+    for (const std::string& word : words) {
+      if (std::ranges::any_of(begins, [&](auto b) { return word.starts_with(b); })) return word;
+    }
+    return std::nullopt;
+  };
+  const auto value_behind = [&](std::initializer_list<std::string_view> flags) {
+    const auto at = std::ranges::find_if(
+        words, [&](const std::string& w) { return std::ranges::find(flags, w) != flags.end(); });
+    return at == words.end() || at + 1 == words.end() ? std::string() : *(at + 1);
+  };
+  if (program == "curl" || program == "wget") return first_with({"http://", "https://"});
+  if (program == "gsutil" || program == "gcloud") return first_with({"gs://"});
+  if (program == "aws" || program == "s5cmd") return first_with({"s3://"});
+  if (program == "ais") return first_with({"ais://"});
+  if (program == "az") {
+    const std::string container = value_behind({"-c", "--container-name"});
+    const std::string name = value_behind({"-n", "--name"});
+    if (!container.empty() && !name.empty()) return "az://" + container + "/" + name;
+  }
+  const bool reads_files = program == "cat" || program == "mbuffer" || program == "fread";
+  if (reads_files && words.size() >= 2 && !words.back().starts_with('-')) return words.back();
+  return std::nullopt;
+}
+
+source_factory pipe_source_factory() {
+  return [told = std::make_shared<std::map<std::string, bool>>()](
+             source_context context, std::string text, url where, byte_range range) {
+    return open_pipe(std::move(context), std::move(text), std::move(where), range, told);
+  };
+}
+
+}  // namespace millrace

@@ -1,0 +1,178 @@
+#include "pipeline/formats/index_bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "pipeline/formats/tar_parser.h"
+#include "pipeline/formats/untar_options.h"
+#include "pipeline/sample_name.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::uint64_t header_bytes = 8_KiB;  // of one member, extension headers included
+constexpr int most_members = 64;               // of a sample; those of larger ones are not checked
+// Data that cost more to read through than a request.
+constexpr std::uint64_t most_read_through = 4_MiB;
+
+struct header {
+  bool is_damaged = false;                   // there is none where one was to be
+  std::optional<tar_parser::member> member;  // none where nothing can be told, or nothing follows
+  std::uint64_t next = 0;                    // where the next one begins
+};
+
+// The headers from one place on, as far as one behind `to`.
+class header_reader {
+ public:
+  header_reader(lane_context& lane, std::string url, std::uint64_t from, std::uint64_t to)
+      : lane_(lane), url_(std::move(url)), end_(to + header_bytes), parser_(from) {}
+
+  // Fails where the run is stopped.
+  awaitable<result<header>> next() {
+    header out;
+    for (;;) {
+      if (!source_) {
+        source_context context = lane_.source();
+        context.version = version_ = std::make_shared<opened_version>();
+        auto opened =
+            co_await lane_.run.sources.open(std::move(context), url_, {parser_.offset(), end_});
+        if (!opened && opened.error().kind() == errc::stopped) co_return opened.error();
+        if (!opened) co_return out;
+        source_ = std::move(*opened);
+      }
+      const auto step = parser_.step(input_);
+      out.is_damaged = !step;
+      if (!step || *step == tar_parser::event::archive_end) co_return out;
+      if (*step == tar_parser::event::header) break;
+      if (*step != tar_parser::event::need_input) continue;
+      piece_ = bytes();
+      auto more = co_await source_->read();
+      if (!more && more.error().kind() == errc::stopped) co_return more.error();
+      if (!more || more->empty()) co_return out;
+      piece_ = std::move(*more);
+      input_ = piece_.span();
+    }
+    out.member = parser_.current();
+    out.next = parser_.offset() + round_up(out.member->size, tar_parser::block_size);
+    if (out.member->size > most_read_through && !version_->ignores_ranges) {
+      source_.reset();
+      input_ = {};
+      piece_ = bytes();
+      parser_ = tar_parser(out.next);
+    }
+    co_return out;
+  }
+
+ private:
+  lane_context& lane_;
+  std::string url_;
+  std::uint64_t end_;
+  tar_parser parser_;
+  std::shared_ptr<opened_version> version_;  // of what was opened last: not compared
+  std::unique_ptr<byte_source> source_;
+  bytes piece_;
+  std::span<const std::byte> input_;
+};
+
+enum class indexed_sample { same, other, damaged };
+
+// Whether the bytes from `from`, where a sample begins, to `to` are that sample, and another one
+// begins there, or none where it `is_last`.
+awaitable<result<indexed_sample>> look_at(lane_context& lane, std::string url, std::uint64_t from,
+                                          std::uint64_t to, bool is_last) {
+  header_reader headers(lane, std::move(url), from, to);
+  std::optional<std::string> key;
+  for (int i = 0; i < most_members; ++i) {
+    if (from > to) co_return indexed_sample::other;
+    const auto found = co_await headers.next();
+    if (!found) co_return found.error();
+    if (found->is_damaged && i == 0) co_return indexed_sample::damaged;
+    if (!found->member) break;
+    const tar_parser::member& member = *found->member;
+    const bool is_at_end = from == to;
+    from = found->next;
+    const bool is_file = member.is_file() && !is_meta_name(member.name);
+    if (!is_file && is_at_end) break;
+    if (!is_file) continue;
+    const std::string name = lane.untar->rename ? lane.untar->rename(member.name) : member.name;
+    const auto split = split_name(name);
+    const bool goes_on = key && extension_behind(*key, name);
+    if (is_at_end)
+      co_return goes_on || (is_last && split) ? indexed_sample::other : indexed_sample::same;
+    if (goes_on || !split) continue;
+    if (key) co_return indexed_sample::other;
+    key = split->key;
+  }
+  co_return indexed_sample::same;
+}
+
+std::uint64_t byte_of(std::uint32_t block) {
+  return static_cast<std::uint64_t>(block * shard_index::block_bytes);
+}
+
+}  // namespace
+
+awaitable<result<void>> check_length(source_context context, const source_registry& sources,
+                                     std::string url, std::int64_t bytes) {
+  if (bytes <= 0) co_return result<void>();
+  const auto last = static_cast<std::uint64_t>(bytes - 1);
+  auto source = co_await sources.open(std::move(context), url, {last, last + 2});
+  error why = source ? error() : source.error();
+  std::size_t found = 0;
+  while (source) {
+    const auto piece = co_await (*source)->read();
+    if (!piece) why = piece.error();
+    if (!piece || piece->empty()) break;
+    found += piece->size();
+  }
+  if (why.kind() == errc::stopped) co_return why;
+  if (found <= 1) co_return result<void>();  // where it is shorter, it was cut
+  co_return error(errc::integrity,
+                  fmt::format("the shard has more than the {} bytes that the index says", bytes))
+      .at(url)
+      .hint("fetch the shard again, or index it again if it was rewritten")
+      .skippable();
+}
+
+awaitable<result<void>> check_bounds(lane_context& lane, shard_ref part) {
+  if (!lane.index) co_return result<void>();
+  const auto shard = static_cast<std::size_t>(part.shard);
+  const auto& indexed = lane.index->shards[shard];
+  const auto& blocks = indexed.blocks;
+  const std::string url = (*lane.shards)[shard];
+  auto whole = co_await check_length(lane.source(), lane.run.sources, url, indexed.bytes);
+  if (!whole) co_return whole.error();
+  for (const std::int64_t bound : {part.begin, part.end}) {
+    const auto at = std::ranges::lower_bound(blocks, bound / shard_index::block_bytes);
+    // What a state says is no bound of the index.
+    const bool is_bound =
+        at != blocks.begin() && at != blocks.end() && *at * shard_index::block_bytes == bound;
+    if (!is_bound) continue;
+    const bool is_last = std::next(at) == blocks.end();
+    const std::uint64_t from = byte_of(*std::prev(at));
+    auto same = co_await look_at(lane, url, from, byte_of(*at), is_last);
+    if (!same) co_return same.error();
+    if (*same == indexed_sample::damaged && std::prev(at) != blocks.begin()) {
+      // Where the sample before that one ends there, it is damage, else another shard.
+      same = co_await look_at(lane, url, byte_of(*std::prev(at, 2)), from, false);
+      if (!same) co_return same.error();
+      if (*same == indexed_sample::damaged) same = indexed_sample::other;
+    }
+    if (*same != indexed_sample::other) continue;
+    co_return error(errc::integrity,
+                    fmt::format("the index has a sample from byte {} to {}, the shard has not",
+                                from, byte_of(*at)))
+        .at(url)
+        .offset(from)
+        .hint(lane.untar->rename
+                  ? "an index has the samples by the names in the archive: rename without it"
+                  : "`millrace index create` writes a new one")
+        .skippable();
+  }
+  co_return result<void>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,371 @@
+#include "pipeline/stages/counting.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <iterator>
+
+#include "engine/log.h"
+#include "pipeline/records.h"
+
+namespace millrace::detail {
+namespace {
+
+// What a record holds before the places of ends: the count; of the state as the stage saved it the
+// samples and the ends that it and those in front held, and how many of them give ends of their
+// own; how many ends are still to come again, and the place up to which samples are; how many ends
+// of those in front are; and how many ends follow.
+constexpr std::size_t numbers_before_ends = 9;
+// And behind them: how many samples an item has, and how many items an epoch of the stage's own;
+// and what of_again() gives. Before, it did not have these.
+constexpr std::size_t numbers_behind_ends = 2;
+constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // that a record knows
+
+// A record as it is written now: before, it did not have the ends of those in front.
+state::record completed(state::record r) {
+  constexpr std::size_t added = 7;
+  const bool is_older =
+      r.size() >= numbers_before_ends - 1 && r.size() % 2 == (numbers_before_ends - 1) % 2;
+  if (is_older) r.insert(r.begin() + added, 0);
+  return r;
+}
+
+// Whether so many ends may be held: stages of a plan hold one each, items those that lie between
+// their samples, and some are of epochs without a sample, of which each stage that makes epochs of
+// its own passes over a hundred.
+bool is_number_of_ends(std::int64_t n, const state& in) {
+  const std::size_t most = 1'000'000 + in.samples_held();
+  return n >= 0 && n <= static_cast<std::int64_t>(most);
+}
+
+}  // namespace
+
+void tell_of_endless_epoch() {
+  log_notice(
+      "a slice has given its last item of an epoch that has no end, for its shards are drawn for "
+      "ever: nothing more comes of it; put epochs_of() in front, or take no more items than that");
+}
+
+item_count::item_count(run_context& run, std::string_view stage, std::int64_t length)
+    : run_(run), stage_(run.record_of(stage)), length_(std::min(length, most_of_an_epoch)) {}
+
+void item_count::note_items() {
+  samples_of_item_ = std::max(samples_of_item_, std::ssize(of_item_));
+  for (const origin& o : of_item_) {
+    for (given_end& e : ends_) {
+      if (o.place() <= e.after) e.late.push_back(o.place());
+    }
+    last_ = std::max(last_, o.place());
+  }
+}
+
+bool item_count::is_again() {
+  note_items();
+  if (to_come_ > 0) {
+    const std::int64_t n = std::min(to_come_, std::ssize(of_item_));
+    to_come_ -= n;
+    came_again_ += static_cast<std::size_t>(n);
+    return true;
+  }
+  if (again_.empty()) return false;
+  const std::size_t before = again_.size();
+  for (const origin& o : of_item_) {
+    // Lanes dealt anew have other numbers.
+    const auto found = std::ranges::find_if(again_, [&](const origin& a) {
+      return a.epoch == o.epoch && a.shard == o.shard && a.offset == o.offset;
+    });
+    if (found != again_.end()) again_.erase(found);
+  }
+  came_again_ += before - again_.size();
+  return again_.size() < before;
+}
+
+bool item_count::takes_end_again() {
+  if (ends_again_.empty() || came_again_ < ends_again_.front().origins) return false;
+  note_end(ends_again_.front().after);
+  ends_again_.pop_front();
+  return true;
+}
+
+bool item_count::takes_end_in_front_again() {
+  if (ends_in_front_again_ == 0) return false;
+  --ends_in_front_again_;
+  return true;
+}
+
+bool item_count::passes_end_again() {
+  if (ends_again_.empty()) return false;
+  ends_again_.pop_front();
+  return true;
+}
+
+void item_count::end() {
+  forget_again();
+  ends_again_.clear();
+  note_end(last_);
+}
+
+// A stage holds one end at most.
+void item_count::note_end(const place& after) {
+  ends_.push_back({.after = std::max(after, last_)});
+  if (ends_.size() > run_.stages_joined) ends_.pop_front();
+}
+
+void item_count::save(state& to) const {
+  const state::record ends = ends_held_in(to);
+  const place last_again = again_.empty() ? place(-1, -1) : again_.back().place();
+  state::record r{value,
+                  std::ssize(to.held(pending_record)),
+                  ends.back(),
+                  std::ssize(ends) - 1,
+                  std::ssize(ends_again_),
+                  last_again.first,
+                  last_again.second,
+                  ends_in_front_again_,
+                  std::ssize(ends_) + std::ssize(ends_again_)};
+  const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
+  for (const given_end& e : ends_) add(e.after);
+  for (const end_again& e : ends_again_) add(e.after);
+  r.insert(r.end(), {samples_of_item_, length_});
+  const state::record again = of_again();
+  r.insert(r.end(), again.begin(), again.end());
+  to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
+}
+
+// How many are to come again; the places of those that are, with their number in front, or -1 where
+// none is: stages in front that change the order may hold others between them. For each end how
+// many origins come again before it, or -1 and, with their number in front, those that are late. An
+// even number of values.
+state::record item_count::of_again() const {
+  state::record r{to_come_};
+  const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
+  r.push_back(again_.empty() ? -1 : std::ssize(again_));
+  for (const origin& o : again_) add(o.place());
+  for (const given_end& e : ends_) {
+    r.insert(r.end(), {-1, std::ssize(e.late)});
+    for (const place& p : e.late) add(p);
+  }
+  for (const end_again& e : ends_again_) {
+    r.insert(r.end(), {static_cast<std::int64_t>(e.origins - std::min(e.origins, came_again_)), 0});
+  }
+  return r;
+}
+
+void item_count::save_own_ends(state& to) {
+  to.append(own_ends_record, state::record{ends_held_in(to).back()});
+}
+
+// For the first stage of its kind: what comes again to later ones is not known.
+void item_count::restore_own_ends(const state& from) {
+  const std::string of = of_rank(run_.rank, run_.world_size);
+  const auto* const saved = from.find(stage_ + of);
+  if (saved == nullptr) return;
+  const state::record r = completed(*saved);
+  if (r.size() < numbers_before_ends || r[3] != 1) return;
+  const auto* merged = from.find(ends_held_record + of);
+  const std::int64_t held = (merged != nullptr ? *merged : ends_held_in(from)).front();
+  if (!is_number_of_ends(held, from)) throw failure(senseless(stage_));
+  ends_in_front_again_ = std::max<std::int64_t>(held - r[2], 0) + r[7];
+}
+
+// What was held comes again to any of the ranks: where it comes to this one, it was counted.
+void item_count::restore(const state& from) {
+  const auto ranks = saved_in(from);
+  restore_whole(from, false);
+  if (goes_on_alone(from)) return;
+  const bool same_lanes = has_lanes_of(from);
+  std::int64_t total = 0;
+  for (const saved_count& by : ranks) {
+    total += by.value;
+    check_total(total);
+    samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
+    std::ranges::copy_if(by.again, std::back_inserter(again_), [&](const origin& o) {
+      return !same_lanes || std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
+    });
+  }
+  std::ranges::sort(again_, {}, &origin::place);
+  value = total * ranks.front().world_size / std::ssize(ranks) / run_.world_size;
+}
+
+// What was held is counted when it comes again, to whichever rank, so that all have as much before
+// them. They count on in the epoch that their consumers were in: ends that were held are given once
+// they get there.
+void item_count::restore_of_length(const state& from) {
+  if (goes_on_alone(from)) return restore_whole(from);
+  const auto ranks = saved_in(from);
+  const int then = ranks.front().world_size;
+  std::int64_t total = 0;
+  for (const saved_count& by : ranks) {
+    const std::int64_t of_epoch = by.length > 0 ? by.length : length_ * run_.world_size / then;
+    const std::int64_t again = std::ssize(by.again) + by.to_come;
+    const std::int64_t held = (again + by.samples_of_item - 1) / by.samples_of_item;
+    total += by.value + by.ends_held * of_epoch - held;
+    check_total(total);
+    samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
+  }
+  total = std::max<std::int64_t>(total, 0);
+  if (std::ssize(ranks) != then) total = total / std::ssize(ranks) * then;
+  value = total / run_.world_size;
+}
+
+void item_count::restore_whole(const state& from, bool by_number) {
+  const saved_count first = saved_in(from).front();
+  value = first.value;
+  samples_of_item_ = first.samples_of_item;
+  if (goes_on_alone(from)) {
+    restore_again(first, by_number);
+  } else if (first.ends_held > 0) {
+    ends_again_.push_back({});  // what comes again is not known to be of one rank
+  }
+}
+
+void item_count::check_total(std::int64_t n) const {
+  if (n > most_counted) throw failure(senseless(stage_));
+}
+
+bool item_count::has_lanes_of(const state& from) const {
+  const auto* plan = from.find(plan_record);
+  return plan == nullptr || plan->size() <= plan_record_lanes ||
+         (*plan)[plan_record_lanes] == run_.lanes_in_all;
+}
+
+// Whether it is this rank's own state, of which all comes again to it.
+bool item_count::goes_on_alone(const state& from) const {
+  return from.find(stage_ + of_rank(run_.rank, run_.world_size)) != nullptr &&
+         (run_.world_size == 1 || has_lanes_of(from));
+}
+
+// Of this rank alone where it goes on alone, or else of all.
+std::vector<item_count::saved_count> item_count::saved_in(const state& from) const {
+  std::vector<saved_count> out;
+  if (goes_on_alone(from)) {
+    out.push_back(saved_by(from, run_.rank, run_.world_size));
+    return out;
+  }
+  const std::string begin = stage_ + of_rank_0;
+  const auto it = from.records().lower_bound(begin);
+  if (it == from.records().end() || !it->first.starts_with(begin)) {
+    throw failure(error(errc::bad_state, "the saved state was saved without " + stage_));
+  }
+  int ranks = 0;
+  const std::string& name = it->first;
+  std::from_chars(name.data() + begin.size(), name.data() + name.size(), ranks);
+  constexpr int most_ranks = 1 << 16;
+  if (ranks < 1 || ranks > most_ranks) throw failure(senseless(stage_));
+  for (int rank = 0; rank < ranks; ++rank) {
+    if (from.find(stage_ + of_rank(rank, ranks)) == nullptr) continue;
+    out.push_back(saved_by(from, rank, ranks));
+  }
+  if (out.empty()) throw failure(senseless(stage_));
+  return out;
+}
+
+item_count::saved_count item_count::saved_by(const state& from, int rank, int world_size) const {
+  const auto refuse_unless = [this](bool makes_sense) {
+    if (!makes_sense) throw failure(senseless(stage_));
+  };
+  const state::record r = completed(*from.find(stage_ + of_rank(rank, world_size)));
+  refuse_unless(r.size() >= numbers_before_ends);
+  refuse_unless(is_number_of_ends(r[numbers_before_ends - 1], from));
+  const std::size_t behind_ends =
+      numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]);
+  const bool knows_items = r.size() >= behind_ends + numbers_behind_ends;
+  refuse_unless(r.size() == behind_ends || knows_items);
+  for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
+  saved_count out{.world_size = world_size, .value = r.front()};
+  if (knows_items) {
+    out.samples_of_item = r[behind_ends];
+    out.length = r[behind_ends + 1];
+    refuse_unless(out.samples_of_item >= 1 && out.length >= 0 && out.length <= most_of_an_epoch);
+  }
+  const auto* merged = from.find(ends_held_record + of_rank(rank, world_size));
+  const state::record ends = merged != nullptr ? *merged : ends_held_in(from);
+  refuse_unless(!ends.empty());
+  // Up to the next stage that gives ends of its own.
+  const auto here = std::min(static_cast<std::size_t>(r[3]), ends.size() - 1);
+  refuse_unless(is_number_of_ends(ends[here], from));
+  out.ends_held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
+  for (std::size_t i = numbers_before_ends; i < behind_ends; i += 2) {
+    out.ends.push_back({.after = {r[i], r[i + 1]}, .late = {}});
+  }
+  std::optional<std::vector<place>> listed;
+  out.is_older = r.size() <= behind_ends + numbers_behind_ends;
+  if (!out.is_older) {
+    refuse_unless(read_again(out, listed, std::span(r).subspan(behind_ends + numbers_behind_ends)));
+    if (listed) std::ranges::sort(*listed);
+  }
+  // What later stages held, which saved after this one, and what had not come again yet.
+  std::int64_t in_front = r[1];
+  const place last_again(r[5], r[6]);
+  // Its lanes are known where they are those of now; others may have been dealt by a hook as well.
+  const bool is_mine = rank == run_.rank && world_size == run_.world_size && has_lanes_of(from);
+  for (const origin& o : from.held(pending_record)) {
+    const bool is_its =
+        world_size == 1 || (is_mine ? std::ranges::find(run_.lanes, o.lane) != run_.lanes.end()
+                                    : o.lane % world_size == rank);
+    if (!is_its) continue;
+    const bool is_behind = in_front-- <= 0;
+    const bool is_left =
+        listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= last_again;
+    if (is_behind) out.behind.push_back(o);
+    if (is_behind || is_left) out.again.push_back(o);
+  }
+  std::ranges::sort(out.again, {}, &origin::place);
+  return out;
+}
+
+// False where it makes no sense.
+bool item_count::read_again(saved_count& to, std::optional<std::vector<place>>& listed,
+                            std::span<const std::int64_t> r) {
+  const auto take = [&r](std::int64_t& number) {
+    if (r.empty()) return false;
+    number = r.front();
+    r = r.subspan(1);
+    return true;
+  };
+  const auto take_places = [&](std::vector<place>& places, std::int64_t n) {
+    if (n < 0 || n > std::ssize(r) / 2) return false;
+    for (; n > 0; --n, r = r.subspan(2)) places.emplace_back(r[0], r[1]);
+    return true;
+  };
+  std::int64_t n = 0;
+  if (!take(to.to_come) || to.to_come < 0 || !take(n)) return false;
+  if (n >= 0 && !take_places(listed.emplace(), n)) return false;
+  for (given_end& e : to.ends) {
+    if (!take(e.to_come) || !take(n) || !take_places(e.late, n)) return false;
+  }
+  return r.empty();
+}
+
+// Of the origins that come again, how many before the end.
+std::size_t item_count::before(const given_end& end, const saved_count& by) {
+  const auto in_front = [&end](const origin& o) { return o.place() <= end.after; };
+  if (by.is_older) return static_cast<std::size_t>(std::ranges::count_if(by.again, in_front));
+  if (end.to_come >= 0) return by.behind.size() + static_cast<std::size_t>(end.to_come);
+  return static_cast<std::size_t>(std::ranges::count_if(by.behind, [&](const origin& o) {
+    return in_front(o) && std::ranges::find(end.late, o.place()) == end.late.end();
+  }));
+}
+
+void item_count::restore_again(const saved_count& by, bool by_number) {
+  ends_ = {by.ends.begin(), by.ends.end()};
+  for (std::int64_t ends_held = by.ends_held; ends_held > 0; --ends_held) {
+    given_end end;
+    if (!ends_.empty()) {
+      end = std::move(ends_.back());
+      ends_.pop_back();
+    }
+    ends_again_.push_front({.origins = before(end, by), .after = end.after});
+  }
+  if (!ends_.empty()) last_ = ends_.back().after;
+  for (given_end& e : ends_) e = {.after = e.after};
+  to_come_ = by.to_come;
+  if (by_number && by.samples_of_item == 1) {
+    to_come_ += std::ssize(by.again);
+  } else {  // items of several samples are made anew, of the same ones
+    again_ = {by.again.begin(), by.again.end()};
+  }
+}
+
+}  // namespace millrace::detail

@@ -1,0 +1,346 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "pipeline/records.h"
+#include "pipeline/stages/map.h"
+
+namespace millrace {
+
+// Stages that count what passes: epochs of any length, and slices of them.
+
+namespace detail {
+
+// An epoch without items looks like the end of the data, after which there are ends whenever one is
+// asked for. Stages that make epochs of others go past empty ones; after so many in a row without
+// an item they have run dry: they give an end themselves, so that nobody waits for ever, and such
+// stages behind them do so at once. Else each would ask for a hundred times as many as the one
+// before.
+inline constexpr int most_empty_epochs = 100;
+
+// What a stage that counts has counted in its epoch, and the ends that it has given; its state.
+// Items and ends that later stages held when the state was saved come again, and must not be
+// counted twice. With another number of ranks or of lanes, each rank takes its part of the total.
+class item_count {
+ public:
+  // `stage` names the record, with a number from the second one of its kind on.
+  item_count(run_context& run, std::string_view stage, std::int64_t length = 0);
+
+  std::int64_t value = 0;
+
+  // Whether the item was given before the state was saved.
+  template <class T>
+  bool comes_again(const T& item) {
+    if constexpr (tells_origins<T>()) {
+      of_item_.clear();
+      append_origins(of_item_, item);
+      return is_again();
+    } else {
+      return false;
+    }
+  }
+  // False for an item that comes again.
+  template <class T>
+  bool add(const T& item) {
+    if (comes_again(item)) return false;
+    ++value;
+    return true;
+  }
+  bool awaits_again() const { return !again_.empty() || to_come_ > 0; }
+
+  // For a stage that gives ends of its own. Whether an end that a later stage held is the next to
+  // be given: it comes again after the items that it came after.
+  bool takes_end_again();
+  // For such a stage: it gives an end, and whatever has not come again will not.
+  void end();
+  // For such a stage, at each end of those in front: whether it was taken before the state was
+  // saved. It comes again for the sake of the stages in front, after items that later ones held.
+  bool takes_end_in_front_again();
+  // For a stage that passes ends on, at each: whether it was given before the state was saved.
+  bool passes_end_again();
+
+  void save(state& to) const;
+  // For a stage whose ends are not those of the stages in front: after those have saved, and before
+  // save().
+  static void save_own_ends(state& to);
+  void restore_own_ends(const state& from);  // after restore()
+  // For a stage to which it matters which items have been given.
+  void restore(const state& from);
+  // For a stage whose epochs have a length.
+  void restore_of_length(const state& from);
+  // For what is not divided among ranks.
+  void restore_whole(const state& from) { restore_whole(from, true); }
+  // Nothing is to come again any more.
+  void forget_again() {
+    again_.clear();
+    to_come_ = 0;
+  }
+
+ private:
+  using place = std::pair<std::int64_t, std::int64_t>;  // in the order
+  struct given_end {
+    place after{-1, -1};      // the last in the order of all that was given before it
+    std::vector<place> late;  // given behind it all the same, though in front of that in the order
+    std::int64_t to_come = -1;  // in a state: origins that come again before it; -1: by the above
+  };
+  // What a rank saved.
+  struct saved_count {
+    int world_size = 1;
+    std::int64_t value = 0;
+    std::int64_t length = 0;  // of an epoch, in items; 0: not known
+    std::int64_t samples_of_item = 1;
+    std::int64_t ends_held = 0;   // that come again
+    std::vector<given_end> ends;  // as in ends_
+    std::vector<origin> again;    // that come again, in order
+    std::vector<origin> behind;   // those of them that later stages held
+    std::int64_t to_come = 0;     // others that come again, in number
+    bool is_older = false;        // it knows nothing of `late` and `to_come`
+  };
+
+  bool is_again();
+  void note_items();
+  void note_end(const place& after);
+  void check_total(std::int64_t n) const;  // over ranks; throws `failure` (bad_state)
+  bool has_lanes_of(const state& from) const;
+  bool goes_on_alone(const state& from) const;
+  std::vector<saved_count> saved_in(const state& from) const;
+  saved_count saved_by(const state& from, int rank, int world_size) const;
+  void restore_whole(const state& from, bool by_number);
+  state::record of_again() const;
+  static bool read_again(saved_count& to, std::optional<std::vector<place>>& listed,
+                         std::span<const std::int64_t> of_again);
+  static std::size_t before(const given_end& end, const saved_count& by);
+  void restore_again(const saved_count& by, bool by_number);
+
+  run_context& run_;
+  std::string stage_;
+  std::vector<origin> of_item_;  // that was given last
+  place last_{-1, -1};           // of all that were given
+  std::deque<given_end> ends_;   // as many as may be held
+  std::deque<origin> again_;     // that have not come again yet, in order
+  // The same of a stage whose epochs depend on the number of its items alone: where those in front
+  // change the order, others come between them, and whichever come stand for them.
+  std::int64_t to_come_ = 0;
+  std::size_t came_again_ = 0;  // origins
+  struct end_again {
+    std::size_t origins = 0;  // that come again before it
+    place after{-1, -1};      // as in ends_, before the state was saved
+  };
+  std::deque<end_again> ends_again_;
+  std::int64_t ends_in_front_again_ = 0;
+  std::int64_t samples_of_item_ = 1;  // the most
+  std::int64_t length_ = 0;           // of an epoch, where it has one; as many as a record knows
+};
+
+template <class T>
+class epochs_of_stream final : public passing<T> {
+ public:
+  using outcome = typename stream<T>::outcome;
+  epochs_of_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t length)
+      : passing<T>(std::move(items)), given_(run, "epochs_of", length), length_(length) {}
+
+  awaitable<outcome> next() override {
+    is_dry_ = false;
+    for (int ends = 0;;) {
+      if (given_.takes_end_again()) co_return std::optional<T>();
+      // One more than its length, where an item that was to come again cannot be read any more.
+      if (given_.value >= length_ + (given_.awaits_again() ? 1 : 0)) {
+        given_.value = 0;
+        given_.end();
+        co_return std::optional<T>();
+      }
+      auto item = co_await this->items_->next();
+      if (!item) co_return item;
+      if (*item) {
+        given_.add(**item);
+        co_return item;
+      }
+      if (given_.takes_end_in_front_again()) continue;
+      is_dry_ = ++ends >= most_empty_epochs || this->items_->has_run_dry();
+      if (!is_dry_) continue;
+      given_.value = 0;
+      given_.end();
+      co_return item;
+    }
+  }
+  bool has_run_dry() const override { return is_dry_; }
+  void save(state& to) const override {
+    this->items_->save(to);
+    item_count::save_own_ends(to);
+    given_.save(to);
+  }
+  void restore(const state& from) override {
+    this->items_->restore(from);
+    given_.restore_of_length(from);
+    given_.restore_own_ends(from);
+  }
+
+ private:
+  item_count given_;
+  std::int64_t length_;
+  bool is_dry_ = false;
+};
+
+template <class T>
+class repeated_stream final : public passing<T> {
+ public:
+  using outcome = typename stream<T>::outcome;
+  repeated_stream(run_context& run, std::unique_ptr<stream<T>> items, std::int64_t times)
+      : passing<T>(std::move(items)), ended_(run, "repeated"), times_(times) {}
+
+  awaitable<outcome> next() override {
+    is_dry_ = false;
+    for (int ends = 0;;) {
+      if (ended_.takes_end_again()) co_return std::optional<T>();
+      auto item = co_await this->items_->next();
+      if (!item) co_return item;
+      if (*item) {
+        ended_.comes_again(**item);
+        co_return item;
+      }
+      if (ended_.takes_end_in_front_again()) continue;
+      is_dry_ = ++ends >= most_empty_epochs || this->items_->has_run_dry();
+      if (++ended_.value < times_ && !is_dry_) continue;
+      ended_.value = 0;
+      ended_.end();
+      co_return item;
+    }
+  }
+  bool has_run_dry() const override { return is_dry_; }
+  void save(state& to) const override {
+    this->items_->save(to);
+    item_count::save_own_ends(to);
+    ended_.save(to);
+  }
+  void restore(const state& from) override {
+    this->items_->restore(from);
+    ended_.restore_whole(from);
+    ended_.restore_own_ends(from);
+  }
+
+ private:
+  item_count ended_;  // of the data's epochs, in this one
+  std::int64_t times_;
+  bool is_dry_ = false;
+};
+
+// Where shards are drawn for ever, next() of a slice would wait for an end without a word.
+void tell_of_endless_epoch();
+
+struct slice_bounds {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t step = 1;
+};
+
+template <class T>
+class slice_stream final : public passing<T> {
+ public:
+  using outcome = typename stream<T>::outcome;
+  slice_stream(run_context& run, std::unique_ptr<stream<T>> items, const slice_bounds& which)
+      : passing<T>(std::move(items)),
+        at_(run, "slice"),
+        which_(which),
+        never_ends_(run.drawn->is_endless() && !run.stages_of_a_kind.contains("epochs_of")) {}
+
+  awaitable<outcome> next() override {
+    for (;;) {
+      auto item = co_await this->items_->next();
+      if (!item) co_return item;
+      if (!*item) {
+        if (!at_.passes_end_again()) {
+          at_.value = 0;
+          at_.forget_again();
+        }
+        co_return item;
+      }
+      const std::int64_t i = at_.value;
+      if (!at_.add(**item)) co_return item;
+      if (i >= which_.begin && i < which_.end && (i - which_.begin) % which_.step == 0)
+        co_return item;
+      if (i >= which_.end && std::exchange(never_ends_, false)) tell_of_endless_epoch();
+    }
+  }
+  void save(state& to) const override {
+    this->items_->save(to);
+    at_.save(to);
+  }
+  void restore(const state& from) override {
+    this->items_->restore(from);
+    at_.restore(from);
+  }
+
+ private:
+  item_count at_;
+  slice_bounds which_;
+  bool never_ends_;  // the epoch, unless a stage of the program's own ends it; not told yet
+};
+
+}  // namespace detail
+
+// Epochs of `length` items each, whatever the data's own epochs are: each continues where the last
+// one stopped. The last one ends when the data end, or have given no item in 100 epochs.
+struct epochs_of {
+  std::int64_t length;
+  explicit epochs_of(std::int64_t n) : length(n) {
+    if (n < 1) throw failure(error(errc::usage, "epochs of no items"));
+  }
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"epochs_of",
+            [n = length](run_context& run,
+                         std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::epochs_of_stream<T>>(run, std::move(items), n);
+            },
+            [](run_context& run) { run.ends_moved = true; }, true};
+  }
+};
+
+// Epochs of `times` of the data's own epochs each, one after the other, or of fewer where 100 of
+// them in a row have given no item.
+struct repeated {
+  std::int64_t times;
+  explicit repeated(std::int64_t n) : times(n) {
+    if (n < 1) throw failure(error(errc::usage, "epochs of no epochs"));
+  }
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"repeated",
+            [n = times](run_context& run,
+                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::repeated_stream<T>>(run, std::move(items), n);
+            },
+            nullptr, true};
+  }
+};
+
+// Of each epoch the items [begin, end), every step-th of them. It reads on to the epoch's end: of
+// shards that are drawn for ever (epoch_mode::resample) put epochs_of() in front, which makes one.
+struct slice {
+  detail::slice_bounds which;
+  slice(std::int64_t begin, std::int64_t end, std::int64_t step = 1) : which{begin, end, step} {
+    if (begin < 0 || end < begin || step < 1) throw failure(error(errc::usage, "no such slice"));
+  }
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"slice",
+            [w = which](run_context& run,
+                        std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::slice_stream<T>>(run, std::move(items), w);
+            },
+            nullptr, true};
+  }
+};
+
+}  // namespace millrace

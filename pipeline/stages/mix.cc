@@ -1,0 +1,319 @@
+#include "pipeline/stages/mix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "engine/random.h"
+#include "pipeline/records.h"
+
+namespace millrace {
+namespace {
+
+// What a state says of a lane's mix: these, then for each source whether it is through, and then
+// for each source the number of runs of epochs at whose ends it was not, and these. A state of an
+// older version says nothing of the latter.
+constexpr std::size_t record_head = 4;
+
+// What a mix is told apart by.
+struct mix_identity {
+  std::int64_t now = 0;
+  // By older versions, which did not look at the lengths of shards where these are dealt out.
+  std::int64_t before = 0;
+};
+
+class mix_stream final : public stream<sample> {
+ public:
+  struct part {
+    std::unique_ptr<lane_context> lane;
+    std::unique_ptr<stream<sample>> samples;
+    std::int64_t first_shard = 0;  // of the sources before, in the list of the mix
+    double weight = 1;
+    bool ended = false;  // through with this epoch
+  };
+
+  mix_stream(lane_context& lane, const mix_options& options, mix_identity identity,
+             const shard_list_options& job, std::vector<part> parts)
+      : lane_(static_cast<std::uint64_t>(lane.lane)),
+        id_(lane.id(mix_record)),
+        options_(options),
+        identity_(identity),
+        parts_(std::move(parts)) {
+    if (job.mode != epoch_mode::resample) end_ = job.first_epoch + job.epochs;
+    if (!end_) {
+      for (const part& p : parts_) lane.drawn->of_parts.push_back(p.lane->drawn);
+    }
+    begin_epoch(job.first_epoch);
+  }
+
+  awaitable<outcome> next() override {
+    if (end_ && epoch_ >= *end_) co_return std::optional<sample>();
+    for (;;) {
+      if (is_over()) {
+        end_epoch();
+        co_return std::optional<sample>();
+      }
+      if (!before_draw_) {
+        before_draw_ = at();
+        drawn_ = draw();
+      }
+      // held over co_await: parts are those of the beginning
+      part& drawn = parts_[drawn_];
+      auto item = co_await drawn.samples->next();
+      // The same part is asked again, so that its state is after what failed as soon as this one's
+      // is after the draw.
+      if (!item) ++drawn.lane->drawn->items;
+      if (!item) co_return item;
+      before_draw_.reset();
+      if (!*item) {
+        drawn.ended = true;
+        continue;
+      }
+      (*item)->where.shard += drawn.first_shard;
+      (*item)->where.epoch = epoch_;
+      co_return item;
+    }
+  }
+
+  void leave_failed() override {
+    if (before_draw_) parts_[drawn_].samples->leave_failed();
+  }
+
+  void save(state& to) const override {
+    const auto [position, turn] = before_draw_.value_or(at());
+    state::record r{identity_.now, epoch_, static_cast<std::int64_t>(position),
+                    static_cast<std::int64_t>(turn)};
+    for (const part& p : parts_) {
+      const std::size_t before = to.held(pending_record).size();
+      p.samples->save(to);
+      for (origin& o : to.held_from(pending_record, before)) o.shard += p.first_shard;
+      r.push_back(p.ended ? 1 : 0);
+    }
+    for (const part& p : parts_) {
+      const auto& runs = p.lane->epochs.unfinished;
+      r.push_back(std::ssize(runs));
+      for (const auto& [from, to_epoch] : runs) r.insert(r.end(), {from, to_epoch});
+    }
+    to.put(id_, std::move(r));
+  }
+
+  void restore(const state& from) override {
+    const auto* r = from.find(id_);
+    const bool is_mine = r != nullptr && r->size() >= record_head + parts_.size() &&
+                         (r->front() == identity_.now || r->front() == identity_.before);
+    if (!is_mine) {
+      throw failure(error(errc::bad_state, "the saved state is not one of this mix")
+                        .hint("resume with the same sources, weights, seeds, and indexes"));
+    }
+    begin_epoch((*r)[1]);
+    random_.seek(static_cast<std::uint64_t>((*r)[2]));
+    turn_ = static_cast<std::size_t>((*r)[3]) % parts_.size();
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      parts_[i].ended = (*r)[record_head + i] != 0;
+      parts_[i].samples->restore(from);
+    }
+    restore_epochs(std::span(*r).subspan(record_head + parts_.size()));
+  }
+
+ private:
+  using position = std::pair<std::uint64_t, std::size_t>;  // of the random numbers; whose turn
+
+  position at() const { return {random_.position(), turn_}; }
+
+  bool is_over() const {
+    const auto ended = [](const part& p) { return p.ended; };
+    return options_.ends == mix_options::until::all_end ? std::ranges::all_of(parts_, ended)
+                                                        : std::ranges::any_of(parts_, ended);
+  }
+
+  void restore_epochs(std::span<const std::int64_t> runs) {
+    for (const part& p : parts_) {
+      auto& unfinished = p.lane->epochs.unfinished;
+      unfinished.clear();
+      if (runs.empty()) continue;  // of an older version
+      const auto count = static_cast<std::size_t>(runs.front());
+      runs = runs.subspan(1);
+      if (count > runs.size() / 2) throw failure(senseless(mix_record));
+      for (std::size_t i = 0; i < count; ++i) {
+        unfinished.emplace_back(runs[2 * i], runs[2 * i + 1]);
+        const auto& [from, to] = unfinished.back();
+        if (from < 0 || from > to) throw failure(senseless(mix_record));
+      }
+      runs = runs.subspan(2 * count);
+    }
+  }
+
+  void end_epoch() {
+    for (const part& p : parts_) {
+      if (!p.ended) p.lane->epochs.goes_on_after(epoch_);
+    }
+    begin_epoch(epoch_ + 1);
+  }
+
+  void begin_epoch(std::int64_t epoch) {
+    epoch_ = epoch;
+    random_ = random_stream(options_.seed, purpose::mix, static_cast<std::uint64_t>(epoch), lane_);
+    turn_ = 0;
+    for (part& p : parts_) p.ended = false;
+  }
+
+  // One of those that have not ended.
+  std::size_t draw() {
+    if (options_.by == mix_options::order::round_robin) {
+      while (parts_[turn_].ended) turn_ = (turn_ + 1) % parts_.size();
+      return std::exchange(turn_, (turn_ + 1) % parts_.size());
+    }
+    double all = 0;
+    for (const part& p : parts_) all += p.ended ? 0 : p.weight;
+    double left = random_.uniform() * all;
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i].ended) continue;
+      last = i;
+      if (left < parts_[i].weight) break;
+      left -= parts_[i].weight;
+    }
+    return last;  // where rounding has left a little
+  }
+
+  std::uint64_t lane_;
+  std::string id_;
+  mix_options options_;
+  mix_identity identity_;
+  std::vector<part> parts_;
+  std::int64_t epoch_ = 0;
+  std::optional<std::int64_t> end_;  // the epoch that there is no more
+  random_stream random_{0, purpose::mix};
+  std::size_t turn_ = 0;
+  std::size_t drawn_ = 0;  // the part that is asked, while there is a position before the draw
+  std::optional<position> before_draw_;  // what a state says until the part has given something
+};
+
+error impossible_mix(std::string what, std::string_view what_to_do) {
+  return error(errc::usage, "a mix " + std::move(what)).hint(what_to_do);
+}
+
+bool is_endless(const mix_source& s) {
+  return s.samples.options->mode == epoch_mode::resample;
+}
+
+void check_same_job(const shard_list_options& one, const shard_list_options& other) {
+  if (one.rank != other.rank || one.world_size != other.world_size ||
+      one.lane_count() != other.lane_count()) {
+    throw failure(impossible_mix(
+        fmt::format("of sources of other ranks or lanes: rank {} of {} with {} lanes, "
+                    "and rank {} of {} with {}",
+                    one.rank, one.world_size, one.lane_count(), other.rank, other.world_size,
+                    other.lane_count()),
+        "give all sources the same rank, world size and lanes"));
+  }
+}
+
+void check_epochs(const std::vector<mix_source>& sources, const mix_options& options) {
+  const bool all_end = options.ends == mix_options::until::all_end;
+  const bool any_endless = std::ranges::any_of(sources, is_endless);
+  if (all_end && any_endless && !std::ranges::all_of(sources, is_endless)) {
+    throw failure(impossible_mix("that ends when all of its sources do, one of which never does",
+                                 "let it end with the first one that does, or resample all"));
+  }
+  const shard_list_options* finite = nullptr;
+  for (const mix_source& s : sources) {
+    const shard_list_options& o = *s.samples.options;
+    if (is_endless(s)) continue;
+    if (finite != nullptr && (finite->epochs != o.epochs || finite->first_epoch != o.first_epoch)) {
+      throw failure(impossible_mix("of sources of different epochs", "give all of them the same"));
+    }
+    finite = &o;
+    const std::size_t shards = s.samples.shards->size();
+    const auto lanes = static_cast<std::size_t>(o.lane_count());
+    if (!all_end && shards < lanes && !deals_samples(shards, o)) {
+      throw failure(impossible_mix(
+          fmt::format("that ends with the first source that does: one of {} shards has nothing "
+                      "for some of {} lanes",
+                      shards, lanes),
+          "resample that source, use fewer lanes, or give its index with offsets"));
+    }
+  }
+}
+
+// Everything that the order of a mix depends on, beside the lists of its sources, and what mixes
+// among these tell themselves.
+mix_identity identity_of(const std::vector<mix_source>& sources, const mix_options& options) {
+  const auto signed_of = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+  std::uint64_t out = fingerprint(fmt::format(
+      "{} {} {}", options.seed, static_cast<int>(options.by), static_cast<int>(options.ends)));
+  for (const mix_source& s : sources) {
+    const shard_list_options& o = *s.samples.options;
+    out = fingerprint(fmt::format(" {} {} {} {} {}", s.weight, s.samples.shards->size(), o.seed,
+                                  static_cast<int>(o.mode), o.shuffle),
+                      out);
+  }
+  const std::uint64_t before = out;
+  for (const mix_source& s : sources) {
+    const bool deals = deals_samples(s.samples.shards->size(), *s.samples.options);
+    out = fingerprint(deals ? " dealt" : " whole", out);
+    if (deals) out = with_lengths(*s.samples.options->index, out);
+  }
+  return {.now = signed_of(out), .before = signed_of(before)};
+}
+
+std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& options,
+                                         const std::vector<mix_source>& sources,
+                                         mix_identity identity, const shard_list_options& job) {
+  std::vector<mix_stream::part> parts;
+  std::int64_t first_shard = 0;
+  for (const mix_source& s : sources) {
+    mix_stream::part made;
+    made.lane = std::make_unique<lane_context>(lane_context{
+        .run = lane.run, .lane = lane.lane, .lanes = lane.lanes, .lanes_here = lane.lanes_here});
+    made.lane->epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch};
+    made.lane->within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size());
+    made.samples = s.samples.make(*made.lane);
+    made.first_shard = first_shard;
+    made.weight = s.weight;
+    lane.parts.push_back({first_shard, made.lane.get()});
+    first_shard += std::ssize(*s.samples.shards);
+    parts.push_back(std::move(made));
+  }
+  return std::make_unique<mix_stream>(lane, options, identity, job, std::move(parts));
+}
+
+}  // namespace
+
+lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options) {
+  if (sources.empty()) throw failure(impossible_mix("of no sources", "give one at least"));
+  std::vector<std::string> list;
+  double weights = 0;
+  for (const mix_source& s : sources) {
+    weights += s.weight;
+    if (!std::isfinite(s.weight) || s.weight <= 0) {
+      throw failure(impossible_mix(fmt::format("with a weight of {}", s.weight),
+                                   "weights are finite, and more than 0"));
+    }
+    check_same_job(*sources.front().samples.options, *s.samples.options);
+    list.insert(list.end(), s.samples.shards->begin(), s.samples.shards->end());
+  }
+  if (!std::isfinite(weights)) {
+    throw failure(impossible_mix("with weights whose sum is too large for a number",
+                                 "divide all weights by one number"));
+  }
+  check_epochs(sources, options);
+  // What stands for all: the first source that ends, if any does.
+  const auto finite = std::ranges::find_if_not(sources, is_endless);
+  shard_list_options whole = *(finite == sources.end() ? sources.front() : *finite).samples.options;
+  if (finite != sources.end()) whole.mode = epoch_mode::exact;
+  whole.index.reset();
+  const mix_identity identity = identity_of(sources, options);
+  const auto job = std::make_shared<const shard_list_options>(std::move(whole));
+  auto make = [options, identity, job,
+               sources = std::make_shared<const std::vector<mix_source>>(std::move(sources))](
+                  lane_context& lane) {
+    return detail::measured(lane.run, "mix", make_mix(lane, options, *sources, identity, *job));
+  };
+  return {std::move(make), std::make_shared<const std::vector<std::string>>(std::move(list)), job};
+}
+
+}  // namespace millrace

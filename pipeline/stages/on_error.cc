@@ -1,0 +1,394 @@
+#include "pipeline/stages/on_error.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <span>
+#include <tuple>
+#include <unordered_set>
+#include <utility>
+
+#include "engine/line_file.h"
+#include "engine/log.h"
+#include "engine/words.h"
+#include "pipeline/records.h"
+
+namespace millrace::detail {
+namespace {
+
+constexpr std::uint64_t enough_for_a_rate = 1000;
+
+// A text alone, and no tree, which would need memory to be given up.
+std::string json_text_of(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// That the rest of a shard, or a part of it, is lost.
+bool is_of_damaged_shard(const error& why) {
+  return why.kind() == errc::truncated || why.kind() == errc::bad_archive ||
+         why.kind() == errc::changed || why.kind() == errc::cut;
+}
+
+class skip_counter final : public error_counter {
+ public:
+  skip_counter(run_context& run, error_policy policy);
+  std::optional<error> on_failure(const error& why) override;
+  void on_item(const origin* where) override;
+  std::optional<error> on_end_of_epoch() override;
+  void save(state& to) const override;
+  void restore(const state& from) override;
+
+ private:
+  // A state has them: it stays small.
+  static constexpr std::size_t most_read = 256;
+
+  run_context& run_;
+  error_policy policy_;
+  std::string record_;
+  std::string lost_record_;
+  std::uint64_t newly_lost() const;
+  bool is_first() const { return record_ == skipped_record; }  // of the plan
+  bool count_lost();
+  void tell_epoch();
+  bool is_first_of_its_kind(const error& why);
+  void list(const std::string& what, bool is_listed);
+  std::string tell_of_damaged(bool is_known);
+  std::optional<std::string> over_budget() const;
+  std::optional<std::string> over_rate(std::uint64_t failed, std::uint64_t all) const;
+  error too_many(const std::string& why) const;
+  std::optional<error> write_report(const error& why) const;
+  void save_lost(state& to) const;
+  void add_lost(const state::record& saved, bool is_own);
+  void await_again(const state& from, std::int64_t in_front);
+  void restore_lost(const state& from);
+
+  std::uint64_t failed_ = 0;  // skipped, and lost with shards
+  std::uint64_t in_a_row_ = 0;
+  std::uint64_t passed_ = 0;
+  bool failed_at_end_ = false;  // the run has ended before an end that it took
+  std::size_t epochs_told_ = 0;
+  ledger::epoch epoch_;  // since it began, or since the run did
+  // Samples that later stages held when the state was saved: they come again.
+  using place = std::array<std::int64_t, 4>;
+  static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
+  std::set<place> again_;
+  // In this epoch: the first shards that gave a sample, and what came of these.
+  std::unordered_set<std::int64_t> read_;
+  std::uint64_t passed_of_read_ = 0;
+  // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
+  // of them, and shards that could not be read whole.
+  std::unordered_set<std::uint64_t> gave_no_sample_;
+  std::uint64_t errors_of_no_sample_ = 0;
+  std::unordered_set<std::uint64_t> damaged_;
+  std::shared_ptr<const line_file> report_;
+};
+
+skip_counter::skip_counter(run_context& run, error_policy policy)
+    : run_(run),
+      policy_(std::move(policy)),
+      record_(run.record_of(skipped_record)),
+      lost_record_(run.record_of(lost_record)) {
+  if (policy_.report.empty()) return;
+  report_ = std::make_shared<const line_file>(policy_.report, "the report of skipped samples");
+}
+
+void skip_counter::on_item(const origin* where) {
+  in_a_row_ = 0;
+  if (where != nullptr) {
+    if (!again_.empty() && again_.erase(place_of(*where)) > 0) return;
+    if (read_.size() < most_read) read_.insert(where->shard);
+    if (read_.contains(where->shard)) ++passed_of_read_;
+  }
+  ++passed_;
+  ++epoch_.passed;
+}
+
+// What the lanes found to be lost since it was last counted: of several policies, by the first.
+std::uint64_t skip_counter::newly_lost() const {
+  return is_first() ? run_.counts.lost - run_.lost_counted : 0;
+}
+
+// At the end of an epoch, what was lost in it. Whether an index told.
+bool skip_counter::count_lost() {
+  const std::uint64_t known = newly_lost();
+  const std::uint64_t lost_whole = std::exchange(gave_no_sample_, {}).size();
+  const std::uint64_t counted = std::exchange(errors_of_no_sample_, 0);
+  const std::uint64_t read = std::exchange(read_, {}).size();
+  const std::uint64_t passed = std::exchange(passed_of_read_, 0);
+  if (known == 0 && lost_whole > 0 && read > 0) {
+    const std::uint64_t guessed = lost_whole * passed / read;
+    // Each error of them has been counted, as it was skipped.
+    if (guessed > counted) {
+      run_.counts.lost += guessed - counted;
+      run_.lost_counted += guessed - counted;
+      failed_ += guessed - counted;
+    }
+  }
+  failed_ += known;
+  run_.lost_counted += known;
+  return known > 0;
+}
+
+// Why no further sample may be skipped.
+std::optional<std::string> skip_counter::over_budget() const {
+  if (failed_ >= policy_.most_skipped) {
+    return "more than " + counted(policy_.most_skipped, "sample") + " failed";
+  }
+  if (in_a_row_ >= policy_.most_in_a_row) {
+    return counted(policy_.most_in_a_row, "sample") + " failed in a row";
+  }
+  const std::uint64_t all = passed_ + failed_ + 1;
+  return all >= enough_for_a_rate ? over_rate(failed_ + 1, all) : std::nullopt;
+}
+
+std::optional<std::string> skip_counter::over_rate(std::uint64_t failed, std::uint64_t all) const {
+  if (static_cast<double>(failed) <= policy_.most_rate * static_cast<double>(all)) return {};
+  return fmt::format("{} of {} failed, more than {:g} %", failed, counted(all, "sample"),
+                     100 * policy_.most_rate);
+}
+
+error skip_counter::too_many(const std::string& why) const {
+  return error(errc::too_many_skipped, why)
+      .hint(policy_.report.empty() ? "error_policy::report names a file that lists the skipped ones"
+                                   : "the report lists the skipped ones");
+}
+
+// Of shards that lack samples nobody knows the number of; empty where there are none in this epoch.
+std::string skip_counter::tell_of_damaged(bool is_known) {
+  const std::size_t count = std::exchange(damaged_, {}).size();
+  if (is_known || count == 0) return {};
+  std::string damaged = counted(count, "shard") + " could not be read whole";
+  log_notice(fmt::format("{} in this epoch; what {} is counted only where there is an index",
+                         damaged, count == 1 ? "it lacks" : "they lack"));
+  return damaged;
+}
+
+// The ledger has an epoch once: later policies add to what the first has told.
+void skip_counter::tell_epoch() {
+  ledger::epoch told = std::exchange(epoch_, {});
+  auto& all = run_.counts.epochs;
+  if (is_first() || epochs_told_ == all.size()) {
+    all.push_back(std::move(told));
+  } else {
+    all[epochs_told_].passed = told.passed;
+    for (const auto& [kind, count] : told.skipped) all[epochs_told_].skipped[kind] += count;
+  }
+  ++epochs_told_;
+}
+
+std::optional<error> skip_counter::on_end_of_epoch() {
+  const std::uint64_t lost_whole = gave_no_sample_.size();
+  const std::uint64_t before = failed_;
+  bool is_known = false;
+  // An end comes again after a resume and after the last epoch: it is judged then too.
+  const bool is_of_this_run = epoch_.passed > 0 || !epoch_.skipped.empty();
+  if (is_of_this_run || lost_whole > 0) is_known = count_lost();
+  if (is_of_this_run) tell_epoch();
+  const std::string gave_none = counted(lost_whole, "shard") + " gave no sample";
+  if (lost_whole > 0) log_notice(gave_none + " in this epoch");
+  const std::string damaged = tell_of_damaged(is_known);
+  if (policy_.most_skipped == 0) return std::nullopt;
+  auto over = over_rate(failed_, passed_ + failed_);
+  if (!over && failed_ > policy_.most_skipped) {
+    over = fmt::format("{} failed, more than {}", counted(failed_, "sample"), policy_.most_skipped);
+  }
+  if (!over) return std::nullopt;
+  failed_at_end_ = true;
+  const std::uint64_t lost = failed_ - before;
+  if (lost > 0) *over += fmt::format("; of them {} lost with shards", lost);
+  if (lost_whole > 0) *over += "; " + gave_none;
+  if (!damaged.empty()) *over += "; " + damaged;
+  return too_many(*over);
+}
+
+// Why the list has not this line; null: it has.
+std::optional<error> skip_counter::write_report(const error& why) const {
+  if (!report_) return std::nullopt;
+  const auto offset =
+      why.byte_offset() ? fmt::format(R"(,"offset":{})", *why.byte_offset()) : std::string();
+  const std::string of = policy_.report_of.empty()
+                             ? std::string()
+                             : fmt::format(R"(,"of":{})", json_text_of(policy_.report_of));
+  const std::string text =
+      fmt::format(R"({{"kind":{},"url":{}{},"key":{},"message":{}{}}})"
+                  "\n",
+                  json_text_of(kind_name(why.kind())), json_text_of(why.where()), offset,
+                  json_text_of(why.sample_key()), json_text_of(why.message()), of);
+  auto added = report_->add(text);
+  if (added) return std::nullopt;
+  const error& failed = added.error();
+  return error(failed).hint(
+      fmt::format("{}, and resume; what was to be listed: {}", failed.what_to_do(), why.message()));
+}
+
+// False for a shard that could not be read before in this epoch: where it went away while samples
+// of it were held, each of them says so.
+bool skip_counter::is_first_of_its_kind(const error& why) {
+  if (why.is_of_whole_shard()) {
+    ++errors_of_no_sample_;
+    return gave_no_sample_.insert(why.where_fingerprint()).second;
+  }
+  if (is_of_damaged_shard(why)) {
+    damaged_.insert(why.where_fingerprint());
+    return true;
+  }
+  const bool is_of_shard =
+      is_read_failure(why.kind()) && !why.where().empty() && why.sample_key().empty();
+  return !is_of_shard || damaged_.insert(why.where_fingerprint()).second;
+}
+
+std::optional<error> skip_counter::on_failure(const error& why) {
+  if (!why.is_skippable() || policy_.most_skipped == 0) return why;
+  if (const auto over = over_budget()) {
+    return too_many(fmt::format("{}; the last: {}", *over, why.message()));
+  }
+  if (auto unwritten = write_report(why)) return unwritten;
+  ++failed_;
+  ++in_a_row_;
+  const bool is_listed = is_first_of_its_kind(why);
+  ++run_.counts.skipped[why.kind()];
+  ++epoch_.skipped[why.kind()];
+  list(why.message(), is_listed);
+  return std::nullopt;
+}
+
+// Those that the ledger lists are told as notices, and that there may be more.
+void skip_counter::list(const std::string& what, bool is_listed) {
+  auto& listed = run_.counts.first_skipped;
+  const bool has_room = listed.size() < ledger::max_listed;
+  if (is_listed && has_room) listed.push_back(what);
+  if (!run_.tell_skipped || !is_listed || !has_room) return log_debug("skipped: " + what);
+  log_notice("skipped: " + what);
+  if (listed.size() < ledger::max_listed) return;
+  log_notice("further samples that are skipped are counted, and told at log_level::debug alone");
+}
+
+void skip_counter::save(state& to) const {
+  to.put(record_ + of_rank(run_.rank, run_.world_size),
+         {static_cast<std::int64_t>(failed_ + newly_lost()), static_cast<std::int64_t>(in_a_row_),
+          static_cast<std::int64_t>(passed_)});
+  if (failed_at_end_) to.append(end_owed_record, state::record{1});
+  save_lost(to);
+}
+
+namespace {
+
+// The record of lost_record, in this order. Behind these the shards that were read, then the places
+// of those pending in front that have been counted all the same, as they come again; then the
+// fingerprints of the shards that were lost.
+enum lost_values : std::uint8_t { passed_of_read, errors, shards_read, pending_in_front, again };
+constexpr std::size_t lost_values_before_lists = 5;
+
+}  // namespace
+
+void skip_counter::save_lost(state& to) const {
+  state::record r = {static_cast<std::int64_t>(passed_of_read_),
+                     static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
+                     std::ssize(to.held(pending_record)), std::ssize(again_)};
+  r.insert(r.end(), read_.begin(), read_.end());
+  std::sort(r.begin() + lost_values_before_lists, r.end());  // states are compared
+  for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
+  const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
+  std::sort(of_lost, r.end());
+  to.put(lost_record_ + of_rank(run_.rank, run_.world_size), std::move(r));
+}
+
+// Of other ranks, each shard that was lost is of one of those that resume.
+void skip_counter::add_lost(const state::record& saved, bool is_own) {
+  constexpr std::size_t of_place = std::tuple_size_v<place>;
+  const std::int64_t most = std::ssize(saved) - std::int64_t{lost_values_before_lists};
+  const auto is_sound = [&](lost_values which) {
+    return saved[which] >= 0 && saved[which] <= most;
+  };
+  if (most < 0 || saved[passed_of_read] < 0 || saved[errors] < 0 || !is_sound(shards_read) ||
+      !is_sound(again) || saved[shards_read] + saved[again] * std::int64_t{of_place} > most) {
+    throw failure(senseless(lost_record_));
+  }
+  passed_of_read_ += static_cast<std::uint64_t>(saved[passed_of_read]);
+  auto at = saved.begin() + lost_values_before_lists;
+  read_.insert(at, at + saved[shards_read]);
+  at += saved[shards_read];
+  for (std::int64_t i = 0; i < saved[again]; ++i, at += of_place) {
+    place p{};
+    std::copy_n(at, of_place, p.begin());
+    if (is_own) again_.insert(p);
+  }
+  const auto ranks = static_cast<std::uint64_t>(run_.world_size);
+  for (; at != saved.end(); ++at) {
+    const auto which = static_cast<std::uint64_t>(*at);
+    if (is_own || which % ranks == static_cast<std::uint64_t>(run_.rank)) {
+      gave_no_sample_.insert(which);
+    }
+  }
+  errors_of_no_sample_ =
+      is_own ? static_cast<std::uint64_t>(saved[errors]) : gave_no_sample_.size();
+}
+
+// Stages add what they hold from the front to the back.
+void skip_counter::await_again(const state& from, std::int64_t in_front) {
+  std::int64_t before = 0;
+  for (const origin& o : from.held(pending_record)) {
+    const bool is_own = o.lane % run_.world_size == run_.rank;
+    if (is_own && before++ >= in_front) again_.insert(place_of(o));
+  }
+}
+
+void skip_counter::restore_lost(const state& from) {
+  if (const auto* mine = from.find(lost_record_ + of_rank(run_.rank, run_.world_size))) {
+    add_lost(*mine, true);
+    if (from.find(list_lanes_record) == nullptr) await_again(from, (*mine)[pending_in_front]);
+    return;
+  }
+  const std::string of_any = lost_record_ + of_rank_begin;
+  for (auto it = from.records().lower_bound(of_any);
+       it != from.records().end() && it->first.starts_with(of_any); ++it) {
+    add_lost(it->second, false);
+  }
+}
+
+void skip_counter::restore(const state& from) {
+  std::uint64_t ranks = 0;
+  state::record all(3);
+  const auto add = [&](const state::record& r) {
+    if (r.size() != all.size()) throw failure(senseless(record_));
+    ++ranks;
+    all = {all[0] + r[0], std::max(all[1], r[1]), all[2] + r[2]};
+  };
+  if (const auto* mine = from.find(record_ + of_rank(run_.rank, run_.world_size))) {
+    add(*mine);
+  } else {
+    const std::string of_any = record_ + of_rank_begin;
+    for (auto it = from.records().lower_bound(of_any);
+         it != from.records().end() && it->first.starts_with(of_any); ++it) {
+      add(it->second);
+    }
+    // Of a version that had one record for all ranks.
+    if (const auto* one = from.find(record_)) add(*one);
+    // Each rank takes its part of what all have counted.
+    for (const std::size_t i : {0U, 2U}) {
+      all[i] = all[i] / run_.world_size + (run_.rank < all[i] % run_.world_size ? 1 : 0);
+    }
+  }
+  if (ranks == 0) {
+    throw failure(error(errc::bad_state, "the saved state counts no skipped samples")
+                      .hint("it was saved by a plan without on_error"));
+  }
+  failed_ = static_cast<std::uint64_t>(all[0]);
+  in_a_row_ = static_cast<std::uint64_t>(all[1]);
+  passed_ = static_cast<std::uint64_t>(all[2]);
+  restore_lost(from);
+}
+
+}  // namespace
+
+std::unique_ptr<error_counter> count_errors(run_context& run, error_policy policy) {
+  return std::make_unique<skip_counter>(run, std::move(policy));
+}
+
+}  // namespace millrace::detail

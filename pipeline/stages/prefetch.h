@@ -1,0 +1,180 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "engine/condition.h"
+#include "pipeline/plan.h"
+#include "pipeline/stages/on_error.h"
+
+namespace millrace {
+
+namespace detail {
+
+// Runs the earlier stages ahead of the later ones. Each item is stored with the state at the time
+// when it was made, so that a saved state is the position of the consumer, not of the producer.
+template <class T>
+class prefetch_stream final : public stream<T> {
+  using outcome = typename stream<T>::outcome;
+  struct entry {
+    outcome item;
+    // The state with the item delivered; for an error, with all that came before it. Null where
+    // there was no memory for one.
+    std::shared_ptr<const state> position;
+    bool has_run_dry = false;
+    std::shared_ptr<const state> left = nullptr;  // that of an error, with what failed left behind
+  };
+  static std::size_t held_by(const entry& e) {
+    return (e.position ? e.position->samples_held() : 0) + (e.left ? e.left->samples_held() : 0);
+  }
+  // 32 MiB of origins.
+  static constexpr std::size_t most_held = (std::size_t{32} << 20) / sizeof(origin);
+
+  struct shared {
+    shared(io_thread& home, std::unique_ptr<stream<T>> s, std::size_t c)
+        : items(std::move(s)), capacity(c), has_item(home), has_room(home) {}
+    std::unique_ptr<stream<T>> items;
+    std::size_t capacity;
+    std::deque<entry> ready;
+    std::size_t held = 0;  // samples, by the states of all that is ready
+    bool ended = false;
+    bool is_asked = false;  // next() waits for an item
+    condition has_item;
+    condition has_room;
+
+    // Two items are always made, that one is ready behind the one in use.
+    bool is_full() const {
+      return ready.size() >= capacity || (ready.size() > 1 && held >= most_held);
+    }
+    std::shared_ptr<const state> snapshot() const {
+      auto now = std::make_shared<state>();
+      items->save(*now);
+      return now;
+    }
+    // The error that ends the run is told, whether or not its position can be.
+    std::shared_ptr<const state> position_of(const outcome& item) const {
+      if (item || item.error().is_skippable()) return snapshot();
+      try {
+        return snapshot();
+      } catch (...) {
+        return nullptr;
+      }
+    }
+  };
+
+ public:
+  prefetch_stream(run_context& run, std::unique_ptr<stream<T>> items, std::size_t capacity)
+      : run_(run), shared_(std::make_shared<shared>(run.io, std::move(items), capacity)) {}
+
+  awaitable<outcome> next() override {
+    prefetch_stream::leave_failed();
+    shared& s = *shared_;
+    if (!started_) {
+      delivered_ = s.snapshot();
+      started_ = true;
+      pump_ = run_.tasks.spawn_stoppable(pump(shared_));
+    }
+    while (s.ready.empty() && !s.ended) {
+      s.is_asked = true;
+      s.has_room.notify_one();
+      co_await s.has_item.wait();
+    }
+    if (s.ready.empty()) co_return std::optional<T>();
+    entry front = std::move(s.ready.front());
+    s.ready.pop_front();
+    s.held -= held_by(front);
+    s.has_room.notify_one();
+    // What was skipped since the last position would be skipped, and counted, again.
+    if (!front.position && is_failed_) lost_ = front.item.error();
+    if (front.position) delivered_ = std::move(front.position);
+    is_failed_ = !front.item;
+    left_ = std::move(front.left);
+    has_run_dry_ = front.has_run_dry;
+    co_return std::move(front.item);
+  }
+
+  bool has_run_dry() const override { return has_run_dry_; }
+  void leave_failed() override {
+    if (auto left = std::exchange(left_, nullptr)) delivered_ = std::move(left);
+  }
+  void save(state& to) const override {
+    if (lost_) throw failure(*lost_);
+    if (!delivered_) return shared_->items->save(to);
+    to.append(*delivered_);
+  }
+  void restore(const state& from) override { shared_->items->restore(from); }
+
+ private:
+  static awaitable<void> pump(std::shared_ptr<shared> s) {
+    auto failed = co_await failure_of(fill(s), "prefetch");
+    if (!failed) co_return;
+    s->ended = true;
+    s->ready.push_back({.item = failed->skippable(false), .position = nullptr});
+    s->has_item.notify_one();
+  }
+
+  static awaitable<void> fill(std::shared_ptr<shared> s) {
+    int ends = 0;  // in a row
+    while (!s->ended) {
+      // Two ends are an epoch without items, or the end of the data, after which there are ends
+      // without end: the next one is made when it is asked for.
+      while (s->is_full() || (ends > 1 && !(s->is_asked && s->ready.empty()))) {
+        co_await s->has_room.wait();
+      }
+      s->is_asked = false;
+      auto item = co_await s->items->next();
+      s->ended = !item && !item.error().is_skippable();
+      ends = item && !*item ? ends + 1 : 0;
+      auto position = s->position_of(item);
+      const bool is_dry = item && !*item && s->items->has_run_dry();
+      std::shared_ptr<const state> left;
+      if (!item && !s->ended) {
+        s->items->leave_failed();
+        left = s->snapshot();
+      }
+      s->ready.push_back({std::move(item), std::move(position), is_dry, std::move(left)});
+      s->held += held_by(s->ready.back());
+      s->has_item.notify_one();
+    }
+  }
+
+  run_context& run_;
+  std::shared_ptr<shared> shared_;
+  std::shared_ptr<const state> delivered_;
+  std::shared_ptr<const state> left_;  // with the item behind that failed in the last call
+  bool is_failed_ = false;             // the last item given
+  bool has_run_dry_ = false;           // with the end given last
+  std::optional<error> lost_;          // why there is no position to save
+  scope::task pump_;
+  bool started_ = false;
+};
+
+}  // namespace detail
+
+// Keeps up to `items` items (batches, as a rule), from 1 to 2^20, ready beyond the one in use;
+// fewer (but two) where their states would take more than 32 MiB together: each has a place for
+// every sample that shuffles hold. A stage for items of any kind.
+struct prefetch {
+  int items;
+  explicit prefetch(int n) : items(n) {
+    constexpr int most = 1 << 20;
+    if (n < 1 || n > most) {
+      throw failure(error(errc::usage, "a prefetch of " + std::to_string(n) + " items")
+                        .hint("give a number from 1 to " + std::to_string(most)));
+    }
+  }
+
+  template <class T>
+  stage<T, T> for_items() const {
+    return {"prefetch",
+            [n = items](run_context& run,
+                        std::unique_ptr<stream<T>> from) -> std::unique_ptr<stream<T>> {
+              return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from),
+                                                                  static_cast<std::size_t>(n));
+            },
+            [n = items](run_context& run) { run.batches_queued += n; }, true, true};
+  }
+};
+
+}  // namespace millrace

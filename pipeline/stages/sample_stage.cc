@@ -1,0 +1,59 @@
+#include "pipeline/stages/sample_stage.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "engine/words.h"
+#include "pipeline/run_context.h"
+#include "pipeline/stages/map.h"
+
+namespace millrace {
+namespace {
+
+using sample_function = std::function<result<std::optional<sample>>(sample)>;
+
+// `what`, that is an error where it has left out all samples of shards that are drawn for ever.
+sample_function not_in_vain(sample_function what, std::shared_ptr<const drawn_shards> drawn) {
+  return [what = std::move(what), drawn = std::move(drawn), dropped = std::uint64_t{0},
+          since = std::uint64_t{0}](sample s) mutable -> result<std::optional<sample>> {
+    auto made = what(std::move(s));
+    const bool is_dropped = made && !*made;
+    if (!is_dropped) dropped = 0;
+    if (!is_dropped || !drawn->is_endless()) return made;
+    if (dropped++ == 0) since = drawn->passes();
+    // The pass that the first of them was in may have begun before it.
+    if (drawn->passes() < since + 2) return made;
+    return error(errc::no_samples, fmt::format("a stage left out {} in a row, of all shards",
+                                               counted(std::exchange(dropped, 0), "sample")))
+        .hint("check what it selects: the data are drawn for ever");
+  };
+}
+
+std::unique_ptr<stream<sample>> applied(std::unique_ptr<stream<sample>> samples,
+                                        sample_function what,
+                                        std::shared_ptr<const drawn_shards> drawn) {
+  return std::make_unique<detail::direct_map<sample, sample>>(
+      std::move(samples), not_in_vain(std::move(what), std::move(drawn)));
+}
+
+}  // namespace
+
+lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
+  auto make = [what = std::move(back.what)](lane_context& lane, auto samples) {
+    lane.sample_stages.push_back(what);
+    return applied(std::move(samples), what, lane.drawn);
+  };
+  return std::move(front) |
+         lane_stage<sample, sample>{.name = back.name, .wrap = std::move(make), .unchanged = true};
+}
+
+plan<sample> operator|(plan<sample> front, sample_stage back) {
+  auto make = [what = std::move(back.what)](run_context& run, auto samples) {
+    return applied(std::move(samples), what, run.drawn);
+  };
+  return std::move(front) | stage<sample, sample>{back.name, std::move(make)};
+}
+
+}  // namespace millrace
