@@ -2,69 +2,59 @@
 
 #include <fmt/format.h>
 
-#include <deque>
-
-#include "engine/condition.h"
 #include "engine/io_thread.h"
 #include "engine/log.h"
 #include "engine/offload.h"
-#include "engine/scope.h"
 #include "engine/worker_pool.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/sample_decoder.h"
-#include "pipeline/records.h"
+#include "pipeline/ordered_window.h"
 
 namespace millrace {
 namespace {
 
-// One sample on its way through the pool. `finished` and `out` are the spine's.
-struct job {
-  sample in;
+struct job : detail::window_job<sample> {
   image out;
-  std::optional<error> failed;
   int warnings = 0;  // of the image's decoder
-  bool finished = false;
-  bool away = false;  // in the pool, or given to it
-  bool has_sample = false;
-  bool ends_epoch = false;
 };
 
-// What the stream shares with the coroutines it has spawned.
-struct shared {
-  shared(run_context& r, const decode_options& o, std::size_t w)
-      : run(r),
+// Decodes the samples of its window in groups, into the slots of blocks.
+class decode_window final : public detail::ordered_window<sample, job> {
+ public:
+  decode_window(run_context& r, std::unique_ptr<stream<sample>> samples, const decode_options& o,
+                std::size_t size)
+      : ordered_window(r, "decode_jpeg", std::move(samples), size),
         options(o),
-        window(w),
-        slots(r.in_order ? static_cast<std::size_t>(r.batch_size) : 1),
-        head_finished(r.io.executor()),
-        has_room(r.io.executor()) {}
+        slots_(r.in_order ? static_cast<std::size_t>(r.batch_size) : 1),
+        decoding_(r.memory_for_decoding()) {
+    claim_memory(size);
+  }
 
-  run_context& run;
-  decode_options options;
-  std::size_t window;
-  std::size_t slots;  // of a block: a batch's images, or one
-  std::shared_ptr<memory_share> blocks;
-  std::shared_ptr<work_memory> decoding;
-  std::shared_ptr<block> filling;
-  int filling_size = 0;  // the side of its images
-  std::size_t next_slot = 0;
-  std::deque<std::shared_ptr<job>> jobs;       // in order
-  std::vector<std::shared_ptr<job>> gathered;  // for the next crossing
-  std::size_t groups_away = 0;
-  bool ended = false;           // nothing more is asked of the stage in front
-  std::optional<error> broken;  // why, where the sample in hand may be in no state
-  bool epoch_held = false;      // an end of epoch waits to be taken
-  bool error_held = false;  // one of the stage in front, which stays where it is until it is told
-  condition head_finished;
-  condition has_room;
+  const decode_options options;
 
+ private:
   static std::size_t bytes_of(int size) {
     const auto side = static_cast<std::size_t>(size);
     return side * side * 3;
   }
-};
 
-void submit(const std::shared_ptr<shared>& s);
+  void claim_memory(std::size_t window);
+  awaitable<result<void>> start(std::shared_ptr<job> j) override;
+  // The next epoch begins a new block, and is not begun before this one's end is taken.
+  void end_epoch() override { filling_.reset(); }
+  awaitable<result<void>> give_slot(job& j);
+  void submit();
+  static awaitable<void> run_group(std::shared_ptr<decode_window> w);
+
+  std::size_t slots_;  // of a block: a batch's images, or one
+  std::shared_ptr<memory_share> blocks_;
+  std::shared_ptr<work_memory> decoding_;
+  std::shared_ptr<block> filling_;
+  int filling_size_ = 0;  // the side of its images
+  std::size_t next_slot_ = 0;
+  std::vector<std::shared_ptr<job>> gathered_;  // for the next crossing
+  std::size_t groups_away_ = 0;
+};
 
 // Runs on a pool thread.
 void decode_into_slot(job& j, const decode_options& options) {
@@ -75,7 +65,7 @@ void decode_into_slot(job& j, const decode_options& options) {
 #pragma clang diagnostic pop
   std::byte* out = j.out.pixels->data + j.out.slot * j.out.bytes_per_image();
   try {
-    const auto decoded = decoder.decode(j.in, options, reinterpret_cast<std::uint8_t*>(out));
+    const auto decoded = decoder.decode(*j.item, options, reinterpret_cast<std::uint8_t*>(out));
     if (!decoded) {
       j.failed = decoded.error();
       return;
@@ -87,206 +77,114 @@ void decode_into_slot(job& j, const decode_options& options) {
     throw;  // no fault of the image
   } catch (...) {
     // No fault of the image: the host is out of memory, or the decoder is wrong.
-    j.failed =
-        error_of(std::current_exception(), "decoding").at(j.in.url ? *j.in.url : "").key(j.in.key);
+    j.failed = error_of(std::current_exception(), "decoding")
+                   .at(j.out.url ? *j.out.url : "")
+                   .key(j.out.key);
   }
 }
 
 // One crossing for all that are gathered.
-awaitable<void> run_group(std::shared_ptr<shared> s) {
-  const auto group = std::exchange(s->gathered, {});
-  for (const auto& j : group) j->away = true;
-  ++s->groups_away;
-  const auto work = [s, &group] {
-    const work_memory_scope in(*s->decoding);
-    for (const auto& j : group) decode_into_slot(*j, s->options);
+awaitable<void> decode_window::run_group(std::shared_ptr<decode_window> w) {
+  const auto group = std::exchange(w->gathered_, {});
+  for (const auto& j : group) j->under_way = true;
+  ++w->groups_away_;
+  const auto work = [w, &group] {
+    const work_memory_scope in(*w->decoding_);
+    for (const auto& j : group) decode_into_slot(*j, w->options);
   };
-  co_await offload(s->run.io, s->run.threads.cpu(), work);
+  co_await offload(w->run.io, w->run.threads.cpu(), work);
   for (const auto& j : group) {
     // The compressed bytes go back to the budget as soon as they are used.
-    for (field& f : j->in.fields) f.data = bytes();
+    for (field& f : j->item->fields) f.data = bytes();
     j->finished = true;
   }
-  --s->groups_away;
-  submit(s);
-  s->head_finished.notify_all();
+  --w->groups_away_;
+  w->submit();
+  w->notify_finished();
 }
 
 // Samples cross one by one while threads may be idle, else in groups: a wake-up of the spine costs
 // more than all else that it does for a small image. Each thread has a group in hand and one
 // waiting; whenever one comes back, what was gathered goes.
-void submit(const std::shared_ptr<shared>& s) {
+void decode_window::submit() {
   constexpr std::size_t most_of_a_group = 4;
-  const std::size_t enough = 2 * static_cast<std::size_t>(s->run.threads.cpu().used());
-  const bool may_wait = s->groups_away >= enough && s->gathered.size() < most_of_a_group;
-  if (s->gathered.empty() || may_wait) return;
-  s->run.tasks.spawn(run_group(s));  // which takes them before this returns
+  const std::size_t enough = 2 * static_cast<std::size_t>(run.threads.cpu().used());
+  const bool may_wait = groups_away_ >= enough && gathered_.size() < most_of_a_group;
+  if (gathered_.empty() || may_wait) return;
+  // It takes them before this returns.
+  run.tasks.spawn(run_group(std::static_pointer_cast<decode_window>(shared_from_this())));
 }
 
-awaitable<result<void>> give_slot(shared& s, job& j) {
-  const int size = size_in(s.options, j.in.where.epoch);
+awaitable<result<void>> decode_window::give_slot(job& j) {
+  const int size = size_in(options, j.item->where.epoch);
   // Images grow with the epochs of the data, whose ends stages in front may move or leave out.
-  if (s.next_slot == s.slots || size != s.filling_size) s.filling.reset();
-  if (!s.filling) {
-    auto fresh = co_await s.blocks->acquire(shared::bytes_of(size) * s.slots);
+  if (next_slot_ == slots_ || size != filling_size_) filling_.reset();
+  if (!filling_) {
+    auto fresh = co_await blocks_->acquire(bytes_of(size) * slots_);
     if (!fresh) co_return fresh.error();
-    s.filling = fresh->owner();
-    s.filling_size = size;
-    s.next_slot = 0;
+    filling_ = fresh->owner();
+    filling_size_ = size;
+    next_slot_ = 0;
   }
-  j.out.pixels = s.filling;
-  j.out.slot = s.next_slot++;
+  j.out.pixels = filling_;
+  j.out.slot = next_slot_++;
   j.out.height = size;
   j.out.width = size;
-  j.out.key = j.in.key;
-  j.out.where = j.in.where;
-  j.out.url = j.in.url;
+  j.out.key = j.item->key;
+  j.out.where = j.item->where;
+  j.out.url = j.item->url;
   co_return result<void>();
 }
 
-void queue_failure(shared& s, const error& why) {
-  auto j = std::make_shared<job>();
-  j->failed = why;
-  j->finished = true;
-  s.jobs.push_back(std::move(j));
-  s.head_finished.notify_all();
+awaitable<result<void>> decode_window::start(std::shared_ptr<job> j) {
+  auto given = co_await give_slot(*j);
+  if (!given) co_return given;
+  gathered_.push_back(std::move(j));
+  submit();
+  co_return given;
 }
 
-// Takes samples from the stage in front and gives them to the pool, as many as the window holds.
-awaitable<void> fill_window(std::shared_ptr<shared> s, stream<sample>* samples) {
-  while (!s->ended) {
-    while (s->jobs.size() >= s->window || s->epoch_held || s->error_held) {
-      co_await s->has_room.wait();
-    }
-    auto next = co_await samples->next();
-    if (!next) {
-      queue_failure(*s, next.error());
-      s->error_held = true;
-      s->ended = !next.error().is_skippable();
-      continue;
-    }
-    auto j = std::make_shared<job>();
-    if (!*next) {
-      // The next epoch begins a new block, and is not begun before this one's end is taken.
-      j->finished = j->ends_epoch = s->epoch_held = true;
-      s->filling.reset();
-      s->jobs.push_back(std::move(j));
-      s->head_finished.notify_all();
-      continue;
-    }
-    j->in = std::move(**next);
-    j->has_sample = true;
-    s->jobs.push_back(j);
-    if (auto given = co_await give_slot(*s, *j); !given) {
-      j->failed = given.error().skippable(false);
-      j->finished = s->ended = true;
-      s->head_finished.notify_all();
-      continue;
-    }
-    s->gathered.push_back(j);
-    submit(s);
-  }
+// Where images come to the batch stage in order, they are decoded into blocks of a batch: those
+// that the program holds, one that waits for its last images, one being filled, one more to have
+// room, those queued. Else each has memory of its own: those in the window, and those that stages
+// behind hold while they wait for more.
+void decode_window::claim_memory(std::size_t window) {
+  run.decoded_into_batches = run.in_order;
+  run.image_bytes = bytes_of(options.size);
+  const std::size_t block = round_up(run.image_bytes * slots_, page_bytes);
+  const auto held = static_cast<std::size_t>(run.batches_held);
+  const auto queued = static_cast<std::size_t>(run.batches_queued);
+  const std::size_t least = run.in_order ? 2 + held : 4 + run.images_held;
+  const std::size_t more = run.in_order ? 1 + queued : window + queued;
+  // What only passes through need not be memory that a device can read.
+  const bool passes_through = run.has_batches && !run.in_order;
+  blocks_ =
+      run.memory.share(run.in_order ? "batches" : "images", least * block, (least + more) * block,
+                       passes_through ? default_host_allocator() : run.allocator);
+  run.memory.take_rest(blocks_);
 }
 
-// What is thrown on the way is the error of the first sample that is not given to the pool for it,
-// and of all that are asked for after.
-awaitable<void> pump(std::shared_ptr<shared> s, stream<sample>* samples) {
-  auto failed = co_await failure_of(fill_window(s, samples), "decode_jpeg");
-  if (!failed) co_return;
-  s->ended = true;
-  s->broken = failed->skippable(false);
-  for (const auto& j : s->jobs) {
-    if (j->finished || j->away) continue;
-    j->failed = s->broken;
-    j->finished = true;
-  }
-  s->head_finished.notify_all();
-}
-
-class decode_stream final : public stream<image> {
+class decode_stream final : public detail::windowed_stream<image, decode_window> {
  public:
-  decode_stream(run_context& run, std::unique_ptr<stream<sample>> samples,
-                const decode_options& options)
-      : samples_(std::move(samples)) {
-    const auto threads = static_cast<std::size_t>(run.threads.cpu().threads());
-    const auto window =
-        options.in_flight > 0 ? static_cast<std::size_t>(options.in_flight) : threads * 12;
-    shared_ = std::make_shared<shared>(run, options, window);
-    shared_->decoding = run.memory_for_decoding();
-    claim_memory(run);
-  }
+  using windowed_stream::windowed_stream;
 
   awaitable<outcome> next() override {
-    shared& s = *shared_;
-    if (!pump_started_) {
-      pump_started_ = true;
-      pump_ = s.run.tasks.spawn_stoppable(pump(shared_, samples_.get()));
-    }
-    decode_stream::leave_failed();
-    while (s.jobs.empty() || !s.jobs.front()->finished) {
-      if (s.jobs.empty() && s.broken) co_return *s.broken;
-      co_await s.head_finished.wait();
-    }
-    const auto j = std::move(s.jobs.front());
-    s.jobs.pop_front();
-    if (j->ends_epoch) s.epoch_held = false;
-    s.has_room.notify_one();
-    if (j->failed) {
-      if (j->has_sample) failed_ = j->in.where;
-      error_told_ = !j->has_sample;
-      co_return *j->failed;
-    }
+    decode_window& w = window();
+    auto taken = co_await w.take(false);
+    if (!taken) co_return taken.error();
+    const auto j = std::move(*taken);
+    if (j->failed) co_return *j->failed;
     if (j->ends_epoch) {
-      tell_of_cache();
+      tell_of_cache(w.options);
       co_return std::optional<image>();
     }
-    if (j->warnings > 0) tell_of_damage(*j);
+    if (j->warnings > 0) tell_of_damage(w.run, *j);
     co_return std::optional<image>(std::move(j->out));
   }
 
-  void leave_failed() override {
-    failed_.reset();
-    if (!std::exchange(error_told_, false)) return;
-    samples_->leave_failed();
-    shared_->error_held = false;
-    shared_->has_room.notify_one();
-  }
-
-  void save(state& to) const override {
-    if (shared_->broken) throw failure(*shared_->broken);
-    samples_->save(to);
-    if (failed_) to.hold(pending_record, {&*failed_, 1});
-    for (const auto& j : shared_->jobs) {
-      if (j->has_sample) to.hold(pending_record, {&j->in.where, 1});
-    }
-    if (shared_->epoch_held) to.append(end_owed_record, state::record{1});
-  }
-  void restore(const state& from) override { samples_->restore(from); }
-
  private:
-  // Where images come to the batch stage in order, they are decoded into blocks of a batch: those
-  // that the program holds, one that waits for its last images, one being filled, one more to have
-  // room, those queued. Else each has memory of its own: those in the window, and those that stages
-  // behind hold while they wait for more.
-  void claim_memory(run_context& run) {
-    shared& s = *shared_;
-    run.decoded_into_batches = run.in_order;
-    run.image_bytes = shared::bytes_of(s.options.size);
-    const std::size_t block = round_up(run.image_bytes * s.slots, page_bytes);
-    const auto held = static_cast<std::size_t>(run.batches_held);
-    const auto queued = static_cast<std::size_t>(run.batches_queued);
-    const std::size_t least = run.in_order ? 2 + held : 4 + run.images_held;
-    const std::size_t more = run.in_order ? 1 + queued : s.window + queued;
-    // What only passes through need not be memory that a device can read.
-    const bool passes_through = run.has_batches && !run.in_order;
-    s.blocks =
-        run.memory.share(run.in_order ? "batches" : "images", least * block, (least + more) * block,
-                         passes_through ? default_host_allocator() : run.allocator);
-    run.memory.take_rest(s.blocks);
-  }
-
-  void tell_of_damage(const job& j) {
-    if (shared_->run.counts.damaged++ > 0) return;
+  static void tell_of_damage(run_context& run, const job& j) {
+    if (run.counts.damaged++ > 0) return;
     log_notice(fmt::format(
         "the data of image {} are damaged ({} warnings of its decoder), and it was kept; "
         "further ones are only counted",
@@ -294,18 +192,12 @@ class decode_stream final : public stream<image> {
   }
 
   // What keeping them costs, once an epoch has been through.
-  void tell_of_cache() {
-    const auto& cache = shared_->options.cache;
+  void tell_of_cache(const decode_options& options) {
+    const auto& cache = options.cache;
     if (cache && !std::exchange(told_of_cache_, true)) log_notice(cache->summary());
   }
 
   bool told_of_cache_ = false;
-  std::unique_ptr<stream<sample>> samples_;
-  std::shared_ptr<shared> shared_;
-  std::optional<origin> failed_;  // of the sample whose error was given, until the next call
-  bool error_told_ = false;       // one of the stage in front has been given, in the last call
-  scope::task pump_;
-  bool pump_started_ = false;
 };
 
 }  // namespace
@@ -315,7 +207,11 @@ stage<sample, image> decode_jpeg(const decode_options& options) {
   return {"decode_jpeg",
           [o](run_context& run,
               std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<image>> {
-            return std::make_unique<decode_stream>(run, std::move(samples), o);
+            const auto threads = static_cast<std::size_t>(run.threads.cpu().threads());
+            const std::size_t size =
+                o.in_flight > 0 ? static_cast<std::size_t>(o.in_flight) : threads * 12;
+            return std::make_unique<decode_stream>(
+                std::make_shared<decode_window>(run, std::move(samples), o, size));
           },
           nullptr,
           true,

@@ -1,20 +1,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "engine/check_option.h"
 #include "engine/condition.h"
 #include "engine/offload.h"
+#include "pipeline/ordered_window.h"
 #include "pipeline/plan.h"
-#include "pipeline/records.h"
 
 namespace millrace {
 
@@ -76,143 +74,72 @@ struct map_options {
 namespace detail {
 
 template <class In, class Out>
-class map_stream final : public stream<Out> {
-  using function = std::function<result<std::optional<Out>>(In)>;
-  struct job {
-    std::vector<origin> origins = {};
-    std::optional<result<std::optional<Out>>> done = {};
-    bool ends_epoch = false;
-    bool failed_in_front = false;
-  };
-  // What the stream shares with the coroutines that it has spawned.
-  struct shared {
-    shared(run_context& r, function f, const map_options& o)
-        : run(r), what(std::move(f)), options(o), changed(r.io), may_run(r.io) {}
-    run_context& run;
-    function what;
-    map_options options;
-    std::deque<std::shared_ptr<job>> jobs;  // in the order of their items
-    bool ended = false;
-    std::optional<error> broken;  // why, where the item in hand may be in no state
-    bool epoch_held = false;
-    bool error_held = false;  // of a stage in front, which stays where it is until it is told
-    condition changed;
-    int running = 0;  // calls of the function, up to options.threads
-    condition may_run;
-  };
+struct map_job : window_job<In> {
+  std::optional<Out> out;  // nullopt: it is left out
+};
 
+template <class In, class Out>
+class map_window final : public ordered_window<In, map_job<In, Out>> {
+ public:
+  using function = std::function<result<std::optional<Out>>(In)>;
+  using job = map_job<In, Out>;
+
+  map_window(run_context& r, std::unique_ptr<stream<In>> items, function what, int threads)
+      : ordered_window<In, job>(r, "map", std::move(items), static_cast<std::size_t>(threads) * 2),
+        what_(std::move(what)),
+        threads_(threads),
+        may_run_(r.io) {}
+
+ private:
+  awaitable<result<void>> start(std::shared_ptr<job> j) override {
+    auto self = std::static_pointer_cast<map_window>(this->shared_from_this());
+    this->run.tasks.spawn(run_job(std::move(self), j));
+    j->under_way = true;
+    co_return result<void>();
+  }
+
+  static awaitable<void> run_job(std::shared_ptr<map_window> w, std::shared_ptr<job> j) {
+    while (w->running_ == w->threads_) co_await w->may_run_.wait();
+    ++w->running_;
+    const auto work = [w, j] { return w->what_(std::move(*j->item)); };
+    auto made = co_await offload(w->run.io, w->run.threads.cpu(), work);
+    --w->running_;
+    w->may_run_.notify_one();
+    if (made) {
+      j->out = std::move(*made);
+    } else {
+      j->failed = made.error();
+    }
+    j->finished = true;
+    w->notify_finished();
+  }
+
+  function what_;
+  int threads_;
+  int running_ = 0;  // calls of the function, up to `threads_`
+  condition may_run_;
+};
+
+template <class In, class Out>
+class map_stream final : public windowed_stream<Out, map_window<In, Out>> {
  public:
   using outcome = typename stream<Out>::outcome;
 
-  map_stream(run_context& run, std::unique_ptr<stream<In>> items, function what,
-             const map_options& options)
-      : items_(std::move(items)),
-        shared_(std::make_shared<shared>(run, std::move(what), options)) {}
+  map_stream(std::shared_ptr<map_window<In, Out>> window, bool ordered)
+      : windowed_stream<Out, map_window<In, Out>>(std::move(window)), ordered_(ordered) {}
 
   awaitable<outcome> next() override {
-    shared& s = *shared_;
-    if (!started_) {
-      started_ = true;
-      pump_ = s.run.tasks.spawn_stoppable(pump(shared_, items_.get()));
-    }
-    map_stream::leave_failed();
     for (;;) {
-      auto ready = s.jobs.begin();
-      while (ready != s.jobs.end() && !(*ready)->done) ++ready;
-      // The end of an epoch comes after all items before it.
-      const bool is_turn = ready != s.jobs.end() && (ready == s.jobs.begin() ||
-                                                     (!s.options.ordered && !(*ready)->ends_epoch));
-      if (!is_turn) {
-        co_await s.changed.wait();
-        continue;
-      }
-      const std::shared_ptr<job> j(std::move(*ready));
-      s.jobs.erase(ready);
-      if (j->ends_epoch) s.epoch_held = false;
-      s.changed.notify_all();
-      if (!*j->done) {
-        failed_ = j->origins;
-        error_told_ = j->failed_in_front;
-        co_return j->done->error();
-      }
-      if (j->ends_epoch || **j->done) co_return std::move(**j->done);
+      auto taken = co_await this->window().take(!ordered_);
+      if (!taken) co_return taken.error();
+      map_job<In, Out>& job = **taken;
+      if (job.failed) co_return *job.failed;
+      if (job.ends_epoch || job.out) co_return std::move(job.out);
     }
   }
-
-  void leave_failed() override {
-    failed_.clear();
-    if (!std::exchange(error_told_, false)) return;
-    items_->leave_failed();
-    shared_->error_held = false;
-    shared_->changed.notify_all();
-  }
-
-  void save(state& to) const override {
-    if (shared_->broken) throw failure(*shared_->broken);
-    items_->save(to);
-    to.hold(pending_record, failed_);
-    for (const auto& j : shared_->jobs) to.hold(pending_record, j->origins);
-    if (shared_->epoch_held) to.append(end_owed_record, state::record{1});
-  }
-  void restore(const state& from) override { items_->restore(from); }
 
  private:
-  static awaitable<void> run_job(std::shared_ptr<shared> s, std::shared_ptr<job> j,
-                                 std::shared_ptr<In> item) {
-    while (s->running == s->options.threads) co_await s->may_run.wait();
-    ++s->running;
-    const auto work = [s, item] { return s->what(std::move(*item)); };
-    j->done = co_await offload(s->run.io, s->run.threads.cpu(), work);
-    --s->running;
-    s->may_run.notify_one();
-    s->changed.notify_all();
-  }
-
-  static awaitable<void> pump(std::shared_ptr<shared> s, stream<In>* items) {
-    auto failed = co_await failure_of(take(s, items), "map");
-    if (!failed) co_return;
-    s->ended = true;
-    s->broken = failed->skippable(false);
-    s->jobs.push_back(std::make_shared<job>(job{.done = *s->broken}));
-    s->changed.notify_all();
-  }
-
-  static awaitable<void> take(std::shared_ptr<shared> s, stream<In>* items) {
-    const auto window = static_cast<std::size_t>(s->options.threads) * 2;
-    while (!s->ended) {
-      while (s->jobs.size() >= window || s->epoch_held || s->error_held) co_await s->changed.wait();
-      auto next = co_await items->next();
-      auto j = std::make_shared<job>();
-      if (!next) {
-        s->ended = !next.error().is_skippable();
-        j->failed_in_front = s->error_held = true;
-        j->done = next.error();
-      } else if (!*next) {
-        j->ends_epoch = s->epoch_held = true;
-        j->done = result<std::optional<Out>>(std::optional<Out>());
-      } else {
-        append_origins(j->origins, **next);
-      }
-      s->jobs.push_back(j);
-      if (!j->done) {
-        try {
-          s->run.tasks.spawn(run_job(s, j, std::make_shared<In>(std::move(**next))));
-          continue;
-        } catch (...) {
-          j->done = error_of(std::current_exception(), "map");
-          s->ended = true;
-        }
-      }
-      s->changed.notify_all();
-    }
-  }
-
-  std::unique_ptr<stream<In>> items_;
-  std::shared_ptr<shared> shared_;
-  std::vector<origin> failed_;  // of the job whose error was given, until the next call
-  bool error_told_ = false;     // one of a stage in front has been given, in the last call
-  scope::task pump_;
-  bool started_ = false;
+  bool ordered_;
 };
 
 template <class In, class Out>
@@ -274,7 +201,9 @@ struct map {
           if (o.threads == 0) {
             return std::make_unique<detail::direct_map<In, out>>(std::move(items), counted);
           }
-          return std::make_unique<detail::map_stream<In, out>>(run, std::move(items), counted, o);
+          auto window = std::make_shared<detail::map_window<In, out>>(run, std::move(items),
+                                                                      counted, o.threads);
+          return std::make_unique<detail::map_stream<In, out>>(std::move(window), o.ordered);
         },
         nullptr,
         false,
