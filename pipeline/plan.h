@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/ticks.h"
+#include "pipeline/dealing.h"
 #include "pipeline/run_context.h"
 #include "pipeline/stream.h"
 
@@ -33,6 +34,7 @@ struct lane_plan {
   std::function<std::unique_ptr<stream<T>>(lane_context&)> make;
   std::shared_ptr<const std::vector<std::string>> shards;
   std::shared_ptr<const shard_list_options> options;
+  std::vector<lane_dealer> records = {};  // of its stages
 };
 
 template <class T>
@@ -54,6 +56,9 @@ struct lane_stage {
   // a stage that does not say so: samples are changed by a sample_stage, which they pass again, or
   // by the format.
   bool unchanged = false;
+  // The records that it saves of its lane. A state with others, or with one that cannot be dealt,
+  // is not resumed with another number of lanes.
+  std::vector<lane_dealer> records = {};
 };
 
 template <class In, class Out>
@@ -344,10 +349,12 @@ template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
   if (!back.unchanged) throw failure(may_change_samples(back.name));
+  auto records = std::move(front.records);
+  records.insert(records.end(), back.records.begin(), back.records.end());
   auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
     return joined<Out>(lane.run, front, back, lane);
   };
-  return {std::move(make), std::move(front.shards), std::move(front.options)};
+  return {std::move(make), std::move(front.shards), std::move(front.options), std::move(records)};
 }
 
 template <class T, class Out>

@@ -29,8 +29,8 @@ bool is_calculated_with(std::string_view name) {
   static constexpr std::array<std::string_view, 10> of_the_list = {
       lanes_record,    base_record, epoch_record,     end_owed_record,   ends_past_record,
       own_ends_record, tail_record, consumers_record, list_lanes_record, failed_record};
-  static constexpr std::array<std::string_view, 5> of_lanes = {"cursor", "head", "shuffle",
-                                                               mix_record, window_record};
+  static constexpr std::array<std::string_view, 5> of_lanes = {
+      cursor_record::name, "head", "shuffle", mix_record, window_record};
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
                                                                "epochs_of", "slice", "repeated"};
   const auto is_one_of = [](const auto& names, std::string_view one) {
@@ -234,10 +234,16 @@ void group_record::put(state& to, const std::string& name) const {
   to.put(name, {owes_end ? 1 : 0, 0, before.damage ? 1 : 0, before.usual, before.told});
 }
 
-void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
-                 const std::vector<origin>& held) {
-  to.put(name, {0, epoch, 0, held.empty() ? 0 : 1, 0, unknown_size});
-  to.hold(name, held);
+void group_record::deal(const dealing& what, state& to) {
+  bool is_saved = false;
+  group_record fresh;
+  for (std::int64_t l = 0; l < what.lanes_before; ++l) {
+    const std::string of_lane = lane_record_name(l, name);
+    is_saved = is_saved || what.from.find(of_lane) != nullptr;
+    if (fresh.before.usual == 0) fresh.before.usual = in(what.from, of_lane).before.usual;
+  }
+  for (std::int64_t l = 0; is_saved && l < what.lanes; ++l)
+    fresh.put(to, lane_record_name(l, name));
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "pipeline/dealing.h"
 #include "pipeline/lane_cursor.h"
 #include "pipeline/state.h"
 
@@ -16,6 +17,7 @@ namespace millrace {
 
 // The records that describe where a lane stands. Written by the stages that know best.
 struct cursor_record {
+  static constexpr const char* name = "cursor";
   static state::record of(std::int64_t epoch, const lane_cursor& at) {
     return {epoch, at.draw, at.offset, at.given};
   }
@@ -93,19 +95,17 @@ error senseless(std::string_view record);
 
 // What group_by_key() saves beside its cursor.
 struct group_record {
+  static constexpr const char* name = "group";
   bool owes_end = false;  // of the epoch
   seen_before before;     // the sample that comes next
 
   // Of a state without such a record, what it is at first. Throws `failure` (bad_state).
   static group_record in(const state& from, const std::string& name);
   void put(state& to, const std::string& name) const;
+  // For other lanes (lane_dealer): what the first lane that has met a whole sample knows of it, for
+  // what is damaged before the first whole one. The data are of one kind.
+  static void deal(const dealing& what, state& to);
 };
-
-// In the record of a shuffle: the bytes of the samples that it holds, where they are not known.
-inline constexpr std::int64_t unknown_size = -1;
-// The record of a shuffle that holds these samples at the begin of its order.
-void put_shuffle(state& to, const std::string& name, std::int64_t epoch,
-                 const std::vector<origin>& held);
 
 // The record of window_shuffle(): each lane has one, also where it is within no window. Older
 // versions wrote none there.

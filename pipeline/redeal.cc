@@ -12,12 +12,8 @@
 namespace millrace {
 namespace {
 
-std::string id_of(std::int64_t lane, std::string_view stage) {
-  return fmt::format("lane{}/{}", lane, stage);
-}
-
-// The stage that a record of a lane is of: the last part of its name. Empty for other records.
-std::string_view stage_of_lane(std::string_view name) {
+// Which of a lane's records it is: the last part of its name. Empty for other records.
+std::string_view record_of_lane(std::string_view name) {
   const auto end = name.starts_with("lane") ? name.find('/') : name.npos;
   if (end == name.npos) return {};
   const auto number = name.substr(4, end - 4);
@@ -30,8 +26,8 @@ error incomplete(const std::string& what) {
       .hint("resuming with another number of lanes needs the states of all ranks");
 }
 
-// What a stage held, dealt to the new lanes in turns.
-std::vector<std::vector<origin>> dealt(std::vector<origin> held, std::int64_t lanes) {
+// Samples, to the new lanes in turns.
+std::vector<std::vector<origin>> in_turns(std::vector<origin> held, std::int64_t lanes) {
   std::vector<std::vector<origin>> out(static_cast<std::size_t>(lanes));
   for (std::size_t i = 0; i < held.size(); ++i) {
     const std::size_t lane = i % out.size();
@@ -109,22 +105,13 @@ std::vector<origin> up_to(std::int64_t epoch, std::vector<origin> held) {
 
 // How far a lane has come in `epoch`: to its end where it reads the next one already.
 lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) {
-  const auto [at_epoch, at] = cursor_record::in(from, id_of(lane, "cursor"));
+  const auto [at_epoch, at] = cursor_record::in(from, lane_record_name(lane, cursor_record::name));
   if (at_epoch == epoch) {
     lane_cursor out = at;
-    out.before = group_record::in(from, id_of(lane, "group")).before;
+    out.before = group_record::in(from, lane_record_name(lane, group_record::name)).before;
     return out;
   }
   return {.draw = std::numeric_limits<std::int32_t>::max()};
-}
-
-std::vector<origin> shuffled_in(const state& from, const old_lanes& old) {
-  std::vector<origin> out;
-  for (const lane_record& l : old.lanes) {
-    const auto& held = from.held(id_of(l.lane, "shuffle"));
-    out.insert(out.end(), held.begin(), held.end());
-  }
-  return up_to(old.epoch, std::move(out));
 }
 
 // The states of one rank would give its samples as often as they are given.
@@ -205,7 +192,7 @@ std::uint64_t plan_fingerprint(const state& of) {
   // Every lane's mixes are the same: one in another follows that which it is in.
   std::string_view lane;
   for (const auto& [name, values] : of.records()) {
-    if (stage_of_lane(name) != mix_record || values.empty()) continue;
+    if (record_of_lane(name) != mix_record || values.empty()) continue;
     const auto its = std::string_view(name).substr(0, name.find('/'));
     if (lane.empty()) lane = its;
     if (its == lane) add(values.front());
@@ -215,19 +202,19 @@ std::uint64_t plan_fingerprint(const state& of) {
 
 namespace {
 
-// Of a mix and of windows the order is a function of the lane in ways that cannot be dealt anew,
-// and nothing is known of stages of one's own. Any lane may tell of them: others may be through
-// with their epoch.
-void check_can_be_dealt(const state& from) {
-  const auto check = [](std::string_view name) {
-    static constexpr std::array dealt = {"cursor", "head", "group", "shuffle"};
-    const auto stage = stage_of_lane(name);
-    if (stage.empty() || std::ranges::find(dealt, stage) != dealt.end()) return;
+// Nothing is known of the records of stages that do not say how they are made for other lanes. Any
+// lane may tell of them: others may be through with their epoch.
+void check_can_be_dealt(const state& from, std::span<const lane_dealer> records) {
+  const auto check = [&](std::string_view name) {
+    const auto record = record_of_lane(name);
+    if (record.empty() || record == cursor_record::name) return;
+    const auto known = std::ranges::find(records, record, &lane_dealer::record);
+    if (known != records.end() && known->deal) return;
     throw failure(
         error(errc::bad_state,
               fmt::format("the saved state is of a {}, which cannot be resumed with another number "
                           "of lanes",
-                          stage))
+                          record))
             .hint("use the number of lanes that it was saved with; the number of ranks may "
                   "change"));
   };
@@ -235,16 +222,24 @@ void check_can_be_dealt(const state& from) {
   for (const auto& [name, held] : from.all_held()) check(name);
 }
 
-bool has_stage(const state& from, std::string_view stage) {
-  return std::ranges::any_of(from.records(),
-                             [&](const auto& r) { return stage_of_lane(r.first) == stage; });
-}
-
 }  // namespace
 
-state redealt(const state& from, std::int64_t lanes) {
+std::string lane_record_name(std::int64_t lane, std::string_view record) {
+  return fmt::format("lane{}/{}", lane, record);
+}
+
+std::vector<std::vector<origin>> dealt_held(const dealing& what, std::string_view record) {
+  std::vector<origin> out;
+  for (std::int64_t l = 0; l < what.lanes_before; ++l) {
+    const auto& held = what.from.held(lane_record_name(l, record));
+    out.insert(out.end(), held.begin(), held.end());
+  }
+  return in_turns(up_to(what.epoch, std::move(out)), what.lanes);
+}
+
+state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer> records) {
   const old_lanes old = lanes_in(from);
-  check_can_be_dealt(from);
+  check_can_be_dealt(from, records);
   state out;
   auto plan = *from.find(plan_record);
   plan[plan_record_lanes] = lanes;
@@ -277,29 +272,22 @@ state redealt(const state& from, std::int64_t lanes) {
   put_tail(out, tail);
   out.put(base_record, {begun || before > 0 ? base : 0});
 
-  // For what is damaged before its first whole sample: the data are of one kind.
-  seen_before usual;
-  for (const lane_record& l : old.lanes) {
-    if (usual.usual == 0) usual.usual = group_record::in(from, id_of(l.lane, "group")).before.usual;
-  }
-  const auto held = dealt(shuffled_in(from, old), lanes);
-  const bool has_shuffle = has_stage(from, "shuffle");
-  const bool has_group = has_stage(from, "group");
   std::vector<lane_record> made;
   for (std::int64_t l = 0; l < lanes; ++l) {
     made.push_back({.lane = l, .epoch = old.epoch});
-    out.put(id_of(l, "cursor"), cursor_record::of(old.epoch, from_here));
-    if (has_group) group_record{.before = usual}.put(out, id_of(l, "group"));
-    if (has_shuffle) {
-      put_shuffle(out, id_of(l, "shuffle"), old.epoch, held[static_cast<std::size_t>(l)]);
-    }
+    out.put(lane_record_name(l, cursor_record::name), cursor_record::of(old.epoch, from_here));
   }
   put_lane_records(out, made);
   out.put(epoch_record, {old.epoch});
+  const dealing what{
+      .from = from, .epoch = old.epoch, .lanes_before = std::ssize(old.lanes), .lanes = lanes};
+  for (const lane_dealer& r : records) {
+    if (r.deal) r.deal(what, out);
+  }
 
   auto pending = up_to(old.epoch, from.held(pending_record));
   std::ranges::sort(pending, {}, &origin::place);
-  for (const auto& of_lane : dealt(std::move(pending), lanes)) out.hold(pending_record, of_lane);
+  for (const auto& of_lane : in_turns(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
     const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
                           name == tail_record || name == tail_seen_record ||

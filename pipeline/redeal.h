@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "pipeline/dealing.h"
 #include "pipeline/state.h"
 
 namespace millrace {
@@ -24,8 +25,8 @@ std::uint64_t plan_fingerprint(const state& of);
 // sample to one lane, in an order that is a function of the state. From the next epoch on the order
 // is that of the new number of lanes. `from` must hold the lanes of all ranks. Pure. Throws
 // `failure` (bad_state) where it does not, where a lane has given samples of a later epoch than
-// others are in, or counted such as failed, and where lanes keep records that cannot be dealt: of a
-// mix, of windows, or of stages of one's own.
-state redealt(const state& from, std::int64_t lanes);
+// others are in, or counted such as failed, and where lanes keep records that are not among these
+// (lane_plan.records), or cannot be dealt, as those of a mix and of windows.
+state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer> records);
 
 }  // namespace millrace

@@ -271,7 +271,7 @@ std::size_t most_member_memory(std::size_t budget, std::size_t lanes) {
 class shard_stream final : public stream<shard_ref> {
  public:
   shard_stream(const lane_context& lane, const shard_list_options& options)
-      : id_(lane.id("cursor")),
+      : id_(lane.id(cursor_record::name)),
         shards_(lane.shards),
         order_(lane.shards, options, lane.lane),
         drawn_(lane.drawn) {

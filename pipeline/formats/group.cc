@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "pipeline/formats/group_stream.h"
+#include "pipeline/records.h"
 
 namespace millrace {
 
@@ -13,7 +14,8 @@ lane_stage<tar_member, sample> group_by_key() {
                  std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
         return std::make_unique<group_stream>(lane, std::move(members));
       },
-      .unchanged = true};
+      .unchanged = true,
+      .records = {{group_record::name, group_record::deal}}};
 }
 
 }  // namespace millrace

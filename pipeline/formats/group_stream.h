@@ -9,6 +9,7 @@
 
 #include "pipeline/lane_cursor.h"
 #include "pipeline/plan.h"
+#include "pipeline/records.h"
 #include "pipeline/sample_name.h"
 
 namespace millrace {
@@ -20,8 +21,8 @@ class group_stream final : public stream<sample> {
   group_stream(lane_context& lane, std::unique_ptr<stream<tar_member>> members,
                seen_before before = {})
       : lane_(lane),
-        cursor_(lane.id("cursor")),
-        id_(lane.id("group")),
+        cursor_(lane.id(cursor_record::name)),
+        id_(lane.id(group_record::name)),
         members_(std::move(members)),
         before_(before),
         told_{.place = {}, .before = std::exchange(before_.told, 0)} {}

@@ -126,8 +126,8 @@ class read_stream final : public stream<sample> {
   read_stream(lane_context& lane, std::unique_ptr<stream<shard_ref>> shards,
               std::shared_ptr<const sample_source> source)
       : lane_(lane),
-        cursor_(lane.id("cursor")),
-        group_(lane.id("group")),
+        cursor_(lane.id(cursor_record::name)),
+        group_(lane.id(group_record::name)),
         shards_(std::move(shards)),
         source_(std::move(source)) {}
 
@@ -370,7 +370,8 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
         lane.format = source;
         return std::make_unique<read_stream>(lane, std::move(shards), source);
       },
-      .unchanged = true};
+      .unchanged = true,
+      .records = {{group_record::name, group_record::deal}}};
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

@@ -19,6 +19,7 @@ struct shard_head {
   std::int64_t bytes = 0;   // so many, at most `most_bytes`; 0: not known
 
   static constexpr std::size_t most_bytes = 4 << 10;
+  static constexpr const char* record = "head";  // in states, of a lane
 
   bool is_known() const { return bytes > 0; }
   // The bytes with which it begins, of which the first few count.

@@ -13,7 +13,7 @@ namespace {
 class one_shard final : public stream<tar_member> {
  public:
   one_shard(lane_context& lane, const shard_ref& which, const lane_cursor& at, shard_head had)
-      : cursor_(lane.id("cursor")),
+      : cursor_(lane.id(cursor_record::name)),
         draw_(which.draw),
         epoch_(which.epoch),
         reader_(lane, which, static_cast<std::uint64_t>(std::max(at.offset, which.begin)), at.given,

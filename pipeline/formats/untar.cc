@@ -14,8 +14,8 @@ class untar_stream final : public stream<tar_member> {
   untar_stream(lane_context& lane, std::unique_ptr<stream<shard_ref>> shards,
                std::shared_ptr<shard_head> had)
       : lane_(lane),
-        cursor_(lane.id("cursor")),
-        head_(lane.id("head")),
+        cursor_(lane.id(cursor_record::name)),
+        head_(lane.id(shard_head::record)),
         shards_(std::move(shards)),
         had_(std::move(had)) {}
 
@@ -101,7 +101,9 @@ lane_stage<shard_ref, tar_member> untar(untar_options options) {
             lane.format = tar_samples(*shared, had);
             return std::make_unique<untar_stream>(lane, std::move(shards), std::move(had));
           },
-          .unchanged = true};
+          .unchanged = true,
+          // Of the open shard, which the lanes before have begun.
+          .records = {{shard_head::record, [](const dealing&, state&) {}}}};
 }
 
 }  // namespace millrace

@@ -31,8 +31,9 @@ std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {
 class lanes_stream final : public stream<sample> {
  public:
   lanes_stream(std::vector<lane> lanes, const shard_list_options& options,
-               const std::vector<std::string>& shards)
+               const std::vector<std::string>& shards, std::vector<lane_dealer> records)
       : lanes_(std::move(lanes)),
+        records_(std::move(records)),
         options_(options),
         shards_(shards.size()),
         epoch_(options.first_epoch) {
@@ -124,7 +125,8 @@ class lanes_stream final : public stream<sample> {
     const auto* identity = saved_by.find(plan_record);
     const bool other_lanes = identity != nullptr && identity->size() == identity_.size() &&
                              (*identity)[plan_record_lanes] != identity_[plan_record_lanes];
-    const state from = other_lanes ? redealt(saved_by, identity_[plan_record_lanes]) : saved_by;
+    const state from =
+        other_lanes ? redealt(saved_by, identity_[plan_record_lanes], records_) : saved_by;
     check_identity(from);
     epoch_ = consumers_epoch(from);
     ends_past_ = 0;
@@ -413,6 +415,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   std::vector<lane> lanes_;
+  std::vector<lane_dealer> records_;  // of the lanes' stages
   shard_list_options options_;
   std::size_t shards_;
   std::int64_t list_ = 0;                         // a fingerprint
@@ -480,7 +483,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     if (made.context->drawn->is_endless()) run.drawn->of_parts.push_back(made.context->drawn);
     lanes.push_back(std::move(made));
   }
-  return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards);
+  return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards, plan.records);
 }
 
 }  // namespace

@@ -313,7 +313,10 @@ lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& option
                   lane_context& lane) {
     return detail::measured(lane.run, "mix", make_mix(lane, options, *sources, identity, *job));
   };
-  return {std::move(make), std::make_shared<const std::vector<std::string>>(std::move(list)), job};
+  return {std::move(make),
+          std::make_shared<const std::vector<std::string>>(std::move(list)),
+          job,
+          {{mix_record, nullptr}}};
 }
 
 }  // namespace millrace

@@ -12,13 +12,12 @@
 #include "engine/words.h"
 #include "pipeline/compacted.h"
 #include "pipeline/formats/fetch.h"
-#include "pipeline/records.h"
 #include "pipeline/shards.h"
+#include "pipeline/stages/shuffle_record.h"
 
 namespace millrace {
 namespace {
 
-constexpr std::size_t record_numbers = 6;
 // What is read along with a sample that is read again: it lies within the same extent, or nearly.
 constexpr std::int64_t near = 4 << 20;
 
@@ -29,7 +28,7 @@ class shuffle_stream final : public stream<sample> {
                  std::shared_ptr<memory_share> memory)
       : lane_(lane),
         stages_before_(lane.sample_stages.size()),
-        id_(lane.id("shuffle")),
+        id_(lane.id(shuffle_record::name)),
         samples_(std::move(samples)),
         seed_(options.seed),
         capacity_(capacity),
@@ -93,9 +92,14 @@ class shuffle_stream final : public stream<sample> {
     samples_->save(to);
     const bool has_aside = aside_ || aside_at_;
     const auto position = drawing_at_.value_or(random_.position());
-    to.put(id_, {static_cast<std::int64_t>(position), epoch_, draining_ ? 1 : 0, begun_ ? 1 : 0,
-                 has_aside ? 1 : 0,
-                 is_size_unknown_ ? unknown_size : static_cast<std::int64_t>(held_bytes_)});
+    shuffle_record{.position = static_cast<std::int64_t>(position),
+                   .epoch = epoch_,
+                   .is_draining = draining_,
+                   .has_begun = begun_,
+                   .has_aside = has_aside,
+                   .held_bytes = is_size_unknown_ ? shuffle_record::unknown
+                                                  : static_cast<std::int64_t>(held_bytes_)}
+        .put(to, id_);
     std::vector<origin> places;
     places.reserve(held_.size() + 1);
     for (const auto& s : held_) places.push_back(s->where);
@@ -105,23 +109,19 @@ class shuffle_stream final : public stream<sample> {
 
   void restore(const state& from) override {
     samples_->restore(from);
-    const auto* r = from.find(id_);
-    if (r == nullptr || r->size() != record_numbers) {
-      throw failure(error(errc::bad_state, "the saved state has no record " + id_)
-                        .hint("it was saved by a plan without this shuffle"));
-    }
-    begun_ = (*r)[3] != 0;
-    epoch_ = (*r)[1];
+    const auto saved = shuffle_record::in(from, id_);
+    begun_ = saved.has_begun;
+    epoch_ = saved.epoch;
     random_ = stream_of(epoch_);
-    random_.seek(static_cast<std::uint64_t>((*r)[0]));
-    draining_ = (*r)[2] != 0;
-    is_size_unknown_ = (*r)[5] == unknown_size;
-    held_bytes_ = is_size_unknown_ ? 0 : static_cast<std::size_t>((*r)[5]);
+    random_.seek(static_cast<std::uint64_t>(saved.position));
+    draining_ = saved.is_draining;
+    is_size_unknown_ = saved.held_bytes == shuffle_record::unknown;
+    held_bytes_ = is_size_unknown_ ? 0 : static_cast<std::size_t>(saved.held_bytes);
     is_restored_ = true;
     for (const origin& o : from.held(id_)) {
       held_.push_back(std::make_unique<slot>(o, std::nullopt, !is_size_unknown_));
     }
-    if ((*r)[4] == 0 || held_.empty()) return;
+    if (!saved.has_aside || held_.empty()) return;
     aside_at_ = held_.back()->where;
     held_.pop_back();
   }
@@ -468,7 +468,8 @@ lane_stage<sample, sample> shuffle(const shuffle_options& options) {
                                                     most, std::move(memory));
           },
           .takes_ahead = true,
-          .unchanged = true};
+          .unchanged = true,
+          .records = {{shuffle_record::name, shuffle_record::deal}}};
 }
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ class window_stream final : public stream<sample> {
                 const window_options& options)
       : lane_(lane),
         id_(lane.id(window_record)),
-        cursor_(lane.id("cursor")),
+        cursor_(lane.id(cursor_record::name)),
         shards_(std::move(shards)),
         options_(options),
         capacity_(divided_up(options.samples, lane.lanes)),
@@ -284,7 +284,8 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
         lane.format = tar_samples();
         return std::make_unique<window_stream>(lane, std::move(shards), options);
       },
-      .unchanged = true};
+      .unchanged = true,
+      .records = {{window_record, nullptr}}};
 }
 
 }  // namespace millrace

@@ -152,7 +152,7 @@ TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
     for (int i = 0; i < 8; ++i) take(*data.next());
     saved = data.save();
     EXPECT_FALSE(saved.held(pending_record).empty());
-    const state other = redealt(saved, 2);
+    const state other = redealt(saved, 2, testing::usual_records());
     for (const origin& o : other.held(pending_record)) EXPECT_LT(o.lane, 2);
   }
   auto data = eng.run(plan_of(2));

@@ -86,7 +86,8 @@ class ForgedState : public testing::text_shards {
       try {
         auto rest = eng.run(p);
         const std::array of_ranks = {wrong};
-        rest.restore(lanes_ == 0 ? wrong : redealt(merged(of_ranks), lanes_));
+        rest.restore(lanes_ == 0 ? wrong
+                                 : redealt(merged(of_ranks), lanes_, testing::usual_records()));
         for (int n = 0; n < 20; ++n) rest.next();
         ++harmless_;
       } catch (const failure& f) {

@@ -259,10 +259,90 @@ TEST_F(Threshold, IsCrossedByAnyNumberOfLanes) {
       for (const bool is_dealt_before : {false, true}) {
         given got = all;
         auto data = eng_.run(plan_of(lanes.back(), index_));
-        data.restore(is_dealt_before ? redealt(saved, lanes.back()) : saved);
+        data.restore(is_dealt_before ? redealt(saved, lanes.back(), testing::usual_records())
+                                     : saved);
         take(data, everything, got);
         EXPECT_EQ(std::ssize(got), index_->samples()) << lanes.size() << " runs of " << items;
         EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
+      }
+    }
+  }
+}
+
+// Passes so many samples of the job's first epoch, in all lanes together, each lane its part.
+class at_most final : public detail::passing<sample> {
+ public:
+  at_most(const lane_context& lane, std::unique_ptr<stream<sample>> samples, std::int64_t most)
+      : passing(std::move(samples)),
+        id_(lane.id(record)),
+        left_(most / static_cast<std::int64_t>(lane.lanes)) {}
+  static constexpr const char* record = "at_most";
+
+  awaitable<outcome> next() override {
+    for (;;) {
+      auto item = co_await items_->next();
+      if (!item || !*item) co_return item;
+      if (left_ == 0) continue;
+      --left_;
+      co_return item;
+    }
+  }
+  void save(state& to) const override {
+    items_->save(to);
+    to.put(id_, {left_});
+  }
+  void restore(const state& from) override {
+    items_->restore(from);
+    left_ = from.find(id_)->front();
+  }
+  // What is left, as evenly as it can be.
+  static void deal(const dealing& what, state& to) {
+    std::int64_t left = 0;
+    for (std::int64_t l = 0; l < what.lanes_before; ++l) {
+      left += what.from.find(lane_record_name(l, record))->front();
+    }
+    for (std::int64_t l = 0; l < what.lanes; ++l) {
+      to.put(lane_record_name(l, record), {(left + l) / what.lanes});
+    }
+  }
+
+ private:
+  std::string id_;
+  std::int64_t left_;
+};
+
+TEST_F(OtherLanes, TakeARecordOfAStageOfOnesOwnThatSaysHowItIsDealt) {
+  constexpr int most = 12;
+  const auto index = put("own", 8, 0);
+  const auto plan_of = [&](int lanes, std::vector<lane_dealer> records) {
+    lane_stage<sample, sample> own{.name = "own", .unchanged = true, .records = std::move(records)};
+    own.wrap = [](lane_context& lane, std::unique_ptr<stream<sample>> samples) {
+      return std::make_unique<at_most>(lane, std::move(samples), most);
+    };
+    return shards(urls_of(*index), {.seed = 3, .lanes = lanes, .epochs = 1}) | untar() |
+           group_by_key() | std::move(own) | shuffle({.samples = 4, .seed = 3});
+  };
+  const std::vector<lane_dealer> dealt{{at_most::record, at_most::deal}};
+  for (int taken = 0; taken <= most; ++taken) {
+    for (const int lanes : {1, 3}) {
+      SCOPED_TRACE(fmt::format("{} taken, then {} lanes", taken, lanes));
+      auto first = eng_.run(plan_of(2, dealt));
+      given got;
+      take(first, taken, got);
+      const state saved = first.save();
+      auto second = eng_.run(plan_of(lanes, dealt));
+      second.restore(saved);
+      take(second, everything, got);
+      EXPECT_EQ(std::ssize(got), most);
+      EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
+      // One that says nothing is refused.
+      auto other = eng_.run(plan_of(lanes, {}));
+      try {
+        other.restore(saved);
+        ADD_FAILURE() << "not refused";
+      } catch (const failure& f) {
+        EXPECT_EQ(f.kind(), errc::bad_state);
+        EXPECT_NE(std::string(f.what()).find(at_most::record), std::string::npos) << f.what();
       }
     }
   }

@@ -211,7 +211,9 @@ TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
       const state saved = first.save();
       for (const int lanes : {2, 1}) {
         auto second = eng.run(of_lanes(lanes));
-        second.restore(lanes == 2 ? saved : redealt(merged(std::span(&saved, 1)), lanes));
+        second.restore(
+            lanes == 2 ? saved
+                       : redealt(merged(std::span(&saved, 1)), lanes, testing::usual_records()));
         auto all = got;
         for (auto& key : testing::keys_of_epoch(second)) all.push_back(std::move(key));
         const std::string what = fmt::format("{} taken, damaged at {}", cut, first_damaged);

@@ -8,8 +8,11 @@
 
 #include "io/files/memory_source.h"
 #include "pipeline/engine.h"
+#include "pipeline/formats/group.h"
 #include "pipeline/formats/scan.h"
+#include "pipeline/formats/untar.h"
 #include "pipeline/shard_index.h"
+#include "pipeline/stages/shuffle.h"
 #include "tests/support/seeds.h"
 
 namespace millrace::testing {
@@ -42,6 +45,11 @@ inline std::vector<std::string> keys_of_epoch(loader<host_batch>& data) {
   std::vector<std::string> keys;
   for (const host_batch& b : data) keys.insert(keys.end(), b.keys.begin(), b.keys.end());
   return keys;
+}
+
+// How redealt() makes the records of the usual plans.
+inline std::vector<lane_dealer> usual_records() {
+  return (shards({"memory:any"}) | untar() | group_by_key() | shuffle()).records;
 }
 
 // What each item is, "end" for ends of epochs, until there are no more.
