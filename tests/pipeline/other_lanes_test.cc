@@ -312,7 +312,7 @@ class at_most final : public detail::passing<sample> {
 };
 
 TEST_F(OtherLanes, TakeARecordOfAStageOfOnesOwnThatSaysHowItIsDealt) {
-  constexpr int most = 12;
+  static constexpr int most = 12;
   const auto index = put("own", 8, 0);
   const auto plan_of = [&](int lanes, std::vector<lane_dealer> records) {
     lane_stage<sample, sample> own{.name = "own", .unchanged = true, .records = std::move(records)};
