@@ -16,6 +16,7 @@
 #include "pipeline/images/decode.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/mix.h"
 #include "pipeline/on_error.h"
 #include "pipeline/prefetch.h"
