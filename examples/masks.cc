@@ -20,18 +20,20 @@ struct masked {
 };
 
 // The same view of a mask: of each output pixel the nearest of the mask. Classes are not blended.
-std::vector<std::uint8_t> nearest(const view_of_image& v, const std::byte* mask, int width) {
+std::vector<std::uint8_t> nearest(const view_of_image& v, const std::byte* mask,
+                                  std::size_t width) {
   std::vector<std::uint8_t> out;
   const auto at = [](int i, int begin, int size, int scaled) {
     return begin + static_cast<int>((2LL * i + 1) * size / (2LL * scaled));
   };
   for (int y = 0; y < v.window.height; ++y) {
-    const auto row = static_cast<std::size_t>(
-        at(v.window.y + y, v.crop.y, v.crop.height, v.scaled_height) * width);
+    const auto row =
+        static_cast<std::size_t>(at(v.window.y + y, v.crop.y, v.crop.height, v.scaled_height));
     for (int x = 0; x < v.window.width; ++x) {
       const int from_left = v.flip ? v.window.width - 1 - x : x;
       const int column = at(v.window.x + from_left, v.crop.x, v.crop.width, v.scaled_width);
-      out.push_back(std::to_integer<std::uint8_t>(mask[row + static_cast<std::size_t>(column)]));
+      out.push_back(
+          std::to_integer<std::uint8_t>(mask[row * width + static_cast<std::size_t>(column)]));
     }
   }
   return out;
@@ -65,7 +67,7 @@ result<masked> with_mask(const sample& s, const decode_options& images) {
     return of_sample(s, done.error());
   }
   if (!is_of_image) return of_sample(s, error(errc::bad_field, "a mask of another size"));
-  out.mask = nearest(view, array.data.data(), static_cast<int>(array.shape[1]));
+  out.mask = nearest(view, array.data.data(), static_cast<std::size_t>(array.shape[1]));
   return out;
 }
 

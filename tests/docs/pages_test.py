@@ -130,9 +130,10 @@ class Page(unittest.TestCase):
                 done = subprocess.run(["bash", "-euo", "pipefail", "-c", content], cwd=self.folder, text=True, timeout=300,
                                       stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
                 self.assertEqual(done.returncode, 0, done.stdout)
-                said = "\n".join(without_figures(done.stdout))
-                for line in without_figures("\n".join(printed)):
-                    self.assertIn(line, said, done.stdout)
+                said = without_figures(done.stdout)
+                for line in without_figures("\n".join(printed)):  # a line of it, or how one begins
+                    begins = re.compile(re.escape(line) + r"(?!\w)")
+                    self.assertTrue(any(begins.match(l) for l in said), f"'{line}' is not in\n{done.stdout}")
         self.assertTrue(commands)
 
     def check_parts(self, page):
