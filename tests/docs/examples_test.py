@@ -95,8 +95,8 @@ class Examples(unittest.TestCase):
     def test_own_format(self):
         samples = [self.texts(f"l{shard}-", 2000) for shard in range(4)]
         for shard, lines in enumerate(samples):
-            (self.folder / f"lines-{shard}.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in lines))
-        (self.folder / "lines-3.tsv").open("a").write("no tab\n" + "last\tline without an end")
+            more = "no tab\nlast\tline without an end" if shard == 3 else ""
+            (self.folder / f"lines-{shard}.tsv").write_text("".join(f"{key}\t{text}\n" for key, text in lines) + more)
         printed = self.example("own_format", "lines-{0..3}.tsv", env={"MILLRACE_READ_CHUNK": "4K", "MILLRACE_MEMORY": "64M"})
         self.assertEqual(printed[-1], "8001 samples, 1 skipped")
         known = {key: text for lines in samples for key, text in lines}
@@ -104,6 +104,15 @@ class Examples(unittest.TestCase):
             key, text = line.split(": ", 1)
             self.assertEqual(known[key], text)
         self.assertIn("lines-3.tsv byte ", harness.run("example_own_format", "lines-3.tsv", cwd=self.folder).stderr)
+
+    def test_what_is_own_is_resumed(self):
+        for shard in range(4):
+            write_shard(self.folder / f"text-{shard}.tar", [(f"t{shard}-{i}.txt", b"x" * (i * 7 % 50)) for i in range(16)])
+            (self.folder / f"lines-{shard}.tsv").write_text("".join(f"l{shard}-{i}\t{'y' * (i * 37 % 700)}\n" for i in range(300)))
+        done = harness.run("docs_examples_resume", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout, "stage: 128 samples\nstage in front of others: 128 samples\nformat: 2400 samples\n"
+                         "ranks: 1200 samples, 1200 different\n")
 
     def test_own_source(self):
         [line] = self.example("own_source", "stdio:" + self.images)
