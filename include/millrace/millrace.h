@@ -16,6 +16,7 @@
 #include "pipeline/images/decode.h"
 #include "pipeline/images/decoded_cache.h"
 #include "pipeline/images/mixing.h"
+#include "pipeline/images/sample_decoder.h"
 #include "pipeline/redeal.h"
 #include "pipeline/shards.h"
 #include "pipeline/stages/buckets.h"
