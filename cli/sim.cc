@@ -61,6 +61,7 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
 struct shard_list {
   std::vector<std::string> names;  // empty: they have none
   std::vector<std::int64_t> samples;
+  bool has_offsets = false;  // in the index
 
   std::string name(std::size_t i) const {
     return names.empty() ? fmt::format("#{}", i) : redacted(names[i]);
@@ -77,15 +78,19 @@ shard_list lengths_in_index(const environment& e, const sim_arguments& a) {
       out.names.push_back(s.url);
       out.samples.push_back(s.samples);
     }
+    out.has_offsets = said.has_offsets();
     return out;
   }
   out.names = a.shards.urls(e);
   const index_entries entries(said, out.names);
+  shard_index chosen;
   for (const std::string& url : out.names) {
     const auto [shard, is_ambiguous] = entries.find(url);
     if (shard == nullptr) throw failure(not_listed(url, is_ambiguous));
     out.samples.push_back(shard->samples);
+    chosen.shards.push_back(*shard);
   }
+  out.has_offsets = chosen.has_offsets();
   return out;
 }
 
@@ -141,7 +146,7 @@ void print_splits(const sim_arguments& a, const shard_list& shards, int rank) {
   }
 }
 
-nlohmann::json print_own_modes(const sim_arguments& a) {
+nlohmann::json print_own_modes(const sim_arguments& a, bool has_offsets) {
   const loader_simulation& s = a.loader;
   auto out = nlohmann::json::array();
   const int lanes = shard_list_options{.world_size = s.world_size, .lanes = a.lanes}.lane_count();
@@ -149,7 +154,7 @@ nlohmann::json print_own_modes(const sim_arguments& a) {
     fmt::print("\nmillrace, {}, batches of {}:\n",
                counted(static_cast<std::uint64_t>(lanes), "lane"), s.batch_size);
   for (const epoch_figures& f :
-       simulate_modes(s.samples, s.world_size, s.batch_size, !s.partial, a.lanes, 0)) {
+       simulate_modes(s.samples, has_offsets, s.world_size, s.batch_size, !s.partial, a.lanes, 0)) {
     const auto [least, most] = std::ranges::minmax(f.batches);
     if (!a.json) {
       fmt::print(
@@ -232,7 +237,7 @@ int sim(const environment& e, sim_arguments a) {
                          : none ? "FAILED: no batch in any worker"
                                 : "SUCCESS: same batches in all workers");
   }
-  auto modes = print_own_modes(a);
+  auto modes = print_own_modes(a, shards->has_offsets);
   if (!a.json) {
     fmt::print(
         "millrace-train --mode equal takes 'equal, dropping' with --index, and 'equal, unknown' "

@@ -74,6 +74,7 @@ engine_core::engine_core(const engine_options& o) : options(o), process_(getpid(
                                                       .io = o.io,
                                                       .register_buffers = o.register_buffers});
   if (o.cpu_threads == 0) governor = std::make_unique<pool_governor>(threads->cpu());
+  registries.reserve(static_cast<std::size_t>(o.io_threads));  // sources may keep theirs
   for (int i = 0; i < o.io_threads; ++i) {
     registries.push_back(standard_sources(threads->io(i), o.source));
     if (o.add_sources) called_as("add_sources", [&] { o.add_sources(registries.back()); });

@@ -203,6 +203,34 @@ epoch_figures until_the_first_ends(const std::vector<std::int64_t>& samples,
   return f;
 }
 
+// An index of shards of these lengths whose samples have a block each.
+std::shared_ptr<const shard_index> one_block_each(const std::vector<std::int64_t>& samples) {
+  auto out = std::make_shared<shard_index>();
+  for (const std::int64_t n : samples) {
+    shard_index::shard s{.samples = n, .bytes = n * shard_index::block_bytes};
+    for (std::int64_t i = 0; i <= n; ++i) s.blocks.push_back(static_cast<std::uint32_t>(i));
+    out->shards.push_back(std::move(s));
+  }
+  return out;
+}
+
+// How many samples each rank gets in the first epoch.
+std::vector<std::int64_t> samples_of_ranks(const std::vector<std::int64_t>& samples,
+                                           const shard_list_options& how) {
+  std::vector<std::int64_t> out(static_cast<std::size_t>(how.world_size));
+  const epoch_order order(std::vector<std::string>(samples.size()), how, 0);
+  for (int l = 0; l < how.lane_count(); ++l) {
+    for (const shard_ref& s : order.lane(l)) {
+      const std::int64_t end =
+          s.end > 0 ? s.end / shard_index::block_bytes : samples[static_cast<std::size_t>(s.shard)];
+      const std::int64_t left = end - s.begin / shard_index::block_bytes - s.skip;
+      out[static_cast<std::size_t>(l % how.world_size)] +=
+          s.samples >= 0 ? std::min(s.samples, left) : left;
+    }
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string python_text(const batch_histogram& batches) {
@@ -250,23 +278,19 @@ batch_histogram loader_simulation::rank(int r) const {
   return out;
 }
 
-std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples, int world_size,
-                                          std::int64_t batch_size, bool drop_last, int lanes,
-                                          std::uint64_t seed) {
-  std::vector<std::int64_t> of_rank(static_cast<std::size_t>(world_size));
+std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples,
+                                          bool has_offsets, int world_size, std::int64_t batch_size,
+                                          bool drop_last, int lanes, std::uint64_t seed) {
   shard_list_options how{.seed = seed, .world_size = world_size, .lanes = lanes};
-  const epoch_order order(std::vector<std::string>(samples.size()), how, 0);
-  for (int l = 0; l < how.lane_count(); ++l) {
-    for (const shard_ref& s : order.lane(l)) {
-      of_rank[static_cast<std::size_t>(l % world_size)] +=
-          samples[static_cast<std::size_t>(s.shard)];
-    }
-  }
-  std::vector<epoch_figures> out{figures("exact", of_rank, batch_size, drop_last)};
+  const auto by_shards = samples_of_ranks(samples, how);
+  if (has_offsets) how.index = one_block_each(samples);
+  std::vector<epoch_figures> out{
+      figures("exact", samples_of_ranks(samples, how), batch_size, drop_last)};
   const std::int64_t all = std::accumulate(samples.begin(), samples.end(), std::int64_t{0});
-  out.push_back(until_the_first_ends(of_rank, out.front().batches, batch_size));
+  const auto whole = figures("", by_shards, batch_size, drop_last);
+  out.push_back(until_the_first_ends(by_shards, whole.batches, batch_size));
   const auto equal = [&](std::string mode, std::int64_t each) {
-    auto f = figures(std::move(mode), std::vector(of_rank.size(), each), batch_size, drop_last);
+    auto f = figures(std::move(mode), std::vector(by_shards.size(), each), batch_size, drop_last);
     f.repeated = std::max<std::int64_t>(0, each * world_size - all);
     f.dropped += std::max<std::int64_t>(0, all - each * world_size);
     out.push_back(std::move(f));

@@ -45,11 +45,12 @@ struct epoch_figures {
   // Of the ranks' time in the epoch, what those wait that are through before the last one.
   double idle = 0;
 };
+// `has_offsets`: with an index that says where each sample begins, by which few shards are dealt.
 // Of "exact", "equal, unknown" (without an index: all ranks stop when the first has no further
 // batch), "equal, dropping" and "equal, repeating" (with one), in the first epoch.
-std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples, int world_size,
-                                          std::int64_t batch_size, bool drop_last, int lanes,
-                                          std::uint64_t seed);
+std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples,
+                                          bool has_offsets, int world_size, std::int64_t batch_size,
+                                          bool drop_last, int lanes, std::uint64_t seed);
 
 // How well an order mixes: samples of a list, sorted by class, in the order in which one epoch
 // gives them.

@@ -258,6 +258,15 @@ class Simulator(unittest.TestCase):
             # Without an index the ranks stop with the first of them, as millrace-train does.
             exact, unknown = modes["exact"], modes["equal, unknown"]
             self.assertEqual(unknown["batches"], [min(exact["batches"])] * 3)
+            # An index of offsets deals the samples of few shards, for which --mode exact has as many batches as there can be.
+            for offsets in ([], ["--offsets"]):
+                run("millrace", "index", "create", folder / "a-{0..9}.tar", "-o", folder / "i.json", *offsets)
+                said = json.loads(run("millrace", "sim", "--index", folder / "i.json", "--batch-size", 3, "--json").stdout)
+                by_shards = [m for m in said["millrace"] if m["mode"] == "exact"]
+                self.assertEqual(by_shards[0]["batches"] == exact["batches"], not offsets)
+                self.assertEqual(sum(by_shards[0]["batches"]), 30)
+                if offsets:
+                    self.assertEqual(by_shards[0]["batches"], [10, 10, 10])
             self.assertEqual((unknown["samples"], unknown["dropped"]), (9 * min(exact["batches"]), 90 - 9 * min(exact["batches"])))
             said = run("millrace", "sim", folder / "a-{0..9}.tar").stdout
             self.assertIn("takes 'equal, dropping' with --index, and 'equal, unknown' without", said)
