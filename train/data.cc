@@ -47,9 +47,9 @@ error_policy policy_of(const train_options& o, std::string_view plan) {
 lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& list) {
   const class_folders tree(o.raw);
   if (tree.names_fingerprint() == o.raw_names) return raw_samples(tree, list);
-  throw failure(error(errc::changed, "files came or went while the run started")
+  throw failure(error(errc::changed, "files were added or removed while the run started")
                     .at(o.raw)
-                    .hint("start again once the folder stays as it is"));
+                    .hint("start again once the folder no longer changes"));
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
         cache_decoded({.bytes = *bytes, .folder = o.cache_folder, .resize = o.cache_resize});
   }
   auto images = samples | decode_jpeg(decode);
-  // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
+  // Upstream of on_error, whose ledger counts by epoch; errors pass through uncounted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
   auto batches = images | on_error(policy_of(o, "training")) |
                  batch({.size = o.batch_size, .drop_last = true});
@@ -140,8 +140,7 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
 error with_policy(const error& why, const train_options& o) {
   if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
   const std::string before = why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
-  return error(why).hint(before +
-                         "--on-error skip, a number or a share trains without such samples");
+  return error(why).hint(before + "--on-error skip, a number or a share skips such samples");
 }
 
 error of_validation(const error& why) {
