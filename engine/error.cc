@@ -313,8 +313,8 @@ error& error::retryable(bool yes) {
   if (fields_->retryable != yes) own().retryable = yes;
   return *this;
 }
-// A stop is the caller's, and a lack of memory or descriptors the host's: no fault of what is read,
-// and to skip it would lose healthy samples.
+// A stop comes from the caller, a lack of memory or descriptors from the host: the data are sound,
+// and skipping would lose good samples.
 error& error::skippable(bool yes) {
   const errc kind = fields_->kind;
   const bool can_be =
@@ -330,7 +330,7 @@ error& error::whole_shard() {
 error out_of_memory() {
   // Never destroyed, as it may be given until the process ends.
   static const auto& told = *new auto([] {
-    error e(errc::no_memory, "the host gives no more memory");
+    error e(errc::no_memory, "the host has no more memory");
     e.hint(
         "lower the budget (engine_options.memory_bytes, MILLRACE_MEMORY), or run fewer programs on "
         "this host");

@@ -22,7 +22,7 @@ std::optional<struct stat> status_of(const std::string& path) {
   const int code = host_files().stat(path, s);
   if (code == 0) return s;
   if (code == -ENOENT || code == -ENOTDIR || code == -ENAMETOOLONG) return std::nullopt;
-  throw failure(error(kind_of(-code), "cannot look at the file").at(path).cause(-code));
+  throw failure(error(kind_of(-code), "cannot examine the file").at(path).cause(-code));
 }
 
 error cannot_read(const std::string& path, int why) {
@@ -30,7 +30,7 @@ error cannot_read(const std::string& path, int why) {
 }
 
 error unseen(const std::string& path, int code) {
-  return error(kind_of(-code), "cannot look into the folder").at(path).cause(-code);
+  return error(kind_of(-code), "cannot list the folder").at(path).cause(-code);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ result<std::string> read_whole_file(const std::string& path) {
   if (S_ISDIR(s.st_mode)) return cannot_read(path, EISDIR);
   const bool is_file = S_ISREG(s.st_mode);
   std::string text;
-  // Of a file one byte more than it has, which shows that it ends there.
+  // One byte more than the file has, to see that it ends there.
   std::size_t room = is_file ? static_cast<std::size_t>(s.st_size) + 1 : piece;
   for (;;) {
     const std::size_t had = text.size();
@@ -100,7 +100,7 @@ result<std::vector<std::string>> folders_within(const std::string& folder, dangl
     if (code == 0 && S_ISDIR(s.st_mode)) found.push_back(name);
     const bool asks = code != 0 && how == dangling_links::refused && !name.starts_with('.');
     if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed meanwhile
-      return error(errc::not_found, "a link to nothing, which may be to a folder")
+      return error(errc::not_found, "a link to nothing, perhaps meant as a folder")
           .at(path)
           .hint("mount what it links to, or remove it");
     }
@@ -116,7 +116,7 @@ result<void> visit_folder(const std::string& folder, const std::function<void(vi
     visited one{.path = std::filesystem::path(folder) / name};
     const std::string path = one.path;
     int code = host_files().stat(path, one.info, false);
-    if (code == -ENOENT) continue;  // it was removed meanwhile
+    if (code == -ENOENT) continue;  // removed in the meantime
     one.is_link = code == 0 && S_ISLNK(one.info.st_mode);
     if (one.is_link) {
       struct stat target{};

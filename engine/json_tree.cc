@@ -130,7 +130,7 @@ result<json_tree> json_tree::read(std::string_view text, const json_limit& limit
   if (const auto why = why_not_parsed(text)) return error(errc::bad_field, *why);
   builder made(limit);
   if (json::sax_parse(text.begin(), text.end(), &made)) return made.take();
-  if (!made.is_too_large()) return error(errc::bad_field, "it is no JSON");
+  if (!made.is_too_large()) return error(errc::bad_field, "it is not JSON");
   return error(errc::too_large,
                fmt::format("parsed, its {} bytes of JSON take more than the {} that there are "
                            "for it",

@@ -158,9 +158,9 @@ struct memory_share::state {
   // How much of this share is kept by holders that wait for more.
   std::size_t kept_by_waiters();
 
-  // Takes out of `waiting` whose turn it is; and, where all that is charged is kept by holders that
-  // wait, the first of them, with an error: nobody could ever serve it. To be called whenever less
-  // is charged, more is kept, or another one waits, or waits no more. Mutex held.
+  // Takes out of `waiting` those whose turn it is, and, if waiting holders keep all charged memory,
+  // the first of them, with an error: it could never be served. Call it whenever less is charged,
+  // more is kept, or a wait begins or ends. Mutex held.
   waiters who_can_end(const memory_share& of) noexcept;
   // The same, with the mutex, and wakes them.
   static void wake_who_can_end(const memory_share& of) noexcept;
@@ -169,7 +169,7 @@ struct memory_share::state {
   }
 };
 
-// Gives its memory back when it is destroyed. In a forked child it is left as it is.
+// The destructor returns its memory, except in a forked child.
 class memory_share::charged_block final : public block {
  public:
   charged_block() = default;
@@ -296,11 +296,12 @@ error memory_share::why_hopeless(const waiter& first, std::size_t kept) const no
     }
     std::string keepers;
     for (const auto& [holder, text] : who) keepers += (keepers.empty() ? "" : ", ") + text;
-    return error(errc::no_memory,
-                 fmt::format("{} waits for {} of '{}', of which {} are kept by those who wait for "
-                             "more: {}; the share is {}",
-                             first.who->name_, format_bytes(first.size), name_, format_bytes(kept),
-                             keepers, format_bytes(limit_)))
+    return error(
+               errc::no_memory,
+               fmt::format("{} waits for {} of '{}', of which {} are kept by holders that wait for "
+                           "more: {}; the share is {}",
+                           first.who->name_, format_bytes(first.size), name_, format_bytes(kept),
+                           keepers, format_bytes(limit_)))
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
   } catch (const std::bad_alloc&) {
     return out_of_memory();
@@ -395,7 +396,7 @@ awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size,
     if (!mine->given && !failed) std::erase(state_->waiting, mine);
   }
   memory_reservation reserved(shared_from_this(), mine->given ? size : 0);
-  if (!mine->given) state::wake_who_can_end(*this);  // those behind it may fit
+  if (!mine->given) state::wake_who_can_end(*this);  // later requests may fit
   if (thrown) std::rethrow_exception(thrown);
   if (mine->given) co_return reserved;
   co_return failed ? std::move(*failed) : error(errc::stopped, "stopped while waiting for memory");

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// preadv gives at most 2 GiB; the callers go on with the rest.
+// preadv returns at most 2 GiB; callers read the rest.
 constexpr std::size_t most_bytes = std::size_t{1} << 30;
 
 std::byte* destination(const read_op& op) {
@@ -22,8 +22,7 @@ std::byte* destination(const read_op& op) {
 
 }  // namespace
 
-// One call of preadv for the reads at the front of a run. Has the memory that it needs when it is
-// made.
+// One call of preadv for the reads at the front of a run. Allocates only when it is created.
 class pread_io::call final : public pool_task {
  public:
   call(std::weak_ptr<pread_io*> owner, run_list::iterator of, std::size_t reads)
@@ -160,7 +159,7 @@ void pread_io::cancel(read_op& op) {
   for (run& r : runs_) {
     const auto mine = std::ranges::find(r.waiting, &op, [](const auto& o) { return o.get(); });
     if (mine == r.waiting.end()) continue;
-    r.waiting.erase(mine);  // a gap: the reads behind it are no longer adjacent to those before
+    r.waiting.erase(mine);  // a gap: later reads are no longer adjacent to earlier ones
     return;
   }
 }

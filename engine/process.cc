@@ -54,8 +54,7 @@ class pipe_ends {
   int writing_ = -1;
 };
 
-// What a shell is started with. It leads a group of its own, blocks no signal and handles all as by
-// default.
+// The attributes of a shell: its own process group, no blocked signals, default handlers.
 class spawning {
  public:
   spawning() {
@@ -154,7 +153,7 @@ class shell_command final : public child_process {
     if (lifeline_ >= 0) close(std::exchange(lifeline_, -1));
   }
 
-  // Its number is its own until it is waited for.
+  // Its PID is not reused until it is waited for.
   std::optional<int> status() override {
     int status = 0;
     const pid_t reaped = waitpid(std::exchange(pid_, 0), &status, WNOHANG);

@@ -55,7 +55,7 @@ error no_ring(int os_errno) {
 
 struct uring_io::ring {
   explicit ring(asio::io_context& context) : readable(context) {
-    // Asio would take a descriptor that is none.
+    // Asio would accept an invalid descriptor.
     const int own = fcntl(uring.of.ring_fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) throw failure(no_ring(errno));
     boost::system::error_code refused;
@@ -86,7 +86,7 @@ struct uring_io::ring {
 std::optional<std::string> uring_refused() {
   io_uring probe{};
   const int code = io_uring_queue_init(2, &probe, 0);
-  // No matter of io_uring: the pread pool would find none for its files either.
+  // Not specific to io_uring: the pread pool would lack descriptors too.
   if (kind_of(-code) == errc::no_descriptors) throw failure(no_ring(-code));
   if (code == 0) {
     io_uring_queue_exit(&probe);
@@ -115,8 +115,8 @@ uring_io::uring_io(io_thread& home, bool register_buffers)
   }
 }
 
-// Pins what has been mapped since. Short of locked memory (RLIMIT_MEMLOCK): half of the arena, and
-// half of that; then no more of them.
+// Pins arenas mapped since the last call. If locked memory runs out (RLIMIT_MEMLOCK), tries half of
+// the arena, then half of that, and then pins no more.
 void uring_io::register_new_arenas() {
   for (const auto& arena : read_block_allocator::instance().arenas(registered_.size())) {
     std::span<std::byte> part = arena;
@@ -178,7 +178,7 @@ void uring_io::submit(std::shared_ptr<read_op> op) {
     for_fuse_->submit(std::move(op));
     return;
   }
-  // A completion's result is an int: larger reads are gone on with by read_at.
+  // A completion's result is an int: read_at continues larger reads.
   op->size = std::min<std::size_t>(op->size, std::size_t{1} << 30);
   if (!waiting_.empty() || !prepare(op)) waiting_.push_back(std::move(op));
   flush_later();
@@ -278,7 +278,7 @@ void uring_io::drain() {
   flush_later();
 }
 
-// In a call of the event loop, where nobody could be told.
+// Called by the event loop, where no error could be reported.
 bool uring_io::prepare_or_refuse(const std::shared_ptr<read_op>& op) {
   try {
     return prepare(op);

@@ -36,12 +36,11 @@ constexpr std::string_view infix = ".partial.";
 [[noreturn]] void fail(const std::string& what, const std::string& path, int why) {
   error e(kind_of(why), what);
   e.at(path).cause(why);
-  if (why == ENOENT) e.hint("make its folder first");
-  if (why == ENXIO) e.hint("start the reader of this pipe before");
-  if (why == ENOTDIR)
-    e.hint("what stands where its folder should be is a file: choose another name");
+  if (why == ENOENT) e.hint("create its folder first");
+  if (why == ENXIO) e.hint("start the reader of this pipe first");
+  if (why == ENOTDIR) e.hint("its folder's name belongs to a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT) e.hint("free some room");
+  if (why == ENOSPC || why == EDQUOT) e.hint("free some disk space");
   if (why == EFBIG)
     e.hint("raise the limit on the size of files (ulimit -f), or write smaller ones");
   throw failure(std::move(e));
@@ -120,7 +119,7 @@ std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
 }
 
 error written_meanwhile(std::string_view noun, const std::string& path) {
-  return error(errc::usage, fmt::format("another run has written the {} meanwhile", noun))
+  return error(errc::usage, fmt::format("another run has written the {} in the meantime", noun))
       .at(path)
       .hint("choose another name");
 }

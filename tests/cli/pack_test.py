@@ -310,7 +310,7 @@ class Pack(unittest.TestCase):
             try:
                 done = run_as("pack", tree, "-o", out / "o-%d.tar", user=user)
                 self.assertEqual(done.returncode, 4, done.stderr)
-                self.assertRegex(done.stderr, "^millrace: not_allowed: cannot look into the folder, at .*\n$")
+                self.assertRegex(done.stderr, "^millrace: not_allowed: cannot list the folder, at .*\n$")
                 self.assertIn(str(closed), done.stderr)
                 self.assertEqual([*out.iterdir()], [])
                 closed.chmod(0o755)

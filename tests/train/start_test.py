@@ -313,7 +313,7 @@ class Outputs(StartTest):
         for option in (["--metrics"], ["--on-error", 5, "--skipped"]):
             done = training.train(*run, *option, fifo, timeout=60)
             self.assertEqual(done.returncode, 4, done.stderr)
-            self.assertIn("start the reader of this pipe before", done.stderr)
+            self.assertIn("start the reader of this pipe first", done.stderr)
         # A reader that has seen enough, and one that takes nothing: the run goes on without them.
         for commands in ("head -1 >/dev/null", "sleep 60"):
             with self.subTest(commands=commands):
