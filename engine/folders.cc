@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t piece = std::size_t{64} << 10;
 
-// Throws where it cannot be seen whether there is such a file.
+// Throws if it cannot be determined whether there is such a file.
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat s{};
   const int code = host_files().stat(path, s);
@@ -99,7 +99,7 @@ result<std::vector<std::string>> folders_within(const std::string& folder, dangl
     if (code != 0 && code != -ENOENT) return unseen(path, code);
     if (code == 0 && S_ISDIR(s.st_mode)) found.push_back(name);
     const bool asks = code != 0 && how == dangling_links::refused && !name.starts_with('.');
-    if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed meanwhile
+    if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed
       return error(errc::not_found, "a link to nothing, perhaps meant as a folder")
           .at(path)
           .hint("mount what it links to, or remove it");
@@ -122,7 +122,7 @@ result<void> visit_folder(const std::string& folder, const std::function<void(vi
       struct stat target{};
       code = host_files().stat(path, target);
       if (code == 0) one.info = target;
-      if (code == -ENOENT || code == -ELOOP) code = 0;  // it leads nowhere
+      if (code == -ENOENT || code == -ELOOP) code = 0;  // dangling or circular
     }
     if (code != 0) return unseen(path, code);
     const bool is_within = S_ISDIR(one.info.st_mode) && !one.is_link;
@@ -142,7 +142,7 @@ int make_folders(const std::string& path) {
     if (const int why = make_folders(parent); why != 0) return why;
   }
   const int why = host_files().make_folder(plain, 0777);
-  if (why == -EEXIST) return is_folder(plain) ? 0 : -ENOTDIR;  // somebody was faster
+  if (why == -EEXIST) return is_folder(plain) ? 0 : -ENOTDIR;  // created concurrently
   return why != 0 ? why : sync_folder(parent);
 }
 

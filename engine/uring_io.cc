@@ -44,7 +44,7 @@ namespace {
 error no_ring(int os_errno) {
   const errc kind =
       kind_of(os_errno) == errc::no_descriptors ? errc::no_descriptors : errc::unsupported;
-  return error(kind, "cannot make an io_uring")
+  return error(kind, "cannot create an io_uring")
       .cause(os_errno)
       .hint(kind == errc::no_descriptors
                 ? "raise `ulimit -n`, or lower engine_options.io_threads (MILLRACE_IO_THREADS)"
@@ -152,8 +152,8 @@ std::optional<int> uring_io::registered(const std::byte* data, std::size_t size)
 }
 
 uring_io::~uring_io() {
-  // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into
-  // their buffers until their completions are in. Those that it never took are not waited for.
+  // The thread has ended. The kernel may still write into the buffers of abandoned reads until
+  // their completions arrive. Reads that it never accepted are not waited for.
   io_uring_submit(&ring_->uring.of);
   const std::size_t not_taken = io_uring_sq_ready(&ring_->uring.of);
   while (in_kernel_.size() > not_taken) {
@@ -191,7 +191,7 @@ bool uring_io::prepare(const std::shared_ptr<read_op>& op) {
   std::byte* const to = op->into.data() + op->buffer_offset;
   const auto size = static_cast<unsigned>(op->size);
   const auto index = registered(to, size);
-  in_kernel_.emplace(op.get(), op);  // the last that can fail
+  in_kernel_.emplace(op.get(), op);  // the last step that can fail
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring.of);
   if (index) {
     io_uring_prep_read_fixed(sqe, op->file->fd(), to, size, op->file_offset, *index);
@@ -220,7 +220,7 @@ void uring_io::flush() {
   const int code = io_uring_submit(&ring_->uring.of);
   // EAGAIN, EBUSY: the kernel is short of memory or of room for completions; EINTR: a signal. What
   // was prepared stays prepared and goes with a later call, after completions are drained: it may
-  // refuse for long, and the reads' own deadlines go on meanwhile.
+  // refuse for long, while the reads' deadlines keep running.
   pause_ = code < 0 ? std::min(2 * pause_, most_ring_pause) : first_ring_pause;
   if (code < 0 && !stopped_) flush_after(pause_);
   watch();

@@ -68,7 +68,7 @@ std::string written_place(const std::string& path);
 // nullopt: there is none.
 std::optional<std::string> partial_of_another(std::span<const std::string> paths);
 
-// Whether a file's name is that of a partial file (NAME.partial.PID), whoever wrote it. Pure.
+// Whether a file's name is that of a partial file (NAME.partial.PID), of any process. Pure.
 bool is_partial_file_name(std::string_view name);
 
 // Throws `failure` (usage) if two of `paths` lead to one file, following links, whether or not it

@@ -125,7 +125,7 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   // state::from_json() gives the parsed text a quarter, of which a sample between two of other
   // shards, the list of its place, takes up to 1320 bytes.
   constexpr std::size_t bytes_of_held = std::size_t{6} << 10;
-  constexpr std::size_t decoding = 4096;  // samples, at the most
+  constexpr std::size_t decoding = 4096;  // samples, at most
   // Those that are ready, one that is filled, and those in hand.
   const auto batches = static_cast<std::size_t>(o.prefetch) + 3;
   const std::size_t held = o.shuffle + static_cast<std::size_t>(o.batch_size) * batches + decoding;
