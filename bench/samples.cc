@@ -1,4 +1,4 @@
-// How fast the stages between bytes and samples are when nothing else is in the way.
+// The rate of the stages between bytes and samples, with nothing else in the way.
 //
 //   samples_bench            a tar archive in memory, on one thread, beside the limit: a walk over
 //                            the headers alone
@@ -27,7 +27,7 @@ struct totals {
   std::uint64_t bytes = 0;
 };
 
-// Takes everything in front on the I/O thread, so that no sample crosses to another one.
+// Takes everything upstream on the I/O thread, so that no sample crosses to another one.
 class counting final : public stream<totals> {
  public:
   explicit counting(std::unique_ptr<stream<sample>> samples) : samples_(std::move(samples)) {}

@@ -1,4 +1,4 @@
-// What long lists and long epochs cost: nothing that grows with them but a few bytes a shard.
+// The cost of long lists and long epochs: only a few bytes per shard should grow with them.
 //
 //   scale_bench first    1,000,000 shards in a list: the time from the list's text to the first
 //                        sample, and the memory that it takes

@@ -46,7 +46,7 @@ nlohmann::json to_json(const decode_bench_report& r, bool decodes) {
           {"interrupted", r.interrupted}};
 }
 
-// Lines of x, y, width and height of the crop, and whether it is mirrored, for comparisons.
+// One line per crop, for comparisons: x y width height mirrored.
 void write_crops(const decode_bench_report& r, const std::string& path) {
   std::string lines;
   for (const view_of_image& v : r.views) {
@@ -61,21 +61,21 @@ void print(const decode_bench_report& r, bool decodes) {
              static_cast<double>(r.bytes) / 1e3 / static_cast<double>(r.images),
              r.failed > 0 ? fmt::format("; {} more cannot be decoded", r.failed) : "");
   if (r.others > 0) {
-    fmt::print("left out  {} with images of other kinds than JPEG\n", counted(r.others, "sample"));
+    fmt::print("left out  {} with images other than JPEG\n", counted(r.others, "sample"));
   }
-  fmt::print("rate      {:.0f} images/s by {}, {:.0f} for each second of a core\n",
-             r.images_per_s(), counted(static_cast<std::uint64_t>(r.threads), "thread"),
+  fmt::print("rate      {:.0f} images/s on {}, {:.0f} per second of CPU time\n", r.images_per_s(),
+             counted(static_cast<std::uint64_t>(r.threads), "thread"),
              static_cast<double>(r.images) / r.cpu_seconds);
   fmt::print(
       "libjpeg   {:.0f} images/s: libjpeg-turbo decoding the same regions and nothing else{}\n",
       r.limit_images_per_s(),
-      decodes ? fmt::format("; this decoder gives {:.2f} times as many", r.of_limit) : "");
+      decodes ? fmt::format("; this decoder is {:.2f} times as fast", r.of_limit) : "");
   fmt::print(
-      "whole     {:.0f} images/s: whole images by the fast transform, areas averaged (FFCV's "
-      "way)\n",
+      "whole     {:.0f} images/s: whole images with the fast transform and area averaging, as in "
+      "FFCV\n",
       r.whole_images_per_s());
   fmt::print(
-      "per image {:.0f} us; measured alone: {:.0f} us header, {:.0f} us pixels, {:.0f} us "
+      "per image {:.0f} us; measured separately: {:.0f} us header, {:.0f} us pixels, {:.0f} us "
       "resampling\n",
       r.header_us + r.pixels_us + r.resize_us + r.other_us, r.header_us, r.pixels_us, r.resize_us);
 }
@@ -101,7 +101,7 @@ int bench_decode(const environment& e, bench_decode_arguments a) {
   const auto report = run_decode_bench(a.shards.engine(e), a.what, interrupted());
   shown.end();
   if (!a.crops.empty()) write_crops(report, a.crops);
-  // Only these stages do what libjpeg-turbo is timed at.
+  // Only these stages compare with libjpeg-turbo, which decodes and nothing else.
   const bool decodes = a.what.stage == decode_stage::decode || a.what.stage == decode_stage::all;
   return end_of_bench(
       report.seconds > 0, report.interrupted, a.json, [&] { return to_json(report, decodes); },
@@ -113,7 +113,7 @@ int bench_decode(const environment& e, bench_decode_arguments a) {
 action add_bench_decode(CLI::App& bench) {
   CLI::App* decode = bench.add_subcommand(
       "decode",
-      "images/s of the decoder, compared with libjpeg-turbo alone, and where the time goes");
+      "measures the decoder's images/s beside libjpeg-turbo alone, and where the time goes");
   auto a = std::make_shared<bench_decode_arguments>();
   a->shards.add_to(*decode);
   decode->option_defaults()->group("Decoding");
@@ -130,16 +130,14 @@ action add_bench_decode(CLI::App& bench) {
       ->group("Measurement")
       ->check(CLI::IsMember({"header", "decode", "resize", "all"}))
       ->capture_default_str();
-  decode
-      ->add_option("--rounds", a->what.rounds,
-                   "passes over all images, of which medians are reported")
+  decode->add_option("--rounds", a->what.rounds, "passes over all images; medians are reported")
       ->type_name("PASSES")
       ->group("Measurement")
       ->check(in_range(1, 1000))
       ->capture_default_str();
   decode
       ->add_option("--write-crops", a->crops,
-                   "write the crops, a line for each image: x y width height mirrored")
+                   "write the crops, one line per image: x y width height mirrored")
       ->type_name("FILE")
       ->group("Output");
   decode->add_option("--mode", a->mode, "resampling of pixels")

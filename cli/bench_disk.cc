@@ -25,11 +25,11 @@ struct bench_disk_arguments {
   bool json = false;
 };
 
-// What the rate is a rate of, and how that is known.
+// What the rate measures, disk or cache, and the evidence.
 std::string figure_text(const disk_bench_report& r) {
   const std::string before =
       r.cached_before < 0
-          ? "whether the files were in the page cache is not known"
+          ? "it is not known whether the files were in the page cache"
           : fmt::format("{:.0f} % of the files were in the page cache", 100 * r.cached_before);
   const std::string how = fmt::format("{:.0f} % of the bytes bypassed it", 100 * r.direct_share);
   switch (r.figure()) {
@@ -99,18 +99,18 @@ void print(const disk_bench_report& r) {
                *std::ranges::max_element(r.rate_over_time), r.seconds);
   }
   fmt::print("figure    {}\n", figure_text(r));
-  fmt::print("reads     p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms; {} at once at most\n",
+  fmt::print("reads     p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms; at most {} at once\n",
              1e3 * r.reads.percentile(0.5), 1e3 * r.reads.percentile(0.99), 1e3 * r.reads.most(),
              r.depth);
   if (r.streams_served < r.streams) {
-    fmt::print("streams   {} of {} got nothing in this time\n", r.streams - r.streams_served,
+    fmt::print("streams   {} of {} read nothing in this time\n", r.streams - r.streams_served,
                r.streams);
   }
   if (const auto cpu = r.cpu_s_per_gb()) {
     fmt::print("CPU       {:.3f} s/GB\n", *cpu);
   }
   if (r.gate_wait_s > 0 || r.seeks_avoided > 0) {
-    fmt::print("gate      {:.1f} s waited for turns by all streams; about {} seeks avoided\n",
+    fmt::print("gate      all streams together waited {:.1f} s for turns; about {} seeks avoided\n",
                r.gate_wait_s, r.seeks_avoided);
   }
   fmt::print("limit     {}\n", r.limit(allowed_cpus()));
@@ -137,7 +137,7 @@ int bench_disk(const environment& e, const bench_disk_arguments& a) {
     print(report);
   }
   if (!report.interrupted) return 0;
-  // A device that hangs would hold back the threads that wait for it.
+  // A device that hangs would block the threads that wait for it.
   std::fflush(stdout);
   std::_Exit(exit_code_of_interrupt());
 }
@@ -146,20 +146,20 @@ int bench_disk(const environment& e, const bench_disk_arguments& a) {
 
 action add_bench_disk(CLI::App& bench) {
   CLI::App* disk =
-      bench.add_subcommand("disk", "the rate of disks: MB/s, latencies, CPU, and what limits them");
+      bench.add_subcommand("disk", "measures disks: MB/s, latencies, CPU, and the bottleneck");
   auto a = std::make_shared<bench_disk_arguments>();
   disk->add_option("PATH", a->what.paths,
-                   "files, brace ranges, '*', @FILE; folders for all files below them")
+                   "files, brace ranges, '*', @FILE; folders stand for all files in them")
       ->required();
   disk->option_defaults()->group("Measurement");
-  disk->add_option("--streams", a->what.streams, "files read at once [one for each, 8 at most]")
+  disk->add_option("--streams", a->what.streams, "files read at once [all, at most 8]")
       ->type_name("FILES")
       ->check(in_range(1, 1'000'000));
   disk->add_option("--seconds", a->what.seconds, "seconds to read for")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(in_range(0.1, 86400.0));
-  disk->add_option("--random", a->random, "read this many bytes at a time, at random places: 128K")
+  disk->add_option("--random", a->random, "read this many bytes at a time, at random offsets: 128K")
       ->type_name("BYTES")
       ->check([](const std::string& text) {
         const auto size = parse_bytes(text);

@@ -66,7 +66,7 @@ void print(const http_bench_report& r) {
   }
   const auto& each = r.rate_of_connection;
   fmt::print(
-      "each      {:.1f} MB/s for the slowest reader, {:.1f} in the middle, {:.1f} for the "
+      "each      {:.1f} MB/s for the slowest reader, {:.1f} for the median, {:.1f} for the "
       "fastest\n",
       each.front(), each[each.size() / 2], each.back());
   fmt::print("1st byte  p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms\n",
@@ -115,7 +115,7 @@ int bench_http(const environment& e, const bench_http_arguments& a) {
 
 action add_bench_http(CLI::App& bench) {
   CLI::App* http = bench.add_subcommand(
-      "http", "the rate of servers: MB/s, time to first bytes, faults, and what limits them");
+      "http", "measures servers: MB/s, time to first byte, faults, and the bottleneck");
   auto a = std::make_shared<bench_http_arguments>();
   a->objects.add_to(*http);
   http->option_defaults()->group("Measurement");

@@ -35,45 +35,48 @@ const char* name_of(load_limit limit) {
   return "";
 }
 
-// What limits, and what would change it, in a line.
+// The bottleneck, and what would remove it, in one line.
 std::string verdict(const load_bench_report& r) {
   const double pool = 100 * r.pool_busy / (r.seconds * std::max(1, r.pool_threads));
   switch (r.limit) {
     case load_limit::consumer:
       return fmt::format(
-          "the consumer limits: it waited {:.1f} % of the time, and {:.1f} cores were enough; a "
+          "limited by the consumer: it waited {:.1f} % of the time, and {:.1f} cores were enough; "
+          "a "
           "faster loader would change nothing",
           100 * r.waited / r.seconds, r.cpu_seconds / r.seconds);
     case load_limit::decoding:
       return fmt::format(
-          "decoding limits: {} busy {:.0f} % of the time; more cores would help, "
+          "limited by decoding: {} busy {:.0f} % of the time; more cores would help, "
           "or shards with restart runs (millrace pack --from-shards ... --restart 4), or "
           "smaller stored images (pack --resize)",
           r.pool_threads == 1 ? "its thread is" : fmt::format("its {} threads are", r.pool_threads),
           pool);
     case load_limit::spine:
       return fmt::format(
-          "the I/O thread limits: it is busy {:.0f} % of the time; another process or loader would "
-          "help, or larger samples",
+          "limited by the I/O thread: it is busy {:.0f} % of the time; another process or loader "
+          "would help, or larger samples",
           100 * r.spine_cpu / r.seconds);
     case load_limit::reading:
       return fmt::format(
-          "reading limits: {:.0f} MB/s arrive, and the decoding threads are busy {:.0f} % of the "
-          "time; `millrace bench disk` or `bench http` says what the storage can give, and "
-          "`millrace tune` finds the best settings; a cache (MILLRACE_CACHE) serves further epochs",
+          "limited by reading: {:.0f} MB/s arrive, and the decoding threads are busy {:.0f} % of "
+          "the "
+          "time; `millrace bench disk` or `bench http` measures the storage, and "
+          "`millrace tune` finds the best settings; a cache (MILLRACE_CACHE) serves later epochs",
           static_cast<double>(r.bytes) / 1e6 / r.seconds, pool);
     case load_limit::host:
       if (r.pool_on_cpu() > 0.7) {
         return fmt::format(
-            "the host limits: neither the decoding threads (busy {:.0f} % of the time) nor the I/O "
-            "thread ({:.0f} %) nor reading do; other programs or machines take its CPUs, so "
-            "measure "
-            "again without them",
+            "limited by the host: not by the decoding threads (busy {:.0f} % of the time), the I/O "
+            "thread ({:.0f} %) or reading; other programs or virtual machines use its CPUs, so "
+            "measure again without them",
             pool, 100 * r.spine_cpu / r.seconds);
       }
       return fmt::format(
-          "the host limits: the decoding threads had a CPU for {:.0f} % of the time in which they "
-          "had work; other programs or machines take its CPUs, so measure again without them",
+          "limited by the host: the decoding threads had a CPU for {:.0f} % of the time in which "
+          "they "
+          "had work; other programs or virtual machines use its CPUs, so measure again without "
+          "them",
           100 * r.pool_on_cpu());
   }
   return "";
@@ -116,8 +119,8 @@ void print(const load_bench_report& r) {
              static_cast<double>(r.bytes) / 1e6 / r.seconds, time_text(r.seconds),
              time_text(r.first_batch_s));
   fmt::print(
-      "{:.2f} cores: {:.2f} decode (on {:.1f} of {}), {:.2f} the rest, {:.1f} us of "
-      "each image\n",
+      "{:.2f} cores: {:.2f} for decoding (on {:.1f} of {}), {:.2f} for the rest, {:.1f} us per "
+      "image\n",
       r.cpu_seconds / r.seconds, r.pool_cpu / r.seconds, r.pool_used,
       counted(static_cast<std::uint64_t>(r.pool_threads), "thread"),
       (r.cpu_seconds - r.pool_cpu) / r.seconds, r.outside_us());
@@ -164,11 +167,12 @@ int bench_load(const environment& e, bench_load_arguments a) {
 action add_bench_load(CLI::App& bench) {
   CLI::App* load = bench.add_subcommand(
       "load",
-      "the whole loader, with a consumer that does nothing: what each stage does, what limits");
+      "runs the whole loader with a consumer that does nothing: the rate of each stage, the "
+      "bottleneck");
   auto a = std::make_shared<bench_load_arguments>();
   a->shards.add_to(*load);
   load->option_defaults()->group("Loader");
-  load->add_option("--threads", a->threads, "decoding threads [as many as are needed]")
+  load->add_option("--threads", a->threads, "decoding threads [as many as needed]")
       ->check(in_range(1, 1024));
   load->add_option("--batch,--batch-size", a->what.batch, "images in a batch")
       ->type_name("IMAGES")
@@ -183,13 +187,12 @@ action add_bench_load(CLI::App& bench) {
       ->check(in_range(0, 100'000'000))
       ->capture_default_str();
   load->add_option("--lanes", a->what.lanes, "shards open at once [8]")->check(in_range(1, 4096));
-  load->add_option("--seconds", a->what.seconds, "seconds to measure, from the first batch on")
+  load->add_option("--seconds", a->what.seconds, "seconds to measure, starting at the first batch")
       ->type_name("SECONDS")
       ->group("Measurement")
       ->check(above_zero())
       ->capture_default_str();
-  load->add_option("--rate", a->what.images_per_s,
-                   "images/s that the consumer takes [as many as come]")
+  load->add_option("--rate", a->what.images_per_s, "images/s that the consumer takes [unlimited]")
       ->type_name("IMAGES/S")
       ->group("Measurement")
       ->check(above_zero());

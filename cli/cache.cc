@@ -37,7 +37,7 @@ int list(const environment& e, bool json) {
     if (file) entry.url = file->url();
     const std::string what = file             ? file->url()
                              : entry.complete ? "(damaged, or a file of another program)"
-                                              : "(being filled, or left unfinished)";
+                                              : "(being filled, or abandoned)";
     if (json) {
       all.push_back({{"name", entry.name},
                      {"url", entry.url},
@@ -68,8 +68,8 @@ int clean(const environment& e, bool all, bool json) {
   return 0;
 }
 
-// The first block that is not what was written; nullopt where all are, or where `stopped` came.
-// Adds the bytes that it reads to `read`.
+// The first block whose checksum is wrong; nullopt if there is none, or once `stopped` is true.
+// Adds the bytes read to `read`.
 std::optional<std::uint64_t> damaged_block(const cached_file& file,
                                            std::atomic<std::uint64_t>& read,
                                            const std::atomic<bool>& stopped) {
@@ -86,15 +86,13 @@ std::optional<std::uint64_t> damaged_block(const cached_file& file,
   return std::nullopt;
 }
 
-// What of the entries is wrong.
+// The number of bad entries.
 struct damage {
   std::uint64_t removed = 0;
-  std::uint64_t left =
-      0;  // of other names, or without the cache's mark: they may be files of another program
+  std::uint64_t left = 0;  // without the cache's name or mark: perhaps another program's files
 };
 
-// Removes one of which that block is not what was written. `file`: none where all of it cannot be
-// read.
+// Removes an entry whose `block` is damaged. `file`: nullptr if the entry is unreadable.
 void remove_damaged(const cache_folder& folder, const std::string& name, const cached_file* file,
                     std::uint64_t block, damage& found, bool json) {
   std::string told;
@@ -107,9 +105,9 @@ void remove_damaged(const cache_folder& folder, const std::string& name, const c
     told = fmt::format("damaged: {} (unreadable); removed", name);
   } else if (is_there(folder.options().folder + "/" + name)) {
     ++found.left;
-    told = fmt::format("damaged, or a file of another program: {}; left there", name);
+    told = fmt::format("damaged, or a file of another program: {}; not removed", name);
   } else {
-    return;  // evicted meanwhile
+    return;  // evicted in the meantime
   }
   if (!json) print_line(told);
 }
@@ -139,7 +137,7 @@ int verify(const environment& e, bool json) {
   for (const std::string& name : stopped ? std::vector<std::string>() : folder.other_files()) {
     ++found.left;
     if (!json)
-      print_line(fmt::format("a file of another program: {}; left there", printable(name)));
+      print_line(fmt::format("a file of another program: {}; not removed", printable(name)));
   }
   if (json) {
     print_json({{"bytes", right},
@@ -150,7 +148,7 @@ int verify(const environment& e, bool json) {
     fmt::print("{}{} intact; {} damaged and removed{}\n", stopped ? "stopped after " : "",
                format_bytes(right), counted(found.removed, "entry", "entries"),
                found.left > 0
-                   ? "; " + counted(found.left, "file") + " that may be of other programs left"
+                   ? "; " + counted(found.left, "file") + " perhaps of other programs not removed"
                    : "");
   }
   if (stopped) return exit_code_of_interrupt();
@@ -160,14 +158,14 @@ int verify(const environment& e, bool json) {
 }  // namespace
 
 action add_cache(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cache", "what MILLRACE_CACHE holds");
+  CLI::App* command = app.add_subcommand("cache", "lists, cleans or verifies MILLRACE_CACHE");
   command->require_subcommand(1);
   CLI::App* ls = command->add_subcommand("ls", "lists the entries, least recently used first");
   CLI::App* cleaning = command->add_subcommand(
-      "clean", "evicts what exceeds MILLRACE_CACHE_SIZE and MILLRACE_CACHE_FREE");
+      "clean", "evicts entries until MILLRACE_CACHE_SIZE and MILLRACE_CACHE_FREE are met");
   CLI::App* verifying = command->add_subcommand(
       "verify",
-      "reads every entry and removes damaged ones; exit code 5 if there were any, or files "
+      "reads every entry and removes damaged ones; exit code 5 if there are any, or files "
       "of other programs");
   auto json = std::make_shared<bool>();
   auto all = std::make_shared<bool>();
@@ -175,7 +173,7 @@ action add_cache(CLI::App& app) {
     add_json(*each, *json);
     each->footer("Example:\n  MILLRACE_CACHE=/nvme/cache millrace cache " + each->get_name());
   }
-  cleaning->add_flag("--all", *all, "everything that is not being read")->group("Entries");
+  cleaning->add_flag("--all", *all, "remove every entry that is not being read")->group("Entries");
   return [command, json, all](const environment& e) {
     const std::string what = command->get_subcommands().front()->get_name();
     if (what == "ls") return list(e, *json);

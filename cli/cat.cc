@@ -16,9 +16,9 @@
 namespace millrace::cli {
 namespace {
 
-// A larger pipe needs fewer switches between this process and its reader. Nothing else that was
-// tried gains more, but for vmsplice, which hands out pages that are written again while a reader
-// that splices them still shows them (docs/decisions.md, 18).
+// A larger pipe needs fewer context switches between this process and its reader. Only vmsplice
+// was faster, but its pages are reused while a reader that splices them may still show them
+// (docs/decisions.md, 18).
 void widen_pipe() {
   constexpr int pipe_bytes = 1 << 18;  // no more than a core's cache holds
   fcntl(STDOUT_FILENO, F_SETPIPE_SZ, pipe_bytes);
@@ -36,18 +36,18 @@ void write_all(std::span<const std::byte> data) {
 }  // namespace
 
 action add_cat(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("cat", "the bytes of files and objects, to stdout");
+  CLI::App* command = app.add_subcommand("cat", "copies the bytes of files and objects to stdout");
   auto arguments = std::make_shared<shard_arguments>();
   arguments->add_to(*command);
   auto json = std::make_shared<bool>();
   command
       ->add_flag("--json", *json,
-                 "print one JSON object as the last line of stderr: stdout has the bytes")
+                 "print one JSON object as the last line of stderr, since stdout has the bytes")
       ->group("Output");
   command->footer(
       "Example, as a source of Python's WebDataset:\n  pipe:millrace cat train-000000.tar");
   return [arguments, json](const environment& e) {
-    // A reader that has seen enough ends this by SIGPIPE, quietly, whatever the parent ignores.
+    // When the reader closes the pipe, SIGPIPE ends this quietly, even if the parent ignores it.
     std::signal(SIGPIPE, SIG_DFL);
     widen_pipe();
     const auto urls = arguments->urls(e);
@@ -57,7 +57,7 @@ action add_cat(CLI::App& app) {
       print_json({{"urls", urls.size()}, {"bytes", bytes.load()}, {"interrupted", interrupted}},
                  stderr);
     };
-    // Whoever reads may have stopped reading: nothing is waited for.
+    // The reader may have stopped reading, so this waits for nothing.
     const std::stop_callback stopping(*json ? stop_requested() : std::stop_token(), [&] {
       tell(true);
       std::_Exit(exit_code_of_interrupt());

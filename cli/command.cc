@@ -22,10 +22,10 @@ namespace millrace::cli {
 
 namespace {
 
-// A check of numbers of one type, which says `range` where one is not in it.
+// Checks that a number is in range; its error names `range`.
 template <class T, class Function>
 CLI::Validator numbers(std::string range, Function is_in) {
-  // Without a description: what the option takes is shown by its unit.
+  // No description: the help shows the option's unit instead.
   return {[range = std::move(range), is_in](const std::string& text) -> std::string {
             T value{};
             const char* const end = text.data() + text.size();
@@ -66,7 +66,7 @@ void add_json(CLI::App& app, bool& json) {
 
 namespace {
 
-// With the bytes of names that are not UTF-8 escaped: replaced, two names would be one.
+// Escapes bytes of names that are not UTF-8: replacing them could make two names equal.
 nlohmann::json with_names_in_utf8(const nlohmann::json& value) {
   if (!value.is_structured()) return value;
   nlohmann::json out = value.is_array() ? nlohmann::json::array() : nlohmann::json::object();
@@ -103,7 +103,7 @@ void print_json(const nlohmann::json& object, std::FILE* to) {
 }
 
 json_list::~json_list() {
-  // Where this cannot be written, what was thrown says so.
+  // If this cannot be written, the exception in flight says so.
   if (begun_ && !ended_) std::fputs("]}\n", stdout);
 }
 
@@ -164,10 +164,10 @@ std::vector<std::string> paths_alone(const std::vector<std::string>& specs,
 
 void shard_arguments::add_to(CLI::App& app, bool required) {
   app.add_option("SHARD", specs,
-                 "shards: paths, URLs, brace ranges, '::' lists, @FILE with one a line, '-' for "
+                 "shards: paths, URLs, brace ranges, '::' lists, @FILE with one per line, '-' for "
                  "stdin, '*'; folders and prefixes of object stores")
       ->required(required);
-  app.add_option("--base", base, "prefix of relative names; they replace its %s or {}")
+  app.add_option("--base", base, "prefix of relative names, or a pattern with %s or {} for them")
       ->type_name("URL")
       ->group("Input");
   app.add_flag("--allow-pipe", allow_pipe,

@@ -14,7 +14,7 @@ namespace {
 
 int digest(const environment& e, const sample_walk& walk, bool json) {
   const auto urls = walk.shards.urls(e);
-  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
+  const std::stop_token stop = stop_requested();  // before this, a signal ends it at once
   engine eng(walk.shards.engine(e));
   auto data = eng.run(walk.samples(urls));
   std::atomic<std::uint64_t> shard = 0;
@@ -44,7 +44,8 @@ int digest(const environment& e, const sample_walk& walk, bool json) {
 }  // namespace
 
 action add_digest(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("digest", "number of samples and a SHA-256 over them");
+  CLI::App* command =
+      app.add_subcommand("digest", "prints the number of samples and a SHA-256 over them");
   auto walk = std::make_shared<sample_walk>();
   walk->add_to(*command);
   const auto json = std::make_shared<bool>();

@@ -30,8 +30,8 @@ std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : format_bytes(limit);
 }
 
-// Of the files and folders, each storage once; of all that is mounted from a block device where
-// none is given.
+// The storage of the given files and folders, each once; if none are given, of everything mounted
+// from a block device.
 std::vector<storage> storage_to_show(const environment& e, const std::vector<std::string>& specs) {
   std::vector<storage> found;
   const auto as_shown = [](const storage& s) {
@@ -58,10 +58,10 @@ std::vector<storage> storage_to_show(const environment& e, const std::vector<std
 void look_at_devices(const block_device& d, std::vector<std::string>& in_the_way) {
   if (d.below.empty() && d.rotational && !d.virtual_disk) {
     if (d.scheduler.empty() || d.scheduler == "kyber") {
-      in_the_way.push_back(
-          fmt::format("{} turns and has no scheduler that sorts its requests: echo mq-deadline > "
-                      "/sys/block/{}/queue/scheduler",
-                      d.name, d.name));
+      in_the_way.push_back(fmt::format(
+          "{} is rotational and its scheduler does not sort requests: echo mq-deadline > "
+          "/sys/block/{}/queue/scheduler",
+          d.name, d.name));
     }
     if (d.read_ahead_bytes < 128_KiB) {
       in_the_way.push_back(
@@ -72,7 +72,7 @@ void look_at_devices(const block_device& d, std::vector<std::string>& in_the_way
   for (const block_device& b : d.below) look_at_devices(b, in_the_way);
 }
 
-// What keeps reads from their limit, and what to do about it.
+// What slows reads down, and what to do about it.
 std::vector<std::string> obstacles(const environment& e, const std::vector<storage>& shown) {
   std::vector<std::string> found;
   if (const auto refused = uring_refused()) found.push_back(*refused);
@@ -89,7 +89,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
   }
   if (files.rlim_cur < 256) {
     found.push_back(
-        fmt::format("{} files may be open: shards beyond that are closed and opened "
+        fmt::format("only {} files may be open: shards beyond that are closed and opened "
                     "again and again; raise `ulimit -n`",
                     files.rlim_cur));
   }
@@ -98,7 +98,7 @@ std::vector<std::string> obstacles(const environment& e, const std::vector<stora
       options.gate_folder.empty() ? default_gate_folder() : options.gate_folder;
   if (access(folder.c_str(), W_OK) != 0 && errno != ENOENT) {
     found.push_back("the gates' folder " + folder +
-                    " may not be written to: processes do not see each other's turns");
+                    " is not writable, so processes cannot take turns: set MILLRACE_GATE_DIR");
   }
   for (const storage& s : shown) {
     for (const block_device& d : s.devices) look_at_devices(d, found);
@@ -111,7 +111,7 @@ std::string reading_text(const storage& found, const environment& e) {
   const source_options options = engine_options::from(e.variables).source;
   const storage on = with_overrides(found, options);
   const int permits = gate_permits(on, options);
-  if (permits == 0) return "no gate: as many reads at once as raise the rate";
+  if (permits == 0) return "no gate: as many reads at once as increase the rate";
   constexpr std::size_t shards = 8;
   const std::size_t set = engine_options::from(e.variables).memory_bytes;
   const std::size_t budget = set > 0 ? set : default_memory_bytes();
@@ -120,8 +120,7 @@ std::string reading_text(const storage& found, const environment& e) {
       std::min(extents.wanted(), affordable_extent(budget / shards, options.chunk_bytes));
   std::string text = fmt::format(
       "gate {}: {} extent of {} at a time reaches {:.2f} of the rate (expected: {:.0f} MB/s, "
-      "{:.0f} "
-      "ms a move)",
+      "{:.0f} ms per seek)",
       on.identity, permits, format_bytes(extent), extents.speed().share_at(extent),
       extents.speed().bytes_per_s / 1e6, 1e3 * extents.speed().move_s);
   if (const auto lost = rate_lost(on, options, budget / shards, shards, budget)) {
@@ -134,8 +133,8 @@ std::string direct_text(const environment& e) {
   const direct_reads set = engine_options::from(e.variables).source.direct;
   if (set != direct_reads::automatic) return set == direct_reads::always ? "on" : "off";
   return fmt::format(
-      "auto: bypass the page cache, unless the file is in it already or all shards together fit "
-      "({} are free for it)",
+      "auto: bypass the page cache, unless the file is in it already or all shards fit into it "
+      "({} free)",
       format_bytes(page_cache_room()));
 }
 
@@ -189,7 +188,7 @@ void print(const nlohmann::json& found, const std::vector<storage>& shown, const
   fmt::print("io_uring         {}\n", found["io_uring"].get<std::string>());
   fmt::print("memlock          {}\n", found["memlock"].get<std::string>());
   fmt::print("open files       {}\n", found["open_files"].get<std::uint64_t>());
-  fmt::print("CPUs             {} allowed, {} threads decode\n", found["cpus"].get<int>(),
+  fmt::print("CPUs             {} allowed, {} decoding threads\n", found["cpus"].get<int>(),
              found["cpu_threads"].get<int>());
   fmt::print("memory budget    {}\n",
              format_bytes(found["memory_budget_bytes"].get<std::size_t>()));
@@ -211,12 +210,12 @@ void print(const nlohmann::json& found, const std::vector<storage>& shown, const
 
 action add_doctor(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "doctor", "what this host allows: io_uring, memlock, devices, CPUs, certificates, GPU");
+      "doctor", "shows what this host allows: io_uring, memlock, devices, CPUs, certificates, GPU");
   auto json = std::make_shared<bool>(false);
   auto paths = std::make_shared<std::vector<std::string>>();
-  command->add_option("PATH", *paths,
-                      "files, brace ranges, '*', @FILE; folders: whose disks to show [all that are "
-                      "mounted]");
+  command->add_option(
+      "PATH", *paths,
+      "files or folders (brace ranges, '*', @FILE) whose disks to show [all mounted disks]");
   add_json(*command, *json);
   command->footer("Example:\n  millrace doctor /data/train");
   return [json, paths](const environment& e) {

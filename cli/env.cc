@@ -29,14 +29,14 @@ std::string_view type_name(setting_type type) {
   return "";
 }
 
-// Without the secrets that some variables hold.
+// The value without secrets.
 std::string shown_value(const setting& s, const environment& e) {
   const setting_value* value = e.variables.find(s.name);
   if (value == nullptr || value->text == s.initial) return s.initial;
   return s.shown != nullptr ? s.shown(value->text) : redacted(value->text);
 }
 
-// The values that it may have, as one writes them.
+// The values it may have, as the user writes them.
 std::string choices_of(const setting& s) {
   const auto number = [&](double n) {
     return s.type == setting_type::size ? short_bytes(n) : fmt::format("{}", n);
@@ -69,7 +69,7 @@ nlohmann::json to_json(const setting& s, const environment& e) {
   return out;
 }
 
-// The headings of the list, in the order in which they first come.
+// The headings of the list, in order of first appearance.
 std::vector<std::string_view> groups() {
   std::vector<std::string_view> found;
   for (const setting& s : all_settings()) {
@@ -82,7 +82,7 @@ bool is_set(const environment& e, const foreign_variable& v) {
   return e.variables.foreign().contains(std::string(v.name));
 }
 
-constexpr std::string_view others = "Of other programs, for proxies and object stores";
+constexpr std::string_view others = "Variables of other programs, for proxies and object stores";
 
 void show_json(const environment& e) {
   auto list = nlohmann::json::array();
@@ -119,9 +119,9 @@ void show_markdown() {
   };
   fmt::print(
       "# Variables\n\n"
-      "What `millrace env --markdown` prints; `millrace env` shows their values as well. An\n"
-      "unknown variable that begins with `MILLRACE_`, or a bad value, stops the program. Sizes\n"
-      "are bytes, or have a unit: K, M, G or T, of 1024 each.\n");
+      "`millrace env --markdown` prints this page; `millrace env` also shows current values. An\n"
+      "unknown variable that begins with `MILLRACE_`, or an invalid value, stops the program.\n"
+      "Sizes are in bytes, or have a unit: K, M, G or T, powers of 1024.\n");
   for (const std::string_view group : groups()) {
     fmt::print("\n## {}\n| variable | default | may be | meaning |\n|---|---|---|---|\n", group);
     for (const setting& s : all_settings()) {
@@ -139,11 +139,12 @@ void show_markdown() {
 }  // namespace
 
 action add_env(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("env", "every variable: default, value, choices, meaning");
+  CLI::App* command =
+      app.add_subcommand("env", "lists every variable: default, value, choices, meaning");
   auto json = std::make_shared<bool>(false);
   auto markdown = std::make_shared<bool>(false);
   add_json(*command, *json);
-  command->add_flag("--markdown", *markdown, "as a document, without values")
+  command->add_flag("--markdown", *markdown, "print as a Markdown page, without values")
       ->group("Output")
       ->excludes(command->get_option("--json"));
   command->footer("Example:\n  MILLRACE_MEMORY=2G millrace env");

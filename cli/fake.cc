@@ -45,7 +45,7 @@ std::vector<std::string> paths_of(const fake_arguments& a) {
   return paths;
 }
 
-// A name of another kind of file would be read as that, and by no one who lists shards.
+// Another extension would be read as another kind of file, and not be listed as a shard.
 void check_is_of_shard(const std::string& path) {
   struct stat there{};
   const bool is_device = stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode);
@@ -56,7 +56,7 @@ void check_is_of_shard(const std::string& path) {
                     .hint("give it a name that ends with .tar"));
 }
 
-// Without --overwrite the same command would be refused for the shards that are complete.
+// Without --overwrite, the same command would be refused because of the complete shards.
 error with_way_on(error why, std::size_t complete, bool overwrites) {
   if (complete == 0 || overwrites) return why;
   const std::string& known = why.what_to_do();
@@ -69,7 +69,7 @@ error with_way_on(error why, std::size_t complete, bool overwrites) {
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
   const shard_names names(a.pattern);
-  check_no_living_run(names, paths.size());  // first: its shards are no reason for --overwrite
+  check_no_living_run(names, paths.size());  // first: --overwrite does not help against one
   for (const std::string& path : paths) {
     check_is_of_shard(path);
     check_shard_output(path, a.options.overwrite);
@@ -113,7 +113,8 @@ int fake(const fake_arguments& a) {
 }  // namespace
 
 action add_fake(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("fake", "a learnable synthetic image dataset, as shards");
+  CLI::App* command =
+      app.add_subcommand("fake", "writes a learnable synthetic image dataset, as shards");
   auto a = std::make_shared<fake_arguments>();
   a->options.overwrite = false;
   command
@@ -145,12 +146,12 @@ action add_fake(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_flag("--overwrite", a->options.overwrite,
-                 "replace shards of these names; shards that would follow them are refused")
+                 "replace shards of these names; refused if later shards of the pattern exist")
       ->group("Output");
   add_json(*command, a->json);
   command->footer("Example:\n  millrace fake data/train-%06d.tar --shards 4 --samples 10000");
   return [a](const environment& /*e*/) {
-    static_cast<void>(interrupted());  // from now on signals end it with its partial file removed
+    static_cast<void>(interrupted());  // from now on a signal also removes the partial file
     return fake(*a);
   };
 }

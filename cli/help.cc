@@ -63,7 +63,7 @@ std::string default_of(const CLI::Option& option) {
   return option.get_type_size() == 0 || option.get_required() ? "" : option.get_default_str();
 }
 
-// Such a command takes the variables of an engine.
+// Commands that read shards use the variables of an engine.
 bool reads_shards(const CLI::App& command) {
   return command.get_option_no_throw("SHARD") != nullptr;
 }
@@ -181,7 +181,7 @@ std::string did_you_mean(const std::string& word, const std::vector<std::string>
   return near.empty() ? "" : fmt::format("; did you mean {}?", near);
 }
 
-// The command that `words` name, and its full name; throws `failure` (usage) where there is none.
+// The command that `words` name, and its full name; throws `failure` (usage) if there is none.
 std::pair<const CLI::App*, std::string> named(const CLI::App& program,
                                               const std::vector<std::string>& words) {
   const CLI::App* at = &program;
@@ -200,7 +200,7 @@ std::pair<const CLI::App*, std::string> named(const CLI::App& program,
   return {at, name};
 }
 
-// Options that had another name.
+// The present name of a renamed option, or empty.
 std::string new_name(const std::string& command, const std::string& option) {
   return command == "sim" && option == "--size" ? "--world-size" : "";
 }

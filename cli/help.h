@@ -11,17 +11,17 @@ namespace millrace::cli {
 //   --size N          side of the images in pixels [224]
 std::shared_ptr<CLI::Formatter> help_formatter();
 
-// The program's command line as JSON: commands with their arguments, options and defaults, in the
-// order of the help: all of them, or the one that `words` name and those below it. Tests take their
-// tables from it. Throws `failure` (usage) for a command that does not exist.
+// The command line as JSON: commands with their arguments, options and defaults, in the order of
+// the help; all of them, or the one that `words` name and its subcommands. Tests take their tables
+// from it. Throws `failure` (usage) for a command that does not exist.
 std::string help_json(const CLI::App& program, const std::vector<std::string>& words);
 
 // The text that `millrace help WORDS` prints; throws `failure` (usage) for a command that does not
 // exist.
 std::string help_text(const CLI::App& program, const std::vector<std::string>& words);
 
-// The error of a command line that could not be parsed, with what to type instead: an unknown
-// command or option is named, with the nearest one.
+// The error message for a command line that could not be parsed, with what to type instead: it
+// names the unknown command or option, and the nearest one that exists.
 std::string explanation(const CLI::App& program, const CLI::ParseError& wrong);
 
 }  // namespace millrace::cli

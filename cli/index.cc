@@ -56,9 +56,9 @@ struct create_arguments {
     app.add_option("-n,--name", name, "name of the dataset [from the first shard's name]");
     app.add_option("-i,--info", info_file, "file with a description of the dataset")
         ->type_name("FILE");
-    app.add_option("-b,--base", base, "base of relative URLs, for the index to state")
+    app.add_option("-b,--base", base, "base of relative URLs, recorded in the index")
         ->type_name("URL");
-    app.add_flag("--offsets", offsets, "write a sidecar with the offset of each sample as well");
+    app.add_flag("--offsets", offsets, "also write a sidecar with the offset of each sample");
     app.add_flag("--compat", compat,
                  "write URLs as given, as widsindex does; all readers resolve relative ones "
                  "against the index's folder");
@@ -67,8 +67,8 @@ struct create_arguments {
   }
 };
 
-// A shard as the index names it: readers take relative paths from the index's folder, and whoever
-// reads it has credentials of their own.
+// The shard's URL as the index names it: relative to the index's folder, since readers resolve it
+// from there, and without credentials, since readers have their own.
 std::string url_in_index(const create_arguments& a, const std::string& url) {
   namespace fs = std::filesystem;
   if (a.compat) return url;
@@ -95,7 +95,7 @@ void print_created(const std::string& output, const shard_index& made) {
               {"bytes", made.bytes()}});
 }
 
-// What a dataset is called by default: after its first shard, of a URL by its path alone.
+// The default name of a dataset: that of its first shard; of a URL, only its path counts.
 std::string name_of(const std::string& spec, const std::vector<std::string>& urls) {
   if (!has_scheme(spec) && spec.find("://") == spec.npos) {
     const std::string name = dataset_name(spec);
@@ -106,7 +106,7 @@ std::string name_of(const std::string& spec, const std::vector<std::string>& url
   return has_path ? dataset_name(where->path.substr(0, where->path.find('?'))) : "";
 }
 
-// JSON is UTF-8: a name in any other encoding would be that of another file.
+// JSON is UTF-8: a name in another encoding would become another file's name.
 void check_is_text(const std::string& url) {
   if (is_utf8(url)) return;
   throw failure(error(errc::usage, "an index cannot name a shard whose name is not UTF-8")
@@ -114,8 +114,7 @@ void check_is_text(const std::string& url) {
                     .hint("rename the file"));
 }
 
-// A command has whatever its writer put into it, passwords among it, and runs on the machines of
-// those who read the index.
+// A command may contain passwords, and would run on the machines of the index's readers.
 void check_is_no_command(const create_arguments& a, const std::string& url) {
   const auto where = parse_url(url);
   if (a.compat || !where || where->scheme != "pipe") return;
@@ -124,11 +123,11 @@ void check_is_no_command(const create_arguments& a, const std::string& url) {
                     .hint("list the shards' own URLs; --compat writes commands as they are"));
 }
 
-// Which may be meant: their samples then come twice in each epoch.
+// This may be intended: the samples then come twice in each epoch.
 void tell_of_repeated(const std::vector<std::string>& urls) {
   const auto twice = repeated_shard(urls);
   if (!twice) return;
-  to_stderr("millrace: {} is named more than once, and so it is in the index\n",
+  to_stderr("millrace: {} is named more than once; the index lists it as often\n",
             printable(redacted(*twice)));
 }
 
@@ -137,8 +136,8 @@ struct indexed_shard {
   shard_index::shard offsets;
 };
 
-// What the shards have, in the order of their URLs; nothing where a signal came. `has_left_out`:
-// whether there were secrets in URLs.
+// The contents of the shards, in order of their URLs; nullopt after a signal. Sets `has_left_out`
+// if a URL had secrets.
 std::optional<std::vector<indexed_shard>> scanned(const environment& e, const create_arguments& a,
                                                   const std::vector<std::string>& urls,
                                                   bool& has_left_out) {
@@ -198,7 +197,7 @@ int create(const environment& e, const create_arguments& a) {
   for (const auto& path : {sidecar, sidecar_of(a.output)})
     check_output(path, index_sidecar, inputs);
   const held_file alone = hold_index(a.output);
-  written_file index_file(a.output, "index");  // now: all data would be read in vain
+  written_file index_file(a.output, "index");  // first: if it fails, no data is read in vain
   check_nobody_else_writes(a.output);
   std::optional<written_file> sidecar_file;
   if (a.offsets) sidecar_file.emplace(sidecar, "sidecar");
@@ -234,7 +233,7 @@ int create(const environment& e, const create_arguments& a) {
   return 0;
 }
 
-// As Python's int(a / b) rounds it.
+// Rounded like Python's int(a / b).
 double whole_part(std::int64_t a, std::int64_t b) {
   return b == 0 ? 0 : std::floor(static_cast<double>(a) / static_cast<double>(b));
 }
@@ -243,7 +242,7 @@ std::string or_none(const std::string& text) {
   return text.empty() ? "None" : text;
 }
 
-// Of a text of several lines.
+// The same for text with several lines.
 std::string printable_lines(const std::string& text) {
   std::istringstream lines(text);
   std::string out;
@@ -254,7 +253,7 @@ std::string printable_lines(const std::string& text) {
   return out;
 }
 
-// Of an index that has been read: none where the member is missing.
+// The items of a list of the index; empty if the member is missing.
 std::span<const json_tree> items_in(const json_tree& raw, const char* member) {
   const json_tree* const found = raw.find(member);
   const auto* const items = found == nullptr ? nullptr : found->as<json_tree::list>();
@@ -326,28 +325,29 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
 }  // namespace
 
 action add_index(CLI::App& app) {
-  CLI::App* index = app.add_subcommand(
-      "index", "an index of shards (wids v1 JSON): create, update, info, sample");
+  CLI::App* index =
+      app.add_subcommand("index", "writes or reads an index of shards (wids v1 JSON)");
   index->require_subcommand(0, 1);
   auto direct = std::make_shared<create_arguments>();
   direct->add_to(*index, false);
   auto made = std::make_shared<create_arguments>();
-  CLI::App* creating = index->add_subcommand("create", "counts, sizes and digests of shards");
+  CLI::App* creating = index->add_subcommand("create", "lists counts, sizes and digests of shards");
   made->add_to(*creating, true);
 
   auto changed = std::make_shared<index_update_arguments>();
   CLI::App* updating = index->add_subcommand(
-      "update", "change what an index says; the one before is kept in FILE.bak, and its offsets");
+      "update", "changes an index; the previous one, and its offsets, are kept as .bak files");
   changed->add_to(*updating);
 
   auto files = std::make_shared<std::vector<std::string>>();
   auto table = std::make_shared<bool>();
-  CLI::App* informing = index->add_subcommand("info", "what an index says");
+  CLI::App* informing = index->add_subcommand("info", "prints a summary of an index");
   informing->add_option("FILE", *files, "indices")->required();
-  informing->add_flag("-t,--table", *table, "print a table with a line for each")->group("Output");
+  informing->add_flag("-t,--table", *table, "print a table with one line per index")
+      ->group("Output");
 
   auto one = std::make_shared<index_sample_arguments>();
-  CLI::App* showing = index->add_subcommand("sample", "one sample, by its number");
+  CLI::App* showing = index->add_subcommand("sample", "prints one sample, by its number");
   showing->add_option("FILE", one->file, "the index")->required();
   showing->add_option("INDEX", one->index, "number of the sample, from 0")
       ->required()
@@ -356,7 +356,7 @@ action add_index(CLI::App& app) {
   showing->add_option("-c,--cat", one->field, "write the bytes of this field to stdout")
       ->type_name("FIELD");
   showing->add_flag("-r,--raw,-p,--python", one->raw,
-                    "print fields as they are: they are never decoded here");
+                    "accepted for compatibility: fields are never decoded");
   showing->add_option("-w,--width", one->width, "characters of the longest line")
       ->capture_default_str();
   auto json = std::make_shared<bool>();

@@ -25,7 +25,7 @@ held_file hold_index(const std::string& path) {
     struct stat there{};
     if (host_files().stat(path, there) != 0 || !S_ISREG(there.st_mode)) return {};
     held_file held(host_files().open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-    if (!held) return {};  // who reads it says why
+    if (!held) return {};  // reading it will report why
     if (host_files().lock_whole(held.fd()) == -EWOULDBLOCK) throw is_changed_by_another(path);
     struct stat mine{};
     const bool is_known =

@@ -6,13 +6,13 @@
 
 namespace millrace::cli {
 
-// The index that is there, held until the new one has its name: of two runs at once, one would lose
-// what the other has changed. Nothing where no file is there. Throws `failure` (usage) where
-// another run holds it.
+// Locks the existing index until the new one has replaced it: otherwise one of two concurrent runs
+// would lose the other's changes. Empty if there is no file. Throws `failure` (usage) if another
+// run holds it.
 held_file hold_index(const std::string& path);
 
-// The same where none was there: called when this run's own partial file is there. Of two runs that
-// begin at once, one at least is refused.
+// The same if there was no index: call it once this run's own partial file exists. Of two runs that
+// begin at once, at least one is refused.
 void check_nobody_else_writes(const std::string& path);
 
 }  // namespace millrace::cli

@@ -16,7 +16,7 @@
 namespace millrace::cli {
 namespace {
 
-// What a field shows of itself: text as it is, else its size.
+// A field as it is printed: text, else its size.
 std::string shown(std::string_view content, std::size_t width) {
   const bool is_text = std::ranges::all_of(
       content, [](char c) { return (c >= ' ' && c != 0x7f) || c == '\n' || c == '\t'; });
@@ -26,7 +26,7 @@ std::string shown(std::string_view content, std::size_t width) {
       .substr(0, width);
 }
 
-// What --json says of a sample: its fields' sizes, and the content of those that are text.
+// The object of --json: the sizes of the sample's fields, and the content of those that are text.
 nlohmann::json to_json(const sample& s, std::int64_t number) {
   auto fields = nlohmann::json::object();
   for (const field& f : s.fields) {

@@ -16,8 +16,8 @@ struct index_sample_arguments {
   bool json = false;
 };
 
-// One sample of an index, by its number, as `millrace index sample` prints it. Returns the exit
-// code; throws `failure`.
+// `millrace index sample`: prints one sample of an index, by its number. Returns the exit code;
+// throws `failure`.
 int show_index_sample(const environment& e, const index_sample_arguments& a);
 
 }  // namespace millrace::cli

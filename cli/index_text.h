@@ -5,10 +5,10 @@
 
 namespace millrace::cli {
 
-// As Python's json.dump(indent=2) writes it.
+// Formatted like Python's json.dump(indent=2).
 std::string python_json(const nlohmann::ordered_json& value);
 
-// A file of the user's, in one piece. Throws `failure` where it cannot be read.
+// Reads a whole local file. Throws `failure` if it cannot be read.
 std::string read_local(const std::string& path);
 
 }  // namespace millrace::cli

@@ -31,14 +31,14 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Of a copy: what a link leads to is another file.
+// A copy replaces a link itself, not the file that it leads to.
 void remove_link(const std::string& path) {
   std::error_code failed;
   if (std::filesystem::is_symlink(path, failed)) std::filesystem::remove(path, failed);
 }
 
-// Throws `failure` (usage), saying what is there, unless a copy may have this name, which nobody
-// has chosen.
+// The copy's name is not the user's choice, so it must be free or belong to such a copy. Throws
+// `failure` (usage) that says what is there.
 void check_copy(const std::string& path, const file_kind& kind,
                 std::span<const std::string> originals) {
   try {
@@ -49,21 +49,21 @@ void check_copy(const std::string& path, const file_kind& kind,
     const auto target = std::filesystem::read_symlink(path, is_none);
     const std::string what = !is_none          ? "a link to " + printable(target.string())
                              : is_folder(path) ? "a folder"
-                                               : fmt::format("what is not {}", kind.name);
-    throw failure(error(errc::usage, fmt::format("{} has the name of the copy that is kept", what))
+                                               : fmt::format("a file that is not {}", kind.name);
+    throw failure(error(errc::usage, fmt::format("{} is in the place of the backup copy", what))
                       .at(path)
                       .hint("move it away, or remove it"));
   }
 }
 
-// Writes a copy of the file `of`, which nobody may read who may not read that one.
+// Writes a copy of the file `of`, readable only by those who may read `of`.
 void write_copy(const std::string& path, std::string_view text, std::string_view noun,
                 const std::string& of) {
   struct stat original{};
   struct stat there{};
   const bool is_free = host_files().stat(path, there, false) != 0;
   if ((is_free || S_ISREG(there.st_mode)) && host_files().stat(of, original) == 0) {
-    // A file that is replaced gives the new one its mode.
+    // The new file takes the mode of the one that it replaces.
     const auto mode = static_cast<mode_t>(original.st_mode & 0777);
     const held_file empty(host_files().open(path, O_WRONLY | O_CREAT, mode));
     if (empty) host_files().set_mode(empty.fd(), mode);
@@ -76,7 +76,7 @@ void write_copy(const std::string& path, std::string_view text, std::string_view
   }
 }
 
-// The text of an entry; none where it has another type.
+// The text of an entry; empty if it has another type.
 std::string text_in(const ordered_json& of, const char* key) {
   const auto text = of.is_object() ? of.value(key, ordered_json()) : ordered_json();
   return text.is_string() ? text.get<std::string>() : "";
@@ -87,8 +87,8 @@ std::size_t path_end(const std::string& url) {
   return has_scheme(url) ? std::min(url.find_first_of("?#"), url.size()) : url.size();
 }
 
-// The last name of the path, and the query, which may say which version of the object is meant; in
-// a local folder there is none.
+// The last component of the path, with the query, which may select a version of the object; without
+// it for a local folder.
 std::string file_of(const std::string& url, bool is_local) {
   const auto end = path_end(url);
   const auto slash = url.substr(0, end).rfind('/');
@@ -96,26 +96,26 @@ std::string file_of(const std::string& url, bool is_local) {
   return is_local ? url.substr(begin, end - begin) : url.substr(begin);
 }
 
-// The folder of a URL; a local path's is absolute and a file: URL.
+// The folder of a URL; of a local path, an absolute file: URL.
 std::string whole_folder_of(const std::string& url) {
   if (has_scheme(url)) return url.substr(0, url.substr(0, path_end(url)).rfind('/'));
   return "file://" + std::filesystem::absolute(url).lexically_normal().parent_path().string();
 }
 
-// What relative URLs of the index at `file` are below.
+// The base of relative URLs in the index at `file`.
 std::string base_of(const ordered_json& index, const std::string& file) {
   const std::string base = text_in(index, "base");
   return base.empty() ? std::filesystem::absolute(file).parent_path().string() : base;
 }
 
-// The folder that all shards of the list lie in.
+// The folder that contains all shards of the list.
 std::string common_folder(const ordered_json& list, const std::string& base_of_index) {
   std::string base;
   for (const auto& shard : list) {
     const std::string found = whole_folder_of(url_in_base(base_of_index, text_in(shard, "url")));
     if (!base.empty() && found != base) {
       throw failure(
-          error(errc::usage, fmt::format("the shards lie in several folders, {} and {}",
+          error(errc::usage, fmt::format("the shards are in several folders, {} and {}",
                                          printable(redacted(base)), printable(redacted(found)))));
     }
     base = found;
@@ -125,12 +125,12 @@ std::string common_folder(const ordered_json& list, const std::string& base_of_i
 
 struct moved_shard {
   ordered_json entry;
-  std::string url;     // where it is now
-  std::string before;  // and was
-  std::size_t place;   // in the list as it was
+  std::string url;     // new
+  std::string before;  // the old URL
+  std::size_t place;   // in the old list
 };
 
-// Two shards that had URLs of their own would be one.
+// Throws if two shards with different URLs would get the same one.
 void check_apart(const std::vector<moved_shard>& sorted) {
   const auto meet = std::ranges::adjacent_find(
       sorted, [](const auto& a, const auto& b) { return a.url == b.url && a.before != b.before; });
@@ -139,10 +139,10 @@ void check_apart(const std::vector<moved_shard>& sorted) {
                                                printable(redacted(meet->before)),
                                                printable(redacted(std::next(meet)->before))))
                     .at(printable(redacted(meet->url)))
-                    .hint("rename one of them, and make the index anew"));
+                    .hint("rename one of them, and create the index again"));
 }
 
-// Gives the shards their new URLs, by which they are sorted. Returns, of each, its place before.
+// Gives the shards their new URLs and sorts by them. Returns the old place of each.
 std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arguments& a) {
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
   const std::string base_before = base_of(index, a.file);
@@ -174,13 +174,13 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
   return places;
 }
 
-// The sidecar of the index as it was, in the order of `list`, whose shards had these places. Throws
-// `failure` where it is damaged or of another index.
+// The index's existing sidecar, reordered like `list`, whose shards had these places. Throws
+// `failure` if it is damaged or belongs to another index.
 std::string moved_offsets(const environment& e, const std::string& file, const ordered_json& list,
                           const std::vector<std::size_t>& places) {
   engine eng(engine_options::from(e.variables));
   const shard_index before = read_index(eng, file);
-  shard_index after = before;  // with those of other indices, which it includes behind its own
+  shard_index after = before;  // included indices' shards follow its own
   for (std::size_t i = 0; i < places.size(); ++i) {
     after.shards.at(i) = before.shards.at(places[i]);
     after.shards[i].url = text_in(list[i], "url");
@@ -188,7 +188,7 @@ std::string moved_offsets(const environment& e, const std::string& file, const o
   return offsets_text(after);
 }
 
-// The text of an index that is parsed and written again, which takes memory as its tree does.
+// The text of a local index, refused if parsing it would exceed the memory budget.
 std::string bounded_local(const engine_options& o, const std::string& path) {
   const std::size_t most = (o.memory_bytes > 0 ? o.memory_bytes : default_memory_bytes()) / 4;
   const auto refuse = [&](const error& why) {
@@ -197,7 +197,7 @@ std::string bounded_local(const engine_options& o, const std::string& path) {
   std::error_code none;
   if (const auto size = std::filesystem::file_size(path, none); !none && size > most) {
     refuse(error(errc::too_large,
-                 fmt::format("an index of {} bytes, more than there is memory for", size)));
+                 fmt::format("an index of {} bytes does not fit into the budget", size)));
   }
   std::string text = read_local(path);
   const auto parsed = json_tree::read(text, {.most = most});
@@ -205,7 +205,7 @@ std::string bounded_local(const engine_options& o, const std::string& path) {
   return text;
 }
 
-// Throws `failure` (bad_index) where this is none.
+// Throws `failure` (bad_index) if `text` is not an index.
 ordered_json parsed_index(const std::string& text, const std::string& file) {
   if (const auto why = why_not_parsed(text)) {
     const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
@@ -244,7 +244,7 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   const std::string text = bounded_local(engine_options::from(e.variables), a.file);
   auto index = parsed_index(text, a.file);
   const std::string copy = a.file + ".bak";
-  const std::string sidecar = sidecar_there(a.file);  // where it is read
+  const std::string sidecar = sidecar_there(a.file);
   const std::string sidecar_copy = sidecar_of(a.file) + ".bak";
   check_copy(copy, index_document, std::array{a.file, sidecar});
   check_copy(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
@@ -273,7 +273,7 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   } else {
     write_whole_file(a.file, python_json(index), "index");
   }
-  // Of any update that was killed, whichever files it was to write.
+  // Partial files of killed updates, whichever files those were to write.
   remove_partial_files(std::array{sidecar_place(a.file), copy, sidecar_copy});
   if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
   return 0;

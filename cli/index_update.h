@@ -20,9 +20,8 @@ struct index_update_arguments {
   void add_to(CLI::App& app);
 };
 
-// Changes what an index says, as `millrace index update` does: the one before stays as FILE.bak,
-// and the offsets beside it are put into the order of the shards that were moved. Returns the exit
-// code; throws `failure`.
+// `millrace index update`: changes an index, keeps the previous one as FILE.bak, and reorders its
+// sidecar of offsets like its shards. Returns the exit code; throws `failure`.
 int update_index(const environment& e, const index_update_arguments& a, bool json);
 
 }  // namespace millrace::cli

@@ -19,13 +19,14 @@ namespace millrace::cli {
 namespace {
 
 std::atomic<int> signal_number = 0;
-std::atomic<bool> is_over = false;  // the watch is
-std::atomic<int> wakes = -1;        // the write end of the pipe that the watch waits at
+std::atomic<bool> is_over = false;  // no more work to watch
+std::atomic<int> wakes = -1;        // the write end of the watch's pipe
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
 void on_signal(int which) {
   const int saved = errno;
-  // A second one, of whatever kind: its default action, as its own handler is gone by then.
+  // A second signal, even a different one, takes its default action: SA_RESETHAND has removed the
+  // handler.
   int none = 0;
   if (!signal_number.compare_exchange_strong(none, which)) {
     static_cast<void>(raise(which));
@@ -38,13 +39,13 @@ void on_signal(int which) {
   errno = saved;
 }
 
-// Returns when the process ends by itself.
+// Ends the process if stdout stays blocked for a second; returns when the process ends on its own.
 void end_if_stdout_is_stuck(int woken) {
   constexpr int slice_ms = 100;
   constexpr int most_slices = 10;
   for (int stuck = 0; stuck < most_slices;) {
     pollfd ends{.fd = woken, .events = POLLIN, .revents = 0};
-    char byte = 0;  // of another signal, or of the end
+    char byte = 0;  // from another signal, or from the destructor
     if (poll(&ends, 1, slice_ms) > 0 && read(woken, &byte, 1) == 1 && is_over) return;
     pollfd out{.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
     stuck = poll(&out, 1, 0) == 0 ? stuck + 1 : 0;

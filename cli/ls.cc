@@ -42,7 +42,7 @@ int list(const environment& e, const ls_arguments& a) {
   auto data = eng.run(a.walk.samples(urls));
   std::atomic<std::uint64_t> shard = 0;
   std::optional<progress> shown;
-  // Lines on a terminal are progress enough.
+  // On a terminal the listed lines show progress.
   if (isatty(STDOUT_FILENO) == 0) {
     shown.emplace("ls", sample_walk::work_of(urls),
                   [&] { return work_done{data.stats().bytes_read, shard}; });
@@ -50,7 +50,7 @@ int list(const environment& e, const ls_arguments& a) {
   std::optional<json_list> listed;
   if (a.json) listed.emplace("list");
   std::uint64_t count = 0;
-  // A signal ends lines at once, but an object is closed first.
+  // A signal ends plain lines at once; a JSON object is completed first.
   const std::stop_token stop = a.json ? stop_requested() : std::stop_token();
   const bool whole = take_until_stopped(data, stop, [&](const sample& s) {
     if (a.json) {
@@ -72,8 +72,7 @@ int list(const environment& e, const ls_arguments& a) {
   return sample_walk::tell_of_damage(data.counts());
 }
 
-// The engine's options where the tiles take their part of its memory. Throws `failure` where they
-// would take more than half.
+// The engine's options, less the memory of the tiles. Throws `failure` if that is more than half.
 engine_options with_room_for_tiles(const environment& e, const ls_arguments& a) {
   engine_options how = a.walk.shards.engine(e);
   const std::size_t all = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
@@ -94,7 +93,7 @@ engine_options with_room_for_tiles(const environment& e, const ls_arguments& a) 
   return how;
 }
 
-// The first samples only, a tile each, in the order in which they would be listed.
+// Draws the first samples, one tile each, in the order of the list.
 int draw(const environment& e, const ls_arguments& a) {
   constexpr int columns = 8;
   const auto urls = a.walk.shards.urls(e);
@@ -107,8 +106,8 @@ int draw(const environment& e, const ls_arguments& a) {
   }
   check_output(a.sheet, png_file, local_paths(urls));
   const engine_options how = with_room_for_tiles(e, a);
-  // Made before anything is read: a folder that may not be written to is known at once.
-  static_cast<void>(interrupted());  // from now on signals end it with its partial file removed
+  // Created before anything is read, so that an unwritable folder is reported at once.
+  static_cast<void>(interrupted());  // from now on a signal also removes the partial file
   written_file out(a.sheet, "contact sheet");
   engine eng(how);
   auto data = eng.run(a.walk.samples(urls));
@@ -133,9 +132,7 @@ int draw(const environment& e, const ls_arguments& a) {
   to_stderr(
       "millrace: {} in {}{}\n", counted(static_cast<std::uint64_t>(sheet.tiles()), "tile"),
       printable(a.sheet),
-      bad > 0
-          ? fmt::format(", {} of them black: their samples have no image that can be decoded", bad)
-          : "");
+      bad > 0 ? fmt::format(", {} of them black: their samples have no decodable image", bad) : "");
   return std::max(bad > 0 ? 1 : 0, sample_walk::tell_of_damage(data.counts()));
 }
 
@@ -143,7 +140,7 @@ int draw(const environment& e, const ls_arguments& a) {
 
 action add_ls(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("ls", "a line for each sample: key, byte offset, extensions with sizes");
+      app.add_subcommand("ls", "lists samples: key, byte offset, extensions with sizes");
   auto a = std::make_shared<ls_arguments>();
   a->walk.add_to(*command);
   command->add_option("-n", a->most, "only the first N samples")
@@ -180,7 +177,7 @@ action add_ls(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_flag("--augmented", a->decode.train,
-                 "random crops and flips, as in the first epoch of training")
+                 "use random crops and flips, as in the first epoch of training")
       ->needs(sheet)
       ->group(group);
   command->add_option("--seed", a->decode.seed, "seed of the crops and flips")

@@ -31,7 +31,7 @@ constexpr std::array<option_flag, 6> flags = {{
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
 }};
 
-// One line on stderr; with --json an object as well, on `json`. `words`: the command line.
+// Prints one line on stderr, and with --json an object on `json`. `words`: the command line.
 int report(const error& failed, std::span<char* const> words, std::FILE* json) {
   const int interrupted = failed.kind() == errc::stopped ? cli::exit_code_of_interrupt() : 0;
   const error why = with_flags(without_secrets(failed, words), flags);
@@ -39,15 +39,15 @@ int report(const error& failed, std::span<char* const> words, std::FILE* json) {
   if (json != nullptr) {
     const std::string line =
         (interrupted > 0 ? R"({"interrupted":true})" : error_object(why)) + "\n";
-    // Where stdout is what failed, the line on stderr has said so.
+    // If stdout failed, the line on stderr has said so.
     std::fwrite(line.data(), 1, line.size(), json);
     std::fflush(json);
   }
   return interrupted > 0 ? interrupted : exit_code(why.kind());
 }
 
-// Where an error's object goes: nowhere without --json; after `cat`, whose stdout is for bytes, to
-// stderr.
+// Where an error's object goes: nullptr without --json; stderr for `cat`, whose stdout is for
+// bytes.
 std::FILE* stream_of_json(int argc, char** argv) {
   const bool asked = std::any_of(argv + 1, argv + std::max(1, argc), [](const char* word) {
     return std::string_view(word) == "--json";
@@ -80,8 +80,8 @@ const std::vector<command_group>& groups() {
 
 struct program {
   CLI::App app{
-      "Streams WebDataset shards from disks, servers and object stores, and looks after "
-      "them.",
+      "Reads, makes, checks and measures WebDataset shards on disks, servers and object "
+      "stores.",
       "millrace"};
   std::map<std::string, cli::action> actions;
   CLI::App* help = nullptr;
@@ -99,7 +99,8 @@ struct program {
         app.get_subcommand(name)->group(group.title);
       }
     }
-    help = app.add_subcommand("help", "the help of a command, or this one")->group("This host");
+    help = app.add_subcommand("help", "prints the help of a command, or this help")
+               ->group("This host");
     help->add_option("COMMAND", help_words, "a command, such as: bench disk");
     help->add_flag("--json", help_as_json,
                    "print the commands with their options, as one JSON object")

@@ -21,7 +21,7 @@ bool is_crops(std::string_view head) {
   return numbers == 5;
 }
 
-// The kind stands at the front of what wids and this program write; of others, the list.
+// wids and this program begin an index with its kind; other writers' indices have the list.
 bool is_index(std::string_view head) {
   const auto first = head.find_first_not_of(" \t\r\n");
   return first != head.npos && head[first] == '{' &&

@@ -21,7 +21,7 @@ namespace {
 
 struct pack_arguments {
   pack_options options;
-  shard_arguments shards;  // to be written again
+  shard_arguments shards;  // to rewrite
   std::string most_bytes;
   std::string part;
   std::string same_name;
@@ -37,8 +37,8 @@ void read_part(const std::string& text, pack_options& o) {
   const auto second = is_slash ? std::from_chars(first.ptr + 1, end, o.parts) : first;
   if (!is_slash || second.ec != std::errc{} || second.ptr != end || o.parts < 1 || o.part < 1 ||
       o.part > o.parts) {
-    throw failure(
-        error(errc::usage, fmt::format("'{}' is not a part", text)).hint("write 1/4 to 4/4"));
+    throw failure(error(errc::usage, fmt::format("'{}' is not a part I/N", text))
+                      .hint("write 1/4, 2/4, 3/4 and 4/4"));
   }
 }
 
@@ -51,7 +51,7 @@ pack_report from_shards(const environment& e, const pack_arguments& a,
                         "equal the input"));
   }
   const auto urls = a.shards.urls(e);
-  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
+  const std::stop_token stop = stop_requested();  // before this, a signal ends it at once
   std::atomic<std::uint64_t> shards = 0;
   engine eng(a.shards.engine(e));
   const progress shown("pack", {.items = urls.size()}, [&] { return work_done{0, shards}; });
@@ -81,7 +81,7 @@ pack_report from_files(const environment& e, pack_arguments& a,
   std::optional<progress> shown;
   o.packed = &packed;
   o.planned = [&](std::uint64_t /*shards*/, std::uint64_t payload) {
-    static_cast<void>(stop_requested());  // until here a signal ends it at once
+    static_cast<void>(stop_requested());  // before this, a signal ends it at once
     shown.emplace("pack", amount_of_work{.bytes = payload}, [&] { return work_done{packed, 0}; });
   };
   return pack_shards(o, say, asked_to_end);
@@ -116,10 +116,10 @@ void print(const pack_report& r, const pack_options& o) {
   if (r.interrupted) {
     fmt::print("stopped: {} written{}; the same command {}\n", counted(r.written, "shard"),
                r.kept > 0 ? fmt::format(", {} were there already", r.kept) : "",
-               o.overwrite ? "begins anew" : "resumes");
+               o.overwrite ? "starts over" : "resumes");
     return;
   }
-  // A repack does not look into shards that were there.
+  // A repack does not read shards that were there already.
   const bool is_counted = r.samples > 0 || r.kept < r.shards;
   fmt::print("{}{}{}{}, {} in {}\n", is_counted ? counted(r.samples, "sample") : "",
              r.classes > 0 ? " of " + counted(r.classes, "class", "classes") : "",
@@ -133,20 +133,19 @@ void print(const pack_report& r, const pack_options& o) {
   for (const std::string& what : r.left_out) fmt::print("left out: {}\n", what);
   if (o.resize > 0) {
     fmt::print(
-        "made smaller: {}, {} before and {} now, re-encoded with quality {}; {} cannot be "
+        "scaled down: {}, {} before and {} now, re-encoded with quality {}; {} cannot be "
         "decoded\n",
         counted(r.scaled, "JPEG"), format_bytes(static_cast<std::size_t>(r.bytes_before)),
         format_bytes(static_cast<std::size_t>(r.bytes_after)), o.quality, r.not_scaled);
     for (const std::string& path : r.undecodable) {
-      fmt::print("cannot be decoded, packed as it is: {}\n", printable(path));
+      fmt::print("cannot be decoded, packed unchanged: {}\n", printable(path));
     }
     if (r.not_scaled > r.undecodable.size()) {
       fmt::print("and {} more\n", r.not_scaled - r.undecodable.size());
     }
   }
   if (r.other_images > 0 && (o.resize > 0 || o.restart > 0)) {
-    fmt::print("packed as they are: {} of other kinds than JPEG\n",
-               counted(r.other_images, "image"));
+    fmt::print("packed unchanged: {} other than JPEG\n", counted(r.other_images, "image"));
   }
   if (o.restart > 0) {
     fmt::print("restart markers written: {}; {} cannot have them\n", counted(r.rewritten, "JPEG"),
@@ -169,10 +168,10 @@ int pack(const environment& e, pack_arguments a) {
   }
   const std::string first = shard_names(a.options.pattern)(0);
   if (stamp_of_file(first) && !is_shard_name(std::filesystem::path(first).filename().string())) {
-    log_notice(
-        fmt::format("{} does not end as the name of an archive: readers that are given the "
-                    "folder, or '*', pass it over; name the shards to them one by one",
-                    printable(first)));
+    log_notice(fmt::format(
+        "{} is not named like an archive, so readers of a folder or of '*' skip it; name "
+        "the shards one by one, or choose a pattern that ends with .tar",
+        printable(first)));
   }
   const bool is_sorted = a.options.from.size() > 0 && !a.shuffle && r.classes > 1;
   if (is_sorted && !r.interrupted) {
@@ -184,14 +183,14 @@ int pack(const environment& e, pack_arguments a) {
 void add_image_options(CLI::App& command, pack_options& o) {
   command
       .add_option("--restart", o.restart,
-                  "put a restart marker after every K MCUs of JPEGs, losslessly: crops of them "
-                  "are decoded faster; 4 is a good number")
+                  "losslessly put a restart marker after every K MCUs of JPEGs, so that crops "
+                  "decode faster; 4 is a good number")
       ->type_name("K")
       ->check(in_range(1, 65535))
       ->group("Images");
   command
       .add_option("--resize", o.resize,
-                  "scale JPEGs so that their shorter side has this many pixels [as they are]")
+                  "scale JPEGs so that their shorter side has this many pixels [unchanged]")
       ->type_name("PIXELS")
       ->check(in_range(8, 16384))
       ->group("Images");
@@ -226,16 +225,16 @@ void add_output_options(CLI::App& command, pack_arguments& a) {
       ->check(seed_number())
       ->group("Output");
   command
-      .add_option(
-          "--part", a.part,
-          "write only every N-th shard, from the I-th on; each part with --overwrite, or none")
+      .add_option("--part", a.part,
+                  "write only every N-th shard, starting at the I-th; give --overwrite to all "
+                  "parts or none")
       ->type_name("I/N")
       ->group("Output");
   command
       .add_flag("--compat", a.options.compat,
-                "keys 00000000, 00000001, ... and log lines as WebDataset's ShardWriter writes")
+                "write keys 00000000, 00000001, ... and log lines like WebDataset's ShardWriter")
       ->group("Output");
-  command.add_option("--threads", a.options.threads, "shards written at once [one for each CPU]")
+  command.add_option("--threads", a.options.threads, "shards written at once [one per CPU]")
       ->default_str("")
       ->check(in_range(1, 256))
       ->group("Output");
@@ -245,7 +244,7 @@ void add_output_options(CLI::App& command, pack_arguments& a) {
 
 action add_pack(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("pack", "class folders, a list of files, or other shards, into shards");
+      app.add_subcommand("pack", "packs class folders, a list of files, or other shards");
   auto a = std::make_shared<pack_arguments>();
   pack_options& o = a->options;
   command->add_option("DIR", o.from,
@@ -253,8 +252,8 @@ action add_pack(CLI::App& app) {
   command
       ->add_option(
           "--same-name", a->same_name,
-          "what a.png and a.seg.png are beside a.jpg: 'fields' of its sample, or 'samples' "
-          "of their own [an error]")
+          "whether a.png and a.seg.png next to a.jpg are 'fields' of its sample or 'samples' of "
+          "their own [an error]")
       ->check(CLI::IsMember({"fields", "samples"}))
       ->group("Input");
   CLI::Option* again =
@@ -263,7 +262,7 @@ action add_pack(CLI::App& app) {
           ->group("Input");
   add_image_options(*command, o);
   add_output_options(*command, *a);
-  // Shards written again are as they were but for their images.
+  // Rewritten shards differ only in their images.
   for (const char* other : {"DIR", "--max-bytes", "--max-count", "--shuffle", "--resize",
                             "--quality", "--part", "--compat", "--threads", "--same-name"}) {
     again->excludes(command->get_option(other));
@@ -271,19 +270,20 @@ action add_pack(CLI::App& app) {
   command
       ->add_flag(
           "--overwrite", o.overwrite,
-          "replace shards of these names, beginning anew where it is stopped; those that would "
-          "follow them are refused")
+          "replace shards of these names; it cannot be resumed, and is refused if later shards "
+          "of the pattern exist")
       ->group("Output");
   add_json(*command, a->json);
   command->footer(
-      "Files that differ in their extension alone are one sample; beside a.jpg, a.box.json is its\n"
-      "field box.json; other dots in names become '_'. Where there are images, files that belong\n"
-      "to none of them, such as notes.txt, are left out and counted. The class, the number of its\n"
-      "folder, is the field cls; the names of the classes are beside the shards\n"
-      "(train-classes.txt). Folders for training and validation need the same class folders,\n"
-      "empty ones included, for the same numbers. Extensions are kept, in lower case: .JPEG\n"
-      "becomes jpeg. Hidden files beside the shards (.train-000000.pack.json*) tell what a\n"
-      "job wrote, so that the same command resumes it; one with --overwrite begins anew.\n"
+      "Files that differ only in their extensions form one sample; next to a.jpg, a.box.json is\n"
+      "its field box.json; other dots in names become '_'. If there are images, files that belong\n"
+      "to none of them, such as notes.txt, are left out and counted. The field cls is the number\n"
+      "of the class folder; train-classes.txt, next to the shards, has the names of the classes.\n"
+      "Training and validation folders need the same class folders, including empty ones, to get\n"
+      "the same numbers. Extensions are kept, in lower case: .JPEG becomes jpeg. Hidden files "
+      "next\n"
+      "to the shards (.train-000000.pack.json*) record what a job wrote, so that the same command\n"
+      "resumes it; with --overwrite it starts over.\n"
       "\nExamples:\n"
       "  millrace pack imagenet/train -o out/train-%06d.tar --shuffle 1 --max-bytes 500M\n"
       "  millrace pack --from-shards out/train-{000000..000146}.tar -o fast/train-%06d.tar "

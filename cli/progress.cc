@@ -24,11 +24,11 @@ constexpr auto first_after = 1s;
 constexpr auto redrawn_every = 250ms;
 constexpr auto line_every = 30s;
 
-// What stands on the terminal. Lines of any thread are written under the mutex.
+// The state of the terminal. All threads write lines under the mutex.
 struct terminal {
   std::mutex mutex;
   bool allowed = true;
-  bool shown = false;  // a progress line, without an end
+  bool shown = false;  // a progress line, not yet ended
 
   void erase() {
     if (std::exchange(shown, false)) to_stderr("\r\x1b[K");

@@ -27,20 +27,20 @@ struct work_done {
   std::uint64_t items = 0;
 };
 
-// Shows the progress of a long command on stderr: a line that is drawn anew four times a second on
-// a terminal, a line every half minute elsewhere, nothing with MILLRACE_LOG=quiet:
+// Shows the progress of a long command on stderr: on a terminal a line redrawn four times a second,
+// elsewhere a line every half minute, nothing with MILLRACE_LOG=quiet:
 //   digest: 34 %, 5 of 20 shards, 1.2 GiB, 412 MB/s, 8 s left
 // Notices of the library clear the line first. One at a time.
 class progress {
  public:
-  // `look` returns the work done; it is called on a thread of this object, until its end.
+  // `look` returns the work done; it is called on this object's thread, until end().
   progress(std::string command, amount_of_work all, std::function<work_done()> look);
   // Clears the line.
   ~progress();
   progress(const progress&) = delete;
   progress& operator=(const progress&) = delete;
 
-  // Ends it before the destructor does: for the command's last words.
+  // Ends it before the destructor does, so that the command can print its result.
   void end();
 
  private:
@@ -59,10 +59,10 @@ class progress {
 // Whether progress is shown at all.
 void allow_progress(bool allowed);
 
-// Prints a line on stdout, where the progress line may stand on the same terminal. Any thread.
+// Prints a line on stdout, erasing a progress line on the same terminal. Any thread.
 void print_line(std::string_view line);
 
-// The sizes of local files together; 0 where one of `urls` is anything else or is not there.
+// The total size of local files; 0 if one of `urls` is something else or does not exist.
 std::uint64_t bytes_of_files(const std::vector<std::string>& urls);
 
 // "8 s", "3 min 20 s", "2 h 5 min".

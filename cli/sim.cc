@@ -32,7 +32,7 @@ struct sim_arguments {
   bool json = false;
 };
 
-// "95,88,91", or "90x10" for ten of 90.
+// Parses "95,88,91", or "90x10" for ten times 90.
 std::vector<std::int64_t> counts_in(const std::string& text) {
   std::vector<std::int64_t> out;
   for (std::size_t from = 0; from <= text.size();) {
@@ -59,7 +59,7 @@ std::vector<std::int64_t> counts_in(const std::string& text) {
 }
 
 struct shard_list {
-  std::vector<std::string> names;  // empty: they have none
+  std::vector<std::string> names;  // empty: shards without names
   std::vector<std::int64_t> samples;
   bool has_offsets = false;  // in the index
 
@@ -68,7 +68,7 @@ struct shard_list {
   }
 };
 
-// What the index says of the shards, or of all that it lists.
+// The lengths that the index gives for the shards, or for all that it lists if none are named.
 shard_list lengths_in_index(const environment& e, const sim_arguments& a) {
   engine eng(a.shards.engine(e));
   const shard_index said = read_index(eng, a.index, a.shards.base);
@@ -94,7 +94,7 @@ shard_list lengths_in_index(const environment& e, const sim_arguments& a) {
   return out;
 }
 
-// Nothing where a signal came.
+// nullopt after a signal.
 std::optional<shard_list> lengths(const environment& e, const sim_arguments& a) {
   shard_list out;
   if (!a.counts.empty()) {
@@ -158,8 +158,8 @@ nlohmann::json print_own_modes(const sim_arguments& a, bool has_offsets) {
     const auto [least, most] = std::ranges::minmax(f.batches);
     if (!a.json) {
       fmt::print(
-          "{:17} {} batches a rank; {} samples delivered, {} dropped, {} repeated; idle at the end "
-          "{:.1f} %\n",
+          "{:17} {} batches per rank; {} samples delivered, {} dropped, {} repeated; idle at the "
+          "end {:.1f} %\n",
           f.mode, least == most ? fmt::format("{}", least) : fmt::format("{} to {}", least, most),
           f.delivered, f.dropped, f.repeated, 100 * f.idle);
     }
@@ -240,8 +240,8 @@ int sim(const environment& e, sim_arguments a) {
   auto modes = print_own_modes(a, shards->has_offsets);
   if (!a.json) {
     fmt::print(
-        "millrace-train --mode equal takes 'equal, dropping' with --index, and 'equal, unknown' "
-        "without: all ranks stop when the first has no further batch, here in the first epoch\n");
+        "millrace-train --mode equal uses 'equal, dropping' with --index, and 'equal, unknown' "
+        "without: all ranks stop when the first has no more batches, here in the first epoch\n");
   }
   if (a.json) {
     print_json({{"success", same && !none}, {"ranks", by_rank}, {"millrace", modes}});
@@ -252,18 +252,19 @@ int sim(const environment& e, sim_arguments a) {
 }  // namespace
 
 action add_sim(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("sim", "batches of each rank, before training");
+  CLI::App* command =
+      app.add_subcommand("sim", "predicts the batches of each rank, before training");
   auto a = std::make_shared<sim_arguments>();
   loader_simulation& s = a->loader;
   constexpr int many = 1'000'000;
   a->shards.add_to(*command, false);
   command
-      ->add_option(
-          "--index", a->index,
-          "take the lengths of the shards from this index, and the shards where none are named")
+      ->add_option("--index", a->index,
+                   "take lengths from this index, and its shards if none are named")
       ->type_name("URL")
       ->group("Input");
-  command->add_option("--counts", a->counts, "lengths without shards: 95,88,91 or 90x10")
+  command
+      ->add_option("--counts", a->counts, "lengths of shards, instead of shards: 95,88,91 or 90x10")
       ->type_name("N,N,...")
       ->group("Input");
   command->option_defaults()->group("Loader");
@@ -278,7 +279,7 @@ action add_sim(CLI::App& app) {
   command->add_option("--nworkers", s.workers, "worker processes of each rank")
       ->check(in_range(0, many))
       ->capture_default_str();
-  command->add_option("--nbatches", s.batches, "batches of an epoch, at most")
+  command->add_option("--nbatches", s.batches, "maximum number of batches in an epoch")
       ->type_name("BATCHES")
       ->check(in_range(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();

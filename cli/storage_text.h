@@ -9,7 +9,7 @@ namespace millrace::cli {
 
 // "md0 on /data (ext4): rotational, 4 spindles, chunk 512.0 KiB"
 std::string storage_line(const storage& s);
-// The devices it is made of, one per line, each below the one that it carries.
+// The devices it consists of, one per line, each below the one built on it.
 std::string storage_tree(const storage& s);
 nlohmann::json storage_json(const storage& s);
 

@@ -33,7 +33,7 @@ struct summary_arguments {
   bool json = false;
 };
 
-// What is known of a shard, or of several together.
+// The known totals of one shard, or of several.
 struct known {
   std::optional<std::uint64_t> bytes;
   std::optional<std::uint64_t> samples;
@@ -55,7 +55,7 @@ bool is_file(const std::string& url) {
   return where && where->scheme == "file";
 }
 
-// Reading them would run a command, or take what is meant for somebody else.
+// Reading these would run a command, or consume input meant for another reader.
 bool is_read_once(const std::string& url) {
   const auto where = parse_url(url);
   return where && (where->scheme == "-" || where->scheme == "pipe");
@@ -78,7 +78,7 @@ void add_from_index(const environment& e, const summary_arguments& a,
   }
 }
 
-// From the shards themselves: their samples counted, or opened alone.
+// Reads the shards: counts their samples, or only opens them.
 void add_from_shards(const environment& e, const summary_arguments& a,
                      std::vector<std::string> urls, findings& found) {
   if (urls.empty()) return;
@@ -100,7 +100,7 @@ void add_from_shards(const environment& e, const summary_arguments& a,
   if (!whole) found.stopped_after = shards;
 }
 
-// `listed`: what stores have told of their objects, which are there then.
+// `listed`: sizes from stores' listings; such objects exist, and are not opened.
 findings facts_of(const environment& e, const summary_arguments& a,
                   const std::vector<std::string>& urls, const object_sizes& listed) {
   findings found;
@@ -149,7 +149,7 @@ std::string text_of(std::uint64_t shards, const known& k) {
                         : std::string(", size not known"));
 }
 
-// One line on stderr for all; the exit code of the first.
+// Prints one line on stderr for all; returns the exit code of the first.
 int tell_of(const std::vector<error>& problems) {
   if (problems.empty()) return 0;
   error first = problems.front();
@@ -160,7 +160,7 @@ int tell_of(const std::vector<error>& problems) {
   return exit_code(first.kind());
 }
 
-// A pattern as it can be given back as a SHARD: a path in which '::' stands would be two.
+// The pattern in a form usable as a SHARD: '::' within a path would split it in two.
 std::string as_shard(const std::string& pattern) {
   if (has_scheme(pattern) || pattern.find("::") == pattern.npos) return pattern;
   std::string out = "file:";
@@ -208,7 +208,7 @@ int tell(const std::vector<std::string>& urls, const findings& found, const summ
   return found.stopped_after ? exit_code_of_interrupt() : code;
 }
 
-// As `ls shards | shardsum` does: patterns, a line each, and nothing else.
+// Like `ls shards | shardsum`: prints only patterns, one per line.
 int summarize_names(bool json) {
   std::vector<std::string> names;
   for (std::string line; std::getline(std::cin, line);) {
@@ -251,18 +251,18 @@ int summary(const environment& e, const summary_arguments& a) {
 
 action add_summary(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("summary", "brace patterns of shards, their number, samples and bytes");
+      app.add_subcommand("summary", "prints brace patterns of shards: number, samples, bytes");
   auto a = std::make_shared<summary_arguments>();
   a->shards.add_to(*command, false);
   command->add_option("--index", a->index, "take counts and sizes from this index")
       ->type_name("URL")
       ->group("Input");
-  command->add_flag("--samples", a->samples, "count samples as well, by reading every header")
+  command->add_flag("--samples", a->samples, "also count samples, by reading every header")
       ->excludes("--index")
       ->group("Input");
   add_json(*command, a->json);
   command->footer(
-      "Without SHARD, or with -, names are read from stdin, one a line, and patterns are printed.\n"
+      "Without SHARD, or with -, reads names from stdin, one per line, and prints patterns.\n"
       "\nExamples:\n  millrace summary 'data/*.tar' --samples\n  ls data | millrace summary");
   return [a](const environment& e) { return summary(e, *a); };
 }

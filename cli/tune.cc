@@ -71,15 +71,15 @@ void print_advice(const tuning& found) {
   const auto cached = [](const trial& t) { return t.from == "page cache" || t.from == "mixed"; };
   if (std::ranges::any_of(found.trials, cached)) {
     fmt::print(
-        "where it says 'page cache' or 'mixed' the figure is not the disk's; name more files "
-        "than memory holds\n");
+        "figures marked 'page cache' or 'mixed' are not the disk's; name more files than fit into "
+        "memory\n");
   }
   if (found.stopped) {
-    fmt::print("stopped: not all was tried\n");
+    fmt::print("stopped: not every setting was tried\n");
   } else if (found.gains.empty()) {
     fmt::print(
-        "nothing gains: no setting is {:.0f} % faster than those in use by its median, and faster "
-        "in {:.0f} % of all pairs of turns\n",
+        "no setting helps: none has a median {:.0f} % faster than the present settings and is "
+        "faster in {:.0f} % of all pairs of turns\n",
         100 * (least_gain - 1), 100 * least_share);
   }
 }
@@ -90,7 +90,7 @@ void print_equation(const storage& on, const engine_options& how) {
   constexpr std::size_t open_shards = 8;
   const std::size_t budget = how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes();
   fmt::print(
-      "\nturns of E bytes give E / (E + r t) of the rate; with r {:.0f} MB/s and a move of t "
+      "\nturns of E bytes reach E / (E + r t) of the rate; with r {:.0f} MB/s and a seek of t "
       "{:.1f} ms:\n",
       speed.bytes_per_s / 1e6, 1e3 * speed.move_s);
   for (const std::size_t mib : {4U, 16U, 40U, 160U}) {
@@ -116,9 +116,9 @@ int tune(const environment& e, const tune_arguments& a) {
                       .hint("name either files or URLs"));
   }
   if (files > 0 && files_below(urls).empty()) {
-    throw failure(error(errc::not_found, "no file is in this folder").at(urls.front()));
+    throw failure(error(errc::not_found, "no file in this folder").at(urls.front()));
   }
-  // Until here a signal ends it at once. Before the first line: who reads it may interrupt.
+  // Before this, a signal ends it at once. It precedes the first line, whose reader may interrupt.
   const std::atomic<bool>& stopped = interrupted();
   std::atomic<std::uint64_t> trials = 0;
   progress shown("tune", {.noun = "setting", .seconds = a.seconds},
@@ -150,16 +150,16 @@ int tune(const environment& e, const tune_arguments& a) {
 
 action add_tune(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "tune", "tries settings on files or URLs in turns, and prints those that raise the rate");
+      "tune", "tries settings on files or URLs in turn, and prints those that raise the rate");
   auto a = std::make_shared<tune_arguments>();
   a->what.add_to(*command);
   command->option_defaults()->group("Measurement");
   command
       ->add_option("--streams", a->streams,
-                   "files or objects read at once [files: one for each, 8 at most; objects: 8]")
+                   "files or objects read at once [files: all, at most 8; objects: 8]")
       ->type_name("FILES")
       ->check(in_range(1, 1'000'000));
-  command->add_option("--seconds", a->seconds, "seconds that it takes, about")
+  command->add_option("--seconds", a->seconds, "approximate time to spend")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(in_range(1.0, 86400.0));

@@ -34,7 +34,7 @@ struct verify_arguments {
   bool json = false;
 };
 
-// Decodes all pixels of an image, row by row into a small one.
+// Decodes all pixels of an image, row by row, into a small buffer.
 result<void> check_image(std::span<const std::byte> file) {
   static constexpr int most = 32;
   thread_local image_decoder decoder;
@@ -50,14 +50,13 @@ result<void> check_image(std::span<const std::byte> file) {
   return decoder.decode(file, {}, whole, out);
 }
 
-// What differs between a shard and what the index says of it.
+// The differences between a shard and its entry in the index.
 std::vector<error> against(const shard_index::shard& said, const shard_facts& f) {
   std::vector<error> out;
   const auto differs = [&](std::string what) {
-    out.push_back(
-        error(errc::integrity, std::move(what))
-            .at(f.url)
-            .hint("the shard or the index is not the right one, or the shard was damaged"));
+    out.push_back(error(errc::integrity, std::move(what))
+                      .at(f.url)
+                      .hint("the shard or the index is the wrong one, or the shard is damaged"));
   };
   if (said.samples != std::ssize(f.samples)) {
     differs(
@@ -77,17 +76,17 @@ std::vector<error> against(const shard_index::shard& said, const shard_facts& f)
   }
   for (std::size_t i = 0; i < said.names.size() && i < f.samples.size(); ++i) {
     if (said.names[i] == f.samples[i].name) continue;
-    differs(fmt::format("sample {}, at byte {}, has another name than in the index", i,
+    differs(fmt::format("sample {}, at byte {}, has a different name in the index", i,
                         f.samples[i].begin));
     break;
   }
   return out;
 }
 
-// "jpg;jpeg,cls": each field, with the others that will do as well.
+// Parses "jpg;jpeg,cls": each required field, with its alternatives.
 std::vector<std::vector<std::string>> required_fields(const std::string& text) {
   std::vector<std::vector<std::string>> out;
-  // Of "jpg," the second field is empty, and of "" the only one.
+  // So that "jpg," has an empty second field, and "" an empty first one.
   std::istringstream fields(text + ",");
   for (std::string field; std::getline(fields, field, ',');) {
     auto& any = out.emplace_back();
@@ -100,7 +99,7 @@ std::vector<std::vector<std::string>> required_fields(const std::string& text) {
         throw failure(
             error(errc::usage,
                   fmt::format("--require '{}' names a field that no sample can have", text))
-                .hint("write extensions in lower case, without dots in front and blanks: jpg,cls"));
+                .hint("write extensions in lower case, without leading dots or blanks: jpg,cls"));
       }
       any.push_back(other);
     }
@@ -123,16 +122,16 @@ scan_options options_of(const verify_arguments& a) {
   return how;
 }
 
-// Whether what the shard's name stands for cannot be read at all.
+// Whether the shard cannot be read at all.
 bool is_of_name(const error& why, const shard_facts& f) {
   if (exit_code(why.kind()) == exit_code(errc::io_failed) || why.kind() == errc::usage) return true;
   return why.kind() == errc::unsupported && f.samples.empty() && !why.byte_offset();
 }
 
-// What is found so far.
+// The findings so far.
 class verification {
  public:
-  // `key_bytes`: what keys may take.
+  // `key_bytes`: the memory that keys may take.
   verification(std::vector<std::string> urls, const shard_index* index, std::size_t key_bytes,
                bool json)
       : urls_(std::move(urls)), json_(json), keys_(key_bytes) {
@@ -149,7 +148,7 @@ class verification {
     if (f.more_problems > 0) {
       tell(error(errc::bad_archive, counted(f.more_problems, "more problem", "more problems"))
                .at(f.url)
-               .hint("only the first of a shard are listed"));
+               .hint("only the first ones of a shard are listed"));
     }
     if (f.samples.empty() && f.problems.empty()) {
       error nothing(errc::no_samples, "the shard has no samples");
@@ -175,24 +174,24 @@ class verification {
 
   std::uint64_t shards() const { return shards_; }
 
-  // Shards of the index that were not among those checked; problems where the shards were to be all
-  // that there are.
+  // Counts shards of the index that were not checked; they are problems if `were_all`, that is, if
+  // the shards came from folders or patterns.
   void look_for_missing(const shard_index& index, bool were_all) {
     for (const shard_index::shard& s : index.shards) {
       if (!compared_.insert(shard_place(s.url)).second) continue;
       if (++missing_ > shard_facts::most_problems || !were_all) continue;
-      tell(error(errc::not_found, "the index lists a shard that is not there")
+      tell(error(errc::not_found, "the index lists a shard that does not exist")
                .at(s.url)
-               .hint("copy it there, or make the index anew"));
+               .hint("copy it there, or create the index again"));
     }
     if (were_all && missing_ > shard_facts::most_problems) {
       const std::uint64_t more = missing_ - shard_facts::most_problems;
-      tell(error(errc::not_found, counted(more, "more shard of the index that is not there",
-                                          "more shards of the index that are not there")));
+      tell(error(errc::not_found, counted(more, "more shard of the index does not exist",
+                                          "more shards of the index do not exist")));
     }
   }
 
-  // The last words; the exit code.
+  // Prints the totals; returns the exit code.
   int finish(bool stopped) {
     const bool well = problems_ == 0 && !stopped;
     if (json_) {
@@ -209,16 +208,16 @@ class verification {
     } else {
       std::string also;
       if (without_extension_ > 0) {
-        also += fmt::format(", {} without an extension (of no sample)",
+        also += fmt::format(", {} without an extension (in no sample)",
                             counted(without_extension_, "file"));
       }
       if (meta_files_ > 0) {
-        also += fmt::format(", {} named __x__ or below such a folder (of no sample)",
+        also += fmt::format(", {} named __x__ or below such a folder (in no sample)",
                             counted(meta_files_, "file"));
       }
       if (not_files_ > 0) also += ", " + counted(not_files_, "link or device", "links or devices");
       if (missing_ > 0) {
-        also += fmt::format(", {} of the index not among them", counted(missing_, "shard"));
+        also += fmt::format(", {} of the index not checked", counted(missing_, "shard"));
       }
       const std::string verdict = well ? "all is well" : counted(problems_, "problem");
       fmt::print("{}{}, {}, {}{}: {}\n", stopped ? "stopped after " : "", counted(shards_, "shard"),
@@ -233,7 +232,7 @@ class verification {
     const auto found = said_->find(f.url);
     if (found.shard == nullptr) return tell(not_listed(f.url, found.is_ambiguous));
     compared_.insert(shard_place(found.shard->url));
-    if (!is_read) return;  // it differs in everything: that is one problem
+    if (!is_read) return;  // already reported as unreadable
     for (const error& why : against(*found.shard, f)) tell(why);
   }
 
@@ -249,8 +248,8 @@ class verification {
       if (!first || ++repeated > shard_facts::most_problems) continue;
       const bool same_shard = *first == shards_;
       tell(error(errc::duplicate_field,
-                 same_shard ? std::string("the key is in this shard already: its files are not "
-                                          "next to each other")
+                 same_shard ? std::string("the key is already in this shard: its files are "
+                                          "not adjacent")
                             : fmt::format("the key is in {} as well", redacted(urls_[*first])))
                .at(f.url)
                .offset(static_cast<std::uint64_t>(s.begin))
@@ -258,24 +257,23 @@ class verification {
     }
     if (keys_.is_full() && !std::exchange(told_full_, true)) {
       tell(error(errc::too_large,
-                 fmt::format("from here on keys are compared with the first {} alone: there is no "
-                             "room for more in memory",
+                 fmt::format("from here on keys are compared only with the first {}: there is no "
+                             "memory for more",
                              keys_.size()))
                .at(f.url)
                .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
     }
     if (repeated <= shard_facts::most_problems) return;
-    tell(error(errc::duplicate_field,
-               counted(repeated - shard_facts::most_problems, "more key that is there already",
-                       "more keys that are there already"))
+    tell(error(errc::duplicate_field, counted(repeated - shard_facts::most_problems,
+                                              "more duplicate key", "more duplicate keys"))
              .at(f.url)
-             .hint("only the first of a shard are listed"));
+             .hint("only the first ones of a shard are listed"));
   }
 
   std::vector<std::string> urls_;
   std::optional<index_entries> said_;
   bool json_;
-  std::set<std::string> seen_;      // their places
+  std::set<std::string> seen_;      // places of shards
   std::set<std::string> compared_;  // places of entries
   key_table keys_;
   bool told_full_ = false;
@@ -306,14 +304,14 @@ int verify(const environment& e, const verify_arguments& a) {
     throw failure(error(errc::usage, "no shards").hint("name shards, or an --index"));
   }
   const amount_of_work all = sample_walk::work_of(urls);
-  const std::stop_token stop = stop_requested();  // until here a signal ends it at once
+  const std::stop_token stop = stop_requested();  // before this, a signal ends it at once
   auto data = eng.run(scan(urls, options_of(a)));
   verification found(std::move(urls), index ? &*index : nullptr,
                      (how.memory_bytes > 0 ? how.memory_bytes : default_memory_bytes()) / 2,
                      a.json);
   std::atomic<std::uint64_t> shards = 0;
   std::optional<progress> shown;
-  // The list of problems may stand unfinished on the terminal, where progress would overwrite it.
+  // Progress would overwrite an unfinished list of problems on the same terminal.
   if (!a.json || isatty(STDOUT_FILENO) == 0) {
     shown.emplace("verify", all, [&] { return work_done{data.stats().bytes_read, shards}; });
   }
@@ -336,8 +334,8 @@ action add_verify(CLI::App& app) {
   command
       ->add_option(
           "--index", a->index,
-          "compare counts, sizes, MD5s and offsets with this index; in folders and patterns no "
-          "shard of it may be missing")
+          "compare counts, sizes, MD5s and offsets with this index; folders and patterns must "
+          "contain all of its shards")
       ->type_name("URL")
       ->group("Checks");
   command->add_flag("--images", a->images, "decode every image")->group("Checks");
@@ -348,9 +346,8 @@ action add_verify(CLI::App& app) {
       ->group("Checks");
   add_json(*command, a->json);
   command->footer(
-      "Prints a line for each problem. Exit code 0: all is well; 1: something is wrong; 4: a "
-      "shard\n"
-      "cannot be reached or read.\n\nExample:\n"
+      "Prints one line per problem. Exit code 0: no problems; 1: some; 4: a shard cannot be\n"
+      "reached or read.\n\nExample:\n"
       "  millrace verify train-{000000..000146}.tar --images --require jpg,cls");
   return [a](const environment& e) { return verify(e, *a); };
 }

@@ -17,7 +17,7 @@ namespace millrace {
 
 namespace asio = boost::asio;
 
-// The event loop of an I/O thread, to run things there. A value.
+// The event loop of an I/O thread, for running work there. A value.
 class io_executor final : public asio::any_io_executor {
  public:
   io_executor(asio::any_io_executor of) : asio::any_io_executor(std::move(of)) {}
@@ -41,7 +41,7 @@ class asio_fiber : public fiber {
   asio::cancellation_signal signal_;
 };
 
-// `co_await this_executor`: that of the I/O thread. Never waits, never throws.
+// `co_await this_executor`: the executor of the I/O thread. Never waits, never throws.
 struct this_executor_t : detail::asks_fiber {
   const asio::any_io_executor& operator()(fiber& of) const {
     return static_cast<asio_fiber&>(of).home();
@@ -49,9 +49,8 @@ struct this_executor_t : detail::asks_fiber {
 };
 inline constexpr this_executor_t this_executor;
 
-// The completion token for all operations of Asio's and Beast's that coroutines wait for. The
-// result is a tuple whose first element is the error code: nothing is thrown, but where the
-// operation lacks the memory to start.
+// The completion token for all Asio and Beast operations that coroutines await. The result is a
+// tuple whose first element is the error code; only an operation without memory to start throws.
 struct no_throw_t {};
 inline constexpr no_throw_t no_throw;
 
@@ -81,7 +80,7 @@ class awaited_handler {
   template <class... Given>
   void operator()(Given&&... results) {
     awaited<Results>* const to = std::exchange(to_, nullptr);
-    slot_.clear();  // what it would tell is over
+    slot_.clear();  // the operation is over
     to->results.emplace(std::forward<Given>(results)...);
     to->place.resume();
   }
@@ -91,7 +90,7 @@ class awaited_handler {
   asio::cancellation_slot slot_;
 };
 
-// An operation that begins when it is awaited. What it throws then, it throws in the coroutine.
+// An operation that begins when it is awaited; if starting throws, it throws in the coroutine.
 template <class Results, class Initiation, class... Arguments>
 class operation {
  public:

@@ -21,7 +21,7 @@ void fiber::ignore_stops() {
 
 void fiber::resume() {
   is_waiting_ = false;
-  if (is_running_) return;  // what it was about to wait for is there
+  if (is_running_) return;  // the awaited event has already happened
   is_running_ = true;
   while (last_ != nullptr && !is_waiting_) last_->here_.resume();
   is_running_ = false;

@@ -11,7 +11,7 @@ namespace millrace {
 template <class T>
 class awaitable;
 
-// By which a coroutine unwinds that was asked to stop. Do not catch it for good.
+// Unwinds a coroutine that was asked to stop. Catch it only to rethrow it.
 class stopped_coroutine final : public std::exception {
  public:
   const char* what() const noexcept override { return "the coroutine was asked to stop"; }
@@ -21,10 +21,9 @@ namespace detail {
 class frame;
 }
 
-// The coroutines that await one another: from the one that was spawned to the one that runs, or
-// that waits for what no coroutine does. Where one awaits another, or returns to it, run() goes on
-// with that one in a loop: any number of co_awaits takes the stack of one, with every compiler.
-// One I/O thread, but where it says otherwise.
+// A chain of coroutines that await one another, from the spawned one to the one that runs or waits
+// for an event. run() is a loop that continues with the coroutine awaited or returned to: any
+// number of co_awaits takes the stack of one, with every compiler. One I/O thread unless stated.
 class fiber {
  public:
   fiber() = default;
@@ -32,27 +31,27 @@ class fiber {
   fiber(const fiber&) = delete;
   fiber& operator=(const fiber&) = delete;
 
-  // Asks the coroutines to end: whatever they await next throws `stopped_coroutine`, unless they
-  // are uninterrupted. Idempotent.
+  // Asks the coroutines to end: their next await throws `stopped_coroutine`, unless they are
+  // uninterrupted. Idempotent.
   void stop();
   bool is_stopped() const { return is_stopped_; }
-  // From now on stop() is as if nobody had asked, or did.
+  // Ignores stop() from now on, including an earlier one.
   void ignore_stops();
 
-  // Goes on with the coroutine that waits, up to the next wait. When all have ended, this may be
-  // destroyed on return.
+  // Resumes the waiting coroutine, up to its next wait. When all have ended, this may be destroyed
+  // on return.
   void resume();
-  // Destroys the coroutines where they wait, the one that was awaited last first.
+  // Destroys the suspended coroutines, innermost first.
   void drop() noexcept;
 
  protected:
-  // The first coroutine. It begins by the first call of resume().
+  // Sets the first coroutine, which the first resume() begins.
   void begin_with(awaitable<void> work) noexcept;
-  // All have ended and are destroyed; the first one has thrown this. The last call of resume().
+  // Called last by resume(): all have ended and are destroyed; the first one threw this, or null.
   virtual void ended(std::exception_ptr thrown) noexcept = 0;
-  // stop() for what is waited for.
+  // Stops the awaited operation.
   virtual void end_wait() noexcept = 0;
-  // After drop(): the last call, and whoever destroys this meant to. Not called by the destructor.
+  // Called last by drop(). Not called by the destructor.
   virtual void dropped() noexcept {}
 
  private:
@@ -76,7 +75,7 @@ class fiber {
 
 namespace detail {
 
-// What is told of the fiber without a wait, also when it was asked to stop: `co_await this_fiber`.
+// `co_await this_fiber` returns the fiber without waiting, even if it was asked to stop.
 struct asks_fiber {};
 
 // A coroutine of a fiber, with its promise.
@@ -167,8 +166,8 @@ class promise<void> final : public frame {
 
 }  // namespace detail
 
-// A coroutine that gives a T, or throws. It begins when it is awaited, once; destroyed before that,
-// it never does. It runs in the fiber, and so on the I/O thread, of the one that awaits it.
+// A coroutine that returns a T or throws. It begins when it is awaited, once; if destroyed before
+// that, it never begins. It runs in the fiber, and so on the I/O thread, of its awaiter.
 template <class T>
 class [[nodiscard]] awaitable {
  public:
@@ -226,7 +225,7 @@ struct this_fiber_t : detail::asks_fiber {
 };
 inline constexpr this_fiber_t this_fiber;
 
-// As long as this lives, what the fiber awaits does not throw because it was asked to stop.
+// While this lives, awaits of the fiber do not throw because it was asked to stop.
 class uninterrupted {
  public:
   explicit uninterrupted(fiber& of) noexcept
@@ -240,9 +239,9 @@ class uninterrupted {
   bool was_interruptible_;
 };
 
-// A place where a coroutine waits until resume(), without memory of its own. One coroutine at a
-// time. It must outlive the wait, as a local variable of the coroutine does. The wait does not end
-// by a stop: whoever holds the place must resume it. I/O thread only.
+// A place where a coroutine waits until resume(). Allocates nothing. One coroutine at a time. It
+// must outlive the wait, as a local variable of the coroutine does. A stop does not end the wait:
+// the holder of the place must resume it. I/O thread only.
 //
 //   co_await place.wait();
 class parking {

@@ -12,9 +12,9 @@
 namespace millrace {
 namespace {
 
-// How many of the bytes that a read gave are kept. After a short direct read the next one must
-// begin at a multiple of the alignment again: the rest of the last piece is read twice. Where there
-// is not even one whole piece, and the file goes on, the page cache takes over.
+// The number of bytes kept of a read's result. After a short direct read the next one must begin at
+// a multiple of the alignment, so the rest of the last block is read twice. Without even one whole
+// block before the end of the file, the page cache is used instead.
 std::size_t accept(open_file& file, const read_op& op, std::size_t wanted) {
   const std::size_t align = file.alignment();
   const std::size_t got = std::min(static_cast<std::size_t>(op.outcome), wanted);
@@ -42,7 +42,7 @@ error silent(const open_file& file, std::uint64_t at, steady_clock::duration pat
                  .hint(
                      "check the disk or the mount; source_options.read_timeout "
                      "(MILLRACE_READ_TIMEOUT) sets the limit");
-  // Said now: a thread that waits for a hung device holds up an orderly end.
+  // Logged now: a thread that waits for a hung device delays an orderly end.
   log_notice(why.message());
   return why;
 }
@@ -55,7 +55,7 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
                                                  bool apart) {
   const auto executor = co_await this_executor;
   std::size_t done = 0;
-  auto give_up_at = steady_clock::now() + patience;  // counted from the last byte that came
+  auto give_up_at = steady_clock::now() + patience;  // counted from the last byte received
   steady_clock::duration pause = first_pause;
   while (done < size) {
     const std::size_t align = file->alignment();
@@ -82,9 +82,9 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
       give_up_at = steady_clock::now() + patience;
       pause = first_pause;
     } else if (op->outcome == -EINVAL && align > 1) {
-      file->read_through_cache();  // this file system, or this part of it, does not do direct reads
+      file->read_through_cache();  // direct reads are not possible here
     } else if (is_passing(op->outcome)) {
-      // The kernel is short of something for a moment. It may say so any number of times.
+      // The kernel lacks some resource for now, which may repeat any number of times.
       if (steady_clock::now() >= give_up_at) co_return silent(*file, offset + done, patience);
       op->timer.expires_after(
           std::exchange(pause, std::min<steady_clock::duration>(2 * pause, most_pause)));

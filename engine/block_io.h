@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// A read under way. Whoever works on it keeps it alive, so that an abandoned read (after a deadline
-// or a stop) never writes into memory that belongs to somebody else by then.
+// A read in flight. The backend keeps it alive until it finishes, so that an abandoned read (after
+// a deadline or a stop) never writes into memory that has been reused.
 struct read_op {
   read_op(const asio::any_io_executor& executor, std::shared_ptr<open_file> of, buffer to)
       : file(std::move(of)), into(std::move(to)), timer(executor) {}
@@ -44,7 +44,7 @@ class block_io {
   // ended. Fails with io_failed (EIO), or with timed_out when no byte came for `patience`, however
   // often the kernel answered.
   //
-  // Adjacent reads that are asked for together may reach the device as one, unless `apart`.
+  // Adjacent reads requested together may reach the device as one, unless `apart`.
   awaitable<result<std::size_t>> read_at(std::shared_ptr<open_file> file, std::uint64_t offset,
                                          std::size_t size, buffer into,
                                          steady_clock::duration patience, bool apart = false);

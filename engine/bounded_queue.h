@@ -7,11 +7,11 @@
 
 namespace millrace {
 
-// A bounded queue for any number of producers and consumers, without locks: a ring of cells, each
-// with a sequence number that says whose turn it is. First in, first out.
+// A lock-free bounded queue for any number of producers and consumers: a ring of cells, each with a
+// sequence number that says whose turn it is. First in, first out.
 //
 // Source: Dmitry Vyukov, "Bounded MPMC queue" (1024cores.net). It synchronises by acquire and
-// release on the cells alone, so ThreadSanitizer sees through it (docs/decisions.md, 4).
+// release on the cells only, which ThreadSanitizer understands (docs/decisions.md, 4).
 template <class T>
 class bounded_queue {
  public:
@@ -43,7 +43,7 @@ class bounded_queue {
     }
   }
 
-  // False when the queue is empty, or its first item is just being put there.
+  // False when the queue is empty, or its first item is still being written.
   bool try_pop(T& item) {
     std::size_t at = head_.load(std::memory_order_relaxed);
     for (;;) {

@@ -16,7 +16,7 @@ class memory_share;
 struct block {
   std::byte* data = nullptr;
   std::size_t size = 0;
-  const memory_share* share = nullptr;  // that it is charged to; null: none
+  const memory_share* share = nullptr;  // charged with it; null: none
 };
 
 // An immutable slice of payload memory that keeps its block alive. Copying and slicing copy no
@@ -26,7 +26,7 @@ class bytes {
   bytes() = default;
   bytes(std::shared_ptr<const block> owner, std::size_t offset, std::size_t size)
       : view_(owner->data + offset, size), owner_(std::move(owner)) {}
-  // Bytes that live for ever (literals) or as long as the caller sees to it.
+  // Bytes that live forever (literals) or for as long as the caller guarantees.
   static bytes unowned(std::span<const std::byte> view) {
     bytes b;
     b.view_ = view;
@@ -47,7 +47,7 @@ class bytes {
   // Whether they are charged to this share.
   bool are_of(const memory_share& share) const { return owner_ && owner_->share == &share; }
 
-  // The memory that they lie in, which lives as long as they do. Null: of none that is known.
+  // The memory that holds them, alive as long as they are. Null: unknown.
   const block* owner() const { return owner_.get(); }
 
   // The bytes [offset, offset + size) of this slice; the range must lie within it.
@@ -77,7 +77,7 @@ bytes owned_bytes(Container content) {
   return {std::shared_ptr<const block>(held, &held->view), 0, size};
 }
 
-// A range of an object; no `end`, or one behind the object's: to its end.
+// A range of an object; without `end`, or with one beyond the object's: to its end.
 struct byte_range {
   std::uint64_t begin = 0;
   std::optional<std::uint64_t> end;

@@ -14,7 +14,7 @@ namespace millrace {
 // A bounded queue between coroutines of one I/O thread.
 //
 //   running   push() waits for room, pop() waits for items
-//   draining  after close(): push() is refused, pop() gives what is left, then nullopt
+//   draining  after close(): push() is refused, pop() returns what is left, then nullopt
 //   closed    drained, or failed: after fail() both sides get the error at once
 //
 // I/O thread only. Any number of coroutines may push and pop; each side is served in order.
@@ -47,7 +47,7 @@ class channel {
     co_return item;
   }
 
-  // No more items will come; those queued are still given out.
+  // No more items will come; pop() still returns the queued ones.
   void close() {
     closed_ = true;
     changed_room_.notify_all();

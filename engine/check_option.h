@@ -15,20 +15,20 @@ std::string option_text(double value);
 std::string option_text(std::chrono::milliseconds value);
 std::string option_text(int value);
 
-// Throws `failure` (usage): "VALUE is out of range; NAME takes LEAST to MOST". A program that has
-// flags for its options puts them in the place of names in hints.
+// Throws `failure` (usage): "VALUE is out of range; NAME takes LEAST to MOST". Programs with flags
+// replace names by flags in hints.
 [[noreturn]] void refuse_option(std::string_view name, const std::string& value,
                                 const std::string& allowed);
 
-// Throws `failure` (usage) for a value outside [least, most], with all of them; a double that is no
-// number is outside. Name it as a program writes it: "http_options.attempts".
+// Throws `failure` (usage), naming value and range, for a value outside [least, most], or NaN.
+// `name` is as programs write it: "http_options.attempts".
 template <class N>
 void check_option(std::string_view name, N value, std::type_identity_t<N> least,
                   std::type_identity_t<N> most) {
   if (value >= least && value <= most) return;
   refuse_option(name, option_text(value), option_text(least) + " to " + option_text(most));
 }
-// The same where 0 says that millrace chooses.
+// The same, but 0 is allowed: millrace chooses.
 template <class N>
 void check_option_or_0(std::string_view name, N value, std::type_identity_t<N> least,
                        std::type_identity_t<N> most) {

@@ -5,20 +5,20 @@
 
 namespace millrace {
 
-// Time as a simulator has it. One thread.
+// A simulator's time. One thread.
 class simulated_clock {
  public:
   virtual ~simulated_clock() = default;
   virtual std::chrono::steady_clock::time_point now() const = 0;
   // Seconds since 1970, UTC.
   virtual std::int64_t unix_seconds() const = 0;
-  // A timer is to fire at `when`: time may not jump past it.
+  // Registers a timer that fires at `when`: time must not jump past it.
   virtual void wake_at(std::chrono::steady_clock::time_point when) = 0;
 };
 
 // The clock of the whole process: CLOCK_MONOTONIC, or a simulator's time in its place. All timers
-// and all measurements of time use it. Code that talks to servers gets it as a `time_source`
-// (engine/time_source.h), so that a test can run one client in a time of its own. Any thread.
+// and all measurements use it. Code that talks to servers gets it as a `time_source`
+// (engine/time_source.h), so that a test can give one client its own time. Any thread.
 class steady_clock {
  public:
   using duration = std::chrono::steady_clock::duration;
@@ -34,7 +34,7 @@ class steady_clock {
     if (simulated_ != nullptr) return simulated_->unix_seconds();
     return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   }
-  // `time` from now; the end of time where that is too far.
+  // `time` from now, saturating at the end of time.
   static time_point after(duration time) noexcept {
     const time_point begin = now();
     return time > time_point::max() - begin ? time_point::max() : begin + time;

@@ -9,8 +9,8 @@ namespace millrace {
 class io_executor;
 class io_thread;
 
-// Something to wait for on one I/O thread. Waiters are woken in the order in which they came; a
-// notification that nobody waits for is forgotten, so wait in a loop around the condition:
+// Something to wait for on one I/O thread. Waiters are woken in order of arrival; a notification
+// without a waiter is lost, so wait in a loop around the condition:
 //
 //   while (queue.empty()) co_await changed.wait();
 //

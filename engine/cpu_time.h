@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-// Seconds by a clock of the kernel's; 0 where it cannot be read.
+// Seconds by one of the kernel's clocks; 0 if it cannot be read.
 inline double seconds_of(clockid_t clock) {
   timespec now{};
   if (clock_gettime(clock, &now) != 0) return 0;

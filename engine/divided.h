@@ -2,7 +2,7 @@
 
 namespace millrace {
 
-// `all` divided by `by`, rounded up. For sizes that users give: nothing is added, so nothing wraps.
+// `all` divided by `by`, rounded up. Safe for sizes from users: no addition, so no overflow.
 template <class T>
 constexpr T divided_up(T all, T by) {
   return static_cast<T>(all / by + (all % by != 0 ? 1 : 0));

@@ -131,7 +131,7 @@ namespace {
 
 constexpr std::string_view between_urls = ",;|(){}<>\"'`: \t\r\n";
 
-// Without what stands between URLs behind it.
+// Without the separators that follow it in a list of URLs.
 std::string_view without_separators(std::string_view url) {
   return url.substr(0, url.find_last_not_of(between_urls) + 1);
 }
@@ -149,7 +149,7 @@ std::size_t scheme_end(std::string_view text) {
   return is_scheme ? n : 0;
 }
 
-// A scheme's name is in any case.
+// Scheme names are case-insensitive.
 bool has_scheme(std::string_view text, std::string_view scheme) {
   const auto is_alike = [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) == b;
@@ -184,7 +184,7 @@ bool is_host_and_port(std::string_view text) {
 }
 
 // Where user, host and port end. Where what stands there is no "host:port", a '/', '?' or '#' in a
-// password may have ended it early: then they end behind the last '@' there is.
+// password may have ended it early: then they end after the last '@'.
 std::size_t authority_end_of(std::string_view url, std::size_t authority) {
   const auto end = std::min(url.find_first_of("/?#", authority), url.size());
   const auto text = url.substr(authority, end - authority);
@@ -196,7 +196,7 @@ std::size_t authority_end_of(std::string_view url, std::size_t authority) {
   return std::min(url.find_first_of("/?#", last), url.size());
 }
 
-// A command may have secrets in its arguments, and in variables that are set in front of it.
+// A command may have secrets in its arguments, and in variables set before it.
 std::string redacted_command(std::string_view url) {
   const auto is_plain = [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -238,7 +238,7 @@ std::string redacted_one(std::string_view url) {
   return out;
 }
 
-// Whether what is secret in `url` is where it belongs. Where it is not, a part of it may look like
+// Whether the secrets in `url` are where they belong; otherwise a part of them may look like
 // another URL.
 bool is_well_written(std::string_view url) {
   const auto authority = authority_of(url);
@@ -247,8 +247,8 @@ bool is_well_written(std::string_view url) {
   return text.find('@') != std::string_view::npos || is_host_and_port(text);
 }
 
-// Where in a list the URL after the first begins; the text's size: there is none. Of a command all
-// that follows may be its own.
+// The start of the second URL of a list; the text's size: there is none. Everything after a command
+// may belong to it.
 std::size_t next_url(std::string_view text) {
   if (has_scheme(text, "pipe")) return text.size();
   bool in_query = false;
@@ -313,8 +313,8 @@ error& error::retryable(bool yes) {
   if (fields_->retryable != yes) own().retryable = yes;
   return *this;
 }
-// A stop is the caller's, and a lack of memory or descriptors the host's: no fault of what is read,
-// and to skip it would lose healthy samples.
+// A stop comes from the caller, a lack of memory or descriptors from the host: the data are sound,
+// and skipping would lose good samples.
 error& error::skippable(bool yes) {
   const errc kind = fields_->kind;
   const bool can_be =
@@ -330,7 +330,7 @@ error& error::whole_shard() {
 error out_of_memory() {
   // Never destroyed, as it may be given until the process ends.
   static const auto& told = *new auto([] {
-    error e(errc::no_memory, "the host gives no more memory");
+    error e(errc::no_memory, "the host has no more memory");
     e.hint(
         "lower the budget (engine_options.memory_bytes, MILLRACE_MEMORY), or run fewer programs on "
         "this host");

@@ -26,13 +26,13 @@ enum class errc : std::uint8_t {
   io_failed,         // EIO and its kin
   changed,           // the object is not the one that the transfer began with
   truncated,         // an archive ends too early
-  bad_archive,       // a tar header that is wrong
+  bad_archive,       // a wrong tar header
   duplicate_field,   // two members with one extension in one sample
   too_large,         // above a stated limit
   bad_image,         // not decodable
   bad_label,         // a label that is not a number
   bad_field,         // a field that is not what its extension says
-  missing_field,     // a sample without the field asked for
+  missing_field,     // a sample lacks a required field
   no_samples,        // an epoch without a single sample
   no_memory,         // the budget is too small for the plan
   no_descriptors,    // the process may not open more files
@@ -41,10 +41,10 @@ enum class errc : std::uint8_t {
   integrity,         // counts or digests that do not add up
   peer_lost,         // another rank of the job is gone
   too_many_skipped,  // more failed samples than the policy allows
-  unsupported,       // known but not built
+  unsupported,       // known, but not in this build or on this host
   stopped,           // by the user
-  uncaught,          // an exception that came out of a function, stage or source of the program
-  internal,          // a fault of millrace
+  uncaught,          // an exception from a function, stage or source of the program
+  internal,          // a bug in millrace
 };
 
 std::string_view kind_name(errc kind);
@@ -52,15 +52,14 @@ std::string_view kind_name(errc kind);
 // The kind of a failed call of the operating system, by its errno.
 errc kind_of(int os_errno);
 
-// The bytes of a file or an object cannot be read: not_found to io_failed.
+// Whether `kind` means that a file's or object's bytes cannot be read: not_found to io_failed.
 bool is_read_failure(errc kind);
 
 // The exit code of a program that ends because of `kind` (the list is in the README).
 int exit_code(errc kind);
 
-// `text`, a URL, a list of URLs or any other text with URLs in it, without what must not be logged:
-// userinfo, queries and fragments, and of a `pipe:` command what follows its first plain word. Text
-// without a URL is returned as it is.
+// Removes from the URLs in `text` what must not be logged: userinfo, queries and fragments, and of
+// a `pipe:` command everything after its first plain word. Text without URLs is unchanged.
 std::string redacted(std::string_view text);
 
 // An expected failure: what, where, and what to do about it. A cheap-to-move value; made once,
@@ -68,7 +67,7 @@ std::string redacted(std::string_view text);
 class error {
  public:
   error(errc kind, std::string what);
-  // What result::error() gives where there is none.
+  // What result::error() returns if there is no error.
   error() : error(errc::internal, "no error") {}
 
   // A URL or a path. It is redacted here, so an error never holds a secret.
@@ -78,10 +77,10 @@ class error {
   error& cause(int os_errno);
   error& hint(std::string_view what_to_do);
   error& retryable(bool yes = true);
-  // A skippable error concerns one sample or one shard: the stream continues after it. A stop, and
-  // a host without memory or descriptors (stopped, no_memory, no_descriptors), never is.
+  // A skippable error concerns one sample or one shard: the stream continues after it. stopped,
+  // no_memory and no_descriptors never are.
   error& skippable(bool yes = true);
-  // Nothing came of a shard: it cannot be opened, or breaks before its first sample.
+  // A shard yielded nothing: it cannot be opened, or breaks before its first sample.
   error& whole_shard();
 
   errc kind() const { return fields_->kind; }
@@ -90,7 +89,7 @@ class error {
   bool is_of_whole_shard() const { return fields_->whole_shard; }
   const std::string& what() const { return fields_->what; }
   const std::string& where() const { return fields_->where; }
-  // The fingerprint of what at() was given: URLs that are the same once redacted have others.
+  // The fingerprint of at()'s argument: distinguishes URLs that are equal once redacted.
   std::uint64_t where_fingerprint() const { return fields_->where_fingerprint; }
   const std::string& what_to_do() const { return fields_->hint; }
   const std::string& sample_key() const { return fields_->key; }
@@ -120,7 +119,7 @@ class error {
   std::shared_ptr<fields> fields_;
 };
 
-// no_memory: the host gives no more. Made without allocating; never skippable.
+// no_memory: the host has no more. Created without allocating; never skippable.
 error out_of_memory();
 
 // How an error leaves the library: thrown to the caller's own thread.
@@ -134,15 +133,15 @@ class failure : public std::runtime_error {
   error why_;
 };
 
-// An exception as an error. A `failure` gives its own; memory that the host refuses is no_memory.
-// Any thread.
+// An exception as an error. A `failure` yields its own error; std::bad_alloc is no_memory. Any
+// thread.
 //
-// What a function, stage or source of the user threw: anything else, also what is no
-// std::exception, is `uncaught` with its type and text. `thrower` is the subject of the sentence:
-// "the stage 'map'". Where there is no memory to say it, out_of_memory().
+// For exceptions of the user's functions, stages and sources: anything else, even if it is no
+// std::exception, is `uncaught`, with its type and text. `thrower` is the subject of the sentence:
+// "the stage 'map'". Without memory for that, out_of_memory().
 error error_of(const std::exception_ptr& thrown, std::string_view thrower) noexcept;
-// What millrace's own code threw: failures of the file system and of the operating system get their
-// kind, path and cause; anything else is `internal`.
+// For exceptions of millrace's own code: failures of the file system and of the operating system
+// have their kind, path and cause; anything else is `internal`.
 error error_of(const std::exception_ptr& thrown);
 
 }  // namespace millrace

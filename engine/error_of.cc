@@ -1,4 +1,4 @@
-// What was thrown, and what the system returned, as errors.
+// Exceptions and error codes of the system as errors.
 #include <cxxabi.h>
 #include <fmt/format.h>
 

@@ -30,8 +30,8 @@ T or_errno(T returned) {
   return returned < 0 ? static_cast<T>(-errno) : returned;
 }
 
-// What the kernel is told of a path. One that ends earlier for it than for us would be another
-// file: it is one that cannot be.
+// The path for the kernel. One with a NUL byte would name another file there, so it becomes one
+// that cannot exist.
 const char* in_kernel(const std::string& path) {
   return path.find('\0') == path.npos ? path.c_str() : "";
 }
@@ -138,7 +138,7 @@ int kernel_files::list(const std::string& folder, std::vector<std::string>& name
   }
 }
 
-// statx(2) tells since Linux 6.1; else a page fits every disk.
+// statx(2) reports it since Linux 6.1; otherwise a page suits every disk.
 std::size_t kernel_files::direct_alignment(int fd) {
 #ifdef STATX_DIOALIGN
   struct statx info{};
@@ -159,7 +159,7 @@ std::optional<double> kernel_files::cached_share(int fd, std::uint64_t size) {
     return static_cast<double>(counts.cached) / static_cast<double>(pages);
   }
   const bool no_such_call = errno == ENOSYS;
-  // Who could not write the file gets the answer "all of it" from mincore(2).
+  // For a file that this user may not write, mincore(2) claims that all pages are cached.
   struct stat info{};
   const bool own = ::fstat(fd, &info) == 0 && (geteuid() == 0 || geteuid() == info.st_uid);
   if (!no_such_call || !own) return std::nullopt;

@@ -16,13 +16,13 @@ namespace {
 
 constexpr std::size_t piece = std::size_t{64} << 10;
 
-// Throws where it cannot be seen whether there is such a file.
+// Throws if it cannot be determined whether there is such a file.
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat s{};
   const int code = host_files().stat(path, s);
   if (code == 0) return s;
   if (code == -ENOENT || code == -ENOTDIR || code == -ENAMETOOLONG) return std::nullopt;
-  throw failure(error(kind_of(-code), "cannot look at the file").at(path).cause(-code));
+  throw failure(error(kind_of(-code), "cannot examine the file").at(path).cause(-code));
 }
 
 error cannot_read(const std::string& path, int why) {
@@ -30,7 +30,7 @@ error cannot_read(const std::string& path, int why) {
 }
 
 error unseen(const std::string& path, int code) {
-  return error(kind_of(-code), "cannot look into the folder").at(path).cause(-code);
+  return error(kind_of(-code), "cannot list the folder").at(path).cause(-code);
 }
 
 }  // namespace
@@ -68,7 +68,7 @@ result<std::string> read_whole_file(const std::string& path) {
   if (S_ISDIR(s.st_mode)) return cannot_read(path, EISDIR);
   const bool is_file = S_ISREG(s.st_mode);
   std::string text;
-  // Of a file one byte more than it has, which shows that it ends there.
+  // One byte more than the file has, to see that it ends there.
   std::size_t room = is_file ? static_cast<std::size_t>(s.st_size) + 1 : piece;
   for (;;) {
     const std::size_t had = text.size();
@@ -99,8 +99,8 @@ result<std::vector<std::string>> folders_within(const std::string& folder, dangl
     if (code != 0 && code != -ENOENT) return unseen(path, code);
     if (code == 0 && S_ISDIR(s.st_mode)) found.push_back(name);
     const bool asks = code != 0 && how == dangling_links::refused && !name.starts_with('.');
-    if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed meanwhile
-      return error(errc::not_found, "a link to nothing, which may be to a folder")
+    if (asks && host_files().stat(path, s, false) == 0) {  // else it was removed
+      return error(errc::not_found, "a link to nothing, perhaps meant as a folder")
           .at(path)
           .hint("mount what it links to, or remove it");
     }
@@ -116,13 +116,13 @@ result<void> visit_folder(const std::string& folder, const std::function<void(vi
     visited one{.path = std::filesystem::path(folder) / name};
     const std::string path = one.path;
     int code = host_files().stat(path, one.info, false);
-    if (code == -ENOENT) continue;  // it was removed meanwhile
+    if (code == -ENOENT) continue;  // removed in the meantime
     one.is_link = code == 0 && S_ISLNK(one.info.st_mode);
     if (one.is_link) {
       struct stat target{};
       code = host_files().stat(path, target);
       if (code == 0) one.info = target;
-      if (code == -ENOENT || code == -ELOOP) code = 0;  // it leads nowhere
+      if (code == -ENOENT || code == -ELOOP) code = 0;  // dangling or circular
     }
     if (code != 0) return unseen(path, code);
     const bool is_within = S_ISDIR(one.info.st_mode) && !one.is_link;
@@ -142,7 +142,7 @@ int make_folders(const std::string& path) {
     if (const int why = make_folders(parent); why != 0) return why;
   }
   const int why = host_files().make_folder(plain, 0777);
-  if (why == -EEXIST) return is_folder(plain) ? 0 : -ENOTDIR;  // somebody was faster
+  if (why == -EEXIST) return is_folder(plain) ? 0 : -ENOTDIR;  // created concurrently
   return why != 0 ? why : sync_folder(parent);
 }
 

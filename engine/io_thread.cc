@@ -20,7 +20,7 @@ namespace {
 // Of Asio's event loop: an eventfd, an epoll and a timerfd.
 error no_event_loop(int index, const boost::system::system_error& why) {
   const int code = why.code().value();
-  return error(kind_of(code), fmt::format("cannot make the event loop of I/O thread {}", index))
+  return error(kind_of(code), fmt::format("cannot create the event loop of I/O thread {}", index))
       .cause(code)
       .hint(kind_of(code) == errc::no_descriptors
                 ? "raise `ulimit -n`, or lower engine_options.io_threads (MILLRACE_IO_THREADS)"
@@ -54,7 +54,7 @@ io_thread::~io_thread() {
   } else {
     thread_.join();
   }
-  // A read that was abandoned may come back only now.
+  // An abandoned read may finish only now.
   files_.reset();
   drain();
   assert(away_ == 0);
@@ -68,8 +68,8 @@ bool io_thread::submit(worker_pool& pool, pool_task* task) {
 }
 
 void io_thread::complete(pool_task* task) noexcept {
-  if (!done_.try_push(task)) {  // there is room for all that may be away
-    to_stderr("millrace: more tasks came back to an I/O thread than were away\n");
+  if (!done_.try_push(task)) {  // it has room for all submitted tasks
+    to_stderr("millrace: more tasks returned to an I/O thread than it had submitted\n");
     std::abort();
   }
   drain_.ask();
@@ -80,8 +80,8 @@ void io_thread::stop_files() {
 }
 
 void io_thread::drain() {
-  // The call has begun: whoever pushes after the queue was read asks again, and so does whoever is
-  // pushing while it is read.
+  // The call has begun: a thread that pushes while or after the queue is read asks for another
+  // call.
   pool_task* task = nullptr;
   while (done_.try_pop(task)) {
     --away_;

@@ -22,8 +22,8 @@ class stepper;
 class io_thread final : private task_home {
  public:
   using make_block_io = std::function<std::unique_ptr<block_io>(io_thread&)>;
-  // The `index`-th of its runtime: on hosts with several NUMA nodes, threads are distributed over
-  // the nodes. Throws `failure`: no_memory where a thread is refused, no_descriptors.
+  // `index` within the runtime: on hosts with several NUMA nodes, threads are distributed over the
+  // nodes. Throws `failure`: no_memory if the host refuses a thread, no_descriptors.
   io_thread(int index, const make_block_io& make_files);
   // Joins the thread. All coroutines must have ended (their scopes are joined by their owners).
   ~io_thread();
@@ -34,11 +34,11 @@ class io_thread final : private task_home {
   asio::io_context& context() { return context_; }
   block_io& files() { return *files_; }
 
-  // Most tasks in pools at once; beyond that offload() waits.
+  // The most tasks in pools at once; beyond that offload() waits.
   static constexpr int max_tasks = 4096;
 
-  // This thread only. Gives `task` to `pool`; false when max_tasks are away. The task is not owned:
-  // it must live until its finish() is called.
+  // This thread only. Submits `task` to `pool`; false if max_tasks are already in pools. The task
+  // is not owned: it must live until its finish() is called.
   bool submit(worker_pool& pool, pool_task* task);
   // This thread only: notified whenever tasks have come back.
   condition& tasks_came_back() { return came_back_; }

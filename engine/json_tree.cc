@@ -68,8 +68,8 @@ class builder {
     std::string name = {};  // of the next member
   };
 
-  // Of a 64-bit build, with what malloc adds: an item of a list that doubles, beside the one that
-  // it was moved from; the node of a member.
+  // For 64-bit builds, with malloc's overhead: an item of a doubling list plus the one it was moved
+  // from; the node of a member.
   static constexpr std::size_t item_bytes = 3 * sizeof(json_tree);
   static constexpr std::size_t number_bytes = 3 * sizeof(std::int64_t);
   static constexpr std::size_t member_bytes = 72 + sizeof(json_tree);
@@ -89,7 +89,7 @@ class builder {
     open_.pop_back();
     return add(std::move(of));
   }
-  // Of two members of one name the later one counts.
+  // If two members have one name, the later one counts.
   bool add(json_tree::anything of) {
     if (open_.empty()) {
       whole_ = json_tree(std::move(of));
@@ -130,9 +130,9 @@ result<json_tree> json_tree::read(std::string_view text, const json_limit& limit
   if (const auto why = why_not_parsed(text)) return error(errc::bad_field, *why);
   builder made(limit);
   if (json::sax_parse(text.begin(), text.end(), &made)) return made.take();
-  if (!made.is_too_large()) return error(errc::bad_field, "it is no JSON");
+  if (!made.is_too_large()) return error(errc::bad_field, "it is not JSON");
   return error(errc::too_large,
-               fmt::format("parsed, its {} bytes of JSON take more than the {} that there are "
+               fmt::format("parsed, its {} bytes of JSON take more than the {} that are allowed "
                            "for it",
                            text.size(), format_bytes(limit.most)));
 }

@@ -14,10 +14,10 @@
 
 namespace millrace {
 
-// What a document may take in memory as a tree: values take up to a hundred times their text.
+// The memory that a document's tree may take: values take up to a hundred times their text.
 struct json_limit {
   std::size_t most = usual;
-  // Where set: takes a number of bytes for as long as the caller keeps the tree, or refuses.
+  // If set: charges a number of bytes for as long as the caller keeps the tree, or refuses.
   bool (*take)(std::size_t bytes) = nullptr;
 
   // Enough for documents of small facts: credentials, answers of stores, entries of a cache.
@@ -28,7 +28,7 @@ struct json_limit {
 // destruction, so that a document can be discarded when memory has run out.
 class json_tree {
  public:
-  // Arrays of nothing but integers take eight bytes for each element.
+  // Arrays of integers only take eight bytes per element.
   using integers = std::vector<std::int64_t>;
   using list = std::vector<json_tree>;
   using object = std::map<std::string, json_tree, std::less<>>;
@@ -36,30 +36,31 @@ class json_tree {
   using anything = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double,
                                 std::string, integers, list, object>;
 
-  // nullopt: it is no JSON, or beyond the limits (engine/nesting.h, and `limit`).
+  // nullopt: it is not JSON, or exceeds the limits (engine/nesting.h, and `limit`).
   static std::optional<json_tree> parse(std::string_view text, const json_limit& limit = {});
-  // The same, with the reason: too_large where it takes more than `limit`, else bad_field.
+  // The same, with the reason: too_large if it takes more than `limit`, else bad_field.
   static result<json_tree> read(std::string_view text, const json_limit& limit);
-  // Of a document that the caller knows to be within them. Bytes, which JSON has none of, are an
-  // object: {"bytes": [...], "subtype": null or a number}. nullopt: it is not of that format.
+  // For documents that the caller knows to be within the limits. Byte strings, which JSON lacks,
+  // become objects: {"bytes": [...], "subtype": null or a number}. nullopt: it is not of that
+  // format.
   enum class binary_format : std::uint8_t { message_pack, cbor };
   static std::optional<json_tree> parse(std::string_view bytes, binary_format format);
 
   json_tree() = default;
   explicit json_tree(anything of) : of_(std::move(of)) {}
 
-  // Null where it is something else.
+  // Null if it is something else.
   template <class T>
   const T* as() const {
     return std::get_if<T>(&of_);
   }
-  // A member of an object; null where there is none.
+  // A member of an object; null if there is none.
   const json_tree* find(std::string_view name) const;
-  // The text of a member; empty where there is none, or where it is no text.
+  // The text of a member; empty if there is none, or it is not text.
   std::string_view text_of(std::string_view name) const;
   // In the shortest form, with the names of objects in order. What is not UTF-8 becomes U+FFFD.
   std::string dump() const;
-  // What an error may quote of it: no secrets of URLs, no control bytes, 100 characters at most.
+  // A form that errors may quote: no secrets of URLs, no control bytes, at most 100 characters.
   std::string excerpt() const;
 
  private:

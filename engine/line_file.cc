@@ -22,8 +22,8 @@ line_file::line_file(std::string path, std::string what)
 }
 
 error line_file::cannot_write(int code) const {
-  const char* remedy = "check that its folder is there and may be written to";
-  if (code == ENXIO) remedy = "start the reader of this pipe before";
+  const char* remedy = "check that its folder exists and is writable";
+  if (code == ENXIO) remedy = "start the reader of this pipe first";
   if (code == ENOSPC || code == EDQUOT) remedy = "make room";
   if (code == EPIPE || code == EAGAIN) remedy = "check the reader of this pipe";
   return error(kind_of(code), "cannot write " + what_).at(path_).cause(code).hint(remedy);
@@ -35,7 +35,7 @@ void line_file::end_half_line() const {
       host_files().stat(file_.fd(), about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
   if (!has_text) return;
   const held_file written(host_files().open(path_, O_RDONLY));
-  if (!written) return;  // whoever may write here need not read
+  if (!written) return;  // write permission need not include reading
   char last = '\n';
   const auto into = std::as_writable_bytes(std::span(&last, 1));
   const ssize_t got = read_all(written.fd(), into, static_cast<std::uint64_t>(about.st_size) - 1);
@@ -44,8 +44,8 @@ void line_file::end_half_line() const {
   if (auto ended = add("\n"); !ended) throw failure(ended.error());
 }
 
-// One call where the file takes it so: lines of several processes do not mix. A pipe may take a
-// long one in parts.
+// One call if the file accepts it, so that lines of several processes do not mix. A pipe may take a
+// long line in parts.
 result<void> line_file::add(std::string_view line) const {
   constexpr int patience_ms = 10'000;
   auto rest = std::as_bytes(std::span(line));

@@ -9,18 +9,18 @@
 
 namespace millrace {
 
-// A file to which lines are appended; processes may share it, and their lines do not mix. A line
-// that a full disk or a kill broke off is ended, not joined by the next one. Each call is whole by
-// itself, so several threads may append; add() waits for the reader of a pipe at most ten seconds.
+// A file to which lines are appended. Processes may share it; their lines do not mix. A line cut
+// short by a full disk or a kill is ended before the next one. Calls are atomic, so several threads
+// may append; add() waits at most ten seconds for the reader of a pipe.
 class line_file {
  public:
-  // `what` it is, for errors: "the list of keys". Throws `failure` where it cannot be written, also
-  // where it is a pipe that nobody reads.
+  // `what`: its name in errors, such as "the list of keys". Throws `failure` if it cannot be
+  // written, or is a pipe that nobody reads.
   line_file(std::string path, std::string what);
 
-  // `line` ends in a newline. Fails with the kind of what the host says.
+  // `line` ends in a newline. Fails with the kind of the host's error.
   result<void> add(std::string_view line) const;
-  // What was added is on the disk.
+  // Syncs the added lines to disk.
   result<void> sync() const;
 
  private:

@@ -24,7 +24,7 @@ log_state& state() {
 
 thread_local bool is_in_sink = false;  // which holds the mutex
 
-// False where the sink throws: a line that cannot be told there is no reason for a run to end.
+// False if the sink throws: that must not end a run.
 bool told(const std::function<void(std::string_view)>& sink, std::string_view line) {
   const struct scope {
     scope() { is_in_sink = true; }

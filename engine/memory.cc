@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t mapped_from = 64_KiB;
 constexpr std::size_t huge_page = 2_MiB;
 
-// Large blocks come from their own mapping: they go back to the system whole, and never fragment.
+// Large blocks have their own mappings: they return to the system whole, and never fragment.
 class page_allocator final : public host_allocator {
  public:
   std::byte* allocate(std::size_t size) override {
@@ -47,7 +47,7 @@ class page_allocator final : public host_allocator {
     if (p == MAP_FAILED) throw std::bad_alloc();
     return static_cast<std::byte*>(p);
   }
-  // One fault and one pinned page in place of 512 of each (docs/decisions.md, 17).
+  // One fault and one pinned page instead of 512 of each (docs/decisions.md, 17).
   static std::byte* map_huge(std::size_t size) {
     std::byte* p = map(size + huge_page);
     const auto address = reinterpret_cast<std::uintptr_t>(p);
@@ -81,22 +81,22 @@ struct memory_share::waiter final : posted_call {
   std::optional<error> failed;
 
  private:
-  // A condition belongs to its I/O thread, and memory may be given back on any thread.
+  // A condition belongs to its I/O thread, but memory may be returned on any thread.
   void run() override { turn.notify_all(); }
 };
 
 struct memory_share::state {
   explicit state(host_allocator& a) : allocator(a) {}
 
-  // Blocks of one size: those that are kept for the next, each with the address of the one after
-  // it in its first bytes, and how many are in use.
+  // Blocks of one size: the idle ones, each with the address of the next in its first bytes, and
+  // the number in use.
   struct idle_blocks {
     std::byte* first = nullptr;
     std::size_t in_use = 0;
   };
   struct given_block {
     std::size_t size;
-    std::uint64_t counted_in;  // the search for a hopeless wait that has seen it
+    std::uint64_t counted_in;  // the last search for hopeless waits that visited it
   };
   using waiters = std::list<std::shared_ptr<waiter>>;
 
@@ -104,16 +104,16 @@ struct memory_share::state {
   std::mutex mutex;
   host_allocator& allocator;
   std::size_t charged = 0;  // guarded by mutex, like everything below
-  std::size_t taken = 0;    // of it: memory that is in use
-  std::size_t idle = 0;     // memory kept for the next
+  std::size_t taken = 0;    // part of `charged`: memory in use
+  std::size_t idle = 0;     // memory kept for the next request
   std::uint64_t returns = 0;
-  std::uint64_t returns_seen = ~std::uint64_t{0};  // when is_starved() was asked last
+  std::uint64_t returns_seen = ~std::uint64_t{0};  // at the last is_starved()
   std::map<std::size_t, idle_blocks> idle_by_size;
   waiters waiting;
-  std::map<const std::byte*, given_block> given;  // of `taken`, by where they begin
+  std::map<const std::byte*, given_block> given;  // blocks of `taken`, by address
   std::uint64_t searches = 0;
 
-  // Of the block of this share that `at` is in; null where it is in none.
+  // The block of this share that contains `at`; null if none does.
   const std::byte* block_of(const std::byte* at) const {
     auto it = given.upper_bound(at);
     if (it == given.begin()) return nullptr;
@@ -155,12 +155,12 @@ struct memory_share::state {
     }
   }
 
-  // How much of this share is kept by holders that wait for more.
+  // The bytes of this share kept by holders that wait for more.
   std::size_t kept_by_waiters();
 
-  // Takes out of `waiting` whose turn it is; and, where all that is charged is kept by holders that
-  // wait, the first of them, with an error: nobody could ever serve it. To be called whenever less
-  // is charged, more is kept, or another one waits, or waits no more. Mutex held.
+  // Takes out of `waiting` those whose turn it is, and, if waiting holders keep all charged memory,
+  // the first of them, with an error: it could never be served. Call it whenever less is charged,
+  // more is kept, or a wait begins or ends. Mutex held.
   waiters who_can_end(const memory_share& of) noexcept;
   // The same, with the mutex, and wakes them.
   static void wake_who_can_end(const memory_share& of) noexcept;
@@ -169,7 +169,7 @@ struct memory_share::state {
   }
 };
 
-// Gives its memory back when it is destroyed. In a forked child it is left as it is.
+// The destructor returns its memory, except in a forked child.
 class memory_share::charged_block final : public block {
  public:
   charged_block() = default;
@@ -190,7 +190,7 @@ class memory_share::charged_block final : public block {
     charged_ = charged;
   }
   const std::shared_ptr<memory_share>& of() const { return of_; }
-  // Ends without giving its charge back, which is returned.
+  // Ends without releasing its charge, which it returns.
   std::size_t leave_charge() {
     stays_charged_ = true;
     return charged_;
@@ -224,8 +224,8 @@ bool memory_share::is_starved() {
   return std::exchange(s.returns_seen, s.returns) == s.returns && !s.waiting.empty();
 }
 
-// Mutex held; `size` is charged already, or will be. All that can fail comes before the first
-// change.
+// Mutex held; `size` is already charged, or will be. Everything that can fail comes before the
+// first change.
 buffer memory_share::take(std::size_t size) {
   state& s = *state_;
   const std::size_t needed = charge_of(size);
@@ -235,7 +235,7 @@ buffer memory_share::take(std::size_t size) {
   auto of_given = entry.extract(entry.begin());
   std::byte* data = nullptr;
   if (needed >= mapped_from) {
-    // A place to give it back to, which drop_idle() leaves while it is of use.
+    // An entry to return it to, which drop_idle() keeps while it is needed.
     struct user {
       state::idle_blocks& of;
       bool gives_up = true;
@@ -296,11 +296,12 @@ error memory_share::why_hopeless(const waiter& first, std::size_t kept) const no
     }
     std::string keepers;
     for (const auto& [holder, text] : who) keepers += (keepers.empty() ? "" : ", ") + text;
-    return error(errc::no_memory,
-                 fmt::format("{} waits for {} of '{}', of which {} are kept by those who wait for "
-                             "more: {}; the share is {}",
-                             first.who->name_, format_bytes(first.size), name_, format_bytes(kept),
-                             keepers, format_bytes(limit_)))
+    return error(
+               errc::no_memory,
+               fmt::format("{} waits for {} of '{}', of which {} are kept by holders that wait for "
+                           "more: {}; the share is {}",
+                           first.who->name_, format_bytes(first.size), name_, format_bytes(kept),
+                           keepers, format_bytes(limit_)))
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
   } catch (const std::bad_alloc&) {
     return out_of_memory();
@@ -395,7 +396,7 @@ awaitable<result<memory_reservation>> memory_share::reserve(std::size_t size,
     if (!mine->given && !failed) std::erase(state_->waiting, mine);
   }
   memory_reservation reserved(shared_from_this(), mine->given ? size : 0);
-  if (!mine->given) state::wake_who_can_end(*this);  // those behind it may fit
+  if (!mine->given) state::wake_who_can_end(*this);  // later requests may fit
   if (thrown) std::rethrow_exception(thrown);
   if (mine->given) co_return reserved;
   co_return failed ? std::move(*failed) : error(errc::stopped, "stopped while waiting for memory");
@@ -413,7 +414,7 @@ void memory_holder::keep(const bytes& piece) {
 }
 
 void memory_holder::let_go() {
-  std::map<const std::byte*, bytes> kept;  // given back without the lock, which that takes
+  std::map<const std::byte*, bytes> kept;  // released without the lock, which releasing takes
   const std::scoped_lock lock(share_->state_->mutex);
   kept_.swap(kept);
 }

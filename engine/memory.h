@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// Where payload memory comes from. The default maps pages; a program with a GPU passes one that
-// gives pinned memory. Called from any thread.
+// The source of payload memory. The default maps pages; a program with a GPU passes one that
+// returns pinned memory. Called from any thread.
 class host_allocator {
  public:
   virtual ~host_allocator() = default;
@@ -31,8 +31,8 @@ class memory_share;
 // compare the memory held with a limit.
 std::size_t charge_of(std::size_t size);
 
-// Memory that is charged to a share and not yet allocated. The destructor gives back the rest.
-// Movable; one thread at a time.
+// Memory charged to a share but not yet allocated. The destructor returns the rest. Movable; one
+// thread at a time.
 class memory_reservation {
  public:
   memory_reservation() = default;
@@ -43,13 +43,13 @@ class memory_reservation {
   memory_reservation& operator=(memory_reservation&& other) noexcept;
   ~memory_reservation();
 
-  // `size` bytes of it: at most what is left, rounded as the share rounds (whole pages from 64 KiB
-  // on).
+  // Allocates `size` bytes of it: at most what is left, rounded as by the share (whole pages from
+  // 64 KiB on).
   buffer take(std::size_t size);
-  // Undoes a take(), where no bytes of it are left in other hands: without a moment in which others
-  // could have what it is charged with.
+  // Undoes a take() whose bytes nobody else holds, without a moment in which others could get the
+  // charge.
   void put_back(buffer taken) noexcept;
-  // A reservation of its own of `size` bytes of it, at most what is left.
+  // Splits off a separate reservation of `size` bytes, at most what is left.
   memory_reservation split(std::size_t size) {
     left_ -= size;
     return {share_, size};
@@ -64,13 +64,13 @@ class memory_reservation {
 // A part of the budget that belongs to one use, so that no use can starve another (that is what
 // makes a deadlock impossible: each use can finish with its own share).
 //
-// Thread-safe. Giving memory back allocates nothing, and so never fails. In a forked child nothing
-// is given back: what the parent's threads had in hand there is left as it was. Freed blocks of 64
-// KiB and more are kept for the next request of the same size, the most recently freed one first,
-// because its lines may still be in the cache.
+// Thread-safe. Returning memory allocates nothing, and so never fails. In a forked child nothing is
+// returned: memory that the parent's threads held stays charged. Freed blocks of 64 KiB and more
+// are kept for the next request of the same size, the most recently freed one first, because its
+// lines may still be in the cache.
 //
-// Where the host has no memory for a grant, all functions throw std::bad_alloc and leave the share
-// as it was.
+// If the host has no memory for a grant, all functions throw std::bad_alloc and leave the share
+// unchanged.
 class memory_share : public std::enable_shared_from_this<memory_share> {
  public:
   memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator);
@@ -78,23 +78,23 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   memory_share(const memory_share&) = delete;
   memory_share& operator=(const memory_share&) = delete;
 
-  // Waits, first come first served, until `size` bytes are free. Fails at once with no_memory when
-  // `size` is above the limit, and when all that is charged is kept by holders that wait
-  // themselves: such a request could never be met. `who`: on whose behalf, where somebody keeps
-  // memory of this share meanwhile.
+  // Waits, first come first served, until `size` bytes are free. Fails at once with no_memory if
+  // `size` exceeds the limit, or if all charged memory is kept by holders that wait themselves:
+  // such a request could never be met. `who`: the holder on whose behalf it waits, if one keeps
+  // memory of this share.
   awaitable<result<buffer>> acquire(std::size_t size, std::shared_ptr<memory_holder> who = nullptr);
   // Reserves `size` bytes without allocating them. Reserve before waiting for anything else, and
   // allocate when that wait is over: the allocation then gets the memory freed last.
   awaitable<result<memory_reservation>> reserve(std::size_t size,
                                                 std::shared_ptr<memory_holder> who = nullptr);
-  // As acquire(), without waiting: an empty buffer when there is no free memory or others wait.
+  // Like acquire(), without waiting: an empty buffer if there is no free memory or others wait.
   buffer try_acquire(std::size_t size);
 
   // Set before the first acquire.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
   std::size_t limit() const { return limit_; }
   std::size_t in_use() const;
-  // Whether somebody waits for memory and none was given back since the last call.
+  // Whether somebody waits for memory and none has been returned since the last call.
   bool is_starved();
   const std::string& name() const { return name_; }
 
@@ -114,10 +114,10 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   std::unique_ptr<state> state_;
 };
 
-// Takes memory of a share piece by piece and keeps the pieces while it waits for more: for a block
-// that is checked as a whole, or for samples that are given out together. The holder reports to the
-// share what it keeps and which requests are made on its behalf. The share then knows when those
-// who wait for memory keep all of it: that is an error with their names, not a deadlock.
+// For users that take memory of a share piece by piece and keep the pieces while they wait for
+// more: a block that is checked as a whole, samples that are delivered together. The holder tells
+// the share what it keeps and which requests are made on its behalf, so that the share can detect
+// when the waiting holders keep all of its memory: an error with their names instead of a deadlock.
 //
 // A wait that could end is never reported: memory counts as kept only through the reference held
 // here, and only while a request of its holder waits. Let go before waiting for anything else.
@@ -130,7 +130,7 @@ class memory_holder {
 
   // Keeps `piece`, and its block charged, until let_go(). Bytes of other memory are not counted.
   void keep(const bytes& piece);
-  // Releases the kept pieces: more has come, or never will.
+  // Releases the kept pieces.
   void let_go();
 
  private:
@@ -145,23 +145,23 @@ class memory_plan {
  public:
   explicit memory_plan(std::size_t budget_bytes) : budget_(budget_bytes) {}
 
-  // A share that gets at least `least` bytes and, where there is room, up to `most`.
+  // A share that gets at least `least` bytes and, if there is room, up to `most`.
   std::shared_ptr<memory_share> share(std::string name, std::size_t least, std::size_t most,
                                       host_allocator& allocator = default_host_allocator());
 
-  // A share that also gets the memory that no share has asked for; several such shares get equal
+  // A share that also gets the memory that no other share requested; several such shares get equal
   // parts.
   void take_rest(const std::shared_ptr<memory_share>& share);
 
-  // Called at the end of divide(), when the shares have their limits.
+  // Called at the end of divide(), when the limits are set.
   void when_divided(std::function<void()> what) { when_divided_.push_back(std::move(what)); }
 
-  // Sets every share's limit. Fails with no_memory, naming the figure that would do, when the
-  // budget is below the sum of the least figures.
+  // Sets every share's limit. Fails with no_memory, naming the budget that would suffice, if the
+  // budget is below the sum of the minimums.
   result<void> divide();
 
   std::size_t budget() const { return budget_; }
-  // Asks every share, and describes those that are starved: "lane 3 reads (64.0 MiB)"; else empty.
+  // Describes the starved shares, such as "lane 3 reads (64.0 MiB)"; empty: none.
   std::string starved();
 
  private:
@@ -176,7 +176,7 @@ class memory_plan {
   std::vector<std::function<void()>> when_divided_;
 };
 
-// The host's memory, or the part that the cgroup allows.
+// The host's memory, or the cgroup's limit if that is less.
 std::size_t allowed_memory_bytes();
 // A quarter of that, at most 4 GiB.
 std::size_t default_memory_bytes();
@@ -185,7 +185,7 @@ int allowed_cpus();
 // "512M", "4G", "1048576" (K, M, G, T are powers of 1024; an i and a B may follow).
 result<std::size_t> parse_bytes(std::string_view text);
 inline constexpr std::size_t page_bytes = 4096;
-// `size`, or the next multiple of `unit` above it.
+// `size` rounded up to a multiple of `unit`.
 constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
   return (size + unit - 1) / unit * unit;
 }

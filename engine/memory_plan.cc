@@ -21,8 +21,8 @@
 namespace millrace {
 namespace {
 
-// Shares and their sizes in few words: those whose names differ in numbers alone, such as those of
-// lanes, as one; the largest first.
+// A summary of shares and sizes, largest first: names that differ only in numbers, such as those of
+// lanes, are merged.
 class share_list {
  public:
   void add(std::string_view name, std::size_t size) {

@@ -17,7 +17,7 @@ std::vector<std::vector<int>> numa_nodes(const fs::path& root) {
   std::vector<std::vector<int>> nodes;
   const fs::path all = root / "sys/devices/system/node";
   std::vector<std::string> names;
-  // Not by a directory_iterator, which ends the program where there is no memory.
+  // Not a directory_iterator, which ends the program if there is no memory.
   if (host_files().list(all, names) != 0) return nodes;
   std::ranges::sort(names);
   for (const std::string& name : names) {
@@ -50,7 +50,7 @@ void stay_on_a_node(int index) noexcept try {
   }
   if (CPU_COUNT(&wanted) > 0) sched_setaffinity(0, sizeof wanted, &wanted);
 } catch (const std::exception&) {
-  return;  // no memory to look, or /sys cannot be read: it works on any node
+  return;  // no memory, or /sys cannot be read: any node will do
 }
 
 }  // namespace millrace

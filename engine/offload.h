@@ -60,11 +60,11 @@ awaitable<void> tasks_came_back(io_thread& home);
 
 }  // namespace detail
 
-// Runs `f` on a thread of `pool` and comes back to `home` with what it returned or threw: the one
+// Runs `f` on a thread of `pool` and returns to `home` with its result or exception: the only
 // crossing between the spine and a pool. Call on `home`'s thread.
 //
-// Not cancellable once `f` is handed over: what `f` refers to stays in use until it has returned,
-// so the wait for it always runs to its end.
+// Not cancellable once `f` is queued: `f` may use what it refers to until it has returned, so the
+// wait always lasts until then.
 template <class F>
 awaitable<std::invoke_result_t<F&>> offload(io_thread& home, worker_pool& pool, F f) {
   detail::offloaded<F> task(std::move(f));

@@ -60,7 +60,7 @@ result<std::shared_ptr<open_file>> open_file::open(const std::string& path) {
 
 result<void> open_file::reopen() {
   file_system& files = host_files();
-  // Without waiting for a pipe's writer; but a file opened so is never waited for by io_uring.
+  // O_NONBLOCK, so as not to wait for a pipe's writer; io_uring never waits for a file opened so.
   const int fd = files.open(path_, O_RDONLY | O_NONBLOCK);
   if (fd < 0) return open_error(path_, -fd);
   held_file open(fd);
@@ -91,7 +91,7 @@ result<void> open_file::reopen() {
 result<void> open_file::check_unchanged() const {
   struct stat now{};
   if (host_files().stat_known(fd_, now) != 0) return {};
-  // Programs of FUSE may make up a time each time that they are asked.
+  // FUSE programs may invent a new time on every call.
   const bool is_untouched = is_fuse_ || (now.st_mtim.tv_sec == identity_.changed_s &&
                                          now.st_mtim.tv_nsec == identity_.changed_ns);
   if (is_untouched && static_cast<std::uint64_t>(now.st_size) == size_) return {};

@@ -11,11 +11,12 @@
 
 namespace millrace {
 
-// A regular file, open for reading. Its size is taken once, at open(): a file that ends earlier has
-// shrunk, and nothing beyond that size is read. A file that is written to meanwhile is `changed`.
+// A regular file, open for reading. Its size is determined once, by open(): a file that ends
+// earlier has shrunk, and nothing beyond that size is read. A file that is modified while open is
+// `changed`.
 //
-// Its descriptor may be closed while nobody reads and opened again, so that more files can be open
-// than descriptors are allowed. One I/O thread, except for open(), reopen() and cached_share().
+// Its descriptor may be closed while nobody reads, and opened again, so that more files can be open
+// than the process has descriptors. One I/O thread, except for open(), reopen() and cached_share().
 class open_file {
  public:
   // Fails with not_found, not_allowed, usage (not a regular file), no_descriptors, io_failed.
@@ -29,32 +30,32 @@ class open_file {
   int fd() const { return fd_; }
   bool has_descriptor() const { return fd_ >= 0; }
   void close_descriptor();
-  // Fails like open(), and with `changed` when another file has the name by now.
+  // Fails like open(), and with `changed` if the name now belongs to another file.
   result<void> reopen();
 
-  // Fails with `changed` where the open file has been written to since open(), as far as the kernel
-  // knows without asking, on FUSE by its size alone: bytes read before are of one version. Needs
+  // Fails with `changed` if the open file has been modified since open(), as far as the kernel
+  // knows (on FUSE, only by its size): otherwise all bytes read so far are of one version. Needs
   // the descriptor; never blocks.
   result<void> check_unchanged() const;
 
-  // On FUSE the ring was seen to return wrong bytes after a short answer: such files are read by
-  // pread (docs/decisions.md, 3).
+  // Whether to read by pread: on FUSE the ring returned wrong bytes after a short read
+  // (docs/decisions.md, 3).
   bool is_fuse() const { return is_fuse_; }
   std::uint64_t size() const { return size_; }
   dev_t device() const { return identity_.device; }
-  // Another one for another file of this name, or another content: by device, inode, time of change
-  // and size; on FUSE without the time.
+  // Identifies the file and its version: by device, inode, modification time and size; on FUSE
+  // without the time.
   std::string version() const;
   const std::string& path() const { return path_; }
 
-  // Reads bypass the page cache (O_DIRECT) from now on, where the file system can. Offsets of reads
-  // must then be multiples of alignment(), and buffers aligned and as large as the size rounded up.
+  // Makes reads bypass the page cache (O_DIRECT) from now on, if the file system can. Offsets must
+  // then be multiples of alignment(), and buffers aligned and as large as the size rounded up.
   void read_directly();
   void read_through_cache();
   std::size_t alignment() const { return alignment_; }  // 1: through the page cache
 
-  // The share of the file's pages that is in the page cache, 0 to 1; nullopt where the kernel does
-  // not tell.
+  // The share of the file's pages that is in the page cache, 0 to 1; nullopt if the kernel does not
+  // say.
   std::optional<double> cached_share() const;
 
  private:

@@ -19,7 +19,7 @@
 namespace millrace {
 namespace detail {
 
-// How a field of each type is set from its variable, written as a user would write it, and checked.
+// How a field of each type is set from its variable, formatted for users, and checked.
 template <class T>
 struct option_field;
 
@@ -40,7 +40,7 @@ struct option_field<int> {
     return value == 0 && s.least > 0 ? "auto" : std::to_string(value);
   }
 };
-// A part of one, which the variable has in percent.
+// A fraction; the variable is in percent.
 template <>
 struct option_field<double> {
   static double from(const setting& /*s*/, const setting_value& v) { return v.number / 100; }
@@ -75,7 +75,7 @@ struct option_field<std::string> {
     return value.empty() ? "auto" : value;
   }
 };
-// Its enumerators in the order of the choices.
+// Enumerators in the order of the choices.
 template <class T>
   requires std::is_enum_v<T>
 struct option_field<T> {
@@ -86,7 +86,7 @@ struct option_field<T> {
     return choice_at(s, static_cast<std::size_t>(value));
   }
 };
-// Not set for "auto"; 0 for any other choice where there could be a number.
+// Unset for "auto"; 0 for other choices in place of a number.
 template <class T>
 struct option_field<std::optional<T>> {
   static std::optional<T> from(const setting& s, const setting_value& v) {
@@ -100,22 +100,22 @@ struct option_field<std::optional<T>> {
 
 }  // namespace detail
 
-// The variables that set the fields of an options struct. The struct's initial values are those of
-// the variables; the ranges of the variables are those of the fields. Immutable once it is made.
+// The variables that set the fields of an options struct, which share the struct's defaults and
+// ranges. Immutable once built.
 template <class Options>
 class option_list {
  public:
-  // `name` of the struct, for messages: "source_options".
+  // `name`: the struct's name in messages, such as "source_options".
   explicit option_list(std::string_view name) : name_(name) {}
 
-  // Of the variables that are added from here on.
+  // Sets the group of the variables added after this.
   option_list& group(std::string_view heading) {
     group_ = heading;
     return *this;
   }
 
-  // `field`: of the struct, a pointer to member or a function to a reference. `least`: what a
-  // program may set, where a user's least value is a matter of sense.
+  // `field`: a pointer to member of the struct, or a function that returns a reference. `least`:
+  // the minimum for programs, if it is below the sensible minimum for users.
   template <class Field>
   option_list& add(std::string_view field_name, Field field, setting about,
                    std::optional<double> least = std::nullopt) {
@@ -134,8 +134,8 @@ class option_list {
         });
   }
 
-  // A field that `read` makes of the variable's text: `Options&, const std::string&` to
-  // `result<void>`. Initially "auto", an empty text.
+  // A field that `read` (`Options&, const std::string&` to `result<void>`) parses from the
+  // variable's text. The default is "auto", an empty text.
   template <class Read>
   option_list& add_text(setting about, Read read) {
     about.initial = "auto";
@@ -147,7 +147,7 @@ class option_list {
         [](const setting& /*s*/, const Options& /*o*/) {});
   }
 
-  // The options that a field of the struct holds.
+  // Adds the options nested in a field of the struct.
   template <class Part>
   option_list& add_part(Part Options::* field, const option_list<Part>& part) {
     for (const auto& e : part.entries_) {
@@ -161,7 +161,7 @@ class option_list {
     return *this;
   }
 
-  // Each variable once, also where it sets several fields.
+  // Each variable once, even if it sets several fields.
   std::vector<setting> all() const {
     std::vector<setting> list;
     for (const entry& e : entries_) {
@@ -172,8 +172,7 @@ class option_list {
     return list;
   }
 
-  // Sets the fields whose variables are set. Fails with bad_setting for a text that is not what its
-  // variable asks for.
+  // Sets the fields whose variables are set. Fails with bad_setting for an invalid text.
   result<void> read(const settings& from, Options& to) const {
     for (const entry& e : entries_) {
       if (const setting_value* v = from.find(e.about.name)) {

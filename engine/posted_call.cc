@@ -74,7 +74,7 @@ struct posted_call::handler {
 
   allocator_type get_allocator() const { return allocator_type(call->room_); }
   void operator()() const {
-    // What was done before a call that was asked for again is seen by this one.
+    // Makes visible what was done before the latest post().
     call->asked_.exchange(false, std::memory_order_acq_rel);
     call->run();
   }

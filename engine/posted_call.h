@@ -13,8 +13,8 @@ namespace millrace {
 
 namespace asio = boost::asio;
 
-// A call on an I/O thread that needs no memory to be posted: post() cannot fail, so that clean-up
-// and error paths can use it. Held by shared_ptr; a pending call keeps its object alive.
+// A call on an I/O thread. Posting it needs no memory, so post() cannot fail and clean-up and error
+// paths can use it. Held by shared_ptr; a pending call keeps its object alive.
 class posted_call : public std::enable_shared_from_this<posted_call> {
  public:
   // `home`: of an I/O thread.
@@ -23,8 +23,8 @@ class posted_call : public std::enable_shared_from_this<posted_call> {
   posted_call(const posted_call&) = delete;
   posted_call& operator=(const posted_call&) = delete;
 
-  // Any thread. Posted again before it has begun, it runs once. In a forked child, which has no
-  // such thread, it does nothing.
+  // Any thread. If posted again before it has begun, it runs once. Does nothing in a forked child,
+  // which lacks the I/O thread.
   void post() noexcept;
   // Whether the calling thread is the I/O thread, in one of its calls.
   bool is_at_home() const { return home_.running_in_this_thread(); }

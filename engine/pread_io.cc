@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// preadv gives at most 2 GiB; the callers go on with the rest.
+// preadv returns at most 2 GiB; callers read the rest.
 constexpr std::size_t most_bytes = std::size_t{1} << 30;
 
 std::byte* destination(const read_op& op) {
@@ -22,8 +22,7 @@ std::byte* destination(const read_op& op) {
 
 }  // namespace
 
-// One call of preadv for the reads at the front of a run. Has the memory that it needs when it is
-// made.
+// One call of preadv for the reads at the front of a run. Allocates only when it is created.
 class pread_io::call final : public pool_task {
  public:
   call(std::weak_ptr<pread_io*> owner, run_list::iterator of, std::size_t reads)
@@ -46,11 +45,11 @@ class pread_io::call final : public pool_task {
     } else if (pieces_.size() == 1) {
       outcomes_.push_back(static_cast<int>(n));
     } else {
-      one_by_one();  // so that the one that fails is the one that says so
+      one_by_one();  // so that the failing read reports the error
     }
   }
 
-  // Too many tasks are away: asked again by read_at.
+  // Too many tasks in pools: read_at asks again.
   void give_up() {
     for (const auto& op : ops_) op->finish(-EAGAIN);
   }
@@ -60,7 +59,7 @@ class pread_io::call final : public pool_task {
     auto rest = ops_.begin();
     std::advance(rest, outcomes_.size());
     if (const auto owner = owner_.lock()) {
-      // What the call did not come to goes back to the front, before anything else is told.
+      // Unserved reads return to the front before any completion is reported.
       of_->waiting.splice(of_->waiting.begin(), ops_, rest, ops_.end());
       (*owner)->ended(of_);
     } else {
@@ -70,8 +69,8 @@ class pread_io::call final : public pool_task {
   }
 
  private:
-  // The first read behind the bytes given gets an answer (0 at the end of the file) only when none
-  // before it got any.
+  // The first read beyond the returned bytes is answered (0 at the end of the file) only if no
+  // earlier one was.
   void distribute(std::size_t given) {
     for (const auto& op : ops_) {
       if (given == 0 && !outcomes_.empty()) return;
@@ -133,7 +132,7 @@ void pread_io::start(run_list::iterator which) {
   try {
     if (reads > 0) task = std::make_unique<call>(here_, which, reads);
   } catch (const std::bad_alloc&) {
-    task.reset();  // each of its reads is told
+    task.reset();  // completes each of its reads
   }
   if (!task) {
     const op_list refused = std::move(which->waiting);
@@ -160,7 +159,7 @@ void pread_io::cancel(read_op& op) {
   for (run& r : runs_) {
     const auto mine = std::ranges::find(r.waiting, &op, [](const auto& o) { return o.get(); });
     if (mine == r.waiting.end()) continue;
-    r.waiting.erase(mine);  // a gap: the reads behind it are no longer adjacent to those before
+    r.waiting.erase(mine);  // a gap: later reads are no longer adjacent to earlier ones
     return;
   }
 }

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Blocking preadv calls on a few threads of their own: for hosts without io_uring, and for FUSE.
+// Blocking preadv calls on a few dedicated threads: for hosts without io_uring, and for FUSE.
 //
 // Adjacent reads of a file form a run, which one thread at a time serves with as few calls as
 // possible: pieces of one large read reach the device in order and together.
@@ -24,7 +24,7 @@ class pread_io final : public block_io {
   std::string_view name() const override { return "pread"; }
 
   void submit(std::shared_ptr<read_op> op) override;
-  // A pread under way cannot be called back; its buffer stays alive until it returns.
+  // A pread in progress cannot be cancelled; its buffer stays alive until it returns.
   void cancel(read_op& op) override;
 
  private:
@@ -45,7 +45,7 @@ class pread_io final : public block_io {
 
   static constexpr int threads = 4;
   io_thread& home_;
-  std::shared_ptr<pread_io*> here_;  // calls may come back after this object has gone
+  std::shared_ptr<pread_io*> here_;  // calls may return after this object is destroyed
   run_list runs_;
   // Reads submitted in one turn of the event loop are combined.
   const wake_up start_runs_{home_.executor(), [this] { start_runs(); }};

@@ -5,10 +5,10 @@
 
 namespace millrace {
 
-// `text` as it may be shown on a terminal: control characters (C0, DEL and C1), characters that are
-// not seen or turn the direction of others (U+200B, U+202E, U+FEFF, ...) and bytes that are not
-// UTF-8 become \xNN, so that a name out of an archive or off the network cannot move the cursor,
-// forge a line, or look like another. Other text stays as it is. Pure.
+// `text` made safe for a terminal: control characters (C0, DEL and C1), invisible characters and
+// marks of direction (U+200B, U+202E, U+FEFF, ...) and bytes that are not UTF-8 become \xNN, so
+// that a name from an archive or the network cannot move the cursor, forge a line, or look like
+// another name. Other text is unchanged. Pure.
 std::string printable(std::string_view text);
 
 }  // namespace millrace

@@ -24,8 +24,8 @@ namespace {
 
 using descriptor = asio::posix::stream_descriptor;
 
-// A pipe, closed on exec: what is written to the second end is read from the first. Ends that are
-// not given away are closed.
+// A close-on-exec pipe: bytes written to the second end are read from the first. The destructor
+// closes ends that were not moved out.
 class pipe_ends {
  public:
   pipe_ends() = default;
@@ -54,14 +54,13 @@ class pipe_ends {
   int writing_ = -1;
 };
 
-// What a shell is started with. It leads a group of its own, blocks no signal and handles all as by
-// default.
+// The attributes of a shell: its own process group, no blocked signals, default handlers.
 class spawning {
  public:
   spawning() {
     posix_spawn_file_actions_init(&files_);
     posix_spawnattr_init(&attributes_);
-    // Whatever this thread blocks, and the program ignores.
+    // Regardless of what this thread blocks and the program ignores.
     sigset_t none;
     sigset_t all;
     sigemptyset(&none);
@@ -154,7 +153,7 @@ class shell_command final : public child_process {
     if (lifeline_ >= 0) close(std::exchange(lifeline_, -1));
   }
 
-  // Its number is its own until it is waited for.
+  // Its PID is not reused until it is waited for.
   std::optional<int> status() override {
     int status = 0;
     const pid_t reaped = waitpid(std::exchange(pid_, 0), &status, WNOHANG);
@@ -163,8 +162,8 @@ class shell_command final : public child_process {
   }
 
  private:
-  // Whether it is there to be waited for. Where SIGCHLD is ignored the system has done so, and its
-  // number may be another process's.
+  // Whether it can still be waited for. If SIGCHLD is ignored, the system has already reaped it,
+  // and its PID may belong to another process.
   bool is_ours() const {
     siginfo_t about{};
     return waitid(P_PID, static_cast<id_t>(pid_), &about, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -182,7 +181,7 @@ class shell_command final : public child_process {
 
   pid_t pid_ = 0;
   // Kills the group when this process dies, however it dies: it waits for the end of a pipe whose
-  // other end is held here alone.
+  // other end only this process holds.
   pid_t watcher_ = 0;
   int lifeline_ = -1;
   descriptor out_;

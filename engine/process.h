@@ -12,13 +12,11 @@
 
 namespace millrace {
 
-// The status of a command that somebody else has waited for, or that ended while SIGCHLD was
-// ignored.
+// The status of a command that other code has waited for, or that ended while SIGCHLD was ignored.
 inline constexpr int unknown_status = -1;
 
-// A running command: its output, its end, and the means to kill it. It has its own process group,
-// which is killed when this object is destroyed and when this process dies, however it dies. One
-// I/O thread, one call at a time for each output.
+// A running command. It has its own process group, which is killed when this object is destroyed
+// and when this process dies, however it dies. One I/O thread, one call at a time per output.
 class child_process {
  public:
   enum class output { out, err };
@@ -29,10 +27,10 @@ class child_process {
   virtual awaitable<ssize_t> read_some(output from, std::span<std::byte> into) = 0;
   // Waits until it has ended; 0 or -errno. Can be cancelled.
   virtual awaitable<int> wait_for_end() = 0;
-  // Kills it and everything that it has started in its group. May be called repeatedly.
+  // Kills its process group. May be called repeatedly.
   virtual void kill() = 0;
-  // Call once, after kill(): its status as waitpid(2) gives it; nullopt while a device holds it;
-  // unknown_status where somebody else has waited for it.
+  // Call once, after kill(): its status as from waitpid(2); nullopt while a device blocks it;
+  // unknown_status if other code has waited for it.
   virtual std::optional<int> status() = 0;
 
  protected:
@@ -45,9 +43,9 @@ class child_process {
 class process_starter {
  public:
   virtual ~process_starter() = default;
-  // Runs `command` by the shell, with nothing to read, no descriptors of ours, and signals as they
-  // are by default. 0 or -errno: EAGAIN and ENOMEM where there are too many processes, EMFILE, and
-  // ENOENT where there is no shell. What it writes is read on `executor`.
+  // Runs `command` in a shell, with empty input, none of our descriptors, and default signals.
+  // Returns 0 or -errno: EAGAIN or ENOMEM if there are too many processes, EMFILE, or ENOENT
+  // without a shell. Its output is read on `executor`.
   virtual int start(const std::string& command, const asio::any_io_executor& executor,
                     std::unique_ptr<child_process>& to) = 0;
 

@@ -9,24 +9,24 @@
 
 namespace millrace {
 
-// A number of this process: a forked child has another one than its parent. For what is asked
-// often: no system call. Any thread.
+// A number that identifies this process; a forked child has a different one. Cheap: no system call.
+// Any thread.
 unsigned process_number() noexcept;
 
-// Knows the process that made it. What belongs to threads of another process can neither be locked
-// nor waited for: a thread that is not there may hold the lock. Any thread.
+// Remembers the process that created it. In a forked child, locks may be held by threads that do
+// not exist there, so they can be neither taken nor waited for. Any thread.
 class home_process {
  public:
-  // False in a forked child of the process that made this.
+  // False in a forked child of the process that created this.
   bool is_this() const noexcept { return number_ == process_number(); }
 
  private:
   unsigned number_ = process_number();
 };
 
-// An object that is made and never destroyed, without memory of the heap: threads, and the
-// destructors of a program's global objects, use it until the process ends. The libraries have no
-// other static objects with a destructor (-Wexit-time-destructors).
+// An object that is never destroyed and needs no heap: threads, and destructors of a program's
+// global objects, may use it until the process ends. The libraries have no other static objects
+// with a destructor (-Wexit-time-destructors).
 template <class T>
 class never_destroyed {
  public:
@@ -46,9 +46,9 @@ class never_destroyed {
   alignas(T) std::byte room_[sizeof(T)];
 };
 
-// The one T of this process: never destroyed, and another one in a forked child, since threads that
-// are not there may have held the locks of the parent's, or been in the middle of a change. A T
-// that keeps something in a child has begin_in_child(), which makes the rest of it anew.
+// The one T of this process: never destroyed, and a fresh one in a forked child, since threads that
+// do not exist there may have held the parent's locks, or been in the middle of a change. A T that
+// keeps something in a child has begin_in_child(), which resets the rest.
 template <class T>
 T& process_wide() {
   struct one {

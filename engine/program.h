@@ -8,17 +8,17 @@
 
 namespace millrace {
 
-// Opens /dev/null wherever standard input, output or error is closed. Otherwise the first files
-// that the program opens would take those numbers, and what is printed would be written into them.
-// Reading from a closed input and writing to a closed output fail, as they did; what goes to a
-// closed stderr vanishes.
-// Sets SIGCHLD to its default, too: where a parent left it ignored, no command's status is known.
-// Ignores SIGXFSZ: a file that would be larger than allowed is an error, which says so.
-// Call it first thing in main().
+// Opens /dev/null in place of a closed standard input, output or error. Otherwise the first files
+// that the program opens would get those numbers, and printed text would be written into them.
+// Reading from a closed input and writing to a closed output still fail; output to a closed stderr
+// vanishes.
+// Also sets SIGCHLD to its default: if a parent left it ignored, no command's status would be
+// known. Ignores SIGXFSZ, so that exceeding the file size limit is an error with a message. Call it
+// first in main().
 void open_standard_streams();
 
-// What main() returns for the exception that is being handled: what `report` returns, which tells
-// the error. Where there is no memory to tell it, a line says so that needs none.
+// The exit code for the exception being handled: the result of `report`, which prints the error.
+// Without memory for that, prints a fixed line.
 template <class F>
 int exit_code_of_caught(F report) {
   try {

@@ -11,8 +11,8 @@ namespace millrace {
 
 // Allocates the buffers of file reads from arenas, which are mapped once and never unmapped, so
 // that a ring can pin them (io_uring's registered buffers) without ever meeting another mapping at
-// an old address. An arena is a row of blocks of one size; blocks are whole huge pages where the
-// size allows. A request that no arena can serve gets a mapping of its own.
+// an old address. An arena is a row of blocks of one size; blocks are whole huge pages if the size
+// allows. A request that no arena can serve gets its own mapping.
 //
 // Thread-safe.
 class read_block_allocator final : public host_allocator {
@@ -22,7 +22,7 @@ class read_block_allocator final : public host_allocator {
   std::byte* allocate(std::size_t size) override;
   void release(std::byte* data, std::size_t size) noexcept override;
 
-  // All arenas from the `first`-th on, in the order in which they were made.
+  // All arenas from index `first` on, in order of creation.
   std::vector<std::span<std::byte>> arenas(std::size_t first) const;
 
   static constexpr std::size_t arena_bytes = 32_MiB;

@@ -22,9 +22,8 @@ constexpr bool is_result<result<T>> = true;
 
 }  // namespace detail
 
-// A T or an error: for expected failures. Made of either, implicitly; a result<void> is made of
-// nothing where all went well. As std::expected of C++23, with errors that are returned as they
-// are.
+// A T or an error: for expected failures. Converts implicitly from either; a result<void> is
+// default-constructed on success. Like C++23's std::expected, but errors need no wrapper.
 template <class T>
 class [[nodiscard]] result {
  public:
@@ -43,7 +42,7 @@ class [[nodiscard]] result {
   bool has_value() const noexcept { return held_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }
 
-  // Throws `failure` where there is an error.
+  // Throws `failure` if there is an error.
   T& value() & {
     check();
     return **this;
@@ -52,19 +51,19 @@ class [[nodiscard]] result {
     check();
     return **this;
   }
-  T value() && {  // a value: `for (x : list().value())` goes over what is still there
+  T value() && {  // by value, so that `for (x : list().value())` is safe
     check();
     return *std::move(*this);
   }
 
-  // Only where there is a value.
+  // Only if there is a value.
   T& operator*() & noexcept { return *std::get_if<0>(&held_); }
   const T& operator*() const& noexcept { return *std::get_if<0>(&held_); }
   T operator*() && { return std::move(*std::get_if<0>(&held_)); }
   T* operator->() noexcept { return std::get_if<0>(&held_); }
   const T* operator->() const noexcept { return std::get_if<0>(&held_); }
 
-  // Where there is a value, an `internal` one.
+  // If there is a value, an `internal` error.
   millrace::error error() const {
     const auto* why = std::get_if<1>(&held_);
     return why != nullptr ? *why : millrace::error();

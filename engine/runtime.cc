@@ -19,9 +19,9 @@ std::unique_ptr<block_io> make_block_io(io_thread& home, io_backend backend,
     if (backend == io_backend::uring) {
       throw failure(error(errc::unsupported,
                           "engine_options.io (MILLRACE_IO) demands io_uring, but " + *refused)
-                        .hint("io_backend::automatic (MILLRACE_IO=auto) takes what there is"));
+                        .hint("io_backend::automatic (MILLRACE_IO=auto) falls back to pread"));
     }
-    static std::atomic<bool> told = false;  // what the host refuses, it refuses to all threads
+    static std::atomic<bool> told = false;  // the refusal concerns all threads
     if (!told.exchange(true)) log_notice(*refused + "; files are read by a pread pool");
     return std::make_unique<pread_io>(home);
   }

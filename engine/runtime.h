@@ -8,15 +8,15 @@ namespace millrace {
 class io_thread;
 class worker_pool;
 
-// `automatic` takes io_uring where the kernel allows it, and otherwise gives one notice. `uring`
-// throws `failure` (unsupported) where it is refused.
+// `automatic` uses io_uring if the kernel allows it, and otherwise logs one notice. `uring` throws
+// `failure` (unsupported) if it is refused.
 enum class io_backend { automatic, uring, pread };
 
 struct runtime_options {
   int io_threads = 1;   // 1 feeds several GB/s; more only for many fast sources
   int cpu_threads = 0;  // 0: the CPUs that affinity and cgroup allow
   io_backend io = io_backend::automatic;
-  bool register_buffers = false;  // with io_uring, as far as locked memory goes
+  bool register_buffers = false;  // with io_uring, as far as locked memory allows
 };
 
 // The threads: I/O threads that run coroutines, and one pool for work that computes. Started by the

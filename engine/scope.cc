@@ -25,8 +25,7 @@ struct scope::running_children {
   list all = {};
 };
 
-// A coroutine and what it needs to begin and to end: all of it is there when it is entered in the
-// list.
+// A coroutine with everything it needs to begin and end, allocated before it enters the list.
 class scope::child final : public posted_call, public asio_fiber {
  public:
   child(scope& of, awaitable<void> work)
@@ -34,7 +33,7 @@ class scope::child final : public posted_call, public asio_fiber {
     begin_with(std::move(work));
   }
 
-  // Runs the coroutine up to its first wait, where this is its thread; else soon.
+  // Runs the coroutine up to its first wait: now on its own thread, otherwise soon.
   void begin(running_children::list::iterator self) {
     self_ = self;
     if (is_at_home()) {
@@ -49,7 +48,7 @@ class scope::child final : public posted_call, public asio_fiber {
     is_asked_ = true;
     stop();
   }
-  // What it has thrown; null also for the exception by which it unwinds that was asked to end.
+  // Its exception; null also for the one that unwinds a stopped coroutine.
   std::exception_ptr failure() const {
     return thrown_ && is_asked_ && is_stop(thrown_) ? nullptr : thrown_;
   }
@@ -117,14 +116,14 @@ void scope::ended(const child& which) {
     stop();
   }
   if (!children_->all.empty()) return;
-  // The last that is done here: either may destroy the scope.
+  // The last action: either may destroy the scope.
   if (joining_.is_taken()) return joining_.resume();
   if (when_empty_) when_empty_();
 }
 
 void scope::stop() {
   stopped_ = true;
-  // None leaves the list here: that is a call of its own.
+  // None leaves the list here: that happens in a separate call.
   for (const auto& c : children_->all) c->ask_to_stop();
 }
 
@@ -174,7 +173,7 @@ awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b) {
   self.on_stop().clear();
   if (thrown) std::rethrow_exception(thrown);
   both.rethrow_first();
-  // What is stopped may end as if it had what it waited for.
+  // A stopped wait may end as if it had succeeded.
   if (!first || self.is_stopped()) throw stopped_coroutine();
   co_return *first;
 }

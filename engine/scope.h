@@ -15,8 +15,8 @@ namespace millrace {
 class io_executor;
 
 // Owns coroutines: each one spawned here has ended when join() returns. The first that throws stops
-// its siblings, and join() throws what it threw; only the exception by which a coroutine unwinds
-// that was asked to end counts as none. One I/O thread only.
+// its siblings, and join() rethrows its exception; the exception that unwinds a stopped coroutine
+// does not count. One I/O thread only.
 //
 // Spawn a coroutine that is a function with value parameters (or references to what outlives the
 // scope), never a capturing lambda: captures die with the lambda object, not with the coroutine.
@@ -30,8 +30,8 @@ class scope {
 
   // Stops its coroutine when destroyed. The coroutine still ends within the scope.
   //
-  // Where there is no memory for another coroutine, both throw std::bad_alloc and leave the scope
-  // as it was. Once started, a coroutine ends without any.
+  // Without memory for another coroutine, both throw std::bad_alloc and leave the scope unchanged.
+  // Once started, a coroutine needs no memory to end.
   class task;
   [[nodiscard]] task spawn_stoppable(awaitable<void> work);
   void spawn(awaitable<void> work);
@@ -44,7 +44,7 @@ class scope {
   std::size_t running() const;
   const io_executor& executor() const;
 
-  // Waits for all, also when the awaiting coroutine is cancelled meanwhile. One join at a time.
+  // Waits for all, even if the awaiting coroutine is cancelled. One join at a time.
   awaitable<void> join();
 
   // Called on the I/O thread whenever the last coroutine has ended; throws nothing. It may destroy
@@ -85,18 +85,19 @@ class scope::task {
 };
 
 // Waits until one of the two has ended, and returns which: 0 or 1. The other one is stopped, and
-// has ended when this returns. Throws what one of them throws first, and `stopped_coroutine` when
-// the awaiting coroutine is stopped.
+// has ended when this returns. Rethrows the first exception, and throws `stopped_coroutine` if the
+// awaiting coroutine is stopped.
 awaitable<std::size_t> first_of(awaitable<void> a, awaitable<void> b);
 
 // True for the exception by which a stopped coroutine unwinds.
 bool is_stop(const std::exception_ptr& thrown);
 
-// Returns what was thrown as an error (error_of). The exception by which a stopped coroutine
-// unwinds is not an error: it is thrown on.
+// Returns an exception as an error (error_of), but rethrows the one that unwinds a stopped
+// coroutine.
 awaitable<error> error_unless_stopped(std::exception_ptr thrown, std::string thrower);
 
-// Awaits `work`, and gives what it throws as an error in the same way; nullopt when it has ended.
+// Awaits `work`, and returns its exception as an error in the same way; nullopt if it did not
+// throw.
 awaitable<std::optional<error>> failure_of(awaitable<void> work, std::string thrower);
 
 }  // namespace millrace

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-// How tests put simulators in the place of the host. Not installed: programs have no use for it.
-// Call these while no thread of the engine runs. Null: the host itself.
+// How tests replace the host by simulators. Not installed: programs have no use for it. Call these
+// while no thread of the engine runs. Null: the host itself.
 namespace millrace {
 
 class file_system;
@@ -14,11 +14,10 @@ class stepper;
 void simulate_clock(simulated_clock* instead);
 void simulate_files(file_system* instead);
 void simulate_processes(process_starter* instead);
-// I/O threads and worker pools that are made from now on start no threads.
+// I/O threads and worker pools created from now on start no threads.
 void simulate_threads(stepper* instead);
 
-// `when` is asked before each thread is started, and says whether the host refuses it. Null: none
-// is refused.
+// `when` is called before each thread is started; true: the host refuses it. Null: none is refused.
 void refuse_threads(std::function<bool()> when);
 
 }  // namespace millrace

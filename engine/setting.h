@@ -12,7 +12,7 @@ enum class setting_type { size, integer, seconds, choice, choice_or_integer, tex
 struct setting {
   std::string_view name;
   setting_type type = setting_type::text;
-  double least = 0;  // in bytes, units or seconds; unused for a choice and a text
+  double least = 0;  // in bytes, units or seconds; unused for choices and texts
   double most = 0;
   std::string_view choices = {};  // "auto|uring|pread"
   std::string_view meaning = {};
@@ -22,7 +22,7 @@ struct setting {
   std::string initial = {};  // as a user writes it; "auto" where millrace chooses
 };
 
-// Settings without their initial values, which come from the options that they set (option_list.h).
+// Settings without their defaults, which come from the options that they set (option_list.h).
 setting size_setting(std::string_view name, std::size_t least, std::size_t most,
                      std::string_view meaning);
 setting integer_setting(std::string_view name, int least, int most, std::string_view meaning);
@@ -42,7 +42,7 @@ struct setting_value {
   double number = 0;  // 0 for "auto", and for a choice where there could be a number
 };
 
-// What `text` stands for; nullopt where it is none of the setting's values. Pure.
+// The value that `text` means; nullopt if it is not one of the setting's values. Pure.
 std::optional<setting_value> parse_setting(const setting& s, const std::string& text);
 
 // "auto, or a size from 64.0 KiB to 1.0 GiB". Pure.
@@ -51,7 +51,7 @@ std::string range_of(const setting& s);
 // 2097152 as "2M": as a user would write it. Pure.
 std::string short_bytes(double bytes);
 
-// The position of `text` among the choices; the size of the list where it is none. Pure.
+// The position of `text` among the choices; their number if it is not one. Pure.
 std::size_t choice_index(const setting& s, std::string_view text);
 std::string choice_at(const setting& s, std::size_t index);
 

@@ -14,14 +14,14 @@ namespace millrace {
 // main().
 class settings {
  public:
-  // Those of `environment` (as the third argument of main, ends with a null pointer): all MILLRACE_
-  // variables, which must be `known`, and of other programs those that are `foreign`. An empty one
-  // is not set. Fails with bad_setting for a variable that is unknown or out of range.
+  // Reads `environment` (like main's third argument, ends with a null pointer): all MILLRACE_
+  // variables, which must be `known`, and the `foreign` variables of other programs. An empty one
+  // counts as unset. Fails with bad_setting for a variable that is unknown or out of range.
   static result<settings> from_environment(const char* const* environment,
                                            std::span<const setting> known,
                                            std::span<const foreign_variable> foreign = {});
 
-  // nullptr where it is not set.
+  // nullptr if it is not set.
   const setting_value* find(std::string_view name) const;
   // Variables of other programs with their values, some of which are secrets.
   const std::map<std::string, std::string>& foreign() const { return foreign_; }

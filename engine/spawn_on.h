@@ -41,8 +41,9 @@ class future_fiber final : public asio_fiber {
 
 }  // namespace detail
 
-// Starts a coroutine that no scope owns, on an I/O thread: for the owner of that thread, who waits
-// for what it gives or throws (broken_promise where the event loop is destroyed first). Any thread.
+// Starts a coroutine outside of any scope, on an I/O thread: for the owner of that thread, who
+// waits for its result or exception (broken_promise if the event loop is destroyed first). Any
+// thread.
 template <class T>
 std::future<T> spawn_on(const asio::any_io_executor& home, awaitable<T> work) {
   auto started = std::make_unique<detail::future_fiber<T>>(home, std::move(work));

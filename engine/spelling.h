@@ -11,12 +11,12 @@ namespace millrace {
 // word into the other (optimal string alignment). Pure.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-// The name that the user most likely meant: the first of the nearest ones. Empty where there are
-// none. Pure.
+// The name that the user most likely meant: the first of the nearest ones. Empty if there are none.
+// Pure.
 std::string nearest_of(std::string_view name, std::span<const std::string> known);
 
-// The same; empty where less than half of it is alike: such a name is not meant. `prefix`: how many
-// characters all of them begin with ("--"), which make nothing alike. Pure.
+// The same; empty if less than half of it matches. `prefix`: the number of leading characters
+// common to all ("--"), which do not count. Pure.
 std::string near_of(std::string_view name, std::span<const std::string> known, std::size_t prefix);
 
 }  // namespace millrace

@@ -12,11 +12,11 @@ namespace millrace {
 // because nobody reads its messages. Any thread.
 void write_to_stderr(std::string_view text) noexcept;
 
-// The same for whoever must not wait, such as what ends the process: where stderr does not take it
-// now, or another thread waits for it, it is dropped or passes by. Less than a page.
+// The same for code that must not wait, such as code that ends the process: if stderr would block,
+// the text is dropped; it may overtake another thread's text. Less than a page.
 void write_to_stderr_now(std::string_view text) noexcept;
 
-// write_to_stderr(), formatted; dropped also where there is no memory for that.
+// write_to_stderr(), formatted; dropped if there is no memory for that.
 template <class... T>
 void to_stderr(fmt::format_string<T...> format, T&&... values) noexcept {
   try {

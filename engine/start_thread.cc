@@ -20,8 +20,8 @@ std::function<bool()>& refusal() {
   return *when;
 }
 
-// A thread begins with the mask of the one that starts it. A fault that is blocked would end the
-// process without its handler, such as that of a sanitizer.
+// A thread inherits its creator's mask. A blocked fault would end the process without calling its
+// handler, such as a sanitizer's.
 class all_but_faults_blocked {
  public:
   all_but_faults_blocked() {
@@ -44,7 +44,7 @@ template <class Thread, class Work>
 Thread started_thread(const std::string& name, Work work) {
   try {
     if (refusal() && refusal()()) throw std::system_error(EAGAIN, std::generic_category());
-    // It has its name both when its work begins and when who starts it goes on.
+    // It has its name before its work begins and before its creator continues.
     const std::string shown = name.substr(0, 15);
     Thread started = [&] {
       const all_but_faults_blocked scope;

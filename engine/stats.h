@@ -14,7 +14,7 @@ struct stage_stats {
   std::string name;
   std::uint64_t items = 0;
   std::uint64_t bytes = 0;
-  double busy = 0;            // working, or waiting for what it asked of the pool
+  double busy = 0;            // working, or waiting for its work in the pool
   double waiting_input = 0;   // for the stage before it
   double waiting_output = 0;  // for the next stage to ask
 };
@@ -41,17 +41,17 @@ struct run_stats {
   std::vector<stage_stats> stages;  // in the order in which data passes
   std::uint64_t bytes_read = 0;     // from files and servers
   std::uint64_t requests = 0;       // files opened and HTTP requests made
-  std::uint64_t retries = 0;        // transfers that were resumed or asked again
+  std::uint64_t retries = 0;        // transfers resumed or retried
   double seconds = 0;
   double spine_cpu = 0;  // CPU time of the I/O thread
   // Of the pool, which all runs of an engine share.
   int pool_threads = 0;
-  int pool_used = 0;     // of them, that take work at present
+  int pool_used = 0;     // threads that take work at present
   double pool_busy = 0;  // wall time of its tasks, summed over the threads
   double pool_cpu = 0;   // CPU time of its threads
 };
 
-// Adds the time until its end to `total`.
+// Adds the time until its destruction to `total`.
 class stopwatch {
  public:
   explicit stopwatch(double& total) : total_(total), start_(steady_clock::now()) {}

@@ -10,9 +10,9 @@ namespace millrace {
 class io_thread;
 class worker_pool;
 
-// Takes the place of the runtime's threads, for a simulator. I/O threads and worker pools that are
-// made while a stepper is in force start no threads; it runs their work, in an order of its own, on
-// the thread that waits for it. All calls on one thread.
+// Replaces the runtime's threads in a simulator. I/O threads and worker pools created while a
+// stepper is active start no threads; it runs their work, in an order it chooses, on the thread
+// that waits for it. All calls on one thread.
 class stepper {
  public:
   virtual ~stepper() = default;
@@ -20,7 +20,7 @@ class stepper {
   virtual void ended(io_thread& io) = 0;
   virtual void began(worker_pool& pool) = 0;
   virtual void ended(worker_pool& pool) = 0;
-  // The pool has one more task; worker_pool::run_one() runs it.
+  // Called when the pool has one more task; worker_pool::run_one() runs it.
   virtual void queued(worker_pool& pool) = 0;
   // Runs, as simulated time passes, until `over()`.
   virtual void run_until(const std::function<bool()>& over) = 0;
@@ -38,8 +38,8 @@ class stepper {
   static inline constinit stepper* in_force_ = nullptr;
 };
 
-// Waits, outside the runtime's threads, for a result of theirs; at most `limit` of real time, and
-// without a limit in a simulator.
+// Waits, outside the runtime's threads, for their result; at most `limit` of real time, without a
+// limit in a simulator.
 template <class T>
 std::future_status wait_for(const std::future<T>& answer, steady_clock::duration limit) {
   stepper* const steps = stepper::in_force();

@@ -8,10 +8,9 @@
 
 namespace millrace {
 
-// A stop request is std::stop_source: thread-safe, asked once, never taken back. on_stop runs
-// `what` on `executor` when it is made (at once when it already was). Destroying the returned
-// object ends the registration, but a call that is already posted still runs: `what` must own what
-// it uses.
+// A stop request is a std::stop_source: thread-safe, requested once, never withdrawn. on_stop runs
+// `what` on `executor` when stop is requested (at once if it already was). Destroying the returned
+// object ends the registration, but a call already posted still runs: `what` must own what it uses.
 class on_stop {
  public:
   on_stop(const std::stop_token& token, const io_executor& executor, std::function<void()> what)

@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// Time as one component sees it, given to it when it is made: the HTTP client, its connections and
-// the signers of requests. Tests of these alone give each its own time, which jumps to the next
-// sleeper. In programs, and in a simulation of the whole process, it is real_time(), which is the
-// steady_clock (engine/clock.h); all other code uses that directly. One I/O thread.
+// The time of one component, passed to its constructor: the HTTP client, its connections and the
+// signers of requests. Unit tests give it a time that jumps to the next sleeper. In programs, and
+// in a simulation of the whole process, it is real_time(), that is, steady_clock (engine/clock.h),
+// which all other code uses directly. One I/O thread.
 class time_source {
  public:
   using time_point = steady_clock::time_point;

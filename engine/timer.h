@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Sleeps. Throws `stopped_coroutine` when stopped meanwhile.
+// Sleeps. Throws `stopped_coroutine` when stopped.
 inline awaitable<void> sleep_for(steady_clock::duration time) {
   steady_timer timer(co_await this_executor, time);
   const auto [interrupted] = co_await timer.async_wait(no_throw);
@@ -31,9 +31,9 @@ awaitable<std::optional<T>> unless_first(awaitable<void> limit, awaitable<T> wor
   co_return answer;
 }
 
-// Waits for `work` at most `limit` long. The causes of an early end stay apart: `on_timeout` when
-// the time passed, an exception (`stopped_coroutine`) when the awaiting coroutine was stopped, and
-// what `work` itself says when its peer ended it.
+// Waits for `work`, at most `limit`. Keeps the causes of an early end apart: `on_timeout` when time
+// ran out, an exception (`stopped_coroutine`) when the awaiting coroutine was stopped, and `work`'s
+// own error when its peer ended it.
 template <class T>
 awaitable<result<T>> with_deadline(awaitable<result<T>> work, steady_clock::duration limit,
                                    error on_timeout) {

@@ -44,7 +44,7 @@ namespace {
 error no_ring(int os_errno) {
   const errc kind =
       kind_of(os_errno) == errc::no_descriptors ? errc::no_descriptors : errc::unsupported;
-  return error(kind, "cannot make an io_uring")
+  return error(kind, "cannot create an io_uring")
       .cause(os_errno)
       .hint(kind == errc::no_descriptors
                 ? "raise `ulimit -n`, or lower engine_options.io_threads (MILLRACE_IO_THREADS)"
@@ -55,7 +55,7 @@ error no_ring(int os_errno) {
 
 struct uring_io::ring {
   explicit ring(asio::io_context& context) : readable(context) {
-    // Asio would take a descriptor that is none.
+    // Asio would accept an invalid descriptor.
     const int own = fcntl(uring.of.ring_fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) throw failure(no_ring(errno));
     boost::system::error_code refused;
@@ -86,7 +86,7 @@ struct uring_io::ring {
 std::optional<std::string> uring_refused() {
   io_uring probe{};
   const int code = io_uring_queue_init(2, &probe, 0);
-  // No matter of io_uring: the pread pool would find none for its files either.
+  // Not specific to io_uring: the pread pool would lack descriptors too.
   if (kind_of(-code) == errc::no_descriptors) throw failure(no_ring(-code));
   if (code == 0) {
     io_uring_queue_exit(&probe);
@@ -115,8 +115,8 @@ uring_io::uring_io(io_thread& home, bool register_buffers)
   }
 }
 
-// Pins what has been mapped since. Short of locked memory (RLIMIT_MEMLOCK): half of the arena, and
-// half of that; then no more of them.
+// Pins arenas mapped since the last call. If locked memory runs out (RLIMIT_MEMLOCK), tries half of
+// the arena, then half of that, and then pins no more.
 void uring_io::register_new_arenas() {
   for (const auto& arena : read_block_allocator::instance().arenas(registered_.size())) {
     std::span<std::byte> part = arena;
@@ -152,8 +152,8 @@ std::optional<int> uring_io::registered(const std::byte* data, std::size_t size)
 }
 
 uring_io::~uring_io() {
-  // The thread has ended. Reads that were abandoned may still be in the kernel, which writes into
-  // their buffers until their completions are in. Those that it never took are not waited for.
+  // The thread has ended. The kernel may still write into the buffers of abandoned reads until
+  // their completions arrive. Reads that it never accepted are not waited for.
   io_uring_submit(&ring_->uring.of);
   const std::size_t not_taken = io_uring_sq_ready(&ring_->uring.of);
   while (in_kernel_.size() > not_taken) {
@@ -178,7 +178,7 @@ void uring_io::submit(std::shared_ptr<read_op> op) {
     for_fuse_->submit(std::move(op));
     return;
   }
-  // A completion's result is an int: larger reads are gone on with by read_at.
+  // A completion's result is an int: read_at continues larger reads.
   op->size = std::min<std::size_t>(op->size, std::size_t{1} << 30);
   if (!waiting_.empty() || !prepare(op)) waiting_.push_back(std::move(op));
   flush_later();
@@ -191,7 +191,7 @@ bool uring_io::prepare(const std::shared_ptr<read_op>& op) {
   std::byte* const to = op->into.data() + op->buffer_offset;
   const auto size = static_cast<unsigned>(op->size);
   const auto index = registered(to, size);
-  in_kernel_.emplace(op.get(), op);  // the last that can fail
+  in_kernel_.emplace(op.get(), op);  // the last step that can fail
   io_uring_sqe* sqe = io_uring_get_sqe(&ring_->uring.of);
   if (index) {
     io_uring_prep_read_fixed(sqe, op->file->fd(), to, size, op->file_offset, *index);
@@ -220,7 +220,7 @@ void uring_io::flush() {
   const int code = io_uring_submit(&ring_->uring.of);
   // EAGAIN, EBUSY: the kernel is short of memory or of room for completions; EINTR: a signal. What
   // was prepared stays prepared and goes with a later call, after completions are drained: it may
-  // refuse for long, and the reads' own deadlines go on meanwhile.
+  // refuse for long, while the reads' deadlines keep running.
   pause_ = code < 0 ? std::min(2 * pause_, most_ring_pause) : first_ring_pause;
   if (code < 0 && !stopped_) flush_after(pause_);
   watch();
@@ -278,7 +278,7 @@ void uring_io::drain() {
   flush_later();
 }
 
-// In a call of the event loop, where nobody could be told.
+// Called by the event loop, where no error could be reported.
 bool uring_io::prepare_or_refuse(const std::shared_ptr<read_op>& op) {
   try {
     return prepare(op);

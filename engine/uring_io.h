@@ -14,13 +14,12 @@
 namespace millrace {
 
 // File reads through a ring of this I/O thread. Submissions of one turn of the event loop go to the
-// kernel in one call; a full submission queue makes reads wait in order. Completions are announced
-// by the ring's own (pollable) fd, copied out, and only then acted on, so that no completion runs
-// inside another.
+// kernel in one call; with a full submission queue reads wait in order. The ring's pollable fd
+// announces completions; they are copied out before any is handled, so that none runs inside
+// another.
 //
 // With `register_buffers`, buffers from read_block_allocator are pinned once for all reads, as far
-// as the limit of locked memory goes. In huge pages this was seen to gain nothing
-// (docs/decisions.md, 17).
+// as locked memory allows. With huge pages this gains nothing (docs/decisions.md, 17).
 class uring_io final : public block_io {
  public:
   uring_io(io_thread& home, bool register_buffers);
@@ -47,15 +46,15 @@ class uring_io final : public block_io {
 
   io_thread& home_;
   std::unique_ptr<ring> ring_;
-  std::unique_ptr<pread_io> for_fuse_;            // made at the first file on FUSE
+  std::unique_ptr<pread_io> for_fuse_;            // created for the first file on FUSE
   std::deque<std::shared_ptr<read_op>> waiting_;  // for room in the submission queue
   std::unordered_map<read_op*, std::shared_ptr<read_op>> in_kernel_;
   bool registering_;
   std::vector<std::span<std::byte>>
       registered_;  // of the arena with this index: as much as is pinned
   const wake_up flush_{home_.executor(), [this] { flush(); }};
-  bool is_refused_ = false;  // a submission, by the kernel
-  steady_timer refused_;     // until a submission that the kernel refused is tried again
+  bool is_refused_ = false;  // the kernel refused the last submission
+  steady_timer refused_;     // until a refused submission is retried
   std::chrono::milliseconds pause_{1};
   bool watching_ = false;
   bool stopped_ = false;

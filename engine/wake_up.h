@@ -8,9 +8,9 @@ namespace millrace {
 class io_executor;
 class posted_call;
 
-// Calls a function on an I/O thread, and needs no memory to ask for it (posted_call). A pending
+// Calls a function on an I/O thread; requesting the call needs no memory (posted_call). A pending
 // call outlives this object: `what` must own what it uses, or the owner must wait until the I/O
-// thread has run it. `what` throws nothing.
+// thread has run it. `what` must not throw.
 class wake_up {
  public:
   wake_up() = default;

@@ -49,7 +49,7 @@ std::size_t work_memory::in_use() const {
   return use_->bytes;
 }
 
-// Not while others wait: what large work waits for would never come together.
+// Not while others wait, or memory for large work would never accumulate.
 bool work_memory::try_take(std::size_t bytes) {
   const std::scoped_lock lock(use_->mutex);
   if (use_->waiting > 0 || bytes > limit_ || use_->bytes > limit_ - bytes) return false;
@@ -69,7 +69,7 @@ void work_memory::give_back(std::size_t bytes) {
   if (bytes == 0) return;
   {
     const std::scoped_lock lock(use_->mutex);
-    use_->bytes -= std::min(bytes, use_->bytes);  // in a forked child nothing is in use at first
+    use_->bytes -= std::min(bytes, use_->bytes);  // a forked child begins with nothing in use
   }
   use_->changed.notify_all();
 }
@@ -121,7 +121,7 @@ void work_meter::give(std::size_t bytes) {
 bool detail::can_reserve(const work_meter& refused, const work_memory& memory,
                          std::size_t& reserved) {
   if (refused.wanted() > memory.limit()) return false;
-  // Who does not know its need beforehand meets with the next bound soon.
+  // Work that does not know its need in advance soon reaches the next bound.
   reserved = std::min(memory.limit(), std::max(refused.wanted(), 2 * reserved));
   return true;
 }

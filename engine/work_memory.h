@@ -13,10 +13,10 @@ namespace millrace {
 // Memory that decoders need while they work (coefficients of progressive images, unpacked fields,
 // trees of JSON), counted over all threads that share it. Thread-safe.
 //
-// A piece of work takes what it needs without waiting. Where that is refused, the work is
-// abandoned, its memory is given back, and it is repeated with as much reserved from the start.
-// Nobody holds memory while waiting, so nobody waits for ever. It fails only where it alone needs
-// more than the limit.
+// A piece of work takes what it needs without waiting. If that is refused, the work is abandoned,
+// its memory is returned, and it is repeated with that much reserved from the start. Nobody holds
+// memory while waiting, so nobody waits forever. It fails only if it alone needs more than the
+// limit.
 class work_memory {
  public:
   explicit work_memory(std::size_t limit_bytes);
@@ -29,8 +29,7 @@ class work_memory {
   std::size_t limit() const { return limit_; }
   std::size_t in_use() const;
 
-  // The work memory of this thread: that of the innermost work_memory_scope, else the process's
-  // own.
+  // The work memory of this thread: that of the innermost work_memory_scope, else the process's.
   static work_memory& current();
   // Of 512 MiB, whatever the budget.
   static work_memory& of_process();
@@ -58,13 +57,13 @@ class work_memory_scope {
   work_memory* before_;
 };
 
-// What one piece of work has taken. One thread; see metered().
+// The memory that one piece of work has taken. One thread; see metered().
 class work_meter {
  public:
   // The first bytes of each piece of work are not counted, so that small work costs no lock.
   static constexpr std::size_t free_bytes = 1 << 20;
 
-  // Waits until `reserved` bytes beyond the free ones are there.
+  // Waits until it can reserve `reserved` bytes beyond the uncounted ones.
   work_meter(work_memory& memory, std::size_t reserved);
   ~work_meter();
   work_meter(const work_meter&) = delete;
@@ -73,7 +72,7 @@ class work_meter {
   // The one of this thread's work, nullptr outside of metered().
   static work_meter* of_thread();
 
-  // False where there is not enough memory: the work must end, with any error.
+  // False if there is not enough memory: the work must then end, with any error.
   bool take(std::size_t bytes);
   void give(std::size_t bytes);
 
@@ -89,7 +88,7 @@ class work_meter {
   std::size_t wanted_ = 0;
 };
 
-// For code within metered(): takes `bytes` for the rest of the work, or until they are given back.
+// For code within metered(): takes `bytes` for the rest of the work, or until they are returned.
 // True outside of metered(), where nothing is counted.
 inline bool take_work_memory(std::size_t bytes) {
   work_meter* meter = work_meter::of_thread();
@@ -99,22 +98,22 @@ inline void give_work_memory(std::size_t bytes) {
   if (work_meter* meter = work_meter::of_thread()) meter->give(bytes);
 }
 
-// Gives memory that a decoder keeps between pieces of work back to the system, where it is large.
-// Call at the end of the work.
+// Returns large memory that a decoder keeps between pieces of work to the system. Call at the end
+// of the work.
 template <class T>
 void drop_large(std::vector<T>& kept) {
   if (kept.capacity() * sizeof(T) > work_meter::free_bytes) kept = {};
 }
 
 namespace detail {
-// Whether there is to be another try, and with how much.
+// Whether to try again, and with how much.
 bool can_reserve(const work_meter& refused, const work_memory& memory, std::size_t& reserved);
 error needs_too_much(std::size_t needed, const work_memory& memory);
 }  // namespace detail
 
-// Does a piece of work that gives a result<T>, and counts what it takes in work_memory::current().
+// Does a piece of work that returns a result<T>, and counts its memory in work_memory::current().
 // `f` may be called several times. Within another piece of work it is a part of that. Blocks while
-// other threads' work holds what it needs. Fails with too_large (skippable) where it needs more
+// other threads' work holds the memory it needs. Fails with too_large (skippable) if it needs more
 // than the limit.
 template <class F>
 std::invoke_result_t<F&> metered(F&& f) {

@@ -23,7 +23,7 @@ worker_pool::worker_pool(const std::string& name, int threads, std::size_t capac
       steps_(stepper::in_force()) {
   sem_init(&queued_, 0, 0);
   if (steps_ != nullptr) {
-    stepped_.reserve(capacity);  // as many as the I/O threads may have away
+    stepped_.reserve(capacity);  // as many as the I/O threads may submit
     steps_->began(*this);
     return;
   }
@@ -61,7 +61,7 @@ void worker_pool::push(job j) {
     return;
   }
   if (!jobs_.try_push(j)) {
-    to_stderr("millrace: a worker pool was given more tasks than it has room for\n");
+    to_stderr("millrace: a worker pool got more tasks than it has room for\n");
     std::abort();
   }
   sem_post(&queued_);
@@ -102,8 +102,8 @@ void worker_pool::work(int index) {
     while (sem_wait(&queued_) != 0 && errno == EINTR) {
     }
     job next;
-    // A task is there for this wake-up. It can be behind one that another I/O thread is putting
-    // into the queue at this moment, for the few instructions that this takes.
+    // There is a task for this wake-up. It may follow one that another I/O thread is still writing
+    // into the queue, which takes a few instructions.
     while (!jobs_.try_pop(next)) std::this_thread::yield();
     if (next.task == nullptr) return;
     run(next);

@@ -16,7 +16,7 @@ namespace millrace {
 
 class stepper;
 
-// Who gave a task to a pool, and gets it back.
+// The submitter of a task, which gets it back.
 class task_home {
  public:
   virtual void complete(pool_task* task) noexcept = 0;  // any thread; the task has run
@@ -30,17 +30,17 @@ class task_home {
 // threads are distributed over them.
 class worker_pool {
  public:
-  // Takes up to `capacity` tasks at once; the I/O threads see to it that there are never more
-  // (io_thread::max_tasks each). Throws `failure` (no_memory) where the host refuses a thread.
+  // Takes up to `capacity` tasks at once; the I/O threads ensure that there are never more
+  // (io_thread::max_tasks each). Throws `failure` (no_memory) if the host refuses a thread.
   worker_pool(const std::string& name, int threads, std::size_t capacity);
-  // Runs what is queued, then joins the threads.
+  // Runs the queued tasks, then joins the threads.
   ~worker_pool();
   worker_pool(const worker_pool&) = delete;
   worker_pool& operator=(const worker_pool&) = delete;
 
   int threads() const { return count_; }
 
-  // Queues `task`, which goes back to `home`. Any thread.
+  // Queues `task`, which returns to `home`. Any thread.
   void push(pool_task* task, task_home& home) { push({task, &home}); }
 
   // Sets how many of the threads take work, 1 to threads(); all, at first. The others finish their

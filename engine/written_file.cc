@@ -36,19 +36,18 @@ constexpr std::string_view infix = ".partial.";
 [[noreturn]] void fail(const std::string& what, const std::string& path, int why) {
   error e(kind_of(why), what);
   e.at(path).cause(why);
-  if (why == ENOENT) e.hint("make its folder first");
-  if (why == ENXIO) e.hint("start the reader of this pipe before");
-  if (why == ENOTDIR)
-    e.hint("what stands where its folder should be is a file: choose another name");
+  if (why == ENOENT) e.hint("create its folder first");
+  if (why == ENXIO) e.hint("start the reader of this pipe first");
+  if (why == ENOTDIR) e.hint("its folder's name belongs to a file: choose another name");
   if (why == EACCES || why == EPERM) e.hint("check the permissions of its folder");
-  if (why == ENOSPC || why == EDQUOT) e.hint("free some room");
+  if (why == ENOSPC || why == EDQUOT) e.hint("free some disk space");
   if (why == EFBIG)
     e.hint("raise the limit on the size of files (ulimit -f), or write smaller ones");
   throw failure(std::move(e));
 }
 
-// Where a file of that name is written: a link's target, which need not be there yet, else the path
-// itself.
+// The place of a file written to that path: a link's target, which need not exist yet, else the
+// path itself.
 std::string target_of(const std::string& path) {
   struct stat s{};
   if (host_files().stat(path, s, false) != 0 || !S_ISLNK(s.st_mode)) return path;
@@ -69,7 +68,7 @@ std::string target_of(const std::string& path) {
   return path;
 }
 
-// Makes a partial file, locked, whose name no other process has.
+// Creates a locked partial file with a name that no other process uses.
 int make_partial(const std::string& target, std::string& name) {
   file_system& files = host_files();
   for (int i = 0;; ++i) {
@@ -78,8 +77,8 @@ int make_partial(const std::string& target, std::string& name) {
     held_file made(files.open(name, O_WRONLY | O_CREAT | O_EXCL, 0666));
     if (made.fd() == -EEXIST) continue;
     if (!made) return made.fd();
-    // Who removes partial files locks them first: one that was taken for a killed process's in the
-    // moment before this lock is gone.
+    // Partial files are locked before removal: this one is gone if it was taken for a killed
+    // process's just before this lock.
     const bool is_taken = files.lock_whole(made.fd()) == -EWOULDBLOCK;
     struct stat s{};
     if (!is_taken && files.stat(made.fd(), s) == 0 && s.st_nlink > 0) return made.release();
@@ -99,7 +98,7 @@ int give_new_name(const std::string& from, const std::string& to) {
   return files.stat(to, s, false) == 0 ? -EEXIST : files.rename(from, to);
 }
 
-// The partial files that are there of files that are written to these paths.
+// The existing partial files of files written to these paths.
 std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
   std::map<fs::path, std::set<std::string>> names;  // by folder
   for (const std::string& path : paths) {
@@ -120,12 +119,12 @@ std::vector<std::string> partial_files_of(std::span<const std::string> paths) {
 }
 
 error written_meanwhile(std::string_view noun, const std::string& path) {
-  return error(errc::usage, fmt::format("another run has written the {} meanwhile", noun))
+  return error(errc::usage, fmt::format("another run has written the {} in the meantime", noun))
       .at(path)
       .hint("choose another name");
 }
 
-// What make_partial() puts behind the infix: a process, and which of its files.
+// The suffix that make_partial() adds: a process, and which of its files.
 bool is_of_process(std::string_view suffix) {
   const auto is_number = [](std::string_view text) {
     return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
@@ -155,11 +154,11 @@ struct written_file::impl {
   held_file fd;
   std::vector<std::byte> pending;
   bool is_synced = false;
-  bool is_broken = false;  // by a call that failed: nobody knows which bytes are there
+  bool is_broken = false;  // by a failed call: the file's bytes are unknown
   bool is_committed = false;
   pid_t process = getpid();
 
-  // That what is written now would follow what was written before.
+  // Throws unless new bytes would follow the previous ones.
   void check_goes_on() const {
     if (process != getpid()) {
       throw failure(
@@ -180,7 +179,7 @@ struct written_file::impl {
                                                  "it may be missing",
                                                  noun))
                       .at(path)
-                      .hint("write it anew"));
+                      .hint("write it again"));
   }
 
   // Until the pipe takes some, or the program is asked to end: its reader may have stopped.
@@ -246,7 +245,7 @@ written_file::written_file(std::string path, std::string_view noun)
 written_file::~written_file() {
   if (!impl_->fd) return;
   impl_->fd.close();
-  // In a forked child the file is the parent's, which goes on with it.
+  // In a forked child the file still belongs to the parent, which keeps writing it.
   if (impl_->partial.empty() || impl_->process != getpid()) return;
   host_files().unlink(impl_->partial);
   impl_->forget_partial();

@@ -40,7 +40,7 @@ bare_jpeg::~bare_jpeg() {
 
 namespace {
 
-// Called behind setjmp().
+// Call after setjmp().
 void begin(jpeg_decompress_struct& c, std::span<const std::byte> file, J_COLOR_SPACE wanted) {
   jpeg_mem_src(&c, reinterpret_cast<const unsigned char*>(file.data()), file.size());
   jpeg_read_header(&c, TRUE);

@@ -17,11 +17,11 @@ class bare_jpeg {
   bare_jpeg(const bare_jpeg&) = delete;
   bare_jpeg& operator=(const bare_jpeg&) = delete;
 
-  // The crop's rows and MCU columns to RGB, into one row that is written over: the limit. Whether
-  // it could be decoded.
+  // Decodes the crop's rows and MCU columns to RGB, into one reused row: the limit. False if it
+  // cannot be decoded.
   bool decode_region(std::span<const std::byte> file, const pixel_box& crop);
-  // All of the image, to RGBX, rows of 4 x width bytes one after the other. Reuses the memory of
-  // `out`. `fast`: by the fast transform, which FFCV takes.
+  // Decodes the whole image to RGBX, in consecutive rows of 4 x width bytes. Reuses the memory of
+  // `out`. `fast`: with the fast transform, as in FFCV.
   bool decode_whole(std::span<const std::byte> file, bool fast, std::vector<unsigned char>& out);
 
  private:

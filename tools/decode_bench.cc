@@ -23,7 +23,7 @@ struct photo {
   int width = 0;
   int height = 0;
   view_of_image view;
-  pixel_box region;  // what the output is made of
+  pixel_box region;  // the source of the output
 };
 
 double median(std::vector<double> of) {
@@ -31,7 +31,7 @@ double median(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
-// What each thread does to an image, with memory of its own.
+// The work of each thread on an image, with its own memory.
 using work = std::function<void(const photo&)>;
 using make_work = std::function<work()>;
 
@@ -41,7 +41,7 @@ work header_alone() {
   };
 }
 
-// Of the same region at the same scale so small an output that resampling costs next to nothing.
+// The same region at the same scale, with an output so small that resampling costs almost nothing.
 view_of_image barely_resampled(view_of_image v, bool fast) {
   const double smaller = std::min(static_cast<double>(v.crop.width) / v.scaled_width,
                                   static_cast<double>(v.crop.height) / v.scaled_height);
@@ -82,8 +82,8 @@ work bare_region() {
   };
 }
 
-// As FFCV goes about it: the whole image by the fast transform, then the crop's areas averaged (by
-// this project's resampler, which is quicker than what FFCV uses).
+// FFCV's method: the whole image with the fast transform, then area averaging of the crop (with
+// this project's resampler, which is faster than FFCV's).
 work whole_by_fast_transform() {
   return [decoder = std::make_shared<bare_jpeg>(), r = std::make_shared<resampler>(),
           pixels = std::vector<unsigned char>(),
@@ -99,7 +99,7 @@ work whole_by_fast_transform() {
   };
 }
 
-// Of rows that are there: what they hold does not matter.
+// On existing rows, whose content does not matter.
 work resize_alone() {
   return [r = std::make_shared<resampler>(), row = std::vector<std::uint8_t>(),
           out = std::vector<std::uint8_t>()](const photo& p) mutable {
@@ -110,7 +110,7 @@ work resize_alone() {
   };
 }
 
-// Seconds, of wall and CPU, of all images on so many threads.
+// Wall and CPU seconds of all images on `threads` threads.
 std::pair<double, double> round_of(const std::vector<photo>& photos, int threads,
                                    const make_work& make, const std::atomic<bool>& interrupted) {
   std::vector<work> works;
@@ -131,7 +131,7 @@ std::pair<double, double> round_of(const std::vector<photo>& photos, int threads
   return {watch.seconds(), watch.cpu_seconds()};
 }
 
-// The next sample; nothing at the end, or where the run is stopped.
+// The next sample; nullopt at the end, or if the run is stopped.
 std::optional<sample> next_unless(loader<sample>& data, const std::atomic<bool>& interrupted) {
   try {
     return interrupted ? std::nullopt : data.next();
@@ -178,9 +178,10 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
   }
   if (photos.empty() && !interrupted) {
     throw failure(error(errc::no_samples, "no image here can be decoded")
-                      .hint(report.others > 0 ? "there are images of other kinds than JPEG, which "
-                                                "have nothing to be compared with"
-                                              : "`millrace verify --images` says why"));
+                      .hint(report.others > 0
+                                ? "there are images other than JPEG, which have nothing "
+                                  "to be compared with"
+                                : "`millrace verify --images` says why"));
   }
   return photos;
 }
@@ -189,7 +190,7 @@ std::vector<photo> read_photos(const engine_options& how, const decode_bench_opt
 
 decode_bench_report run_decode_bench(const engine_options& how, decode_bench_options what,
                                      const std::atomic<bool>& interrupted) {
-  what.decode.image.orient = false;  // what is compared with does not turn images
+  what.decode.image.orient = false;  // the peers do not rotate images
   decode_bench_report report{.threads = what.threads};
   const auto photos = read_photos(how, what, report, interrupted);
   report.images = photos.size();
@@ -217,7 +218,7 @@ decode_bench_report run_decode_bench(const engine_options& how, decode_bench_opt
     const double by_fast_transform = timed(what.threads, whole_by_fast_transform).first;
     std::map<decode_stage, double> alone;
     for (const auto& [stage, make] : stages) alone[stage] = timed(1, make).first;
-    if (interrupted) break;  // what it was not let finish is no figure
+    if (interrupted) break;  // an unfinished round has no figure
     seconds.push_back(took);
     cpu.push_back(cpu_took);
     limit.push_back(bare);

@@ -22,7 +22,7 @@ struct target {
   std::uint64_t size = 0;
 };
 
-// What the streams of one I/O thread share; that thread only, but for the atomics.
+// Shared by the streams of one I/O thread; used only there, except for the atomics.
 struct bench_state {
   runtime& threads;
   io_thread& io;
@@ -34,7 +34,7 @@ struct bench_state {
   std::shared_ptr<memory_share> memory;
   scope tasks;
   scope streams;
-  std::atomic<std::uint64_t> given = 0;  // bytes that came to a consumer
+  std::atomic<std::uint64_t> given = 0;  // bytes delivered to consumers
   std::atomic<bool> over = false;
   std::optional<error> failed;
   std::unique_ptr<bool[]> served;  // for each stream of all threads
@@ -51,7 +51,7 @@ void fail(bench_state& b, error why) {
   b.streams.stop();
 }
 
-// Throws away the range's bytes. False when it could not be read.
+// Reads and discards the range's bytes. False if it could not be read.
 awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, std::uint64_t offset,
                          std::uint64_t end, bool* served) {
   const auto source = read_range(context_of(*b), std::move(file), offset, end);
@@ -68,11 +68,11 @@ awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, st
   co_return true;
 }
 
-// One file after the other, from stream `index`'s first on, in turn with the other streams.
+// Reads one file after another, starting at stream `index`'s first, alternating with other streams.
 awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t streams,
                               bool* served) {
   const std::size_t count = b->files.size();
-  // More streams than files: the later ones begin further inside.
+  // With more streams than files, later streams begin further into a file.
   const std::size_t round = index / count;
   const std::size_t rounds = (streams + count - 1) / count;
   for (std::size_t at = index % count; !b->over;) {
@@ -129,7 +129,7 @@ std::vector<target> targets(const std::vector<std::string>& paths) {
   std::vector<target> found;
   const auto files = files_below(paths);
   if (files.empty()) {
-    throw failure(error(errc::not_found, "no file is in this folder").at(paths.front()));
+    throw failure(error(errc::not_found, "no file in this folder").at(paths.front()));
   }
   for (const auto& path : files) {
     const auto opened = open_file::open(path);
@@ -261,7 +261,7 @@ disk_bench_report::kind disk_bench_report::figure() const {
   });
   if (in_memory) return kind::memory;
   const double through_cache = 1 - direct_share;
-  // What was read through the cache more than once came from there the second time.
+  // Bytes read through the cache more than once came from the cache the second time.
   const double again =
       bytes > file_bytes ? 1 - static_cast<double>(file_bytes) / static_cast<double>(bytes) : 0;
   const double cached = through_cache * std::max(std::max(cached_before, 0.0), again);
@@ -286,7 +286,7 @@ std::string_view disk_bench_report::figure_name() const {
 std::string disk_bench_report::limit(int cpus) const {
   if (bytes == 0) return "nothing was read";
   if (cpu_seconds > 0.85 * seconds * cpus) return "the CPUs";
-  // Sixteen streams that share one I/O thread: its time is what there is.
+  // All streams share one I/O thread, whose time is used up.
   if (cpu_seconds > 0.9 * seconds && gate_wait_s < 0.1 * seconds) {
     return "one I/O thread, which is what a loader uses (MILLRACE_IO_THREADS is for several "
            "loaders)";

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-// What the readers of one I/O thread share; that thread only, but for the atomics.
+// Shared by the readers of one I/O thread; used only there, except for the atomics.
 struct http_state {
   runtime& threads;
   io_thread& io;
@@ -40,7 +40,7 @@ void fail(http_state& b, error why) {
   b.readers.stop();
 }
 
-// One object, or one range of it, to its end: how many bytes, or nothing when it failed.
+// Reads one object, or one range of it, to its end. Returns its bytes; nullopt on failure.
 awaitable<std::optional<std::uint64_t>> read_one(http_state* b,
                                                  std::shared_ptr<memory_share> memory,
                                                  std::string url, byte_range range,
@@ -69,7 +69,7 @@ awaitable<std::optional<std::uint64_t>> read_one(http_state* b,
   co_return got;
 }
 
-// Objects until there are no more, or time is over; each as a whole or range after range.
+// Reads objects until none are left or time is up; each whole, or range by range.
 awaitable<void> read_objects(http_state* b, std::uint64_t* count) {
   const auto memory =
       std::make_shared<memory_share>("reads", b->budget_of_each, read_block_allocator::instance());
@@ -155,7 +155,7 @@ http_bench_report run_http_bench(const engine_options& how, const http_bench_opt
                         fmt::format("nothing was read within {:.0f} s, by {}", report.seconds,
                                     counted(report.counters.requests, "request")))
                       .at(what.urls.front())
-                      .hint("check the server: the notices above say what it answered"));
+                      .hint("check the server: the notices above show its answers"));
   }
   const auto& limits = how.source.http.timeouts;
   report.stalled_s =
@@ -174,17 +174,17 @@ std::string http_bench_report::limit(int cpus) const {
   const double all = seconds * connections;
   if (counters.memory_wait_s > 0.5 * all) return "the memory budget (MILLRACE_MEMORY)";
   if (counters.stalls > 0 && (objects == 0 || stalled_s > 0.2 * all)) {
-    return fmt::format("the server: {}, in which it sent next to nothing for seconds",
+    return fmt::format("the server: {}, in which it sent almost nothing for seconds",
                        counted(counters.stalls, "stall"));
   }
   const double waiting = counters.first_byte_wait_s / all;
   if (waiting > 0.3) {
     return fmt::format(
         "the server: {:.0f} % of the time was spent waiting for first bytes; more --connections "
-        "hide that",
+        "hide that wait",
         100 * std::min(1.0, waiting));
   }
-  return "the link, or how fast the server sends";
+  return "the link, or the server's sending rate";
 }
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ class shard_job {
   // Whether this shard of the part was there when the job began, whole, left by a run that was
   // stopped.
   bool has(std::size_t shard) const { return there_.contains(shard); }
-  // Gives a shard its name, and tells of it in the list before. Throws `failure`: usage where
+  // Gives a shard its name, after adding it to the list. Throws `failure`: usage where
   // another job has begun to write shards of these names meanwhile, or another file stands under
   // the name than when the job began. Any thread.
   void add(std::size_t shard, tar_writer& written) const;
@@ -76,7 +76,7 @@ class shard_job {
   std::unique_ptr<line_file> list_;
 };
 
-// Hidden files beside the shards tell whose they are: a record of the job, with counts and
+// Hidden files beside the shards say whose they are: a record of the job, with counts and
 // fingerprints alone, and for each part a list of the shards that it wrote, with the size, time and
 // CRC of each. A shard that is in no list, or not as it stands there, is another job's, whatever
 // its name; where the size fits and the time does not, its bytes are read. Nothing is written
@@ -84,8 +84,8 @@ class shard_job {
 // needed. Throws `failure` (usage) where a shard of another job is there and
 // `overwrite` is not set; where another run is writing shards of these names, by whatever pattern,
 // but for other parts of the same job; where one of the names is that of an input, of a file of
-// another kind, or of the same file as another name; where another text than an older record tells
-// of stands in the place of the classes; and where check_no_shard_after() does. `names` must
+// another kind, or of the same file as another name; where the text in place of the classes is
+// not the one in an older record; and where check_no_shard_after() does. `names` must
 // outlive what it returns.
 shard_job begin_job(const shard_names& names, const job_record& job);
 

@@ -24,7 +24,7 @@
 namespace millrace {
 namespace {
 
-// The plan that a training program has.
+// The plan of a training program.
 plan<host_batch> plan_of(const load_bench_options& what) {
   auto samples = shards(what.urls, {.seed = what.decode.seed,
                                     .lanes = what.lanes,
@@ -39,7 +39,7 @@ plan<host_batch> plan_of(const load_bench_options& what) {
          prefetch(2);
 }
 
-// A consumer at work.
+// Simulates the consumer's work.
 void work_until(steady_clock::time_point due) {
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -50,13 +50,13 @@ double since(steady_clock::time_point then) {
   return std::chrono::duration<double>(steady_clock::now() - then).count();
 }
 
-// The next batch, of whichever epoch; nothing where two epochs in a row are empty.
+// The next batch, of any epoch; nullopt after two empty epochs in a row.
 std::optional<host_batch> next_of(loader<host_batch>& data) {
   auto next = data.next();
   return next ? std::move(next) : data.next();
 }
 
-// The first of what was skipped, as the error that it was; nothing where nothing was.
+// The error of the first skipped sample; nullopt if none was skipped.
 std::optional<error> first_skipped(const ledger& counts) {
   if (counts.first_skipped.empty()) return std::nullopt;
   const std::string& message = counts.first_skipped.front();
@@ -67,7 +67,7 @@ std::optional<error> first_skipped(const ledger& counts) {
   return std::nullopt;
 }
 
-// Where there is none, what was skipped is why.
+// Takes the first batch; if there is none, throws the first skipped error.
 void take_first(loader<host_batch>& data) {
   try {
     if (next_of(data)) return;
@@ -78,7 +78,7 @@ void take_first(loader<host_batch>& data) {
   throw failure(error(errc::no_samples, "the shards gave no batch"));
 }
 
-// For a thread: stops the run when the time is over, unless the thread is asked to stop before.
+// For a thread: stops the run when time is up, unless the thread is asked to stop before.
 std::function<void(const std::stop_token&)> clock_of(loader<host_batch>& data, double seconds) {
   const auto due = steady_clock::now() + std::chrono::duration_cast<steady_clock::duration>(
                                              std::chrono::duration<double>(seconds));
@@ -90,7 +90,7 @@ std::function<void(const std::stop_token&)> clock_of(loader<host_batch>& data, d
   };
 }
 
-// The next batch; nothing at the end, or where the run is stopped.
+// The next batch; nullopt at the end, or if the run is stopped.
 std::optional<host_batch> next_unless_stopped(loader<host_batch>& data) {
   try {
     return next_of(data);
@@ -100,7 +100,7 @@ std::optional<host_batch> next_unless_stopped(loader<host_batch>& data) {
   }
 }
 
-// What happened between two looks.
+// The difference of two snapshots.
 void subtract(load_bench_report& r, const run_stats& before, const run_stats& after) {
   r.bytes = after.bytes_read - before.bytes_read;
   r.pool_threads = after.pool_threads;
@@ -119,7 +119,7 @@ void subtract(load_bench_report& r, const run_stats& before, const run_stats& af
   }
 }
 
-// Of the stage that decodes, while it waited for the ones in front of it.
+// Seconds that the decoding stage waited for upstream stages.
 double waited_for_input(const load_bench_report& r) {
   const auto decoding = std::ranges::find(r.stages, "decode_jpeg", &stage_stats::name);
   return decoding == r.stages.end() ? 0 : decoding->waiting_input;
@@ -128,11 +128,11 @@ double waited_for_input(const load_bench_report& r) {
 }  // namespace
 
 load_limit limit_of(const load_bench_report& r, double images_per_s) {
-  constexpr double fed = 0.02;     // waits of a consumer that is not limited
-  constexpr double paced = 0.98;   // of the rate that a consumer asks for
+  constexpr double fed = 0.02;     // waits of a consumer that is the bottleneck
+  constexpr double paced = 0.98;   // of the consumer's rate
   constexpr double nearly = 0.85;  // of a thread's time, or of the CPUs
-  constexpr double taken = 0.7;    // of a CPU, where others have the rest
-  constexpr double idle = 0.4;     // of a pool that does not limit
+  constexpr double taken = 0.7;    // of a CPU, when others use the rest
+  constexpr double idle = 0.4;     // of a pool that is not the bottleneck
   if (r.waited < fed * r.seconds) return load_limit::consumer;
   if (images_per_s > 0 && r.images_per_s() >= paced * images_per_s) return load_limit::consumer;
   const bool is_taken = r.pool_on_cpu() < taken;
@@ -142,7 +142,7 @@ load_limit limit_of(const load_bench_report& r, double images_per_s) {
   if (cpus > nearly && r.pool_cpu > r.spine_cpu) return load_limit::decoding;
   if (r.spine_cpu > nearly * r.seconds) return load_limit::spine;
   if (waited_for_input(r) > r.seconds / 2) return load_limit::reading;
-  // Nothing here was busy, and nothing was waited for but CPUs.
+  // Nothing was busy, and only CPUs were waited for.
   return is_taken || pool < idle ? load_limit::host : load_limit::decoding;
 }
 

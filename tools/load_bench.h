@@ -17,37 +17,37 @@ struct load_bench_options {
   decode_options decode;
   int batch = 64;                               // images
   std::size_t shuffle = 0;                      // samples held
-  int lanes = 0;                                // 0: as training takes them
+  int lanes = 0;                                // 0: as in training
   double seconds = 10;                          // from the first batch on
   std::size_t cache_bytes = 0;                  // of decoded images that are kept
-  double images_per_s = 0;                      // that the consumer takes; 0: as many as come
-  std::stop_token stop = {};                    // ends it also while it waits for a batch
+  double images_per_s = 0;                      // taken by the consumer; 0: unlimited
+  std::stop_token stop = {};                    // ends it even while it waits for a batch
   std::atomic<std::uint64_t>* taken = nullptr;  // images; for progress, may be null
 };
 
-// What limits a loader. `host`: its threads have work, and wait for a CPU.
+// The bottleneck of a loader. `host`: its threads have work, but wait for a CPU.
 enum class load_limit : std::uint8_t { consumer, decoding, spine, reading, host };
 
-// The loader between its first batch and its end, with a consumer that does nothing but take.
+// The loader's figures from its first batch to its end, with a consumer that does nothing.
 struct load_bench_report {
   std::uint64_t images = 0;
   std::uint64_t bytes = 0;  // read
   double seconds = 0;
   double cpu_seconds = 0;    // of the process
-  double waited = 0;         // seconds of the consumer, the wait that the end broke off among them
+  double waited = 0;         // seconds, by the consumer, including an unfinished last wait
   double first_batch_s = 0;  // from the start to the first batch
   std::vector<stage_stats> stages;
-  int pool_threads = 0;  // that the pool has
-  double pool_used = 0;  // of them, that took work: the mean
+  int pool_threads = 0;  // all threads of the pool
+  double pool_used = 0;  // the mean number that took work
   double pool_busy = 0;  // thread-seconds
   double pool_cpu = 0;
   double spine_cpu = 0;
   std::string ledger;         // its summary
-  std::string first_skipped;  // the message; empty where nothing was skipped
+  std::string first_skipped;  // the message; empty if nothing was skipped
   bool interrupted = false;
   load_limit limit = load_limit::consumer;
 
-  // Of the time in which the decoding threads had work, the part that they were on a CPU.
+  // The fraction of the time with work for the decoding threads that they were on a CPU.
   double pool_on_cpu() const { return pool_busy > 0 ? std::min(1.0, pool_cpu / pool_busy) : 1; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // CPU time of one image outside the pool, in microseconds.
@@ -56,13 +56,13 @@ struct load_bench_report {
   }
 };
 
-// What a finished report says, where the consumer took `images_per_s` at most (0: as many as come).
-// Pure.
+// The bottleneck that a finished report shows, with a consumer limited to `images_per_s` (0: not
+// limited). Pure.
 load_limit limit_of(const load_bench_report& r, double images_per_s);
 
-// Blocks. Goes through the shards again and again, and ends by the clock, also while no batch
-// comes. Throws `failure`: the first shard's where none can be read, no_samples where no batch
-// comes. Where it is stopped before, `seconds` is 0.
+// Blocks. Reads the shards repeatedly until time is up, even if no batch comes. Throws `failure`:
+// the first shard's error if none can be read, no_samples if no batch comes. If it is stopped
+// before that, `seconds` is 0.
 load_bench_report run_load_bench(const engine_options& how, const load_bench_options& what,
                                  const std::atomic<bool>& interrupted);
 

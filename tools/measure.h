@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// Wall time, and CPU time of the process, since it was made.
+// Wall time, and CPU time of the process, since construction.
 class stopwatch_pair {
  public:
   stopwatch_pair();
@@ -26,7 +26,7 @@ class stopwatch_pair {
   double cpu_begin_;
 };
 
-// A tenth of a second; less where all takes less than a second, so that there are always some.
+// A tenth of a second; less for runs below a second, so that there are always some intervals.
 inline double interval_of(double seconds) {
   return std::min(0.1, seconds / 12);
 }
@@ -37,7 +37,7 @@ std::vector<double> rates_over_time(const std::function<std::uint64_t()>& given,
                                     const std::vector<std::future<void>>& running, double seconds,
                                     double interval_s, const std::atomic<bool>& interrupted);
 
-// The sum of what parts have `given` (an atomic of theirs) so far.
+// The sum of the parts' atomics `given`.
 template <class Parts>
 std::function<std::uint64_t()> given_by(const Parts& parts) {
   return [&parts] {
@@ -47,9 +47,8 @@ std::function<std::uint64_t()> given_by(const Parts& parts) {
   };
 }
 
-// Has each of `parts` end by `stop`, called on its I/O thread, and waits for those calls and for
-// all of `running`. The calls are waited for as well: what has ended by itself does not wait for
-// them.
+// Ends each of `parts` by `stop`, called on its I/O thread, and waits for those calls and for all
+// of `running`; waiting for `running` alone is not enough, since it may end before the calls.
 template <class Parts, class Stop>
 void end_all(const Parts& parts, std::vector<std::future<void>>& running, Stop stop) {
   for (const auto& part : parts) {
@@ -60,7 +59,7 @@ void end_all(const Parts& parts, std::vector<std::future<void>>& running, Stop s
   for (auto& r : running) r.get();
 }
 
-// The same figure, put into `seen` as well where that is not null.
+// The same figure, also stored in `seen` if that is not null.
 inline std::function<std::uint64_t()> counted_in(std::atomic<std::uint64_t>* seen,
                                                  std::function<std::uint64_t()> given) {
   if (seen == nullptr) return given;

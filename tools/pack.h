@@ -85,7 +85,7 @@ struct repack_options {
 // the same samples in the same order. `samples` and `bytes` of the report are those written. A run
 // that was stopped is resumed by the same call: shards that are whole stay. Inputs
 // that are files are known again by size and time, objects on servers by their URLs. Samples are
-// what readers take them to be: files without an extension are left out, and told of. Throws
+// what readers take them to be: files without an extension are left out, and reported. Throws
 // `failure`.
 pack_report repack_shards(engine& eng, const repack_options& options,
                           const std::function<void(const std::string&)>& say,

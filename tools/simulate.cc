@@ -117,7 +117,7 @@ lane_shuffle by_window(const quality_options& o, std::size_t window) {
   };
 }
 
-// Each worker has shards of its own for ever, shuffles them, and has a buffer of its own.
+// Each worker keeps its own shards forever, shuffles them, and has a buffer of its own.
 places webdataset_order(const quality_options& o) {
   std::vector<places> workers;
   for (int w = 0; w < o.workers; ++w) {

@@ -45,7 +45,8 @@ struct epoch_figures {
   // Of the ranks' time in the epoch, what those wait that are through before the last one.
   double idle = 0;
 };
-// `has_offsets`: with an index that says where each sample begins, by which few shards are dealt.
+// `has_offsets`: with an index that says where each sample begins, by which the samples of few
+// shards are distributed.
 // Of "exact", "equal, unknown" (without an index: all ranks stop when the first has no further
 // batch), "equal, dropping" and "equal, repeating" (with one), in the first epoch.
 std::vector<epoch_figures> simulate_modes(const std::vector<std::int64_t>& samples,

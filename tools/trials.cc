@@ -23,7 +23,7 @@ trial described(trial figures, const candidate& c) {
   return figures;
 }
 
-// In how many of all pairs of their turns `with` is the faster one, 0 to 1.
+// The share of all pairs of turns in which `with` is faster, 0 to 1.
 double share_of_pairs(const trial& with, const trial& before) {
   std::ptrdiff_t faster = 0;
   for (const double rate : with.rates) {
@@ -60,7 +60,7 @@ class tuner {
   }
 
  private:
-  // Puts the family's winner into `best`. False where nothing was measured.
+  // Puts the family's winner into `best`. False if nothing was measured.
   bool try_one(const family& f, engine_options& best) {
     std::vector<engine_options> with{best};
     for (const candidate& c : f) {
@@ -97,7 +97,7 @@ class tuner {
     return best;
   }
 
-  // Each of `with` so many times; fewer figures where it was interrupted.
+  // Measures each of `with` `turns` times; fewer if interrupted.
   turns_of_each in_turns(const std::vector<engine_options>& with, int turns) {
     turns_of_each figures(with.size());
     for (int turn = 0; turn < turns; ++turn) {
@@ -114,7 +114,7 @@ class tuner {
 
   void tell(const family& f, const turns_of_each& figures, std::optional<std::size_t> winner) {
     const trial before = combined(figures.front());
-    // What these are compared with, and what the advice names.
+    // The baseline of the family, which the advice names.
     keep(described(before, {"", "", found_.gains.empty() ? "as set now" : "with what gained so far",
                             nullptr}));
     for (std::size_t i = 1; i < figures.size(); ++i) {

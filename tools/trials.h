@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// One setting tried, several times in turns with the others of its kind: what it was set to beyond
-// the settings that won before, and what it gave. The rate is the median of its turns.
+// One setting, tried several times in turns with others of its kind, on top of the settings that
+// won before, and its results. The rate is the median of its turns.
 struct trial {
-  std::string variable;  // empty: the settings as they are
+  std::string variable;  // empty: the present settings
   std::string value;
   std::string meaning;
   double mb_per_s = 0;
@@ -28,17 +28,17 @@ struct trial {
 
 struct tuning {
   std::vector<trial> trials;
-  // What to set, with the reason; empty when nothing is gained.
+  // The settings to make, with reasons; empty if none helps.
   struct advice {
     std::string variable;
     std::string value;
     std::string reason;
   };
   std::vector<advice> gains;
-  bool stopped = false;  // not all was tried
+  bool stopped = false;  // not every setting was tried
 };
 
-// A value of a variable that may gain.
+// A value of a variable that may help.
 struct candidate {
   std::string variable;
   std::string value;
@@ -52,35 +52,33 @@ using family = std::vector<candidate>;
 // One turn: its rate, its p99 and CPU time, and where the bytes came from.
 using measurement = std::function<trial(const engine_options& with, double seconds)>;
 
-// What a turn comes to when it runs: the mean of `rates`, of intervals of one length, without the
-// first third. Until then connections are made and reads at once are tried, of which an epoch shows
-// nothing; and what is under way at the end, more with some settings than with others, is in none.
-// 0 without rates.
+// The steady rate of a turn: the mean of `rates`, of intervals of equal length, without the first
+// third, in which connections are made and depths are tried, which an epoch amortises. Bytes in
+// flight at the end, more with some settings than others, do not count. 0 without rates.
 double steady_rate(const std::vector<double>& rates);
 
-// One trial of its turns' figures: rates' median, least and most; of the rest, the medians.
+// Combines a trial's turns: median, least and most of the rates; medians of the rest.
 trial combined(std::vector<trial> turns);
 
-// A setting is kept when its median is `least_gain` times that of the settings without it, and the
-// gain is more than what turns of one setting differ by among themselves: of all pairs of a turn
-// with it and a turn without it, it is the faster one in `least_share`. Both must come from the
-// same place: a disk's rate and the page cache's are not compared. (The share of pairs is the
-// statistic of Mann and Whitney, 1947.)
+// A setting is kept if its median is `least_gain` times that without it, and the gain exceeds the
+// variation between turns: of all pairs of a turn with it and a turn without it, it must be faster
+// in `least_share`. Both must read from the same place: a disk's rate is not compared with the page
+// cache's. (The share of pairs is the statistic of Mann and Whitney, 1947.)
 inline constexpr double least_gain = 1.05;
 inline constexpr double least_share = 0.9;
 bool gains(const trial& with, const trial& before);
 
-// Every setting has `first_turns`. The best one of a family that seems to gain is then measured
-// against the settings without it in `more_turns` of each, and all its turns are judged: the best
-// of several by a few turns looks like a gain on any busy host. With these numbers, settings that
-// change nothing are advised in about one of a hundred tunings, however much turns differ.
+// Every setting gets `first_turns`. The best one of a family that seems to help is then measured
+// against the settings without it in `more_turns` of each, and all its turns are judged: on a busy
+// host, the best of several by a few turns always looks like a gain. With these numbers, useless
+// settings are advised in about one of a hundred tunings, however much turns vary.
 inline constexpr int first_turns = 3;
 inline constexpr int more_turns = 6;
 
-// The settings as they are, then family after family, each on top of the winners before it and
-// beside them; turns go forwards and backwards, so that what drifts meets all alike. Takes
-// `seconds` at most, by the times that it gives to `measure`; each turn gets a like share of what
-// is left. `progress`: of each trial when its turns are over.
+// Tries the present settings, then each family on top of the winners before it, alternating with
+// them; turns go forwards and backwards, so that drift affects all alike. Takes at most `seconds`,
+// by the times that it passes to `measure`; each turn gets an equal share of the rest. `progress`
+// is called for each trial after its turns.
 tuning try_families(const std::vector<family>& families, const engine_options& how,
                     const measurement& measure, double seconds,
                     const std::function<void(const trial&)>& progress,

@@ -21,7 +21,7 @@ family direct_reads_family() {
 family depths() {
   family f;
   for (const int depth : {1, 2, 4, 8, 16, 32}) {
-    f.push_back({"MILLRACE_READ_DEPTH", std::to_string(depth), "reads under way at once",
+    f.push_back({"MILLRACE_READ_DEPTH", std::to_string(depth), "reads in flight at once",
                  [depth](engine_options& o) { o.source.read_depth = depth; }});
   }
   return f;

@@ -18,7 +18,7 @@ namespace {
 
 using std::string_view;
 
-// Shards are compared as lists, when they are known; so they are not in here.
+// Without shards, which are compared as lists once they are known.
 constexpr std::array no_difference{
     string_view("--allow-pipe"),     string_view("--base"),
     string_view("--cache-decoded"),  string_view("--cache-decoded-dir"),
@@ -37,7 +37,7 @@ constexpr std::array no_difference{
 constexpr std::array refuse_difference{string_view("--classes"), string_view("--mode"),
                                        string_view("--model"), string_view("--seed")};
 
-// What a rank may have of its own.
+// Options that may differ between ranks.
 constexpr std::array own_of_rank{
     string_view("--allow-pipe"),     string_view("--base"),
     string_view("--cache-decoded"),  string_view("--cache-decoded-dir"),
@@ -65,9 +65,9 @@ std::optional<T> number_in(const std::string& text) {
 }
 
 bool is_same_value(const std::string& a, const std::string& b) {
-  // Checkpoints have what is not UTF-8 in that form.
+  // Checkpoints store text that is not UTF-8 in printable form.
   if (printable(a) == printable(b)) return true;
-  // Large ones of which a double holds only the first digits.
+  // Large integers, which a double would round.
   const auto m = number_in<std::uint64_t>(a);
   const auto n = number_in<std::uint64_t>(b);
   if (m && n) return *m == *n;
@@ -76,8 +76,8 @@ bool is_same_value(const std::string& a, const std::string& b) {
   return x && y && *x == *y;
 }
 
-// Whether a run has that part of its plan: a shuffle buffer, an index, epochs of a set length. What
-// such a part keeps in a state is of no use to a run without it, and cannot be done without.
+// Whether a run's plan has the part that `option` adds: a shuffle buffer, an index, epochs of a set
+// length. A state with such a part's record cannot be resumed without it, nor the reverse.
 bool has_part(string_view option, const arguments& said) {
   const auto is_set = [&](const char* name) {
     const auto found = said.find(name);
@@ -89,7 +89,7 @@ bool has_part(string_view option, const arguments& said) {
   return is_length && (is_set("--epoch-samples") || is_set("--epoch-batches"));
 }
 
-// A value beside the one that differs from it. A flag that is as by default is empty.
+// A value as shown next to the `other` that differs from it. A flag at its default is empty.
 std::string_view shown(std::string_view value, std::string_view other) {
   if (!value.empty()) return value;
   return other == "true" ? "false" : other == "false" ? "true" : "none";
@@ -127,7 +127,7 @@ std::string told_differences(const arguments& now, arguments before, const argum
   const auto refused = differences(now, before, difference::refused);
   if (!refused.empty()) {
     throw failure(
-        error(errc::usage, fmt::format("the checkpoint was saved under other arguments: {}",
+        error(errc::usage, fmt::format("the checkpoint was saved with other arguments: {}",
                                        fmt::join(refused, ", ")))
             .hint("use those of the run that saved it, or train from scratch"));
   }

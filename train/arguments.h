@@ -13,7 +13,7 @@ using arguments = std::map<std::string, std::string>;
 // The consequence of an option that differs between two command lines.
 enum class difference {
   none,     // paths, output, speed
-  told,     // the training changes from here on: a notice when a run is resumed
+  told,     // training changes from here on: resuming prints a notice
   refused,  // samples would be lost or repeated, or the weights do not fit: no resuming
 };
 difference meaning_of(std::string_view option);
@@ -22,9 +22,9 @@ difference meaning_of(std::string_view option);
 std::vector<std::string> differences(const arguments& now, const arguments& before,
                                      difference least);
 
-// The notice for a run that is resumed with other arguments: "--lr 0.2 instead of 0.1, ..". Options
-// that `before` lacks, because its version did not have them, had their `defaults`. Throws
-// `failure` (usage) where the difference would lose or repeat samples, or the weights do not fit.
+// The notice for a run resumed with other arguments: "--lr 0.2 instead of 0.1, ..". Options missing
+// from `before`, which an older version wrote, count as their `defaults`. Throws `failure` (usage)
+// if a difference would lose or repeat samples, or the weights would not fit.
 std::string told_differences(const arguments& now, arguments before, const arguments& defaults);
 
 // Whether all ranks must be given the same value.

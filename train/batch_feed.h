@@ -9,17 +9,17 @@
 
 namespace millrace {
 
-// The batches of one rank, which tell the others before it ends by an error. One thread; refers to
-// the loader.
+// The batches of one rank. Errors of the data are kept in failed() instead of thrown, so that the
+// rank can tell the others before it ends. One thread; refers to the loader.
 class batch_feed {
  public:
   batch_feed(loader<host_batch>& from, std::stop_token stop);
 
-  // nullopt at the end of an epoch, where a stop request ended the wait, and where the data failed.
+  // nullopt at the end of an epoch, after a stop request, or if the data failed.
   std::optional<host_batch> next();
-  // Why there are no more; none: they did not fail.
+  // The error that ended the data; nullopt: none.
   const std::optional<error>& failed() const { return failed_; }
-  // Seconds that the calls of next() took since this was last asked.
+  // Seconds spent in next() since the last call of this function.
   double take_waited();
 
  private:

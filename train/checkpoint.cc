@@ -49,7 +49,7 @@ std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
   group.together([&] {
     if (group.is_first()) chosen = choose();
   });
-  // As they are: a path need not be UTF-8.
+  // Not as JSON: a path need not be UTF-8.
   const std::string path = group.shared(chosen ? chosen->path : "");
   checkpoint_files here;
   if (chosen) here = std::move(chosen->files);

@@ -19,26 +19,26 @@ struct checkpoint : checkpoint_record {
   tensor_dict momentum;
 };
 
-// For whom a checkpoint is read, as record_in() has them.
+// The parameters of record_in() that describe the reading run.
 struct read_terms {
   std::int64_t lanes = 0;
   int batch_size = 0;
   std::size_t state_bytes = 0;
 };
 
-// A rank's view of a checkpoint's files, as record_in() has it.
+// A rank's view of a checkpoint's files: see record_in().
 checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
                            const job_place& place, const read_terms& terms);
 
-// Throws `failure` (bad_state) where weights or momentum are not tensors, or not finite.
+// Throws `failure` (bad_state) if weights or momentum are not tensors, or not finite.
 void check_sound(const chosen_checkpoint& c);
 
 // Both are called by all ranks at the same point, and throw `failure` on all or on none.
 
-// Writes `c` into `folder`. Throws io_failed; nothing of it is left then.
+// Writes `c` into `folder`. Throws io_failed, and then leaves nothing behind.
 void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group);
-// The checkpoint that rank 0 names and reads, on every rank. `choose` is called on rank 0 and gives
-// its path and files, or nullopt for none. The rest as record_in() has it.
+// The checkpoint that rank 0 chooses and reads, on every rank. `choose` is called on rank 0 and
+// returns its path and files, or nullopt for none. For `terms` see record_in().
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
     const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
     const read_terms& terms);

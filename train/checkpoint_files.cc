@@ -70,7 +70,7 @@ std::vector<std::string> text_list_in(const json_tree& of) {
   return names;
 }
 
-// What train.json says, once its checksum is seen to be right.
+// The content of train.json, after verifying its checksum.
 json_tree meta_in(const checkpoint_files& files, const std::string& path) {
   const auto text = files.find(meta_name);
   if (text == files.end()) damaged(path, meta_name, "the checkpoint has no such file");
@@ -93,7 +93,7 @@ json_tree meta_in(const checkpoint_files& files, const std::string& path) {
   return meta;
 }
 
-// A member of what train.json says.
+// A member of train.json.
 template <class T>
 const T& member(const json_tree& meta, const char* name, const std::string& path) {
   const json_tree* const found = meta.find(name);
@@ -104,18 +104,18 @@ const T& member(const json_tree& meta, const char* name, const std::string& path
   return *value;
 }
 
-// What is there of this name; null: nothing is. Whoever cannot look says so, and does not say that
-// it is missing.
+// The mode of the file of this name; null: there is none. If it cannot be examined, the error says
+// that, not that it is missing.
 std::optional<mode_t> mode_of(const std::string& path) {
   struct stat s{};
   const int code = host_files().stat(path, s);
   if (code == 0) return s.st_mode;
   if (code == -ENOENT || code == -ENOTDIR) return std::nullopt;
   throw failure(
-      error(kind_of(-code), "cannot look at a part of the checkpoint").at(path).cause(-code));
+      error(kind_of(-code), "cannot examine a part of the checkpoint").at(path).cause(-code));
 }
 
-// What cannot be read says nothing: validation is then done again.
+// Unreadable files count as no validation, which is then repeated.
 std::string validated_in(const checkpoint_files& files) {
   const auto file = files.find(validation_name);
   const auto parsed = file != files.end() ? json_tree::parse(file->second) : json_tree::parse("");
@@ -176,7 +176,7 @@ checkpoint_files read_checkpoint(const std::string& path) {
   }
   const bool has_meta = mode_of(fs::path(path) / meta_name).has_value();
   if (const auto below = checkpoints_in(path); !has_meta && !below.empty()) {
-    throw failure(error(errc::usage, "a folder of checkpoints, where one of them is needed")
+    throw failure(error(errc::usage, "this is a folder of checkpoints, not one of them")
                       .at(path)
                       .hint(fmt::format("its newest is {}: give that one", below.back())));
   }
@@ -249,7 +249,7 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   };
   const bool is_own = c.world_size == world_size;
   if (is_own) c.data = state_of(rank);
-  // Each rank takes a part of what all had left.
+  // Each rank takes a part of what all ranks had left.
   const std::int64_t lanes_then = lanes_of(c.data);
   if (!is_own || (world_size > 1 && lanes_then != 0 && lanes_then != lanes)) {
     std::vector<state> of_ranks;
@@ -260,9 +260,9 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   const std::int64_t then =
       std::int64_t{c.world_size} * (c.batch_size == 0 ? batch_size : c.batch_size);
   const std::int64_t now = std::int64_t{world_size} * batch_size;
-  // What did not fill a batch then may fill one now.
+  // Samples that did not fill a batch before may fill one now.
   if (c.epoch_batches > 0) c.epoch_batches_most = ((c.epoch_batches + 1) * then - 1) / now;
-  // An epoch that was begun stays so.
+  // An epoch that has begun stays begun.
   if (c.batch_in_epoch > 0) {
     c.batch_in_epoch = std::max<std::int64_t>(1, c.batch_in_epoch * then / now);
   }

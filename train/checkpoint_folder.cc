@@ -37,15 +37,15 @@ fs::path without_slash(const std::string& path) {
   return plain.has_filename() ? plain : plain.parent_path();
 }
 
-// Whether both are one folder. Throws where that cannot be found out.
+// Whether both are the same folder. Throws if that cannot be determined.
 bool are_same(const std::string& one, const std::string& other) {
   const auto is = is_same(one, other);
-  if (!is) throw_io_failed(one, "cannot look at the checkpoint's folder", EIO);
+  if (!is) throw_io_failed(one, "cannot examine the checkpoint's folder", EIO);
   return *is;
 }
 
-// The name in `folder` of the checkpoint that the run was resumed from: of what the path names, or
-// of what that leads to, or is led to by, through links. Empty: it is not in there.
+// The name in `folder` of the checkpoint that the run was resumed from: the path itself, or one
+// connected with it by links in either direction. Empty: it is not in the folder.
 std::string name_in(const std::string& folder, const std::vector<std::string>& found,
                     const std::string& resumed) {
   if (!is_there(resumed)) throw_io_failed(resumed, "cannot find the checkpoint", ENOENT);
@@ -58,7 +58,7 @@ std::string name_in(const std::string& folder, const std::vector<std::string>& f
   return {};
 }
 
-// Checkpoints that a run must not find in its way: never the one that it was resumed from.
+// Checkpoints that would be in a run's way; never the one that it was resumed from.
 std::vector<std::string> in_the_way(const std::string& folder, const std::string& resumed) {
   auto found = folders_in(folder, is_step_name).value();
   if (resumed.empty()) return found;
@@ -67,7 +67,7 @@ std::vector<std::string> in_the_way(const std::string& folder, const std::string
   return found;
 }
 
-// train.json of a folder; empty: there is none that can be read.
+// train.json of a folder; empty: none that can be read.
 std::string meta_of(const std::string& checkpoint) {
   const std::string file = fs::path(checkpoint) / meta_name;
   struct stat s{};
@@ -76,7 +76,7 @@ std::string meta_of(const std::string& checkpoint) {
   return text ? *text : "";
 }
 
-// Gives what is others' a name that no run takes for a checkpoint's. `why` tells of it.
+// Renames files of others so that no run takes them for a checkpoint, and reports it with `why`.
 void leave_to_others(const std::string& path, const char* why) {
   const fs::path where(path);
   const std::string step =
@@ -94,16 +94,16 @@ void leave_to_others(const std::string& path, const char* why) {
   }
 }
 
-// Whether something is there that no run made: neither a folder nor a link to one.
+// Whether there is something that no run made: neither a folder nor a link to one.
 bool is_others(const std::string& path) {
   struct stat s{};
   const bool is_there = host_files().stat(path, s, false) == 0;
   return is_there && !S_ISDIR(s.st_mode) && !S_ISLNK(s.st_mode);
 }
-constexpr const char* had_our_name = "is what had the name of a checkpoint and is none";
+constexpr const char* had_our_name = "had the name of a checkpoint but is not one";
 
-// Removes a checkpoint whose name does not count (any more), whole or not; of a link, the link.
-// What is left of a failure the next one removes.
+// Removes a checkpoint whose name does not count (any more), whole or not; of a link, only the
+// link. The next call removes the remains of a failed one.
 void remove_checkpoint(const std::string& path) {
   file_system& files = host_files();
   struct stat s{};
@@ -127,22 +127,22 @@ void remove_checkpoint(const std::string& path) {
   }
   if (removed == names.size()) {
     files.remove_folder(path);
-  } else if (sync_folder(path) == 0) {  // what is removed does not come back under that name
-    leave_to_others(path, "has what no run wrote into a checkpoint that is removed");
+  } else if (sync_folder(path) == 0) {  // removed files do not come back under that name
+    leave_to_others(path, "has files of a removed checkpoint that no run wrote");
   }
 }
 
-// Gives `draft` the name `whole`. What had it is left under a name that does not count, and is to
-// be removed once the names are on the disk.
+// Renames `draft` to `whole`. What had that name gets one that does not count, to be removed once
+// the names are on disk.
 void give_name(const std::string& draft, const std::string& whole, const std::string& folder) {
   constexpr const char* unnamed = "cannot give the checkpoint its name";
   file_system& files = host_files();
   if (is_others(whole)) leave_to_others(whole, had_our_name);
-  struct stat s{};  // of a link, itself, which may be one to nothing
+  struct stat s{};  // of a link itself, which may be dangling
   if (files.stat(whole, s, false) != 0) return check(files.rename(draft, whole), whole, unnamed);
-  // In one step, so that a kill leaves the one or the other.
+  // Atomically, so that a kill leaves one or the other.
   if (files.exchange(draft, whole) == 0) return;
-  // A file system without that: give_back_replaced() takes the old one after a kill in between.
+  // Without atomic exchange, give_back_replaced() restores the old one after a kill in between.
   const std::string old = fs::path(folder) / (std::string(replaced_prefix) + name_of(whole));
   remove_checkpoint(old);
   check(files.rename(whole, old), whole, unnamed);
@@ -151,8 +151,8 @@ void give_name(const std::string& draft, const std::string& whole, const std::st
   check(code, whole, unnamed);
 }
 
-// What an older checkpoint helps against. A host without memory or descriptors, or a file that
-// this run may not read, would cost the steps since then.
+// Whether falling back to an older checkpoint helps. It does not against lack of memory, of
+// descriptors or of permissions, and would cost the steps since then.
 bool is_damage(errc kind) {
   return kind == errc::integrity || kind == errc::bad_state || kind == errc::io_failed;
 }
@@ -165,16 +165,16 @@ error none_to_resume(const std::vector<std::string>& all, const error& newest) {
     named.push_back(name_of(path));
   }
   return error(newest.kind(),
-               fmt::format("no checkpoint there can be resumed from: {}{}; of the newest: {}",
+               fmt::format("no checkpoint there can be resumed: {}{}; the newest: {}",
                            fmt::join(named, ", "), all.size() > most_named ? ", ..." : "",
                            newest.what()))
       .at(newest.where())
       .hint(
-          "train from the start with --overwrite instead of --resume, which sets them aside, or "
-          "into another --checkpoint-dir");
+          "start over with --overwrite instead of --resume, which sets them aside, or use "
+          "another --checkpoint-dir");
 }
 
-// Checkpoints that lost their names to others, which a kill kept from getting them.
+// Restores the names of checkpoints that were being replaced when a kill came.
 void give_back_replaced(const std::string& folder) {
   for (const std::string& p : folders_in(folder, is_replaced_name).value()) {
     const std::string whole = fs::path(folder) / name_of(p).substr(replaced_prefix.size());
@@ -208,7 +208,7 @@ std::optional<chosen_checkpoint> choose_checkpoint(
 }
 
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside) {
-  check(make_folders(folder), folder, "cannot make the folder for checkpoints");
+  check(make_folders(folder), folder, "cannot create the folder for checkpoints");
   const std::string trial = fs::path(folder) / fmt::format("{}trial-{}", partial_prefix, getpid());
   const int made = host_files().make_folder(trial, 0777);
   if (made != -EEXIST) check(made, folder, "cannot write checkpoints");
@@ -220,7 +220,7 @@ void check_folder(const std::string& folder, const std::string& resumed, bool ma
             resumed.empty()
                 ? fmt::format("the folder holds {} checkpoint{} of another run", others.size(),
                               others.size() == 1 ? "" : "s")
-                : fmt::format("the folder holds checkpoints that are not those before {}", resumed))
+                : fmt::format("the folder holds checkpoints other than those before {}", resumed))
           .at(others.back())
           .hint(fmt::format("{}--overwrite sets them aside, or use another --checkpoint-dir",
                             resumed.empty() ? "--resume auto resumes the newest, " : "")));
@@ -237,7 +237,7 @@ std::string set_aside_newer(const std::string& folder, const std::string& resume
     made = host_files().make_folder(aside, 0777);
   }
   check(made, aside, cannot);
-  sync_names_in(folder);  // so that what is moved there is not lost with it
+  sync_names_in(folder);  // before checkpoints are moved there
   for (const std::string& p : others) {
     check(host_files().rename(p, fs::path(aside) / name_of(p)), p, cannot);
   }
@@ -258,7 +258,7 @@ void write_checkpoint(const std::string& folder, const std::string& name,
   const std::string draft = fs::path(folder) / (std::string(partial_prefix) + name);
   try {
     remove_checkpoint(draft);
-    check(make_folders(draft), draft, "cannot make the checkpoint's folder");
+    check(make_folders(draft), draft, "cannot create the checkpoint's folder");
     for (const auto& [file, text] : files) write_file(fs::path(draft) / file, text);
     sync_names_in(draft);
     give_name(draft, fs::path(folder) / name, folder);
@@ -267,10 +267,10 @@ void write_checkpoint(const std::string& folder, const std::string& name,
     throw;
   }
   sync_names_in(folder);
-  remove_checkpoint(draft);  // what had the name, which may be a link to what is no folder
+  remove_checkpoint(draft);  // whatever had the name, even a link
   const auto left = folders_in(
       folder, [](std::string_view n) { return is_partial_name(n) || is_replaced_name(n); });
-  if (!left) return;  // the checkpoint is there, and the next one removes them
+  if (!left) return;  // the checkpoint is written; the next call removes them
   for (const std::string& p : *left) remove_checkpoint(p);
 }
 
@@ -282,9 +282,9 @@ void remove_old(const std::string& folder, const std::string& run, std::size_t k
   std::vector<std::string> old;
   for (std::size_t i = 0; i + keep < all->size(); ++i) {
     if (!resumed.empty() && is_same((*all)[i], from) != false) continue;
-    const auto meta = json_tree::parse(meta_of((*all)[i]));  // of ours there is one
+    const auto meta = json_tree::parse(meta_of((*all)[i]));  // every run writes one
     if (!meta || meta->text_of("run") != run) continue;
-    // First out of the names that count, also on the disk, so that no part of one is left.
+    // First renamed, and synced, so that no partial checkpoint keeps a name that counts.
     const std::string gone = fs::path(folder) / (std::string(partial_prefix) + name_of((*all)[i]));
     if (host_files().rename((*all)[i], gone) == 0) old.push_back(gone);
   }

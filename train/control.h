@@ -7,12 +7,12 @@ namespace millrace {
 
 // Requests to save or to end, from other threads. A request to one rank applies to all.
 struct train_control {
-  std::stop_token stop = {};  // ends it after the step under way, with a checkpoint
-  // The signal that caused a stop request; the exit code is 128 more. None: SIGINT.
+  std::stop_token stop = {};  // ends it after the current step, with a checkpoint
+  // The signal that caused the stop request; the exit code is 128 more. Null: SIGINT.
   std::function<int()> ending_signal = nullptr;
   // Whether a checkpoint was asked for since the last call.
   std::function<bool()> take_save_request = nullptr;
-  // Called when all checks at the start have passed.
+  // Called once all initial checks have passed.
   std::function<void()> training_begins = nullptr;
 };
 

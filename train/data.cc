@@ -47,9 +47,9 @@ error_policy policy_of(const train_options& o, std::string_view plan) {
 lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& list) {
   const class_folders tree(o.raw);
   if (tree.names_fingerprint() == o.raw_names) return raw_samples(tree, list);
-  throw failure(error(errc::changed, "files came or went while the run started")
+  throw failure(error(errc::changed, "files were added or removed while the run started")
                     .at(o.raw)
-                    .hint("start again once the folder stays as it is"));
+                    .hint("start again once the folder no longer changes"));
 }
 
 }  // namespace
@@ -109,7 +109,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
         cache_decoded({.bytes = *bytes, .folder = o.cache_folder, .resize = o.cache_resize});
   }
   auto images = samples | decode_jpeg(decode);
-  // In front of on_error, whose ledger goes by epochs; errors pass, and are not counted.
+  // Upstream of on_error, whose ledger counts by epoch; errors pass through uncounted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
   auto batches = images | on_error(policy_of(o, "training")) |
                  batch({.size = o.batch_size, .drop_last = true});
@@ -125,7 +125,7 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   // state::from_json() gives the parsed text a quarter, of which a sample between two of other
   // shards, the list of its place, takes up to 1320 bytes.
   constexpr std::size_t bytes_of_held = std::size_t{6} << 10;
-  constexpr std::size_t decoding = 4096;  // samples, at the most
+  constexpr std::size_t decoding = 4096;  // samples, at most
   // Those that are ready, one that is filled, and those in hand.
   const auto batches = static_cast<std::size_t>(o.prefetch) + 3;
   const std::size_t held = o.shuffle + static_cast<std::size_t>(o.batch_size) * batches + decoding;
@@ -140,8 +140,7 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
 error with_policy(const error& why, const train_options& o) {
   if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
   const std::string before = why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
-  return error(why).hint(before +
-                         "--on-error skip, a number or a share trains without such samples");
+  return error(why).hint(before + "--on-error skip, a number or a share skips such samples");
 }
 
 error of_validation(const error& why) {

@@ -10,35 +10,35 @@
 
 namespace millrace {
 
-// Samples of an epoch over all ranks, as the index or the class folders say; 0: not known.
+// Samples of an epoch over all ranks, according to the index or the class folders; 0: unknown.
 std::int64_t known_samples(const train_options& options, const job_place& place);
-// Batches of each rank's epoch; 0: not known before the first one is over.
+// Batches of each rank's epoch; 0: unknown until the first one is over.
 std::int64_t known_epoch_batches(const train_options& options, const job_place& place);
 
-// Samples of the rank that has the fewest in the first epoch, of shards with so many samples each;
-// for an epoch that is one pass over shards whose lengths no index says. Pure.
+// The smallest number of samples of any rank in the first epoch, for shards with `samples` each;
+// for epochs of one pass over shards without an index. Pure.
 std::int64_t least_of_a_rank(const train_options& options, const job_place& place,
                              const std::vector<std::int64_t>& samples);
 
-// Samples that no rank gets in an epoch of so many lanes (0: those of the options), so that all
-// have as many: known with an index.
+// Samples left out of an epoch to make its lanes equal, with `lanes` lanes (0: as the options say);
+// known with an index.
 std::uint64_t left_out_of_epoch(const train_options& options, const job_place& place, int lanes);
 
 // The batches that rank `place.rank` trains on, epoch after epoch. Throws `failure` (usage).
 plan<host_batch> training_plan(const train_options& options, const job_place& place);
 
-// The images that it validates on: each once, in the shards' own order. Throws `failure` (usage).
+// The images that the rank validates on: each once, in the order of the shards. Throws `failure`
+// (usage).
 plan<host_batch> validation_plan(const train_options& options, const job_place& place);
 
-// What the state of such a run may take in memory where it is read: the budget, and what its text
-// takes as a tree for the samples that the run holds at the most. A state that a run saved is read
-// again under the same options and budget.
+// The memory that such a run's state may take when it is read: the budget, plus the parsed text of
+// the most samples that the run can hold. So a run can always read its own state under the same
+// options and budget.
 std::size_t state_bytes(const train_options& options, const engine_options& engine);
 
-// The error that ends a run, with how the run goes on without the sample, where --on-error may say
-// so and does not.
+// The error that ends a run. If --on-error could have skipped the sample, its hint says so.
 error with_policy(const error& why, const train_options& options);
-// The error, said to be of the validation: its shards are others than training's.
+// The error, marked as one of validation, whose shards are not training's.
 error of_validation(const error& why);
 
 }  // namespace millrace

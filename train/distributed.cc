@@ -58,8 +58,8 @@ error lost(const std::string& doing, std::string_view what) {
       .hint("see the other ranks' messages");
 }
 
-// A backend throws one of these when a peer goes away: NCCL's is a c10::DistError, Gloo's a plain
-// exception. Torch's other errors are faults of the program.
+// Whether the backend reports a lost peer: NCCL throws a c10::DistError, Gloo a plain exception.
+// Torch's other errors are bugs.
 template <class F>
 auto or_peer_lost(const std::string& doing, F&& f) {
   try {
@@ -93,7 +93,7 @@ job_place job_place::from_environment() {
   p.agent_serves_store = agent != nullptr && std::string_view(agent) == "True";
   if (p.rank >= p.world_size) {
     throw failure(error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
-                      .hint("ranks count from 0 to the world size less one"));
+                      .hint("ranks go from 0 to the world size minus one"));
   }
   if (p.world_size > 1 && std::getenv("RANK") == nullptr) {
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
@@ -227,7 +227,7 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
                              const std::function<void(const error&)>& before_end)
     : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
   if (alone()) return;
-  // Its warnings bring stack traces with them; what they lead to is told in one line.
+  // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   const joining_deadline deadline(place_, timeout, before_end);
   try {
@@ -237,7 +237,7 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     options.numWorkers = static_cast<std::size_t>(place.world_size);
     options.waitWorkers = !place.agent_serves_store;
     options.timeout = timeout;
-    // The addresses that the ranks of an earlier attempt left in the agent's store are dead.
+    // Addresses of an earlier attempt's ranks in the agent's store are stale.
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(
         fmt::format("attempt{}", place.attempt),
         c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
@@ -277,7 +277,7 @@ std::string process_group::shared(std::string text, int root) {
 std::vector<std::string> process_group::gathered(const std::string& text) {
   if (alone()) return {text};
   const std::int64_t longest = -smallest({-std::ssize(text)}).wait().front();
-  // Of one length: the text's own, the text, and what fills up.
+  // All of one length: the text's length, the text, and padding.
   std::string padded = fmt::format("{:020}", text.size()) + text;
   padded.resize(static_cast<std::size_t>(longest) + length_digits, ' ');
   std::vector<std::string> all;

@@ -27,8 +27,8 @@ struct job_place {
   int local_rank = 0;
   std::string master_address = "127.0.0.1";
   int master_port = 29500;
-  bool agent_serves_store = false;  // torchrun's agent does
-  int attempt = 0;  // how often torchrun has restarted the job: its store outlives each attempt
+  bool agent_serves_store = false;  // torchrun's agent serves the store
+  int attempt = 0;                  // restarts by torchrun so far: its store outlives each attempt
 
   // Throws `failure` (usage) for values that make no sense.
   static job_place from_environment();
@@ -39,9 +39,9 @@ struct job_place {
 // silent for `timeout`, is a `failure` (peer_lost).
 class process_group {
  public:
-  // Joins the job: returns when all ranks have. Torch's connecting cannot be cancelled, so a
-  // process that has not joined within `timeout` says so and ends with the exit code of peer_lost;
-  // before that it calls `before_end`, on a thread of its own.
+  // Joins the job; returns when all ranks have joined. Torch cannot cancel its connecting, so a
+  // process that has not joined within `timeout` reports it and exits with the code of peer_lost;
+  // before that it calls `before_end`, on a separate thread.
   process_group(const job_place& place, std::chrono::seconds timeout,
                 const std::function<void(const error&)>& before_end = {});
   ~process_group();
@@ -60,16 +60,16 @@ class process_group {
   std::string shared(std::string text, int root = 0);
   // Every rank's text in the order of ranks, on rank 0; empty on the others.
   std::vector<std::string> gathered(const std::string& text);
-  // Runs `f` on every rank; where it throws on some of them, throws the lowest rank's failure on
-  // all, so that no rank goes on alone. `f` makes no call of the group.
+  // Runs `f` on every rank; if it throws on some of them, throws the lowest rank's failure on all,
+  // so that no rank continues alone. `f` must not call the group.
   void together(const std::function<void()>& f);
 
   void broadcast(at::Tensor& t);  // from rank 0
   void sum(at::Tensor& t);        // in place, over all ranks
   void barrier();
 
-  // The smallest of each value over all ranks, begun now and asked for later, so that it costs
-  // nothing while other work goes on.
+  // The minimum of each value over all ranks, started now and read later, so that it overlaps other
+  // work.
   class agreement {
    public:
     std::vector<std::int64_t> wait();
@@ -95,7 +95,7 @@ class process_group {
   std::unique_ptr<impl> impl_;
 };
 
-// One backward pass through `reducer` (which may be null): gradients come out averaged.
+// Prepares `reducer` (may be null) for one backward pass, which averages the gradients.
 void prepare_forward(c10d::Reducer* reducer);
 void backward(c10d::Reducer* reducer, const at::Tensor& loss);
 

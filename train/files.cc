@@ -10,8 +10,8 @@
 namespace millrace {
 
 error cannot_write(const std::string& what, const std::string& path, int why) {
-  const char* remedy = "check that the folder may be written to and has room";
-  if (why == ENOENT) remedy = "make the folder that it is to be in, or choose another path";
+  const char* remedy = "check that the folder is writable and has room";
+  if (why == ENOENT) remedy = "create the folder first, or choose another path";
   if (why == ENOTDIR || why == EEXIST) remedy = "choose a path that does not lead through a file";
   return error(kind_of(why), "cannot write " + what).at(path).cause(why).hint(remedy);
 }
@@ -20,7 +20,7 @@ void throw_io_failed(const std::string& file, const char* what, int why) {
   throw failure(error(errc::io_failed, what)
                     .at(file)
                     .cause(why)
-                    .hint("check that the folder may be written to and has room"));
+                    .hint("check that the folder is writable and has room"));
 }
 
 void sync_names_in(const std::string& folder) {

@@ -12,7 +12,7 @@ namespace millrace {
 void write_file(const std::string& file, std::string_view content);
 // Syncs a folder's names to disk.
 void sync_names_in(const std::string& folder);
-// That `path` cannot be written, with what to do. `why`: an errno.
+// The error that `path` cannot be written, with what to do. `why`: an errno.
 error cannot_write(const std::string& what, const std::string& path, int why);
 // `why`: an errno.
 [[noreturn]] void throw_io_failed(const std::string& file, const char* what, int why);

@@ -26,7 +26,7 @@ std::optional<T> parsed(const std::string& text) {
   return value;
 }
 
-// With commas between them.
+// Comma-separated numbers.
 std::optional<std::vector<double>> numbers_in(const std::string& text) {
   std::vector<double> out;
   for (std::size_t from = 0; from <= text.size();) {
@@ -70,7 +70,7 @@ double flag_set::largest_integer(std::size_t bytes) {
 }
 
 double flag_set::largest_real() {
-  return std::numeric_limits<float>::max();  // what the arithmetic of a model takes
+  return std::numeric_limits<float>::max();  // models compute in float
 }
 
 CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
@@ -163,7 +163,7 @@ arguments flag_set::said_by(const CLI::App& app) {
     const std::string name = "--" + option->get_lnames().front();
     if (name == "--help" || name == "--version") continue;
     std::string value;
-    // Of a value that was given twice the last one counts; of a list, all.
+    // If a value was given twice, the last one counts; lists add up.
     const auto given = option->reduced_results();
     for (const std::string& each : given) value += (value.empty() ? "" : ",") + redacted(each);
     const bool is_flag = option->get_items_expected_max() == 0;

@@ -15,7 +15,7 @@ class flag_set {
  public:
   explicit flag_set(CLI::App& app);
 
-  // The options added from here on.
+  // The group of the options added after this.
   void group(const std::string& name) { app_.option_defaults()->group(name); }
 
   template <class T>
@@ -33,15 +33,15 @@ class flag_set {
     const double most = is_whole ? largest_integer(sizeof(T)) : largest_real();
     return value(name, to, unit, help)->check(in_range(least, most, is_whole));
   }
-  // Several values, in one option or in several of that name, which add up.
+  // Several values, in one option or in repeated ones, which add up.
   CLI::Option* list(const char* name, std::vector<std::string>& to, const char* unit,
                     const char* help);
-  // Numbers with commas between them, 0 or more, each above the one before.
+  // Comma-separated numbers, 0 or more, in ascending order.
   CLI::Option* numbers(const char* name, std::vector<double>& to, const char* help);
-  // As many numbers as there are places for, with commas between them.
+  // Comma-separated numbers, as many as `to` has.
   CLI::Option* numbers(const char* name, std::vector<double*> to, const char* unit,
                        const char* help);
-  // Off unless it is given; "--x,!--no-x" for one that is on, and can be switched off.
+  // A flag that is off by default; "--x,!--no-x" for one that is on and can be switched off.
   CLI::Option* flag(const char* name, bool& to, const char* help) {
     return app_.add_flag(name, to, help);
   }
@@ -69,10 +69,10 @@ class flag_set {
 
   // The error for words of a command line that are not options, with the nearest option's name.
   static std::string unknown(const CLI::App& app);
-  // Every option's value; what may hold a secret is left out of URLs. Empty for a flag that is as
-  // by default, given or not: so older versions wrote those that are not given.
+  // Every option's value, with secrets removed from URLs. Empty for a flag at its default, given or
+  // not, because older versions wrote flags that were not given so.
   static arguments said_by(const CLI::App& app);
-  // The value of every option where it is not given, as said_by() has it.
+  // The default of every option, in the form of said_by().
   static arguments defaults_of(const CLI::App& app);
 
  private:

@@ -34,7 +34,7 @@ std::string text_of(int file) {
   return {text.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
 }
 
-// Empty where its maker has not written yet, or could not.
+// Empty if its owner has not written yet, or could not.
 bool is_lock(int file) {
   struct stat s{};
   if (fstat(file, &s) != 0 || !S_ISREG(s.st_mode)) return false;
@@ -42,7 +42,7 @@ bool is_lock(int file) {
 }
 
 error not_a_lock(const std::string& path) {
-  return error(errc::usage, "another program's file stands where a run's lock goes")
+  return error(errc::usage, "another program's file is in the place of a run's lock")
       .at(path)
       .hint("remove that file, or use another --checkpoint-dir");
 }
@@ -52,7 +52,7 @@ error taken_error(int file, const std::string& folder) {
   return error(errc::usage, fmt::format("another run writes its checkpoints here{}",
                                         who.empty() ? "" : fmt::format(" ({})", who)))
       .at(folder)
-      .hint("wait for its end, or use another --checkpoint-dir");
+      .hint("wait until it ends, or use another --checkpoint-dir");
 }
 
 }  // namespace
@@ -62,13 +62,13 @@ folder_lock::folder_lock(const std::string& folder)
   std::error_code why;
   fs::create_directories(folder, why);
   if (why) {
-    throw_io_failed(folder, "cannot make the folder for checkpoints", why.value());
+    throw_io_failed(folder, "cannot create the folder for checkpoints", why.value());
   }
   while (!try_lock(folder)) {
   }
 }
 
-// False where the file was removed meanwhile, by the run that had it.
+// False if the run that held the file has removed it in the meantime.
 bool folder_lock::try_lock(const std::string& folder) {
   constexpr int how = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   file_ = open(path_.c_str(), how | O_CREAT | O_EXCL, 0644);
@@ -94,10 +94,10 @@ bool folder_lock::try_lock(const std::string& folder) {
     close(file_);
     return false;
   }
-  // An empty one may be anybody's.
+  // An empty file may belong to anybody.
   is_own_ = is_own_ || mine.st_size > 0;
   if (!is_own_) return true;
-  // Who it is, for the message of another run alone: a full disk changes nothing.
+  // The owner, only for another run's message, so a full disk does no harm.
   const std::string name = own_name();
   [[maybe_unused]] const int cut = ftruncate(file_, 0);
   [[maybe_unused]] const ssize_t written = pwrite(file_, name.data(), name.size(), 0);

@@ -9,8 +9,8 @@ namespace millrace {
 // but not an empty one that was there. On a file system without locks it has no effect.
 class folder_lock {
  public:
-  // Makes the folder where there is none. Throws `failure`: usage where another process has it,
-  // io_failed where the file system refuses.
+  // Creates the folder if needed. Throws `failure`: usage if another process holds the lock,
+  // io_failed if the file system refuses.
   explicit folder_lock(const std::string& folder);
   ~folder_lock();
   folder_lock(const folder_lock&) = delete;

@@ -45,7 +45,7 @@ std::span<const std::byte> file_of(const host_batch& b, std::size_t index, std::
   return {b.pixels->data + index * slot, bytes};
 }
 
-// By the CPU, with whatever is damaged filled; gray where that fails as well.
+// Decodes on the CPU, filling damage; gray if that fails as well.
 at::Tensor decoded_by_cpu(jpeg_decoder& decoder, std::span<const std::byte> file,
                           const view_of_image& view, bool& damaged) {
   const auto& w = view.window;
@@ -60,7 +60,7 @@ at::Tensor decoded_by_cpu(jpeg_decoder& decoder, std::span<const std::byte> file
   return out.permute({2, 0, 1}).to(torch::kFloat32);
 }
 
-// What is used of the library, found at run time: a host without it can still train.
+// The functions used, loaded at run time: a host without the library can still train.
 struct nvjpeg {
   nvjpeg() {
     for (const char* name : {"libnvjpeg.so.13", "libnvjpeg.so.12", "libnvjpeg.so"}) {
@@ -120,7 +120,7 @@ struct gpu_decoder::impl {
   impl(const impl&) = delete;
   impl& operator=(const impl&) = delete;
 
-  // Planes of the whole image on the device; undefined where nvJPEG does not take it.
+  // Planes of the whole image on the device; undefined if nvJPEG does not accept it.
   at::Tensor room_for(std::span<const std::byte> file) const {
     int components = 0;
     nvjpegChromaSubsampling_t sampling{};
@@ -134,7 +134,7 @@ struct gpu_decoder::impl {
                         torch::TensorOptions(torch::kUInt8).device(device));
   }
 
-  // All of them at once, on the stream that torch uses by default. False where nvJPEG gives up.
+  // Decodes all at once, on torch's default stream. False if nvJPEG gives up.
   bool decode(const std::vector<std::span<const std::byte>>& files,
               const std::vector<at::Tensor>& planes) const {
     std::vector<const unsigned char*> data;
@@ -163,7 +163,7 @@ struct gpu_decoder::impl {
     images[static_cast<std::int64_t>(e.first)].copy_(pixels);
     if (is_damaged && damaged++ == 0) {
       log_notice(fmt::format(
-          "the data of image {} are damaged, and it was kept; further ones are only counted",
+          "the data of image {} are damaged; it was kept, and further ones are only counted",
           b.keys[e.first]));
     }
   }

@@ -35,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A shard as a path of this host; empty where it is none: remote, a pipe, or stdin.
+// A shard's local path; empty if it is remote, a pipe or stdin.
 std::string local_path(const std::string& url) {
   const auto where = parse_url(url);
   return where && where->scheme == "file" ? where->path : std::string();
@@ -50,8 +50,8 @@ bool is_regular(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode);
 }
 
-// Opening a FIFO or a device would wait, or have effects: those are left alone. So is all where bad
-// samples may be skipped: a shard that cannot be read counts among them, wherever it is.
+// Not for FIFOs and devices, since opening them may wait or have effects, and not if bad samples
+// may be skipped: an unreadable shard then counts as skipped samples.
 void check_opens(const train_options& o, const std::string& url, const char* whose) {
   if (!fails_on_first(o)) return;
   const std::string path = local_path(url);
@@ -67,20 +67,20 @@ void check_opens(const train_options& o, const std::string& url, const char* who
   throw failure(error(kind_of(why), fmt::format("cannot read a {} shard", whose))
                     .at(url)
                     .cause(why)
-                    .hint("correct --shards and --val-shards, or train without it: --on-error "
+                    .hint("correct --shards and --val-shards, or skip it: --on-error "
                           "skip, a number or a share"));
 }
 
-// What the first samples of a shard are, by their labels.
+// The result of looking at the labels of a shard's first samples.
 struct first_samples {
-  bool any = false;            // else it is empty, or lost where that may be skipped
-  std::optional<error> wrong;  // with all of them
+  bool any = false;            // false: empty, or skipped as the policy allows
+  std::optional<error> wrong;  // if all of them are bad
 };
 first_samples look_at(const train_options& o, const std::string& url, const engine_options& how) {
   const std::string path = local_path(url);
   const bool is_local = !path.empty() && (is_regular(path) || !fs::exists(path));
   const auto where = parse_url(url);
-  // What is read once is let be.
+  // Not for sources that can be read only once.
   if (!is_local && !(where && is_on_network(*where))) return {.any = true, .wrong = {}};
   constexpr std::int64_t local_samples = 1000;
   constexpr std::int64_t remote_samples = 8;
@@ -117,7 +117,7 @@ first_samples look_at(const train_options& o, const std::string& url, const engi
   return {.any = gave_one, .wrong = first_bad};
 }
 
-// As far as the first shard that has a good sample; training meets the others as --on-error says.
+// Stops at the first shard with a good sample; --on-error applies to the others during training.
 void check_samples(const train_options& o, const std::vector<std::string>& urls,
                    const engine_options& how) {
   constexpr std::size_t most_shards = 8;
@@ -128,7 +128,7 @@ void check_samples(const train_options& o, const std::vector<std::string>& urls,
     if (!wrong) wrong = found.wrong;
   }
   if (!wrong) return;
-  throw failure(wrong->hint("none of the first samples is right: check --label and --classes"));
+  throw failure(wrong->hint("none of the first samples is valid: check --label and --classes"));
 }
 
 // `share`: samples of a rank's epoch.
@@ -155,7 +155,7 @@ shard_index entries_of(const shard_index& said, const std::vector<std::string>& 
     const auto [shard, is_ambiguous] = entries.find(url);
     if (is_ambiguous) {
       throw failure(error(errc::usage, fmt::format("the index lists {} by another URL, and its "
-                                                   "file name is not the only one of its kind",
+                                                   "file name is not unique there",
                                                    redacted(url)))
                         .at(where)
                         .hint("name the shards as the index does, or leave --shards out: the index "
@@ -218,7 +218,7 @@ std::string differing_classes(std::span<const std::string> here, std::span<const
   std::ranges::set_difference(here, there, std::back_inserter(only_here));
   std::ranges::set_difference(there, here, std::back_inserter(only_there));
   if (only_here.empty() && only_there.empty()) return {};
-  std::string out = "the class folders, by which labels are numbered, are others:";
+  std::string out = "the class folders, which number the labels, differ:";
   if (!only_here.empty()) out += fmt::format(" {} here and not {}", first_of(only_here), where);
   if (!only_here.empty() && !only_there.empty()) out += ";";
   if (!only_there.empty()) out += fmt::format(" {} {} and not here", first_of(only_there), where);
@@ -242,7 +242,7 @@ std::string inputs_fingerprint(const train_options& o) {
     all = fingerprint("\n", all);
   }
   for (const auto& lengths : {o.lengths, o.val_lengths}) {
-    // Whether samples are dealt out depends on their places as well.
+    // Whether samples are distributed also depends on having their places.
     all = fingerprint(!lengths                 ? "no index\n"
                       : lengths->has_offsets() ? "places\n"
                                                : "lengths\n",
@@ -254,7 +254,7 @@ std::string inputs_fingerprint(const train_options& o) {
                      o.val_shards.size(), o.raw_files, all);
 }
 
-// By which another shard of the same name is told apart, where anything is known.
+// What distinguishes a shard from another one of the same name; empty if nothing is known.
 static std::string known_of_shard(const train_options& o, std::size_t i) {
   const std::string& url = o.val_shards[i];
   std::string out;
@@ -283,7 +283,7 @@ std::string validation_fingerprint(const train_options& o) {
   return fmt::format("{:016x}", fingerprint(how, all));
 }
 
-// A pipe has its samples for one epoch, and for one of training and validation.
+// A pipe has samples for one epoch only, of either training or validation.
 static void check_stdin(const train_options& o) {
   const auto reads = std::ranges::count(o.shards, "-") + std::ranges::count(o.val_shards, "-");
   struct stat about{};
@@ -295,13 +295,13 @@ static void check_stdin(const train_options& o) {
                     .hint("set --epochs 1 or --max-steps, name the shards, or redirect a file"));
 }
 
-// Which may be meant.
+// This may be intended.
 static void tell_of_repeated(std::vector<std::string> urls, const char* whose) {
   std::ranges::sort(urls);
   const auto twice = std::ranges::adjacent_find(urls);
   if (twice == urls.end()) return;
   log_notice(
-      fmt::format("{} is more than once in the list of {} shards: so are its samples in each "
+      fmt::format("{} is in the list of {} shards more than once, and so are its samples in each "
                   "epoch",
                   printable(redacted(*twice)), whose));
 }
@@ -311,7 +311,7 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   for (const std::string& url : o.shards) check_opens(o, url, "training");
   for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
   check_batch(o, place);
-  if (place.rank != 0) return;  // once a job is enough
+  if (place.rank != 0) return;  // once per job is enough
   tell_of_repeated(o.shards, "training");
   tell_of_repeated(o.val_shards, "validation");
   tell_of_empty_classes(o.raw_empty);
@@ -344,10 +344,10 @@ std::int64_t count_first_epoch(const train_options& o, const job_place& place,
   std::vector<std::int64_t> samples;
   std::int64_t all = 0;
   for (const shard_facts& f : eng.run(scan(o.shards, {.md5 = false}))) {
-    if (!f.problems.empty()) return 0;  // training meets them as --on-error says
+    if (!f.problems.empty()) return 0;  // --on-error decides during training
     all += samples.emplace_back(std::ssize(f.samples));
   }
-  if (all == 0) return 0;  // training tells why
+  if (all == 0) return 0;  // training reports why
   const std::int64_t least = least_of_a_rank(o, place, samples);
   // A run that is resumed may be in an epoch with another share.
   const std::int64_t share = o.resume.empty() ? least : all / place.world_size;

@@ -51,7 +51,7 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-// Of a list in which a '/' stands between two.
+// Splits a list joined by '/'.
 std::vector<std::string> split_names(const std::string& list) {
   std::vector<std::string> names;
   for (std::size_t at = 0; at < list.size();) {
@@ -62,7 +62,7 @@ std::vector<std::string> split_names(const std::string& list) {
   return names;
 }
 
-// The step whose batch record() has written under this name, as many as any for other names.
+// The step whose batch record() wrote under this name; the largest number for other names.
 std::int64_t step_recorded(const std::string& name) {
   int rank = 0;
   std::int64_t step = 0;
@@ -90,14 +90,14 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   for (const auto& [option, value] : options.said) {
     if (is_common(option)) mine[option] = value;
   }
-  // What decides which calls of the group are made, though the values may differ.
+  // Values may differ, but whether they are given decides which calls the group makes.
   mine["--checkpoint-dir"] = options.checkpoint_dir.empty() ? "" : "given";
   mine["--resume"] = options.resume.empty() ? "" : "given";
   mine["inputs:"] = inputs_fingerprint(options);
   constexpr const char* classes = "class folders:";
   mine[classes] = fmt::format("{}", fmt::join(options.raw_classes, "/"));
   mine["device"] = device.is_cuda() ? "cuda" : "cpu";
-  // Not as text: values need not be UTF-8.
+  // Not as JSON text: values need not be UTF-8.
   std::string packed;
   json::to_cbor(json(mine), packed);
   const auto first = json::from_cbor(group.shared(packed)).get<arguments>();
@@ -185,7 +185,7 @@ std::string banner(const train_options& o, const job_place& place, c10::Device d
       place.world_size > 1
           ? fmt::format(" ({} in all)", std::int64_t{o.batch_size} * place.world_size)
           : "";
-  std::string steps = "steps unknown before the first epoch is over (an --index tells)";
+  std::string steps = "steps unknown until the first epoch ends (an --index tells)";
   if (each_epoch.most > 0) {
     steps = fmt::format("{} {} an epoch", range_of(each_epoch),
                         each_epoch.most == 1 ? "step" : "steps");
@@ -204,7 +204,7 @@ void check_recorded(const std::string& folder, std::int64_t step, bool is_resume
   for (const std::string& name : names_in(folder)) {
     const std::int64_t recorded = step_recorded(name);
     if (is_resumed && recorded < step) continue;
-    throw failure(error(errc::usage, is_resumed ? "--record-batches would write over " + name
+    throw failure(error(errc::usage, is_resumed ? "--record-batches would overwrite " + name
                                                 : "--record-batches is a folder that is not empty")
                       .at(folder)
                       .hint("use another folder, or empty it"));
@@ -217,12 +217,12 @@ void check_same_shards(const state& saved, const state& fresh) {
   const bool are_plans = was != nullptr && is != nullptr && was->size() > plan_record_lanes &&
                          is->size() > plan_record_lanes;
   if (!are_plans || was->front() == is->front()) return;
-  // With other lanes an index may count that did not: the pipeline knows.
+  // With other lanes an index may begin to matter: the pipeline decides.
   if ((*was)[plan_record_lanes] != (*is)[plan_record_lanes]) return;
   throw failure(
       error(errc::usage,
-            "the checkpoint was saved with another list of shards, or another index of it")
-          .hint("name those of the run that saved it, in the same way and order, or "
+            "the checkpoint was saved with another list of shards, or with another index")
+          .hint("give the shards of the run that saved it, by the same names in the same order, or "
                 "train from scratch"));
 }
 
@@ -251,7 +251,7 @@ error no_step(const train_options& options, const ledger& counts) {
                            "{} left; the first: {}",
                            counted(skipped, "sample"), options.batch_size,
                            counts.first_skipped.empty() ? "" : counts.first_skipped.front()))
-        .hint("mend the data (--skipped FILE lists all), or lower --batch-size");
+        .hint("repair the data (--skipped FILE lists all), or lower --batch-size");
   }
   return error(errc::no_samples,
                fmt::format("an epoch without a single step: a rank has fewer samples than a batch "

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// bf16 autocast for the time of its life.
+// Enables bf16 autocast while it lives.
 class autocast {
  public:
   explicit autocast(bool on) : on_(on) {
@@ -40,8 +40,8 @@ std::shared_ptr<model> make_seeded_model(const train_options& o, c10::Device dev
   made->to(device);
   for (auto& p : made->parameters()) {
     if (p.dim() != 4) continue;
-    // Made anew, so that kernels of one pixel, which are contiguous in either format, get the
-    // strides that their gradients have: DDP's buckets take them from the parameters.
+    // A fresh copy gives 1x1 kernels, which are contiguous in either format, the strides of their
+    // gradients: DDP's buckets take strides from the parameters.
     const auto like = p.options().memory_format(at::MemoryFormat::ChannelsLast);
     p.set_data(torch::empty(p.sizes(), like).copy_(p.detach()));
   }
@@ -67,7 +67,7 @@ struct learner::impl {
 
   bool uses_autocast() const { return device.is_cuda() && options.amp; }
 
-  // Of mixed images, that of either label, by their shares.
+  // For mixed images, the losses of both labels, weighted by their shares.
   torch::Tensor loss_of(const torch::Tensor& scores, const device_batch& input) const {
     const auto of = [&](const torch::Tensor& labels) {
       return torch::nn::functional::cross_entropy(
@@ -158,7 +158,7 @@ void learner::end_evaluation() {
 }
 
 std::string learner::not_finite() const {
-  checkpoint all;  // which shares the tensors
+  checkpoint all;  // shares the tensors
   save(all);
   for (const auto& [name, tensor] : all.model) {
     if (!is_finite(tensor)) return name;

@@ -19,13 +19,13 @@ namespace millrace {
 // The model, its optimizer, and the hand-off of batches to their device. One thread.
 class learner {
  public:
-  // Makes the model, with initial weights by the seed or from a file. Throws `failure`.
+  // Creates the model, with initial weights from the seed or from a file. Throws `failure`.
   learner(const train_options& options, c10::Device device);
   ~learner();
   learner(const learner&) = delete;
   learner& operator=(const learner&) = delete;
 
-  // Called by all ranks: gives all of them rank 0's weights, and averages gradients from here on.
+  // Called by all ranks: copies rank 0's weights to all, and averages gradients from then on.
   void join(process_group& group);
 
   // One step on a batch. The tensors are on the device.
@@ -37,17 +37,17 @@ class learner {
   };
   outcome train(host_batch b, double rate);
 
-  // Called by all ranks: rank 0's running statistics for all, and the model as it is when used.
+  // Called by all ranks: copies rank 0's running statistics to all, and sets evaluation mode.
   void begin_evaluation(process_group& group);
   // Adds a batch's loss, top-1 hits, top-5 hits and images to `sums`, four float64 on the device.
   void evaluate(host_batch b, at::Tensor& sums);
   void end_evaluation();
 
-  // The name of a weight, statistic or momentum that is not finite; empty: there is none. The host
-  // waits for the device.
+  // The name of a weight, statistic or momentum that is not finite; empty: all are. The host waits
+  // for the device.
   std::string not_finite() const;
 
-  // Weights and momentum. restore() throws `failure` (bad_state), also for those that are not
+  // Weights and momentum. restore() throws `failure` (bad_state), for example if they are not
   // finite; `path` names the checkpoint.
   void save(checkpoint& to) const;
   void restore(const checkpoint& from, const std::string& path);

@@ -7,22 +7,22 @@
 
 namespace millrace {
 
-// Sees on the device whether the losses of a run are finite, so that the host waits only when it
+// Checks on the device whether the losses of a run are finite, so that the host waits only when it
 // asks. One thread.
 class loss_watch {
  public:
   explicit loss_watch(c10::Device device);
 
-  // The loss of the next step, a scalar on the device. Does not wait for it.
+  // Adds the loss of the next step, a scalar on the device, without waiting for it.
   void add(const at::Tensor& loss);
 
-  // How many losses came before the first that is not finite: all, where each is. Waits for the
+  // The number of losses before the first that is not finite, or of all losses. Waits for the
   // device.
   std::int64_t finite() const;
   std::int64_t seen() const { return seen_; }
 
  private:
-  at::Tensor taint_;   // 0, and NaN from the first loss on that is not finite
+  at::Tensor taint_;   // 0; NaN from the first loss that is not finite
   at::Tensor finite_;  // losses before that one
   std::int64_t seen_ = 0;
 };

@@ -24,17 +24,16 @@ bool is_regular(int file) {
   return fstat(file, &about) == 0 && S_ISREG(about.st_mode);
 }
 
-// Until the process ends, no other run may write there. A pipe or a device may have several
-// writers.
+// Locks the file until the process ends. Pipes and devices may have several writers.
 void lock_it(int file, const std::string& path) {
   if (!is_regular(file) || flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   throw failure(error(errc::usage, "another run writes its metrics here")
                     .at(path)
-                    .hint("wait for its end, or use another file for --metrics"));
+                    .hint("wait until it ends, or use another file for --metrics"));
 }
 
-// A write that a kill broke off leaves half a line, which the next one must not join. A whole one,
-// which somebody else has written, is ended.
+// Removes the half line that a killed writer left, so that the next line does not join it; ends a
+// complete line of another writer that lacks its newline.
 void end_last_line(int file, const std::string& path) {
   if (!is_regular(file)) return;
   const off_t size = lseek(file, 0, SEEK_END);
@@ -67,13 +66,13 @@ void metrics_file::open(const std::string& path, bool append) {
   path_ = path;
   struct stat about{};
   const bool is_file = stat(path.c_str(), &about) != 0 || S_ISREG(about.st_mode);
-  // Of a pipe never its reader's end as well: that the reader has gone would not be noticed.
+  // Never opens a pipe for reading too: then a vanished reader would go unnoticed.
   const int how = is_file ? O_RDWR | O_CREAT | O_APPEND : O_WRONLY | O_NONBLOCK;
   file_ = ::open(path.c_str(), how | O_CLOEXEC, 0644);
   if (file_ < 0) {
     const int code = errno;
     error why = cannot_write("metrics", path, code);
-    if (code == ENXIO) why.hint("start the reader of this pipe before");
+    if (code == ENXIO) why.hint("start the reader of this pipe first");
     throw failure(why);
   }
   lock_it(file_, path);
@@ -84,9 +83,9 @@ void metrics_file::open(const std::string& path, bool append) {
   }
 }
 
-// How many bytes were written; errno says why that is not all.
+// The number of bytes written; if not all, errno says why.
 std::size_t metrics_file::write_some(std::string_view text) const {
-  // Who has kept a run waiting once does not do so again.
+  // A reader that has kept the run waiting once does not get a second wait.
   const int patience_ms = unwritten_ == 0 ? 10'000 : 0;
   std::size_t done = 0;
   while (done < text.size()) {
@@ -115,8 +114,8 @@ void metrics_file::add(const std::string& line) {
   }
   if (unwritten_++ == 0) {
     log_notice(
-        fmt::format("cannot write to {} ({}): lines are missing from here on until it can "
-                    "be written to again",
+        fmt::format("cannot write to {} ({}): lines will be missing until writing succeeds "
+                    "again",
                     path_, std::strerror(why)));
   }
 }
@@ -126,7 +125,7 @@ void metrics_file::check_written() const {
   throw failure(
       error(errc::io_failed, counted(unwritten_, "line") + " of metrics could not be written")
           .at(path_)
-          .hint("make room, or write them to another disk"));
+          .hint("free some space, or write them to another disk"));
 }
 
 }  // namespace millrace

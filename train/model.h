@@ -25,13 +25,13 @@ tensor_dict weights_of(const model& m);
 // The reverse. Throws `failure` (bad_state) for a tensor that is missing, has another shape or is
 // not finite; `where` names the file in its message.
 void load_weights(model& m, const tensor_dict& weights, const std::string& where);
-// Throws `failure` (bad_state) where the shapes of a file's tensor and of the model's differ, with
-// both, and where the file's is not finite.
+// Throws `failure` (bad_state) if the shapes of a file's tensor and the model's differ, naming
+// both, or if the file's is not finite.
 void check_tensor(const std::string& name, const at::Tensor& in_file, const at::Tensor& in_model,
                   const std::string& where);
-// Throws `failure` (bad_state) where a file's tensor is not finite.
+// Throws `failure` (bad_state) if a file's tensor is not finite.
 void check_finite(const std::string& name, const at::Tensor& in_file, const std::string& where);
-// Whether each of its numbers is. The host waits for the device.
+// Whether every number of `t` is finite. The host waits for the device.
 bool is_finite(const at::Tensor& t);
 
 }  // namespace millrace

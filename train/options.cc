@@ -20,21 +20,21 @@ namespace {
 void add_data(flag_set& f, train_options& o) {
   f.group("Data");
   f.list("--shards", o.shards, "SPEC",
-         "training shards: paths, URLs, brace ranges, '::' lists, @FILE; given twice, both");
+         "training shards: paths, URLs, brace ranges, '::' lists, @FILE; repeated options add up");
   f.value("--raw", o.raw, "DIR", "class folders with images, instead of shards");
   f.value("--index", o.index, "FILE|URL",
-          "index of the training shards (millrace index): their lengths, and the list itself "
-          "without --shards");
+          "index of the training shards (millrace index): gives their lengths and, without "
+          "--shards, the list of shards");
   f.list("--val-shards", o.val_shards, "SPEC", "validation shards");
   f.value(
       "--val-index", o.val_index, "FILE|URL",
       "index of the validation shards; with offsets it splits them among more ranks than shards");
   f.value("--base", o.base, "DIR|URL",
-          "prefix of relative names, or a pattern with %s or {} in their place");
+          "prefix of relative names, or a pattern with %s or {} for them");
   f.flag("--allow-pipe", o.allow_pipe, "pipe: URLs may run commands (MILLRACE_ALLOW_PIPE=1)");
   f.value("--label", o.label, "FIELD", "field with the class: auto, an extension, or json:FIELD");
   f.number("--classes", o.classes, 1, 1'000'000, "N",
-           "classes: labels are 0 to N-1, others are bad samples");
+           "classes: labels are 0 to N-1; samples with others are bad");
 }
 
 // "fail", "skip", a number or a percentage. Throws `failure` (usage).
@@ -57,7 +57,7 @@ error_policy policy_of(const std::string& text) {
     if (got.ec == std::errc{} && got.ptr == end) return skip_up_to(most);
   }
   throw failure(error(errc::usage, fmt::format("--on-error: '{}' is not a policy", text))
-                    .hint("use fail, skip, the number to skip at most, or their share: 0.1%"));
+                    .hint("use fail, skip, the most samples to skip, or their share: 0.1%"));
 }
 
 void add_bad_samples(CLI::App& app, flag_set& f, train_options& o) {
@@ -69,16 +69,16 @@ void add_bad_samples(CLI::App& app, flag_set& f, train_options& o) {
            o.bad_samples = policy_of(text);
            o.bad_samples.report = report;
          },
-         "fail, skip, the number that each rank skips at most, or their share of all: 0.1%")
+         "fail, skip, the most samples that each rank may skip, or their share of all: 0.1%")
       ->type_name("POLICY")
       ->default_str("fail");
   f.value("--skipped", o.bad_samples.report, "FILE",
           "list every skipped sample in this file, as JSON lines");
   f.flag("--resync", o.resync, "continue after damage within a shard, which --on-error may skip");
   f.flag("--lenient", o.image.lenient,
-         "keep images whose data are damaged, and count them; else they are bad samples");
+         "keep images with damaged data, and count them; otherwise they are bad samples");
   f.flag("--fill-truncated", o.image.fill_truncated,
-         "keep images whose end is missing, with gray there, and count them");
+         "keep images whose end is missing, filled with gray, and count them");
 }
 
 void add_order(flag_set& f, train_options& o) {
@@ -86,14 +86,14 @@ void add_order(flag_set& f, train_options& o) {
   f.number("--shuffle", o.shuffle, 0, "SAMPLES",
            "samples held for shuffling, over all ranks; 0: only the order of shards is shuffled");
   f.number("--lanes", o.lanes, 0, 65536, "N",
-           "sequences that the shards are divided into; a multiple of the world size (0: the "
+           "sequences into which the shards are divided; a multiple of the world size (0: the "
            "smallest that is at least 8)");
   f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
                                                   {"equal", train_epochs::equal}};
   f.choice("--mode", o.mode, modes,
-           "equal: each sample once in a pass; resample: shards with replacement, needs an epoch's "
-           "length");
+           "equal: each sample once per pass; resample: shards drawn with replacement, needs an "
+           "epoch length");
   constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
   auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, most_of_epoch, "BATCHES",
                            "length of an epoch on each rank, instead of one pass; the next epoch "
@@ -103,7 +103,7 @@ void add_order(flag_set& f, train_options& o) {
       ->excludes(batches);
   f.number("--epochs", o.epochs, 1, "EPOCHS", "epochs to train");
   f.number("--max-steps", o.max_steps, 0, "STEPS",
-           "steps to take at most; 0: no limit but --epochs");
+           "most steps to take; 0: only --epochs limits them");
   f.number("--prefetch", o.prefetch, 1, 1024, "BATCHES",
            "batches to prepare ahead of the one in use");
 }
@@ -137,7 +137,7 @@ void add_images(flag_set& f, train_options& o) {
           "keep decoded images in this folder, not in memory")
       ->needs(cache);
   f.number("--cache-decoded-resize", o.cache_resize, 0, 65536, "PIXELS",
-           "keep decoded images with a shorter side of at most this; 0: as they are; not exact")
+           "keep decoded images with a shorter side of at most this; 0: full size; not exact")
       ->needs(cache);
 }
 
@@ -175,7 +175,7 @@ void add_model(flag_set& f, train_options& o) {
            "the model; trivial is one linear layer");
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
   f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
-  f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU where there is one");
+  f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
   f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
 }
 
@@ -204,37 +204,37 @@ void add_run(flag_set& f, train_options& o) {
   f.group("Checkpoints");
   auto* folder =
       f.value("--checkpoint-dir", o.checkpoint_dir, "DIR",
-              "folder for checkpoints, written by rank 0 at the ends of epochs and of the run");
+              "folder for checkpoints, written by rank 0 at the end of each epoch and of the run");
   f.number("--checkpoint-every", o.checkpoint_every, 0, "STEPS",
-           "steps between checkpoints; 0: at the ends of epochs only")
+           "steps between checkpoints; 0: only at the end of each epoch")
       ->needs(folder);
   f.number("--keep", o.keep, 1, "N", "newest checkpoints of this run to keep")->needs(folder);
   f.value("--resume", o.resume, "auto|DIR",
-          "auto: from the newest whole checkpoint, if there is one; or from a checkpoint's folder");
+          "auto: the newest complete checkpoint, if there is one; or a checkpoint's folder");
   f.flag("--overwrite", o.overwrite,
-         "start although --checkpoint-dir, --metrics or --skipped belong to another run: set its "
+         "start even if --checkpoint-dir, --metrics or --skipped belong to another run: set its "
          "checkpoints aside, replace its files");
   f.group("Report");
   f.value("--metrics", o.metrics, "FILE", "write a JSON line for every step (rank R: FILE.rankR)");
   f.number("--log-every", o.log_every_s, 0, "SECONDS", "seconds between log lines");
   f.flag("--json", o.json, "print one JSON object as the last line");
   f.value("--record-batches", o.record_batches, "DIR",
-          "write every batch to this folder, an empty one (safetensors), for comparisons");
+          "write every batch to this empty folder (safetensors), for comparisons");
   f.group("Job");
   f.number("--timeout", o.timeout_s, 1, 86400, "SECONDS",
            "seconds after which a silent peer counts as lost, or joining fails");
 }
 
 constexpr const char* footer = R"(
-Example, two ranks of this host, resumed where it was stopped:
+Example: two ranks on this host, resumed where they stopped:
   torchrun --no-python --nproc-per-node 2 millrace-train \
     --shards 'data/train-{000000..000099}.tar' --val-shards 'data/val-{000000..000009}.tar' \
     --model resnet50 --classes 1000 --batch-size 128 --epochs 90 --lr 0.1 \
     --checkpoint-dir ck --resume auto --metrics run.jsonl
 
-An option given twice has its last value; --shards and --val-shards add up. SIGINT and SIGTERM end
-after the step under way, with a checkpoint; SIGUSR1 saves one and continues, SIGUSR2 and SIGHUP
-save one and end (exit codes 130, 143, 140, 129). Everything else is tuned by MILLRACE_ variables:
+If an option is given twice, the last one counts; --shards and --val-shards add up. SIGINT and
+SIGTERM end after the current step, with a checkpoint; SIGUSR1 saves one and continues, SIGUSR2 and
+SIGHUP save one and end (exit codes 130, 143, 140, 129). MILLRACE_ variables tune everything else:
 millrace env.)";
 
 void check(const train_options& o) {
@@ -264,9 +264,9 @@ void check(const train_options& o) {
   if (std::filesystem::path(o.init_weights).filename() == momentum_name) {
     throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
                       .at(o.init_weights)
-                      .hint("the weights are in model.safetensors beside it"));
+                      .hint("the weights are in model.safetensors next to it"));
   }
-  // What the last layers of a resnet see is a thirty-second of the image.
+  // The last layers of a resnet see a thirty-second of the image's side.
   constexpr int side_of_one_place = 32;
   const bool is_small =
       std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size) <= side_of_one_place;
@@ -291,14 +291,14 @@ void check(const train_options& o) {
   }
   if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
     throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
-                      .hint("resume the run that is there, or start another one"));
+                      .hint("resume the existing run, or start another one"));
   }
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
   }
 }
 
-// An option without effect is a mistake: the rest of the command line is not as its writer meant.
+// An option without effect is a mistake: the rest of the command line is not what the user meant.
 void check_effects(const CLI::App& app, const train_options& o) {
   struct condition {
     const char* option;

@@ -29,7 +29,7 @@ struct optimizer_options {
   double warmup_epochs = 0;  // linear, from a hundredth of lr
 };
 
-// How batches of all ranks are made equal in number.
+// How all ranks get the same number of batches.
 enum class train_epochs {
   resample,  // shards drawn with replacement
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
@@ -40,15 +40,15 @@ struct train_options {
   std::vector<std::string> val_shards;
   std::string val_index;                           // the same of the validation shards
   std::shared_ptr<const shard_index> val_lengths;  // in the order of `val_shards`
-  object_sizes val_sizes;                          // of validation shards, where a store told
+  object_sizes val_sizes;                          // of validation shards, as listed by stores
   std::string raw;                                 // a folder of class folders, instead of shards
   std::string index;                               // of the training shards: wids v1 JSON
   std::shared_ptr<const shard_index> lengths;      // its entries, in the order of `shards`
   std::int64_t raw_files = 0;                      // how many `raw` holds
   std::uint64_t raw_names = 0;                     // a fingerprint of their names, and classes'
-  std::vector<std::string> raw_classes;            // the names of its classes, as they are told
+  std::vector<std::string> raw_classes;            // the names of its classes, for messages
   std::vector<std::string> raw_empty;              // those of them without a file
-  std::vector<std::string> raw_left_out;           // of its files, those that are no samples
+  std::vector<std::string> raw_left_out;           // its files that are not samples
   bool resync = false;                             // continue after damage within a shard
   std::string base;
   bool allow_pipe = false;
@@ -57,27 +57,27 @@ struct train_options {
   int val_batch_size = 64;
   int size = 224;
   bool augment = true;      // random crops and flips; else as in validation
-  augment_options changes;  // what else is done to training images
+  augment_options changes;  // further augmentations of training images
   mixing_options mixing;
   growing_size growing;
   image_options image;         // how images are decoded
   double gpu_decode = 0;       // part of the JPEGs that nvJPEG decodes on the GPU
   std::string cache_decoded;   // bytes for decoded images: "8G"; empty: none are kept
   std::string cache_folder;    // where; empty: in memory
-  int cache_resize = 0;        // their shorter side; 0: as they are
+  int cache_resize = 0;        // their shorter side; 0: full size
   double min_crop = 0.08;      // smallest area of a training crop, as a part of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
   int lanes = 0;
   std::uint64_t seed = 0;
   train_epochs mode = train_epochs::equal;
-  // An epoch's length, where it is not one pass over the data: the next epoch continues where the
-  // last one stopped. 0: not given; one of the two.
+  // The length of an epoch that is not one pass over the data: the next epoch continues where it
+  // stopped. At most one of the two is set; 0: not given.
   std::int64_t epoch_batches = 0;  // per rank
   std::int64_t epoch_samples = 0;  // over all ranks
-  // Batches of each rank's first epoch, where they were counted; 0: they were not.
+  // Batches of each rank's first epoch, if counted; 0: not counted.
   std::int64_t counted_batches = 0;
   std::int64_t epochs = 90;
-  std::int64_t max_steps = 0;  // stop after so many; 0: by epochs alone
+  std::int64_t max_steps = 0;  // stop after so many; 0: only `epochs` limits them
   error_policy bad_samples;
   int prefetch = 2;  // batches ready beyond the one in use
 
@@ -95,10 +95,10 @@ struct train_options {
   arguments defaults;  // one without options
 
   std::string checkpoint_dir;
-  std::int64_t checkpoint_every = 0;  // steps; 0: at the ends of epochs alone
+  std::int64_t checkpoint_every = 0;  // steps; 0: only at the end of each epoch
   int keep = 2;                       // checkpoints of this run that are kept
   std::string resume;                 // "auto", or a checkpoint folder; empty: from the start
-  bool overwrite = false;             // of another run: set its checkpoints aside, its metrics away
+  bool overwrite = false;             // set another run's checkpoints aside, replace its files
   std::string metrics;                // JSON lines
   double log_every_s = 10;
   bool json = false;           // an object on the last line of stdout

@@ -45,7 +45,7 @@ bool has_all(const json_tree& line, std::initializer_list<std::string_view> keys
   return std::ranges::all_of(keys, [&](std::string_view key) { return line.find(key) != nullptr; });
 }
 
-// Whether a line that a kill has cut may be one with this start.
+// Whether a line cut short by a kill may be one with this start.
 bool is_cut(std::string_view line, std::string_view start) {
   return !line.ends_with('\n') && line.substr(0, start.size()) == start.substr(0, line.size());
 }
@@ -80,7 +80,7 @@ bool has_lines(const std::string& path) {
   return stat(path.c_str(), &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0;
 }
 
-// With its end, where it has one.
+// The first line, including its newline if it has one.
 std::string first_line(const std::string& path) {
   constexpr std::streamsize most = 1 << 20;
   std::string line(most, '\0');
@@ -95,7 +95,7 @@ void check_lines(const train_options& o, const std::string& path, const lines_fi
   if (path.empty()) return;
   check_output(path, {.name = as.name, .matches = [](std::string_view) { return true; }}, {});
   if (has_lines(path) && !as.matches(first_line(path))) {
-    throw failure(error(errc::usage, fmt::format("the file that is there is not {}", as.name))
+    throw failure(error(errc::usage, fmt::format("the existing file is not {}", as.name))
                       .at(path)
                       .hint("choose another name for the output, or remove that file first"));
   }
@@ -104,7 +104,7 @@ void check_lines(const train_options& o, const std::string& path, const lines_fi
                       .at(path)
                       .hint("use another one, or --overwrite (or --resume, to append)"));
   }
-  // What is there may be written, and where nothing is, a file may be made.
+  // An existing file must be writable; otherwise a file must be creatable.
   const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
   const std::string target = is_there(path) ? path : folder.string();
   if (access(target.c_str(), W_OK) != 0) throw failure(cannot_write(as.noun, path, errno));
@@ -115,7 +115,7 @@ std::array<std::pair<std::string, const char*>, 2> folders_of(const train_option
   return {{{o.record_batches, "batches"}, {o.cache_folder, "decoded images"}}};
 }
 
-// Whether a folder is there and may be written to, or may be made.
+// Whether a folder exists and is writable, or can be created.
 void check_folder(const std::string& folder, const char* what) {
   if (folder.empty()) return;
   std::error_code why;
@@ -127,12 +127,12 @@ void check_folder(const std::string& folder, const char* what) {
   if (code != 0) throw failure(cannot_write(what, folder, code));
 }
 
-// Without links and a slash at its end, also of what is not there yet; empty where it cannot be
-// looked at.
+// The path without links or a trailing slash, even if it does not exist yet; empty if it cannot be
+// examined.
 fs::path plain(const std::string& path) {
   std::error_code why;
   fs::path at = path;
-  // Links to what is not there, which weakly_canonical() keeps; as many as the kernel follows.
+  // Dangling links, which weakly_canonical() keeps; as many as the kernel follows.
   for (int links = 0; links < 40 && fs::is_symlink(at, why) && !fs::exists(at, why); ++links) {
     at = at.parent_path() / fs::read_symlink(at, why);
   }
@@ -141,7 +141,7 @@ fs::path plain(const std::string& path) {
   return whole.has_filename() ? whole : whole.parent_path();
 }
 
-// Whether one would be written over the other. A device or a pipe may have several writers.
+// Whether one output would overwrite the other. Devices and pipes may have several writers.
 bool are_one(const std::string& a, const std::string& b) {
   struct stat about{};
   const bool is_file_or_folder =
@@ -160,9 +160,9 @@ bool holds_checkpoints(const fs::path& folder) {
          });
 }
 
-// The place of which `path` would be a part, if a run writes it itself into a folder of
-// checkpoints, this run's or another one's: a checkpoint, whole or not, or what has or would have
-// the name of one, or a lock. Empty: of none.
+// The part of a checkpoint folder (this run's or another's) that contains `path` and that runs
+// write themselves: a checkpoint, whole or not, a path with a checkpoint's name, or a lock. Empty:
+// none.
 fs::path place_of_run(const fs::path& path, const fs::path& checkpoints) {
   for (fs::path at = path; at.has_relative_path(); at = at.parent_path()) {
     if (!is_name_of_run(at.filename().string())) continue;
@@ -190,13 +190,13 @@ void check_beside_checkpoints(const train_options& o, std::span<const output> al
   }
 }
 
-// A folder cannot be made where such a link is.
+// A folder cannot be created in place of a dangling link.
 void check_link(const std::string& folder, const char* option) {
   std::error_code why;
   if (!fs::is_symlink(folder, why) || fs::exists(folder, why) || why) return;
   throw failure(error(errc::not_found, fmt::format("{} is a link to nothing", option))
                     .at(folder)
-                    .hint("make the folder that it leads to, or remove the link"));
+                    .hint("create the folder that it leads to, or remove the link"));
 }
 
 void check_distinct(const train_options& o, const std::string& metrics) {

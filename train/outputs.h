@@ -10,10 +10,10 @@ namespace millrace {
 // in the way, and that all can be written. Throws `failure`.
 void check_outputs(const train_options& options, const job_place& place);
 
-// Makes the folders that options name, but for that of the checkpoints. Throws `failure`.
+// Creates the folders that options name, except that of the checkpoints. Throws `failure`.
 void make_output_folders(const train_options& options);
 
-// Empties the list of skipped samples where --overwrite starts a run anew. On all ranks, before the
+// Empties the list of skipped samples if --overwrite starts a new run. On all ranks, before the
 // first of them reads. Throws `failure`.
 void empty_replaced_list(const train_options& options);
 

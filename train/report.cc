@@ -76,7 +76,7 @@ void reporter::step(const step_report& s) {
   waiting_ += s.waiting;
   images_ += s.batch_size;
   ++steps_;
-  if (!s.loss) return;  // of metrics, and of a line, the next step is the first that can tell
+  if (!s.loss) return;  // the next step whose loss is read writes metrics and line
   if (metrics_.is_open()) {
     metrics_.add(nlohmann::json{
         {"step", s.step},

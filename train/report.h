@@ -16,18 +16,18 @@ struct step_report {
   std::int64_t step = 0;
   std::int64_t epoch = 0;          // from 0, as everywhere
   std::int64_t batch = 0;          // in the epoch
-  std::int64_t epoch_batches = 0;  // in all of it; 0: not known
-  std::int64_t steps_left = -1;    // of the run; -1: not known
+  std::int64_t epoch_batches = 0;  // in the whole epoch; 0: unknown
+  std::int64_t steps_left = -1;    // of the run; -1: unknown
   std::int64_t samples = 0;        // of this rank, so far
   std::int64_t batch_size = 0;
-  std::optional<double> loss;  // none: it was not looked at
-  double accuracy = 0;         // looked at with the loss
+  std::optional<double> loss;  // nullopt: it was not read
+  double accuracy = 0;         // read with the loss
   double lr = 0;
   double seconds = 0;  // of the whole step
-  double waiting = 0;  // of them, for data
+  double waiting = 0;  // part of `seconds` spent waiting for data
 };
 
-// Reports the progress of training on stderr: rank 0 writes a line now and then,
+// Reports the progress of training on stderr: rank 0 writes a line at intervals,
 //
 //   rank 0 epoch 0 53/93 loss 2.103 (mean 2.690) acc 0.156 lr 0.01 1696 samples, 180 images/s (90 a
 //   rank), 3 % waiting for data, 0:42 left
@@ -45,11 +45,11 @@ class reporter {
   // Whether the next step's loss will be read: reading it makes the host wait for the device.
   bool wants_loss() const;
   void step(const step_report& s);
-  // Each empty for none.
+  // Writes both; empty: not that one.
   void note(const std::string& json_line, const std::string& text);
-  // A line for each skipped sample that the counts list. `of`: "", or of what: " in validation".
+  // Prints each skipped sample that the counts list. `of`: "", or for example " in validation".
   void skipped(const ledger& counts, const std::string& of);
-  // Throws `failure` (io_failed) where lines of metrics could not be written.
+  // Throws `failure` (io_failed) if lines of metrics could not be written.
   void check_written() const { metrics_.check_written(); }
 
  private:

@@ -56,7 +56,7 @@ void run_checkpoints::save(const checkpoint_record& record, const learner& from)
 void run_checkpoints::set_aside() {
   if (!are_written()) return;
   const std::string aside = set_aside_newer(options_.checkpoint_dir, resumed_);
-  if (!aside.empty()) log_notice("checkpoints that were in the way are in " + aside + " now");
+  if (!aside.empty()) log_notice("checkpoints that were in the way have been moved to " + aside);
 }
 
 bool run_checkpoints::is_validated(const std::string& fingerprint) const {
@@ -73,7 +73,7 @@ void run_checkpoints::add_validation(const std::string& line, const std::string&
                                          validated_key, fingerprint);
     add_to_checkpoint(newest_, validation_name, with + "\n");
   } catch (const failure& f) {
-    log_notice(f.what());  // resumed from here, it would be validated again
+    log_notice(f.what());  // harmless: a run resumed from here validates again
   }
 }
 
@@ -81,7 +81,7 @@ error run_checkpoints::diverged(const std::string& what) const {
   const char* remedy = "lower --lr, or add --warmup-epochs or --clip-norm";
   return error(errc::bad_state, what)
       .hint(newest_.empty()
-                ? fmt::format("{}, and start again: there is no checkpoint from before", remedy)
+                ? fmt::format("{}, and start again: there is no earlier checkpoint", remedy)
                 : fmt::format(
                       "{}, and resume from {}, the last checkpoint before that, or an older one",
                       remedy, newest_));

@@ -14,35 +14,35 @@
 
 namespace millrace {
 
-// The checkpoints of one run: the one that it is resumed from, and those that it writes into
+// The checkpoints of one run: the one it is resumed from, and those it writes into
 // --checkpoint-dir. One thread; refers to the options and to the group.
 class run_checkpoints {
  public:
-  // `state_bytes`: what a rank's state may take in memory where it is read.
+  // `state_bytes`: the memory that a rank's state may take when it is read.
   run_checkpoints(const train_options& options, process_group& group, std::size_t state_bytes);
 
   // These are called by all ranks at the same point, and throw `failure` on all or on none.
 
-  // The one that the run is resumed from, with this number of lanes; nullopt: it begins. Nobody
-  // else writes into the folder from here on.
+  // The checkpoint that the run is resumed from, with this number of lanes; nullopt: a new run.
+  // Locks the folder against other runs.
   std::optional<checkpoint> load(std::int64_t lanes);
-  // Writes one, and removes old ones. Throws bad_state for weights or momentum that are not finite,
-  // and writes nothing then.
+  // Writes one, and removes old ones. Throws bad_state, and writes nothing, if weights or momentum
+  // are not finite.
   void save(const checkpoint_record& record, const learner& from);
-  // Whether what the options name for validation is what has this fingerprint.
+  // Whether the checkpoint was validated with this fingerprint.
   bool is_validated(const std::string& fingerprint) const;
 
-  // On rank 0, before the first one is written: moves away what is in the way.
+  // On rank 0, before the first one is written: sets other checkpoints aside.
   void set_aside();
-  // On rank 0: notes the result of validation, a JSON object, in the newest, which the folder
-  // holds, and the validation_fingerprint() from before it began.
+  // On rank 0: adds the result of validation, a JSON object, to the newest checkpoint, which must
+  // be in the folder, with the validation_fingerprint() taken before validation began.
   void add_validation(const std::string& line, const std::string& fingerprint);
-  // Where the checkpoint that the run is resumed from has that.
+  // The path of those figures in the checkpoint that the run was resumed from.
   std::string figures_of_resumed() const;
 
   bool are_written() const { return !options_.checkpoint_dir.empty(); }
-  // Whether the newest is of this step and lies in the folder, where it may be written to and
-  // --resume auto finds it. The same on all ranks.
+  // Whether the newest is of this step and in the folder, so that it may be written to and --resume
+  // auto finds it. The same on all ranks.
   bool holds(std::int64_t step) const { return in_folder_ == step; }
   // The name of the run, the same for all its checkpoints.
   const std::string& run() const { return run_; }

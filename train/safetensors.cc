@@ -40,7 +40,7 @@ constexpr std::size_t length_bytes = 8;
                     .hint("write it with safetensors.torch.save_file(model.state_dict(), FILE)"));
 }
 
-// Whether all are whole numbers; of what is no list, not.
+// Whether it is a list of whole numbers.
 bool are_whole(const nlohmann::json& numbers) {
   return numbers.is_array() && std::ranges::all_of(numbers, [](const nlohmann::json& n) {
            return n.is_number_integer();
@@ -55,24 +55,24 @@ struct tensor_place {
   auto operator<=>(const tensor_place&) const = default;
 };
 
-// The format wants the tensors one behind the other, up to the end.
+// The format requires contiguous tensors up to the end of the file.
 void check_places(const std::string& file, std::vector<tensor_place> places, std::size_t bytes) {
   std::ranges::sort(places);
   std::size_t at = 0;
   for (const tensor_place& p : places) {
-    if (p.begin < at) bad(file, fmt::format("the bytes of '{}' are another tensor's too", p.name));
+    if (p.begin < at) bad(file, fmt::format("the bytes of '{}' overlap another tensor's", p.name));
     if (p.begin > at) {
-      bad(file, fmt::format("{} bytes before '{}' are no tensor's", p.begin - at, p.name));
+      bad(file, fmt::format("{} bytes before '{}' belong to no tensor", p.begin - at, p.name));
     }
     at = p.end;
   }
-  if (at < bytes) bad(file, fmt::format("{} bytes behind the last tensor", bytes - at));
+  if (at < bytes) bad(file, fmt::format("{} bytes after the last tensor", bytes - at));
 }
 
-// The header, or null where it is no JSON. Throws where it has a key twice: only one would count.
+// The header, or null if it is not JSON. Throws for a duplicate key, of which only one would count.
 nlohmann::json header_in(const std::string& file, const std::string& text) {
   if (!json_tree::parse(text)) return {};
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of the enclosing objects
   using event = nlohmann::json::parse_event_t;
   const auto look = [&](int /*depth*/, event what, nlohmann::json& parsed) {
     if (what == event::object_start) keys.emplace_back();
@@ -100,7 +100,7 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
   }
   for (const char* key : {"shape", "data_offsets"}) {
     if (entry.contains(key) && !are_whole(entry[key])) {
-      bad(file, fmt::format("the {} of '{}' has what is no whole number", key, place.name));
+      bad(file, fmt::format("the {} of '{}' has values other than whole numbers", key, place.name));
     }
   }
   const auto* known =
@@ -108,9 +108,9 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
   if (known == types.end()) bad(file, "type '" + name + "'");
   const bool is_within = range.size() == 2 && range[0] <= range[1] && range[1] <= payload.size();
   const std::size_t bytes = is_within ? range[1] - range[0] : 0;
-  // Before anything is allocated by what the header says.
+  // Checked before anything is allocated on the header's word.
   std::size_t expected = c10::elementSize(known->type);
-  std::size_t step = expected;  // between elements, which torch wants also where there are none
+  std::size_t step = expected;  // stride, which torch requires even without elements
   bool fits = is_within;
   for (const std::int64_t side : shape) {
     fits = fits && side >= 0 &&
@@ -127,11 +127,11 @@ at::Tensor tensor_from(const std::string& file, const nlohmann::json& entry,
   return tensor;
 }
 
-// What is plainly no safetensors file is not read whole: it may be larger than the memory there is.
+// Refuses other files before reading them whole: they may be larger than memory.
 void check_head(const std::string& file) {
   constexpr std::uint64_t largest_header = 100'000'000;  // as the format says
   struct stat about{};
-  if (host_files().stat(file, about) != 0) return;  // who reads it says why
+  if (host_files().stat(file, about) != 0) return;  // reading it reports why
   // A device may have no end, and a FIFO no writer.
   if (!S_ISREG(about.st_mode)) bad(file, "it is not a regular file");
   std::array<char, length_bytes + 1> head{};

@@ -50,13 +50,13 @@ void run_position::check_rate(const train_options& o) const {
   if (static_cast<double>(epoch) < o.optimizer.warmup_epochs) by = "--warmup-epochs";
   const bool may_be_indexed = std::ranges::none_of(
       o.shards, [](const std::string& url) { return url == "-" || url.starts_with("pipe:"); });
-  throw failure(
-      error(errc::usage, fmt::format("{} changes the learning rate within epoch {}, and it is not "
-                                     "known how many steps that has",
-                                     by, epoch))
-          .hint(
-              fmt::format("{}set an epoch's length: --epoch-samples or --epoch-batches",
-                          may_be_indexed ? "give the shards' --index (millrace index), or " : "")));
+  throw failure(error(errc::usage,
+                      fmt::format("{} changes the learning rate within epoch {}, whose number of "
+                                  "steps is not known",
+                                  by, epoch))
+                    .hint(fmt::format(
+                        "{}set an epoch's length: --epoch-samples or --epoch-batches",
+                        may_be_indexed ? "give the shards' --index (millrace index), or " : "")));
 }
 
 double run_position::epochs() const {

@@ -37,7 +37,7 @@ const char* name_of(int signal) {
   }
 }
 
-// The next signal must be heard, whether or not somebody reads this.
+// Must not block, so that the next signal is handled even if nobody reads this.
 template <class... T>
 void tell(fmt::format_string<T...> format, T&&... values) {
   write_to_stderr_now(
@@ -47,11 +47,11 @@ void tell(fmt::format_string<T...> format, T&&... values) {
 }  // namespace
 
 signal_watch::signal_watch() {
-  // Where the reader of stderr is gone, what is told there is dropped: it ends no run.
+  // If stderr's reader is gone, messages are dropped; that does not end a run.
   std::signal(SIGPIPE, SIG_IGN);
   sigemptyset(&watched_);
   for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&watched_, signal);
-  // Under nohup it stays ignored: a signal that is blocked is taken also then.
+  // Under nohup it stays ignored, so it must not be blocked and then taken.
   struct sigaction hangup{};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);
@@ -107,7 +107,7 @@ void signal_watch::take(int signal) {
     return;
   }
   ending_ = signal;
-  stop_.request_stop();  // before the line that says so: no step begins after it
+  stop_.request_stop();  // before the message: no step begins after that
   tell("{}: stopping after this step{}", name_of(signal), insists ? " (again: at once)" : "");
 }
 

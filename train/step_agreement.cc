@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-// The smallest over all ranks is -1 where it is true of one of them.
+// The minimum over all ranks is -1 if it is true of any of them.
 std::int64_t any(bool mine) {
   return mine ? -1 : 0;
 }

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// ImageNet's statistics, as everybody uses them, for pixels in 0..255.
+// The usual ImageNet statistics, for pixels in 0..255.
 at::Tensor per_channel(const std::vector<float>& values, c10::Device device) {
   return torch::tensor(values).view({1, 3, 1, 1}).to(device);
 }

@@ -52,9 +52,9 @@ class trainer {
     learner_->join(group_);
   }
 
-  // The signal that it ended by; 0: it is done.
+  // The signal that ended it; 0: none.
   int run();
-  // Where the checkpoints of the run are.
+  // The folder of the run's checkpoints.
   const run_checkpoints& checkpoints() const { return checkpoints_; }
 
  private:
@@ -107,26 +107,26 @@ class trainer {
   reporter report_;
 
   std::int64_t step_ = 0;
-  std::int64_t first_step_ = 0;  // that this process was started or resumed at
+  std::int64_t first_step_ = 0;  // at which this process started or resumed
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
   std::int64_t samples_ = 0;
   std::uint64_t dropped_ = 0;  // beyond what the loader counts
   std::size_t epochs_reported_ = 0;
-  common_word all_;  // what the ranks last agreed on
+  common_word all_;  // the ranks' last agreement
   bool save_asked_ = false;
   bool diverged_ = false;         // this rank has seen a loss that is not finite
-  bool owes_validation_ = false;  // as it is resumed
-  bool is_validated_ = false;     // the same
+  bool owes_validation_ = false;  // when resumed
+  bool is_validated_ = false;     // when resumed
   bool epoch_is_over_ = false;
-  double waited_in_all_ = 0;    // for batches
-  std::optional<double> loss_;  // of the last step, once it was looked at
+  double waited_in_all_ = 0;    // seconds, for batches
+  std::optional<double> loss_;  // of the last step, once it was read
   double accuracy_ = 0;
-  at::Tensor last_loss_;  // of the last step, on the device; undefined: of none
+  at::Tensor last_loss_;  // of the last step, on the device; undefined: no step
   std::optional<validation_figures> validated_;
 };
 
-// What all ranks have to look at before the first of them writes anything.
+// The checks that all ranks make before the first of them writes anything.
 void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
@@ -177,7 +177,7 @@ void trainer::resume() {
   owes_validation_ = !is_validated_;
 }
 
-// From here on files are written: everything that could be refused has been.
+// Files are written from here on: all checks have passed.
 void trainer::claim_files() {
   group_.together([&] {
     if (!options_.metrics.empty()) {
@@ -203,9 +203,9 @@ void trainer::save(const state& data) {
                     *learner_);
 }
 
-// The data of one rank end the run of all, with one error; after the last step of the run only
-// where too many samples were skipped. `behind` is the position after the last step; none: that is
-// saved, or there was no step.
+// If one rank's data failed, ends the run of all ranks with its error; after the last step of the
+// run only if too many samples were skipped. `behind`: the position after the last step; nullopt:
+// it is saved, or there was no step.
 void trainer::end_if_data_failed(const std::optional<state>& behind) {
   if (!all_.one_failed) return;
   if (behind) save_before_failure(*behind);
@@ -218,7 +218,7 @@ void trainer::end_if_data_failed(const std::optional<state>& behind) {
   });
 }
 
-// The model and the position before what failed are sound: `data` is that position.
+// The model and the position before the failure, `data`, are sound.
 void trainer::save_before_failure(const state& data) {
   if (!checkpoints_.are_written()) return;
   try {
@@ -227,7 +227,7 @@ void trainer::save_before_failure(const state& data) {
     log_notice(fmt::format("the state could not be saved: {}", f.what()));
     return;
   }
-  tell_saved("the data failed", "--resume auto continues there");
+  tell_saved("the data failed", "--resume auto continues from there");
 }
 
 void trainer::tell_saved(const std::string& why, const std::string& how_to_resume) {
@@ -266,8 +266,8 @@ void trainer::train_step(host_batch b) {
                 .waiting = waited});
 }
 
-// Makes the host wait for the device. One that is not finite is no figure to report: the ranks end
-// by it where they next agree.
+// Makes the host wait for the device. A loss that is not finite is not reported: it ends the ranks
+// at their next agreement.
 void trainer::look_at_loss(const learner::outcome& out) {
   accuracy_ = out.accuracy();
   const auto loss = last_loss_.item<double>();
@@ -275,8 +275,8 @@ void trainer::look_at_loss(const learner::outcome& out) {
   if (!diverged_) loss_ = loss;
 }
 
-// Called by all ranks: where a loss of one of them was not finite, ends all, naming the first step.
-// The host waits for the device.
+// Called by all ranks: if a loss of any was not finite, ends all, naming the first such step. The
+// host waits for the device.
 void trainer::check_losses() {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   const std::int64_t finite = losses_.finite();
@@ -294,7 +294,7 @@ bool trainer::checkpoint_is_due() const {
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
-// Begun here, and answered in agree(), while something else goes on.
+// Begins an agreement, which agree() ends, so that other work can overlap it.
 step_agreement trainer::begin_agreement(bool has_batch) {
   return {group_,
           {.has_batch = has_batch,
@@ -315,8 +315,8 @@ void trainer::agree(step_agreement begun) {
 }
 
 // Steps through one epoch. While a step runs, the ranks agree on whether all of them have another
-// batch and none is asked to stop, so that they all take the same number of steps. A rank that is
-// alone has nobody to wait for: it is asked after the step.
+// batch and none was asked to stop, so that all take the same number of steps. A single rank checks
+// after the step.
 void trainer::train_epoch() {
   auto batch = batches_->next();
   agree(begin_agreement(batch.has_value()));
@@ -324,7 +324,7 @@ void trainer::train_epoch() {
   end_if_data_failed(behind);
   epoch_is_over_ = !all_.goes_on() && !is_stopped();
   while (all_.goes_on() && !is_past_last_step()) {
-    // The position behind the batch in hand, taken before the next one is asked for.
+    // The position after the current batch, taken before the next one is requested.
     behind = data_->save();
     const bool last_of_run = options_.max_steps > 0 && step_ + 1 >= options_.max_steps;
     std::optional<host_batch> next;
@@ -343,9 +343,9 @@ void trainer::train_epoch() {
   if (epoch_is_over_) epoch_is_over_ = drop_rest(std::move(batch), behind);
 }
 
-// One rank came to the end of its epoch first: what the others have left is dropped, and counted.
-// They agree on each batch, so that none waits longer for another than while it trains. `behind` as
-// above. False where a stop request came first: who resumes drops it.
+// When one rank has reached the end of its epoch, drops and counts the batches that the others have
+// left. They agree on each batch, so that none waits longer for another than during training.
+// `behind` as above. False if a stop request came first: the resumed run drops the rest.
 bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<state>& behind) {
   const std::uint64_t before = dropped_;
   while (all_.one_has_batch) {
@@ -369,9 +369,9 @@ bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<sta
 }
 
 void trainer::end_of_epoch() {
-  // Of an epoch that was resumed, all steps may have been taken before.
+  // All steps of a resumed epoch may already have been taken.
   if (batch_in_epoch_ == 0) throw failure(no_step(options_, data_->counts()));
-  if (group_.is_first()) dropped_ += epochs_.left_out(epoch_);  // nobody's: told once
+  if (group_.is_first()) dropped_ += epochs_.left_out(epoch_);  // of no rank: counted once
   epochs_.end(batch_in_epoch_);
   batch_in_epoch_ = 0;
   ++epoch_;
@@ -387,7 +387,7 @@ void trainer::report_epoch() {
   report_.note(json_of(counts.epochs[epochs_reported_++], epoch_ - 1, step_), "");
 }
 
-// Of the epoch that the last step belongs to.
+// Validates after the epoch of the last step.
 void trainer::validate() {
   check_losses();
   owes_validation_ = false;
@@ -407,7 +407,7 @@ void trainer::validate() {
     }
     return;
   }
-  // Those of later epochs are the same ones.
+  // Later epochs skip the same ones.
   if (!validated_) report_.skipped(figures->counts, " in validation");
   validated_ = figures;
   if (!group_.is_first()) return;
@@ -430,7 +430,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                 .stats = data_->stats(),
                 .counts = data_->counts()};
   f.counts.damaged += learner_->damaged();
-  f.counts.delivered = static_cast<std::uint64_t>(samples);  // but for a batch beyond the last step
+  f.counts.delivered = static_cast<std::uint64_t>(samples);  // not a batch beyond the last step
   f.counts.dropped += dropped_;
   report_.skipped(f.counts, "");
   report_.note(json_of(f), text_of(f));
@@ -445,13 +445,13 @@ int trainer::run() {
   const std::int64_t samples_before = samples_;
   const std::int64_t step_before = step_;
   if (owes_validation_) {
-    // Its figures are noted in a checkpoint of this run, and in no other one's.
+    // Its figures go into a checkpoint of this run, never of another.
     if (checkpoints_.are_written() && !is_saved()) save(data_->save());
     validate();
   }
   if (is_over() && group_.is_first()) {
     report_.note("", fmt::format("nothing is left to do: step {} of {} is the last one; raise "
-                                 "--epochs or --max-steps to train on",
+                                 "--epochs or --max-steps to continue training",
                                  step_, printable(checkpoints_.resumed())));
   }
   while (!is_over() && !is_stopped()) {

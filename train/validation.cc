@@ -47,7 +47,7 @@ std::optional<validation_figures> run_validation(const train_options& options, e
   batch_feed batches(data, control.stop);
   auto sums =
       torch::zeros({4}, torch::TensorOptions().dtype(torch::kFloat64).device(with.device()));
-  // A rank whose shards are empty takes part with no images, where others have some.
+  // A rank without images takes part all the same, if others have some.
   const auto is_empty = [&batches] {
     return batches.failed() && batches.failed()->kind() == errc::no_samples;
   };

@@ -18,10 +18,10 @@ namespace millrace::rotational {
 // every part, by absolute times, so that a late wake-up does not add up.
 class array {
  public:
-  // `timeline`, where it is not null, gets a line per part: begin, end, spindle, position, size.
+  // `timeline`, if not null, gets one line per part: begin, end, spindle, position, size.
   array(int spindles, const disk_parameters& disk, scheduling order, std::FILE* timeline);
   ~array();
-  // Ends the threads; what is asked from now on is never served. Idempotent.
+  // Ends the threads; later requests are never served. Idempotent.
   void stop();
   array(const array&) = delete;
   array& operator=(const array&) = delete;
@@ -30,7 +30,7 @@ class array {
   // them has been served.
   void submit(const std::vector<stripe::piece>& pieces, std::function<void()> done);
 
-  // While hung nothing is served; what is asked waits.
+  // While hung nothing is served; requests wait.
   void set_hung(bool hung);
 
  private:

@@ -126,15 +126,16 @@ struct options {
 };
 
 void parse(options& o, CLI::App& app) {
-  app.add_option("FOLDER", o.folder, "what to mirror; in memory (tmpfs), so that it takes no time")
+  app.add_option("FOLDER", o.folder,
+                 "the folder to mirror; in memory (tmpfs), so that it takes no time")
       ->required()
       ->check(CLI::ExistingDirectory);
-  app.add_option("MOUNT", o.mount, "where")->required()->check(CLI::ExistingDirectory);
+  app.add_option("MOUNT", o.mount, "the mount point")->required()->check(CLI::ExistingDirectory);
   app.add_option("--spindles", o.spindles, "disks, striped as RAID-0")->check(CLI::Range(1, 64));
   app.add_option("--stripe-kib", o.stripe_kib, "bytes in a row on one disk")
       ->check(CLI::Range(4, 65536));
   app.add_option("--span-gb", o.span_gb, "the part of each disk that the files are spread over");
-  app.add_option("--order", o.order, "how a disk orders what is pending")
+  app.add_option("--order", o.order, "how a disk orders pending requests")
       ->check(CLI::IsMember({"fifo", "elevator"}));
   app.add_option("--rate-mb",
                  [&o](const CLI::results_t& text) {
@@ -146,7 +147,7 @@ void parse(options& o, CLI::App& app) {
   app.add_option("--fail", o.fail, "NAME:OFFSET from where on the file's reads are EIO");
 }
 
-// Signals are taken by one thread: USR1 hangs the disks, USR2 lets them go on.
+// One thread takes the signals: USR1 hangs the disks, USR2 lets them continue.
 void obey_signals(const sigset_t& signals, array& disks, fuse_session* session,
                   const std::string& mount, const std::atomic<bool>& ended) {
   for (;;) {
@@ -158,7 +159,7 @@ void obey_signals(const sigset_t& signals, array& disks, fuse_session* session,
       fmt::print("{}\n", which == SIGUSR1 ? "hung" : "going on");
       std::fflush(stdout);
     } else {
-      disks.set_hung(false);  // those who wait in it could not end
+      disks.set_hung(false);  // otherwise waiting requests could not end
       fuse_session_exit(session);
       umount2(mount.c_str(), MNT_DETACH);  // ends the session's read
     }

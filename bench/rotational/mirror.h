@@ -9,7 +9,7 @@
 
 namespace millrace::rotational {
 
-// The files of a folder and where each lies on the modelled array. Read once.
+// The files of a folder and their places on the modelled array. Read once.
 class mirror {
  public:
   struct entry {

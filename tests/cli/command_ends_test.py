@@ -285,7 +285,7 @@ class Signals(CommandTest):
                         done = self.interrupted(command, process, which, lambda: self.handles(process.pid, which))
                         self.assertEqual(done.returncode, 128 + which)
                         if command == "tune" and not more:
-                            self.assertIn(b"stopped: not all was tried", done.stdout)
+                            self.assertIn(b"stopped: not every setting was tried", done.stdout)
 
     def test_while_ranks_are_simulated(self):
         for which in (signal.SIGTERM, signal.SIGINT):

@@ -155,7 +155,7 @@ class BenchDisk(unittest.TestCase):
             done = run("millrace", "tune", folder, "--seconds", "1")
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn("MILLRACE_READ_DEPTH=8", done.stdout)
-            self.assertRegex(done.stdout, r"export MILLRACE_|nothing gains")
+            self.assertRegex(done.stdout, r"export MILLRACE_|no setting helps")
             self.assertRegex(done.stdout, r"\d to \d")
             found = json.loads(run("millrace", "tune", folder, "--seconds", "1", "--json").stdout.splitlines()[-1])
             self.assertGreater(len(found["trials"]), 8)
@@ -189,8 +189,8 @@ class BenchDisk(unittest.TestCase):
             running.stdout.readline()
             running.send_signal(signal.SIGINT)
             said = running.communicate(timeout=60)[0]
-            self.assertIn("stopped: not all was tried", said)
-            self.assertNotIn("nothing gains", said)
+            self.assertIn("stopped: not every setting was tried", said)
+            self.assertNotIn("no setting helps", said)
 
     def test_doctor_shows_what_a_path_lies_on(self):
         with files(1, 10) as (folder, _):

@@ -331,7 +331,7 @@ class Index(unittest.TestCase):
                 make(folder / copy)
                 done = run("millrace", "index", "update", "i.json", "--name", "n", cwd=folder)
                 self.assertEqual((done.returncode, (folder / "i.json").read_bytes()), (2, before), done.stderr)
-                self.assertIn(f"{what} has the name of the copy that is kept, at {copy}; move it away", done.stderr)
+                self.assertIn(f"{what} is in the place of the backup copy, at {copy}; move it away", done.stderr)
                 (folder / copy).rmdir() if what == "a folder" else (folder / copy).unlink()
 
     def test_update_does_not_write_through_a_linked_copy(self):

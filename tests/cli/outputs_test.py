@@ -478,7 +478,7 @@ class Progress(unittest.TestCase):
                         (["cat", slow], rb"cat: .* MB/s", ""),
                         (["bench", "http", server.url + "/large"], rb"bench http: \d+ %, .* left", "rate "),
                         (["bench", "disk", folder / "large"], rb"bench disk: \d+ %, .* left", "rate "),
-                        (["tune", "--seconds", "20", folder / "large"], rb"tune: \d+ %, .* left", "not all was tried")):
+                        (["tune", "--seconds", "20", folder / "large"], rb"tune: \d+ %, .* left", "not every setting was tried")):
                     with self.subTest(words[0]):
                         self.assertIn(found, self.interrupted(words, shown_as))
 

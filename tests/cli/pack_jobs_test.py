@@ -144,7 +144,7 @@ class PackJobs(unittest.TestCase):
                 (folder / "o-0.tar").write_bytes(b"of another")
                 (folder / "fifo").write_bytes((folder / "src-000000.tar").read_bytes())
                 _, said = process.communicate(timeout=60)
-                self.assertEqual((process.returncode, "another run has written the shard meanwhile" in said), (2, True), said)
+                self.assertEqual((process.returncode, "another run has written the shard in the meantime" in said), (2, True), said)
                 self.assertEqual((folder / "o-0.tar").read_bytes(), b"of another")
                 for record in folder.glob(".o-0.pack.json*"):
                     record.unlink()
@@ -265,7 +265,7 @@ class PackJobs(unittest.TestCase):
         with Folder() as folder:
             os.mkfifo(folder / "o-0.tar")
             done = run("millrace", "pack", tree_of_classes(folder), "-o", folder / "o-%d.tar", "--overwrite", timeout=60)
-            self.assertEqual((done.returncode, "start the reader of this pipe before" in done.stderr), (4, True), done.stderr)
+            self.assertEqual((done.returncode, "start the reader of this pipe first" in done.stderr), (4, True), done.stderr)
 
     def test_a_link_keeps_pointing_at_what_is_not_there_yet(self):
         with Folder() as folder:
@@ -361,7 +361,7 @@ class PackJobs(unittest.TestCase):
                 written = md5(folder / "o-1.tar")
                 first.send_signal(signal.SIGCONT)
                 said = first.communicate(timeout=60)[1]
-                self.assertEqual((first.returncode, "another run has written the shard meanwhile, at " in said), (2, True), said)
+                self.assertEqual((first.returncode, "another run has written the shard in the meantime, at " in said), (2, True), said)
                 self.assertEqual(md5(folder / "o-1.tar"), written)
 
     def test_all_parts_may_begin_at_once(self):

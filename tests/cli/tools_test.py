@@ -108,10 +108,10 @@ class Verify(unittest.TestCase):
             for named in ([folder], [f"{folder}/"], [folder / "f-*.tar"], [f"{folder}::"], [f"@{folder}/list"],
                           ["--base", folder.parent, folder.name]):
                 done = run("millrace", "verify", "--index", folder / "i.json", *named)
-                self.assertEqual((done.returncode, "lists a shard that is not there, at" in done.stdout), (1, True), done.stdout)
+                self.assertEqual((done.returncode, "lists a shard that does not exist, at" in done.stdout), (1, True), done.stdout)
                 self.assertIn("f-000001.tar", done.stdout)
             done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar")
-            self.assertEqual((done.returncode, "2 shards of the index not among them" in done.stdout), (0, True), done.stdout)
+            self.assertEqual((done.returncode, "2 shards of the index not checked" in done.stdout), (0, True), done.stdout)
             done = run("millrace", "verify", "--index", folder / "i.json", folder / "f-000000.tar", "--json")
             self.assertEqual(json.loads(done.stdout)["missing"], 2)
             (folder / "f-000001.part").rename(folder / "f-000001.tar")
@@ -162,7 +162,7 @@ class Verify(unittest.TestCase):
             found = run("millrace", "verify", folder / "a.tar", folder / "b.tar")
             self.assertEqual(found.returncode, 1)
             self.assertEqual(found.stdout.count("the key is in"), 1_000)
-            self.assertIn("duplicate_field: 234 more keys that are there already, at", found.stdout)
+            self.assertIn("duplicate_field: 234 more duplicate keys, at", found.stdout)
             self.assertIn(": 1001 problems\n", found.stdout)
 
     def test_a_shard_without_samples_is_named(self):
@@ -196,7 +196,7 @@ class Verify(unittest.TestCase):
             write_tar(folder / "a.tar", [("a.x", b"1"), ("b.x", b"2"), ("a.y", b"3"), ("c.x", b"4"), ("c.x", b"5")])
             done = run("millrace", "verify", folder / "a.tar")
             self.assertEqual(done.returncode, 1)
-            self.assertIn("not next to each other", done.stdout)
+            self.assertIn("not adjacent", done.stdout)
             self.assertIn("two members with the extension 'x'", done.stdout)
 
 
@@ -269,7 +269,7 @@ class Simulator(unittest.TestCase):
                     self.assertEqual(by_shards[0]["batches"], [10, 10, 10])
             self.assertEqual((unknown["samples"], unknown["dropped"]), (9 * min(exact["batches"]), 90 - 9 * min(exact["batches"])))
             said = run("millrace", "sim", folder / "a-{0..9}.tar").stdout
-            self.assertIn("takes 'equal, dropping' with --index, and 'equal, unknown' without", said)
+            self.assertIn("uses 'equal, dropping' with --index, and 'equal, unknown' without", said)
         self.assertEqual(run("millrace", "sim").returncode, 2)
 
     def test_of_an_index_the_shards_that_are_named(self):

@@ -43,7 +43,7 @@ TEST(LineFile, WhatCannotBeWrittenIsNamedWithWhatToDo) {
   EXPECT_NE(refusal_of(folder / "none/list").find("cannot write a list, at "), std::string::npos);
   const std::string pipe = folder / "pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  EXPECT_NE(refusal_of(pipe).find("start the reader of this pipe before"), std::string::npos);
+  EXPECT_NE(refusal_of(pipe).find("start the reader of this pipe first"), std::string::npos);
   const auto before = std::signal(SIGPIPE, SIG_IGN);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const line_file into(pipe, "a list");

@@ -272,7 +272,7 @@ class Ceiling(unittest.TestCase):
         """Keys are compared with those of other shards for as long as there is room, and it is told where that ends."""
         paths = [bombs.empty_members(self.folder / f"{i}.tar.gz", 80_000, f"{i}-") for i in range(11)]
         output = self.stays_below("millrace", "verify", *paths, exits=(1,),
-                                  says=("too_large: from here on keys are compared with the first 786432 alone",
+                                  says=("too_large: from here on keys are compared only with the first 786432",
                                         "880000 samples", ": 1 problem\n"))
         self.assertNotIn("duplicate_field", output)
         output = self.stays_below("millrace", "verify", *paths, paths[0], paths[0], exits=(1,))

@@ -21,8 +21,8 @@ http_bench_report http_report(std::uint64_t objects, std::uint64_t stalls, doubl
 TEST(HttpLimit, IsTheServerWhereItStalls) {
   EXPECT_EQ(http_report(0, 6, 1).limit(8).find("the server: 6 stalls"), 0U);
   EXPECT_EQ(http_report(50, 20, 20).limit(8).find("the server: 20 stalls"), 0U);
-  EXPECT_EQ(http_report(5000, 1, 1).limit(8), "the link, or how fast the server sends");
-  EXPECT_EQ(http_report(0, 0, 0).limit(8), "the link, or how fast the server sends");
+  EXPECT_EQ(http_report(5000, 1, 1).limit(8), "the link, or the server's sending rate");
+  EXPECT_EQ(http_report(0, 0, 0).limit(8), "the link, or the server's sending rate");
 }
 
 }  // namespace

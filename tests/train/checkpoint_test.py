@@ -63,7 +63,7 @@ class Folders(CheckpointTest):
             lock = self.checkpoints / ".lock"
             make(lock)
             self.train("--max-steps", 1, code=2)
-            self.assertIn("another program's file stands where a run's lock goes", self.stderr)
+            self.assertIn("another program's file is in the place of a run's lock", self.stderr)
             self.assertEqual((lock.read_text(), precious.read_text()), ("precious", "precious"))
             lock.unlink()
         self.train("--max-steps", 1)
@@ -135,7 +135,7 @@ class Folders(CheckpointTest):
         self.assertEqual(self.kept(), [left.name, *named(16, 20)])
         self.assertEqual(sorted(p.name for p in left.iterdir()), ["evaluation.txt", "plots"])
         self.assertEqual((left / "plots/loss.png").read_text(), "precious")
-        self.assertEqual(self.stderr.count(f"{left} has what no run wrote"), 1)
+        self.assertEqual(self.stderr.count(f"{left} has files of a removed checkpoint"), 1)
 
     def test_files_that_have_the_names_of_checkpoints_stay(self):
         self.train("--max-steps", 4)
@@ -145,7 +145,7 @@ class Folders(CheckpointTest):
         self.assertEqual(self.kept(), ["left-of-" + n for n in named(5, 6)] + named(4, 5, 6, 7))
         self.assertEqual((self.checkpoints / f"left-of-{named(5)[0]}").read_text(), named(5)[0])
         self.assertEqual((self.checkpoints / f"left-of-{named(6)[0]}").read_text(), ".partial-" + named(6)[0])
-        self.assertEqual(self.stderr.count("is what had the name of a checkpoint and is none"), 2)
+        self.assertEqual(self.stderr.count("had the name of a checkpoint but is not one"), 2)
 
     def test_a_validation_that_is_no_file_is_none(self):
         self.train("--max-steps", 4)
@@ -160,7 +160,7 @@ class Folders(CheckpointTest):
     def test_a_folder_of_checkpoints_is_told_from_one_of_them(self):
         self.train("--max-steps", 8, "--checkpoint-every", 4)
         self.train("--max-steps", 9, "--resume", self.checkpoints, code=2)
-        self.assertIn("a folder of checkpoints, where one of them is needed", self.stderr)
+        self.assertIn("this is a folder of checkpoints, not one of them", self.stderr)
         self.assertIn(str(self.checkpoints / named(8)[0]), self.stderr)
 
     def test_leavings_go_when_the_next_one_is_whole(self):
@@ -376,9 +376,9 @@ class Damage(CheckpointTest):
         (self.checkpoints / named(8)[0] / "model.safetensors").write_bytes(b"")
         self.train("--resume", "auto", "--max-steps", 9, code=5)
         last = self.stderr.splitlines()[-1]
-        for part in ("integrity: no checkpoint there can be resumed from: step-0000000008, step-0000000004; ",
-                     "of the newest: the checkpoint is damaged: 0 bytes instead of ", "step-0000000008/model.safetensors",
-                     "train from the start with --overwrite instead of --resume"):
+        for part in ("integrity: no checkpoint there can be resumed: step-0000000008, step-0000000004; ",
+                     "the newest: the checkpoint is damaged: 0 bytes instead of ", "step-0000000008/model.safetensors",
+                     "start over with --overwrite instead of --resume"):
             self.assertIn(part, last)
         self.assertEqual(self.kept(), named(4, 8))
         self.train("--overwrite", "--max-steps", 3)

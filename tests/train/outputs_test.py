@@ -121,7 +121,7 @@ class OccupiedPlaces(WithShards):
                     file.write_text(text)
                     done = self.run_of(self.folder, option, file, *more)
                     self.assertEqual(done.returncode, 2, done.stderr)
-                    self.assertIn("the file that is there is not a", done.stderr)
+                    self.assertIn("the existing file is not a", done.stderr)
                     self.assertEqual(file.read_text(), text)
 
     def test_every_line_that_a_run_writes_may_be_the_first_one(self):

@@ -256,7 +256,7 @@ class ResumedOptions(WithShards):
             self.assertIn(ELSEWHERE[option], said)
             named.add(option)
             return
-        at = r"(?:resuming with|saved under other arguments:) .*?" + re.escape(option) + r" \S+ instead of \S+"
+        at = r"(?:resuming with|saved with other arguments:) .*?" + re.escape(option) + r" \S+ instead of \S+"
         is_told = re.search(at, said) is not None or NAMED_AS.get(option, "\0") in said
         if is_told and done.returncode != 0:
             named.add(option)

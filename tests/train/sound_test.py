@@ -81,7 +81,7 @@ class Diverging(SoundTest):
         text = self.train(*rare, "--epochs", 3, "--val-shards", self.val, code=1)
         self.assertNotIn("validation loss", text)
         self.assertIn("the loss is not finite from step 3 on (this is step 15)", self.last)
-        self.assertIn("there is no checkpoint from before", self.last)
+        self.assertIn("there is no earlier checkpoint", self.last)
         self.train(*rare, "--max-steps", 3, code=1)
         self.assertIn("the loss is not finite from step 3 on;", self.last)
 
@@ -142,7 +142,7 @@ class Diverging(SoundTest):
         for name in self.kept():
             spoiled = self.spoil(self.checkpoints / name, "model", float("inf"))
         self.train("--max-steps", 12, "--checkpoint-dir", self.checkpoints, "--resume", "auto", code=1)
-        self.assertIn("no checkpoint there can be resumed from: step-0000000006, step-0000000003; ", self.last)
+        self.assertIn("no checkpoint there can be resumed: step-0000000006, step-0000000003; ", self.last)
         self.assertIn("is not finite: the training that saved it had diverged", self.last)
         self.assertIn(str(spoiled), self.last)
 
@@ -177,14 +177,14 @@ class Diverging(SoundTest):
         check("")
         check("the data_offsets of '" + first, [(first, "data_offsets", [begin + 0.5, middle])])
         check("the shape of '" + first, [(first, "shape", [float(n) for n in header[first]["shape"]])])
-        check("the bytes of 'extra' are another tensor's too", [("extra", "data_offsets", [begin + 4, begin + 8])])
-        check(f"4 bytes before '{first}' are no tensor's",
+        check("the bytes of 'extra' overlap another tensor's", [("extra", "data_offsets", [begin + 4, begin + 8])])
+        check(f"4 bytes before '{first}' belong to no tensor",
               [(name, "data_offsets", [n + 4 for n in entry["data_offsets"]]) for name, entry in header.items()],
               payload=b"abcd" + payload)
         begun = {"dtype": "F32", "data_offsets": [len(payload)] * 2}
         for shape in ([0, 2**62, 2**62], [2**62, 2**62, 0], [0, 2**63 - 1]):
             check("a tensor whose bytes do not match its shape", [("extra", key, value) for key, value in (begun | {"shape": shape}).items()])
-        check("2 bytes behind the last tensor", payload=payload + b"xx")
+        check("2 bytes after the last tensor", payload=payload + b"xx")
         twice = json.dumps(header)[:-1] + f', "{second}": {json.dumps(header[second])}}}'
         check(f"the key '{second}' twice", text=twice)
 

@@ -54,7 +54,7 @@ class WrongStarts(StartTest):
         for option, kind, part in cases:
             with self.subTest(option):
                 self.refused(kind, 4, part, "--shards", self.shards, option, f"{cannot}/x")
-        self.refused("not_found", 4, "make the folder that it is to be in", "--shards", self.shards, "--metrics",
+        self.refused("not_found", 4, "create the folder first", "--shards", self.shards, "--metrics",
                      self.folder / "nodir/m.jsonl")
         self.refused("not_found", 4, "decoded images", "--shards", self.shards, "--cache-decoded", "1G",
                      "--cache-decoded-dir", f"{cannot}/x")
@@ -147,7 +147,7 @@ class WrongStarts(StartTest):
         shards = ["--shards", self.shards, "--shards", self.data / "train-000000.tar"]
         done = training.train(*shards, "--max-steps", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("train-000000.tar is more than once in the list of training shards", done.stderr)
+        self.assertIn("train-000000.tar is in the list of training shards more than once", done.stderr)
 
     def test_an_epoch_without_a_step_tells_what_was_skipped(self):
         bad = shard(self.folder / "bad.tar", self.data / "train-000000.tar", [0] + [10] * 20)
@@ -313,7 +313,7 @@ class Outputs(StartTest):
         for option in (["--metrics"], ["--on-error", 5, "--skipped"]):
             done = training.train(*run, *option, fifo, timeout=60)
             self.assertEqual(done.returncode, 4, done.stderr)
-            self.assertIn("start the reader of this pipe before", done.stderr)
+            self.assertIn("start the reader of this pipe first", done.stderr)
         # A reader that has seen enough, and one that takes nothing: the run goes on without them.
         for commands in ("head -1 >/dev/null", "sleep 60"):
             with self.subTest(commands=commands):
@@ -326,7 +326,7 @@ class Outputs(StartTest):
                 reader.wait()
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertIn("lines of metrics could not be written", done.stderr)
-                self.assertIn("lines are missing from here on", done.stderr)
+                self.assertIn("lines will be missing until", done.stderr)
 
     def test_nothing_is_made_where_the_shards_are_wrong(self):
         self.refused("not_found", 4, "none.tar", "--shards", self.folder / "none.tar", "--record-batches",

@@ -195,7 +195,7 @@ class Refused(ToldTest):
         self.assertEqual(len(list(folder.iterdir())), 6)
         back = ["--resume", self.folder / "c/step-0000000004", "--overwrite", *checkpoints]
         self.train("--record-batches", folder, "--max-steps", 6, *back, code=2)
-        self.assertIn("--record-batches would write over rank0-000004.safetensors", self.stderr)
+        self.assertIn("--record-batches would overwrite rank0-000004.safetensors", self.stderr)
         self.assertEqual((folder / names[0]).read_bytes(), before)
 
     def test_another_list_of_shards_is_a_wrong_argument(self):
