@@ -11,6 +11,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
+#include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 
 namespace millrace {
@@ -79,6 +80,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
   engine eng(testing::with_memory_store(store_));
   const auto all = chains();
   int in_later_epochs = 0;
+  int place = 0;
   for (std::size_t c = 0; c < all.size(); ++c) {
     for (const auto& [before, after, lanes_after] : {std::array{4, 1, 12},
                                                      {4, 2, 12},
@@ -93,6 +95,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
                                                      {2, 2, 12},
                                                      {1, 1, 5}}) {
       for (const int steps : {0, 1, 2, 5, 6, 7, 13}) {
+        if (!testing::is_taken(place++)) continue;
         SCOPED_TRACE(fmt::format("chain {}, {} ranks, then {} with {} lanes, after {} steps", c,
                                  before, after, lanes_after, steps));
         std::vector<state> saved;
@@ -124,7 +127,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
       }
     }
   }
-  EXPECT_GT(in_later_epochs, 50);
+  EXPECT_GT(in_later_epochs, testing::every() == 1 ? 50 : 0);
 }
 
 // What a slice has given is given once, whoever it is held by.

@@ -4,6 +4,7 @@
 #include <stop_token>
 
 #include "millrace/millrace.h"
+#include "tests/support/seeds.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 
@@ -249,6 +250,7 @@ TEST_F(Stopped, WhatWasSkippedIsInNoLaterState) {
     if (kind == 2) return lanes | fails | shuffle({.samples = 9, .seed = 1});
     return mix({{lanes | fails, 1}, {shards(urls(2), {.lanes = 3}) | untar() | group_by_key(), 1}});
   };
+  int place = 0;
   for (int kind = 0; kind < 4; ++kind) {
     const auto what = interleaved(data_of(kind)) | on_error(skip_errors());
     auto whole_run = eng_.run(what);
@@ -257,6 +259,7 @@ TEST_F(Stopped, WhatWasSkippedIsInNoLaterState) {
     const auto skipped = whole_run.counts().skipped_in_all();
     EXPECT_GT(skipped, 0U);
     for (std::size_t cut = 0; cut <= keys.size(); ++cut) {
+      if (!testing::is_taken(place++)) continue;
       auto data = eng_.run(what);
       for (std::size_t i = 0; i < cut; ++i) ASSERT_EQ(name_or_end(data.next()), keys[i]);
       auto resumed = eng_.run(what);
