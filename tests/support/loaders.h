@@ -11,6 +11,7 @@
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/images/image.h"
 #include "pipeline/shard_index.h"
 #include "pipeline/stages/shuffle.h"
 #include "tests/support/seeds.h"

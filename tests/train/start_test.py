@@ -225,7 +225,7 @@ class WrongStarts(StartTest):
         for name in "ab":
             os.rename(self.folder / name, self.folder / "other" / name)
         moved = [url.replace(f"{self.folder}/", f"{self.folder}/other/") for url in urls]
-        self.refused("usage", 2, "not the only one of its kind", "--shards", *moved, "--index", index)
+        self.refused("usage", 2, "not unique there", "--shards", *moved, "--index", index)
         self.refused("usage", 2, "does not list the shard", "--shards", self.shards, "--index", index)
 
     def test_an_index_from_the_network_names_no_commands(self):
