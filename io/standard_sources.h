@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// file:, "-" and http: for sources on the I/O thread `io`, with its own devices, open files and
+// All schemes of millrace for sources on the I/O thread `io`, with its own devices, open files and
 // kept-alive connections.
 source_registry standard_sources(io_thread& io, const source_options& options);
 

@@ -13,7 +13,7 @@ namespace millrace {
 // A state of a job whose rest is distributed to another number of lanes (pipeline/redeal.h).
 struct dealing {
   const state& from;       // of all lanes, 0 to `lanes_before` - 1
-  std::int64_t epoch = 0;  // which goes on; what is of later ones begins anew
+  std::int64_t epoch = 0;  // the one to be continued; later epochs start from the beginning
   std::int64_t lanes_before = 0;
   std::int64_t lanes = 0;  // from now on
 };

@@ -16,9 +16,6 @@
 
 namespace millrace {
 
-// Stages for items of any kind. Each saves and restores: the items that it holds go back to their
-// lane as origins, so they must know where they come from (a member `where`).
-
 namespace detail {
 
 // Converts the return value of a user's function: an item, an item or nothing (the sample is left
@@ -171,10 +168,12 @@ class direct_map final : public stream<Out> {
 
 }  // namespace detail
 
-// Calls `what` with each item. A returned value is passed on, an empty optional leaves the item
-// out, and a result's error fails it (skippable, if the error is). An exception fails it as well: a
-// `failure` with its error, anything else with `uncaught`, which is not skippable. The outcome does
-// not depend on the number of threads. Throws `failure` (usage) for fewer than 0, or above 65,536.
+// Calls `what` with each item, which must know where it comes from (a member `where`): what is
+// under way when a state is saved is read again. A returned value is passed on, an empty optional
+// leaves the item out, and a result's error fails it (skippable, if the error is). An exception
+// fails it as well: a `failure` with its error, anything else with `uncaught`, which is not
+// skippable. The outcome does not depend on the number of threads. Throws `failure` (usage) for
+// fewer than 0, or above 65,536.
 template <class F>
 struct map {
   F what;
