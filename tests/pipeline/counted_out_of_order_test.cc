@@ -194,7 +194,7 @@ TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereverARunIsCut) {
 TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereARunIsSavedAsItIsResumed) {
   const auto slice_of = counts()[3];
   const auto threads = backs().front();
-  int place = 0;
+  std::uint64_t place = 0;
   for (const named_part& front : fronts()) {
     for (int cut = 0; cut < passes * all_samples && !HasFailure(); cut += 7) {
       if (!testing::is_taken(place++)) continue;

@@ -80,7 +80,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
   engine eng(testing::with_memory_store(store_));
   const auto all = chains();
   int in_later_epochs = 0;
-  int place = 0;
+  std::uint64_t place = 0;
   for (std::size_t c = 0; c < all.size(); ++c) {
     for (const auto& [before, after, lanes_after] : {std::array{4, 1, 12},
                                                      {4, 2, 12},

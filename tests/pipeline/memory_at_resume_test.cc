@@ -224,7 +224,7 @@ class resumed_case {
 void check_resumes(resumed_case& drawn, const std::vector<told_item>& all) {
   // What is refused depends on the sample in front of it, which another run may not read.
   const bool is_exact = std::ranges::all_of(all, &told_item::is_given);
-  int place = 0;
+  std::uint64_t place = 0;
   for (int cut = 0; cut <= std::ssize(all); ++cut) {
     for (const std::size_t then : {drawn.budget(), drawn.draw_budget()}) {
       if (!testing::is_taken(place++)) continue;
@@ -290,7 +290,7 @@ TEST(MemoryAtResume, WhatHasHung) {
        200'000,
        13'000},
   };
-  int place = 0;
+  std::uint64_t place = 0;
   for (const seen& s : all) {
     for (std::uint64_t seed = 0; seed < 4; ++seed) {
       resumed_case given(s.list, s.held, seed);

@@ -250,7 +250,7 @@ TEST_F(Stopped, WhatWasSkippedIsInNoLaterState) {
     if (kind == 2) return lanes | fails | shuffle({.samples = 9, .seed = 1});
     return mix({{lanes | fails, 1}, {shards(urls(2), {.lanes = 3}) | untar() | group_by_key(), 1}});
   };
-  int place = 0;
+  std::uint64_t place = 0;
   for (int kind = 0; kind < 4; ++kind) {
     const auto what = interleaved(data_of(kind)) | on_error(skip_errors());
     auto whole_run = eng_.run(what);
