@@ -18,12 +18,13 @@ namespace millrace::detail {
 // An item of a stage that works on several at once.
 template <class In>
 struct window_job {
-  std::optional<In> item;       // nullopt: the end of an epoch, or an error of the stage in front
+  std::optional<In> item;       // until the work on it has ended
   std::vector<origin> origins;  // of the item; in states until the job is given out
   std::optional<error> failed;
   bool finished = false;
   bool under_way = false;  // whoever works on it will finish it
   bool ends_epoch = false;
+  bool failed_in_front = false;  // the stage in front has, which has given no item
 };
 
 // The items of such a stage, in the order in which they come, and the coroutine that takes them
@@ -103,7 +104,7 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
     if (j.ends_epoch) epoch_held_ = false;
     if (j.failed) {
       failed_ = j.origins;
-      error_told_ = !j.item;
+      error_told_ = j.failed_in_front;
     }
     has_room_.notify_one();
   }
@@ -130,7 +131,7 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
       const auto j = std::make_shared<Job>();
       if (!next) {
         j->failed = next.error();
-        error_held_ = true;
+        j->failed_in_front = error_held_ = true;
         ended_ = !next.error().is_skippable();
       } else if (!*next) {
         j->ends_epoch = epoch_held_ = true;

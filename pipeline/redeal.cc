@@ -72,6 +72,7 @@ old_lanes lanes_in(const state& from) {
     throw failure(incomplete("the state has no plan"));
   out.lanes = lane_records(from);
   std::ranges::sort(out.lanes, {}, &lane_record::lane);
+  if ((*plan)[plan_record_lanes] < 1) throw failure(senseless(plan_record));
   const auto count = static_cast<std::size_t>((*plan)[plan_record_lanes]);
   const bool complete =
       out.lanes.size() == count && std::ranges::all_of(out.lanes, [&](const lane_record& l) {
@@ -206,15 +207,17 @@ namespace {
 // lane may tell of them: others may be through with their epoch.
 void check_can_be_dealt(const state& from, std::span<const lane_dealer> records) {
   const auto check = [&](std::string_view name) {
-    const auto record = record_of_lane(name);
-    if (record.empty() || record == cursor_record::name) return;
+    if (record_of_lane(name).empty()) return;
+    const auto record = name.substr(name.find('/') + 1);  // all of it, also of a mix's sources
+    if (record == cursor_record::name) return;
     const auto known = std::ranges::find(records, record, &lane_dealer::record);
     if (known != records.end() && known->deal) return;
     throw failure(
         error(errc::bad_state,
-              fmt::format("the saved state is of a {}, which cannot be resumed with another number "
-                          "of lanes",
-                          record))
+              fmt::format(
+                  "the saved state has a record {} of its lanes, which cannot be resumed with "
+                  "another number of lanes",
+                  record))
             .hint("use the number of lanes that it was saved with; the number of ranks may "
                   "change"));
   };
@@ -282,7 +285,8 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   const dealing what{
       .from = from, .epoch = old.epoch, .lanes_before = std::ssize(old.lanes), .lanes = lanes};
   for (const lane_dealer& r : records) {
-    if (r.deal) r.deal(what, out);
+    if (!r.deal) continue;
+    detail::called_as("distributing the record '" + r.record + "'", [&] { r.deal(what, out); });
   }
 
   auto pending = up_to(old.epoch, from.held(pending_record));

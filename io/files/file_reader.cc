@@ -60,24 +60,32 @@ class file_reader::turn {
 
 // What a chunk has while it is under way: its place at the device, a hold of the descriptor, and a
 // part of a turn. Given back however the chunk ends, also when its coroutine never began to run.
+// It is made before any of that is taken, so that nothing which fails in between keeps it.
 class file_reader::place {
  public:
-  place(std::shared_ptr<readable_file> of, std::shared_ptr<turn> in, std::size_t size)
-      : of_(std::move(of)), in_(std::move(in)), size_(size) {}
+  explicit place(std::shared_ptr<readable_file> of) : of_(std::move(of)) {}
   ~place() {
-    of_->device->end_chunk();
-    of_->disks->files.let_go(of_->file);
+    if (at_device_) of_->device->end_chunk();
+    if (holds_) of_->disks->files.let_go(of_->file);
     if (in_) in_->arrived(size_, whole_);
   }
   place(const place&) = delete;
   place& operator=(const place&) = delete;
 
+  void is_held() { holds_ = true; }
+  void is_at_device() { at_device_ = true; }
+  void is_part_of(std::shared_ptr<turn> in, std::size_t size) {
+    in_ = std::move(in);
+    size_ = size;
+  }
   void arrived_whole() { whole_ = true; }
 
  private:
   std::shared_ptr<readable_file> of_;
+  bool holds_ = false;
+  bool at_device_ = false;
   std::shared_ptr<turn> in_;
-  std::size_t size_;
+  std::size_t size_ = 0;
   bool whole_ = false;
 };
 
@@ -120,11 +128,14 @@ awaitable<result<void>> file_reader::read_one() {
   auto into = co_await context_.memory->acquire(chunk_, keeps_);
   if (!into) co_return into.error();
   context_.counters.memory_wait_s += seconds_since(asked);
+  auto at = std::make_unique<place>(from_);
   if (auto held = co_await from_->disks->files.hold(context_.threads, context_.io, file_); !held) {
     co_return held.error();
   }
+  at->is_held();
   co_await device_->begin_chunk();
-  start(next_piece(), std::move(*into), nullptr, false);
+  at->is_at_device();
+  start(next_piece(), std::move(*into), std::move(at), false);
   co_return result<void>();
 }
 
@@ -161,9 +172,12 @@ awaitable<result<void>> file_reader::read_extent() {
   context_.counters.memory_wait_s += seconds_since(asked);
   // One hold before the turn, so that no turn waits for a descriptor.
   open_files& files = from_->disks->files;
+  std::vector<std::unique_ptr<place>> places;
+  places.push_back(std::make_unique<place>(from_));
   if (auto held = co_await files.hold(context_.threads, context_.io, file_); !held) {
     co_return held.error();
   }
+  places.front()->is_held();
   asked = steady_clock::now();
   auto permit = co_await device_->gate->enter([w = window_] { return w->bytes_ahead(); });
   context_.counters.gate_wait_s += seconds_since(asked);
@@ -186,7 +200,11 @@ awaitable<result<void>> file_reader::read_extent() {
   }
   const auto handover =
       std::max(chunk_, static_cast<std::size_t>(handover_s * device_->extents.speed().bytes_per_s));
-  for (std::size_t i = 1; i < pieces.size(); ++i) files.hold_again(file_);
+  while (places.size() < pieces.size()) {
+    places.push_back(std::make_unique<place>(from_));
+    files.hold_again(file_);
+    places.back()->is_held();
+  }
   const auto in = std::make_shared<turn>(device_, std::move(permit), size, handover);
   if (file_->alignment() == 1) co_await prepare_cache(pieces.front().offset, size);
   std::size_t left = size;
@@ -194,7 +212,9 @@ awaitable<result<void>> file_reader::read_extent() {
     const bool first_of_last = left <= handover && left + pieces[i].size > handover && i > 0;
     left -= pieces[i].size - pieces[i].skipped;
     device_->begin_chunk_now();
-    start(pieces[i], memory->take(chunk_), in, first_of_last);
+    places[i]->is_at_device();
+    places[i]->is_part_of(in, pieces[i].size - pieces[i].skipped);
+    start(pieces[i], memory->take(chunk_), std::move(places[i]), first_of_last);
   }
   co_return result<void>();
 }
@@ -210,10 +230,9 @@ awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size)
   });
 }
 
-void file_reader::start(const piece& what, buffer into, std::shared_ptr<turn> in, bool apart) {
+void file_reader::start(const piece& what, buffer into, std::unique_ptr<place> at, bool apart) {
   const auto chunk = window_->add(what.size - what.skipped);
   context_.counters.most_depth = std::max(context_.counters.most_depth, device_->under_way());
-  auto at = std::make_unique<place>(from_, std::move(in), chunk->size);
   chunk->task = context_.tasks.spawn_stoppable(
       read_chunk(shared_from_this(), chunk, what, std::move(into), std::move(at), apart));
 }

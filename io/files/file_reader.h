@@ -36,7 +36,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   awaitable<result<void>> read_extent();
   awaitable<result<memory_reservation>> memory_for_extent();
   awaitable<void> prepare_cache(std::uint64_t from, std::size_t size);
-  void start(const piece& what, buffer into, std::shared_ptr<turn> in, bool apart);
+  void start(const piece& what, buffer into, std::unique_ptr<place> at, bool apart);
   static awaitable<void> read_chunk(std::shared_ptr<file_reader> self,
                                     std::shared_ptr<read_window::chunk> chunk, piece what,
                                     buffer into, std::unique_ptr<place> at, bool apart);

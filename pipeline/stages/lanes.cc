@@ -107,6 +107,8 @@ class lanes_stream final : public stream<sample> {
       records.push_back({l.context->lane, l.epoch, l.given + again, l.ended, l.failed});
       to.hold(pending_record, std::span(l.pending).first(l.pending.size() - l.failed_pending));
     }
+    if (to.find(end_owed_record) != nullptr)
+      throw failure(error(errc::usage, "a stage of a lane adds to end_owed_record"));
     put_lane_records(to, records);
     for (const lane& l : lanes_) {
       if (l.consumer) to.append(consumers_record, std::array{l.context->lane, *l.consumer});

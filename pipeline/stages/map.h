@@ -100,6 +100,7 @@ class map_window final : public ordered_window<In, map_job<In, Out>> {
     ++w->running_;
     const auto work = [w, j] { return w->what_(std::move(*j->item)); };
     auto made = co_await offload(w->run.io, w->run.threads.cpu(), work);
+    j->item.reset();
     --w->running_;
     w->may_run_.notify_one();
     if (made) {

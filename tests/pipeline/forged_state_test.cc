@@ -112,6 +112,28 @@ TEST_F(ForgedState, OfStagesThatCount) {
         batched(3));
 }
 
+TEST_F(ForgedState, OfNoLanes) {
+  engine eng(testing::with_memory_store(store_));
+  for (const epoch_mode mode : {epoch_mode::exact, epoch_mode::resample}) {
+    const auto of_lanes = [&](int lanes) {
+      return shards(urls(2), {.lanes = lanes, .mode = mode}) | untar() | group_by_key();
+    };
+    const state saved = eng.run(of_lanes(2)).save();
+    state wrong;
+    auto plan = *saved.find(plan_record);
+    plan[plan_record_lanes] = 0;
+    wrong.put(plan_record, plan);
+    wrong.put(epoch_record, {0});
+    auto data = eng.run(of_lanes(3));
+    try {
+      data.restore(state::from_json(wrong.to_json()).value());
+      ADD_FAILURE() << "not refused";
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::bad_state) << f.what();
+    }
+  }
+}
+
 TEST_F(ForgedState, OfAShuffle) {
   forge(interleaved(text_plan({.lanes = 2}, 8)) | batched(2));
 }

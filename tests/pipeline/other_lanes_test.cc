@@ -348,6 +348,53 @@ TEST_F(OtherLanes, TakeARecordOfAStageOfOnesOwnThatSaysHowItIsDealt) {
   }
 }
 
+TEST_F(OtherLanes, AreToldWhichRecordCannotBeMade) {
+  const auto index = put("own", 4, 0);
+  const auto plan_of = [&](int lanes) {
+    lane_stage<sample, sample> own{.name = "own", .unchanged = true};
+    own.records = {
+        {at_most::record, [](const dealing&, state&) { throw std::runtime_error("no"); }}};
+    own.wrap = [](lane_context& lane, std::unique_ptr<stream<sample>> samples) {
+      return std::make_unique<at_most>(lane, std::move(samples), 12);
+    };
+    return shards(urls_of(*index), {.lanes = lanes}) | untar() | group_by_key() | std::move(own);
+  };
+  const state saved = eng_.run(plan_of(2)).save();
+  auto other = eng_.run(plan_of(3));
+  try {
+    other.restore(saved);
+    ADD_FAILURE() << "not refused";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::uncaught);
+    EXPECT_NE(std::string(f.what()).find("the record 'at_most'"), std::string::npos) << f.what();
+  }
+}
+
+// The end of an epoch is owed by stages after the lanes alone: in one it would be every lane's.
+TEST_F(OtherLanes, OweNoEnds) {
+  class owing final : public detail::passing<sample> {
+   public:
+    using passing::passing;
+    awaitable<outcome> next() override { return items_->next(); }
+    void save(state& to) const override {
+      items_->save(to);
+      to.append(end_owed_record, state::record{1});
+    }
+  };
+  const auto index = put("owing", 4, 0);
+  lane_stage<sample, sample> own{.name = "own", .unchanged = true};
+  own.wrap = [](lane_context&, std::unique_ptr<stream<sample>> samples) {
+    return std::make_unique<owing>(std::move(samples));
+  };
+  auto data = eng_.run(shards(urls_of(*index), {.lanes = 2}) | untar() | group_by_key() | own);
+  try {
+    data.save();
+    ADD_FAILURE() << "not refused";
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::usage) << f.what();
+  }
+}
+
 // The samples of an epoch were dealt by its index: the rest of it needs the same.
 TEST_F(Threshold, KeepsTheIndexByWhichTheEpochWasBegun) {
   shard_index other = *index_;

@@ -19,11 +19,14 @@
 #include "engine/scope.h"
 #include "engine/timer.h"
 #include "engine/worker_pool.h"
+#include "millrace/millrace.h"
 #include "pipeline/fields.h"
 #include "pipeline/label.h"
 #include "pipeline/shard_index.h"
 #include "tests/simulation/allocations.h"
+#include "tests/support/seeds.h"
 #include "tests/support/simulator.h"
+#include "tests/support/tar_builder.h"
 
 namespace millrace::testing {
 namespace {
@@ -261,6 +264,54 @@ TEST(OutOfMemory, ADocumentIsReadOrGivenUp) {
         EXPECT_TRUE(is_read || allocated >= n);
         return allocated;
       });
+    }
+  }
+}
+
+// Whatever a run lacked memory for, it leaves nothing taken (places at a disk, descriptors, the
+// budget) that a later run of the same engine would wait for.
+TEST(OutOfMemory, ALaterRunHasAllThatItNeeds) {
+  simulator sim(3);
+  sim.files.put("/data/a.tar", text_shard(0, 9, 3000));
+  sim.files.put("/data/b.tar", text_shard(100, 7, 3000));
+  engine_options options;
+  options.cpu_threads = 1;
+  options.memory_bytes = 64_MiB;
+  options.io = io_backend::pread;
+  options.source.chunk_bytes = 8_KiB;
+  options.source.direct = direct_reads::never;
+  for (const int serialize : {0, 1}) {
+    SCOPED_TRACE(serialize);
+    options.source.serialize = serialize;
+    options.source.read_depth = 2;
+    engine eng(options);
+    const auto all = interleaved(shards({"/data/a.tar", "/data/b.tar"}, {.lanes = 2}) | untar() |
+                                 group_by_key());
+    std::uint64_t place = 0;
+    constexpr std::uint64_t far_too_many = 20'000;
+    for (std::uint64_t n = 1; n < far_too_many; ++n) {
+      if (!is_taken(place++)) continue;
+      SCOPED_TRACE(n);
+      bool failed = false;
+      allocations::arm(n, false);
+      try {
+        auto data = eng.run(all);
+        while (data.next()) {
+        }
+      } catch (const failure&) {
+        failed = true;
+      } catch (const std::bad_alloc&) {
+        failed = true;
+      }
+      const std::uint64_t allocated = allocations::disarm();
+      auto later = eng.run(all);
+      int given = 0;
+      while (later.next()) ++given;
+      ASSERT_EQ(given, 16);
+      if (allocated < n) {
+        EXPECT_FALSE(failed);
+        break;
+      }
     }
   }
 }
