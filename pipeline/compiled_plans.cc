@@ -4,8 +4,6 @@ namespace millrace {
 
 namespace detail {
 
-template lane_plan<tar_member> append(lane_plan<shard_ref>, lane_stage<shard_ref, tar_member>);
-template lane_plan<sample> append(lane_plan<tar_member>, lane_stage<tar_member, sample>);
 template lane_plan<sample> append(lane_plan<shard_ref>, lane_stage<shard_ref, sample>);
 template lane_plan<sample> append(lane_plan<sample>, lane_stage<sample, sample>);
 template plan<sample> append(lane_plan<sample>, stage<sample, sample>);

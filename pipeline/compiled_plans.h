@@ -14,9 +14,6 @@ namespace millrace {
 
 namespace detail {
 
-extern template lane_plan<tar_member> append(lane_plan<shard_ref>,
-                                             lane_stage<shard_ref, tar_member>);
-extern template lane_plan<sample> append(lane_plan<tar_member>, lane_stage<tar_member, sample>);
 extern template lane_plan<sample> append(lane_plan<shard_ref>, lane_stage<shard_ref, sample>);
 extern template lane_plan<sample> append(lane_plan<sample>, lane_stage<sample, sample>);
 extern template plan<sample> append(lane_plan<sample>, stage<sample, sample>);

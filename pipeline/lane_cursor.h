@@ -3,9 +3,19 @@
 #include <cstdint>
 #include <vector>
 
-#include "pipeline/run_context.h"
+#include "pipeline/shard_head.h"
 
 namespace millrace {
+
+// What a reader of samples has seen before a position, and needs to read what follows it.
+struct seen_before {
+  bool damage = false;     // directly before it, skipped by untar_options.resync
+  std::int64_t usual = 0;  // fingerprint of the extensions of the last whole sample; 0: none
+  // The errors of the shard before this byte were reported, and the consumer continued; 0: none.
+  std::int64_t told = 0;
+
+  bool operator==(const seen_before&) const = default;
+};
 
 // Progress of a lane within its epoch. `draw` is the current shard, at byte `offset` after `given`
 // of its samples, or the next one if none is open.
@@ -13,7 +23,9 @@ struct lane_cursor {
   std::int64_t draw = 0;
   std::int64_t offset = 0;
   std::int64_t given = 0;
-  seen_before before = {};  // in a tail, and where a reader of samples goes on
+  seen_before before = {};
+  // Of the shard that a saved state was in: reading on in that shard fails if its head has changed.
+  shard_head head = {};
 };
 
 // An epoch that was begun with other numbers of lanes: the progress of each, the earliest first.

@@ -28,13 +28,23 @@ namespace millrace {
 
 struct shard_list_options;
 
+// What the stages of a lane say of themselves, for those after them and for samples that are read
+// again.
+struct lane_traits {
+  std::vector<lane_dealer> records = {};             // of all stages
+  std::shared_ptr<const sample_source> format = {};  // of the head; null: it names none
+  std::vector<sample_function> sample_stages = {};   // in order
+  bool is_shuffled = false;
+  bool reads_ahead = false;  // as lane_stage::reads_ahead, also in a source of a mix
+};
+
 template <class T>
 struct lane_plan {
   using value_type = T;
   std::function<std::unique_ptr<stream<T>>(lane_context&)> make;
   std::shared_ptr<const std::vector<std::string>> shards;
   std::shared_ptr<const shard_list_options> options;
-  std::vector<lane_dealer> records = {};  // of its stages
+  lane_traits traits = {};
 };
 
 template <class T>
@@ -59,6 +69,11 @@ struct lane_stage {
   // The records that it saves of its lane. A state with others, or with one that cannot be dealt,
   // is not resumed with another number of lanes.
   std::vector<lane_dealer> records = {};
+  // It keeps samples that it has read ahead in the lane's memory: no shuffle() may follow.
+  bool reads_ahead = false;
+  // Of a head, which reads shards: reads again the samples that later stages held when a state was
+  // saved. null: such a state cannot be resumed.
+  std::shared_ptr<const sample_source> format = {};
 };
 
 template <class In, class Out>
@@ -349,12 +364,14 @@ template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
   if (!back.unchanged) throw failure(may_change_samples(back.name));
-  auto records = std::move(front.records);
-  records.insert(records.end(), back.records.begin(), back.records.end());
+  auto traits = std::move(front.traits);
+  traits.records.insert(traits.records.end(), back.records.begin(), back.records.end());
+  if (back.format) traits.format = back.format;
+  traits.reads_ahead = traits.reads_ahead || back.reads_ahead;
   auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
     return joined<Out>(lane.run, front, back, lane);
   };
-  return {std::move(make), std::move(front.shards), std::move(front.options), std::move(records)};
+  return {std::move(make), std::move(front.shards), std::move(front.options), std::move(traits)};
 }
 
 template <class T, class Out>
@@ -376,15 +393,11 @@ plan<Out> append(lane_plan<T> front, stage<T, Out> back) {
 }
 
 template <class P>
-concept any_plan = requires(P p) {
-  typename P::value_type;
-  p.make;
-};
+concept any_plan = requires { typename P::value_type; };
 template <class S>
-concept any_stage = requires(S s) {
+concept any_stage = requires {
   typename S::input;
   typename S::output;
-  s.wrap;
 };
 
 }  // namespace detail

@@ -51,6 +51,11 @@ void source_epochs::goes_on_after(std::int64_t of_mix) {
   ++unfinished.back().second;
 }
 
+void lane_context::restore(const state& from) {
+  head = shard_head::in(from, id(shard_head::record));
+  for (const part& p : parts) p.lane->restore(from);
+}
+
 const lane_context::part* lane_context::part_of(std::int64_t shard) const {
   const auto after = std::ranges::upper_bound(parts, shard, {}, &part::first_shard);
   return after == parts.begin() ? nullptr : &*std::prev(after);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "io/source.h"
 #include "pipeline/ledger.h"
 #include "pipeline/sample.h"
+#include "pipeline/shard_head.h"
 
 namespace millrace {
 
@@ -121,8 +123,8 @@ struct spare_memory {
 };
 
 struct shard_index;
-struct untar_options;
 class sample_source;
+class state;
 
 // The epochs of a mix's source, by those of the mix: it goes on where the mix ends one before it.
 struct source_epochs {
@@ -135,15 +137,8 @@ struct source_epochs {
   void goes_on_after(std::int64_t of_mix);
 };
 
-// What a reader of samples has seen before one: what it needs to know to take it for whole.
-struct seen_before {
-  bool damage = false;     // right before it, passed over by untar_options.resync
-  std::int64_t usual = 0;  // the extensions of the last whole sample, as a fingerprint; 0: none
-  // Errors of the shard before this byte have been told, and whoever asked went on; 0: none.
-  std::int64_t told = 0;
-
-  bool operator==(const seen_before&) const = default;
-};
+// A function of a sample stage: the sample, changed or not; nullopt drops it.
+using sample_function = std::function<result<std::optional<sample>>(sample)>;
 
 // One lane of a run: a sequence of shards read one after the other, and the memory for it.
 struct lane_context {
@@ -152,36 +147,26 @@ struct lane_context {
   std::size_t lanes = 1;       // of all ranks
   std::size_t lanes_here = 1;  // of this rank
   std::string within = {};     // names the source of a mix that this lane is of
+  // As the plan has them, for samples that are read again: the format, and the sample stages in
+  // order, which are applied to them as well.
+  std::shared_ptr<const sample_source> format = {};  // null: of a mix, or of a head that names none
+  std::vector<sample_function> sample_stages = {};
+  source_epochs epochs = {};  // of a source of a mix
 
-  // Set by the head of the plan, shards(): the list, and the memory to read it with.
+  // Set by the head of the plan, shards(), before the other stages are made: the list, and the
+  // memory to read it with.
   std::shared_ptr<const std::vector<std::string>> shards = {};
   std::shared_ptr<const shard_index> index = {};  // null: none
   std::shared_ptr<memory_share> reads = {};       // read buffers
   std::size_t least_reads = 0;                    // bytes of `reads` that any one shard needs
   std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
   std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
-  // Set by later stages.
-  std::shared_ptr<const untar_options> untar = {};   // as the stage of that name was made
-  std::shared_ptr<const sample_source> format = {};  // how samples are read, and read again
-  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
-  // Of the part of a shard that was opened last, until group_by_key() takes it.
-  std::optional<seen_before> before_part = {};
-  // The file with which a function of untar_options has failed, where that is the error that
-  // untar() gave last, until group_by_key() takes it.
-  struct refused_file {
-    std::optional<std::string> name;  // nullopt: it has none, and may be of any sample
-  };
-  std::optional<refused_file> refused = {};
-  bool after_damage = false;  // of the open shard: no member has been given since
-  bool is_shuffled = false;   // by a stage before
-  bool has_windows = false;   // of window_shuffle()
-  // Of a mix, in the place of all these: the lanes of its sources, whose epochs they keep.
+  // Of a mix, in the place of these: the lanes of its sources.
   struct part {
     std::int64_t first_shard = 0;  // how many shards the sources before it have
     lane_context* lane = nullptr;
   };
   std::vector<part> parts = {};
-  source_epochs epochs = {};  // of a source
   // The part that a shard in the list of the mix is of; null: of none.
   const part* part_of(std::int64_t shard) const;
   // The lane that reads a shard of this one's list: of a mix, one of a source.
@@ -189,12 +174,18 @@ struct lane_context {
     const part* const of = part_of(shard);
     return of == nullptr ? *this : of->lane->reader_of(shard - of->first_shard);
   }
-  // The sample stages of this lane, in order; also applied to samples that are read again.
-  std::vector<std::function<result<std::optional<sample>>(sample)>> sample_stages = {};
-  // Bytes of `members` that are not given back before more has been read: of samples under
-  // construction, and of one that a shuffle has no room for. Waiting for them would deadlock.
+
+  // Counts, kept by the stages that draw and read: a head adds each sample that it gives to
+  // `items`.
+  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
+  // Bytes of `members` pinned until more is read: by samples under construction, and by one that a
+  // shuffle has no room for. Waiting for them would deadlock.
   std::shared_ptr<std::size_t> held_members = std::make_shared<std::size_t>(0);
   spare_memory* spare = nullptr;  // of a lane that reads samples again; null: none
+  shard_head head = {};           // of the shard that the restored state was in
+
+  // Takes from a state what readers compare shards with, here and in the sources of a mix.
+  void restore(const state& from);
 
   std::string id(std::string_view stage) const {
     return "lane" + std::to_string(lane) + "/" + within + std::string(stage);

@@ -27,21 +27,6 @@ struct origin {
   bool operator==(const origin&) const = default;
 };
 
-// One file of an archive.
-struct tar_member {
-  std::string name;
-  bytes data;
-  std::int64_t offset = 0;  // of its first header block, extension headers included
-  std::int64_t draw = 0;    // which shard of its lane's epoch this is, counted from 0
-  std::int64_t number = 0;  // which sample of that draw it belongs to, counted from 0
-  std::int64_t shard = 0;
-  std::int64_t epoch = 0;
-  bool ends_archive = false;  // no file: what follows in the shard is of other samples
-  bool after_damage = false;  // the first one after damage within its shard
-  bool copied = false;        // `data` has memory of its own rather than a slice of a read buffer
-  std::shared_ptr<const std::string> url;
-};
-
 struct field {
   std::string extension;  // lower case, without the first dot: "jpg", "seg.png"
   bytes data;

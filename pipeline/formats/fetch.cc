@@ -107,6 +107,12 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
       static_cast<std::size_t>(where.shard) >= lane_.shards->size()) {
     co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
   }
+  if (!lane_.format) {
+    co_return error(errc::usage, "no stage of the plan says how samples are read again")
+        .at((*lane_.shards)[static_cast<std::size_t>(where.shard)])
+        .offset(static_cast<std::uint64_t>(where.offset))
+        .hint("read shards by read_samples(), or set lane_stage.format");
+  }
   auto found = co_await read_until(where, 0);
   if (found) co_return found;
   const std::int64_t end = indexed_end(where);
@@ -132,7 +138,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
   if (!is_ahead) {
     samples_.reset();  // its read buffers first
     if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again(spare_));
-    const lane_cursor at{.offset = where.offset};
+    const lane_cursor at{.offset = where.offset, .head = lane_.head};
     samples_ = open_within(*lane_.format, *again_,
                            {.shard = where.shard, .epoch = where.epoch, .end = end}, at);
     shard_ = where.shard;

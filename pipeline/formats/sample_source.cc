@@ -40,8 +40,12 @@ class bounded_reader final : public sample_reader {
         given_(at.given),
         to_skip_(at.given > 0 || at.offset > which.begin ? 0 : which.skip) {
     const shard_ref whole{.shard = which.shard, .draw = which.draw, .epoch = which.epoch};
-    inner_ = source.open(
-        lane, whole, {.draw = at.draw, .offset = first_, .given = at.given, .before = at.before});
+    inner_ = source.open(lane, whole,
+                         {.draw = at.draw,
+                          .offset = first_,
+                          .given = at.given,
+                          .before = at.before,
+                          .head = at.head});
     check_made(inner_);
   }
 
@@ -95,6 +99,8 @@ class bounded_reader final : public sample_reader {
   std::int64_t offset() const override { return to_skip_ > 0 ? first_ : inner_->offset(); }
   std::int64_t given() const override { return given_; }
   seen_before before() const override { return inner_->before(); }
+  shard_head head() const override { return inner_->head(); }
+  void leave_failed() override { inner_->leave_failed(); }
   bool is_broken() const override { return differs_ || inner_->is_broken(); }
 
  private:
@@ -128,6 +134,7 @@ class read_stream final : public stream<sample> {
       : lane_(lane),
         cursor_(lane.id(cursor_record::name)),
         group_(lane.id(group_record::name)),
+        head_(lane.id(shard_head::record)),
         shards_(std::move(shards)),
         source_(std::move(source)) {}
 
@@ -135,12 +142,15 @@ class read_stream final : public stream<sample> {
     for (;;) {
       read_stream::leave_failed();
       if (lane_.run.is_stopped()) co_return run_stopped();
+      if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
       if (!reader_) {
         auto shard = co_await shards_->next();
         if (!shard) co_return shard.error();
         if (!*shard) co_return std::optional<sample>();
         current_ = **shard;
         opening_ = true;
+        // Where it begins at its first byte, it may be another one than before.
+        if (start_.offset == 0) start_.head = {};
         reader_ = open_within(*source_, lane_, current_, start_);
         opening_ = false;
       }
@@ -155,7 +165,7 @@ class read_stream final : public stream<sample> {
       if (thrown) found = co_await error_unless_stopped(std::move(thrown), format_name);
       if (!found) {
         error why = named(found.error(), (*lane_.shards)[static_cast<std::size_t>(current_.shard)]);
-        const bool gave_none = before_->offset <= current_.begin && reader_->given() == 0;
+        const bool gave_none = before_->offset <= current_.begin && before_->given == 0;
         if (gave_none && reader_->is_broken() && loses_shard(why, current_, lane_.index.get()))
           why.whole_shard();
         co_return why;
@@ -171,6 +181,7 @@ class read_stream final : public stream<sample> {
 
   void leave_failed() override {
     if (std::exchange(opening_, false)) start_ = {.before = start_.before};
+    if (before_) reader_->leave_failed();
     if (before_ && reader_->is_broken()) leave_shard();
     before_.reset();
   }
@@ -184,7 +195,8 @@ class read_stream final : public stream<sample> {
       at = before_ ? reader_->in_front().value_or(*before_) : place();
       at.draw = current_.draw;
     }
-    group_record{.before = at.before}.put(to, group_);
+    group_record{.owes_end = owes_end_, .before = at.before}.put(to, group_);
+    (reader_ ? reader_->head() : start_.head).put(to, head_);
     if (opening_ || reader_) {
       to.put(cursor_, cursor_record::of(current_.epoch, at));
     } else {
@@ -194,7 +206,11 @@ class read_stream final : public stream<sample> {
   void restore(const state& from) override {
     shards_->restore(from);
     start_ = cursor_record::in(from, cursor_).second;
-    start_.before = group_record::in(from, group_).before;
+    start_.head = shard_head::in(from, head_);
+    const auto group = group_record::in(from, group_);
+    owes_end_ = group.owes_end;
+    start_.before = group.before;
+    if (start_.offset == 0) start_.before.damage = false;  // of the shard before
   }
 
  private:
@@ -214,10 +230,12 @@ class read_stream final : public stream<sample> {
   lane_context& lane_;
   std::string cursor_;
   std::string group_;
+  std::string head_;
   std::unique_ptr<stream<shard_ref>> shards_;
   std::shared_ptr<const sample_source> source_;
   shard_ref current_;
-  lane_cursor start_;  // of the next reader
+  lane_cursor start_;      // of the next reader
+  bool owes_end_ = false;  // of the epoch, by a state of an older version
   bool opening_ =
       false;  // a reader of the current shard is being made; so it stays where that throws
   std::unique_ptr<sample_reader> reader_;
@@ -362,16 +380,16 @@ std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_con
 
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source) {
   if (!source) throw failure(error(errc::usage, "read_samples() of no sample_source"));
-  return {
-      .name = "read_samples",
-      .wrap = [source = std::move(source)](
-                  lane_context& lane,
-                  std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<sample>> {
-        lane.format = source;
-        return std::make_unique<read_stream>(lane, std::move(shards), source);
-      },
-      .unchanged = true,
-      .records = {{group_record::name, group_record::deal}}};
+  return {.name = "read_samples",
+          .wrap = [source](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
+              -> std::unique_ptr<stream<sample>> {
+            return std::make_unique<read_stream>(lane, std::move(shards), source);
+          },
+          .unchanged = true,
+          .records = {{group_record::name, group_record::deal},
+                      // Of the open shard, which the lanes before have begun.
+                      {shard_head::record, [](const dealing&, state&) {}}},
+          .format = source};
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

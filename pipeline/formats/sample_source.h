@@ -30,6 +30,12 @@ class sample_reader {
   // what it reads or has failed with. nullopt: where next() was called. Asked for only where the
   // format keeps its bounds itself.
   virtual std::optional<lane_cursor> in_front() const { return std::nullopt; }
+  // The head of the shard, once it has been read: saved with the position, and in the lane_cursor
+  // of a reader that continues there, which fails with `changed` if the shard begins with other
+  // bytes.
+  virtual shard_head head() const { return {}; }
+  // The error given last was dealt with: a state that is saved from now on is after it.
+  virtual void leave_failed() {}
   // After an error: whether this shard gives no more samples.
   virtual bool is_broken() const = 0;
 };

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "io/unpack/unpack.h"
-#include "pipeline/formats/index_bounds.h"
+#include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/sample_source.h"
 #include "pipeline/formats/tar_parser.h"
 #include "pipeline/sample_name.h"
@@ -15,8 +15,10 @@
 namespace millrace {
 
 struct shard_reader::impl {
-  impl(lane_context& l, shard_ref w, std::uint64_t offset, std::int64_t given, shard_head had)
+  impl(lane_context& l, std::shared_ptr<const untar_options> h, const shard_ref& w,
+       std::uint64_t offset, std::int64_t given, shard_head had)
       : lane(l),
+        how(std::move(h)),
         which(w),
         is_resumed(given > 0 || offset > static_cast<std::uint64_t>(w.begin)),
         passed(is_resumed ? w.skip : 0),
@@ -47,7 +49,7 @@ struct shard_reader::impl {
   error damaged(error why);
   void count_lost();
   result<bool> is_wanted(const tar_parser::member& found, std::string& name);
-  error refused(error why, const tar_parser::member& found, const std::string* name);
+  error refuse(error why, const tar_parser::member& found, const std::string* name);
 
   result<void> check_end() const;
   result<void> end_of_source();
@@ -59,6 +61,7 @@ struct shard_reader::impl {
   }
 
   lane_context& lane;
+  std::shared_ptr<const untar_options> how;
   shard_ref which;
   bool is_resumed;                 // in the middle of what is to be read
   std::int64_t passed;             // samples passed over so far, of which.skip
@@ -72,6 +75,8 @@ struct shard_reader::impl {
   std::pair<std::int64_t, std::int64_t> sample_at;  // the same, of the current sample
   shard_head head;
   bool broken = false;
+  bool after_damage = false;  // no member has been given since
+  std::optional<refused_file> refused;
   bool unpacks = false;   // offsets are of what is within a compressed file
   bool skipping = false;  // the current sample is one to pass over
   std::uint64_t counted_lost = 0;
@@ -114,23 +119,23 @@ awaitable<result<void>> shard_reader::impl::open() {
   // In the middle of a shard its first bytes are looked at first, unless they will be needed.
   const bool peeks = offset > 0 && compression_named(*url) == compression::none;
   if (which.end > 0) {  // a part by the offsets of an index: of a plain shard
-    auto is_part = co_await check_bounds(lane, which);
+    auto is_part = co_await check_bounds(lane, *how, which);
     if (!is_part) co_return is_part.error();
     auto opened = co_await lane.run.sources.open(lane.source(), *url, range_from(offset));
     if (!opened) co_return opened.error();
     source = std::move(*opened);
     co_return result<void>();
   }
-  auto how = co_await open_at_begin(peeks ? byte_range{0, magic_bytes} : byte_range{});
-  if (!how) co_return how.error();
-  if (*how == compression::none && offset == 0) co_return result<void>();
-  if (*how != compression::none && peeks) how = co_await open_at_begin({});
-  if (!how) co_return how.error();
+  auto packed = co_await open_at_begin(peeks ? byte_range{0, magic_bytes} : byte_range{});
+  if (!packed) co_return packed.error();
+  if (*packed == compression::none && offset == 0) co_return result<void>();
+  if (*packed != compression::none && peeks) packed = co_await open_at_begin({});
+  if (!packed) co_return packed.error();
   input = {};
-  unpacks = *how != compression::none;
+  unpacks = *packed != compression::none;
   if (unpacks) {
     source = unpack(lane.source(), {lane.members, lane.members, lane.held_members},
-                    {*how, std::move(source), std::move(piece), *url}, offset);
+                    {*packed, std::move(source), std::move(piece), *url}, offset);
     co_return result<void>();
   }
   piece = bytes();
@@ -158,8 +163,7 @@ result<void> shard_reader::impl::check_end() const {
   const auto length =
       lane.index && !unpacks ? lane.index->shards[static_cast<std::size_t>(which.shard)].bytes : 0;
   const bool is_whole = length > 0 && at == static_cast<std::uint64_t>(length);
-  if (auto ended = parser.finish(is_whole ? end_blocks::optional : lane.untar->end_blocks);
-      !ended) {
+  if (auto ended = parser.finish(is_whole ? end_blocks::optional : how->end_blocks); !ended) {
     return ended;
   }
   if (length == 0 || is_whole) return {};
@@ -283,15 +287,11 @@ awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   co_return result<void>();
 }
 
-shard_reader::shard_reader(lane_context& lane, shard_ref which, std::uint64_t offset,
-                           std::int64_t given, shard_head had)
-    : impl_(std::make_unique<impl>(lane, which, offset, given, had)) {
-  const bool at_begin = offset == static_cast<std::uint64_t>(which.begin);
-  if (at_begin && which.before != seen_before()) lane.before_part = which.before;
-}
-shard_reader::~shard_reader() {
-  impl_->lane.after_damage = false;
-}
+shard_reader::shard_reader(lane_context& lane, std::shared_ptr<const untar_options> how,
+                           const shard_ref& which, std::uint64_t offset, std::int64_t given,
+                           shard_head had)
+    : impl_(std::make_unique<impl>(lane, std::move(how), which, offset, given, had)) {}
+shard_reader::~shard_reader() = default;
 
 std::int64_t shard_reader::offset() const {
   return impl_->next_header;
@@ -299,10 +299,6 @@ std::int64_t shard_reader::offset() const {
 
 std::int64_t shard_reader::given() const {
   return impl_->begun_before;
-}
-
-bool shard_reader::is_in_first_sample() const {
-  return impl_->begun == 0 || (impl_->begun == 1 && impl_->key);
 }
 
 shard_head shard_reader::head() const {
@@ -314,21 +310,29 @@ bool shard_reader::is_broken() const {
   return impl_->broken;
 }
 
+bool shard_reader::is_after_damage() const {
+  return impl_->after_damage;
+}
+
+const std::optional<shard_reader::refused_file>& shard_reader::refused() const {
+  return impl_->refused;
+}
+
 // Where all was read and nothing was damaged or left out, the samples dealt must have been there:
 // else this lane would have fewer than others. Of what was read before a state was saved it is not
 // known whether damage was passed over.
 result<void> shard_reader::impl::check_count() const {
-  const bool may_lack_some = counted_lost > 0 || (is_resumed && lane.untar->resync);
-  const bool counts_all = !may_lack_some && !lane.untar->select;
+  const bool may_lack_some = counted_lost > 0 || (is_resumed && how->resync);
+  const bool counts_all = !may_lack_some && !how->select;
   if (which.samples < 0 || begun >= which.samples || !counts_all) return {};
   return differs_from_index(which, *url, "fewer").offset(parser.offset());
 }
 
 // Damage: what is told of it, and whether the reader goes on behind it.
 error shard_reader::impl::damaged(error why) {
-  broken = !lane.untar->resync;
+  broken = !how->resync;
   if (!broken) parser.resync();
-  lane.after_damage = true;
+  after_damage = true;
   // What follows may be more of the current sample, which counts as one.
   if (key && !skipping) std::tie(next_header, begun_before) = sample_at;
   return described(std::move(why));
@@ -341,10 +345,10 @@ void shard_reader::impl::count_lost() {
 
 // What a function of untar_options has thrown at a file. What is not renamed may be of any sample:
 // of the one before it, or of the one behind.
-error shard_reader::impl::refused(error why, const tar_parser::member& found,
-                                  const std::string* name) {
-  lane.refused.emplace();
-  if (name != nullptr) lane.refused->name = *name;
+error shard_reader::impl::refuse(error why, const tar_parser::member& found,
+                                 const std::string* name) {
+  refused.emplace();
+  if (name != nullptr) refused->name = *name;
   broken = name == nullptr;
   if (why.sample_key().empty()) why.key(name != nullptr ? *name : found.name);
   if (!why.byte_offset()) why.offset(found.offset);
@@ -368,7 +372,7 @@ result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std:
     ++lane.run.counts.meta_files;
     return false;
   }
-  const untar_options& o = *lane.untar;
+  const untar_options& o = *how;
   name = found.name;
   bool is_named = !o.rename;
   try {
@@ -377,7 +381,7 @@ result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std:
     return !o.select || o.select(name);
   } catch (...) {
     const auto* const who = is_named ? "untar_options.select" : "untar_options.rename";
-    return refused(error_of(std::current_exception(), who), found, is_named ? &name : nullptr);
+    return refuse(error_of(std::current_exception(), who), found, is_named ? &name : nullptr);
   }
 }
 
@@ -399,7 +403,6 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
       next_header = static_cast<std::int64_t>(parser.current().offset);
       begun_before = begun++;
       sample_at = {next_header, begun_before};
-      ++lane.drawn->items;
       skipping = false;
     }
     key = split->key;
@@ -420,7 +423,7 @@ result<void> shard_reader::impl::end_of_source() {
 
 awaitable<result<std::optional<tar_member>>> shard_reader::next() {
   impl& s = *impl_;
-  s.lane.refused.reset();
+  s.refused.reset();
   if (!s.source) {
     auto opened = co_await s.open();
     s.broken = !opened;
@@ -446,7 +449,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     member.ends_archive = *step == tar_parser::event::archive_end;
     if (member.ends_archive) {
       s.key.reset();
-      s.lane.after_damage = false;
+      s.after_damage = false;
       co_return std::optional(std::move(member));
     }
     if (*step != tar_parser::event::header) continue;
@@ -471,11 +474,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
                                 .skippable());
     }
     member.offset = static_cast<std::int64_t>(found.offset);
-    member.draw = s.which.draw;
     member.number = s.begun - 1;
-    member.shard = s.which.shard;
-    member.epoch = s.which.epoch;
-    member.url = s.url;
     if (!s.slice(member)) {
       if (auto collected = co_await s.collect(member); !collected) co_return collected.error();
     }
@@ -483,7 +482,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     s.before_last = {s.next_header, s.begun_before};
     s.next_header = static_cast<std::int64_t>(round_up(at, tar_parser::block_size));
     s.begun_before = s.begun;
-    member.after_damage = std::exchange(s.lane.after_damage, false);
+    member.after_damage = std::exchange(s.after_damage, false);
     co_return std::optional(std::move(member));
   }
 }

@@ -6,13 +6,36 @@
 
 namespace millrace {
 
-// Opens the shards of a lane one after the other and yields their files. Folders, links and devices
-// are skipped and counted; names that WebDataset ignores (`__name__` at the top, anything below a
-// folder of such a name) are skipped. Zero-copy: a member is a slice of a read buffer, unless it
-// straddles two. Shards compressed with gzip, bzip2, xz, zstd or lz4 are told by their first bytes.
+struct tar_member;  // one file of an archive
+
+// `shards | untar() | group_by_key()` reads the samples of tar archives: the same as
+// read_samples(tar_samples(options)).
 //
-// Errors are skippable and name URL, archive offset and member. Where one concerns a member alone
-// (a sparse file, one larger than the budget allows), the next member follows, else the next shard.
-lane_stage<shard_ref, tar_member> untar(untar_options options = {});
+// untar() opens the shards of a lane one after the other. Folders, links and devices are skipped
+// and counted; names that WebDataset ignores (`__name__` at the top, anything below a folder of
+// such a name) are skipped. A field is a slice of a read buffer, unless it straddles two. Shards
+// compressed with gzip, bzip2, xz, zstd or lz4 are recognized by their first bytes.
+//
+// Errors are skippable and name URL, archive offset and member. After one that concerns a member
+// alone (a sparse file, one larger than the budget allows), reading continues with the next sample,
+// else with the next shard.
+struct untar_stage {
+  using input = shard_ref;
+  using output = tar_member;
+  untar_options options;
+};
+inline untar_stage untar(untar_options options = {}) {
+  return {std::move(options)};
+}
+
+// The files of shards, which group_by_key() makes samples of.
+struct untarred_shards {
+  using value_type = tar_member;
+  lane_plan<shard_ref> shards;
+  untar_options options;
+};
+inline untarred_shards operator|(lane_plan<shard_ref> front, untar_stage back) {
+  return {std::move(front), std::move(back.options)};
+}
 
 }  // namespace millrace

@@ -142,6 +142,7 @@ class lanes_stream final : public stream<sample> {
         });
     for (lane& l : lanes_) {
       restore_lane(l, saved, from);
+      l.context->restore(from);
       l.base = l.epoch == epoch_ ? position_base(from) : 0;
       l.consumer = consumer_of(from, l.context->lane);
       l.samples->restore(from);
@@ -476,16 +477,19 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   check_batches(run, o, count, mine.size());
   for (const std::size_t l : mine) {
     lane made;
-    made.context = std::make_unique<lane_context>(lane_context{.run = run,
-                                                               .lane = static_cast<std::int64_t>(l),
-                                                               .lanes = count,
-                                                               .lanes_here = mine.size()});
+    made.context =
+        std::make_unique<lane_context>(lane_context{.run = run,
+                                                    .lane = static_cast<std::int64_t>(l),
+                                                    .lanes = count,
+                                                    .lanes_here = mine.size(),
+                                                    .format = plan.traits.format,
+                                                    .sample_stages = plan.traits.sample_stages});
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
     if (made.context->drawn->is_endless()) run.drawn->of_parts.push_back(made.context->drawn);
     lanes.push_back(std::move(made));
   }
-  return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards, plan.records);
+  return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards, plan.traits.records);
 }
 
 }  // namespace

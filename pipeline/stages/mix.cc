@@ -268,9 +268,14 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
   for (const mix_source& s : sources) {
     mix_stream::part made;
     made.lane = std::make_unique<lane_context>(lane_context{
-        .run = lane.run, .lane = lane.lane, .lanes = lane.lanes, .lanes_here = lane.lanes_here});
-    made.lane->epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch};
-    made.lane->within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size());
+        .run = lane.run,
+        .lane = lane.lane,
+        .lanes = lane.lanes,
+        .lanes_here = lane.lanes_here,
+        .within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size()),
+        .format = s.samples.traits.format,
+        .sample_stages = s.samples.traits.sample_stages,
+        .epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch}});
     made.samples = s.samples.make(*made.lane);
     made.first_shard = first_shard;
     made.weight = s.weight;
@@ -308,6 +313,8 @@ lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& option
   whole.index.reset();
   const mix_identity identity = identity_of(sources, options);
   const auto job = std::make_shared<const shard_list_options>(std::move(whole));
+  const bool reads_ahead = std::ranges::any_of(
+      sources, [](const mix_source& s) { return s.samples.traits.reads_ahead; });
   auto make = [options, identity, job,
                sources = std::make_shared<const std::vector<mix_source>>(std::move(sources))](
                   lane_context& lane) {
@@ -316,7 +323,7 @@ lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& option
   return {std::move(make),
           std::make_shared<const std::vector<std::string>>(std::move(list)),
           job,
-          {{mix_record, nullptr}}};
+          {.records = {{mix_record, nullptr}}, .reads_ahead = reads_ahead}};
 }
 
 }  // namespace millrace

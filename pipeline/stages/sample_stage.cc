@@ -12,8 +12,6 @@
 namespace millrace {
 namespace {
 
-using sample_function = std::function<result<std::optional<sample>>(sample)>;
-
 // `what`, that is an error where it has left out all samples of shards that are drawn for ever.
 sample_function not_in_vain(sample_function what, std::shared_ptr<const drawn_shards> drawn) {
   return [what = std::move(what), drawn = std::move(drawn), dropped = std::uint64_t{0},
@@ -41,8 +39,8 @@ std::unique_ptr<stream<sample>> applied(std::unique_ptr<stream<sample>> samples,
 }  // namespace
 
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
+  front.traits.sample_stages.push_back(back.what);
   auto make = [what = std::move(back.what)](lane_context& lane, auto samples) {
-    lane.sample_stages.push_back(what);
     return applied(std::move(samples), what, lane.drawn);
   };
   return std::move(front) |

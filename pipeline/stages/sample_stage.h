@@ -14,7 +14,7 @@ namespace millrace {
 // all samples of all of them, the stage fails with no_samples.
 struct sample_stage {
   std::string name;
-  std::function<result<std::optional<sample>>(sample)> what;
+  sample_function what;
 };
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);
 plan<sample> operator|(plan<sample> front, sample_stage back);

@@ -23,11 +23,12 @@ constexpr std::int64_t near = 4 << 20;
 
 class shuffle_stream final : public stream<sample> {
  public:
+  // `stages_before`: the sample stages of the lane in front of it.
   shuffle_stream(lane_context& lane, std::unique_ptr<stream<sample>> samples,
-                 const shuffle_options& options, std::size_t capacity, std::size_t most_bytes,
-                 std::shared_ptr<memory_share> memory)
+                 std::size_t stages_before, const shuffle_options& options, std::size_t capacity,
+                 std::size_t most_bytes, std::shared_ptr<memory_share> memory)
       : lane_(lane),
-        stages_before_(lane.sample_stages.size()),
+        stages_before_(stages_before),
         id_(lane.id(shuffle_record::name)),
         samples_(std::move(samples)),
         seed_(options.seed),
@@ -435,41 +436,42 @@ class shuffle_stream final : public stream<sample> {
   std::optional<std::size_t> aside_size_;  // of what is at `aside_at_`, once it is known
 };
 
-// Here, or in a source of the mix.
-bool has_windows(const lane_context& lane) {
-  return lane.has_windows ||
-         std::ranges::any_of(lane.parts, [](const auto& part) { return has_windows(*part.lane); });
-}
-
 }  // namespace
 
-lane_stage<sample, sample> shuffle(const shuffle_options& options) {
+shuffle_stage shuffle(const shuffle_options& options) {
   check_option("shuffle_options.samples", options.samples, 1, ~std::size_t{0});
-  return {.name = "shuffle",
-          .wrap = [options](lane_context& lane, std::unique_ptr<stream<sample>> samples)
-              -> std::unique_ptr<stream<sample>> {
-            if (std::exchange(lane.is_shuffled, true)) {
-              throw failure(error(errc::usage, "two shuffles, one behind the other")
-                                .hint("use one that holds as many samples as both"));
-            }
-            // While samples that it held are read again, those that the window has read ahead have
-            // the memory.
-            if (has_windows(lane)) {
-              throw failure(error(errc::usage, "shuffle() behind window_shuffle()")
-                                .hint("a window is a shuffle: set window_options.samples"));
-            }
-            // A lane's part is the same for every world size.
-            const std::size_t capacity = divided_up(options.samples, lane.lanes);
-            const std::size_t budget = lane.run.memory.budget();
-            const std::size_t most =
-                options.bytes > 0 ? options.bytes / lane.lanes : budget / 2 / lane.lanes_here;
-            auto memory = lane.run.memory.share("shuffle", 1_MiB, most);
-            return std::make_unique<shuffle_stream>(lane, std::move(samples), options, capacity,
-                                                    most, std::move(memory));
-          },
-          .takes_ahead = true,
-          .unchanged = true,
-          .records = {{shuffle_record::name, shuffle_record::deal}}};
+  return {options};
+}
+
+lane_plan<sample> operator|(lane_plan<sample> front, const shuffle_stage& back) {
+  if (std::exchange(front.traits.is_shuffled, true)) {
+    throw failure(error(errc::usage, "two shuffles, one after the other")
+                      .hint("use one that holds as many samples as both"));
+  }
+  // While samples that it held are read again, those that the window has read ahead have the
+  // memory.
+  if (front.traits.reads_ahead) {
+    throw failure(error(errc::usage, "shuffle() after window_shuffle()")
+                      .hint("a window is a shuffle: set window_options.samples"));
+  }
+  auto make = [options = back.options, stages_before = front.traits.sample_stages.size()](
+                  lane_context& lane,
+                  std::unique_ptr<stream<sample>> samples) -> std::unique_ptr<stream<sample>> {
+    // A lane's part is the same for every world size.
+    const std::size_t capacity = divided_up(options.samples, lane.lanes);
+    const std::size_t budget = lane.run.memory.budget();
+    const std::size_t most =
+        options.bytes > 0 ? options.bytes / lane.lanes : budget / 2 / lane.lanes_here;
+    auto memory = lane.run.memory.share("shuffle", 1_MiB, most);
+    return std::make_unique<shuffle_stream>(lane, std::move(samples), stages_before, options,
+                                            capacity, most, std::move(memory));
+  };
+  return std::move(front) |
+         lane_stage<sample, sample>{.name = "shuffle",
+                                    .wrap = std::move(make),
+                                    .takes_ahead = true,
+                                    .unchanged = true,
+                                    .records = {{shuffle_record::name, shuffle_record::deal}}};
 }
 
 }  // namespace millrace

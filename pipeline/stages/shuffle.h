@@ -18,6 +18,15 @@ struct shuffle_options {
 // function of (seed, epoch, lane) and the samples, whatever the timing. Held samples are copied, so
 // that they keep no read buffer alive. A state lists them by their places; restored, the shuffle
 // reads one again when its turn comes, together with those that lie near it.
-lane_stage<sample, sample> shuffle(const shuffle_options& options = {});
+// Throws `failure` (usage) for invalid options; a plan with two shuffles, one after the other, or
+// with one after window_shuffle(), throws the same when it is put together.
+struct shuffle_stage {
+  using input = sample;
+  using output = sample;
+  shuffle_options options;
+};
+shuffle_stage shuffle(const shuffle_options& options = {});
+
+lane_plan<sample> operator|(lane_plan<sample> front, const shuffle_stage& back);
 
 }  // namespace millrace

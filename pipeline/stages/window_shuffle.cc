@@ -14,10 +14,8 @@
 #include "engine/io_thread.h"
 #include "engine/random.h"
 #include "engine/words.h"
-#include "pipeline/formats/group.h"
-#include "pipeline/formats/index_bounds.h"
 #include "pipeline/formats/read_sample.h"
-#include "pipeline/formats/shard_reader.h"
+#include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/tar_samples.h"
 #include "pipeline/records.h"
 
@@ -279,13 +277,12 @@ lane_stage<shard_ref, sample> window_shuffle(const window_options& options) {
         if (lane.index->samples() == 0) {
           throw failure(error(errc::no_samples, "the index lists only shards without samples"));
         }
-        lane.has_windows = true;
-        lane.untar = std::make_shared<const untar_options>();
-        lane.format = tar_samples();
         return std::make_unique<window_stream>(lane, std::move(shards), options);
       },
       .unchanged = true,
-      .records = {{window_record, nullptr}}};
+      .records = {{window_record, nullptr}},
+      .reads_ahead = true,
+      .format = tar_samples()};
 }
 
 }  // namespace millrace

@@ -7,8 +7,8 @@
 #include "engine/read_blocks.h"
 #include "engine/words.h"
 #include "io/standard_sources.h"
-#include "pipeline/formats/index_bounds.h"
 #include "pipeline/formats/read_sample.h"
+#include "pipeline/formats/same_shard.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/formats/tar_parser.h"
 

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
 
 #include "millrace/millrace.h"
@@ -355,37 +356,51 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   EXPECT_NE(told(resumed).find("1 error"), std::string::npos);
 }
 
-// A stage of one's own in the place of group_by_key() gives samples as well.
+// A head of one's own in the place of read_samples() gives samples as well.
 TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
-  store_->put("two", testing::text_shard(0, 2, 1));
-  class one_by_one final : public stream<sample> {
+  class one_of_each final : public stream<sample> {
    public:
-    explicit one_by_one(std::unique_ptr<stream<tar_member>> from) : from_(std::move(from)) {}
+    one_of_each(lane_context& lane, std::unique_ptr<stream<shard_ref>> from)
+        : lane_(lane), from_(std::move(from)) {}
     awaitable<outcome> next() override {
-      for (;;) {
-        auto member = co_await from_->next();
-        if (!member) co_return member.error();
-        if (!*member) co_return std::optional<sample>();
-        if ((*member)->ends_archive) continue;
-        co_return sample{.key = (*member)->name, .fields = {}, .where = {}, .url = {}};
-      }
+      auto shard = co_await from_->next();
+      if (!shard) co_return shard.error();
+      if (!*shard) co_return std::optional<sample>();
+      ++lane_.drawn->items;
+      co_return sample{.key = "whole", .fields = {}, .where = {}, .url = {}};
     }
     void save(state& to) const override { from_->save(to); }
     void restore(const state& from) override { from_->restore(from); }
 
    private:
-    std::unique_ptr<stream<tar_member>> from_;
+    lane_context& lane_;
+    std::unique_ptr<stream<shard_ref>> from_;
   };
-  const lane_stage<tar_member, sample> singly{
+  const lane_stage<shard_ref, sample> singly{
       .name = "singly",
-      .wrap = [](lane_context& /*lane*/,
-                 std::unique_ptr<stream<tar_member>> members) -> std::unique_ptr<stream<sample>> {
-        return std::make_unique<one_by_one>(std::move(members));
+      .wrap = [](lane_context& lane,
+                 std::unique_ptr<stream<shard_ref>> from) -> std::unique_ptr<stream<sample>> {
+        return std::make_unique<one_of_each>(lane, std::move(from));
       },
       .unchanged = true};
-  auto data = engine_.run(shards({"memory:two"}, {.lanes = 1, .mode = epoch_mode::resample}) |
-                          untar() | singly);
+  const auto plan = shards({"memory:e0"}, {.lanes = 1, .mode = epoch_mode::resample}) | singly;
+  auto data = engine_.run(plan);
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(data.next());
+  // Samples that a stage held cannot be read again without a format.
+  const auto held = plan | batched(3);
+  auto first = engine_.run(held);
+  ASSERT_TRUE(first.next());
+  state saved = first.save();
+  saved.hold(pending_record, std::array{origin{.lane = 0, .shard = 0, .epoch = 0}});
+  auto again = engine_.run(held);
+  try {
+    again.restore(saved);
+    again.next();
+    FAIL();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::usage) << f.what();
+    EXPECT_NE(f.why().what_to_do().find("lane_stage.format"), std::string::npos) << f.what();
+  }
 }
 
 // Behind the data there are ends without end: stages that make epochs of epochs ask for a hundred

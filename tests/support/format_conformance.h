@@ -49,7 +49,6 @@ class format_conformance {
         .name = "parts",
         .wrap =
             [list, format = format_](lane_context& lane, auto /*shards*/) {
-              lane.format = format;
               return std::make_unique<parts_stream>(lane, *list, format);
             },
         .unchanged = true};

@@ -50,7 +50,7 @@ inline std::vector<std::string> keys_of_epoch(loader<host_batch>& data) {
 
 // How redealt() makes the records of the usual plans.
 inline std::vector<lane_dealer> usual_records() {
-  return (shards({"memory:any"}) | untar() | group_by_key() | shuffle()).records;
+  return (shards({"memory:any"}) | untar() | group_by_key() | shuffle()).traits.records;
 }
 
 // What each item is, "end" for ends of epochs, until there are no more.

@@ -1,4 +1,4 @@
-#include "pipeline/formats/group_stream.h"
+#include "pipeline/formats/tar_reader.h"
 
 #include <fmt/format.h>
 
@@ -8,22 +8,33 @@
 
 #include "engine/fingerprint.h"
 #include "engine/words.h"
-#include "pipeline/formats/untar_options.h"
-#include "pipeline/records.h"
-#include "pipeline/sample_name.h"
 
 namespace millrace {
 
-awaitable<group_stream::outcome> group_stream::next() {
+tar_reader::tar_reader(lane_context& lane, std::shared_ptr<const untar_options> how,
+                       const shard_ref& which, const lane_cursor& at)
+    : lane_(lane),
+      how_(std::move(how)),
+      which_(which),
+      url_(std::make_shared<const std::string>(
+          (*lane.shards)[static_cast<std::size_t>(which.shard)])),
+      members_(lane, how_, which, static_cast<std::uint64_t>(std::max(at.offset, which.begin)),
+               at.given, at.head) {
+  const bool has_own = at.offset <= which.begin && which.before != seen_before();
+  before_ = has_own ? which.before : at.before;
+  told_ = std::exchange(before_.told, 0);
+}
+
+awaitable<tar_reader::outcome> tar_reader::next() {
   for (;;) {
     leave_error();
-    if (std::exchange(owes_end_, false)) co_return std::optional<sample>();
     if (owed_) {
       failed_ = owed_->at;
       const owed_error owed = *std::exchange(owed_, std::nullopt);
       if (owed.goes_on && was_told(owed.why)) continue;
       co_return owed.why;
     }
+    if (ended_) co_return std::optional<sample>();
     if (carried_) begin_with(*std::exchange(carried_, std::nullopt));
     auto member = co_await next_member();
     if (!member && member.error().kind() == errc::stopped) co_return member.error();
@@ -33,12 +44,11 @@ awaitable<group_stream::outcome> group_stream::next() {
       if (!out || (!*out && goes_on && was_told(out->error()))) continue;
       co_return std::move(*out);
     }
-    const bool is_last = !*member;
-    if (is_last || (*member)->ends_archive) {
+    ended_ = !*member;
+    if (ended_ || (*member)->ends_archive) {
       before_.damage = false;
-      if (!is_last && !building_ && !leaving_) continue;
-      owes_end_ = is_last && (building_ || leaving_);  // the epoch ends behind its last sample
-      co_return leaving_ ? outcome(left()) : finished();
+      if (building_ || leaving_) co_return leaving_ ? outcome(left()) : finished();
+      continue;
     }
     if (const auto extension = belongs(**member)) {
       if (!leaving_) add(std::move(**member), lowered(*extension));
@@ -57,106 +67,67 @@ awaitable<group_stream::outcome> group_stream::next() {
   }
 }
 
-std::optional<lane_cursor> group_stream::held() const {
+void tar_reader::leave_failed() {
+  leave_error();
+}
+
+lane_cursor tar_reader::here() const {
+  if (building_) return {.offset = building_->where.offset, .given = number_};
+  if (carried_) return {.offset = carried_->first.offset, .given = carried_->first.number};
+  return {.offset = members_.offset(), .given = members_.given()};
+}
+
+lane_cursor tar_reader::now() const {
+  lane_cursor out = here();
+  out.before = before_;
   if (building_) {
-    return lane_cursor{.draw = draw_, .offset = building_->where.offset, .given = number_};
+    out.before.damage = after_damage_;
+  } else {
+    out.before.damage |= carried_ ? carried_->first.after_damage : members_.is_after_damage();
   }
-  if (!carried_) return std::nullopt;
-  const tar_member& m = carried_->first;
-  return lane_cursor{.draw = m.draw, .offset = m.offset, .given = m.number};
-}
-
-void group_stream::save(state& to) const {
-  members_->save(to);
-  const place at = in_front();
-  if (at.held) to.put(cursor_, cursor_record::of(at.epoch, *at.held));
-  seen_before before = at.before;
-  const auto [epoch, cursor] = cursor_record::in(to, cursor_);
-  if (at.held || !lane_.before_part) before.told = told_at(epoch, cursor);
-  group_record{.owes_end = owes_end_ && !failed_, .before = before}.put(to, id_);
-}
-
-void group_stream::restore(const state& from) {
-  members_->restore(from);
-  const group_record r = group_record::in(from, id_);
-  owes_end_ = r.owes_end;
-  before_ = r.before;
-  const auto [epoch, at] = cursor_record::in(from, cursor_);
-  last_shard_ = {epoch, at.draw};
-  told_ = {.place = last_shard_, .before = std::exchange(before_.told, 0)};
-  if (at.offset == 0) before_.damage = false;  // of the shard before, or seen again
-}
-
-group_stream::place group_stream::now() const {
-  place out{.held = held(), .epoch = 0, .before = before_};
-  if (lane_.before_part) out.before = *lane_.before_part;
-  if (out.held) out.epoch = building_ ? building_->where.epoch : carried_->first.epoch;
-  if (building_) out.before.damage = after_damage_;
-  if (!building_ && carried_) out.before.damage |= carried_->first.after_damage;
-  if (!out.held) out.before.damage |= lane_.after_damage;
   return out;
 }
 
-std::pair<std::int64_t, std::int64_t> group_stream::place_of_failed() const {
-  if (failed_->held) return {failed_->epoch, failed_->held->draw};
-  return place_of_members();
+lane_cursor tar_reader::with_told(lane_cursor at) const {
+  at.before.told = told_ > at.offset ? told_ : 0;
+  return at;
 }
 
-std::pair<std::int64_t, std::int64_t> group_stream::place_of_members() const {
-  state s;
-  members_->save(s);
-  const auto [epoch, at] = cursor_record::in(s, cursor_);
-  return {epoch, at.draw};
+seen_before tar_reader::before() const {
+  return with_told(now()).before;
 }
 
-std::int64_t group_stream::told_at(std::int64_t epoch, const lane_cursor& at) const {
-  const bool is_there = !told_.place || *told_.place == std::pair(epoch, at.draw);
-  return is_there && told_.before > at.offset ? told_.before : 0;
+std::optional<lane_cursor> tar_reader::in_front() const {
+  return with_told(failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now());
 }
 
-bool group_stream::was_told(const error& why) {
+bool tar_reader::was_told(const error& why) {
   if (!why.byte_offset()) return false;
-  const auto at = place_of_failed();
   const auto end = static_cast<std::int64_t>(*why.byte_offset()) + 1;
-  const bool is_there = !told_.place || *told_.place == at;
-  if (is_there && end <= told_.before) return true;
-  telling_ = {.place = at, .before = end};
+  if (end <= told_) return true;
+  telling_ = end;
   return false;
 }
 
-void group_stream::leave_error() {
-  if (failed_ && telling_.before > 0) told_ = std::exchange(telling_, {});
+void tar_reader::leave_error() {
+  if (failed_ && telling_ > 0) told_ = std::exchange(telling_, 0);
   failed_.reset();
 }
 
-group_stream::place group_stream::in_front() const {
-  return failed_ ? *failed_ : leaving_ ? leaving_->at : owed_ ? owed_->at : now();
-}
-
-group_stream::place group_stream::next_place() const {
-  place out = now();
-  if (out.held) return out;
-  state s;
-  members_->save(s);
-  std::tie(out.epoch, out.held) = cursor_record::in(s, cursor_);
-  return out;
-}
-
-void group_stream::begin_with(std::pair<tar_member, key_and_extension> first) {
+void tar_reader::begin_with(std::pair<tar_member, key_and_extension> first) {
   auto& [member, name] = first;
   building_.emplace();
   building_->key = std::move(name.key);
   names_ = building_->key.size();
-  building_->url = member.url;
+  building_->url = url_;
   building_->where = {
-      .lane = lane_.lane, .shard = member.shard, .offset = member.offset, .epoch = member.epoch};
-  draw_ = member.draw;
+      .lane = lane_.lane, .shard = which_.shard, .offset = member.offset, .epoch = which_.epoch};
   number_ = member.number;
   after_damage_ = std::exchange(before_.damage, false) || member.after_damage;
   add(std::move(member), std::move(name.extension));
 }
 
-void group_stream::add(tar_member member, std::string extension) {
+void tar_reader::add(tar_member member, std::string extension) {
   names_ += extension.size();
   if (building_->fields.size() == most_fields || names_ > most_name_bytes) {
     return leave_out(
@@ -174,23 +145,14 @@ void group_stream::add(tar_member member, std::string extension) {
   building_->fields.push_back({std::move(extension), std::move(member.data)});
 }
 
-awaitable<stream<tar_member>::outcome> group_stream::next_member() {
+awaitable<result<std::optional<tar_member>>> tar_reader::next_member() {
   if (unread_) co_return *std::exchange(unread_, std::nullopt);
-  auto member = co_await members_->next();
-  if (member && *member && (*member)->url) {
-    const std::pair of((*member)->epoch, (*member)->draw);
-    if (std::exchange(last_shard_, of).value_or(of) != of) before_.damage = false;
-  }
-  if (lane_.before_part) {
-    before_ = *std::exchange(lane_.before_part, std::nullopt);
-    told_ = {.place = place_of_members(), .before = std::exchange(before_.told, 0)};
-  }
-  co_return member;
+  co_return co_await members_.next();
 }
 
-void group_stream::leave_out(const tar_member& member, errc kind, std::string what) {
+void tar_reader::leave_out(const tar_member& member, errc kind, std::string what) {
   const error why = error(kind, std::move(what))
-                        .at(*member.url)
+                        .at(*url_)
                         .offset(static_cast<std::uint64_t>(member.offset))
                         .key(building_->key)
                         .skippable();
@@ -198,25 +160,25 @@ void group_stream::leave_out(const tar_member& member, errc kind, std::string wh
   drop();
 }
 
-error group_stream::left() {
+error tar_reader::left() {
   failed_ = leaving_->at;
   return std::exchange(leaving_, std::nullopt)->why;
 }
 
-error group_stream::cut_short(error why) {
+error tar_reader::cut_short(error why) {
   failed_ = leaving_->at;
   if (why.sample_key().empty()) why.key(leaving_->key);
   leaving_.reset();
   return why;
 }
 
-std::optional<std::string_view> group_stream::belongs(const tar_member& member) const {
+std::optional<std::string_view> tar_reader::belongs(const tar_member& member) const {
   if (leaving_) return extension_behind(leaving_->key, member.name);
-  if (!building_ || member.draw != draw_ || member.epoch != building_->where.epoch) return {};
+  if (!building_) return {};
   return extension_behind(building_->key, member.name);
 }
 
-bool group_stream::is_half() {
+bool tar_reader::is_half() {
   std::vector<std::string> extensions;
   for (const field& f : building_->fields) extensions.push_back(f.extension);
   std::ranges::sort(extensions);
@@ -228,15 +190,15 @@ bool group_stream::is_half() {
   return false;
 }
 
-group_stream::outcome group_stream::finished() {
-  if (building_ && lane_.untar->resync && is_half()) {
+tar_reader::outcome tar_reader::finished() {
+  if (building_ && how_->resync && is_half()) {
     failed_ = now();
     const sample half = *std::exchange(building_, std::nullopt);
     drop();
     return error(errc::truncated,
                  "the sample after the damage has other fields than the last one before it: it "
                  "may be half a sample")
-        .at(*half.url)
+        .at(*url_)
         .offset(static_cast<std::uint64_t>(half.where.offset))
         .key(half.key)
         .skippable();
@@ -246,20 +208,20 @@ group_stream::outcome group_stream::finished() {
   return whole;
 }
 
-bool group_stream::is_of_member(const error& why) const {
+bool tar_reader::is_of_member(const error& why) const {
   if (!why.is_skippable()) return false;
-  if (lane_.refused) return lane_.refused->name.has_value();
+  if (members_.refused()) return members_.refused()->name.has_value();
   return why.kind() == errc::bad_field || why.kind() == errc::too_large;
 }
 
-bool group_stream::goes_on_after(const error& why) const {
-  return is_of_member(why) || (why.is_skippable() && lane_.after_damage);
+bool tar_reader::goes_on_after(const error& why) const {
+  return is_of_member(why) || (why.is_skippable() && members_.is_after_damage());
 }
 
-std::optional<group_stream::outcome> group_stream::broken_by(error why) {
+std::optional<tar_reader::outcome> tar_reader::broken_by(error why) {
   const bool is_alone = is_of_member(why);
   const bool goes_on = goes_on_after(why);
-  const auto refused = std::exchange(lane_.refused, std::nullopt);
+  const auto& refused = members_.refused();
   const bool is_nameless = refused && !refused->name;
   const std::string& name = refused && refused->name ? *refused->name : why.sample_key();
   const auto broken = is_nameless ? std::nullopt : split_name(name);
@@ -274,20 +236,19 @@ std::optional<group_stream::outcome> group_stream::broken_by(error why) {
     if (is_within && member_alone) return std::nullopt;  // told already
     if (is_within) return cut_short(std::move(why));
     unread_ = std::move(why);
-    lane_.refused = refused;  // the reader is not asked before it is taken
     return left();
   }
   if (building_ && broken && broken->key != building_->key) {
     auto out = finished();
     if (member_alone) {
-      leaving_ = {std::move(why), next_place(), broken->key};
+      leaving_ = {std::move(why), now(), broken->key};
     } else {
       owed_ = {std::move(why), now(), goes_on};
     }
     return out;
   }
   if (member_alone) {
-    leaving_ = {std::move(why), next_place(), broken->key};
+    leaving_ = {std::move(why), now(), broken->key};
     drop();
     return std::nullopt;
   }
@@ -297,13 +258,13 @@ std::optional<group_stream::outcome> group_stream::broken_by(error why) {
   return why;
 }
 
-void group_stream::drop() {
+void tar_reader::drop() {
   building_.reset();
   held_bytes_ = 0;
   count_held();
 }
 
-void group_stream::count_held() {
+void tar_reader::count_held() {
   const std::size_t carried =
       carried_ && carried_->first.copied ? charge_of(carried_->first.data.size()) : 0;
   const std::size_t now = held_bytes_ + carried;

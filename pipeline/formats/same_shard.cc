@@ -1,4 +1,4 @@
-#include "pipeline/formats/index_bounds.h"
+#include "pipeline/formats/same_shard.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include "io/hashes.h"
 #include "pipeline/formats/tar_parser.h"
-#include "pipeline/formats/untar_options.h"
 #include "pipeline/sample_name.h"
 
 namespace millrace {
@@ -81,8 +81,9 @@ enum class indexed_sample { same, other, damaged };
 
 // Whether the bytes from `from`, where a sample begins, to `to` are that sample, and another one
 // begins there, or none where it `is_last`.
-awaitable<result<indexed_sample>> look_at(lane_context& lane, std::string url, std::uint64_t from,
-                                          std::uint64_t to, bool is_last) {
+awaitable<result<indexed_sample>> look_at(lane_context& lane, const untar_options& how,
+                                          std::string url, std::uint64_t from, std::uint64_t to,
+                                          bool is_last) {
   header_reader headers(lane, std::move(url), from, to);
   std::optional<std::string> key;
   for (int i = 0; i < most_members; ++i) {
@@ -97,7 +98,7 @@ awaitable<result<indexed_sample>> look_at(lane_context& lane, std::string url, s
     const bool is_file = member.is_file() && !is_meta_name(member.name);
     if (!is_file && is_at_end) break;
     if (!is_file) continue;
-    const std::string name = lane.untar->rename ? lane.untar->rename(member.name) : member.name;
+    const std::string name = how.rename ? how.rename(member.name) : member.name;
     const auto split = split_name(name);
     const bool goes_on = key && extension_behind(*key, name);
     if (is_at_end)
@@ -137,7 +138,7 @@ awaitable<result<void>> check_length(source_context context, const source_regist
       .skippable();
 }
 
-awaitable<result<void>> check_bounds(lane_context& lane, shard_ref part) {
+awaitable<result<void>> check_bounds(lane_context& lane, const untar_options& how, shard_ref part) {
   if (!lane.index) co_return result<void>();
   const auto shard = static_cast<std::size_t>(part.shard);
   const auto& indexed = lane.index->shards[shard];
@@ -153,11 +154,11 @@ awaitable<result<void>> check_bounds(lane_context& lane, shard_ref part) {
     if (!is_bound) continue;
     const bool is_last = std::next(at) == blocks.end();
     const std::uint64_t from = byte_of(*std::prev(at));
-    auto same = co_await look_at(lane, url, from, byte_of(*at), is_last);
+    auto same = co_await look_at(lane, how, url, from, byte_of(*at), is_last);
     if (!same) co_return same.error();
     if (*same == indexed_sample::damaged && std::prev(at) != blocks.begin()) {
       // Where the sample before that one ends there, it is damage, else another shard.
-      same = co_await look_at(lane, url, byte_of(*std::prev(at, 2)), from, false);
+      same = co_await look_at(lane, how, url, byte_of(*std::prev(at, 2)), from, false);
       if (!same) co_return same.error();
       if (*same == indexed_sample::damaged) same = indexed_sample::other;
     }
@@ -167,12 +168,37 @@ awaitable<result<void>> check_bounds(lane_context& lane, shard_ref part) {
                                 from, byte_of(*at)))
         .at(url)
         .offset(from)
-        .hint(lane.untar->rename
-                  ? "an index has the samples by the names in the archive: rename without it"
-                  : "`millrace index create` writes a new one")
+        .hint(how.rename ? "an index has the samples by the names in the archive: rename without it"
+                         : "`millrace index create` writes a new one")
         .skippable();
   }
   co_return result<void>();
+}
+
+awaitable<result<void>> check_head(lane_context& lane, shard_head expected) {
+  const std::string url = (*lane.shards)[static_cast<std::size_t>(expected.shard)];
+  const auto from = static_cast<std::uint64_t>(expected.begin);
+  const auto end = from + static_cast<std::uint64_t>(expected.bytes);
+  auto source = co_await lane.run.sources.open(lane.source(), url, {.begin = from, .end = end});
+  if (!source) co_return source.error();
+  shard_head found{.shard = expected.shard, .begin = expected.begin};
+  while (found.bytes < expected.bytes) {
+    const auto more = co_await (*source)->read();
+    if (!more) co_return more.error();
+    if (more->empty()) break;
+    const auto left = static_cast<std::size_t>(expected.bytes - found.bytes);
+    const auto some = more->span().first(std::min(left, more->size()));
+    found.crc = crc32c(some, found.crc);
+    found.bytes += std::ssize(some);
+  }
+  if (found == expected) co_return result<void>();
+  co_return error(errc::changed, "the shard begins with other bytes than before")
+      .at(url)
+      .offset(from)
+      .skippable()
+      .hint(
+          "the shard was replaced since the state was saved: put the old one back, or start "
+          "anew");
 }
 
 }  // namespace millrace
