@@ -36,6 +36,17 @@ struct lane_traits {
   std::vector<sample_function> sample_stages = {};   // in order
   bool is_shuffled = false;
   bool reads_ahead = false;  // as lane_stage::reads_ahead, also in a source of a mix
+
+  // Lane `lane` of `lanes` of all ranks, for these stages.
+  std::unique_ptr<lane_context> lane_of(run_context& run, std::int64_t lane, std::size_t lanes,
+                                        std::size_t lanes_here) const {
+    return std::make_unique<lane_context>(lane_context{.run = run,
+                                                       .lane = lane,
+                                                       .lanes = lanes,
+                                                       .lanes_here = lanes_here,
+                                                       .format = format,
+                                                       .sample_stages = sample_stages});
+  }
 };
 
 template <class T>

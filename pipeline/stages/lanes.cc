@@ -477,13 +477,7 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
   check_batches(run, o, count, mine.size());
   for (const std::size_t l : mine) {
     lane made;
-    made.context =
-        std::make_unique<lane_context>(lane_context{.run = run,
-                                                    .lane = static_cast<std::int64_t>(l),
-                                                    .lanes = count,
-                                                    .lanes_here = mine.size(),
-                                                    .format = plan.traits.format,
-                                                    .sample_stages = plan.traits.sample_stages});
+    made.context = plan.traits.lane_of(run, static_cast<std::int64_t>(l), count, mine.size());
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
     if (made.context->drawn->is_endless()) run.drawn->of_parts.push_back(made.context->drawn);

@@ -267,15 +267,9 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
   std::int64_t first_shard = 0;
   for (const mix_source& s : sources) {
     mix_stream::part made;
-    made.lane = std::make_unique<lane_context>(lane_context{
-        .run = lane.run,
-        .lane = lane.lane,
-        .lanes = lane.lanes,
-        .lanes_here = lane.lanes_here,
-        .within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size()),
-        .format = s.samples.traits.format,
-        .sample_stages = s.samples.traits.sample_stages,
-        .epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch}});
+    made.lane = s.samples.traits.lane_of(lane.run, lane.lane, lane.lanes, lane.lanes_here);
+    made.lane->within = fmt::format("{}{}{}/", lane.within, mix_record, parts.size());
+    made.lane->epochs = {.first = s.samples.options->first_epoch, .first_of_mix = job.first_epoch};
     made.samples = s.samples.make(*made.lane);
     made.first_shard = first_shard;
     made.weight = s.weight;

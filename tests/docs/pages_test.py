@@ -35,7 +35,7 @@ fingerprints: 1
 equal epoch: 132
 equal epoch: 132
 equal epoch: 132
-stages: 8
+stages: 7
 a pipeline: 7
 two ranks: 400
 resampled: 250
