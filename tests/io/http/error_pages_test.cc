@@ -154,7 +154,7 @@ TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
   EXPECT_EQ(hint_of("", "http://h/d"), "check the URL");
   EXPECT_EQ(hint_of("s3://b/d.tar", "http://h/b/d.tar"), "check the URL");
   EXPECT_NE(hint_of("s3://b/d", "http://h/b/d").find("ends with '/'"), std::string::npos);
-  EXPECT_NE(hint_of("", "http://h/d/").find("no listings"), std::string::npos);
+  EXPECT_NE(hint_of("", "http://h/d/").find("cannot list folders"), std::string::npos);
 }
 
 }  // namespace
