@@ -21,14 +21,14 @@ context_ptr new_context() {
   return made;
 }
 
-// A digest that cannot be made is never an empty one.
+// A digest that cannot be computed must not be returned as an empty one.
 void check(bool done, const char* what) {
   if (done) return;
   const unsigned long code = ERR_peek_last_error();
   ERR_clear_error();
   if (ERR_GET_REASON(code) == ERR_R_MALLOC_FAILURE) throw std::bad_alloc();
   const char* why = ERR_reason_error_string(code);
-  throw failure(error(errc::unsupported, fmt::format("OpenSSL makes no {}: {}", what,
+  throw failure(error(errc::unsupported, fmt::format("OpenSSL cannot compute {}: {}", what,
                                                      why != nullptr ? why : "no reason given"))
                     .hint("a host in FIPS mode has no MD5; see `openssl list -digest-algorithms`"));
 }

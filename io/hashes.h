@@ -14,9 +14,9 @@ namespace millrace {
 
 enum class hash_algorithm { md5, sha1, sha256, crc32c };
 
-// A digest over bytes that come piece by piece. Digests are raw bytes; crc32c's are four of them,
-// the highest first, as object stores write it. One thread at a time. Throws `failure`
-// (unsupported) where the host's OpenSSL does not offer the algorithm, as MD5 in FIPS mode.
+// A digest of bytes that arrive in pieces. Digests are raw bytes; a crc32c has four, highest first,
+// as object stores write it. One thread at a time. Throws `failure` (unsupported) if the host's
+// OpenSSL does not offer the algorithm, such as MD5 in FIPS mode.
 class hasher {
  public:
   explicit hasher(hash_algorithm which);
@@ -26,7 +26,7 @@ class hasher {
 
   void add(std::span<const std::byte> data);
   void add(std::string_view text) { add(std::as_bytes(std::span(text.data(), text.size()))); }
-  // Ends the digest.
+  // Returns the digest; nothing can be added afterwards.
   std::string finish();
 
  private:
@@ -34,15 +34,15 @@ class hasher {
   std::unique_ptr<state> state_;
 };
 
-// Both throw as hasher.
+// Both throw as `hasher` does.
 std::string digest_of(hash_algorithm which, std::string_view text);
 std::string hmac_sha256(std::string_view key, std::string_view text);
-// RSASSA-PKCS1-v1_5 with SHA-256, by a private key in PEM: what service accounts sign with. Fails
-// with `usage` where the key cannot be read.
+// RSASSA-PKCS1-v1_5 with SHA-256, by a private key in PEM: how service accounts sign. Fails with
+// `usage` if the key cannot be read.
 result<std::string> rsa_sha256(const std::string& private_key_pem, std::string_view text);
 
-// The Castagnoli CRC of bytes whose CRC is `before`, followed by `data` (RFC 3720, B.4). By the
-// CPU's own instruction where it has one.
+// The Castagnoli CRC (RFC 3720, B.4) of `data` appended to bytes whose CRC is `before`. Uses the
+// CPU's instruction if it has one.
 std::uint32_t crc32c(std::span<const std::byte> data, std::uint32_t before = 0);
 
 std::string hex(std::string_view raw);  // lower case

@@ -64,7 +64,8 @@ void add_disks(option_list<source_options>& list) {
       .add("cache.patience", [](auto& to) -> auto& { return to.cache.patience; }, patience);
 }
 
-// Whether a password goes on before or behind this part: one may have a ';' or a '=' itself.
+// Whether a password may extend beyond this part, before or after it: a password may contain ';' or
+// '='.
 bool may_cut_a_secret(std::string_view part) {
   const auto scheme = part.find("://");
   if (part.substr(0, scheme).find('@') != part.npos) return true;
@@ -78,8 +79,8 @@ bool may_cut_a_secret(std::string_view part) {
          colon < authority.size();
 }
 
-// Whether a command, a query or a secret goes on to the end of this part, and perhaps behind it:
-// a ';' is no end of them. `shown`: the part without secrets.
+// Whether a command, a query or a secret continues to the end of this part, and perhaps after it: a
+// ';' does not end them. `shown`: the part without secrets.
 bool may_go_on(std::string_view part, std::string_view shown) {
   return part.find_first_of("?#") != part.npos || lowered(part).find("pipe:") != part.npos ||
          shown.ends_with("...");
@@ -93,7 +94,7 @@ std::string shown_rewrites(const std::string& value) {
     const auto equals = std::min(part.find('='), part.size());
     const std::string from = part.substr(0, equals);
     const std::string to = part.substr(std::min(equals + 1, part.size()));
-    // A '=' in a query ends no prefix: such a part lacks its own.
+    // A '=' in a query does not end a prefix: such a part lacks one.
     const bool is_rule = from.find_first_of("?#") == std::string::npos;
     if (may_cut_a_secret(from) || may_cut_a_secret(to)) return "...";
     if (goes_on && shown.back() != "...") shown.emplace_back("...");
@@ -126,7 +127,7 @@ option_list<source_options> all_variables() {
       .add_part(&o::cache, cache_options::variables())
       .add("max_expansion", &o::max_expansion,
            integer_setting("MILLRACE_MAX_EXPANSION", 1, 1'000'000,
-                           "times that a compressed shard may grow when it is unpacked"));
+                           "factor by which a compressed shard may grow when it is unpacked"));
   return list;
 }
 

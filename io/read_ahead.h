@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// The sizes of a source's extents: small ones first, so that the first samples arrive soon, then
-// each twice the previous, up to the size that is best for the rate.
+// The sizes of a source's extents: small at first, so that the first samples arrive soon, then each
+// twice the previous one, up to the size with the best rate.
 class extent_ramp {
  public:
   explicit extent_ramp(std::size_t most) : most_(most), next_(std::min(first, most)) {}
@@ -22,15 +22,15 @@ class extent_ramp {
   std::size_t next_;
 };
 
-// A source whose bytes are produced by a coroutine that runs ahead of the reader: the producer
-// pushes slices into `ahead`, and closes it after the last or fails it.
+// A source whose bytes are produced by a coroutine that runs ahead of the reader. The producer
+// pushes slices into `ahead`, then closes it, or fails it.
 class read_ahead_source final : public byte_source {
  public:
   using queue = channel<bytes>;
 
   explicit read_ahead_source(std::shared_ptr<queue> ahead) : ahead_(std::move(ahead)) {}
 
-  // The producer ends with this source.
+  // The producer ends when this source is destroyed.
   void produced_by(scope::task producer) { producer_ = std::move(producer); }
 
   awaitable<result<bytes>> read() override {

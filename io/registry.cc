@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// What code of the program's has thrown, with the URL that it was about.
+// The exception that the program's code has thrown, as an error with its URL.
 awaitable<error> thrown_at(std::exception_ptr thrown, std::string url) {
   error why = co_await error_unless_stopped(std::move(thrown), "the source");
   if (why.where().empty()) why.at(url);
@@ -47,7 +47,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_guarded(source_factory fact
     auto opened = co_await factory(std::move(context), text, std::move(where), range);
     if (!opened) co_return opened.error();
     if (*opened) co_return std::make_unique<guarded_source>(std::move(*opened), text);
-    co_return error(errc::usage, "the source factory of this scheme opened nothing")
+    co_return error(errc::usage, "the source factory of this scheme returned no source")
         .at(text)
         .hint("return a source, or an error");
   } catch (...) {

@@ -36,14 +36,14 @@ source_registry standard_sources(io_thread& io, const source_options& options) {
 
 source_memory memory_for(const source_options& options, std::span<const std::string> urls) {
   const auto ahead = static_cast<std::size_t>(options.read_ahead);
-  // Parts of an object on a server that are fetched side by side wait in memory for their turn.
+  // Parts of an object on a server that are fetched in parallel wait in memory for their turn.
   const auto parts_at_once = static_cast<std::size_t>(options.http.split.value_or(4) + 1);
   const std::size_t parts = std::max(64_MiB, options.http.part_bytes * parts_at_once);
   source_memory most{2 * options.chunk_bytes, (1 + ahead) * options.chunk_bytes};
   std::set<std::array<bool, 3>> kinds;
   for (const std::string& url : urls) {
     const auto where = parse_url(rewritten(url, options.rewrites));
-    if (!where) continue;  // opening it will say so
+    if (!where) continue;  // opening it will report the error
     const bool is_file = where->scheme == "file";
     const bool splits = !where->host.empty() && options.http.split != 1;
     const bool cached = is_cached(*where, options.cache);

@@ -29,7 +29,7 @@ std::optional<disk_room> room_of(const std::string& folder) {
                    .free = std::uint64_t{disk.f_bavail} * disk.f_frsize};
 }
 
-// No disk is so large, and sums with it do not overflow.
+// Larger than any disk, and small enough that sums do not overflow.
 constexpr std::uint64_t beyond_any_disk = std::uint64_t{1} << 60;
 
 }  // namespace
@@ -46,7 +46,7 @@ result<void> cache_folder::prepare() const {
   }
   const int made = host_files().make_folder(folder, 0700);
   if (made != 0 && made != -EEXIST) {
-    return error(errc::io_failed, "cannot make the cache's folder").at(folder).cause(-made);
+    return error(errc::io_failed, "cannot create the cache's folder").at(folder).cause(-made);
   }
   return check();
 }
@@ -55,7 +55,7 @@ result<void> cache_folder::check() const {
   const std::string& folder = options_.folder;
   struct stat info{};
   if (const int none = host_files().stat(folder, info, false); none != 0) {
-    return error(errc::not_found, "the cache's folder is not there")
+    return error(errc::not_found, "the cache's folder does not exist")
         .at(folder)
         .cause(-none)
         .hint("check cache_options.folder (MILLRACE_CACHE)");
@@ -80,7 +80,7 @@ result<void> cache_folder::check() const {
 std::unique_ptr<cached_file> cache_folder::open(const std::string& name) const {
   auto file = look_at(name);
   if (!file) remove_damaged(name);
-  // Of its two times, the one that does not say that its content changed.
+  // The access time: the modification time would say that the content changed.
   const std::array<timespec, 2> times = {
       {{.tv_sec = 0, .tv_nsec = UTIME_NOW}, {.tv_sec = 0, .tv_nsec = UTIME_OMIT}}};
   if (file) host_files().set_times(file->fd(), times);
@@ -115,7 +115,7 @@ result<std::unique_ptr<cache_writer>> cache_folder::fill(const std::string& name
   const std::uint64_t more = whole - std::min(whole, (*writer)->size_on_disk());
   if (make_room(more)) {
     if (auto reserved = (*writer)->reserve(whole); !reserved) return reserved.error();
-    // Others may have found the same room. Whoever reserves last sees all that is reserved.
+    // Other writers may have found the same room. The last one to reserve sees all reservations.
     if (make_room(0)) return writer;
   }
   (*writer)->give_up();
@@ -198,12 +198,12 @@ std::uint64_t cache_folder::lacking(std::uint64_t more, const std::vector<cache_
     beyond(used, options_.most_bytes);
   }
   for (const cache_entry& e : all) more += e.unwritten;
-  // Where the disk does not tell, writing will.
+  // If the disk does not report its free space, writing will fail.
   if (const auto disk = room_of(options_.folder)) beyond(options_.least_free + more, disk->free);
   return most;
 }
 
-// Removes nothing where that would not do.
+// Removes nothing if removing would not make enough room.
 bool cache_folder::make_room(std::uint64_t more) const {
   const auto all = entries();
   const std::uint64_t wanted = lacking(more, all);
@@ -228,7 +228,7 @@ std::uint64_t cache_folder::evict() const {
   return freed;
 }
 
-// A part's mark is in its sums, until it is complete.
+// The mark of a part is in its sums until it is complete.
 bool cache_folder::has_mark(const cache_entry& entry, int fd) const {
   if (ends_with_mark(fd)) return true;
   if (entry.complete) return false;
@@ -236,7 +236,8 @@ bool cache_folder::has_mark(const cache_entry& entry, int fd) const {
   return sums && begins_with_mark(sums->fd());
 }
 
-// Its file, locked; none where somebody reads or fills it, or where it is another program's.
+// The entry's file, locked; nullopt if a process reads or fills it, or it belongs to another
+// program.
 std::optional<held_file> cache_folder::unused(const cache_entry& entry) const {
   auto file = open_own(path_of(entry), O_RDWR);
   const bool is_free = file && lock_file(file->fd(), F_WRLCK) && has_mark(entry, file->fd());
@@ -264,8 +265,8 @@ std::uint64_t cache_folder::clean() const {
   return freed + remove_leavings();
 }
 
-// Whether it is a version that was seen, what a crash left of one, or sums without a file that they
-// are of.
+// Whether the file is a version that was seen, the remains of one after a crash, or sums whose part
+// is gone.
 bool cache_folder::is_leaving(const std::string& file) const {
   const auto dot = std::min(file.find('.'), file.size());
   const std::string name = file.substr(0, dot);

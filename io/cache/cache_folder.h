@@ -17,64 +17,64 @@ namespace millrace {
 
 struct cache_entry {
   std::string name;
-  std::string url;              // without secrets
-  std::uint64_t bytes = 0;      // it takes, or will when it is complete
-  std::uint64_t unwritten = 0;  // of those, as far as the disk tells
-  std::int64_t used_ns = 0;     // when it was used last, since 1970
+  std::string url;              // with secrets removed
+  std::uint64_t bytes = 0;      // on disk, now or once it is complete
+  std::uint64_t unwritten = 0;  // of those, as far as the disk shows
+  std::int64_t used_ns = 0;     // last use, since 1970
   bool complete = false;
 };
 
-// A folder of fetched objects, shared by all processes of one user: nobody else can read it or
-// write to it. Files of other programs are not used, and stay, whatever their names are: what is
-// removed has the cache's mark. Each object is a file:
+// A folder of fetched objects, shared by all processes of one user: no other user can read it or
+// write to it. Files of other programs are neither used nor removed, whatever their names: only
+// files with the cache's mark are removed. Each object is a file:
 //
-//   NAME.part     being filled, and as long as it will be: its first bytes, by the process that
-//                 holds a lock on it (an open file description lock, which ends with the process);
-//                 the lock begins after the bytes that are known to be right, so readers follow it
-//   NAME.sums     "mrcache1", and the CRC of each block of NAME.part that is complete
-//   NAME          filled: the object, the CRC of each block of 1 MiB, a JSON text that describes
+//   NAME.part     being filled, and already as long as it will be. The process that fills it holds
+//                 a lock on it (an open file description lock, which ends with the process); the
+//                 lock begins after the bytes that are verified, so readers follow it
+//   NAME.sums     "mrcache1", and the CRC of each complete block of NAME.part
+//   NAME          complete: the object, the CRC of each block of 1 MiB, a JSON text that describes
 //                 it, the text's length, the CRC of everything after the object, "mrcache1"
-//   URL.seen      the last version of a URL that was seen
+//   URL.seen      the version of a URL that was seen last
 //
-// NAME is the sha256 of the object's URL and of what the server says about its version, so that
-// versions never meet. A file is renamed when it is complete and on the disk; a crash leaves a
-// NAME.part, of which the blocks that fit their sums are used again. These calls block; run them in
-// a pool. Thread-safe, as far as the kernel is.
+// NAME is the sha256 of the object's URL and of what the server says about its version, so versions
+// never mix. A file is renamed when it is complete and synced to disk. A crash leaves a NAME.part,
+// whose blocks are reused if they match their sums. These calls block; run them in a pool.
+// Thread-safe, as far as the kernel is.
 class cache_folder {
  public:
   explicit cache_folder(cache_options options) : options_(std::move(options)) {}
 
   const cache_options& options() const { return options_; }
-  // Makes the folder, with mode 0700, and checks it.
+  // Creates the folder, with mode 0700, and checks it.
   result<void> prepare() const;
-  // Fails with not_found, usage (no folder), not_allowed (another's, or one that others may write
-  // to).
+  // Fails with not_found, usage (not a folder), or not_allowed (another user's, or other users may
+  // write to it).
   result<void> check() const;
-  // The complete entry, marked as used; null where there is none or where it is damaged (it is
-  // removed, where it has the cache's mark).
+  // The complete entry, marked as used; null if there is none or it is damaged. A damaged one is
+  // removed if it has the cache's mark.
   std::unique_ptr<cached_file> open(const std::string& name) const;
-  // The same, changing nothing.
+  // The same without changing anything.
   std::unique_ptr<cached_file> look_at(const std::string& name) const;
-  // Removes what has the mark of a complete entry and is none. Returns whether it did.
+  // Removes a file that has the mark of a complete entry but is not one. Returns whether it did.
   bool remove_damaged(const std::string& name) const;
-  // Null when another process or reader fills it. Makes room for it; fails with too_large where
-  // there is none to be made, without removing anything, with not_found where the folder has gone,
-  // and with io_failed where nothing can be written.
+  // Starts to fill an entry, and makes room for it; null if another process or reader fills it.
+  // Fails with too_large, without removing anything, if there cannot be enough room; with not_found
+  // if the folder is gone; and with io_failed if nothing can be written.
   result<std::unique_ptr<cache_writer>> fill(const std::string& name, const std::string& url,
                                              const object_version& version) const;
-  // The part filled so far. Fails with not_found where there is nothing.
+  // The part filled so far. Fails with not_found if there is none.
   result<std::unique_ptr<part_file>> open_part(const std::string& name) const;
-  // Unless another has come in its place.
+  // Removes the entry, unless another file has replaced it.
   void remove(const std::string& name, const cached_file& file) const;
 
-  // By their names: there may be files of other programs among them.
+  // The entries, as far as their names show: files of other programs may be among them.
   std::vector<cache_entry> entries() const;
-  // The files of other names than the cache gives, in byte order; no folders.
+  // The files whose names are not the cache's, in byte order; no folders.
   std::vector<std::string> other_files() const;
   // Removes the least recently used entries, but no open ones, until the rest are within
   // `most_bytes` and `least_free`, if possible. Returns the bytes freed.
   std::uint64_t evict() const;
-  // Removes all entries that nobody reads or fills. Returns the bytes freed.
+  // Removes all entries that no process reads or fills. Returns the bytes freed.
   std::uint64_t clean() const;
 
  private:

@@ -15,10 +15,10 @@
 namespace millrace {
 namespace {
 
-// What stands behind the bytes of a file that are not those of the object.
+// Follows the bytes of a file that are not the object's.
 constexpr std::string_view refused_mark = "mrwrong1";
 
-// Of the sum of that block, behind the mark.
+// The position of the block's sum, after the mark.
 std::uint64_t place_of_sum(std::uint64_t block) {
   return cache_mark.size() + block * sizeof(std::uint32_t);
 }
@@ -42,7 +42,7 @@ result<std::unique_ptr<cache_writer>> cache_writer::open(const std::string& path
   w->version_ = version;
   if (version.digest) w->check_.emplace(*version.digest);
   if (!lock_file(w->part_.fd(), F_WRLCK)) return std::unique_ptr<cache_writer>();
-  // Between the opening and the lock another may have completed or removed it.
+  // Another writer may have completed or removed it before the lock was taken.
   if (!is_named(path + ".part", w->part_.fd())) return std::unique_ptr<cache_writer>();
   auto sums = open_own(path + ".sums", O_RDWR | O_CREAT);
   if (!sums) {
@@ -55,8 +55,8 @@ result<std::unique_ptr<cache_writer>> cache_writer::open(const std::string& path
   return w;
 }
 
-// What a writer that has died left: the whole blocks that are as they were written. What stands
-// behind them stays until it is written over: bytes that readers were given never change.
+// Keeps what a writer that has died left: the complete blocks that match their sums. Bytes after
+// them stay until they are overwritten: bytes that readers were given never change.
 void cache_writer::keep_prefix() {
   const bool are_sums = begins_with_mark(sums_file_.fd());
   const std::uint64_t known =
@@ -156,7 +156,7 @@ result<void> cache_writer::append(std::span<const std::byte> data) {
 }
 
 result<void> cache_writer::finish() {
-  if (check_) return failed(EINVAL);  // not all of it has come
+  if (check_) return failed(EINVAL);  // the object is incomplete
   if (size_ % cache_block_bytes != 0) {
     if (auto ended = end_block(); !ended) return ended;
   }
@@ -165,15 +165,15 @@ result<void> cache_writer::finish() {
   if (const int why = write_exactly(part_.fd(), bytes_of(tail), size_); why != 0) {
     return failed(why);
   }
-  // More than that may be left of a writer that has died.
+  // A writer that has died may have left more than that.
   file_system& files = host_files();
   int code = files.truncate(part_.fd(), size_ + tail.size());
   if (code == 0) code = files.sync(part_.fd());
   if (code != 0) return failed(-code);
-  given_up_ = true;  // there is nothing to give up any more
+  given_up_ = true;  // nothing is left to give up
   lost_ = !is_named(path_ + ".part", part_.fd());
   if (lost_) return {};
-  // While it is locked: who fills the next one makes sums of its own.
+  // While it is locked: the writer of the next one creates its own sums.
   remove_name(path_ + ".sums", sums_file_.fd());
   if (code = files.rename(path_ + ".part", path_); code != 0) {
     lost_ = code == -ENOENT;
@@ -181,14 +181,14 @@ result<void> cache_writer::finish() {
     given_up_ = false;
     return failed(-code);
   }
-  sync_folder(std::filesystem::path(path_).parent_path());  // it has the name for all who look
+  sync_folder(std::filesystem::path(path_).parent_path());  // every process then sees the name
   return {};
 }
 
 part_file::state part_file::look() const {
   state out;
   struct stat info{};
-  // In this order: one that is no longer filled has the name that it is left with.
+  // In this order: a part that is no longer filled keeps the name that it has.
   const auto locked = locked_from(fd());
   if (host_files().stat(fd(), info) != 0) return out;
   out.filling = locked.has_value();

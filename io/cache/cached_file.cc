@@ -17,7 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t end_bytes = 16;  // length, CRC, magic
-// Its text: a URL and what servers call a version, whose headers are bounded.
+// The text's limit: a URL and what servers call a version, whose headers are bounded.
 constexpr std::uint32_t most_text = 1 << 20;
 
 struct end_of_file {
@@ -31,7 +31,7 @@ static_assert(sizeof(end_of_file) == end_bytes);
 
 std::string cache_tail(const std::vector<std::uint32_t>& sums, const std::string& url,
                        const object_version& version) {
-  // For people, who can read UTF-8 only. What identifies is in the entry's name.
+  // For people, who can read only UTF-8. The entry's name has what identifies the version.
   const auto quoted = [](const std::string& any) {
     return nlohmann::json(any).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
@@ -50,7 +50,7 @@ std::string cache_tail(const std::vector<std::uint32_t>& sums, const std::string
 }
 
 std::unique_ptr<cached_file> cached_file::of(held_file file) {
-  lock_file(file.fd(), F_RDLCK);  // where its writer still has it, it is not evicted either
+  lock_file(file.fd(), F_RDLCK);  // prevents eviction; so does its writer's lock
   std::unique_ptr<cached_file> made(new cached_file(std::move(file)));
   if (!made->read_tail()) return nullptr;
   return made;

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// A file's version: when it was changed.
+// A file's version: its modification time.
 awaitable<result<object_version>> version_of_file(io_thread* io, runtime* threads,
                                                   std::string path) {
   co_return co_await offload(*io, threads->cpu(), [&]() -> result<object_version> {
@@ -25,7 +25,8 @@ awaitable<result<object_version>> version_of_file(io_thread* io, runtime* thread
   });
 }
 
-// The file as it was when its version was seen: once open it is watched by who reads it.
+// Opens the file if it is still the version that was seen; once open, its reader watches it for
+// changes.
 awaitable<result<std::unique_ptr<byte_source>>> open_version(source_factory plain,
                                                              source_context context,
                                                              std::string text, url where,

@@ -18,9 +18,9 @@
 namespace millrace {
 namespace {
 
-// How often a reader looks whether another process has fetched more.
+// How often a reader checks whether another process has fetched more.
 constexpr auto look_again = std::chrono::milliseconds(10);
-// Looks at an entry that others remove or complete at the same time.
+// Attempts to open an entry that others remove or complete at the same time.
 constexpr int most_tries = 4;
 
 template <class F>
@@ -28,9 +28,9 @@ auto in_pool(const source_context& context, F f) {
   return offload(context.io, context.threads.cpu(), std::move(f));
 }
 
-// Readers in other processes see that this one has not been stopped, however slow the origin is.
-// Not while the memory for a piece is not there: its own program, which has it, may keep it for
-// long.
+// Shows readers in other processes that this one has not been stopped, however slow the origin is.
+// Skips this while there is no memory for a piece: the own program has the memory, and may keep it
+// for long.
 awaitable<void> keep_alive(source_context context, std::shared_ptr<cache_writer> writer,
                            steady_clock::duration every) {
   for (;;) {
@@ -40,14 +40,14 @@ awaitable<void> keep_alive(source_context context, std::shared_ptr<cache_writer>
   }
 }
 
-// Where what was fetched has lost its name: was it the whole folder?
+// Called when a fetched file has lost its name: checks whether the whole folder is gone.
 awaitable<void> look_for_folder(std::shared_ptr<object_cache> cache, source_context context) {
   const auto there = co_await in_pool(context, [&] { return cache->folder().check(); });
   if (!there && there.error().kind() == errc::not_found) cache->lost();
 }
 
-// Fetches the whole object into the cache. The entry is finished in the same step that appends its
-// last byte: a program that ends as soon as it has read that byte leaves a whole entry.
+// Fetches the whole object into the cache. The step that appends the last byte also finishes the
+// entry, so a program that ends right after reading that byte leaves a complete entry.
 awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context, cache_origin from,
                      object_version version, std::shared_ptr<cache_writer> writer) {
   const auto beat = context.tasks.spawn_stoppable(
@@ -57,7 +57,7 @@ awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context
   for (;;) {
     const auto piece = co_await (*opened)->read();
     if (!piece && piece.error().kind() == errc::integrity) co_return writer->refuse();
-    if (!piece) co_return writer->give_up();  // readers ask the origin themselves, and hear why
+    if (!piece) co_return writer->give_up();  // readers ask the origin, and get its error
     const std::uint64_t size = writer->size() + piece->size();
     if (size > *version.total || (piece->empty() && size < *version.total)) {
       co_return writer->give_up();
@@ -67,7 +67,7 @@ awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context
       const auto appended = writer->append(piece->span());
       return appended && ended ? writer->finish() : appended;
     });
-    if (!put && put.error().kind() == errc::integrity) co_return;  // which its readers see
+    if (!put && put.error().kind() == errc::integrity) co_return;  // its readers see that
     if (!put) co_return cache->fail(put.error());
     if (writer->has_lost_its_name()) co_await look_for_folder(cache, context);
     if (ended) co_return;
@@ -125,8 +125,8 @@ class cached_source final : public byte_source {
     return in_pool(context_, std::move(f));
   }
 
-  // What is given out next. The last piece of a whole object is not where that was read in several
-  // ways, or from an entry that nobody has checked, and does not have its digest.
+  // Passes on the next piece. Withholds the last piece of a whole object that does not match its
+  // digest, if the object was read in several ways or from an unchecked entry.
   result<bytes> checked(bytes piece) {
     if (check_) {
       check_->add(piece.span());
@@ -175,7 +175,8 @@ class cached_source final : public byte_source {
     const bool ours = *writer != nullptr;
     auto part = co_await blocking([&] { return cache_->folder().open_part(name_); });
     if (!part) {
-      // Somebody completed or removed it just now: looked at again. Else it cannot be followed.
+      // Another reader has just completed or removed it: try again. Otherwise it cannot be
+      // followed.
       if (!ours && part.error().kind() == errc::not_found) co_return result<void>();
       co_return co_await go_to_origin();
     }
@@ -190,11 +191,11 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // What to do where the cache has no entry and can make none.
+  // Decides what to do if the cache has no entry and cannot create one.
   awaitable<result<void>> without_entry(error why) {
     if (why.kind() == errc::not_found) {
       co_await look_for_folder(cache_, context_);
-      co_return result<void>();  // looked at again
+      co_return result<void>();  // try again
     }
     if (why.kind() == errc::too_large) {
       cache_->say_once(object_cache::notice::no_room,
@@ -205,7 +206,8 @@ class cached_source final : public byte_source {
     co_return co_await go_to_origin();
   }
 
-  // With that of whoever has opened the object before. Its own sources are given the version.
+  // Compares with the version of the reader that opened the object before. This object's own
+  // sources get the version.
   result<void> compare_version() {
     before_ = std::exchange(context_.version, nullptr);
     is_first_ = !before_ || !before_->is_of_server;
@@ -214,13 +216,13 @@ class cached_source final : public byte_source {
     return error(same.error()).at(redacted(from_.url)).offset(at_);
   }
 
-  // What the origin has; where it cannot be reached, what it had when it was last seen.
+  // Asks the origin for the version; if it cannot be reached, uses the version that was seen last.
   awaitable<result<void>> learn_version() {
     if (cache_->is_away(from_.url) && co_await take_copy()) co_return result<void>();
     auto now = co_await from_.probe();
     if (now) {
       cache_->found_back(from_.url);
-      if (now->total.value_or(0) == 0) co_return result<void>();  // some tell 0 to a HEAD
+      if (now->total.value_or(0) == 0) co_return result<void>();  // some servers answer 0 to a HEAD
       if (!identifies(*now)) {
         cache_->say_once(object_cache::notice::no_version,
                          fmt::format("{}: the server gives no version of it (neither ETag nor "
@@ -241,7 +243,7 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // Whether there is an entry of what the origin had when it was last seen: that is read then.
+  // Whether there is an entry of the version that was last seen at the origin; selects it.
   awaitable<bool> take_copy() {
     const auto before = co_await blocking(
         [&] { return remembered_version(cache_->folder().options().folder, from_.url); });
@@ -254,7 +256,7 @@ class cached_source final : public byte_source {
     co_return true;
   }
 
-  // Where nothing was given out yet, the whole is asked for, which the origin's source checks.
+  // If nothing was given out yet, opens the whole object, which the origin's source checks.
   awaitable<result<void>> go_to_origin() {
     const bool all = is_whole_ && at_ == 0;
     if (all) check_.reset();
@@ -266,12 +268,12 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // Some servers tell another version, or another form of it, to a HEAD than they give.
+  // Some servers answer a HEAD with another version, or another encoding, than a GET.
   bool may_be_another(const error& why) const {
     return why.kind() == errc::changed && is_first_ && at_ == range_.begin && !name_.empty();
   }
 
-  // Nothing was given out yet: whatever comes is the object.
+  // Nothing was given out yet: whatever arrives is the object.
   awaitable<result<void>> go_by_answer() {
     name_.clear();
     version_ = {};
@@ -282,7 +284,7 @@ class cached_source final : public byte_source {
     co_return co_await go_to_origin();
   }
 
-  // Reads a complete entry as any file is read, from the beginning of a block on.
+  // Reads a complete entry like any file, starting at a block.
   awaitable<result<void>> begin_file() {
     auto opened = co_await open_readable(cache_->disks(), context_, file_->path());
     if (!opened) {
@@ -299,7 +301,7 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // The pieces of the next block; fewer where it cannot be read.
+  // The pieces of the next block; fewer if it cannot be read.
   awaitable<result<std::deque<bytes>>> take_block(std::size_t size) {
     std::deque<bytes> pieces;
     for (std::size_t got = 0; got < size;) {
@@ -319,14 +321,14 @@ class cached_source final : public byte_source {
     co_return pieces;
   }
 
-  // The next block into `ready_`, once it is known to be right.
+  // Reads the next block into `ready_`, once its sum is verified.
   awaitable<result<void>> read_block() {
     const std::uint64_t begin = block_ * cache_block_bytes;
     const auto size = static_cast<std::size_t>(
         std::min<std::uint64_t>(cache_block_bytes, file_->bytes() - begin));
     const auto pieces = co_await take_block(size);
     if (!pieces) co_return pieces.error();
-    // In the pool: this thread is to keep the device busy.
+    // In the pool: this thread must keep the device busy.
     const std::uint32_t sum = co_await blocking([&] {
       std::uint32_t crc = 0;
       for (const bytes& piece : *pieces) crc = crc32c(piece.span(), crc);
@@ -344,18 +346,18 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // A block is not what was written: the entry goes, and is fetched again.
+  // A block does not match its sum: removes the entry, which is then fetched again.
   awaitable<result<void>> heal() {
     ++context_.counters.cache_healed;
     log_notice(fmt::format("the cache's copy of {} is damaged at byte {}; fetching it again",
                            redacted(from_.url), block_ * cache_block_bytes));
     cache_->folder().remove(name_, *file_);
     if (is_whole_ && version_.digest && !check_) {
-      // What was given out of it is checked with what comes behind it from elsewhere.
+      // Bytes already given out are checked together with the rest, which comes from elsewhere.
       check_ = co_await blocking([&] { return file_->digest_of(block_, *version_.digest); });
       if (!check_) {
         co_return not_the_object(
-            error(errc::integrity, "the cache's copy changes while it is read"));
+            error(errc::integrity, "the cache's copy changed while it was read"));
       }
     }
     file_bytes_.reset();
@@ -365,7 +367,7 @@ class cached_source final : public byte_source {
     co_return result<void>();
   }
 
-  // Reads behind whoever fills the entry.
+  // Follows the process that fills the entry.
   awaitable<result<void>> follow() {
     const auto now = co_await blocking([&] { return part_->look(); });
     if (now.filling) {
@@ -380,7 +382,8 @@ class cached_source final : public byte_source {
       co_return not_the_object(
           error(errc::integrity, "the bytes do not have the digest that the server says"));
     }
-    // Given up: the disk was full, or the origin failed. Else whoever filled it has died.
+    // Given up: the disk was full, or the origin failed. Otherwise the process that filled it has
+    // died.
     if (!now.named) co_return co_await go_to_origin();
     phase_ = phase::unopened;
     co_return result<void>();
@@ -418,17 +421,17 @@ class cached_source final : public byte_source {
   std::shared_ptr<object_cache> cache_;
   source_context context_;
   cache_origin from_;
-  byte_range range_;  // as it was asked for
+  byte_range range_;  // as requested
   std::uint64_t at_;  // of the next byte to give out
   std::optional<std::uint64_t> end_;
-  bool is_whole_;                      // all of the object is wanted
+  bool is_whole_;                      // the whole object was requested
   std::optional<digest_check> check_;  // of what was given out; see checked()
   phase phase_ = phase::unopened;
   object_version version_;
-  std::string name_;                        // of its entry; empty: not known yet, or there is none
-  std::shared_ptr<opened_version> before_;  // of who opens it several times
-  bool is_first_ = true;                    // of those who open it
-  int tries_ = 0;                           // of finding it, without a byte gained
+  std::string name_;                        // of the entry; empty: unknown, or there is none
+  std::shared_ptr<opened_version> before_;  // shared by those that open it several times
+  bool is_first_ = true;                    // of those that open it
+  int tries_ = 0;                           // attempts to find it, since the last byte gained
   std::deque<bytes> ready_;
   // filled
   std::unique_ptr<cached_file> file_;
@@ -439,7 +442,7 @@ class cached_source final : public byte_source {
   // filling
   std::unique_ptr<part_file> part_;
   part_file::state seen_;
-  steady_clock::time_point moved_ = steady_clock::now();  // or was first looked at
+  steady_clock::time_point moved_ = steady_clock::now();  // or first looked at
   // origin
   std::unique_ptr<byte_source> origin_;
 };

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t name_length = 64;
 
-// One way to sign a URL: what all of its parameters begin with, or are; and those without which it
-// is no signature.
+// A way to sign URLs: the prefix or the names of its parameters, and the parameters without which
+// it is not a signature.
 struct signing {
   std::string_view prefix;
   std::vector<std::string_view> names;
@@ -23,7 +23,7 @@ struct signing {
   std::vector<std::string_view> one_of;
 };
 
-// Never destroyed: threads ask for it until the process ends.
+// Never destroyed: threads use it until the process ends.
 const std::array<signing, 4>& signings() {
   static const auto& known = *new std::array<signing, 4>{{
       {"x-amz-", {}, {"x-amz-signature"}, {}},
@@ -99,7 +99,7 @@ std::string canonical_url(const std::string& url) {
   auto where = parse_url(url);
   if (!where || where->host.empty()) return url;
   where->userinfo.clear();
-  // A store's key may have a '?' of its own.
+  // A store's key may contain a '?'.
   const bool is_web = where->scheme == "http" || where->scheme == "https";
   const auto question = is_web ? where->path.find('?') : std::string::npos;
   if (question == std::string::npos) return to_string(*where);

@@ -6,20 +6,20 @@
 
 namespace millrace {
 
-// Whether a version can be told from a later one of the same size: it has an ETag or a time of
-// change. Other objects are not cached. Pure.
+// Whether a version can be distinguished from a later one of the same size: it has an ETag or a
+// modification time. Other objects are not cached. Pure.
 bool identifies(const object_version& version);
 
-// The URL without userinfo and, where it is signed (AWS, Google, Azure, CloudFront), without its
-// signature, so that all users of an object share it. Every other query is part of the name. Pure.
+// The URL without userinfo and, if it is signed (AWS, Google, Azure, CloudFront), without its
+// signature, so that all users of an object share it. Any other query is part of the name. Pure.
 std::string canonical_url(const std::string& url);
 
 // The name of `version` of the object at `url` in a cache: 64 hexadecimal digits. Pure.
 std::string cache_name(const std::string& url, const object_version& version);
-// The name under which the last version of `url` that was seen is kept. Pure.
+// The name under which the last seen version of `url` is kept. Pure.
 std::string seen_name(const std::string& url);
 
-// Whether a file name is that of an entry.
+// Whether a file name is an entry's.
 bool is_cache_name(const std::string& file);
 
 }  // namespace millrace

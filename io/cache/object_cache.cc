@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// The server that has it.
+// The server of the URL.
 std::string origin_of(const std::string& text) {
   const auto where = parse_url(text);
   return where ? where->origin() + where->socket : text;
@@ -26,7 +26,7 @@ void object_cache::prepared(const result<void>& made) {
 }
 
 void object_cache::lost() {
-  if (!std::exchange(prepared_, false)) return;  // somebody has seen it before
+  if (!std::exchange(prepared_, false)) return;  // another reader has noticed it before
   error gone(errc::not_found, "the cache's folder was removed");
   gone.at(folder_.options().folder);
   if (std::exchange(made_again_, true)) return fail(gone);
@@ -45,8 +45,7 @@ bool object_cache::is_away(const std::string& url) const {
 void object_cache::found_away(const std::string& url, const error& why) {
   const auto until = steady_clock::now() + away_for;
   if (!away_until_.insert_or_assign(origin_of(url), until).second) return;
-  log_notice(why.message() +
-             "; reading the cache's copy, as of the server's other objects until it answers");
+  log_notice(why.message() + "; reading cached copies of this server's objects until it answers");
 }
 
 void object_cache::found_back(const std::string& url) {

@@ -33,7 +33,7 @@ json_tree content_of(const std::string& path) {
   return json_tree::parse(text_at(path)).value_or(json_tree());
 }
 
-// What identifies is in base 64: a server may send any bytes, and JSON has none but UTF-8.
+// ETags and dates are in base64: a server may send any bytes, and JSON allows only UTF-8.
 std::optional<std::string> text_of(const json_tree& what, std::string_view name) {
   auto text = base64_decoded(std::string(what.text_of(name)));
   return text && !text->empty() ? text : std::nullopt;
@@ -53,7 +53,7 @@ void remember_version(const std::string& folder, const std::string& url,
   static std::atomic<unsigned> count = 0;
   const std::string temporary = fmt::format("{}.{}.{}", path, getpid(), ++count);
   auto file = open_own(temporary, O_WRONLY | O_CREAT | O_TRUNC);
-  if (!file) return;  // it only serves when the server is away
+  if (!file) return;  // it is only needed while the server is away
   const bool whole = write_exactly(file->fd(), bytes_of(text), 0) == 0;
   if (!whole || host_files().rename(temporary, path) != 0) host_files().unlink(temporary);
 }

@@ -5,24 +5,25 @@
 namespace millrace {
 
 // Chooses how many reads a device gets at once: more while that raises the rate, fewer when it only
-// makes each read wait longer. Hill climbing by doubling over windows of reads that were made with
-// the device kept at the depth.
+// makes each read wait longer. Climbs by doubling, and measures over windows of reads made while
+// the device was kept at that depth.
 //
-//   growing    each window at twice the depth before; ends when a window brings less than 4 % more
-//   settled    at the least depth that was within 4 % of the best; grows again after 64 windows, or
-//              shrinks when latency doubles without the rate having grown
+//   growing    each window has twice the depth of the previous one; ends when a window gains less
+//              than 4 %
+//   settled    at the lowest depth within 4 % of the best; grows again after 64 windows, or
+//              shrinks when latency doubles and the rate has not grown
 //
 // Pure: the caller supplies the time.
 class depth_controller {
  public:
-  // `fixed`: the depth that the user has set; 0: by measurement, from 1 to `most`, beginning with
+  // `fixed`: the depth that the user has set. 0: by measurement, from 1 to `most`, starting at
   // `initial`.
   depth_controller(int fixed, int most, int initial = 4);
 
   int depth() const { return depth_; }
-  // A read of `bytes` has ended at `now_s` seconds, after `latency_s`. `saturated`: another read
-  // was waiting for its turn, so that the depth was what limited. Windows in which it mostly was
-  // not say nothing.
+  // Records a read of `bytes` that ended at `now_s` seconds, after `latency_s`. `saturated`:
+  // another read was waiting for its turn, so the depth was the limit. Windows that were mostly
+  // not saturated are ignored.
   void completed(std::size_t bytes, double now_s, double latency_s, bool saturated);
 
  private:
@@ -33,9 +34,9 @@ class depth_controller {
   bool fixed_;
   bool growing_ = true;
   int settled_windows_ = 0;
-  double best_rate_ = 0;        // of the depth before
+  double best_rate_ = 0;        // of the previous depth
   double settled_latency_ = 0;  // when it settled
-  // The window under way.
+  // The current window.
   int reads_ = 0;
   int saturated_ = 0;
   double begin_s_ = -1;

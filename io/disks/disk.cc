@@ -71,7 +71,7 @@ awaitable<void> disk::begin_chunk() {
     co_return;
   }
   waiter mine(executor_);
-  // However the wait ends: not in the queue, and without a place that nobody uses.
+  // However the wait ends, leaves the queue and returns a place that was not used.
   struct guard {
     disk& d;
     waiter& w;

@@ -29,11 +29,11 @@ class disk {
 
   // Waits, first come first served, until one more chunk may be under way.
   awaitable<void> begin_chunk();
-  // As begin_chunk(), without waiting: for the chunks of a turn.
+  // The same without waiting, for the chunks of a turn.
   void begin_chunk_now() { ++under_way_; }
   void end_chunk();
   int under_way() const { return under_way_; }
-  // Somebody waits in begin_chunk().
+  // Whether a coroutine waits in begin_chunk().
   bool crowded() const { return !waiting_.empty(); }
 
  private:
@@ -49,15 +49,15 @@ class disk {
 
 // The storage with the user's settings applied: MILLRACE_SPINDLES makes it rotational.
 storage with_overrides(storage found, const source_options& options);
-// The extent that `share_bytes` of memory for one open shard allow: two are to fit, one being read
-// and one being consumed, and a chunk at each end.
+// The extent that `share_bytes` of memory for one open shard allow. They must hold two extents, one
+// being read and one being consumed, and a chunk at each end.
 std::size_t affordable_extent(std::size_t share_bytes, std::size_t chunk_bytes);
-// The cost of a small budget, in words for the user: nullopt where `share_bytes` for each of
-// `shards` open shards reach the usual part of the device's rate.
+// Describes the cost of a small budget to the user; nullopt if `share_bytes` for each of `shards`
+// open shards reach the usual part of the device's rate.
 std::optional<std::string> rate_lost(const storage& on, const source_options& options,
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes);
-// Extents at once through the device's gate; 0: no gate.
+// The number of extents that the device's gate admits at once; 0: no gate.
 int gate_permits(const storage& on, const source_options& options);
 
 // The devices and open files of one I/O thread.
@@ -66,11 +66,11 @@ class disk_table {
   disk_table(asio::any_io_executor executor, const source_options& options)
       : files(executor), executor_(std::move(executor)), options_(options) {}
 
-  // The device of an open file; looked up once for each file system, in the pool.
+  // The device of an open file. It is looked up in the pool, once for each file system.
   awaitable<std::shared_ptr<disk>> of(runtime& threads, io_thread& io, const open_file& file);
 
-  // A thread for asking the kernel to fill its cache: the pool's may be busy for long, and a turn
-  // at a gate is running.
+  // The thread that asks the kernel to fill its cache. The pool's threads may be busy for long, and
+  // a turn at a gate must not wait for them.
   worker_pool& cache_thread();
 
   open_files files;
@@ -80,10 +80,10 @@ class disk_table {
   source_options options_;
   std::map<dev_t, std::shared_ptr<disk>> by_device_;
   std::map<std::string, std::shared_ptr<disk>> by_identity_;
-  std::unique_ptr<worker_pool> cache_thread_;  // made when it is first used
+  std::unique_ptr<worker_pool> cache_thread_;  // created on first use
 };
 
-// An open file and the device it is on.
+// An open file and its device.
 struct readable_file {
   std::shared_ptr<disk_table> disks;
   std::shared_ptr<open_file> file;

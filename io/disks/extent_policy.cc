@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr double memory = 0.98;  // of what came before, at each extent
+constexpr double memory = 0.98;  // weight of earlier extents, at each new one
 constexpr double usual_weight = 1;
 constexpr double mega = 1e6;
 constexpr double least_move = 0.0002;
@@ -47,12 +47,12 @@ void extent_controller::observed(std::size_t size, double seconds) {
   constexpr std::size_t too_short_to_tell = 4_MiB;
   if (size < too_short_to_tell) return;
   for (double* sum : {&seen_.n, &seen_.sx, &seen_.sy, &seen_.sxx, &seen_.sxy}) *sum *= memory;
-  // One turn that met with an accident does not change the picture; many of them do.
+  // One exceptional turn does not change the estimate; many of them do.
   const double expected = speed_.move_s + static_cast<double>(size) / speed_.bytes_per_s;
   seconds = std::clamp(seconds, expected / 1.25, expected * 1.25);
   seen_.add(static_cast<double>(size) / mega, seconds, 1);
-  // A short extent of the usual speed never grows old: where all are of about one size it says what
-  // a move takes.
+  // A short extent at the usual speed never loses weight: if all extents have about one size, it
+  // determines the time of a move.
   sums all = seen_;
   const double x = 1.0;
   all.add(x, usual_.move_s + x * mega / usual_.bytes_per_s, usual_weight);
@@ -63,8 +63,8 @@ void extent_controller::observed(std::size_t size, double seconds) {
 
 std::size_t extent_controller::wanted() const {
   if (fixed_ > 0) return fixed_;
-  // In steps above the usual disk's extent: processes whose measurements differ a little take the
-  // same turns, and so get equal shares.
+  // In steps above the extent of a usual disk: processes with slightly different measurements take
+  // equal turns, and so get equal shares.
   constexpr double step = 1.5;
   constexpr double most_steps = 4;
   const auto usual = static_cast<double>(usual_.extent_for(wanted_share));
@@ -77,7 +77,7 @@ std::size_t extent_controller::wanted() const {
 }
 
 std::size_t extent_controller::next() const {
-  constexpr int first_turns = 8;  // a lane's each, usually
+  constexpr int first_turns = 8;  // usually one for each lane
   if (fixed_ > 0 || turns_ >= first_turns) return wanted();
   return std::max(wanted() / 3, least_extent);
 }

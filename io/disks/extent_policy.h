@@ -7,46 +7,48 @@
 
 namespace millrace {
 
-// Models a rotational device that reads one large extent at a time: it moves to it, then streams.
+// A model of a rotational device that reads one large extent at a time: it moves to it, then
+// streams.
 //
-// With extents of E bytes, a rate of r bytes/s and a move of t seconds between two of them, a
-// device gives E / (E + r t) of its rate. A consumer that wants from n shards at once needs n
-// extents of memory: share of the rate, extent, open shards and memory are one equation.
+// With extents of E bytes, a rate of r bytes/s and t seconds for the move from one to the next, a
+// device reaches E / (E + r t) of its rate. A consumer that reads n shards at once needs n extents
+// of memory. One equation thus relates the share of the rate, the extent, the open shards and the
+// memory.
 struct disk_speed {
   double bytes_per_s = 0;
   double move_s = 0;
 
-  // Of the device's rate, in (0, 1).
+  // The share of the device's rate, in (0, 1), that extents of this size reach.
   double share_at(std::size_t extent_bytes) const;
-  // The least extent that reaches `share` of the rate.
+  // The smallest extent that reaches `share` of the rate.
   std::size_t extent_for(double share) const;
 };
 
 inline constexpr std::size_t least_extent = 16_MiB;
 inline constexpr std::size_t most_extent = 512_MiB;
-// The share that extents aim for, and the one below which a budget is reported to cost rate.
+// The share that extents aim for, and the share below which the user is warned of a small budget.
 inline constexpr double wanted_share = 0.975;
 inline constexpr double expected_share = 0.95;
 
-// A 7200-rpm disk, times the spindles, before anything is measured.
+// The assumed speed before anything is measured: a 7200-rpm disk, times the spindles.
 disk_speed usual_speed(int spindles);
 
-// Learns a device's speed from its extents, and chooses their size: that of a usual disk with so
-// many spindles, or more. A line through (bytes, seconds), least squares with older extents
-// weighing less: its slope is the rate, its value at 0 the move. Extents differ in size, because
-// files end; a usual move has a small say for ever. Pure.
+// Learns a device's speed from its extents, and chooses their size: the size for a usual disk with
+// as many spindles, or a larger one. Fits a line through (bytes, seconds) by least squares, with
+// less weight for older extents: its slope gives the rate, its value at 0 the move. Extents differ
+// in size because files end; a short extent at the usual speed always keeps a small weight. Pure.
 class extent_controller {
  public:
-  // `fixed_bytes`: the extent that the user has set; 0: by measurement.
+  // `fixed_bytes`: the extent that the user has set. 0: by measurement.
   extent_controller(const storage& on, std::size_t fixed_bytes);
 
-  // One extent of `size` bytes took `seconds` from its request to its end.
+  // Records an extent of `size` bytes that took `seconds` from its request to its end.
   void observed(std::size_t size, double seconds);
 
   const disk_speed& speed() const { return speed_; }
   std::size_t wanted() const;
-  // The next extent: a third of that for the first few, so that all open shards have their first
-  // samples soon.
+  // The size of the next extent: a third of wanted() for the first few, so that all open shards
+  // have their first samples soon.
   std::size_t next() const;
 
  private:

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-constexpr std::int64_t first_ticket = 1'000'000;  // a boot's first millisecond; places are below
+constexpr std::int64_t first_ticket = 1'000'000;  // a boot's first millisecond; places are below it
 
 error gate_error(const std::string& path, std::string what, int why) {
   return error(errc::io_failed, std::move(what))
@@ -38,8 +38,8 @@ struct flock range(short type, std::int64_t from, std::int64_t count) {
   return r;
 }
 
-// In a sticky folder O_CREAT is refused for a file of somebody else (fs.protected_regular), so
-// opening and making are two steps; whoever loses the race to make it opens it.
+// In a sticky folder O_CREAT is refused for a file of another user (fs.protected_regular), so
+// opening and creating are two steps; a participant that loses the race to create it opens it.
 int open_or_make(const std::string& path) {
   constexpr int how = O_RDWR | O_NOFOLLOW | O_NONBLOCK;
   file_system& files = host_files();
@@ -48,7 +48,7 @@ int open_or_make(const std::string& path) {
     fd = files.open(path, how);
     if (fd != -ENOENT) return fd;
     fd = files.open(path, how | O_CREAT | O_EXCL, 0666);
-    if (fd >= 0) files.set_mode(fd, 0666);  // whatever the umask
+    if (fd >= 0) files.set_mode(fd, 0666);  // regardless of the umask
     if (fd != -EEXIST) return fd;
   }
   return fd;
@@ -60,9 +60,9 @@ void make_meeting_place(const std::string& folder) {
   if (made) host_files().set_mode(made.fd(), 01777);
 }
 
-// A plain file that nothing is lost of when a name is written to its front. With a second name,
-// which any user can give it, it must look like a gate: it could be anybody's file under a gate's
-// name.
+// Whether it is a plain file that loses nothing when a name is written to its start. Any user can
+// give a file a second name, so the name of a gate may lead to another file: one with a second name
+// must also look like a gate.
 bool is_gate(int fd) {
   struct stat info{};
   if (host_files().stat(fd, info) != 0 || !S_ISREG(info.st_mode)) return false;
@@ -74,7 +74,7 @@ bool is_gate(int fd) {
          content.find_first_not_of("0123456789 \n") == std::string_view::npos;
 }
 
-// Whether a lock was refused because another has it.
+// Whether a lock was refused because another participant has it.
 bool is_held(int code) {
   return code == -EAGAIN || code == -EACCES;
 }
@@ -88,9 +88,9 @@ result<std::unique_ptr<gate_file>> gate_file::open(const std::string& folder,
   held_file file(open_or_make(path));
   if (!file) return gate_error(path, "cannot open the read gate", -file.fd());
   if (!is_gate(file.fd()))
-    return gate_error(path, "the read gate is not a plain file of its own", 0);
+    return gate_error(path, "the read gate is not a plain file, or it is a second name of one", 0);
   std::unique_ptr<gate_file> made(new gate_file(std::move(file), path, permits));
-  // Held by another who tries at this moment: then there are locks.
+  // If another participant holds it at this moment, locks work here too.
   const int locked = made->lock(first_ticket - 1);
   if (locked != 0 && !is_held(locked)) {
     return gate_error(path, "the read gate cannot be locked", -locked);
@@ -114,7 +114,8 @@ bool gate_file::others_hold(std::int64_t from, std::int64_t count) const {
 
 void gate_file::write_name(pid_t who) const {
   const std::string text = fmt::format("{:<10}\n", who);
-  // A full or read-only file system costs the others their wake-up; they look again by themselves.
+  // If the file system is full or read-only, the others are not woken; they look again by
+  // themselves.
   host_files().write(file_.fd(), std::as_bytes(std::span(text)), 0);
 }
 
@@ -122,9 +123,9 @@ void gate_file::queue() {
   if (ticket_ != 0) return;
   const auto now = std::chrono::nanoseconds(steady_clock::now().time_since_epoch());
   std::int64_t ticket = std::max<std::int64_t>(now.count(), first_ticket);
-  // Taken only when somebody else queued in the same nanosecond, or by one who locks more than a
-  // ticket. Then, and out of kernel locks (ENOLCK): without a ticket's precedence, but still one at
-  // a time.
+  // Taken only if another participant queued in the same nanosecond, or if a program locks more
+  // than a ticket. In the latter case, and when the kernel is out of locks (ENOLCK), this
+  // participant has no ticket's precedence, but still enters only if a place is free.
   constexpr int most_tries = 16;
   for (int i = 0; i < most_tries && is_held(lock(ticket)); ++i) ++ticket;
   ticket_ = ticket;
@@ -139,7 +140,7 @@ void gate_file::leave_queue() {
 std::optional<int> gate_file::try_enter() {
   if (others_hold(first_ticket, ticket_ - first_ticket)) return std::nullopt;
   for (std::size_t place = 0; place < taken_.size(); ++place) {
-    // What this participant holds already would be granted again.
+    // A lock that this participant already holds would be granted again.
     if (taken_[place] || lock(static_cast<std::int64_t>(place)) != 0) continue;
     taken_[place] = true;
     unlock(std::exchange(ticket_, 0));

@@ -17,38 +17,38 @@ namespace millrace {
 // one small file. All state is kernel locks on ranges of the file (open file description locks,
 // fcntl(2)), so a participant that dies leaves nothing behind:
 //
-//   a place      one byte, locked by whoever is in
+//   a place      one byte, locked by the participant that is in
 //   a ticket     the byte at the nanosecond (CLOCK_MONOTONIC) when the participant queued
 //
 // A participant enters when no lower ticket is locked and a place is free. The file's content, the
-// process id of the one who entered last, is a hint for messages; writing it is also what wakes the
-// others, who watch the file by inotify (io/disks/read_gate.h).
+// id of the process that entered last, is a hint for messages. Writing it also wakes the others,
+// which watch the file by inotify (io/disks/read_gate.h).
 //
-// One object is one participant, whatever the process or thread. Not thread-safe.
+// One object is one participant, in any process or thread. Not thread-safe.
 class gate_file {
  public:
-  // Opens <folder>/millrace-gate-<name>, made with mode 0666 where it is missing. Never follows a
-  // symbolic link, and refuses what is not a plain file, or has a second name and content of its
-  // own.
+  // Opens <folder>/millrace-gate-<name>, and creates it with mode 0666 if it is missing. Never
+  // follows a symbolic link. Refuses anything but a plain file, and a file that has a second name
+  // and does not look like a gate.
   static result<std::unique_ptr<gate_file>> open(const std::string& folder, const std::string& name,
                                                  int permits);
-  // Joins the queue's end; does nothing when already queued.
+  // Joins the end of the queue; does nothing if already queued.
   void queue();
   bool queued() const { return ticket_ != 0; }
   void leave_queue();
-  // Takes a place when it is this participant's turn and one is free, and returns it. Ends its
-  // queueing.
+  // Takes a place and returns it if it is this participant's turn and one is free. It is then no
+  // longer queued.
   std::optional<int> try_enter();
   void leave(int place);
 
-  // Wakes everybody who watches the file.
+  // Wakes all participants that watch the file.
   void announce() const { write_name(last_entered()); }
 
-  // Nobody else is in or queued.
+  // Whether no other participant is in or queued.
   bool idle() const;
-  // The file has lost its name: other participants use another file by now.
+  // Whether the file has lost its name: other participants then use another file.
   bool orphaned() const;
-  // The process that entered last; 0 if unknown.
+  // The process that entered last; 0: unknown.
   pid_t last_entered() const;
   const std::string& path() const { return path_; }
 
@@ -66,8 +66,8 @@ class gate_file {
   std::int64_t ticket_ = 0;
 };
 
-// The folder that all users of this host can meet in: /run/lock, /dev/shm or /tmp, the first that
-// is writable to all.
+// The folder in which all users of this host can meet: the first of /run/lock, /dev/shm and /tmp
+// that all can write to.
 std::string default_gate_folder();
 
 }  // namespace millrace

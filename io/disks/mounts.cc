@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Space, tab, newline and backslash stand as \040 and so on.
+// Space, tab, newline and backslash are written as \040 and so on.
 std::string unescaped(const std::string& text) {
   const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
   std::string out;

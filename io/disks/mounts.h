@@ -19,7 +19,7 @@ struct mount {
 };
 
 std::vector<mount> read_mounts(const std::filesystem::path& mountinfo);
-// The mount that `path` is on: of those of `device`, or of any when it is 0, the last with the
+// The mount of `path`, among those of `device`, or among all if it is 0: the last of those with the
 // longest mount point that `path` begins with.
 std::optional<mount> mount_of(const std::vector<mount>& all, dev_t device, const std::string& path);
 

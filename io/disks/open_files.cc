@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-// Three quarters of the descriptors that are not in use yet: the rest of the process needs some.
+// Three quarters of the unused descriptors: the rest of the process needs some.
 std::size_t descriptors_to_use() {
   rlimit allowed{};
   getrlimit(RLIMIT_NOFILE, &allowed);
@@ -46,7 +46,7 @@ bool open_files::close_least_recent() {
   return true;
 }
 
-// A descriptor that is counted from before it is there; no more where it did not come.
+// A descriptor, counted from before it is opened; no longer counted if it was not opened.
 class open_files::place {
  public:
   explicit place(open_files& of) : of_(of) { ++of_.descriptors_; }
@@ -66,7 +66,7 @@ class open_files::place {
 
 awaitable<void> open_files::next_change(condition& of) {
   co_await of.wait();
-  // What has woken one that is stopped meanwhile is for the next.
+  // A waiter that was stopped meanwhile passes its wake-up to the next.
   if ((co_await this_fiber).is_stopped()) of.notify_one();
 }
 
@@ -76,7 +76,7 @@ awaitable<void> open_files::make_room() {
   }
 }
 
-// What ends without a descriptor leaves it to another, who may sleep.
+// A request that ends without a descriptor leaves it to another one, which may sleep.
 error open_files::failed(error why) {
   let_go_.notify_one();
   return why;
@@ -95,7 +95,7 @@ awaitable<result<std::shared_ptr<open_file>>> open_files::open(runtime& threads,
         co_return opened;
       }
       if (opened.error().kind() != errc::no_descriptors) co_return failed(opened.error());
-      // Somebody else in this process has used them up: with fewer of ours it may work.
+      // The rest of the process has used them up: with fewer of ours it may work.
       if (held_ == 0 && !has_idle()) co_return failed(opened.error());
     }
     if (!close_least_recent()) co_await next_change(let_go_);
@@ -104,7 +104,7 @@ awaitable<result<std::shared_ptr<open_file>>> open_files::open(runtime& threads,
 
 awaitable<result<void>> open_files::hold(runtime& threads, io_thread& io,
                                          std::shared_ptr<open_file> file) {
-  // held over co_await: its place goes with `file`, which is held here
+  // held over co_await: the place lives as long as `file`, which is held here
   const auto mine = places_.at(file.get());
   entries_.splice(entries_.end(), entries_, mine);
   while (!file->has_descriptor()) {

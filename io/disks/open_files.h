@@ -12,9 +12,9 @@
 
 namespace millrace {
 
-// The open files of one I/O thread, within the descriptors that the process may have: when those
-// run short, the file that was read least recently gives up its own and opens again when it is
-// read next. So the number of open shards is not bounded by `ulimit -n`.
+// The open files of one I/O thread, within the descriptors that the process may have. When those
+// run short, the least recently read file gives up its descriptor, and opens again when it is read
+// next. The number of open shards is thus not bounded by `ulimit -n`.
 //
 // One I/O thread; opening itself happens in the pool, because it may block on a slow device.
 class open_files {
@@ -25,7 +25,7 @@ class open_files {
                                                      std::string path);
   // Opens the descriptor of `file` if needed, and keeps it open until let_go().
   awaitable<result<void>> hold(runtime& threads, io_thread& io, std::shared_ptr<open_file> file);
-  // Holds it once more.
+  // Adds a hold to a file that is held.
   void hold_again(const std::shared_ptr<open_file>& file);
   void let_go(const std::shared_ptr<open_file>& file);
   // Releases a hold: the file is no longer being read.
@@ -52,7 +52,7 @@ class open_files {
   entry_list entries_;           // the most recently read last
   std::unordered_map<const open_file*, entry_list::iterator> places_;
   condition room_;    // there are fewer descriptors than `limit_`, or a file can be closed
-  condition let_go_;  // the same, for those to whom the kernel has given none
+  condition let_go_;  // the same, for files to which the kernel has given none
 };
 
 }  // namespace millrace

@@ -16,13 +16,14 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A lock that ends with its process is given up a moment after the file's last close is announced.
+// The lock of a process that ends is released a moment after the close of its file is announced.
 constexpr int looks_after_a_close = 20;
 constexpr auto between_looks = 1ms;
-// Without inotify (its instances are limited for each user), and against a lost wake-up.
+// Without inotify (its instances are limited for each user), and in case a wake-up is lost.
 constexpr auto unannounced_look = 5ms;
 constexpr auto usual_look = 250ms;
-// Times its patience that a gate waits for a turn in all, and goes without one afterwards.
+// Multiples of options.patience: how long a gate waits for a turn in all, and how long it then does
+// without.
 constexpr int most_patience = 10;
 constexpr int apart_for = 100;
 
@@ -88,7 +89,7 @@ void read_gate::open(int generation) {
   }
 }
 
-// Sees to it that this gate queues where the others do.
+// Makes this gate queue where the others do.
 void read_gate::meet() {
   if (steady_clock::now() < apart_until_) return;
   if (!meeting_ || meeting_->orphaned()) {
@@ -118,7 +119,7 @@ void read_gate::serve_waiters() {
   }
 }
 
-// To the one nearest to starving; but nobody is passed over for ever.
+// Goes to the reader that is nearest to starving, but passes over no reader forever.
 void read_gate::give(gate_permit permit) {
   const auto longest = static_cast<int>(2 * waiters_.size());
   auto next = waiters_.begin();
@@ -141,13 +142,13 @@ void read_gate::left(const std::shared_ptr<gate_file>& meeting, int place) {
   try {
     serve_waiters();
   } catch (const std::bad_alloc&) {
-    // Who leaves may be a destructor: the first that waits looks for itself.
+    // The caller may be a destructor: the first waiter looks for itself.
     if (!waiters_.empty()) waiters_.front()->woken.notify_all();
   }
 }
 
 awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
-  // However this coroutine ends: its place in the queue is gone, and somebody keeps watch.
+  // However this coroutine ends, it leaves the queue, and another waiter watches the gate.
   struct guard {
     read_gate& gate;
     std::shared_ptr<waiter> mine;
@@ -165,7 +166,7 @@ awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
   const auto self = shared_from_this();
   guard g{*this, std::make_shared<waiter>(executor_)};
   g.mine->ready = std::move(ready);
-  // While nobody waited here, nobody looked.
+  // Without waiters, nothing was watched.
   if (waiters_.empty()) last_motion_ = last_turn_ = steady_clock::now();
   waiters_.push_back(g.mine);
   serve_waiters();
@@ -183,7 +184,7 @@ awaitable<gate_permit> read_gate::enter(std::function<std::size_t()> ready) {
   co_return std::move(*g.mine->given);
 }
 
-// Until something may have changed.
+// Waits until something may have changed.
 awaitable<void> read_gate::watch(waiter& mine) {
   const auto interval = soon_ > 0                           ? between_looks
                         : watch_ < 0 && meeting_ != nullptr ? unannounced_look
@@ -196,7 +197,7 @@ awaitable<void> read_gate::watch(waiter& mine) {
   } else {
     co_await expired_or_woken(&timer, &mine.woken);
   }
-  // Nobody loses patience with an extent of their own.
+  // Its own extent is not a reason to lose patience.
   if (!meeting_ || inside_ > 0) co_return;
   const auto now = steady_clock::now();
   if (now - last_turn_ >= most_patience * options_.patience) {
@@ -229,8 +230,8 @@ void read_gate::lose_patience() {
   open(generation_ + 1);
 }
 
-// Something moves at the gate all the time, and there is never a turn: who makes it look so is no
-// reader of this kind.
+// The gate shows activity all the time, but never grants a turn: its cause is not a reader of this
+// kind.
 void read_gate::go_apart() {
   const std::chrono::duration<double> patience = options_.patience;
   log_notice(

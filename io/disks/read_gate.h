@@ -16,14 +16,14 @@ struct gate_options {
   std::string folder;    // where the processes of the host meet
   std::string identity;  // of the physical disks (io/disks/topology.h)
   int permits = 1;       // extents under way at once, of all processes
-  // After so long without anyone coming or going, a waiter bypasses whoever blocks the gate.
+  // After this time without a participant coming or going, a waiter bypasses a blocked gate.
   steady_clock::duration patience = std::chrono::seconds(5);
 };
 
 class read_gate;
 
-// The right to have one extent under way. Given back by release() or by its end, on the gate's I/O
-// thread.
+// The right to have one extent under way. It is given back by release() or the destructor, on the
+// gate's I/O thread.
 class gate_permit {
  public:
   gate_permit() = default;
@@ -37,7 +37,7 @@ class gate_permit {
   void release();
   // Shows the waiters that this extent makes progress, however slowly.
   void keep_alive();
-  // Others wanted the device when this was given.
+  // Whether others wanted the device when this was granted.
   bool contended() const { return contended_; }
 
  private:
@@ -55,22 +55,22 @@ class gate_permit {
 };
 
 // Lets the extents of one device's readers pass in turn: first come first served between the gates
-// of all processes (and of all I/O threads of this one), and within this one the reader that is
-// nearest to starving first. A waiting coroutine is suspended; no thread waits for it.
+// of all processes (and of all I/O threads of this one); within this gate, the reader that is
+// nearest to starving is first. A waiting coroutine is suspended; no thread waits for it.
 //
 // A participant that was stopped (SIGSTOP) or hangs cannot hold up the others beyond
-// `options.patience`: they log a notice and use another file until the first is deserted. Nobody
-// can hold up the others beyond ten times that: a gate that grants no turn for so long, whatever
-// its activity, is bypassed for ten times as long, with a notice. While it is bypassed, and where
-// no file can be opened, the gate covers this I/O thread alone.
+// `options.patience`: they log a notice and use another file until the first is deserted. No
+// participant can hold up the others beyond ten times that: a gate that grants no turn for so long,
+// whatever its activity, is bypassed for ten times as long, with a notice. While it is bypassed,
+// and if no file can be opened, the gate covers this I/O thread alone.
 //
 // One I/O thread.
 class read_gate : public std::enable_shared_from_this<read_gate> {
  public:
   read_gate(asio::any_io_executor executor, gate_options options);
 
-  // `ready` returns the bytes that the reader has ahead of its consumer; it is called while the
-  // caller waits.
+  // `ready` returns the number of bytes that the reader has ahead of its consumer; it is called
+  // while the caller waits.
   awaitable<gate_permit> enter(std::function<std::size_t()> ready);
 
  private:
@@ -103,12 +103,12 @@ class read_gate : public std::enable_shared_from_this<read_gate> {
   bool told_ = false;
   waiter_list waiters_;
   bool watched_ = false;
-  asio::posix::stream_descriptor events_;  // inotify; closed where it is refused
+  asio::posix::stream_descriptor events_;  // inotify; closed if it is refused
   int watch_ = -1;
-  steady_clock::time_point last_motion_;  // that was seen, or from when on it was looked for
-  steady_clock::time_point last_turn_;    // of this gate, or from when on one was wanted
-  steady_clock::time_point apart_until_;  // without a file
-  int soon_ = 0;                          // looks at short intervals that are left
+  steady_clock::time_point last_motion_;  // seen, or the time when watching began
+  steady_clock::time_point last_turn_;    // of this gate, or the time when one was first wanted
+  steady_clock::time_point apart_until_;  // until then without a file
+  int soon_ = 0;                          // remaining looks at short intervals
 };
 
 }  // namespace millrace

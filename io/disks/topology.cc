@@ -15,7 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Deeper than any set-up that works; a loop device whose file is on itself would have no end.
+// Deeper than any working set-up; a loop device whose file is on the device itself would recurse
+// without end.
 constexpr int deepest = 16;
 
 std::string first_line(const fs::path& file) {
@@ -60,7 +61,7 @@ class explorer {
   std::vector<mount> mounts_;
 };
 
-// Members that take turns in units of a chunk work together on a large read.
+// The number of members that work together on a large read: those that alternate by chunks.
 int working_together(const std::string& level, int members) {
   if (level == "raid0") return members;
   if (level == "raid4" || level == "raid5") return members - 1;
@@ -92,7 +93,7 @@ void explorer::describe_members(block_device& d, const fs::path& folder, int dep
     d.kind = uuid.starts_with("LVM-")     ? "LVM"
              : uuid.starts_with("CRYPT-") ? "crypt"
                                           : "device mapper";
-    // The table is for root alone; a striped target shows its shape in the I/O hints instead:
+    // Only root can read the table; a striped target shows its shape in the I/O hints instead:
     // minimum_io_size is the chunk, optimal_io_size one chunk of every stripe.
     const std::size_t smallest = number(folder / "queue/minimum_io_size");
     const std::size_t best = number(folder / "queue/optimal_io_size");
@@ -152,7 +153,7 @@ block_device explorer::describe(const fs::path& folder, int depth) const {
   return d;
 }
 
-// /dev/sda1 or /dev/mapper/group-volume, as mountinfo names them, to their folder in sysfs.
+// Maps /dev/sda1 or /dev/mapper/group-volume, as mountinfo names them, to their folder in sysfs.
 std::optional<fs::path> explorer::by_source(const std::string& source) const {
   if (!source.starts_with("/dev/")) return std::nullopt;
   const std::string name = fs::path(source).filename();
@@ -171,7 +172,7 @@ void collect_disks(const block_device& d, std::set<std::string>& names) {
   for (const block_device& b : d.below) collect_disks(b, names);
 }
 
-// Where no block device is to be found, what answers instead.
+// What answers if no block device can be found.
 std::string remark_on(const std::string& type) {
   const auto is = [&](std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* n) { return type == n; });
@@ -201,7 +202,7 @@ storage explorer::find(dev_t device, const std::string& path, int depth) const {
     const auto link = root_ / "sys/dev/block" / fmt::format("{}:{}", major(device), minor(device));
     if (auto found = fs::canonical(link, none); !none) folder = std::move(found);
   }
-  // btrfs gives files device numbers of its own, and so may others: the mount's source tells.
+  // btrfs, and perhaps others, gives files device numbers of its own: use the mount's source.
   if (!folder && on) folder = by_source(on->source);
   if (!folder && on && on->type == "overlay" && depth < deepest) {
     const auto at = on->options.find("upperdir=");

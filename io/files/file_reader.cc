@@ -14,7 +14,8 @@
 namespace millrace {
 namespace {
 
-// What is still under way when a turn is given on: enough for the next one to reach the device.
+// The part of a turn that is still under way when the turn is passed on: long enough for the next
+// turn to reach the device.
 constexpr double handover_s = 0.004;
 
 double seconds_since(steady_clock::time_point begin) {
@@ -23,8 +24,8 @@ double seconds_since(steady_clock::time_point begin) {
 
 }  // namespace
 
-// One extent under way. The gate's permit goes when all but its last bytes have arrived; what is
-// learnt of the device, when all have.
+// One extent under way. Releases the gate's permit when all but its last bytes have arrived, and
+// records the device's speed when all have.
 class file_reader::turn {
  public:
   turn(std::shared_ptr<disk> on, gate_permit permit, std::size_t size, std::size_t handover)
@@ -41,7 +42,7 @@ class file_reader::turn {
     permit_.keep_alive();
     if (left_ <= handover_) permit_.release();
     if (left_ > 0 || !good_) return;
-    // It began while the one before was still under way.
+    // It began while the previous turn was still under way.
     const double rate = on_->extents.speed().bytes_per_s;
     const double before = after_another_ ? static_cast<double>(handover_) / rate : 0;
     on_->extents.observed(size_, std::max(0.0, seconds_since(begin_) - before));
@@ -58,9 +59,9 @@ class file_reader::turn {
   steady_clock::time_point begin_ = steady_clock::now();
 };
 
-// What a chunk has while it is under way: its place at the device, a hold of the descriptor, and a
-// part of a turn. Given back however the chunk ends, also when its coroutine never began to run.
-// It is made before any of that is taken, so that nothing which fails in between keeps it.
+// What a chunk holds while it is under way: its place at the device, a hold on the descriptor, and
+// a part of a turn. All are given back however the chunk ends, even if its coroutine never began to
+// run. It is created before any of them is taken, so that a failure in between cannot leak one.
 class file_reader::place {
  public:
   explicit place(std::shared_ptr<readable_file> of) : of_(std::move(of)) {}
@@ -111,7 +112,7 @@ awaitable<void> file_reader::run() {
   window_->end();
 }
 
-// Up to the next multiple of a chunk, so that all but the first are whole and aligned.
+// Up to the next multiple of a chunk, so all but the first are whole and aligned.
 file_reader::piece file_reader::next_piece() {
   const auto size =
       static_cast<std::size_t>(std::min<std::uint64_t>(chunk_ - offset_ % chunk_, end_ - offset_));
@@ -139,8 +140,8 @@ awaitable<result<void>> file_reader::read_one() {
   co_return result<void>();
 }
 
-// Memory for as much of the wanted extent as the share can give. A consumer that waits for this
-// file may itself hold a part of it: then what is free must do.
+// Reserves memory for as much of the wanted extent as the share allows. A consumer that waits for
+// this file may itself hold a part of the share; the free part must then suffice.
 awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
   const std::size_t unit = chunk_;
   memory_share& memory = *context_.memory;
@@ -148,9 +149,9 @@ awaitable<result<memory_reservation>> file_reader::memory_for_extent() {
   const std::size_t room = affordable_extent(memory.limit(), unit);
   const extent_controller& extents = device_->extents;
   const std::size_t wanted = context_.options.quick_start ? extents.next() : extents.wanted();
-  // A quarter more, where that saves a part.
+  // A quarter more, if that saves a part.
   const std::size_t most = std::clamp(wanted / 4 * 5, unit, std::max(room, unit));
-  // Equal parts: a short last one would cost as much of a move as the others.
+  // Equal parts: a short last one would cost as long a move as the others.
   const std::uint64_t parts = (left + most - 1) / most;
   const std::size_t count = static_cast<std::size_t>((left + parts * unit - 1) / (parts * unit));
   while (window_->bytes_ahead() >= count * unit) co_await window_->changed();
@@ -170,7 +171,7 @@ awaitable<result<void>> file_reader::read_extent() {
   auto memory = co_await memory_for_extent();
   if (!memory) co_return memory.error();
   context_.counters.memory_wait_s += seconds_since(asked);
-  // One hold before the turn, so that no turn waits for a descriptor.
+  // One hold before the turn, so that the turn never waits for a descriptor.
   open_files& files = from_->disks->files;
   std::vector<std::unique_ptr<place>> places;
   places.push_back(std::make_unique<place>(from_));
@@ -219,8 +220,8 @@ awaitable<result<void>> file_reader::read_extent() {
   co_return result<void>();
 }
 
-// Through the page cache the kernel reads ahead by its own small window; asked in pieces that it
-// takes whole, it queues the whole extent at once.
+// Through the page cache, the kernel reads ahead by its own small window. If asked in pieces that
+// it accepts whole, it queues the whole extent at once.
 awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size) {
   constexpr std::size_t step = 128_KiB;
   co_await offload(context_.io, from_->disks->cache_thread(), [file = file_, from, size] {
@@ -279,7 +280,8 @@ error file_reader::shrank(std::uint64_t at) const {
       .hint("do not rewrite shards in use; write a new name and rename");
 }
 
-// What lies well behind the reads under way. Neither read nor waited for, so not worth a thread.
+// Drops pages well behind the reads under way. Nothing is read or waited for, so this needs no
+// thread.
 void file_reader::drop_cache(std::uint64_t up_to) {
   constexpr std::uint64_t behind = 16_MiB;
   const bool last = up_to + chunk_ >= end_;

@@ -8,19 +8,19 @@
 
 namespace millrace {
 
-// Reads one file ahead of its consumer, a range of it, chunk by chunk into `window`.
+// Reads a range of one file ahead of its consumer, chunk by chunk, into `window`.
 //
-// On a device without a gate: up to options.read_ahead chunks at a time, as many as the device's
-// depth allows. On a gated one: an extent at a time. It acquires the extent's memory before it asks
-// for the turn, gives all chunks to the device at once, and passes the turn on when only the last
-// few milliseconds of it are left, so that the device never waits.
+// On a device without a gate, up to options.read_ahead chunks at a time, as many as the device's
+// depth allows. On a gated device, an extent at a time: acquires the extent's memory before it asks
+// for the turn, gives all chunks to the device at once, and passes the turn on when only its last
+// few milliseconds are left, so that the device never waits.
 class file_reader : public std::enable_shared_from_this<file_reader> {
  public:
   file_reader(source_context context, std::shared_ptr<readable_file> from, std::uint64_t offset,
               std::uint64_t end, std::shared_ptr<read_window> window,
               std::shared_ptr<memory_holder> keeps = nullptr);
 
-  // Reads to the end of the range, or to the first error, which it leaves in the window.
+  // Reads to the end of the range, or to the first error, which it puts into the window.
   awaitable<void> run();
 
  private:
@@ -28,7 +28,7 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   class place;
   struct piece {
     std::uint64_t offset;  // a multiple of the file's alignment
-    std::size_t skipped;   // of its first bytes, which were not asked for
+    std::size_t skipped;   // bytes at the front that were not asked for
     std::size_t size;
   };
   piece next_piece();
@@ -47,12 +47,12 @@ class file_reader : public std::enable_shared_from_this<file_reader> {
   std::shared_ptr<readable_file> from_;
   std::shared_ptr<disk> device_;
   std::shared_ptr<open_file> file_;
-  std::size_t chunk_;  // whole pages, so that every chunk but the first begins aligned
+  std::size_t chunk_;  // whole pages, so every chunk but the first begins aligned
   std::uint64_t offset_;
   std::uint64_t end_;
   std::uint64_t dropped_to_;
   std::shared_ptr<read_window> window_;
-  std::shared_ptr<memory_holder> keeps_;  // its consumer, where that keeps what it was given
+  std::shared_ptr<memory_holder> keeps_;  // the consumer, if it keeps bytes that it was given
 };
 
 }  // namespace millrace

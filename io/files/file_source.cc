@@ -37,8 +37,9 @@ class file_source final : public byte_source {
   scope::task reader_;
 };
 
-// Direct reads leave out a copy and keep the page cache for others; but what is in the cache comes
-// from there faster than from any disk, and so does, from the second epoch on, what will stay.
+// Direct reads save a copy and leave the page cache to others. But cached data arrives from the
+// cache faster than from any disk, and so does, from the second epoch on, data that will stay
+// cached.
 bool reads_directly(const open_file& file, const source_options& options) {
   if (options.direct != direct_reads::automatic) return options.direct == direct_reads::always;
   constexpr double mostly = 0.5;
@@ -99,7 +100,7 @@ awaitable<void> read_pipe(source_context context,
     const auto got = co_await with_deadline(
         read_some(pipe, chunk->span()), context.options.read_timeout,
         error(errc::timed_out, "standard input gives no data")
-            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may"));
+            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) sets the limit"));
     if (!got) co_return ahead->fail(error(got.error()).at("-"));
     if (*got == 0) break;
     context.counters.bytes += *got;
@@ -109,7 +110,7 @@ awaitable<void> read_pipe(source_context context,
   ahead->close();
 }
 
-// A process has one standard input, whatever engine reads it.
+// A process has one standard input, whichever engine reads it.
 bool is_read_first(const struct stat& input) {
   static std::atomic<ino_t> last{0};
   return last.exchange(input.st_ino) != input.st_ino;
@@ -197,7 +198,7 @@ source_memory file_memory(const source_options& options, const std::string& path
   const std::size_t chunk = round_up(options.chunk_bytes, page_bytes);  // as file_reader does
   source_memory need{2 * chunk, (1 + static_cast<std::size_t>(options.read_ahead)) * chunk};
   const auto found = storage_of(path);
-  if (!found) return need;  // opening it will say so
+  if (!found) return need;  // opening it will report the error
   const storage on = with_overrides(*found, options);
   if (gate_permits(on, options) == 0) return need;
   const std::size_t extent = extent_controller(on, options.extent_bytes).wanted();

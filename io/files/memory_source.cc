@@ -23,7 +23,7 @@ class memory_source final : public byte_source {
   }
 
  private:
-  std::shared_ptr<const memory_store> store_;  // keeps the bytes
+  std::shared_ptr<const memory_store> store_;  // owns the bytes
   bytes rest_;
   source_counters& counters_;
 };

@@ -8,9 +8,9 @@
 
 namespace millrace {
 
-// Named objects in memory, read through the scheme "memory:NAME": for tests and examples. The
-// objects are handed out in pieces of `piece_bytes`, so that members straddle pieces as they do in
-// files. Fill it before use; do not change it afterwards.
+// Named objects in memory, read through the scheme "memory:NAME": for tests and examples. Objects
+// are given out in pieces of `piece_bytes`, so that members straddle pieces as they do in files.
+// Fill it before use; do not change it afterwards.
 class memory_store {
  public:
   explicit memory_store(std::size_t piece_bytes = 64_KiB) : piece_bytes_(piece_bytes) {}

@@ -24,27 +24,26 @@ using queue = read_ahead_source::queue;
 using output = child_process::output;
 
 constexpr std::size_t kept_stderr_bytes = 2048;
-// What is killed has ended by then, unless a device holds it.
+// A killed process has ended by then, unless it waits for a device.
 constexpr auto killed_within = std::chrono::milliseconds(500);
 
-// A running command. Its group is killed when this goes; that it has ended is waited for by who
-// owns it.
+// A running command. Its group is killed when this is destroyed; the owner waits for its end.
 struct running {
   std::unique_ptr<child_process> process;
   std::string said = {};   // the end of its stderr
-  bool is_enough = false;  // there is more, which nobody wants
+  bool is_enough = false;  // the rest of the output is not wanted
 };
 
 error cannot_start(const std::string& url, int why) {
-  const errc kind = why == ENOENT ? errc::io_failed : kind_of(why);  // the URL is no missing object
+  const errc kind = why == ENOENT ? errc::io_failed : kind_of(why);  // not the URL's object
   error e(kind, "cannot start the command");
   e.at(url).cause(why);
   if (why == ENOENT) e.hint("pipe: needs /bin/sh");
-  if (why == EAGAIN) e.hint("the system gives no more processes: raise `ulimit -u`");
+  if (why == EAGAIN) e.hint("the system refuses more processes: raise `ulimit -u`");
   return e;
 }
 
-// Reads what the command complains about, to its end; only the end of it is kept.
+// Reads the command's stderr to its end, and keeps only the last part.
 awaitable<void> listen(std::shared_ptr<running> to) {
   std::string piece(1024, '\0');
   for (;;) {
@@ -64,8 +63,9 @@ awaitable<result<void>> wait_for_end(std::shared_ptr<running> of) {
   co_return result<void>();
 }
 
-// Kills the group, and what it has left where the command has ended by itself. Then the command's
-// status; nullopt where even that does not end it (it waits for a device), which holds up nobody.
+// Kills the group, including processes that are left if the command has ended by itself, and
+// returns the command's status; nullopt if it does not end (it waits for a device), so that nothing
+// else is held up.
 awaitable<std::optional<int>> ended_status(std::shared_ptr<running> of) {
   of->process->kill();
   static_cast<void>(co_await with_deadline(wait_for_end(of), killed_within,
@@ -104,7 +104,7 @@ awaitable<result<std::size_t>> read_output(std::shared_ptr<running> from,
   co_return static_cast<std::size_t>(got);
 }
 
-// Its output to `ahead`, leaving out `skip` bytes at its front, up to `end`.
+// Copies the command's output to `ahead`: the bytes of `range`.
 awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<running> from,
                                      std::string url, byte_range range,
                                      std::shared_ptr<queue> ahead) {
@@ -115,7 +115,7 @@ awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<run
     const auto got = co_await with_deadline(
         read_output(from, chunk->span()), context.options.read_timeout,
         error(errc::timed_out, "the command writes no data")
-            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may"));
+            .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) sets the limit"));
     if (!got) co_return error(got.error()).at(url).offset(at).skippable();
     if (*got == 0) co_return std::nullopt;
     const std::uint64_t first = std::max(at, range.begin);
@@ -132,8 +132,8 @@ awaitable<std::optional<error>> copy(source_context context, std::shared_ptr<run
   co_return std::nullopt;
 }
 
-// The command's output to its end, then its own: who closes its output and goes on is given as long
-// as who writes nothing.
+// Copies the command's output to its end, then waits for the command to end. A command that closes
+// its output and continues gets as long as one that writes nothing.
 awaitable<std::optional<error>> copy_to_end(source_context context,
                                             std::shared_ptr<running> command, std::string url,
                                             byte_range range, std::shared_ptr<queue> ahead) {
@@ -142,7 +142,7 @@ awaitable<std::optional<error>> copy_to_end(source_context context,
   const auto ended = co_await with_deadline(
       wait_for_end(command), context.options.read_timeout,
       error(errc::timed_out, "the command has closed its output and does not end")
-          .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) is how long it may take to"));
+          .hint("source_options.read_timeout (MILLRACE_READ_TIMEOUT) sets the limit"));
   if (!ended) co_return error(ended.error()).at(url).skippable();
   co_return std::nullopt;
 }
@@ -157,7 +157,7 @@ awaitable<void> run(source_context context, std::shared_ptr<running> command, st
   } catch (...) {
     stopped = std::current_exception();
   }
-  // From here on to the end, also when stopped.
+  // From here to the end it must not be stopped.
   (co_await this_fiber).ignore_stops();
   const auto status = co_await ended_status(command);
   if (stopped) std::rethrow_exception(stopped);

@@ -12,8 +12,8 @@
 
 namespace millrace {
 
-// The chunks of one object that are under way or ready, in their order. Its reader takes them from
-// the front; the read-ahead adds them at the back and fills them in any order.
+// The chunks of one object that are under way or ready, in order. The reader takes them from the
+// front; the read-ahead adds them at the back and fills them in any order.
 //
 // One I/O thread.
 class read_window {
@@ -23,7 +23,7 @@ class read_window {
     bool done = false;
     bytes data;
     std::optional<error> failed;
-    scope::task task;  // that fills it
+    scope::task task;  // fills this chunk
   };
 
   explicit read_window(const asio::any_io_executor& executor)
@@ -43,7 +43,7 @@ class read_window {
     which.done = true;
     arrived_.notify_all();
   }
-  // No chunk will be added any more; `why`: the error that ended it.
+  // No more chunks will be added. `why`: the error that ended the object.
   void end(std::optional<error> why = std::nullopt) {
     ended_ = true;
     failed_ = std::move(why);
@@ -71,12 +71,12 @@ class read_window {
 
   std::size_t chunks() const { return chunks_.size(); }
   std::size_t bytes_ahead() const { return bytes_; }
-  // The reader waits, and no chunk is being read.
+  // Whether the reader waits and no chunk is being read.
   bool starving() const { return starving_ && chunks_.empty(); }
-  // Waits until a chunk was taken, or the reader waits for one.
+  // Waits until a chunk is taken, or the reader waits for one.
   awaitable<void> changed() { return changed_.wait(); }
 
-  // Gives up what is under way.
+  // Stops the reads under way.
   void stop() {
     for (const auto& c : chunks_) c->task.stop();
   }

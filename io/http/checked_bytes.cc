@@ -11,12 +11,12 @@ void checked_bytes::put(bytes piece, std::optional<std::uint64_t> total) {
   held_.push_back(std::move(piece));
   const std::uint64_t all = std::max(total.value_or(came_), came_);
   if (all <= small_bytes_ && !given_any_) return;
-  // Where nobody knows the length, this may be the end.
+  // If the length is unknown, this may be the end.
   const std::uint64_t behind = total ? all - came_ : 0;
   hold_copy(end_bytes - std::min(end_bytes, behind));
 }
 
-// Of what is held, no more than the last `size` bytes.
+// Withholds no more than the last `size` bytes.
 void checked_bytes::hold_copy(std::uint64_t size) {
   std::uint64_t held = 0;
   for (const bytes& piece : held_) held += piece.size();

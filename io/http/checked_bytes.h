@@ -9,23 +9,24 @@
 
 namespace millrace {
 
-// The bytes of one object on their way to its reader: until its digest is known to be right, all of
-// a small object and the end of a large one are held back. What is held of a large one is a copy,
-// so that no buffer waits for the one behind it. Pure.
+// The bytes of one object on their way to its reader. Until the digest is verified, withholds all
+// of a small object, and the end of a large one. The withheld end is a copy, so that no buffer is
+// kept waiting for the next one. Pure.
 class checked_bytes {
  public:
-  // Of a large object: more than tar programs write behind the last member.
+  // For a large object: more than tar programs write after the last member.
   static constexpr std::uint64_t end_bytes = 16'384;
 
-  // An object is small up to `small_bytes`.
+  // Objects of up to `small_bytes` are small.
   checked_bytes(expected_digest expected, std::uint64_t small_bytes)
       : check_(std::move(expected)), small_bytes_(small_bytes) {}
 
-  // The next piece. `total`: the object's length, where it is known.
+  // Adds the next piece. `total`: the object's length, if known.
   void put(bytes piece, std::optional<std::uint64_t> total);
-  // What may be given out next; empty: nothing yet.
+  // The next bytes that may be given out; empty: none yet.
   bytes take();
-  // All has come: the rest may be given out, if it is right. Fails with `integrity`.
+  // All bytes have arrived: the rest may be given out if the digest matches. Fails with
+  // `integrity`.
   result<void> finish();
   bool given_any() const { return given_any_; }
 

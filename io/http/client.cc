@@ -21,9 +21,10 @@ namespace {
 using lease = connection_pool::lease;
 
 constexpr std::size_t head_read_bytes = 16UL * 1024;
-// A server that is faster than this thread keeps nobody else from it for longer than this takes.
+// Reads from a server that is faster than this thread yield to other coroutines after this many
+// bytes.
 constexpr std::size_t turn_bytes = 256UL * 1024;
-// What a server of TLS answers to anything else begins with: an alert, version 3.x (RFC 8446, 5.1).
+// The start of a TLS server's answer to anything else: an alert, version 3.x (RFC 8446, 5.1).
 constexpr std::string_view tls_record = "\x15\x03";
 
 error translated(error_code why, std::string_view doing) {
@@ -40,7 +41,7 @@ error translated(error_code why, std::string_view doing) {
   return error(errc::io_failed, fmt::format("{}: {}", doing, why.message())).retryable();
 }
 
-// The Host field, and what CONNECT asks for.
+// The Host field, and the target of CONNECT.
 std::string authority(const url& target, bool always_port) {
   std::string host =
       target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]";
@@ -48,7 +49,7 @@ std::string authority(const url& target, bool always_port) {
   return host;
 }
 
-// No control bytes; nor spaces and bytes beyond ASCII where `is_visible`.
+// Whether the text has no control bytes; if `is_visible`, also no spaces and no bytes beyond ASCII.
 bool is_clean(std::string_view text, bool is_visible = false) {
   return std::ranges::all_of(text, [&](char c) {
     const auto byte = static_cast<unsigned char>(c);
@@ -56,20 +57,20 @@ bool is_clean(std::string_view text, bool is_visible = false) {
   });
 }
 
-// A request as it goes onto the wire. The one place where that is written, so that nothing that was
-// read anywhere can begin another line or another request (RFC 9112, 3 and 5): fails with usage.
+// A request as it is sent. Requests are written only here, so that no text from elsewhere can begin
+// another line or another request (RFC 9112, 3 and 5): fails with usage.
 result<std::string> request_text(std::string_view method, std::string_view target,
                                  const http_fields& fields) {
   if (!is_clean(method, true) || !is_clean(target, true) || target.empty()) {
-    return error(errc::usage, "the URL has a byte that no request can carry")
+    return error(errc::usage, "the URL contains an invalid byte")
         .hint("write %20 for a space, %XX for other bytes, and punycode for a host");
   }
   std::string text = fmt::format("{} {} HTTP/1.1\r\n", method, target);
   for (const auto& [name, value] : fields) {
     const bool is_name = is_field_name(name);
-    // The host is part of the URL.
+    // The host is a part of the URL.
     if (!is_name || !is_clean(value, name == "Host")) {
-      return error(errc::usage, fmt::format("the header field '{}' has a byte that it cannot carry",
+      return error(errc::usage, fmt::format("the header field '{}' contains an invalid byte",
                                             is_name ? name : "?"));
     }
     text.append(name).append(": ").append(value).append("\r\n");
@@ -77,7 +78,7 @@ result<std::string> request_text(std::string_view method, std::string_view targe
   return text + "\r\n";
 }
 
-// Without a byte of its body.
+// The longest request that gets no byte of a body.
 steady_clock::duration longest_request(const http_timeouts& limits) {
   return limits.connect + limits.tls + limits.first_byte + limits.progress;
 }
@@ -96,7 +97,7 @@ class exchange final : public http_exchange {
         reader_(head_only),
         progress_left_(limits.progress) {}
 
-  // Sends and reads the head.
+  // Sends the request and reads the head.
   awaitable<result<void>> begin(std::string_view text) {
     const auto begun = time_.now();
     const auto deadline = begun + limits_.first_byte;
@@ -142,14 +143,14 @@ class exchange final : public http_exchange {
       std::string& pending = lease_.connection.pending;
       auto taken = reader_.take_body(pending, into);
       if (pending.empty() && pending.capacity() > 0)
-        pending = {};  // for a body's length it is not needed
+        pending = {};  // not needed to find the body's length
       if (!taken) co_return taken.error();
       if (*taken > 0) co_return *taken;
       if (reader_.is_done()) {
         keep_connection();
         co_return std::size_t{0};
       }
-      // What needs no parsing goes straight to where it is wanted.
+      // Bytes that need no parsing go directly to their destination.
       const std::size_t direct = reader_.direct_bytes(into.size());
       std::span<std::byte> place = into.first(direct);
       if (direct == 0) {
@@ -177,8 +178,8 @@ class exchange final : public http_exchange {
   }
 
  private:
-  // Time counts against the limit only while we read, so a slow consumer is not taken for a stalled
-  // server.
+  // Time counts against the limit only during reads, so that a slow consumer is not taken for a
+  // stalled server.
   void count_progress(std::size_t got, steady_clock::duration took) {
     progressed_ += got;
     if (progressed_ >= progress_bytes) {
@@ -200,7 +201,7 @@ class exchange final : public http_exchange {
   http_timeouts limits_;
   response_reader reader_;
   std::string scratch_;
-  std::size_t turn_ = 0;  // bytes since others had one
+  std::size_t turn_ = 0;  // bytes since other coroutines ran
   bool any_byte_ = false;
   steady_clock::duration time_to_head_{};
   steady_clock::duration progress_left_;
@@ -221,7 +222,7 @@ class pooled_client final : public http_client {
     if (!proxy) co_return proxy.error();
     auto text = written(what, *proxy);
     if (!text) co_return text.error();
-    // Of what is kept nobody knows to which address it leads.
+    // The address of a kept connection is unknown.
     const bool public_only = what.public_only && !*proxy;
     const std::string key = (*proxy ? (*proxy)->origin() + "|" : "") +
                             (*proxy && what.target.scheme == "http" ? "" : what.target.origin()) +
@@ -286,7 +287,7 @@ class pooled_client final : public http_client {
     return tls_.get();
   }
 
-  // Where descriptors are lacking, other connections end first.
+  // If descriptors are short, other connections end first.
   awaitable<result<dialer::dialed>> connect_in_time(scope& tasks, url target,
                                                     std::optional<url> proxy, bool public_only) {
     const auto deadline = time_.now() + options_.timeouts.connect;
@@ -323,7 +324,7 @@ class pooled_client final : public http_client {
     co_return co_await encrypted(std::move(*made), target);
   }
 
-  // Of an attempt to reach the proxy.
+  // The error of an attempt to reach the proxy.
   error of_proxy(const error& why, const url& target) const {
     if (why.kind() == errc::stopped || why.kind() == errc::no_descriptors) return why;
     const bool is_https = target.scheme == "https";
@@ -346,7 +347,7 @@ class pooled_client final : public http_client {
     co_return dialer::dialed{std::move(*stream), below.is_private};
   }
 
-  // Asks the proxy for a way to the target.
+  // Asks the proxy for a tunnel to the target.
   awaitable<result<void>> tunnel(byte_stream& stream, url target, url proxy) {
     const auto deadline = time_.now() + options_.timeouts.connect;
     const std::string to = authority(target, true);
@@ -358,7 +359,7 @@ class pooled_client final : public http_client {
     response_reader reader(true);
     std::string pending;
     while (!failed && !reader.has_head()) {
-      // Not a byte beyond the head: what follows is the target's.
+      // Reads not a byte beyond the head: what follows is the target's.
       std::byte next{};
       const auto got = co_await read_some(stream, {&next, 1}, time_, deadline);
       failed = got.failed;

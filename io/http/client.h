@@ -22,10 +22,10 @@ namespace millrace {
 
 struct http_client_options {
   http_timeouts timeouts;
-  int connections = 64;  // at once to one origin, but for some that are paused
+  int connections = 64;  // at once to one origin; some paused ones do not count
   std::chrono::milliseconds idle{15'000};
   std::string user_agent;
-  http_fields fields;  // with every request
+  http_fields fields;  // added to every request
   proxy_settings proxies;
   tls_options tls;
 };
@@ -35,34 +35,35 @@ struct http_request {
   std::string method = "GET";
   http_fields fields;  // in addition to Host, User-Agent, Accept-Encoding and the client's own
   std::string body;
-  int priority = 0;               // where connections are few: the lowest first
+  int priority = 0;               // if connections are scarce: lowest first
   bool fresh_connection = false;  // not one that was kept alive
   bool public_only = false;       // not to an address of is_private_address()
 };
 
-// One response being read. One I/O thread, one call at a time. A connection that can be reused when
-// this ends is kept.
+// One response being read. One I/O thread, one call at a time. When this ends, its connection is
+// kept if it can be reused.
 class http_exchange {
  public:
   virtual ~http_exchange() = default;
   virtual const response_head& head() const = 0;
-  // Some bytes of the body, as many as are there, straight into `into`; 0 at its end. Fails with
-  // cut, timed_out or protocol.
+  // Reads as many bytes of the body as are available, directly into `into`; 0 at its end. Fails
+  // with cut, timed_out or protocol.
   virtual awaitable<result<std::size_t>> read_body(std::span<std::byte> into) = 0;
-  // From the request's first byte to the head's last.
+  // The time from the request's first byte to the head's last.
   virtual steady_clock::duration time_to_head() const = 0;
 
-  // Around a wait of the reader for anything but read_body() (paused_exchange): others may be in
-  // line for its connection. `wake` is notified when is_wanted() may have become true; null: this
-  // exchange cannot be given up, and its connection does not count against
-  // http_client_options::connections meanwhile.
+  // Call these around any wait of the reader other than read_body() (paused_exchange): other
+  // requests may be in line for its connection. `wake` is notified when is_wanted() may have become
+  // true. Null: this exchange cannot be given up, and meanwhile its connection does not count
+  // against http_client_options::connections.
   virtual void pause(condition* /*wake*/) {}
   virtual void resume() {}
-  // Paused, and others wait for its connection: destroy the exchange, and ask for the rest later.
+  // Paused, and other requests wait for its connection: destroy the exchange, and request the rest
+  // later.
   virtual bool is_wanted() const { return false; }
 };
 
-// A pause, for as long as it lives; of no exchange where that is null.
+// Pauses the exchange while this exists; does nothing if it is null.
 class paused_exchange {
  public:
   paused_exchange(http_exchange* of, condition* wake) : of_(of) {
@@ -80,18 +81,18 @@ class paused_exchange {
   http_exchange* of_;
 };
 
-// HTTP/1.1 requests on connections that are kept alive, directly or by a proxy, plain or by TLS.
-// The interface is the seam for tests that have no connections at all; the network below it is
-// another, for a simulated one. One I/O thread.
+// HTTP/1.1 requests on kept-alive connections, direct or by a proxy, plain or with TLS. The
+// interface is the seam for tests without connections; the network below it is another seam, for
+// simulated connections. One I/O thread.
 class http_client {
  public:
   struct outcome {
     std::unique_ptr<http_exchange> exchange;
-    bool stale_connection = false;  // the kept-alive connection was dead: ask again, on a fresh one
+    bool stale_connection = false;  // the kept-alive connection was dead: retry on a fresh one
   };
 
   virtual ~http_client() = default;
-  // Sends a request and reads the head of its answer. Connections are tried in `tasks`.
+  // Sends a request and reads the head of the answer. Connection attempts run in `tasks`.
   virtual awaitable<result<outcome>> send(scope& tasks, http_request what) = 0;
 };
 

@@ -43,11 +43,11 @@ struct dialer::known_name {
   time_source::time_point fresh_until{};
   bool asking = false;
   std::uint64_t answers = 0;       // so far
-  std::optional<error> no_answer;  // in the place of the last one
+  std::optional<error> no_answer;  // instead of the last answer
   condition changed;
 };
 
-// What the attempts of one dial share.
+// The state that the attempts of one dial share.
 struct dialer::race {
   explicit race(std::shared_ptr<network> n, const asio::any_io_executor& executor)
       : over(std::move(n)), changed(executor) {}
@@ -80,7 +80,7 @@ awaitable<result<std::vector<address>>> dialer::addresses_of(std::shared_ptr<kno
   const std::uint64_t before = known->answers;
   for (;;) {
     const bool is_fresh = time_.now() < known->fresh_until;
-    // What failed while we waited has failed for us as well.
+    // A failure during the wait is a failure of this request, too.
     const bool answered = known->answers != before;
     if (is_fresh || (answered && !known->addresses.empty())) co_return known->addresses;
     if (answered) co_return *known->no_answer;
@@ -105,7 +105,7 @@ awaitable<result<std::vector<address>>> dialer::addresses_of(std::shared_ptr<kno
   } else if (time_.now() < deadline || known->addresses.empty()) {
     known->no_answer = found.error();
   }
-  // Our deadline is not that of the others who wait: one of them asks again.
+  // This deadline is not that of the other waiting requests: one of them tries again.
   if (found || time_.now() < deadline) ++known->answers;
   if (!found && known->addresses.empty()) co_return found.error();
   co_return known->addresses;
@@ -133,7 +133,7 @@ awaitable<result<dialer::dialed>> dialer::connect_to_first(scope& tasks,
     co_return dialed{std::move(*made), is_private};
   }
   const auto in = std::make_shared<race>(network_, co_await this_executor);
-  std::vector<scope::task> attempts;  // the losers end with this
+  std::vector<scope::task> attempts;  // the others are stopped when this is destroyed
   auto next = time_.now();
   while (!in->winner.stream && in->failures < addresses.size()) {
     const bool all_failed = in->failures == attempts.size();
@@ -167,7 +167,7 @@ awaitable<result<dialer::dialed>> dialer::dial(scope& tasks, std::string host, s
     }
   }
   auto made = co_await connect_to_first(tasks, std::move(addresses), deadline);
-  if (!made) known->fresh_until = {};  // perhaps it has moved
+  if (!made) known->fresh_until = {};  // the server may have moved
   co_return made;
 }
 

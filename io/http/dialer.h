@@ -11,15 +11,15 @@
 
 namespace millrace {
 
-// The order in which addresses are tried: the families in turn, beginning with the first address's
-// (RFC 8305, 4). Pure.
+// The order in which addresses are tried: the families alternate, starting with the first address's
+// family (RFC 8305, 4). Pure.
 std::vector<address> interleaved_families(const std::vector<address>& found);
 
 // Makes connections by name. Answers of the resolver are kept for a minute, or until none of the
-// addresses can be reached; where it fails later, the last answer serves. Concurrent requests for a
-// name share one look-up. Addresses are tried side by side, each a quarter of a second after the
-// one before, or as soon as that one has failed; the first to connect wins (RFC 8305, "Happy
-// Eyeballs"). One I/O thread.
+// addresses can be reached; if a later look-up fails, the last answer is used. Concurrent requests
+// for a name share one look-up. Addresses are tried in parallel: each starts a quarter of a second
+// after the previous one, or as soon as that has failed. The first to connect wins (RFC 8305,
+// "Happy Eyeballs"). One I/O thread.
 class dialer {
  public:
   // `time` outlives the dialer.
@@ -27,10 +27,10 @@ class dialer {
 
   struct dialed {
     std::unique_ptr<byte_stream> stream;
-    bool is_private = false;  // is_private_address() of its other end
+    bool is_private = false;  // is_private_address() of the peer
   };
-  // The attempts run in `tasks`. `public_only`: addresses that are private are left out. Fails with
-  // connect_failed, timed_out, no_descriptors, or protocol where only private ones are left out.
+  // The attempts run in `tasks`. `public_only`: skips private addresses. Fails with connect_failed,
+  // timed_out, no_descriptors, or protocol if all addresses are private and were skipped.
   awaitable<result<dialed>> dial(scope& tasks, std::string host, std::string port, bool public_only,
                                  time_source::time_point deadline);
   awaitable<result<dialed>> dial_unix(std::string path, time_source::time_point deadline);
@@ -38,7 +38,7 @@ class dialer {
  private:
   struct race;
   struct known_name;
-  // Hold it by value: another coroutine may erase the name while this one waits.
+  // Keep a copy of the pointer: another coroutine may erase the name while this one waits.
   std::shared_ptr<known_name> name_of(const std::string& host, const std::string& port,
                                       const asio::any_io_executor& executor);
   awaitable<result<std::vector<address>>> addresses_of(std::shared_ptr<known_name> known,

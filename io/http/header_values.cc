@@ -23,7 +23,7 @@ bool skip(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// Before a range: its unit is read as tokens are (RFC 9110, 14.1).
+// The unit before a range: compared as tokens are (RFC 9110, 14.1).
 bool skip_unit(std::string_view& text) {
   constexpr std::string_view unit = "bytes ";
   if (!equal_ignoring_case(text.substr(0, unit.size()), unit)) return false;
@@ -31,7 +31,7 @@ bool skip_unit(std::string_view& text) {
   return true;
 }
 
-// Up to the next comma, which is left out.
+// Takes the text up to the next comma off the list, and drops the comma.
 std::string_view take_item(std::string_view& list) {
   const std::string_view item = list.substr(0, list.find(','));
   list.remove_prefix(std::min(item.size() + 1, list.size()));
@@ -48,7 +48,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-// "aws-chunked" is how an object was uploaded, which some stores keep as if it were its encoding.
+// "aws-chunked" is the coding of an upload, which some stores keep as if it were the object's.
 bool says_nothing(std::string_view encoding) {
   return equal_ignoring_case(encoding, "aws-chunked") || equal_ignoring_case(encoding, "none");
 }
@@ -103,7 +103,7 @@ std::string told_range(const response_head& head) {
     return is_of_several ? "several parts, multipart" : "no Content-Range";
   }
   const auto range = parse_content_range(*text);
-  if (!range) return "a Content-Range that is none";
+  if (!range) return "an invalid Content-Range";
   return fmt::format("bytes {}-{}/{}", range->first, range->last,
                      range->total ? std::to_string(*range->total) : "*");
 }

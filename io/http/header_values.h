@@ -10,37 +10,38 @@
 
 namespace millrace {
 
-// Of a Content-Range. first <= last < total.
+// A parsed Content-Range. first <= last < total.
 struct content_range {
   std::uint64_t first;
   std::uint64_t last;
   std::optional<std::uint64_t> total;
 };
 
-// "bytes 100-199/1000" or "bytes 100-199/*"; nullopt for all else.
+// Parses "bytes 100-199/1000" or "bytes 100-199/*"; nullopt for anything else.
 std::optional<content_range> parse_content_range(std::string_view text);
 
-// The size of the whole object by a Content-Range; nullopt where the head has none.
+// The size of the whole object by Content-Range; nullopt if the head does not have it.
 std::optional<std::uint64_t> total_in(const response_head& head);
 
-// The same by that of a range that could not be given, "bytes */1000".
+// The same by the Content-Range of a range that cannot be satisfied, "bytes */1000".
 std::optional<std::uint64_t> length_told(const response_head& head);
 
-// What an error may tell of what a server chose to send: it may repeat the request, with all that
-// is secret in it.
+// The parts of a server's answer that an error may show. An answer may repeat the request, with all
+// secrets in it.
 //
-// The code in a store's error page, "AccessDenied": its letters and dots, up to the first other
-// character; empty where there is none.
+// The code in a store's error page, such as "AccessDenied": its letters and dots, up to the first
+// other character; empty if there is none.
 std::string error_code_in(std::string_view body);
-// "bytes 0-9/20", or that there is none.
+// "bytes 0-9/20", or the reason why there is no such range.
 std::string told_range(const response_head& head);
-// The first coding of a body that nobody asked for: all but identity and, for its transfer,
-// chunked. "Content-Encoding 'gzip'", with its name where that is a known one.
+// The first coding of a body that was not requested: any but identity and, for the transfer,
+// chunked. "Content-Encoding 'gzip'", with its name if that is a known one.
 std::optional<std::string> unwanted_encoding(const response_head& head);
-// "us-east-1"; nullopt for what is not written as a region's name is.
+// "us-east-1"; nullopt for text that does not have the form of a region's name.
 std::optional<std::string> told_region(std::string_view region);
 
-// Seconds, or an HTTP date seen from `now` (seconds since the epoch); nullopt for neither.
+// Parses seconds, or an HTTP date relative to `now` (seconds since 1970); nullopt for anything
+// else.
 std::optional<std::chrono::seconds> parse_retry_after(std::string_view text, std::int64_t now);
 
 }  // namespace millrace

@@ -18,17 +18,17 @@
 
 namespace millrace {
 
-// What the thread writes and the I/O thread reads, in this order: the thread posts when it is done.
-// Whichever of the two ends last frees it.
+// Written by the thread, then read by the I/O thread: the thread posts when it is done. The last of
+// the two to end frees it.
 struct name_lookups::answer {
   std::mutex mutex;
-  std::optional<wake_up> told;  // guarded by `mutex`; empty once nobody is there to be told
+  std::optional<wake_up> told;  // guarded by `mutex`; empty once no request waits
   std::vector<std::string> addresses;
-  int failed = 0;  // of getaddrinfo()
+  int failed = 0;  // the result of getaddrinfo()
   int os_errno = 0;
 };
 
-// I/O thread only.
+// Used only on the I/O thread.
 struct name_lookups::look_up {
   look_up(std::shared_ptr<answer> a, std::shared_ptr<condition> c)
       : heard(std::move(a)), ended(std::move(c)) {}
@@ -59,7 +59,7 @@ std::string text_of(const sockaddr& address) {
   return v6.sin6_scope_id == 0 ? text : fmt::format("{}%{}", text, v6.sin6_scope_id);
 }
 
-// Blocks. Zero and addresses, or what getaddrinfo() says.
+// Blocks. Returns 0 and addresses, or the error of getaddrinfo().
 int ask_resolver(const std::string& host, std::vector<std::string>& into) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;

@@ -12,9 +12,9 @@
 namespace millrace {
 
 // Looks up addresses by the C library's resolver (its files, its DNS), which has no deadline and
-// cannot be stopped: each look-up runs on its own thread, which is abandoned when nobody waits for
-// it any more and ends when the resolver returns. Requests for a name that is being looked up share
-// the answer. One I/O thread.
+// cannot be stopped. Each look-up therefore runs on its own thread, which is abandoned when no
+// request waits for it any more, and ends when the resolver returns. Concurrent requests for a name
+// share a look-up. One I/O thread.
 class name_lookups {
  public:
   name_lookups() = default;
@@ -23,11 +23,11 @@ class name_lookups {
   name_lookups& operator=(const name_lookups&) = delete;
 
   // IP addresses as text, never empty. Ends at once when it is cancelled. Fails with
-  // connect_failed, which is retryable unless the name is known not to exist, no_descriptors, or
-  // no_memory, also where the host refuses a thread.
+  // connect_failed, which is retryable unless the name is known not to exist, with no_descriptors,
+  // or with no_memory, also if the host refuses a thread.
   awaitable<result<std::vector<std::string>>> addresses_of(std::string host);
 
-  // Most look-ups under way at once, abandoned ones included; further ones wait.
+  // The most look-ups under way at once, including abandoned ones; further ones wait.
   static constexpr std::size_t most = 16;
 
  private:

@@ -11,8 +11,8 @@ struct login {
   std::string password;
 };
 
-// What a .netrc says about `host`: the first "machine" entry for it, else "default"; nullopt for
-// neither. Pure. Macros (macdef) are passed over; tokens may be quoted, as curl reads them.
+// The entry of a .netrc for `host`: the first "machine" entry for it, else "default"; nullopt if it
+// has neither. Pure. Skips macros (macdef); tokens may be quoted, as curl reads them.
 std::optional<login> netrc_login(std::string_view text, std::string_view host);
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ std::size_t digest_bytes(hash_algorithm algorithm) {
   return 0;
 }
 
-// "crc32c=AAAAAA==,md5=..." and "sha-256=:...:, ...": the members by their names.
+// The member called `name` of "crc32c=AAAAAA==,md5=..." or "sha-256=:...:, ...".
 std::optional<std::string> member(std::string_view list, std::string_view name) {
   while (!list.empty()) {
     const auto comma = std::min(list.find(','), list.size());
@@ -43,12 +43,12 @@ struct claim {
   hash_algorithm algorithm;
   const char* field;
   const char* member;  // null: the field is the digest
-  bool of_body;        // said of the answer's body rather than of the object
+  bool of_body;        // of the answer's body rather than of the object
 };
 
 // The cheapest first.
 constexpr claim claims[] = {
-    // With a part of an object (206) S3 may name the digest of that part alone.
+    // For a part of an object (206), S3 may send the digest of that part only.
     {hash_algorithm::crc32c, "x-amz-checksum-crc32c", nullptr, true},
     {hash_algorithm::crc32c, "x-goog-hash", "crc32c", false},
     {hash_algorithm::crc32c, "repr-digest", "crc32c", false},
@@ -64,7 +64,7 @@ constexpr claim claims[] = {
 std::optional<expected_digest> digest_in(const response_head& head) {
   for (const claim& c : claims) {
     if (c.of_body && head.status != 200) continue;
-    // Google's hash is of what is stored, which may be compressed.
+    // Google's hash is of the stored bytes, which may be compressed.
     if (std::string_view(c.field) == "x-goog-hash" &&
         head.field("x-goog-stored-content-encoding").value_or("identity") != "identity") {
       continue;
@@ -74,7 +74,7 @@ std::optional<expected_digest> digest_in(const response_head& head) {
       if (!equal_ignoring_case(f.name, c.field)) continue;
       const auto text = c.member == nullptr ? std::optional(f.value) : member(f.value, c.member);
       const auto raw =
-          text ? base64_decoded(*text) : std::nullopt;  // "...-3": of parts, not of all
+          text ? base64_decoded(*text) : std::nullopt;  // "...-3": of parts, not of the whole
       if (raw && raw->size() == digest_bytes(c.algorithm))
         return expected_digest{c.algorithm, *raw, c.field};
     }

@@ -12,19 +12,19 @@
 
 namespace millrace {
 
-// A digest that an object is said to have, as raw bytes.
+// The digest that an object should have, as raw bytes.
 struct expected_digest {
   hash_algorithm algorithm;
   std::string value;
-  std::string source;  // "x-goog-hash": who says so
+  std::string source;  // "x-goog-hash": the field that states it
 };
 
 // The digest of the whole object by the head of an answer: Repr-Digest (RFC 9530),
-// x-amz-checksum-crc32c, x-goog-hash, and, in answers that carry all of it, Content-MD5 and
-// Content-Digest. Chooses the cheapest one; nullopt where there is none. Pure.
+// x-amz-checksum-crc32c, x-goog-hash and, in answers with the whole object, Content-MD5 and
+// Content-Digest. Chooses the cheapest; nullopt if there is none. Pure.
 std::optional<expected_digest> digest_in(const response_head& head);
 
-// The check of one object whose bytes come in order.
+// Checks one object whose bytes arrive in order.
 class digest_check {
  public:
   explicit digest_check(expected_digest expected)

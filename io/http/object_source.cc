@@ -14,17 +14,17 @@
 namespace millrace {
 namespace {
 
-// With so many objects open at once, each is asked for in one.
+// With this many objects open at once, each is requested as a whole.
 constexpr int enough_sources = 4;
 
-// Objects up to this size are checked against their digest before anyone sees them.
+// Objects up to this size are checked against their digest before any byte is given out.
 constexpr std::uint64_t checked_first_bytes = 4_MiB;
 
 struct part {
   std::shared_ptr<range_fetch> fetch;
   scope::task running;
-  std::size_t reserved;  // bytes of memory; 0: it takes them one buffer after the other
-  // A second request for what the first has not brought yet.
+  std::size_t reserved;  // bytes of memory; 0: acquires one buffer after the other
+  // A second request for the bytes that the first has not yet brought.
   std::shared_ptr<range_fetch> hedge;
   scope::task hedge_running;
 };
@@ -47,7 +47,7 @@ class assembly {
 
   static void begin(const std::shared_ptr<assembly>& self);
   awaitable<result<bytes>> read();
-  // The reader is gone.
+  // The reader has ended.
   void give_up() {
     gone_ = true;
     starting_ = {};
@@ -61,7 +61,7 @@ class assembly {
   void restart(std::uint64_t came);
   static awaitable<void> start_parts(std::shared_ptr<assembly> self);
   static awaitable<void> while_may_reserve(std::shared_ptr<assembly> self, std::size_t size);
-  // Parts that this object may have under way.
+  // The number of parts that this object may have under way.
   int allowed() const {
     if (origin_.ignores_ranges || origin_.names_no_version ||
         stack_->options().split.value_or(2) <= 1)
@@ -70,7 +70,7 @@ class assembly {
     if (stack_->options().split) return std::min(*stack_->options().split, most);
     return std::clamp(origin_.requests.depth() / std::max(1, origin_.sources), 1, most);
   }
-  // Of a request that is the only one under way; 0: all that is left.
+  // The size of a request that is the only one under way; 0: all that is left.
   std::size_t bytes_of_one() const {
     const bool may_split =
         !origin_.ignores_ranges && !origin_.names_no_version && !stack_->options().split;
@@ -89,12 +89,14 @@ class assembly {
     const bool is_lacking = may_hedge() && for_hedge_.left() == 0;
     return is_lacking ? round_up(context_.options.chunk_bytes, page_bytes) : 0;
   }
-  // What one that goes on bit by bit needs: the buffer that the reader keeps, and the next.
+  // The memory for a part that continues bit by bit: the buffer that the reader keeps, and the
+  // next.
   std::size_t two_buffers() const {
     return 2 * std::min(context_.options.chunk_bytes, context_.memory->limit() / 2);
   }
-  // While the first part has no memory of its own, half of it all is left to it, and what it needs:
-  // what comes behind it cannot be given out, and so not be freed, before it has ended.
+  // While the first part has no memory of its own, half of all memory is left to it, and at least
+  // what it needs: later bytes cannot be given out, and their memory not freed, before it has
+  // ended.
   bool may_reserve(std::size_t size) const {
     if (parts_.empty() || parts_.front().reserved > 0) return true;
     std::size_t sum = size + for_hedge_.left();
@@ -102,7 +104,7 @@ class assembly {
     const std::size_t limit = context_.memory->limit();
     return sum <= limit - std::max(limit / 2, two_buffers());
   }
-  // A digest is told of the whole alone, as a rule: of parts nobody would know what they are of.
+  // A digest usually covers only the whole object, so it cannot show which version a part is of.
   bool knows_version() const { return version_.etag || version_.last_modified; }
   void start(byte_range range, memory_reservation reserved);
   void learn_from(const range_fetch& first);
@@ -127,7 +129,7 @@ class assembly {
   byte_range range_;
   object_version known_;  // before the first request
   bool is_whole_ = range_.begin == 0 && !range_.end;
-  // What answers have shown and brought, which restart() forgets.
+  // What answers have shown and brought; restart() forgets it.
   std::uint64_t offset_;  // of the next byte to give out
   range_planner planner_;
   object_version version_;
@@ -137,7 +139,7 @@ class assembly {
   std::uint64_t hedge_begin_ = 0;
   std::optional<checked_bytes> check_;
   bool checking_begun_ = false;
-  // The whole reading.
+  // State of the whole reading.
   std::shared_ptr<fetch_signals> signals_;
   scope::task starting_;
   std::weak_ptr<assembly> self_;
@@ -167,8 +169,8 @@ void assembly::ask_first() {
   if (!planner_.done()) starting_ = context_.tasks.spawn_stoppable(start_parts(self_.lock()));
 }
 
-// Asks for all that is wanted as if nothing had been asked for: the answers from now on may be of
-// another version. Nothing was given out of the bytes that `came`.
+// Requests everything again as if for the first time: the answers from now on may be of another
+// version. Nothing was given out of the `came` bytes.
 void assembly::restart(std::uint64_t came) {
   context_.counters.wasted_bytes += came;
   context_.counters.bytes -= came;
@@ -184,13 +186,14 @@ void assembly::restart(std::uint64_t came) {
   ask_first();
 }
 
-// Ahead of the reader, as many at once as the origin is worth, until all is asked for.
+// Starts parts ahead of the reader, as many at once as the origin is worth, until everything is
+// requested.
 awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
   assembly& a = *self;
   while (!a.gone_ && !a.failed_ && !a.planner_.done()) {
     if (a.began_anew()) continue;
     if (!a.parts_.empty()) a.learn_from(*a.parts_.front().fetch);
-    // Where the object ends, the part that was asked for behind it may learn first.
+    // The part that was requested beyond the object's end may be the first to learn where it ends.
     for (const part& p : a.parts_) {
       const auto& total = p.fetch->transfer().version().total;
       if (p.fetch->ended && total) a.planner_.known(*total);
@@ -203,7 +206,8 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
       continue;
     }
     if (!may_split || (!a.parts_.empty() && !a.knows_version())) {
-      // The rest in one piece, once what is under way has come: its memory is taken bit by bit.
+      // The rest in one part, once the parts under way have ended: its memory is acquired bit by
+      // bit.
       if (a.parts_.empty()) {
         a.start(*a.planner_.next(a.bytes_of_one()), {});
       } else {
@@ -221,8 +225,8 @@ awaitable<void> assembly::start_parts(std::shared_ptr<assembly> self) {
       co_await a.signals_->changed.wait();
       continue;
     }
-    // Who waits here is in front of what the first part may come to need, once that is a second
-    // request and has no memory of its own.
+    // This waits in line before memory that the first part may need, once that is a second request
+    // without memory of its own.
     auto reserved =
         co_await unless_first(while_may_reserve(self, sum), a.context_.memory->reserve(sum));
     if (!reserved || !*reserved || a.gone_ || a.failed_ || a.planner_.done()) continue;
@@ -236,7 +240,7 @@ awaitable<void> assembly::while_may_reserve(std::shared_ptr<assembly> self, std:
   while (self->may_reserve(size)) co_await self->signals_->changed.wait();
 }
 
-// What the first answers say about the whole.
+// Learns about the whole object from the first answers.
 void assembly::learn_from(const range_fetch& first) {
   if (!first.begun() && !first.ended) return;
   is_known_ = true;
@@ -246,8 +250,8 @@ void assembly::learn_from(const range_fetch& first) {
   if (seen.brings_the_rest()) planner_.all_asked();
 }
 
-// The first answer names nothing to know the object by, so a second one may be of another version:
-// all that is wanted is asked for again, in one.
+// The first answer has no validator, so a second one may be of another version: requests everything
+// again, in one part.
 bool assembly::began_anew() {
   if (is_known_ || parts_.empty() || planner_.done()) return false;
   const range_fetch& first = *parts_.front().fetch;
@@ -298,14 +302,14 @@ void assembly::drop_hedge(part& head) {
   head.hedge.reset();
 }
 
-// The one that is ahead of the reader goes on.
+// The fetch that is ahead continues.
 void assembly::settle_hedge(part& head) {
   if (!head.hedge) return;
   range_fetch& slow = *head.fetch;
   range_fetch& second = *head.hedge;
-  const std::uint64_t twice = offset_ - hedge_begin_;  // the slow one has brought it meanwhile
+  const std::uint64_t twice = offset_ - hedge_begin_;  // brought meanwhile by the slow one
   if (second.failed || slow.ended || twice > origin_.hedges.allowance()) return drop_hedge(head);
-  // Of no use any more; and the slow one may wait for the memory of it.
+  // Drops bytes that are no longer needed; the slow fetch may wait for their memory.
   while (second.next_ready() < offset_ && !second.ready.empty()) {
     const std::uint64_t behind = offset_ - second.next_ready();
     second.drop_ready(std::min<std::uint64_t>(behind, second.ready.front().size()));
@@ -319,7 +323,7 @@ void assembly::settle_hedge(part& head) {
   ++context_.counters.hedges_won;
   head.running = std::move(head.hedge_running);
   head.fetch = std::move(head.hedge);
-  head.reserved = 0;  // that went with the other
+  head.reserved = 0;  // freed with the other fetch
   signals_->changed.notify_all();
 }
 
@@ -350,7 +354,7 @@ awaitable<result<bytes>> assembly::read() {
       const auto& seen = fetch.transfer().version();
       const auto total = seen.total ? seen.total : version_.total;
       begin_checking(seen);
-      piece = cut_at_end(std::move(piece), may_pass_end);  // `fetch` may be gone behind it
+      piece = cut_at_end(std::move(piece), may_pass_end);  // may destroy `fetch`
       offset_ += piece.size();
       piece = checked(std::move(piece), total);
       if (piece.empty()) continue;
@@ -376,7 +380,7 @@ error assembly::failed_with(error why) {
   return why;
 }
 
-// A part ended before its end, and more has come behind it.
+// A part ended before its end, and bytes after it have arrived.
 error assembly::is_shorter() const {
   return error(errc::changed, "the object is shorter than when it was first read")
       .at(object_.name.empty() ? to_string(object_.target) : object_.name)
@@ -385,8 +389,8 @@ error assembly::is_shorter() const {
       .hint("do not overwrite shards in use");
 }
 
-// A server that does not do ranges sends what follows the end that was asked for as well. Drops the
-// parts where the end is reached.
+// A server without ranges also sends what follows the requested end. Drops the parts when the end
+// is reached.
 bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
   const auto& end = range_.end;
   if (!end || piece.size() < *end - offset_) return piece;
@@ -397,24 +401,24 @@ bytes assembly::cut_at_end(bytes piece, bool may_pass_end) {
   return piece;
 }
 
-// Before the first byte, by what its answer says of the object.
+// Before the first byte: chooses the check by what the answer says about the object.
 void assembly::begin_checking(const object_version& seen) {
   if (std::exchange(checking_begun_, true) || !is_whole_ || !seen.digest) return;
   const std::size_t limit = context_.memory->limit();
   const bool is_length_known = seen.total || version_.total;
-  // Of unknown length: whatever follows needs its room beside what is held.
+  // If the length is unknown, the following bytes need room in addition to those withheld.
   const std::size_t room = is_length_known ? limit : limit - two_buffers();
   check_.emplace(*seen.digest, std::min<std::uint64_t>({checked_first_bytes, limit / 4, room}));
 }
 
-// What may be given out now, perhaps nothing, once `piece` has come.
+// The bytes that may be given out once `piece` has arrived; possibly none.
 bytes assembly::checked(bytes piece, std::optional<std::uint64_t> total) {
   if (!check_) return piece;
   check_->put(std::move(piece), total);
   return check_->take();
 }
 
-// To the reader. Who opens the object again is to find the version that this is of.
+// Gives bytes to the reader. Records their version, for readers that open the object again.
 bytes assembly::given(bytes piece) {
   if (context_.version) {
     note(*context_.version, version_);
@@ -423,7 +427,8 @@ bytes assembly::given(bytes piece) {
   return piece;
 }
 
-// All has come. Nullopt: what was held back may be given out, or all is fetched once more.
+// Everything has arrived. Nullopt: withheld bytes may be given out, or everything is fetched once
+// more.
 std::optional<result<bytes>> assembly::finish() {
   const auto& total = version_.total;
   const bool has_reached_end = range_.end && offset_ == *range_.end;
@@ -465,7 +470,7 @@ class assembled_source final : public byte_source {
   std::shared_ptr<assembly> whole_;
 };
 
-// A range without a byte.
+// An empty range.
 class empty_source final : public byte_source {
  public:
   awaitable<result<bytes>> read() override { co_return bytes(); }

@@ -17,8 +17,8 @@ bool object_version::fits(const response_head& head) const {
   if (etag && other_etag) return *etag == *other_etag;
   const auto modified = head.field("last-modified");
   if (last_modified && modified) return *last_modified == *modified;
-  // Lengths are compared as well. An answer to If-Range may leave a Last-Modified out, but not an
-  // ETag (RFC 9110, 15.3.7); of any other that names nothing nobody knows what it is of.
+  // Lengths are compared elsewhere. An answer to If-Range may omit Last-Modified, but not an ETag
+  // (RFC 9110, 15.3.7). Any other answer without a validator cannot be identified.
   const bool by_date = head.status == 206 && last_modified && !etag;
   return comparable || by_date || !is_known();
 }

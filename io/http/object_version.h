@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The attributes that tell one version of an object from another, as far as the server gives them.
+// The attributes that distinguish versions of an object, as far as the server sends them.
 struct object_version {
   std::optional<std::uint64_t> total;
   std::optional<std::string> etag;
@@ -18,16 +18,16 @@ struct object_version {
 
   // Whether another version of the same length would be noticed.
   bool is_known() const { return etag || last_modified || digest; }
-  // What a request names to get a part of this version alone, in If-Range.
+  // The value for If-Range, by which a request gets a part of this version only.
   std::optional<std::string> name_to_ask_by() const;
   bool can_be_asked_for() const { return name_to_ask_by().has_value(); }
-  // A weak ETag cannot be asked by, but what comes can be compared by it.
+  // A weak ETag cannot be used in a request, but answers can be compared by it.
   bool can_be_compared() const { return etag || last_modified; }
-  // Whether an answer is of this version; lengths are not looked at.
+  // Whether an answer is of this version; does not compare lengths.
   bool fits(const response_head& head) const;
-  // Likewise, of a refusal, which may name nothing that it is of.
+  // The same for a refusal, which may not identify its version.
   bool may_fit(const response_head& head) const;
-  // What the answer's head says of it, but for the length.
+  // Takes over the head's attributes, except the length.
   void learn(const response_head& head);
 };
 

@@ -6,11 +6,11 @@
 
 namespace millrace {
 
-// Writes down what an object is known by, where nobody has yet.
+// Records the version of an object, unless one is recorded.
 void note(opened_version& in, const object_version& seen);
-// What was written down; nothing where nobody has.
+// The recorded version; empty if there is none.
 object_version noted(const opened_version& in);
-// Writes it down, or fails with `changed` where another version was.
+// Records the version, or fails with `changed` if another one is recorded.
 result<void> compared(opened_version& with, const object_version& now);
 
 }  // namespace millrace

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-// Proxies, and who we are to object stores.
+// Proxies, and credentials for object stores.
 constexpr std::array<foreign_variable, 43> foreign{{
     {"HOME", "where ~/.netrc, ~/.aws and other files of credentials are"},
     {"NETRC", "file with names and passwords for hosts (MILLRACE_NETRC precedes it)"},
@@ -134,7 +134,7 @@ void add_parts(option_list<http_options>& list) {
   using o = http_options;
   setting split =
       choice_setting("MILLRACE_HTTP_SPLIT", "auto|off",
-                     "parts of one object fetched at once (auto: by what the throughput shows)");
+                     "parts of one object fetched at once (auto: by the measured throughput)");
   split.type = setting_type::choice_or_integer;
   split.least = 1;
   split.most = 1024;
@@ -251,7 +251,7 @@ result<http_fields> parse_fields(const std::string& text) {
     if (!has_name || !is_field_name(name)) {
       return error(errc::bad_setting,
                    fmt::format("MILLRACE_HTTP_HEADERS has a part {}",
-                               has_name ? "whose name has a blank or a sign that no name can have"
+                               has_name ? "whose name has a blank or another invalid character"
                                         : "without a name"))
           .hint("write 'Name: value|Name: value', without blanks around the names");
     }

@@ -44,7 +44,7 @@ std::size_t part_size::bytes_alone() const {
 
 void part_size::completed(std::size_t bytes, double first_byte_s, double body_s) {
   if (bytes < least / 4 || body_s <= 0) return;  // says little about the rate
-  // The least of late: what comes later has waited behind other parts.
+  // The least of recent ones: later first bytes have waited for other parts.
   constexpr double forgotten = 1.02;
   first_byte_s_ =
       first_byte_s_ == 0 ? first_byte_s : std::min(first_byte_s, forgotten * first_byte_s_);

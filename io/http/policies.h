@@ -10,15 +10,15 @@
 
 namespace millrace {
 
-// Limits retries to one origin by a token bucket, so that a server in trouble is not buried under
-// them. A successful request earns a tenth of a retry, and two retries a second are added; a caller
-// that finds none waits for one. Pure.
+// Limits retries to one origin by a token bucket, so that retries do not overload a server in
+// trouble. A successful request earns a tenth of a retry, and two retries are added each second. If
+// there is none, the caller waits for one. Pure.
 class retry_budget {
  public:
   using time_point = time_source::time_point;
 
   void succeeded();
-  // Takes a retry; returns how long to wait before it.
+  // Takes a retry; returns the time to wait before it.
   steady_clock::duration take(time_point now);
 
   static constexpr double most = 100;
@@ -26,21 +26,21 @@ class retry_budget {
   static constexpr double per_second = 2;
 
  private:
-  double tokens_ = most;  // below zero: promised to those who wait
+  double tokens_ = most;  // below zero: promised to waiting callers
   time_point last_{};
 };
 
-// Chooses the size of the parts in which an object is requested, from measurements: the body should
-// take eight times as long as the wait for its first byte. Between 1 MiB and what the memory
-// allows. Pure.
+// Chooses the size of the parts in which an object is requested, by measurement: a body should take
+// eight times as long as the wait for its first byte. Between 1 MiB and what the memory allows.
+// Pure.
 class part_size {
  public:
-  // `fixed`: as the user has set it; 0: by measurement.
+  // `fixed`: the size that the user has set. 0: by measurement.
   explicit part_size(std::size_t fixed) : fixed_(fixed) {}
   std::size_t bytes(std::size_t most) const;
-  // Of a request that is the only one under way, while a server is not known to be worth more of
-  // them: half a second's worth, so that the pause between two does not count and there is another
-  // one soon, should more turn out to be better. 8 to 64 MiB.
+  // The size for a request that is the only one under way, while the server is not known to profit
+  // from more: half a second's worth. The pause between two requests is then negligible, and the
+  // next one starts soon if more requests turn out to be better. 8 to 64 MiB.
   std::size_t bytes_alone() const;
   void completed(std::size_t bytes, double first_byte_s, double body_s);
 
@@ -48,7 +48,7 @@ class part_size {
 
  private:
   std::size_t fixed_;
-  double first_byte_s_ = 0;  // the least of late
+  double first_byte_s_ = 0;  // the least of recent ones
   double rate_ = 0;          // bytes per second of one connection, smoothed
 };
 
@@ -57,11 +57,12 @@ class range_planner {
  public:
   explicit range_planner(byte_range whole) : next_(whole.begin), end_(whole.end) {}
 
-  // The next range to ask for; nullopt when all is asked for. `part_bytes` 0: all that is left.
+  // The next range to request; nullopt when everything is requested. `part_bytes` 0: everything
+  // that is left.
   std::optional<byte_range> next(std::size_t part_bytes);
   // The object ends at `total`.
   void known(std::uint64_t total) { end_ = std::min(total, end_.value_or(total)); }
-  // A request that was already made brings everything from `begin` on.
+  // A request under way brings everything from `begin` on.
   void all_asked() { done_ = true; }
   bool done() const { return done_ || (end_ && next_ >= *end_); }
 
@@ -73,23 +74,23 @@ class range_planner {
 };
 
 // Decides when to request a slow part a second time. This may cost `share` of all bytes received,
-// and a small initial amount. Pure.
+// plus a small initial amount. Pure.
 class hedge_policy {
  public:
   explicit hedge_policy(double share) : share_(share) {}
 
   void received(std::uint64_t bytes) { received_ += bytes; }
   void wasted(std::uint64_t bytes) { wasted_ += bytes; }
-  // A part ended: `bytes` in `seconds`, the wait for its first byte included.
+  // Records the end of a part: `bytes` in `seconds`, including the wait for its first byte.
   void completed(std::uint64_t bytes, double seconds);
-  // Whether to request a part again that has brought `bytes` in `seconds` and lacks `left`.
+  // Whether to request a part again that has brought `bytes` in `seconds`, and lacks `left`.
   bool worth_it(std::uint64_t bytes, double seconds, std::uint64_t left) const;
   // The bytes that may still be received twice.
   std::uint64_t allowance() const;
 
   static constexpr std::uint64_t first_allowance = 4 << 20;
   static constexpr double least_wait_s = 1;
-  static constexpr double slower = 4;  // times than usual
+  static constexpr double slower = 4;  // times slower than usual
   static constexpr int least_parts = 4;
 
  private:

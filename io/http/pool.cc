@@ -17,11 +17,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Others' descriptors come free without a sign.
+// Descriptors of the rest of the process become free without notice.
 constexpr auto looked_again_after = 100ms;
 
-// The pools that hold connections, in the order in which they began to: descriptors are the
-// process's, and pools are the I/O threads'.
+// The pools that hold connections, in the order in which they first did: descriptors belong to the
+// process, pools to I/O threads.
 struct pool_list {
   struct entry {
     asio::any_io_executor executor;
@@ -30,7 +30,7 @@ struct pool_list {
   std::mutex mutex;
   std::map<std::uint64_t, entry> entries;
   std::uint64_t next = 0;
-  std::atomic<int> lacking = 0;  // who waits for a descriptor
+  std::atomic<int> lacking = 0;  // requests that wait for a descriptor
 };
 
 pool_list& all_pools() {
@@ -52,7 +52,7 @@ void connection_pool::enter_list(const asio::any_io_executor& executor) {
   all_pools().entries.emplace(*in_list_, pool_list::entry{executor, weak_from_this()});
 }
 
-// Waits in an origin's line; leaves it also when its coroutine is stopped.
+// Waits in an origin's line; also leaves it if its coroutine is stopped.
 class connection_pool::place_in_line {
  public:
   place_in_line(origin& at, ticket t, const asio::any_io_executor& executor)
@@ -116,7 +116,7 @@ void connection_pool::lease::resume() {
   if (!paused_) return;
   at_->paused.erase(*paused_);
   paused_.reset();
-  pool_->wake_wanted(*at_);  // others in its place
+  pool_->wake_wanted(*at_);  // other paused ones in its place
 }
 
 bool connection_pool::lease::is_wanted() const {
@@ -149,11 +149,11 @@ void connection_pool::drop_overdue() {
   }
 }
 
-// The last net: by the pool's law (pool.h) a place comes free before.
+// A last resort: by the rule in pool.h, a place comes free before this fails.
 awaitable<result<void>> connection_pool::wait_for_place(place_in_line& mine, const origin& at) {
   std::uint64_t seen = at.moves;
   auto next_look = time_.now() + patience_;
-  int quiet = 0;  // looks in a row: one alone may be that of a process that was stopped meanwhile
+  int quiet = 0;  // in a row; one alone may be a process that was stopped meanwhile
   while (at.leased >= most_ || !mine.is_first()) {
     if (time_.now() >= next_look) {
       quiet = at.moves == seen ? quiet + 1 : 0;
@@ -197,7 +197,7 @@ awaitable<result<connection_pool::lease>> connection_pool::acquire(std::string k
   while (!fresh && !at.idle.empty()) {
     pooled_connection last = std::move(at.idle.back().connection);
     at.idle.pop_back();
-    // A server that has ended the connection, or has sent what nobody asked for.
+    // Skips a connection that the server has ended, or on which it has sent unrequested bytes.
     std::byte any{};
     if (!last.pending.empty()) continue;
     if (last.stream->try_read({&any, 1}).failed != asio::error::would_block) continue;

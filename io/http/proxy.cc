@@ -14,7 +14,7 @@ namespace {
 
 namespace ip = boost::asio::ip;
 
-// Whether the address `host` lies in the network `entry`: "10.0.0.0/8".
+// Whether the address `host` is in the network `entry`, such as "10.0.0.0/8".
 bool in_network(const std::string& host, const std::string& entry) {
   boost::system::error_code failed;
   const auto address = ip::make_address(host, failed);

@@ -12,10 +12,10 @@
 namespace millrace {
 namespace {
 
-// What a waiting reader is given at least, where there is more to come.
+// The least that a waiting reader gets while more is to come.
 constexpr std::size_t least_piece = 128_KiB;
 
-// Buffers of whole pages, so that those of a part are together as large as the part.
+// Buffers of whole pages, so that the buffers of a part are together as large as the part.
 std::size_t whole_pages(std::size_t size) {
   return std::max(size / page_bytes * page_bytes, page_bytes);
 }
@@ -101,7 +101,7 @@ void range_fetch::drop_ready(std::size_t n) {
   if (first.empty()) ready.pop_front();
 }
 
-// What came so far, of which nothing was given out, is not what the next request will bring.
+// Drops what has arrived; none of it was given out, and the next request may bring something else.
 void range_fetch::throw_away() {
   std::uint64_t had = filled_ - given_;
   for (const bytes& piece : ready) had += piece.size();
@@ -110,7 +110,7 @@ void range_fetch::throw_away() {
   ready.clear();
   filling_ = {};
   filled_ = given_ = 0;
-  // The next request brings as much, and what it would have to wait for may wait for it.
+  // The next request brings as much; it keeps this memory, so that it need not wait for any.
   for (buffer& whole : used_) reserved_.put_back(std::move(whole));
   used_.clear();
   begun_body_ = false;
@@ -145,7 +145,7 @@ awaitable<result<http_request>> range_fetch::next_request() {
   co_return request;
 }
 
-// Once: new credentials may be what is lacking.
+// Whether to ask for new credentials, once, and retry.
 bool range_fetch::is_refused(const response_head& head) {
   const bool refused = head.status == 401 || head.status == 403 || head.status == 400;
   if (!refused || refused_once_ || !object_.secrets || !transfer_.may_send_secrets()) return false;
@@ -153,7 +153,7 @@ bool range_fetch::is_refused(const response_head& head) {
   return object_.secrets->refused();
 }
 
-// What the server says about it in its answer's body, if that is a store's.
+// Adds the server's code, if the answer's body is a store's error page.
 awaitable<error> range_fetch::with_code(error why, http_exchange& exchange) {
   std::string page(4096, '\0');
   const auto got = co_await exchange.read_body(std::as_writable_bytes(std::span(page)));
@@ -165,7 +165,7 @@ awaitable<error> range_fetch::with_code(error why, http_exchange& exchange) {
   }
   const std::string code = error_code_in(page);
   if (code.empty()) co_return why;
-  // The URL itself, which another error has only redacted.
+  // `why` has only a redacted URL; described() sets the URL itself.
   error more(why.kind(), fmt::format("{} ({})", why.what(), code));
   co_return transfer_.described(more.skippable().hint(why.what_to_do()));
 }
@@ -213,8 +213,8 @@ awaitable<http_transfer::action> range_fetch::attempt() {
   co_return co_await take_body(exchange);
 }
 
-// What comes is the object. Of an answer of 200 that is not known before its first bytes are: it
-// may be a page that tells of a failure, and its head is then the page's.
+// The answer is the object's. For an answer of 200, that is not known before its first bytes: it
+// may be an error page, and its head is then the page's.
 void range_fetch::on_object() {
   if (std::exchange(is_object_, true)) return;
   if (transfer_.ignores_ranges()) origin_.ignores_ranges = true;
@@ -222,15 +222,15 @@ void range_fetch::on_object() {
   notify();
 }
 
-// With what the answer brings again in front of it, which passes through the same buffers.
+// Includes bytes that the answer repeats before the next one, which pass through the same buffers.
 std::uint64_t range_fetch::bytes_to_come() const {
   const auto end = transfer_.end();
   if (!end) return ~std::uint64_t{0};
   return *end - std::min(*end, transfer_.offset()) + transfer_.to_discard();
 }
 
-// A place for the next bytes. False: the connection of `held` is to be left to others, who wait for
-// one; null: there is none.
+// Ensures room for the next bytes. False: leave the connection of `held` to other requests, which
+// wait for one. `held` is null if there is no connection.
 awaitable<result<bool>> range_fetch::have_room(http_exchange* held) {
   if (filling_ && filled_ < filling_.size()) co_return true;
   const std::uint64_t left = bytes_to_come();
@@ -240,7 +240,7 @@ awaitable<result<bool>> range_fetch::have_room(http_exchange* held) {
     if (!transfer_.has_given_out()) used_.push_back(filling_);
   } else {
     reserved_ = {};
-    // Half of it, where a connection is to be made first: that is to be worth it.
+    // Half of it before a connection is made: it should be worth making.
     const auto ahead = static_cast<std::size_t>(context_.options.read_ahead);
     const std::size_t full = held != nullptr ? ahead : (ahead + 1) / 2;
     if (ready.size() < full) filling_ = context_.memory->try_acquire(size);
@@ -255,9 +255,9 @@ awaitable<result<bool>> range_fetch::have_room(http_exchange* held) {
   co_return true;
 }
 
-// Fewer pieces ready than `full`, and then memory; none where the connection of `held` is wanted.
-// The reader whose turn it is may itself wait for a connection, so none may be kept from it here
-// (io/http/pool.h).
+// Waits until fewer than `full` pieces are ready, then for memory; returns none if the connection
+// of `held` is wanted. The reader whose turn it is may itself wait for a connection, so it must not
+// be kept from one here (io/http/pool.h).
 awaitable<result<buffer>> range_fetch::wait_for_room(http_exchange* held, std::size_t full,
                                                      std::size_t size) {
   const bool may_end = transfer_.may_be_set_aside() && !origin_.ignores_ranges;
@@ -288,7 +288,7 @@ http_transfer::action range_fetch::set_aside() {
   return transfer_.on_set_aside();
 }
 
-// Counts what came, and keeps what is wanted of it at its front.
+// Counts the bytes that arrived, and moves those that are wanted to the front.
 std::optional<http_transfer::action> range_fetch::take_piece(std::span<std::byte> piece) {
   const std::string_view text(reinterpret_cast<const char*>(piece.data()), piece.size());
   if (auto page = transfer_.on_front(text)) {
@@ -306,7 +306,7 @@ std::optional<http_transfer::action> range_fetch::take_piece(std::span<std::byte
   return std::nullopt;
 }
 
-// For the number of requests that this server is worth.
+// Measures how many requests this server is worth.
 void range_fetch::count_buffer() {
   const auto now = stack_->time().now();
   const bool limited = origin_.waiting > 0 && origin_.under_way >= origin_.requests.depth();
@@ -315,8 +315,8 @@ void range_fetch::count_buffer() {
   counted_ = now;
 }
 
-// Hands over what is in the buffer: when it is full, when there will be no more, and sooner to a
-// reader that waits.
+// Hands over the buffer's bytes: when it is full, when no more will arrive, and earlier to a reader
+// that waits.
 void range_fetch::give(bool all) {
   const std::size_t more = filled_ - given_;
   if (transfer_.holds_front()) return;
@@ -331,7 +331,7 @@ void range_fetch::give(bool all) {
   notify();
 }
 
-// The answer ended, as announced or before.
+// The answer ended, as announced or earlier.
 http_transfer::action range_fetch::at_its_end() {
   auto next = transfer_.on_end();
   const auto* again = std::get_if<http_transfer::ask_again>(&next);
@@ -342,11 +342,13 @@ http_transfer::action range_fetch::at_its_end() {
   return next;
 }
 
-// All that is wanted is here: what the rest of the answer means; nullopt: there is more to come.
+// All requested bytes are here: returns what the rest of the answer means; nullopt: more is to
+// come.
 awaitable<std::optional<http_transfer::action>> range_fetch::at_end(http_exchange& exchange) {
   const auto end = transfer_.end();
   if (!end || transfer_.offset() < *end) co_return std::nullopt;
-  // Of a whole object that came instead of a range the rest is not read, and its connection ended.
+  // If the server sends the whole object instead of a range, the rest is not read, and the
+  // connection ends.
   if (transfer_.ignores_ranges() && transfer_.may_end_within()) co_return at_its_end();
   std::byte beyond{};
   const auto got = co_await exchange.read_body({&beyond, 1});
@@ -396,7 +398,8 @@ http_transfer::action range_fetch::after_failure(const error& why) {
   return next;
 }
 
-// The first time the user is told why it takes so long; later times only on request.
+// Logs the first retry as a notice, so that the user knows why it takes longer; later ones as debug
+// messages.
 void range_fetch::tell(const error& why, std::chrono::milliseconds pause) {
   error of_object = why;
   if (why.where().empty()) of_object.at(to_string(object_.target));

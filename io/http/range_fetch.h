@@ -12,11 +12,11 @@
 
 namespace millrace {
 
-// Fetches one range of an object into buffers of its source's memory, in order. One I/O thread;
-// spawn run() once, and take the data from `ready` meanwhile.
+// Fetches one range of an object into buffers from its source's memory, in order. One I/O thread;
+// spawn run() once, and meanwhile take the data from `ready`.
 class range_fetch {
  public:
-  // `reserved`: for a part that is fetched ahead of its turn; without, buffers are acquired one by
+  // `reserved`: for a part that is fetched ahead of its turn; if empty, buffers are acquired one by
   // one.
   range_fetch(source_context context, std::shared_ptr<http_stack> stack, http_object object,
               byte_range range, object_version known, memory_reservation reserved, int priority,
@@ -24,10 +24,10 @@ class range_fetch {
 
   static awaitable<void> run(std::shared_ptr<range_fetch> self);
 
-  // Take from it by take_ready() only: data that was taken cannot be fetched again.
+  // Take from it only by take_ready(): data that was taken cannot be fetched again.
   std::deque<bytes> ready;
   bytes take_ready();
-  // Leaves out `n` bytes at the front of what is ready first, which has as many.
+  // Drops `n` bytes at the front of the first ready piece, which has at least as many.
   void drop_ready(std::size_t n);
   std::uint64_t next_ready() const { return begin_ + taken_; }  // its place in the object
   void gave_out() {
@@ -36,10 +36,10 @@ class range_fetch {
   }
   bool ended = false;
   std::optional<error> failed;
-  // The reader waits for this one's next byte: it is given out as it comes.
+  // The reader waits for this fetch's next byte: give out bytes as they arrive.
   bool is_awaited = false;
 
-  bool begun() const { return begun_body_; }  // an answer with the object is there
+  bool begun() const { return begun_body_; }  // an answer with the object has arrived
   const http_transfer& transfer() const { return transfer_; }
   std::uint64_t received() const { return transfer_.offset() - begin_; }
   double seconds() const;  // since the first request
@@ -75,13 +75,13 @@ class range_fetch {
   scoped_count under_way_;
   http_object object_;
   std::uint64_t begin_;
-  std::uint64_t taken_ = 0;  // bytes of it that were ready
+  std::uint64_t taken_ = 0;  // bytes of it that have been ready
   memory_reservation reserved_;
-  std::vector<buffer> used_;  // of the reservation, while all of it may have to be fetched again
-  // The buffer being filled, also by the next request when this one breaks.
+  std::vector<buffer> used_;  // of the reservation, while it may all have to be fetched again
+  // The buffer being filled; the next request continues it if this one breaks.
   buffer filling_;
   std::size_t filled_ = 0;
-  std::size_t given_ = 0;  // of it, to the reader
+  std::size_t given_ = 0;  // the part of it that the reader got
   int priority_;
   std::shared_ptr<fetch_signals> signals_;
   http_transfer transfer_;
@@ -90,9 +90,9 @@ class range_fetch {
   time_source::time_point counted_;  // when the last buffer was full
   double first_byte_s_ = 0;
   bool begun_body_ = false;
-  bool is_object_ = false;  // the answer under way is the object's
+  bool is_object_ = false;  // the current answer is the object's
   bool fresh_connection_ = false;
-  bool is_set_aside_ = false;  // its connection was left to others
+  bool is_set_aside_ = false;  // its connection was left to other requests
   bool refused_once_ = false;
   bool told_ = false;
 };

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Where both are as long as the shorter.
+// Whether both are equal up to the length of the shorter.
 bool begin_alike(std::string_view a, std::string_view b) {
   const std::size_t n = std::min(a.size(), b.size());
   return a.substr(0, n) == b.substr(0, n);
@@ -31,19 +31,18 @@ error status_error(int status, const url& target, std::string_view name) {
   error why = error(kind, fmt::format("the server answered {}", status)).skippable();
   if (!is_missing && !is_refused) return why;
   if (name.empty() && target.path.ends_with('/')) {
-    return why.hint(
-        "http has no listings of folders: name the shards, as in x-{000000..000009}.tar");
+    return why.hint("HTTP cannot list folders: name the shards, as in x-{000000..000009}.tar");
   }
   if (is_refused) return why.hint("check the credentials");
   return why.hint(name.empty() || is_shard_name(name)
                       ? "check the URL"
-                      : "check the URL; one that stands for all archives below it ends with '/'");
+                      : "check the URL; one that names all archives below it ends with '/'");
 }
 
 error unidentified_part() {
   return error(errc::protocol,
-               "the server sends a part of the object at a time, and tells neither its length nor "
-               "an ETag or a Last-Modified to identify it by")
+               "the server sends the object in parts, with neither its length nor an ETag or a "
+               "Last-Modified to identify it by")
       .skippable()
       .hint("have the server send Content-Range with the object's length");
 }

@@ -40,10 +40,10 @@ struct response_reader::state {
   bool head_only;
   std::optional<http::response_parser<http::buffer_body>> parser;
   std::optional<response_head> head;
-  std::optional<std::uint64_t> left;  // of a body of known length
-  bool until_end = false;             // the body ends with the connection
+  std::optional<std::uint64_t> left;  // of a body with a known length
+  bool until_end = false;             // the body ends when the connection does
   bool ended = false;
-  std::optional<error> failed;  // what follows in the body is broken
+  std::optional<error> failed;  // the rest of the body is broken
   int interim = 0;
 };
 
@@ -83,7 +83,7 @@ result<std::size_t> response_reader::put_head(std::string_view pending) {
     for (const auto& f : message) {
       const bool names_version =
           f.name() == http::field::etag || f.name() == http::field::last_modified;
-      if (names_version && !is_validator(f.value())) continue;  // as if it were not there
+      if (names_version && !is_validator(f.value())) continue;  // ignored
       head.fields.push_back({std::string(f.name_string()), std::string(f.value())});
     }
     if (const auto length = parser.content_length()) head.content_length = *length;
@@ -133,7 +133,7 @@ result<std::size_t> response_reader::take_body(std::string& pending, std::span<s
   pending.erase(0, used);
   s.ended = s.parser->is_done();
   const std::size_t got = into.size() - body.size;
-  if (got == 0 && s.failed) return *s.failed;  // else it is told behind what came before it
+  if (got == 0 && s.failed) return *s.failed;  // else it is reported after the bytes before it
   return got;
 }
 

@@ -17,7 +17,7 @@ result<std::string> read_secret_file(const std::string& path, std::string_view w
   if (!(in && content << in.rdbuf())) {
     error why(errc::not_allowed, fmt::format("cannot read {}", what));
     why.at(shown_file(path)).cause(errno);
-    return why.hint("its variable is to have the name of a file, not the secret itself");
+    return why.hint("set its variable to the name of a file, not to the secret itself");
   }
   std::string text = content.str();
   const auto first = text.find_first_not_of(" \t\r\n");

@@ -7,12 +7,12 @@
 
 namespace millrace {
 
-// The content of a small file, without white space around it.
+// The content of a small file, without surrounding white space.
 result<std::string> read_secret_file(const std::string& path, std::string_view what);
 
-// The name of a secret's file as it may be shown: empty where it may be the secret itself that was
-// given in the place of a name, for neither it nor its folder is there, and it does not look like
-// /FOLDER/NAME.pem. Blocks for a stat().
+// The name of a secret's file as it may be shown: empty if it may be the secret itself, given in
+// place of a name. That is assumed if neither the file nor its folder exists, and the text does not
+// look like /FOLDER/NAME.pem. Blocks for a stat().
 std::string shown_file(const std::string& path);
 
 }  // namespace millrace

@@ -47,7 +47,7 @@ class token_file final : public request_signer {
     }
     co_return http_fields{{"Authorization", "Bearer " + token_}};
   }
-  // Another may have been written within the clock's resolution.
+  // The file may have been written again within the clock's resolution.
   bool refused() override {
     const std::string before = std::exchange(token_, {});
     const auto now = read_secret_file(path_, "the token");

@@ -9,20 +9,20 @@
 
 namespace millrace {
 
-// Authenticates requests. Called before each one, so that credentials that expire can be renewed in
+// Authenticates requests. Called before each one, so that expiring credentials can be renewed in
 // time. One I/O thread.
 class request_signer {
  public:
   virtual ~request_signer() = default;
   // The fields to add to `what`, which is otherwise complete.
   virtual awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) = 0;
-  // The server refused what sign() gave: gets new credentials, or forgets those it has. True when
-  // asking again may help.
+  // The server refused the fields of sign(): fetches new credentials, or forgets the present ones.
+  // True if another request may succeed.
   virtual bool refused() = 0;
 };
 
 // For http: and https: URLs, the first of: userinfo in the URL, a token file for the host (read
-// again when it changes), the .netrc. Null where none of them applies.
+// again when it changes), the .netrc. Null if there is none.
 std::shared_ptr<request_signer> web_secrets(const url& target, const http_options& options);
 
 }  // namespace millrace

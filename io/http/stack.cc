@@ -21,7 +21,7 @@ http_client_options client_options(const http_options& o) {
           .idle = o.idle,
           .user_agent = o.user_agent,
           .fields = {},
-          // HTTP_PROXY in capitals is what a CGI's caller may set: nobody heeds it.
+          // HTTP_PROXY in capitals is ignored: a CGI's caller can set it.
           .proxies = {.http_proxy = o.variable("http_proxy"),
                       .https_proxy = either("https_proxy", "HTTPS_PROXY"),
                       .all_proxy = either("all_proxy", "ALL_PROXY"),
@@ -48,7 +48,7 @@ std::shared_ptr<request_signer> http_stack::secrets_for(const url& target) {
   return secrets_[key] = web_secrets(target, options_);
 }
 
-// By the scope that they tick in: one run of an engine ends before another.
+// By the scope in which they tick: one run of an engine may end before another.
 struct http_stack::tickers {
   std::map<scope*, std::vector<std::weak_ptr<fetch_signals>>> readers;
 };
@@ -90,7 +90,7 @@ bool asks_for_tls(std::string_view body) {
 
 namespace {
 
-// Appends a body of `most` bytes at most to `into`; what went wrong, where something did.
+// Appends a body of at most `most` bytes to `into`; returns the error, if any.
 awaitable<std::optional<error>> take_body(http_exchange& from, std::size_t most,
                                           std::string& into) {
   std::string piece(64UL << 10, '\0');
@@ -112,14 +112,14 @@ error with_code(const error& why, const std::string& code, const url& target) {
       .hint(why.what_to_do());
 }
 
-// 416.
+// Status 416.
 error no_byte() {
-  return error(errc::protocol, "the server answered that there is no byte of it").skippable();
+  return error(errc::protocol, "the server answered 416: the object has no bytes").skippable();
 }
 
 }  // namespace
 
-// What a refusal says fits into this.
+// The limit for the body of a refusal.
 constexpr std::size_t most_of_an_error = 64UL << 10;
 
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
@@ -178,7 +178,7 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
                                    : transfer.on_whole_body(answer.body);
         if (!failed) co_return answer;
         next = *failed;
-        answer.body.clear();  // of a page of error that is told of already
+        answer.body.clear();  // of an error page that is already reported
       }
       const bool refused = answer.head.status / 100 == 4 && object.secrets && !refused_once;
       if (refused && std::holds_alternative<error>(next)) {

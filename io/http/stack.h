@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// The state of one server, which all transfers from it share.
+// The state of one server, shared by all transfers from it.
 struct http_origin {
   explicit http_origin(const http_options& options)
       : hedges(options.hedge),
@@ -25,16 +25,16 @@ struct http_origin {
   retry_budget retries;
   hedge_policy hedges;
   part_size part;
-  depth_controller requests;  // worth having under way at once
+  depth_controller requests;  // worthwhile number under way at once
   int under_way = 0;
   int sources = 0;  // objects being read
-  int waiting = 0;  // of their readers: for the next byte
+  int waiting = 0;  // of their readers, for the next byte
   bool ignores_ranges = false;
   bool names_no_version = false;  // neither ETag nor Last-Modified nor digest
-  bool takes_turns = false;       // there were fewer connections than objects read
+  bool takes_turns = false;       // there were fewer connections than objects being read
 };
 
-// One more of something, for as long as it lives or until end().
+// Adds one to a count until it is destroyed or end() is called.
 class scoped_count {
  public:
   explicit scoped_count(int& count) : count_(&count) { ++*count_; }
@@ -57,17 +57,17 @@ struct http_object {
   url target;
   std::shared_ptr<request_signer> secrets;  // null: none
   http_fields fields;
-  std::string trusted_hosts;  // hosts to which redirects may take the secrets
-  std::string name;           // what the user calls it; empty: by its target
+  std::string trusted_hosts;  // hosts to which secrets may be redirected
+  std::string name;           // the user's name for it; empty: its target
 };
 
-// The state that the parts of one object and its reader share.
+// The state shared by the parts of one object and its reader.
 struct fetch_signals {
   explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}
   condition changed;
 };
 
-// The state that all HTTP on one I/O thread shares. The referents outlive it; that thread only.
+// The state shared by all HTTP on one I/O thread. The referents outlive it; that thread only.
 class http_stack {
  public:
   http_stack(http_options options, std::shared_ptr<network> over, time_source& time);
@@ -76,12 +76,12 @@ class http_stack {
   time_source& time() const { return time_; }
   http_client& client() { return *client_; }
   http_origin& origin_of(const url& target);
-  // Of the URL's host as the user named it.
+  // The secrets for the URL's host, as the user named it.
   std::shared_ptr<request_signer> secrets_for(const url& target);
   std::uint64_t next_seed() { return ++seed_; }
 
-  // Notifies `of` four times a second, for as long as it lives, so that its reader looks at the
-  // time. One coroutine for all of `tasks`, in which it runs.
+  // Notifies `of` four times a second while it exists, so that its reader checks the time. One
+  // coroutine for all of `tasks`, in which it runs.
   void tick(scope& tasks, const std::shared_ptr<fetch_signals>& of);
 
  private:
@@ -96,9 +96,9 @@ class http_stack {
   static awaitable<void> run_ticker(time_source* time, std::shared_ptr<tickers> all, scope* of);
 };
 
-// Fetches a small answer whole, into memory: credentials, listings. Follows redirects, asks again
-// as http_transfer does, with the request's own method and body. Fails with too_large above `most`;
-// where that is 0, the body of an answer that succeeds is not read.
+// Fetches a small answer whole into memory: credentials, listings. Follows redirects, and retries
+// as http_transfer does, with the request's method and body. Fails with too_large above `most`; if
+// that is 0, the body of a successful answer is not read.
 struct http_answer {
   response_head head;
   std::string body;

@@ -30,7 +30,7 @@ using ssl_ptr = std::unique_ptr<SSL, freed_by<SSL, SSL_free>>;
 using ssl_ctx_ptr = std::unique_ptr<SSL_CTX, freed_by<SSL_CTX, SSL_CTX_free>>;
 using session_ptr = std::unique_ptr<SSL_SESSION, freed_by<SSL_SESSION, SSL_SESSION_free>>;
 
-// Several records with one call of the kernel.
+// Several records with one system call.
 constexpr std::size_t record_buffer_bytes = 64UL * 1024;
 
 std::string openssl_reason() {
@@ -81,11 +81,11 @@ using sessions = std::map<std::string, session_ptr>;
 
 class tls_stream final : public byte_stream {
  public:
-  // `owner` keeps the place where sessions are put.
+  // `owner` keeps alive the map into which sessions are put.
   tls_stream(std::shared_ptr<tls_context> owner, std::unique_ptr<byte_stream> below, ssl_ptr ssl)
       : owner_(std::move(owner)), below_(std::move(below)), ssl_(std::move(ssl)) {}
   ~tls_stream() override {
-    // Says goodbye where that does not wait, so that the session may be resumed.
+    // Sends close_notify if that does not wait, so that the session can be resumed.
     if (SSL_is_init_finished(ssl_.get()) != 0) SSL_shutdown(ssl_.get());
     ERR_clear_error();
   }
@@ -93,7 +93,7 @@ class tls_stream final : public byte_stream {
   tls_stream& operator=(const tls_stream&) = delete;
 
   moved try_read(std::span<std::byte> into) override {
-    // Record by record, as long as there are whole ones.
+    // Reads record by record, as long as there are complete ones.
     std::size_t filled = 0;
     ERR_clear_error();
     while (filled < into.size()) {
@@ -116,7 +116,7 @@ class tls_stream final : public byte_stream {
     co_return co_await below_->wait(wanted_, deadline);
   }
 
-  // would_block: wait, then once more.
+  // would_block: wait, then call again.
   error_code shake_hands() {
     ERR_clear_error();
     const int done = SSL_connect(ssl_.get());
@@ -136,7 +136,7 @@ class tls_stream final : public byte_stream {
       case SSL_ERROR_ZERO_RETURN:
         return asio::error::eof;
       default:
-        // Also an end without goodbye: then nobody knows whether this was all.
+        // Also an end without close_notify: the data may be incomplete.
         return asio::error::connection_reset;
     }
   }
@@ -147,7 +147,7 @@ class tls_stream final : public byte_stream {
   direction wanted_ = direction::read;
 };
 
-// The four reasons that a user can do something about, each in its own words.
+// The four reasons that a user can do something about, each with its own message.
 error untrusted(long why, const std::string& host, const std::string& subject) {
   const auto made = [&](std::string what, std::string_view hint) {
     return error(errc::untrusted, std::move(what)).hint(std::string(hint));
@@ -161,7 +161,7 @@ error untrusted(long why, const std::string& host, const std::string& subject) {
       return made(
           fmt::format("the certificate of {} {}", host,
                       why == X509_V_ERR_CERT_HAS_EXPIRED ? "has expired" : "is not valid yet"),
-          "renew it on the server; or this host's clock is wrong");
+          "renew it on the server, or correct this host's clock");
     case X509_V_ERR_HOSTNAME_MISMATCH:
     case X509_V_ERR_IP_ADDRESS_MISMATCH:
       return made(fmt::format("the certificate is for another host than {}: {}", host, subject),
@@ -192,7 +192,7 @@ class openssl_context final : public tls_context,
     SSL_CTX_sess_set_new_cb(context_.get(), [](SSL* ssl, SSL_SESSION* session) {
       auto* slot = static_cast<session_ptr*>(SSL_get_app_data(ssl));
       slot->reset(session);
-      return 1;  // ours now
+      return 1;  // this object now owns it
     });
   }
 
@@ -248,12 +248,12 @@ class openssl_context final : public tls_context,
       return untrusted(why, host, subject_of(ssl));
     }
     const bool ended = ERR_peek_error() == 0;
-    // What is no TLS at all, taken for the head of a record.
+    // Bytes that are not TLS, read as the head of a record.
     const int reason = ERR_GET_REASON(ERR_peek_error());
     if (!ended && (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST ||
                    reason == SSL_R_PACKET_LENGTH_TOO_LONG)) {
       ERR_clear_error();
-      return error(errc::protocol, fmt::format("this port of {} speaks no TLS", host))
+      return error(errc::protocol, fmt::format("this port of {} does not speak TLS", host))
           .hint("write http:// for https://, or use the port that speaks TLS");
     }
     return error(ended ? errc::cut : errc::protocol,
@@ -263,7 +263,7 @@ class openssl_context final : public tls_context,
         .retryable();
   }
 
-  // Streams write to its slots; references into a map stay valid.
+  // Streams write to its elements; references into a map stay valid.
   sessions sessions_;
   ssl_ctx_ptr context_;
 };
@@ -275,7 +275,7 @@ error unusable(const char* what, const std::string& file) {
     return error(errc::usage, fmt::format("{} cannot be read", what))
         .at(shown_file(file))
         .cause(why)
-        .hint("it is to have the name of a file in PEM");
+        .hint("set it to the name of a PEM file");
   }
   return error(errc::usage, fmt::format("{} cannot be used: {}", what, openssl_reason()))
       .at(shown_file(file));

@@ -15,12 +15,12 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds longest_pause{30'000};
 constexpr std::chrono::seconds longest_retry_after{60};
-// A request that brought so much has not failed as far as the retry budget is concerned.
+// For the retry budget, a request that brought this much has not failed.
 constexpr std::uint64_t worthwhile = 65'536;
-// Times `attempts`: requests in a row that bring less than that.
+// Multiples of `attempts`: requests in a row that may bring less than that.
 constexpr int most_crumbs = 10;
 
-// One server, as far as secrets are concerned.
+// Whether both are the same server, as far as secrets are concerned.
 bool is_same_place(const url& a, const url& b) {
   return a.scheme == b.scheme && a.socket == b.socket && a.host == b.host &&
          a.port_or_default() == b.port_or_default();
@@ -75,7 +75,7 @@ bool http_transfer::public_only() const {
 
 error http_transfer::described(error why) const {
   if (why.where().empty()) why.at(options_.name.empty() ? to_string(origin_) : options_.name);
-  const bool is_file = why.where().starts_with('/');  // of certificates or secrets
+  const bool is_file = why.where().starts_with('/');  // certificates or secrets
   if (!why.byte_offset() && !is_file) why.offset(offset_);
   return why;
 }
@@ -113,19 +113,19 @@ http_transfer::action http_transfer::retry(const error& why,
     return give_up(why, fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
   }
   if (from_begin) {
-    // What it is known by may have been told to other parts of the object.
+    // Other parts of the object may rely on its known version.
     was_known_ = was_known_ || version_.is_known();
     const bool forgets = !is_bound_ && !version_.can_be_compared();
     begin_anew(holds_front() ? before_front_ : forgets ? known_ : version_);
     front_.clear();
   }
   forget_unbound();
-  // Full jitter: uniform between nothing and the exponential bound.
+  // Full jitter: uniform between zero and the exponential bound.
   const auto doubled = options_.first_pause * (1 << std::min(attempts_ - 1, 16));
   const auto bound = std::min<milliseconds>(doubled, longest_pause);
   milliseconds pause(
       static_cast<long long>(static_cast<double>(bound.count()) * jitter_.uniform()));
-  // A connection that did its work for a while may be replaced at once.
+  // A connection that worked for a while may be replaced at once.
   if (attempts_ == 1 && gained_ > 0) pause = milliseconds(0);
   const bool is_retry = std::exchange(gained_, 0) < worthwhile;
   if (retry_after) {
@@ -133,7 +133,7 @@ http_transfer::action http_transfer::retry(const error& why,
       pause = std::max<milliseconds>(pause, std::min(*asked, longest_retry_after));
     }
   }
-  go_back();  // behind a redirect, the place that was redirected to may be what fails
+  go_back();  // after a redirect, its destination may be what fails
   return ask_again{pause, is_retry, from_begin, why};
 }
 
@@ -160,7 +160,7 @@ void http_transfer::begin_anew(object_version of) {
   part_end_.reset();
 }
 
-// Where a redirect led to may be for one use.
+// The destination of a redirect may be valid for one use only.
 void http_transfer::go_back() {
   target_ = origin_;
   redirects_ = 0;
@@ -193,11 +193,11 @@ std::optional<error> http_transfer::refused_redirect(const url& next) const {
   if (target_.scheme == "https" && next.scheme == "http") {
     return refused("a redirect from https to http is not followed");
   }
-  // A socket of this machine is for who named it, not for a server to send others to.
+  // A unix socket of this host is for the user to name, not for a server to redirect to.
   if (!next.socket.empty() && next.socket != target_.socket) {
     return refused("a redirect to a unix socket is not followed");
   }
-  // What other names lead to is judged when it is connected to: public_only().
+  // Other names are judged by their addresses when they are connected to: public_only().
   const bool is_other = next.host != origin_.host;
   if (is_other && is_private_host(next.host) && !origin_is_private_ &&
       !options_.private_redirects) {
@@ -224,7 +224,7 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
   }
   auto next = resolve_url(target_, *location);
   if (!next) {  // the server's mistake, not the user's
-    const std::string what = "the server redirects to what is no URL: " + next.error().what();
+    const std::string what = "the server redirects to an invalid URL: " + next.error().what();
     return described(error(errc::protocol, what).skippable().hint("check the server"));
   }
   if (auto refused = refused_redirect(*next)) return described(refused->skippable());
@@ -249,9 +249,10 @@ http_transfer::action http_transfer::on_partial(const response_head& head) {
     return differs("the object changed while it was read");
   }
   if (goes_on_unidentified()) return ask_plainly();
-  // A HEAD may have told another length than the object has.
+  // A HEAD may have stated a different length.
   if (version_.total && !got->total && got->last >= *version_.total) {
-    return differs(fmt::format("it has more bytes than the {} told of it", *version_.total));
+    return differs(
+        fmt::format("it has more bytes than the {} that were announced", *version_.total));
   }
   is_known_ = true;
   part_end_.reset();
@@ -270,16 +271,16 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   const bool other_length = known && head.content_length && *known != *head.content_length;
   if (!version_.fits(head) || other_length) return differs("the object changed while it was read");
   if (goes_on_unidentified()) return ask_plainly();
-  // Without a validator its length is all that it could be known by.
+  // Without a validator, it could only be identified by its length.
   if (known && !head.content_length && !version_.is_known()) {
-    return differs(fmt::format("{} bytes were told of it, and it comes without a length", *known));
+    return differs(fmt::format("{} bytes were announced, and the answer has no length", *known));
   }
   const auto all = head.content_length ? head.content_length : known;
   if (all && *all < offset_) {
     return differs(fmt::format("the object has only {} bytes", *all));
   }
-  // The server does not do ranges: what we have already is sent again, and left out; and so is all
-  // that follows, which is taken where nobody else was asked for it yet.
+  // The server does not do ranges: bytes that have already arrived are sent again and dropped. It
+  // also sends everything that follows; that is used if no other part was requested for it yet.
   before_front_ = version_;
   if (!is_known_) end_.reset();
   is_known_ = true;
@@ -293,15 +294,15 @@ http_transfer::action http_transfer::on_whole(const response_head& head) {
   return take_body{};
 }
 
-// 416.
+// Status 416.
 http_transfer::action http_transfer::on_refused_range(const response_head& head) {
-  // A part that was asked for before anybody knew the length: the object ends in front of it.
+  // A part that was requested before the length was known: the object ends before it.
   if (const auto all = length_told(head);
       all && *all < begin_ && offset_ == begin_ && !version_.total && version_.may_fit(head)) {
     version_.total = all;
     return finished{};
   }
-  // Nothing from `offset` on: the end, where the server says that it is there.
+  // Nothing from `offset` on: the object's end, if the server says that it is there.
   if (length_told(head) == offset_ && version_.may_fit(head)) {
     if (version_.total.value_or(offset_) != offset_) {
       return differs("the object is shorter than when it was first read");
@@ -310,14 +311,13 @@ http_transfer::action http_transfer::on_refused_range(const response_head& head)
     return finished{};
   }
   if (part_end_ && !head.field("content-range")) {
-    return described(error(errc::protocol,
-                           "the server answered 416, and states neither here nor elsewhere "
-                           "where the object ends")
-                         .skippable()
-                         .hint("have the server send Content-Range: bytes */LENGTH"));
+    return described(
+        error(errc::protocol, "the server answered 416, and never states where the object ends")
+            .skippable()
+            .hint("have the server send Content-Range: bytes */LENGTH"));
   }
   if (offset_ > 0) return differs("the object is shorter than when it was first read");
-  // S3 says of an empty object nothing else.
+  // For an empty object, S3 says no more than that.
   if (end_ && !head.field("content-range") && !std::exchange(asks_plainly_, true)) {
     go_back();
     return ask_again{};
@@ -367,11 +367,11 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
 std::uint64_t http_transfer::on_body(std::uint64_t n) {
   const std::uint64_t unwanted = std::min(n, to_discard_);
   to_discard_ -= unwanted;
-  // From here on others may know that this one brings the rest, and do not ask for it.
+  // From here on other parts may know that this answer brings the rest, and do not request it.
   if (!end_ && !holds_front()) asked_end_.reset();
   if (n > unwanted) {
     offset_ += n - unwanted;
-    if (holds_front()) return unwanted;  // a page of error gains nothing
+    if (holds_front()) return unwanted;  // an error page gains nothing
     gained_ += n - unwanted;
     attempts_ = 0;
   }
@@ -403,7 +403,7 @@ std::optional<http_transfer::action> http_transfer::judged_front(bool is_all) {
   return on_page(front);
 }
 
-// Of an answer that begins before what is wanted.
+// For an answer that begins before the wanted bytes.
 std::optional<http_transfer::action> http_transfer::judged_passing(std::string_view piece) {
   if (passed_.size() >= front_bytes) return std::nullopt;
   passed_ += piece.substr(0, front_bytes - passed_.size());
@@ -417,12 +417,12 @@ http_transfer::action http_transfer::on_page(std::string_view page) {
   auto next = retry(
       error(errc::http_status, fmt::format("the store answered 200 with an error in the body: {}",
                                            code.empty() ? "no code" : code)));
-  // Of the page itself nothing may be kept.
+  // No byte of the page itself may be kept.
   if (auto* again = std::get_if<ask_again>(&next)) again->from_begin = true;
   return next;
 }
 
-// A server may send less than was asked for, and only who asks beyond the end learns where it is.
+// A server may send less than was requested; only a request beyond the end shows where it is.
 http_transfer::action http_transfer::ask_on() {
   go_back();
   crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
@@ -431,12 +431,13 @@ http_transfer::action http_transfer::ask_on() {
                  fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
 }
 
-// What follows a part of unknown length is of the same version only where there is a version.
+// The bytes after a part of unknown length are known to be of the same version only if there is a
+// version to compare.
 bool http_transfer::goes_on_unidentified() const {
   return part_end_ && offset_ > begin_ && !version_.can_be_compared();
 }
 
-// As if nothing had been asked for before.
+// Starts again as if nothing had been requested before.
 http_transfer::action http_transfer::ask_plainly() {
   if (gave_out_ || begin_ > 0 || std::exchange(asks_plainly_, true)) {
     return described(unidentified_part());
@@ -447,7 +448,7 @@ http_transfer::action http_transfer::ask_plainly() {
   return ask_again{.from_begin = true};
 }
 
-// All of an object came whose length nobody had told, and it has no byte at the end asked for.
+// The whole of an object of unknown length arrived, and it is shorter than the requested end.
 bool http_transfer::ended_early() const {
   return ignores_ranges_ && !version_.total && offset_ - to_discard_ < end_.value_or(0);
 }
@@ -467,7 +468,7 @@ http_transfer::action http_transfer::on_end() {
   }
   if (to_discard_ > 0) return differs("the object is shorter than before");
   if (part_end_ && (!end_ || offset_ < *end_)) return ask_on();
-  return finished{};  // where it ended is not what the server told: nothing is compared with that
+  return finished{};  // its actual end: nothing stated it, so nothing is compared
 }
 
 }  // namespace millrace

@@ -18,24 +18,24 @@
 namespace millrace {
 
 struct transfer_options {
-  int attempts = 6;  // in a row without a byte gained; ten times as many that gain next to nothing
+  int attempts = 6;  // in a row without a byte gained; ten times as many that gain little
   std::chrono::milliseconds first_pause{500};
   int redirects = 5;
   bool private_redirects = false;  // follow redirects to loopback and link-local addresses
-  std::string name;                // in messages; empty: the target
-  std::string trusted_hosts;       // hosts of this ending, or "*", may be shown what is secret
+  std::string name;                // for messages; empty: the target
+  std::string trusted_hosts;       // host suffix, or "*": hosts that may get secrets
 };
 
-// One range of an object being fetched over as many requests as it takes: the sans-io algorithm, in
-// which every byte is delivered exactly once and bytes of two versions of the object never mix.
+// Fetches one range of an object, over as many requests as it takes: the sans-io algorithm. Every
+// byte is delivered exactly once, and bytes of two versions of the object never mix.
 //
 //   while (true) {
 //     send a GET of target() with request_fields(); read the head
 //     switch (on_head(head)) ...   // take the body, follow a redirect, pause, or fail
-//     feed on_body(n) for every piece; it answers how many bytes in front to leave out
+//     call on_body(n) for every piece: returns how many bytes at its front to drop
 //     at the end of the body: on_end()
 //   }
-//   on_failure(why) wherever a connection breaks
+//   on_failure(why) whenever a connection breaks
 //
 // Single-threaded; no I/O.
 class http_transfer {
@@ -44,65 +44,67 @@ class http_transfer {
   struct ask_again {  // after a pause; the target may have changed
     std::chrono::milliseconds pause{0};
     bool is_retry = false;    // the server or the network failed, and little was gained before
-    bool from_begin = false;  // what came so far is to be thrown away
-    std::optional<error> why = std::nullopt;  // of what failed
+    bool from_begin = false;  // drop what has arrived so far
+    std::optional<error> why = std::nullopt;  // of the failure
   };
   struct finished {};
   using action = std::variant<take_body, ask_again, finished, error>;
 
-  // `known`: what parts of the same object have shown. `time` outlives the transfer.
+  // `known`: what other parts of the same object have shown. `time` outlives the transfer.
   http_transfer(url target, byte_range range, object_version known, const transfer_options& options,
                 time_source& time, std::uint64_t jitter_seed);
 
   const url& target() const { return target_; }
-  // False after a redirect to another scheme, host or port: secrets are not sent there.
+  // False after a redirect to another scheme, host or port: do not send secrets there.
   bool may_send_secrets() const;
-  // True after a redirect to another host: private addresses must not be connected to.
+  // True after a redirect to another host: do not connect to private addresses.
   bool public_only() const;
   // Range and If-Range.
   http_fields request_fields() const;
 
   action on_head(const response_head& head);
-  // `n` body bytes came: how many of them, from the front, are not wanted.
+  // `n` body bytes arrived: returns how many of them, from the front, to drop.
   std::uint64_t on_body(std::uint64_t n);
-  // The next bytes of a body, before on_body(): a store's error page that came with status 200 is
-  // requested again. Looks at the object's first front_bytes.
+  // Takes the next bytes of a body, before on_body(): a store's error page that came with status
+  // 200 is requested again. Examines the object's first front_bytes.
   std::optional<action> on_front(std::string_view piece);
-  // What came so far may still turn out to be such a page: none of it may be given out.
+  // What has arrived so far may still be such a page: do not give out any of it.
   bool holds_front() const { return !front_.empty(); }
   static constexpr std::size_t front_bytes = 512;
-  // In place of these, for a body that was read in one piece: what to do where it is such a page.
+  // Replaces these for a body that was read in one piece: what to do if it is such a page.
   std::optional<action> on_whole_body(std::string_view body);
-  // The body ended as announced, or where nothing was announced.
+  // The body ended as announced, or no end was announced.
   action on_end();
-  // The connection failed or ended early; `why` says how.
+  // The connection failed or ended early; `why` is the reason.
   action on_failure(const error& why);
-  // Bytes have left the transfer's owner: from now on it cannot begin anew.
+  // Bytes have left the transfer's owner: from now on it cannot start again from the beginning.
   void gave_out() { gave_out_ = true; }
   bool has_given_out() const { return gave_out_; }
-  // Whether its connection may end here, for others who wait for one: another request can bring the
-  // rest, and at no more cost.
+  // Whether its connection may end here, for requests that wait for one: another request can bring
+  // the rest at the same cost.
   bool may_be_set_aside() const;
-  // It has ended so: not an attempt.
+  // The connection has ended for that reason: does not count as an attempt.
   action on_set_aside();
-  // The request failed on a kept-alive connection that the server had closed: not an attempt.
+  // The request failed on a kept-alive connection that the server had closed: does not count as an
+  // attempt.
   action on_stale_connection() { return ask_again{}; }
 
-  // `why` with the object's URL and the next byte, where it names none.
+  // `why` with the object's URL and the next byte, if it has none.
   error described(error why) const;
 
   std::uint64_t offset() const { return offset_; }  // of the next byte to deliver
-  // Of the last byte and one; the object's end where the server gave all of it unasked.
+  // The position after the last byte; the object's end if the server sent all of it unasked.
   std::optional<std::uint64_t> end() const { return end_ ? end_ : version_.total; }
   const object_version& version() const { return version_; }
   bool ignores_ranges() const { return ignores_ranges_; }
-  // The bytes in front of the next one that this answer brings again.
+  // The bytes before the next one to deliver that this answer repeats.
   std::uint64_t to_discard() const { return to_discard_; }
-  // An end was asked for that is not known to be the object's.
+  // The requested end is not known to be the object's.
   bool may_end_within() const { return end_ && version_.total.value_or(~std::uint64_t{0}) > *end_; }
-  // No end was asked for, or the server ignored it: all that follows comes with this.
+  // No end was requested, or the server ignored it: all following bytes come with this answer.
   bool brings_the_rest() const { return !end_; }
-  // A part came, in whole or not, and no later request can know that it is of the same version.
+  // A part arrived, at least its head, and no later request can prove that it gets the same
+  // version.
   bool stands_alone() const {
     return is_bound_ && end_ && !ignores_ranges_ && !version_.can_be_compared();
   }
@@ -112,8 +114,8 @@ class http_transfer {
   action on_whole(const response_head& head);
   action on_redirect(const response_head& head);
   std::optional<error> refused_redirect(const url& next) const;
-  // An answer that is not of the object as it was before. A proxy's or a store's passing failure
-  // looks like that as well: the object is called changed once all attempts say so.
+  // An answer that is not of the object as it was before. A passing failure of a proxy or store
+  // looks the same, so the object counts as changed only once all attempts agree.
   action differs(std::string what);
   action retry(const error& why, const std::optional<std::string>& retry_after = std::nullopt);
   action ask_on();
@@ -128,7 +130,7 @@ class http_transfer {
   bool must_begin_anew() const;
   void begin_anew(object_version of);
   void go_back();
-  // Forgets an answer that brought nothing and that nobody relies on: the next one may be of
+  // Forgets an answer that brought nothing and on which nothing depends: the next one may be of
   // another version.
   void forget_unbound();
   action on_refused_range(const response_head& head);
@@ -141,29 +143,29 @@ class http_transfer {
   std::optional<std::uint64_t> asked_end_;
   object_version known_;  // before this transfer
   object_version version_;
-  object_version before_front_;  // it, without what an answer of 200 says that may be such a page
+  object_version before_front_;  // without claims of an answer of 200 that may be such a page
   bool is_known_;                // a server has answered for the object
   bool was_known_;               // before this transfer
-  // The head of a part has come. The parts after it are then requested as of the same object,
+  // The head of a part has arrived. The following parts are then requested as of the same object,
   // before this one has brought a byte.
   bool is_bound_ = false;
   transfer_options options_;
   time_source& time_;
   random_stream jitter_;
-  std::uint64_t to_discard_ = 0;  // body bytes in front of the next one
+  std::uint64_t to_discard_ = 0;  // body bytes before the next one
   std::string front_;             // of the object, while it may be an error page
-  std::string passed_;            // the object's begin, where an answer brings it again
-  // Of a part of an object whose length the server does not tell: where the part ends.
+  std::string passed_;            // the start of the object, when an answer repeats it
+  // The end of a part of an object whose length the server does not state.
   std::optional<std::uint64_t> part_end_;
   bool ignores_ranges_ = false;
   std::uint64_t gained_ = 0;  // bytes since the last failure
   int attempts_ = 0;          // in a row without a byte
-  int crumbs_ = 0;            // in a row with next to nothing
+  int crumbs_ = 0;            // in a row that gained little
   int restarts_ = 0;
   bool gave_out_ = false;
   bool origin_is_private_;
   int redirects_ = 0;
-  bool asks_plainly_ = false;  // without a range: whatever comes is taken
+  bool asks_plainly_ = false;  // without a range: accepts whatever arrives
 };
 
 }  // namespace millrace

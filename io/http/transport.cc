@@ -21,8 +21,8 @@ using asio::ip::tcp;
 using socket_type = asio::generic::stream_protocol::socket;
 using time_point = time_source::time_point;
 
-// A socket and the timer that ends its waits. The timer is set anew only when it fires or a
-// deadline comes sooner than it: not for every read.
+// A socket, and the timer that ends its waits. The timer is set again only when it fires or when a
+// deadline comes sooner, not for every read.
 class watched_socket : public std::enable_shared_from_this<watched_socket> {
  public:
   explicit watched_socket(const asio::any_io_executor& executor)
@@ -75,7 +75,7 @@ class watched_socket : public std::enable_shared_from_this<watched_socket> {
       try {
         return arm();
       } catch (const std::bad_alloc&) {
-        armed_ = false;  // without memory for another timer the wait ends with this one
+        armed_ = false;  // without memory for another timer, the wait ends with this one
       }
     }
     expired_ = true;
@@ -180,7 +180,7 @@ class asio_network final : public network {
       const asio::socket_base::receive_buffer_size size(static_cast<int>(receive_buffer_bytes_));
       watched->socket.set_option(size, failed);
     }
-    // Asio has no way to ask for it at once.
+    // Asio cannot set it when it creates the socket.
     fcntl(watched->socket.native_handle(), F_SETFD, FD_CLOEXEC);
     if (!where.ip.empty()) watched->socket.set_option(tcp::no_delay(true), failed);
     failed = co_await watched->connect(endpoint, deadline);

@@ -16,7 +16,7 @@ namespace millrace {
 
 using boost::system::error_code;
 
-// A connected stream of bytes in both directions, by non-blocking operations, so that streams can
+// A connected stream of bytes in both directions, with non-blocking operations, so that streams can
 // be stacked (TLS over a proxy's tunnel over a socket). One I/O thread, one call at a time;
 // destroying it closes it.
 class byte_stream {
@@ -24,24 +24,24 @@ class byte_stream {
   enum class direction { read, write };
   struct moved {
     std::size_t bytes = 0;
-    error_code failed;  // would_block: wait() first; eof: the peer ended its direction
+    error_code failed;  // would_block: wait() first; eof: the peer has ended its direction
   };
 
   virtual ~byte_stream() = default;
   virtual moved try_read(std::span<std::byte> into) = 0;
   virtual moved try_write(std::span<const std::byte> from) = 0;
-  // Until the direction may be worth trying; asio::error::timed_out at `deadline`.
+  // Waits until the direction may be ready; asio::error::timed_out at `deadline`.
   virtual awaitable<error_code> wait(direction which, time_source::time_point deadline) = 0;
 };
 
-// Reads what is there, waiting for it if need be: at least one byte, or a failure. timed_out after
-// `deadline`, also where the peer is never waited for.
+// Reads available bytes, after waiting if there are none: returns at least one byte, or a failure.
+// timed_out after `deadline`, even if bytes are always available.
 awaitable<byte_stream::moved> read_some(byte_stream& from, std::span<std::byte> into,
                                         time_source& time, time_source::time_point deadline);
 awaitable<error_code> write_all(byte_stream& to, std::span<const std::byte> data,
                                 time_source::time_point deadline);
 
-// Where a connection can be made to: an IP address and port, or the path of a unix socket.
+// The other end of a connection: an IP address and port, or the path of a unix socket.
 struct address {
   std::string ip;  // empty: a unix socket
   std::string port;
@@ -54,17 +54,17 @@ struct address {
 class network {
  public:
   virtual ~network() = default;
-  // Never empty. Must heed cancellation.
+  // Never empty. Must support cancellation.
   virtual awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) = 0;
   virtual awaitable<result<std::unique_ptr<byte_stream>>> connect(
       address where, time_source::time_point deadline) = 0;
-  // What random pauses begin with. A real network's is another one in each process, so that those
-  // of a job do not ask a server that came back all at once.
+  // The seed of random pauses. A real network's differs between processes, so that the ranks of a
+  // job do not all retry a recovered server at once.
   virtual std::uint64_t seed() const { return 0; }
 };
 
-// Names by the host's resolver, TCP with no delay, unix sockets. `receive_buffer_bytes`: SO_RCVBUF;
-// 0 leaves it to the kernel, whose own tuning is nearly always better.
+// Names by the host's resolver, TCP without delay, unix sockets. `receive_buffer_bytes`: SO_RCVBUF;
+// 0 leaves it to the kernel, whose tuning is nearly always better.
 std::shared_ptr<network> real_network(std::size_t receive_buffer_bytes);
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ namespace {
 
 using strings = std::vector<std::string>;
 
-// A range may be long, but it has to fit into memory: "{0..99999999999}" is a slip of the hand.
+// A range may be long, but must fit into memory: "{0..99999999999}" is a typing error.
 constexpr std::size_t max_items = 50'000'000;
 constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -21,12 +21,11 @@ error unbalanced() {
   return error(errc::usage, "braces do not balance").hint("write a brace as \\{ to mean itself");
 }
 error too_many() {
-  return error(errc::usage, fmt::format("braces that expand to over {} names", max_items))
+  return error(errc::usage, fmt::format("the braces expand to more than {} names", max_items))
       .hint("name fewer, in several ranges or a list (@FILE)");
 }
 
-// Whether braces within braces go deeper than anybody means them to: each takes a level of the
-// stack.
+// Whether braces are nested deeper than anyone means to nest them: each level takes stack.
 bool is_too_deep(std::string_view pattern) {
   constexpr int most = 64;
   int depth = 0;
@@ -91,7 +90,7 @@ result<std::optional<strings>> parse_range(const std::string& expression) {
   return std::optional(std::move(*items));
 }
 
-// The comma-separated alternatives of `expression`; nullopt where there is no comma.
+// The comma-separated alternatives of `expression`; nullopt if it has no comma.
 result<std::optional<strings>> parse_list(std::string_view expression) {
   strings out;
   std::size_t start = 0;
@@ -135,7 +134,7 @@ result<strings> parse_braces(std::string_view expression) {
   return literal;
 }
 
-// One of each part, put together, the last part's changing fastest.
+// All combinations of one item of each part, joined; the item of the last part changes fastest.
 result<strings> product(const std::vector<strings>& parts) {
   std::size_t count = 1;
   for (const strings& part : parts) {

@@ -15,7 +15,7 @@ struct known_compression {
   compression how;
   std::string_view magic;
   std::string_view ending;   // of any file
-  std::string_view archive;  // of a tar; empty: none but .tar and `ending`
+  std::string_view archive;  // of a tar; empty: only .tar and `ending`
   std::uint64_t window;
 };
 

@@ -8,24 +8,25 @@
 
 namespace millrace {
 
-// The compressions that are read; compression.cc has what tells each of them.
+// The compressions that can be read; compression.cc lists their magics and endings.
 enum class compression { none, gzip, bzip2, xz, zstd, lz4, lzw };
 
-// As many of a file's first bytes tell its compression.
+// The number of first bytes of a file that identify its compression.
 inline constexpr std::size_t magic_bytes = 6;
 compression compression_of(std::string_view first);
 
-// What compressors make: of zstd --long, of xz -9. A stream that claims more is taken for hostile.
+// The largest window that compressors use: zstd --long, xz -9. A stream that claims more is treated
+// as hostile.
 inline constexpr std::uint64_t largest_window = 129_MiB;
 
-// By its name (its ending, in any case): none for a URL that does not tell. Of a URL's path, what
-// follows '?' or '#' is no part.
+// The compression that the ending of a name or URL stands for, in any case; none for any other
+// ending. Ignores a URL's part after '?' or '#'.
 compression compression_named(std::string_view url);
 
-// Whether a name ends as an archive's does: .tar, .tar.gz, .tgz and so on, in any case.
+// Whether a name has an archive's ending: .tar, .tar.gz, .tgz and so on, in any case.
 bool is_archive_name(std::string_view name);
 
-// The memory that a decoder takes for what compressors usually make, in bytes; 0: none that counts.
+// The bytes that a decoder needs for what compressors usually make; 0: too few to count.
 std::size_t usual_window(compression how);
 
 }  // namespace millrace

@@ -14,8 +14,9 @@
 namespace millrace {
 namespace {
 
-// The path, where a URL may name many local files. A folder needs no '/' at its end, unless it is
-// called like an archive: names of archives are not looked up, since there may be a million.
+// The path of a URL that may name many local files; empty for any other. A folder needs no '/' at
+// its end, unless it is named like an archive: names of archives are not looked up, since there may
+// be a million.
 std::string path_of_many(const std::string& name) {
   const bool says_so = name.ends_with('/') || name.find('*') != std::string::npos;
   const bool may_be_folder = !is_shard_name(name.substr(name.rfind('/') + 1));
@@ -41,7 +42,7 @@ result<std::vector<std::string>> archives_in(const std::string& folder) {
   return out;
 }
 
-// What the pattern describes, from its `from`-th character on, within `folder` (which ends with
+// Adds what the pattern matches, from its `from`-th character on, within `folder` (which ends with
 // '/', or is empty).
 result<void> add_matches(const std::string& folder, const std::string& pattern, std::size_t from,
                          std::vector<std::string>& out) {
@@ -51,7 +52,7 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
     struct stat s{};
     const int code = host_files().stat(path, s);
     if (code != 0 && code != -ENOENT && code != -ENOTDIR && code != -ENAMETOOLONG) {
-      return error(kind_of(-code), "cannot look at what this pattern describes")
+      return error(kind_of(-code), "cannot examine a path that this pattern matches")
           .at(path)
           .cause(-code)
           .hint(hint_on_path(-code));
@@ -59,7 +60,7 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
     if (code == 0 && (S_ISREG(s.st_mode) || S_ISDIR(s.st_mode))) out.push_back(path);
     return {};
   }
-  // What stands before the component with the star is as it is.
+  // The part before the component with the star is literal.
   const auto slash = pattern.rfind('/', star);
   const auto begin = slash == pattern.npos || slash < from ? from : slash + 1;
   const auto end = std::min(pattern.find('/', star), pattern.size());
@@ -75,7 +76,7 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
   }
   for (const std::string& name : names) {
     if (!matches_pattern(name, std::string_view(pattern).substr(begin, end - begin))) continue;
-    // A name alone may look like a URL, or like stdin.
+    // A name without a folder may look like a URL, or like stdin.
     const bool is_path = !here.empty() || (name != "-" && name.find(':') == name.npos);
     const std::string path = is_path ? here + name : "./" + name;
     if (end == pattern.size()) {
@@ -84,7 +85,7 @@ result<void> add_matches(const std::string& folder, const std::string& pattern, 
                host_files().stat(path, s) == -ENOENT && host_files().stat(path, s, false) == 0) {
       return error(errc::not_found, "a link to nothing, which may be to a folder")
           .at(path)
-          .hint("mount what it links to, or remove it");
+          .hint("mount its target, or remove the link");
     } else if (auto below = add_matches(path + "/", pattern, end + 1, out); !below) {
       return below;
     }
@@ -98,7 +99,7 @@ result<std::vector<std::string>> matches_of(const std::string& pattern) {
   return out;
 }
 
-// Whether a file has exactly that name. Where it cannot be looked at, the listing says why.
+// Whether a file has exactly that name. If it cannot be examined, the listing says why.
 bool is_one_file(const std::string& path) {
   struct stat s{};
   return !path.ends_with('/') && host_files().stat(path, s) == 0 && S_ISREG(s.st_mode);
@@ -112,8 +113,7 @@ result<std::vector<std::string>> files_listed(const std::string& path) {
                                                       : "no file matches this pattern")
         .at(path)
         .hint(path.ends_with('/')
-                  ? fmt::format("{}; those in folders within it are named by a pattern: "
-                                "FOLDER/*/*.tar",
+                  ? fmt::format("{}; for archives in its subfolders, write FOLDER/*/*.tar",
                                 shard_names_told)
                   : "check the path");
   }

@@ -7,14 +7,14 @@
 
 namespace millrace {
 
-// What to do where a file or a folder cannot be opened or looked at; `why`: its errno, above 0.
+// The hint for a file or folder that cannot be opened or examined. `why`: the errno, above 0.
 const char* hint_on_path(int why);
 
-// Replaces each local path that names several files by those files, in byte order. A path that ends
-// with '/' names the shards in that folder, and one with a '*' the files that match
-// (io/names/shard_name.h says what these are). A file with exactly that name takes precedence.
-// Fails with not_found where one names nothing, and where a folder cannot be read with the kind of
-// its errno. `lists_any`, where given, is set where there is such a path.
+// Replaces each local path that names several files by those files, in byte order: a path that ends
+// with '/' by the shards in that folder, one with a '*' by the files that match
+// (io/names/shard_name.h defines both). A file with exactly that name takes precedence. Fails with
+// not_found if a path names nothing, and with the kind by errno if a folder cannot be read. Sets
+// `lists_any`, if given, when a path names several files.
 result<std::vector<std::string>> with_folders(std::vector<std::string> urls,
                                               bool* lists_any = nullptr);
 

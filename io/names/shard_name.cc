@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// What stands in front of the next '/', which is taken off with it.
+// Takes the first name off the path, with the '/' after it, and returns the name.
 std::string_view take_name(std::string_view& path) {
   const std::string_view name = path.substr(0, path.find('/'));
   path.remove_prefix(std::min(name.size() + 1, path.size()));
@@ -19,9 +19,9 @@ bool is_hidden(std::string_view name) {
   return name.starts_with('.');
 }
 
-// Of one name each.
+// Whether one name, without '/', matches.
 bool fits(std::string_view name, std::string_view pattern) {
-  // The last star may take one character more each time that what follows it does not fit.
+  // Whenever the rest does not match, the last star takes one more character.
   std::size_t n = 0;
   std::size_t p = 0;
   std::size_t star = pattern.npos;

@@ -4,20 +4,20 @@
 
 namespace millrace {
 
-// What a folder, a prefix of a store and a '*' stand for: the same for files and for objects. Pure.
+// What a folder, a prefix of a store and a '*' match: the same for files and for objects. Pure.
 
-// Whether what follows a folder or a prefix is the name of a shard: an archive, by its ending
-// (.tar, .tgz, .tar.gz and so on, for each compression that is read; in any case), neither hidden
-// nor in a hidden folder (a dot at the front of a name). A partial file has another ending.
+// Whether the rest of a path, after a folder or prefix, names a shard: an archive by its ending
+// (.tar, .tgz, .tar.gz and so on, for each compression that can be read; in any case), neither
+// hidden nor in a hidden folder (a name that begins with a dot). Partial files have another ending.
 bool is_shard_name(std::string_view path);
 
-// What is_shard_name() asks for, in an error's words.
+// The rule of is_shard_name(), for errors.
 inline constexpr std::string_view shard_names_told =
     "archives end with .tar, .tgz or .tar. and a compression, and do not begin with a dot";
 
-// Whether `path` is what `pattern` describes: '*' stands for any characters but '/'. As in a shell
-// it does not for the dot of a hidden name; nor for the name of a partial file, which is part of
-// something that is being written, or was when its writer was killed.
+// Whether `path` matches `pattern`: '*' matches any characters but '/'. As in a shell, it does not
+// match the dot of a hidden name. Nor does it match the name of a partial file: that is still being
+// written, or its writer was killed.
 bool matches_pattern(std::string_view path, std::string_view pattern);
 
 }  // namespace millrace

@@ -13,8 +13,8 @@
 namespace millrace {
 namespace {
 
-// The length of "scheme:" at the front of `text`, 0 where there is none (RFC 3986, 3.1; two
-// characters at least, so that "c:\x" stays a path).
+// The length of "scheme:" at the start of `text`; 0 if there is none (RFC 3986, 3.1). It has at
+// least two characters, so that "c:\x" stays a path.
 std::size_t scheme_length(std::string_view text) {
   std::size_t n = 0;
   while (n < text.size() && (std::isalnum(static_cast<unsigned char>(text[n])) != 0 ||
@@ -31,7 +31,7 @@ bool is_web(std::string_view scheme) {
   return scheme == "http" || scheme == "https" || scheme == "http+unix";
 }
 
-// What RFC 3986, 3.2.2 allows in a host: nothing that could end it, or begin a line.
+// Allows the characters of a host (RFC 3986, 3.2.2): none that could end it, or begin a line.
 bool is_host(std::string_view text) {
   return std::ranges::all_of(text, [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
@@ -65,14 +65,14 @@ result<void> parse_authority(std::string_view authority, url& out) {
   if (!port.empty() && port.front() != ':') return error(errc::usage, "text between ']' and '/'");
   if (port.size() > 1) {
     port.remove_prefix(1);
-    // Not quoted: in a URL that is written wrong it may be part of a password.
+    // Not quoted: in a malformed URL it may be a part of a password.
     if (!port_number(port)) return error(errc::usage, "the port is not a number from 1 to 65535");
     out.port = port;
   }
   if (is_web(out.scheme) && out.host.ends_with('.')) out.host.pop_back();
   if (out.host.empty()) return error(errc::usage, "a URL without a host");
   if (is_web(out.scheme) && !is_host(out.host)) {
-    return error(errc::usage, "the host has a byte that no host can have");
+    return error(errc::usage, "the host contains an invalid byte");
   }
   return {};
 }
@@ -162,7 +162,7 @@ std::string percent_decoded(std::string_view text) {
 result<url> parse_url(std::string_view text) {
   url out;
   if (text.empty()) return error(errc::usage, "an empty URL");
-  // It would end there for the operating system, and name something else.
+  // The operating system would end the path there, and open something else.
   if (text.find('\0') != text.npos) return error(errc::usage, "a NUL byte in a URL").at(text);
   const std::size_t n = scheme_length(text);
   if (text == "-" || n == 0) {
@@ -178,9 +178,9 @@ result<url> parse_url(std::string_view text) {
       const std::size_t end = std::min(rest.find('/', 2), rest.size());
       const std::string host = lowered(rest.substr(2, end - 2));
       if (end < rest.size() && !host.empty() && host != "localhost") {
-        return error(errc::usage, "a file URL names a file of this host")
+        return error(errc::usage, "a file URL can only name a file on this host")
             .at(text)
-            .hint("write file:///path, or the URL that its server has");
+            .hint("write file:///path, or the URL under which its server offers it");
       }
       rest.remove_prefix(end);
     }

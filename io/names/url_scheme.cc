@@ -8,7 +8,7 @@ namespace millrace {
 bool has_scheme(std::string_view text) {
   if (text.empty() || text == "-") return false;
   const auto where = parse_url(text);
-  // A path is what it is written as; the path of a file: URL lacks the scheme.
+  // For a path, the two are equal; for a file: URL, the path lacks the scheme.
   return !where || where->scheme != "file" || where->path != text;
 }
 

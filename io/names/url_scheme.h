@@ -6,11 +6,11 @@
 
 namespace millrace {
 
-// Whether a scheme stands in front, in any case of letters; else the text is a path, or "-".
+// Whether the text begins with a scheme, in any case; if not, it is a path, or "-".
 bool has_scheme(std::string_view text);
 
-// Whether a server on the network is asked for it, by HTTP or as an object store: no command, no
-// file of this machine, and no socket of a program that runs on it.
+// Whether a server on the network answers for the URL, by HTTP or as an object store: not a
+// command, a file of this host, or the socket of a program on it.
 bool is_on_network(const url& u);
 
 }  // namespace millrace

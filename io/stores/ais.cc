@@ -23,7 +23,7 @@ class ais final : public object_store {
     return found;
   }
 
-  // One file of an archive.
+  // Names one file in an archive.
   std::string_view option_mark() const override { return "?archpath="; }
 
   awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
@@ -42,7 +42,7 @@ class ais final : public object_store {
     auto target = parse_endpoint(set.empty() ? "http://localhost:8080" : set, "AIS_ENDPOINT");
     if (!target) return target.error();
     target->path += path;
-    // A cluster's gateway and targets are one: the token goes along.
+    // The gateway and the targets are one cluster: the token goes to all of them.
     http_object found(std::move(*target));
     found.trusted_hosts = "*";
     if (const auto& token = o.variable("AIS_AUTHN_TOKEN"); !token.empty()) {

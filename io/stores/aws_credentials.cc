@@ -24,7 +24,7 @@ std::map<std::string, std::map<std::string, std::string>> profiles_in(const std:
   return parse_profiles(content.str());
 }
 
-// As the container and instance endpoints answer.
+// Parses an answer of the container or instance endpoint.
 result<std::optional<aws_credentials>> parse_credentials(const std::string& text, const url& from) {
   const auto json = json_tree::parse(text).value_or(json_tree());
   const auto value = [&](const char* name) { return std::string(json.text_of(name)); };
@@ -81,7 +81,7 @@ awaitable<result<aws_keys>> aws_credential_chain::keys(scope& tasks) {
     auto found = co_await search(tasks);
     if (found) {
       current_ = std::move(*found);
-    } else if (!current_ || (current_->ends && *current_->ends <= now)) {  // else they still serve
+    } else if (!current_ || (current_->ends && *current_->ends <= now)) {  // else still valid
       co_return found.error();
     }
   }
@@ -144,7 +144,7 @@ result<aws_credential_chain::found> aws_credential_chain::from_profile() const {
   const std::string id = profile_value("aws_access_key_id");
   const std::string& named = stack_->options().variable("AWS_PROFILE");
   if (!id.empty()) {
-    // The files may be written anew by who renews them.
+    // Another program may renew the credentials in the files.
     constexpr std::int64_t looked_at_again_s = 600;
     const std::string token = profile_value("aws_session_token");
     std::optional<std::int64_t> ends;
@@ -211,7 +211,7 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_contai
   auto target = parse_url(relative.empty() ? full : "http://169.254.170.2" + relative);
   if (!target || (target->scheme != "http" && target->scheme != "https")) {
     co_return error(errc::bad_setting,
-                    "AWS_CONTAINER_CREDENTIALS_FULL_URI is not a URL of http: or https:");
+                    "AWS_CONTAINER_CREDENTIALS_FULL_URI is not an http: or https: URL");
   }
   http_object endpoint(*target);
   std::string token = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
@@ -240,7 +240,7 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_instan
     endpoint.fields = std::move(fields);
     return ask(*stack_, tasks, std::move(endpoint), std::move(method));
   };
-  // Not on such an instance there is nobody at this address: a second decides.
+  // On other hosts this address does not answer: give up after a second.
   auto token = co_await until(
       stack_->time(), stack_->time().now() + std::chrono::seconds(1),
       ask_for("/latest/api/token", "PUT", {{"X-aws-ec2-metadata-token-ttl-seconds", "21600"}}),

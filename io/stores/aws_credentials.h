@@ -16,24 +16,24 @@ struct aws_credentials {
   std::optional<std::int64_t> ends;  // seconds since 1970
 };
 
-// Sections of an AWS profile file: "[default]", "[profile x]". Keys in lower case. Pure.
+// The sections of an AWS profile file, such as "[default]" and "[profile x]". Keys in lower case.
+// Pure.
 std::map<std::string, std::map<std::string, std::string>> parse_profiles(const std::string& text);
 
 // "2026-11-21T09:30:00Z" in seconds since 1970; nullopt for anything else. Pure.
 std::optional<std::int64_t> parse_utc(const std::string& text);
 
-// The usual chain, in its usual order: environment, web identity, profile files, container
-// endpoint, instance endpoint. Credentials are kept until five minutes before they expire. One I/O
-// thread.
+// The usual chain in its usual order: environment, web identity, profile files, container endpoint,
+// instance endpoint. Credentials are kept until five minutes before they expire. One I/O thread.
 class aws_credential_chain {
  public:
   explicit aws_credential_chain(std::shared_ptr<http_stack> stack);
 
-  // Fails with not_allowed, listing the places that were searched.
+  // Fails with not_allowed, and lists the places that were searched.
   awaitable<result<aws_keys>> keys(scope& tasks);
-  // Call when the server refused them: fetches new ones. False where they are fixed.
+  // Call when the server refused the credentials: fetches new ones. False if they are fixed.
   bool forget();
-  // Of the environment or the profile; "us-east-1" where neither says.
+  // From the environment or the profile; "us-east-1" if neither names one.
   std::string region() const;
 
  private:

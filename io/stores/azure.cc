@@ -40,7 +40,7 @@ class shared_key_signer final : public request_signer {
     std::string ms_lines;
     for (const http_field& f : added)
       ms_lines.append(f.name).append(":").append(f.value).append("\n");
-    // Method, then eleven standard fields, of which a GET may have Range and If-* among ours.
+    // The method, then eleven standard fields, of which a GET of ours may have Range and If-*.
     std::string text =
         what.method + "\n\n\n\n\n\n\n\n\n\n\n" + value_of(what.fields, "range") + "\n";
     text += ms_lines + resource(what.target);
@@ -80,8 +80,8 @@ bool is_account_name(std::string_view text) {
       text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; });
 }
 
-// az://CONTAINER/BLOB in the account that the environment names; a shared access signature or a key
-// shows who asks, neither where the container is public.
+// az://CONTAINER/BLOB in the account that the environment names. Authenticates with a shared access
+// signature or a key, or not at all, for public containers.
 class azure final : public object_store {
  public:
   explicit azure(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {
@@ -127,7 +127,8 @@ class azure final : public object_store {
   }
 
  private:
-  // "AccountName=...;AccountKey=...;BlobEndpoint=...": what is not set otherwise.
+  // Parses "AccountName=...;AccountKey=...;BlobEndpoint=...", for values that are not set
+  // otherwise.
   void read_connection_string(const std::string& text) {
     const auto part = [&](const std::string& name, std::string& into) {
       const auto at = (";" + text).find(";" + name + "=");
@@ -152,7 +153,7 @@ class azure final : public object_store {
           .at(to_string(where))
           .hint("set AZURE_STORAGE_ACCOUNT or AZURE_STORAGE_CONNECTION_STRING");
     }
-    // Not quoted: a URL in its place may hold a signature.
+    // Not quoted: it may be a URL that contains a signature.
     if (endpoint_.empty() && !is_account_name(account_)) {
       return error(errc::bad_setting, "AZURE_STORAGE_ACCOUNT is not the name of an account")
           .hint(

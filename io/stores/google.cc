@@ -16,9 +16,9 @@ namespace {
 constexpr std::int64_t token_renewed_before_s = 300;
 constexpr const char* read_only = "https://www.googleapis.com/auth/devstorage.read_only";
 
-// An OAuth 2.0 access token: of the environment, of a service account or a user (by the file that
-// GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's own), or of the metadata server. Where there is
-// none of them, requests are made without: public buckets need none.
+// Adds an OAuth 2.0 access token: from the environment, for a service account or a user (by the
+// file that GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's own), or from the metadata server. If
+// there is none, requests are made without a token: public buckets need none.
 class google_signer final : public request_signer {
  public:
   explicit google_signer(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
@@ -94,7 +94,7 @@ class google_signer final : public request_signer {
     co_return keep_answer(answer->body, *target);
   }
 
-  // Not on Google's machines there is nobody at this address: a second decides.
+  // On hosts other than Google's this address does not answer: gives up after a second.
   awaitable<result<void>> by_metadata(scope& tasks) {
     std::string host = stack_->options().variable("GCE_METADATA_HOST");
     if (host.empty()) host = "169.254.169.254";

@@ -7,20 +7,20 @@
 namespace millrace {
 namespace {
 
-// Of a HEAD: a GET may be answered all the same, of a URL that is signed for it, or by a server
-// that knows GET alone.
+// Whether an error of a HEAD says nothing about a GET: the URL may be signed for GET, or the server
+// may support only GET.
 bool may_be_of_head_alone(errc why) {
   return why == errc::not_allowed || why == errc::http_status || why == errc::not_found;
 }
 
-// The object's version by HEAD or, where the server does not answer that, by its first byte.
+// The object's version by HEAD or, if the server does not answer that, by a GET of the first byte.
 awaitable<result<object_version>> probe(std::shared_ptr<http_stack> stack, scope* tasks,
                                         http_object object) {
   auto answer = co_await ask(*stack, *tasks, object, "HEAD");
   object_version version;
   if (!answer && may_be_of_head_alone(answer.error().kind())) {
     object.fields.push_back({"Range", "bytes=0-0"});
-    // A server that ignores the range begins to send all of it.
+    // A server that ignores the range starts to send the whole object.
     answer = co_await ask(*stack, *tasks, object, "GET", {}, 0);
     if (!answer) co_return answer.error();
     version.total = answer->head.status == 206   ? total_in(answer->head)

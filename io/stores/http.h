@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// A range of an object (io/http/object_source.h) through the cache, where that is on. `url`: what
-// the user calls the object.
+// A range of an object (io/http/object_source.h), through the cache if it is on. `url`: the
+// object's name for the user.
 std::unique_ptr<byte_source> cached_http_source(source_context context,
                                                 std::shared_ptr<http_stack> stack,
                                                 const std::shared_ptr<object_cache>& cache,

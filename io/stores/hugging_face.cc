@@ -31,7 +31,7 @@ result<repository_file> parse(const url& where) {
   const auto owner = key.find('/');
   const auto name = owner == std::string::npos ? owner : key.find('/', owner + 1);
   if (name == std::string::npos) return refused();
-  // Of user:password@host there is none here; an '@' belongs to the name.
+  // There is no user:password@host here; an '@' belongs to the name.
   std::string repository = key.substr(0, name);
   std::string revision = "main";
   if (const auto at = repository.find('@'); at != std::string::npos) {
@@ -42,7 +42,7 @@ result<repository_file> parse(const url& where) {
                          key.substr(name + 1)};
 }
 
-// Where `wanted` stands in `text`, not between quotes; its size where it does not.
+// The position of `wanted` in `text` outside quotes; the text's size if there is none.
 std::size_t find_unquoted(std::string_view text, char wanted) {
   bool quoted = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -52,7 +52,7 @@ std::size_t find_unquoted(std::string_view text, char wanted) {
   return text.size();
 }
 
-// What stands in front of the next unquoted `separator`, which is taken off with it.
+// Takes the text before the next unquoted `separator` off `text`, with the separator.
 std::string_view take_until(std::string_view& text, char separator) {
   const auto end = find_unquoted(text, separator);
   const std::string_view taken = text.substr(0, end);
@@ -60,7 +60,7 @@ std::string_view take_until(std::string_view& text, char separator) {
   return taken;
 }
 
-// Of the parameters of a link, such as `; rel="prev next"; title=x`: whether a relation is next.
+// Whether the parameters of a link, such as `; rel="prev next"; title=x`, have the relation next.
 bool is_of_next(std::string_view parameters) {
   while (!parameters.empty()) {
     std::string_view value = take_until(parameters, ';');
@@ -76,9 +76,9 @@ bool is_of_next(std::string_view parameters) {
   return false;
 }
 
-// The path of the next page of a listing, by the answer's links (RFC 8288, 3); empty where there is
-// none. Its host is not asked: it is this one, under a name of its own, or none that may be trusted
-// with the token.
+// The path of the next page of a listing, by the answer's links (RFC 8288, 3); empty if there is
+// none. The link's host is not used: it is this server under another name, or a host that must not
+// get the token.
 result<std::string> next_page(const response_head& head) {
   for (const http_field& field : head.fields) {
     if (!equal_ignoring_case(field.name, "link")) continue;
@@ -90,7 +90,7 @@ result<std::string> next_page(const response_head& head) {
       if (target.starts_with('/') && !target.starts_with("//")) return std::string(target);
       const auto next = parse_url(target);
       if (!next || !next->scheme.starts_with("http")) {
-        return error(errc::protocol, fmt::format("the listing goes on at '{}'", redacted(target)))
+        return error(errc::protocol, fmt::format("the listing continues at '{}'", redacted(target)))
             .hint("have the server name a URL or a path that begins with /");
       }
       return next->path;
@@ -99,7 +99,7 @@ result<std::string> next_page(const response_head& head) {
   return "";
 }
 
-// A link of an endpoint that has a path begins with it.
+// Links of an endpoint that has a path begin with that path.
 std::string within(const std::string& path, std::string_view base) {
   if (base.ends_with('/')) base.remove_suffix(1);
   const bool is_below =
@@ -139,7 +139,7 @@ class hugging_face final : public object_store {
       if (!answer) co_return answer.error();
       const auto json = json_tree::parse(answer->body).value_or(json_tree());
       const auto* const entries = json.as<json_tree::list>();
-      const auto* const numbers = json.as<json_tree::integers>();  // and an empty list
+      const auto* const numbers = json.as<json_tree::integers>();  // an empty list, too
       if (entries == nullptr && (numbers == nullptr || !numbers->empty())) {
         co_return error(errc::protocol, "the answer is not a listing").at(to_string(prefix));
       }

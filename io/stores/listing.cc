@@ -20,13 +20,13 @@ bool is_store(std::string_view scheme) {
   return scheme == "s3" || scheme == "gs" || scheme == "az" || scheme == "ais" || scheme == "hf";
 }
 
-// The URL of a store without a key, nor the '/' before it.
+// Whether a store's URL has neither a key nor the '/' before it.
 bool is_bucket(std::string_view url) {
   const auto name = url.find("://") + 3;
   return name < url.size() && url.find_first_of("/*?", name) == url.npos;
 }
 
-// Where the user named it, and what was asked for that.
+// The error at the user's name, with the request that was made for it.
 error refused(const error& why, const std::string& pattern) {
   const std::string asked = redacted(why.where());
   error told(why.kind(), asked.empty() || asked == pattern
@@ -41,9 +41,9 @@ error refused(const error& why, const std::string& pattern) {
                                    : why.what_to_do());
 }
 
-// Of what a store lists below `prefix`, what was asked for: what matches `pattern`, or where that
-// is the prefix itself the shards. In byte order, each once: not every store lists so, and a page
-// may repeat what has moved on since the last.
+// Keeps the objects below `prefix` that were asked for: those that match `pattern` or, if the
+// pattern is the prefix itself, the shards. In byte order, each once: not every store sorts, and a
+// page may repeat objects of the previous one.
 void keep_described(std::vector<listed_object>& found, std::string_view prefix,
                     std::string_view pattern) {
   const bool by_prefix = pattern.find('*') == pattern.npos;
@@ -57,7 +57,7 @@ void keep_described(std::vector<listed_object>& found, std::string_view prefix,
   found.erase(again.begin(), again.end());
 }
 
-// Where nothing of what the store lists was asked for.
+// The error if the listing has none of the objects that were asked for.
 error nothing_described(const std::string& pattern, bool lists_any) {
   if (!lists_any) {
     return error(errc::not_found, "no object has this prefix")
@@ -71,21 +71,21 @@ error nothing_described(const std::string& pattern, bool lists_any) {
   }
   return error(errc::not_found, "no archive has this prefix")
       .at(pattern)
-      .hint(fmt::format("{}; others are named by a pattern: PREFIX/*", shard_names_told));
+      .hint(fmt::format("{}; for other names, write a pattern: PREFIX/*", shard_names_told));
 }
 
 awaitable<result<std::vector<listed_object>>> list_one(store_table* stores, scope* tasks, url where,
                                                        std::string pattern) {
   const auto star = where.path.find('*');
   if (star != std::string::npos) where.path.erase(star);
-  // held over co_await: the table is made whole, and nothing is added or taken out.
+  // held over co_await: the table is complete, and nothing is added or removed.
   object_store* const store = stores->at(where.scheme).get();
   auto found = co_await store->list(*tasks, where);
   if (!found) co_return refused(found.error(), pattern);
   const bool lists_any = !found->empty();
   keep_described(*found, to_string(where), pattern);
   if (found->empty()) co_return nothing_described(pattern, lists_any);
-  // What a store names are keys, whatever they look like.
+  // Names in a listing are keys, whatever they look like.
   const std::string_view mark = store->option_mark();
   for (listed_object& o : *found) {
     if (!mark.empty() && o.url.find(mark) != std::string::npos) o.url += mark;

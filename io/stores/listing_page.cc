@@ -43,8 +43,8 @@ result<listing_page> parse_s3_listing(const std::string& xml) {
   }
   if (is_cut && page.next.empty()) {
     return error(errc::protocol,
-                 "the store cuts its listing, and does not say how it goes on: it may know version "
-                 "1 of ListObjects alone")
+                 "the store truncates its listing without saying how to continue: it may support "
+                 "only version 1 of ListObjects")
         .hint("name the shards themselves, as PREFIX/train-{000000..000999}.tar");
   }
   return page;
@@ -75,14 +75,15 @@ result<void> listing_progress::turn_to(const std::string& next, std::size_t keys
   bytes_ += bytes;
   const auto refused = [](std::string what) { return error(errc::protocol, std::move(what)); };
   if (!next.empty() && next == earlier_) return refused("the store's listing goes in a circle");
-  if (empty_pages_ > most_empty_pages) return refused("the store's listing has empty pages only");
+  if (empty_pages_ > most_empty_pages) return refused("the store's listing has only empty pages");
   if (keys_ > most_keys) {
-    return error(errc::too_large, fmt::format("the store's listing has over {} keys", most_keys))
+    return error(errc::too_large,
+                 fmt::format("the store's listing has more than {} keys", most_keys))
         .hint("use a longer prefix");
   }
   if (bytes_ > most_bytes) {
     return error(errc::too_large,
-                 fmt::format("the store's listing has over {} GiB of names", most_bytes >> 30))
+                 fmt::format("the store's listing has more than {} GiB of names", most_bytes >> 30))
         .hint("use a longer prefix");
   }
   if (std::has_single_bit(++pages_)) earlier_ = next;
@@ -140,7 +141,7 @@ key_and_option split_key(const url& where, std::string_view mark) {
 result<url> parse_endpoint(const std::string& text, std::string_view variable) {
   auto endpoint = parse_url(text);
   if (!endpoint || (endpoint->scheme != "http" && endpoint->scheme != "https")) {
-    // Not shown: it may be a key that was meant for another variable.
+    // Not shown: it may be a key meant for another variable.
     return error(errc::usage, std::string(variable) + " is not an http: or https: URL")
         .hint("write http://host[:port]");
   }

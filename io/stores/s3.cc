@@ -45,7 +45,7 @@ class s3 final : public object_store {
     return found;
   }
 
-  // One version of the object.
+  // Selects one version of the object.
   std::string_view option_mark() const override { return "?versionId="; }
 
   awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
@@ -55,7 +55,7 @@ class s3 final : public object_store {
   }
 
  private:
-  // The bucket's own URL, with a '/' at its end.
+  // The bucket's URL, with a '/' at its end.
   result<http_object> bucket(const url& where) {
     const http_options& o = stack_->options();
     std::string endpoint = o.variable("AWS_ENDPOINT_URL_S3");

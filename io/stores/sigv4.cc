@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-// The query's parameters, encoded and sorted. They are encoded already, as the target is.
+// The query's parameters, sorted. They are already encoded, as the target is.
 std::string canonical_query(std::string_view query) {
   std::vector<std::string> parameters;
   while (!query.empty()) {

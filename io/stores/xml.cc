@@ -11,18 +11,18 @@
 namespace millrace {
 namespace {
 
-// The pages of stores have fewer: 5,000 entries of 25 elements. As a tree each takes up to 300
+// Above the pages of stores: 5,000 entries of 25 elements. In a tree each element takes up to 300
 // bytes, whatever its text.
 constexpr std::ptrdiff_t most_marks = 300'000;
 
-// Where what begins at the front of `text` ends.
+// The position after the first `end` in `text`; the text's size if there is none.
 std::size_t behind(std::string_view text, std::string_view end) {
   const auto at = text.find(end);
   return at == std::string_view::npos ? text.size() : at + end.size();
 }
 
-// The length of an opening tag; 0 for what is none. A '>' within an attribute's quotes does not end
-// it; quotes anywhere else are refused, because readers differ about what they mean.
+// The length of an opening tag; 0 if it is not one. A '>' within an attribute's quotes does not end
+// it. Quotes anywhere else are rejected, because parsers differ on their meaning.
 std::size_t tag_length(std::string_view text) {
   const auto name_end = std::min(text.find_first_of(" \t\r\n/>"), text.size());
   if (text.substr(0, name_end).find_first_of("\"'") != std::string_view::npos) return 0;
@@ -76,11 +76,10 @@ result<boost::property_tree::ptree> parse_store_xml(std::string_view text, std::
   error refused(errc::protocol, fmt::format("the answer is not {}", what));
   text.remove_prefix(std::min(text.find('<'), text.size()));
   if (!is_shallow_xml(text)) return refused;
-  // Elements, their ends, attributes and comments.
+  // Counts elements, their ends, attributes and comments.
   const auto marks = std::ranges::count(text, '<') + 2 * std::ranges::count(text, '=');
   if (marks > most_marks) {
-    return error(errc::too_large,
-                 fmt::format("the answer is {} of more elements than are read", what));
+    return error(errc::too_large, fmt::format("the answer is {} with too many elements", what));
   }
   try {
     boost::property_tree::ptree tree;

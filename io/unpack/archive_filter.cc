@@ -21,8 +21,8 @@
 namespace millrace {
 namespace {
 
-// libarchive asks for its input by a callback that must return with it, so each stream has a thread
-// that waits there. Spine and thread take turns: one of them works, the other waits.
+// libarchive asks for input by a callback that must return with it, so each stream has a thread
+// that waits there. Spine and thread take turns: one works while the other waits.
 class archive_filter final : public unpacker {
  public:
   archive_filter(const source_context& context, compression how)
@@ -31,7 +31,7 @@ class archive_filter final : public unpacker {
         tell_(context.io.executor(), [done = done_] { done->notify_all(); }),
         thread_(start_thread("mr-unpack", [this] { run(); })) {}
 
-  // Waits for the step under way, which takes no longer than a buffer's filling.
+  // Waits for the step under way, which takes no longer than filling a buffer.
   ~archive_filter() override {
     {
       const std::scoped_lock lock(mutex_);
@@ -72,7 +72,7 @@ class archive_filter final : public unpacker {
   }
 
  private:
-  // On the thread, with the lock held: lets the spine go on and waits for its next step.
+  // On the thread, with the lock held: lets the spine continue, and waits for its next step.
   void yield(std::unique_lock<std::mutex>& lock) {
     threads_turn_ = false;
     tell_.ask();
@@ -88,8 +88,8 @@ class archive_filter final : public unpacker {
     return static_cast<la_ssize_t>(f.in_use_.size());
   }
 
-  // On the thread, with the lock held: the next input comes into use, empty at the end. False where
-  // all is given up.
+  // On the thread, with the lock held: takes the next input into use; it is empty at the end. False
+  // if the whole stream was given up.
   bool next_piece(std::unique_lock<std::mutex>& lock) {
     const std::size_t kept = std::min(in_use_.size(), most_looked_at);
     before_ += in_use_.text().substr(in_use_.size() - kept);
@@ -131,8 +131,8 @@ class archive_filter final : public unpacker {
     return given_up_;
   }
 
-  // libarchive takes for the end of a bzip2 stream what begins no other one, and an empty lz4 frame
-  // for the end of all; there it is given what follows, from behind the padding on.
+  // libarchive takes bytes that begin no bzip2 stream for the end, and an empty lz4 frame for the
+  // end of everything. A new reader then continues after the padding.
   std::optional<error> unpack() {
     do {
       if (auto failed = unpack_streams()) return failed;
@@ -144,9 +144,9 @@ class archive_filter final : public unpacker {
     const std::unique_ptr<archive, void (*)(archive*)> a(
         archive_read_new(), [](archive* one) { archive_read_free(one); });
     if (!a) return out_of_memory();
-    // Not the one that libarchive finds: what is unpacked may look like another compressed stream,
-    // whose windows nobody has seen. That of compress(1) reads at once when it is appended, where
-    // there is nothing to read from yet; it has no windows.
+    // Not the filter that libarchive would detect: the unpacked bytes may look like another
+    // compressed stream, whose windows were not checked. The filter for compress(1) reads as soon
+    // as it is appended, before it has a source; it has no windows.
     const int set = filter_ == ARCHIVE_FILTER_COMPRESS
                         ? archive_read_support_filter_compress(a.get())
                         : archive_read_append_filter(a.get(), filter_);
@@ -156,7 +156,7 @@ class archive_filter final : public unpacker {
     }
     archive_entry* entry = nullptr;
     int code = archive_read_open(a.get(), this, nullptr, read_more, nullptr);
-    // To find the format it has read, and takes what it could not read for an empty file.
+    // To detect the format it has already read, and it takes a failed read for an empty file.
     if (archive_errno(a.get()) != 0) code = ARCHIVE_FATAL;
     if (code >= ARCHIVE_WARN) code = archive_read_next_header(a.get(), &entry);
     while (code != ARCHIVE_EOF && code >= ARCHIVE_WARN && !is_given_up()) {
@@ -174,7 +174,7 @@ class archive_filter final : public unpacker {
     return begins_no_stream(before_ + std::string(in_use_.text().substr(0, bzip2_head)));
   }
 
-  // Whether anything but zero bytes follows what libarchive has used. That is its next input.
+  // Whether anything but zero bytes follows what libarchive has used. It becomes the next input.
   bool has_more() {
     std::unique_lock lock(mutex_);
     const std::size_t in_use = std::min(left_, in_use_.size());
@@ -192,7 +192,7 @@ class archive_filter final : public unpacker {
     return false;
   }
 
-  // Of all that is left, or as much of it as a bzip2 stream's head has.
+  // `left`: all bytes that are left, or as many as the head of a bzip2 stream has.
   error begins_no_stream(std::string_view left) const {
     constexpr std::string_view magic = "BZh";
     const bool is_cut = filter_ == ARCHIVE_FILTER_BZIP2 && left.size() < bzip2_head &&
@@ -202,7 +202,7 @@ class archive_filter final : public unpacker {
     return {errc::bad_archive, what + "no stream begins here"};
   }
 
-  // On the thread: what has been unpacked, to the spine, a buffer at a time.
+  // On the thread: passes unpacked bytes to the spine, a buffer at a time.
   void give(std::span<const std::byte> data) {
     std::unique_lock lock(mutex_);
     while (!data.empty() && !given_up_) {
@@ -215,7 +215,7 @@ class archive_filter final : public unpacker {
   }
 
   static error why_not(archive* a) {
-    // It has no message where it has no memory for one.
+    // There is no message if there is no memory for one.
     const char* const said = archive_error_string(a);
     if (archive_errno(a) == ENOMEM || said == nullptr) return out_of_memory();
     const std::string text = said;
@@ -244,9 +244,10 @@ class archive_filter final : public unpacker {
     return ARCHIVE_FILTER_NONE;
   }
 
-  // What libarchive looks at before it takes it for another bzip2 stream: a head and a block's.
+  // What libarchive examines before it accepts another bzip2 stream: the heads of a stream and a
+  // block.
   static constexpr std::size_t bzip2_head = 14;
-  // Its decoders look at no more than this before they use it.
+  // Its decoders look ahead at most this far before they consume bytes.
   static constexpr std::size_t most_looked_at = 64;
 
   const int filter_;
@@ -263,11 +264,11 @@ class archive_filter final : public unpacker {
   buffer into_;
   std::size_t written_ = 0;
   std::optional<error> failed_;
-  bytes in_use_;              // the thread's, while libarchive looks at it
-  std::string before_;        // the end of what was in use before
-  std::vector<bytes> again_;  // input of before, to be given first
+  bytes in_use_;              // owned by the thread while libarchive reads it
+  std::string before_;        // the end of the previous input
+  std::vector<bytes> again_;  // earlier input, to be used first
   std::size_t taken_ = 0;     // by libarchive, since it was opened
-  std::size_t left_ = 0;      // of that, what it has not used
+  std::size_t left_ = 0;      // the part of it that was not used
   std::thread thread_;
 };
 
@@ -288,7 +289,7 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
     if (code < ARCHIVE_WARN || code == ARCHIVE_EOF) break;
     const char* name = archive_entry_pathname(entry);
     std::string file;
-    // Names, and what the list of files grows by.
+    // Names, and the growth of the list of files.
     constexpr std::size_t an_entry = 512;
     if (!take_work_memory(an_entry))
       return error(errc::no_memory, "not enough memory to unpack it");

@@ -12,13 +12,13 @@ namespace millrace {
 namespace {
 
 constexpr int gzip_only = 15 + 16;  // zlib: largest window, gzip header
-constexpr Bytef gzip_begin = 0x1f;  // zlib looks at two bytes, which need not be there
+constexpr Bytef gzip_begin = 0x1f;  // zlib looks at two bytes, of which one may be missing
 
 void begin(z_stream& z) {
   if (inflateInit2(&z, gzip_only) != Z_OK) throw std::bad_alloc();
 }
 
-// Zero bytes behind a stream, in front of the next one or of the end.
+// Skips zero bytes after a stream, up to the next stream or the end.
 void pass_padding(z_stream& z) {
   for (; z.avail_in > 0 && *z.next_in == 0; --z.avail_in) ++z.next_in;
 }
@@ -45,7 +45,7 @@ class gunzip final : public unpacker {
   }
 
  private:
-  // In the pool.
+  // Runs in the pool.
   result<progress> inflate_into(std::span<std::byte> into) {
     if (failed_) return *failed_;
     if (at_end_) {
@@ -74,7 +74,7 @@ class gunzip final : public unpacker {
         break;
       }
     }
-    // What comes before the damage is given before the error.
+    // Bytes before the damage are delivered before the error.
     if (failed_ && z_.avail_out == into.size()) return *failed_;
     if (failed_) return progress{into.size() - z_.avail_out, false};
     return progress{into.size() - z_.avail_out, z_.avail_in == 0};
@@ -106,12 +106,12 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
         return error(errc::too_large,
                      fmt::format("it unpacks to more than {}", format_bytes(most)));
       }
-      // One byte more than is allowed shows that there is more.
+      // One byte above the limit shows that there is more.
       const std::size_t before = out.size();
       const std::size_t size = std::min(std::max(before * 2, std::size_t{4_KiB}), most + 1);
       if (!take_work_memory(size + 1))
         return error(errc::no_memory, "not enough memory to unpack it");
-      out.reserve(size);  // the old text is there until this is done
+      out.reserve(size);  // the old text exists until this returns
       out.resize(size);
       give_work_memory(before);
     }

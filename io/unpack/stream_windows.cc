@@ -17,7 +17,7 @@ std::uint64_t little_endian(std::string_view bytes) {
   return out;
 }
 
-// Frames that zstd and lz4 pass over: four bytes of their length, and as many bytes.
+// Frames that zstd and lz4 skip: four bytes with a length, then as many bytes.
 bool is_skippable(std::uint64_t magic) {
   return (magic & ~std::uint64_t{15}) == 0x184d2a50;
 }
@@ -26,8 +26,8 @@ unsigned byte_at(std::string_view bytes, std::size_t at) {
   return static_cast<unsigned char>(bytes[at]);
 }
 
-// Streams of blocks, each with an LZMA2 dictionary of its own (The .xz File Format, 1.1.0). A
-// block's length stands in its LZMA2 chunks, if nowhere else.
+// Streams of blocks, each with an LZMA2 dictionary of its own (The .xz File Format, 1.1.0). The
+// length of a block is in its LZMA2 chunks, if nowhere else.
 class xz_windows final : public stream_windows {
  public:
   xz_windows() : stream_windows("\xfd\x37zXZ\0"sv) { expect_stream(stream_header); }
@@ -78,7 +78,7 @@ class xz_windows final : public stream_windows {
     begin_number();
   }
 
-  // A number of 7 bits a byte at the begin of `from`, which it is taken off.
+  // Takes a number, 7 bits a byte, off the front of `from`.
   static std::optional<std::uint64_t> take_number(std::string_view& from) {
     std::uint64_t out = 0;
     for (unsigned i = 0; i < 9 && i < from.size(); ++i) {
@@ -102,7 +102,8 @@ class xz_windows final : public stream_windows {
     for (unsigned i = 0; i <= (flags & 3); ++i) {
       const auto filter = take_number(header);
       const auto size = take_number(header);
-      if (!filter || !size || *size > header.size()) return fail("a cut filter of an xz block");
+      if (!filter || !size || *size > header.size())
+        return fail("a truncated filter in an xz block");
       const bool is_last = i == (flags & 3);
       if (is_last != (*filter == lzma2) || (is_last && (*size != 1 || byte_at(header, 0) > 40))) {
         return fail("an xz block without LZMA2");
@@ -132,7 +133,7 @@ class xz_windows final : public stream_windows {
     expect(control < 0x80 ? 2 : 4);
   }
 
-  // Sizes are big-endian, less one: of what is unpacked, then of what is not.
+  // Sizes are big-endian, minus one: the unpacked size, then the packed one.
   void after_chunk(std::string_view sizes) {
     const auto at = sizes.size() - 2;
     const std::uint64_t behind =
@@ -148,10 +149,11 @@ class xz_windows final : public stream_windows {
     expect(1);
   }
 
-  // How many records, two numbers for each; padding, a checksum, and the footer of the stream.
+  // The number of records, two numbers for each record, padding, a checksum, and the stream's
+  // footer.
   void on_index(unsigned got) {
     ++index_bytes_;
-    if (shift_ > 56) return fail("a wrong number in the index of an xz stream");
+    if (shift_ > 56) return fail("an invalid number in the index of an xz stream");
     number_ |= std::uint64_t{got & 0x7f} << shift_;
     shift_ += 7;
     if ((got & 0x80) != 0) return expect(1);
@@ -181,7 +183,7 @@ class zstd_windows final : public stream_windows {
   zstd_windows() : stream_windows("\x28\xb5\x2f\xfd"sv) { expect_stream(4); }
 
  private:
-  // libzstd refuses more unless it is told otherwise, which libarchive does not do.
+  // libzstd refuses larger ones by default; libarchive does not change that.
   static constexpr std::uint64_t largest_window = 128 << 20;
   enum class state { magic, skippable, descriptor, header, block };
 
@@ -234,9 +236,8 @@ class zstd_windows final : public stream_windows {
     }
     if (window > largest_window) {
       return fail(
-          error(errc::too_large,
-                fmt::format("a zstd frame with a window of {}: at most {} are read",
-                            format_bytes(window), format_bytes(largest_window)))
+          error(errc::too_large, fmt::format("a zstd frame with a window of {}: the limit is {}",
+                                             format_bytes(window), format_bytes(largest_window)))
               .hint("compress it with a smaller window: `zstd --long=27`, or without `--long`"));
     }
     need(std::min(window, length.value_or(window)));
@@ -260,13 +261,13 @@ class zstd_windows final : public stream_windows {
   std::size_t length_bytes_ = 0;
 };
 
-// Frames of blocks (LZ4 Frame Format 1.6.2). Old frames end where no length of a block follows.
+// Frames of blocks (LZ4 Frame Format 1.6.2). Old frames end where no block length follows.
 class lz4_windows final : public stream_windows {
  public:
   lz4_windows() : stream_windows("\x04\x22\x4d\x18"sv) { expect_stream(4); }
 
  private:
-  // What LZ4_compressBound() says of the 8 MiB of an old frame's block.
+  // LZ4_compressBound() of the 8 MiB in a block of an old frame.
   static constexpr std::uint64_t largest_old_block = (8 << 20) + (8 << 20) / 255 + 16;
   enum class state { magic, skippable, descriptor, header, block, old_block };
 
@@ -289,7 +290,7 @@ class lz4_windows final : public stream_windows {
     }
   }
 
-  // No padding comes before one: its size may begin with a zero byte.
+  // No padding precedes a block: its size may begin with a zero byte.
   void next_old_block(std::uint64_t behind) {
     state_ = state::old_block;
     expect(4, behind);
@@ -307,7 +308,7 @@ class lz4_windows final : public stream_windows {
       return expect(4);
     }
     if (magic == 0x184c2102) {
-      need(25 << 20);  // a block, and one that comes in pieces put together, in what doubles
+      need(25 << 20);  // a block; one that arrives in pieces is joined, in memory that doubles
       return next_old_block(0);
     }
     if (magic != 0x184d2204) return fail("no lz4 frame begins here");
@@ -340,8 +341,8 @@ class lz4_windows final : public stream_windows {
   std::uint64_t check_bytes_ = 0;
 };
 
-// Blocks of 900,000 bytes at most, four times that in all. They begin and end within bytes: where
-// a stream ends, its decoder finds out.
+// Blocks of at most 900,000 bytes, four times that in all. They begin and end within bytes, so only
+// the decoder finds where a stream ends.
 class bzip2_windows final : public stream_windows {
  public:
   bzip2_windows() : stream_windows("BZh") { expect(1); }

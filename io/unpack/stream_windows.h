@@ -11,45 +11,44 @@
 
 namespace millrace {
 
-// Follows a compressed stream from one block or frame to the next, and says how much memory its
-// decoder takes for what the stream claims there: a dictionary, a window, a block. Concatenated
-// streams, and zero bytes behind each, are followed as well: the decoder sees neither the padding
-// nor bytes that begin no stream. Of the streams that unpack() reads by libarchive. One thread.
+// Follows a compressed stream from block to block or frame to frame, and reports how much memory
+// its decoder takes for what the stream claims there: a dictionary, a window, a block. Follows
+// concatenated streams too, and zero bytes after each: the decoder sees neither the padding nor
+// bytes that begin no stream. For the streams that unpack() reads by libarchive. One thread.
 class stream_windows {
  public:
   virtual ~stream_windows() = default;
-  // Null for compressions whose decoders take less than `free_bytes` whatever the stream says.
+  // Null for compressions whose decoders take less than `free_bytes`, whatever the stream claims.
   static std::unique_ptr<stream_windows> of(compression how);
-  // What needed() leaves out: what every decoder takes.
+  // The memory that every decoder takes, and that needed() leaves out.
   static constexpr std::uint64_t free_bytes = 1 << 20;
 
-  // The next bytes, in pieces of any size. Gives how many of them may go to the decoder now. The
-  // rest is to be given again, where this is 0 after what padding(), failed(), needed() and lacks()
-  // say has been done.
+  // Takes the next bytes, in pieces of any size. Returns how many of them may go to the decoder
+  // now; feed the rest again. If it returns 0, first act on padding(), failed(), needed() and
+  // lacks().
   std::size_t feed(std::span<const std::byte> input);
-  // After feed(): so many bytes that come next are padding, which nobody needs.
+  // After feed(): the next bytes, this many, are padding, which can be dropped.
   std::size_t padding() const { return padding_; }
-  // After feed(): not 0 where the bytes that come next are the begin of a header that is to be
-  // given whole, this many bytes of it.
+  // After feed(): if not 0, the next bytes begin a header, and this many of them must be fed in one
+  // piece.
   std::size_t lacks() const { return lacks_; }
-  // Bytes, for all that was fed.
+  // The bytes needed for everything that was fed.
   std::uint64_t needed() const { return needed_; }
-  // The input ends with `rest`, which is empty or a header that is not whole. Sets failed() where
-  // it ends within a stream, or with what begins none.
+  // Ends the input with `rest`, which is empty or an incomplete header. Sets failed() if the input
+  // ends within a stream, or with bytes that begin none.
   void end(std::string_view rest);
-  // Where the stream is not what its decoder reads (bad_archive, truncated, too_large): what went
-  // to the decoder before is sound as far as this saw.
+  // Set if the decoder cannot read the stream (bad_archive, truncated, too_large). Bytes that went
+  // to the decoder before are valid as far as was checked.
   const std::optional<error>& failed() const { return failed_; }
 
  protected:
-  // `magic`: what streams begin with.
+  // `magic`: the first bytes of a stream.
   explicit stream_windows(std::string_view magic) : magic_(magic) {}
-  // What comes next, after `skipped` bytes: `size` bytes for on_bytes(). 0: nothing more is looked
-  // at.
+  // Expects `size` bytes for on_bytes() after skipping `skipped`. 0: no more bytes are examined.
   void expect(std::size_t size, std::uint64_t skipped = 0);
-  // The same, of a stream's first bytes, with zeros in front of them.
+  // The same for the first bytes of a stream, which zeros may precede.
   void expect_stream(std::size_t size, std::uint64_t skipped = 0);
-  // What is expected need not come.
+  // The expected bytes may be missing.
   void may_end() { may_end_ = true; }
   void need(std::uint64_t bytes);
   void fail(std::string what);
@@ -63,8 +62,8 @@ class stream_windows {
   std::size_t expected_ = 0;
   std::uint64_t to_skip_ = 0;
   bool may_end_ = false;
-  bool is_between_ = false;    // streams
-  std::size_t looked_at_ = 0;  // of the next piece, whose memory had to be taken first
+  bool is_between_ = false;    // between streams
+  std::size_t looked_at_ = 0;  // of the next piece, when memory had to be taken first
   std::size_t padding_ = 0;
   std::size_t lacks_ = 0;
 };

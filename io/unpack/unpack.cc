@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// A small file may grow as it likes.
+// A small file may grow without limit.
 constexpr std::uint64_t free_growth = 64_MiB;
 
 class unpacking_source final : public byte_source {
@@ -56,8 +56,9 @@ class unpacking_source final : public byte_source {
   }
 
  private:
-  // The unpacker's next input: what comes before the next window is taken, or that with it. What
-  // its decoder must not see ends it, so that all that comes before is given.
+  // Feeds the unpacker its next input: the bytes up to the next window whose memory must be taken,
+  // or with it. Bytes that the decoder must not see end the input, so that everything before them
+  // is delivered.
   awaitable<result<void>> feed() {
     std::size_t fits = 0;
     while (fits == 0 && !(windows_ && windows_->failed())) {
@@ -97,11 +98,11 @@ class unpacking_source final : public byte_source {
     co_return std::move(*input);
   }
 
-  // A header that stands in several pieces: `size` bytes in one, or all that there are.
+  // Joins a header that is spread over several pieces: `size` bytes in one, or all that are left.
   awaitable<result<void>> join(std::size_t size) {
     std::string whole(what_.first.text());
     while (whole.size() < size && !has_ended_) {
-      what_.first = bytes();  // the source may have memory for one piece alone
+      what_.first = bytes();  // the source may have memory for only one piece
       auto more = co_await next_input();
       if (!more) co_return more.error();
       const std::size_t taken = std::min(size - whole.size(), more->size());
@@ -112,19 +113,20 @@ class unpacking_source final : public byte_source {
     co_return result<void>();
   }
 
-  // Of a decoder's error: one whose input was ended says that it is cut.
+  // The cause of a decoder's error: if its input was ended early, it reports a truncated stream.
   error cause_of(const error& why) const {
     const bool was_ended = windows_ && windows_->failed() && why.kind() == errc::truncated;
     return was_ended ? *windows_->failed() : why;
   }
 
-  // Bytes for the decoder: what the stream claims, and at its begin the room that it was given.
+  // Bytes for the decoder: what the stream claims, and at its start at least the room that it was
+  // given.
   std::uint64_t wanted() const {
     const std::size_t room = memory_.at_first && given_ == 0 ? *memory_.at_first : 0;
     return std::max<std::uint64_t>(windows_->needed(), std::min(room, memory_.windows->limit()));
   }
 
-  // What the decoder will need, before it learns of it.
+  // Takes the memory that the decoder will need, before the decoder sees the claim.
   awaitable<result<void>> take_window() {
     const std::uint64_t needed = wanted();
     const bool one_share = memory_.windows == memory_.pieces;
@@ -136,8 +138,8 @@ class unpacking_source final : public byte_source {
       co_return window_too_large(needed, limit);
     }
     const std::size_t more = static_cast<std::size_t>(needed) - charged_;
-    // Several that hold a window, or files of which they have unpacked a part, and wait for more
-    // would wait for each other.
+    // Several decoders that hold a window, or hold unpacked bytes, and wait for more would wait for
+    // each other.
     if ((charged_ == 0 && given_ == 0) || one_share) {
       auto reserved = co_await memory_.windows->reserve(more);
       if (!reserved) co_return reserved.error();
@@ -145,7 +147,7 @@ class unpacking_source final : public byte_source {
     } else {
       grown_.push_back(memory_.windows->try_acquire(more));
       if (!grown_.back()) {
-        // One that grows again and again begins anew a few times, not for each step.
+        // Doubles, so that a stream that keeps growing is restarted a few times, not at each step.
         if (memory_.at_first) *memory_.at_first = std::max(charged_ + more, 2 * charged_);
         co_return no_room_to_grow(needed);
       }
@@ -157,14 +159,14 @@ class unpacking_source final : public byte_source {
 
   static error window_too_large(std::uint64_t needed, std::size_t limit) {
     return error(errc::too_large,
-                 fmt::format("unpacking it needs {} of memory, as the compressed stream says, and "
-                             "at most {} of the budget can be had for it",
+                 fmt::format("unpacking it needs {} of memory, as the compressed stream claims; "
+                             "the budget allows at most {}",
                              format_bytes(needed + stream_windows::free_bytes),
                              format_bytes(limit + stream_windows::free_bytes)))
         .hint(
             "raise engine_options.memory_bytes (MILLRACE_MEMORY), read fewer shards at once, or "
-            "compress it with a smaller dictionary or window; let its name tell the compression "
-            "(.tar.xz, .tar.zst), for room is kept by names");
+            "compress it with a smaller dictionary or window; name it by its compression "
+            "(.tar.xz, .tar.zst), since memory is set aside by names");
   }
   static error no_room_to_grow(std::uint64_t needed) {
     return error(errc::no_memory,
@@ -173,7 +175,7 @@ class unpacking_source final : public byte_source {
                              format_bytes(needed + stream_windows::free_bytes)))
         .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)");
   }
-  // What is wrong with the shard can be skipped; that the budget has no room for it cannot.
+  // Faults of the shard are skippable; a budget without room for it is not.
   error described(error why) const {
     const bool lacks_memory = why.kind() == errc::no_memory || lacks_room_;
     return why.at(what_.url).offset(given_).skippable(!lacks_memory);
@@ -182,13 +184,14 @@ class unpacking_source final : public byte_source {
     return described(
         error(errc::too_large, fmt::format("{} compressed bytes unpack to more than {}", taken_,
                                            format_bytes(given_)))
-            .hint("raise source_options.max_expansion (MILLRACE_MAX_EXPANSION) if that is right"));
+            .hint(
+                "raise source_options.max_expansion (MILLRACE_MAX_EXPANSION) if this is expected"));
   }
 
   std::uint64_t most_growth_;
   unpack_memory memory_;
-  packed what_;             // its `first` is the input that the unpacker has not been given
-  bytes behind_;            // and what follows it, that has been read
+  packed what_;             // `first`: the input that the unpacker has not yet received
+  bytes behind_;            // the bytes read after it
   bool has_ended_ = false;  // the input
   std::uint64_t to_discard_;
   std::uint64_t taken_;
@@ -199,11 +202,11 @@ class unpacking_source final : public byte_source {
   std::vector<memory_reservation> window_;
   std::vector<buffer> grown_;  // the same, taken without waiting; nothing is written there
   std::size_t charged_ = 0;
-  // Shared with the step under way, which may outlive a source that is given up.
+  // Shared with the step under way, which may outlive an abandoned source.
   std::shared_ptr<unpacker> unpacker_;
 };
 
-// The rest of a piece, and then what follows it.
+// The rest of a piece, then the source after it.
 class rest_source final : public byte_source {
  public:
   rest_source(bytes rest, std::unique_ptr<byte_source> behind)
@@ -224,10 +227,10 @@ class rest_source final : public byte_source {
 awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source) {
   auto first = co_await source->read();
   if (!first) co_return first.error();
-  if (first->size() < magic_bytes && !first->empty()) {  // a connection cut, a pipe's short write
+  if (first->size() < magic_bytes && !first->empty()) {  // a cut, or a pipe's short write
     std::string some(first->text());
     while (some.size() < magic_bytes) {
-      first = bytes();  // the source may have memory for one piece alone
+      first = bytes();  // the source may have memory for only one piece
       first = co_await source->read();
       if (!first) co_return first.error();
       if (first->empty()) break;

@@ -108,7 +108,7 @@ class Messages(unittest.TestCase):
             (folder / "d.tar").mkdir()
             self.check(2, ["usage: this is a folder, not a file", "d.tar", "write a / at its end"], "ls", folder / "d.tar")
             self.check(2, ["usage: this is a folder, not a list of shards", "needs no @"], "ls", f"@{folder}")
-        self.check(2, ["usage: braces that expand to over", "name fewer"], "ls", "{1..1000000000}.tar")
+        self.check(2, ["usage: the braces expand to more than", "name fewer"], "ls", "{1..1000000000}.tar")
         self.check(2, ["usage", "'x' is not a number of samples"], "ls", "-n", "x", "a.tar")
 
     def test_a_dead_proxy_is_called_one(self):

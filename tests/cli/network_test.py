@@ -337,7 +337,7 @@ class Stores(unittest.TestCase):
             self.assertEqual(cat("hf://datasets/me/it@v1/data/*.tar", env=env).stdout.decode().split(),
                              ["/datasets/me/it/resolve/v1/data/a.tar"])
             link = "<?cursor=2>; rel=next"  # relative to the page: no server is known to send it
-            self.assertIn(b"the listing goes on at '?cursor=2'", cat("hf://datasets/me/it@v1/data/*.tar", env=env).stderr)
+            self.assertIn(b"the listing continues at '?cursor=2'", cat("hf://datasets/me/it@v1/data/*.tar", env=env).stderr)
 
     def test_a_listing_of_ten_thousand_keys(self):
         keys = [f"train/{i:06}<&>.tar" for i in range(10_000)]

@@ -371,7 +371,7 @@ class Summaries(unittest.TestCase):
             self.assertEqual((done.returncode, len(json.loads(done.stdout)["problems"])), (4, 3), done.stderr)
             with harness.PlainServer(folder) as server:
                 self.assertEqual(run("millrace", "summary", server.url + "/none.tar").returncode, 4)
-                self.assertIn("http has no listings of folders: name the shards", run("millrace", "summary", server.url + "/none/").stderr)
+                self.assertIn("HTTP cannot list folders: name the shards", run("millrace", "summary", server.url + "/none/").stderr)
                 done = run("millrace", "summary", server.url + "/a-000000.tar", "--samples", "--json")
                 size = (folder / "a-000000.tar").stat().st_size
                 self.assertEqual((json.loads(done.stdout)["bytes"], json.loads(done.stdout)["samples"]), (size, 2), done.stderr)

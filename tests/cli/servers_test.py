@@ -33,7 +33,7 @@ class Mistakes(unittest.TestCase):
     def test_https_to_a_port_without_tls(self):
         with Folder() as folder, Nginx(folder, folder) as server:
             said = self.said(f"https://127.0.0.1:{server.port}/a.tar")
-            self.assertIn("speaks no TLS", said)
+            self.assertIn("does not speak TLS", said)
             self.assertIn("write http://", said)
 
     def test_http_to_a_port_with_tls(self):

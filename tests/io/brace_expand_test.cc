@@ -11,7 +11,7 @@ strings expanded(std::string_view pattern) {
   return brace_expand(pattern).value();
 }
 
-// The facts of braceexpand 0.1.7 that WebDataset's users rely on.
+// The behaviour of braceexpand 0.1.7 that WebDataset's users rely on.
 TEST(BraceExpand, Ranges) {
   EXPECT_EQ(expanded("{000000..00009}").size(), 10U);
   EXPECT_EQ(expanded("{000000..00009}").back(), "000009");

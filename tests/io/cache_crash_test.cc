@@ -19,7 +19,7 @@ const std::string content = testing::numbered(cache_block_bytes + 300'000);
 const object_version version{.total = content.size(), .etag = "\"v1\"", .last_modified = {}};
 const std::string path = "/c/" + cache_name(filled_url, version);
 
-// A disk whose host loses power after `calls` calls of whoever fills the cache.
+// A disk whose host loses power after `calls` calls of the process that fills the cache.
 class failing_host {
  public:
   failing_host(std::uint64_t seed, std::uint64_t calls) : disk(seed) {
@@ -45,7 +45,7 @@ class failing_host {
   std::uint64_t made = 0;
 };
 
-// Whether the entry was completed.
+// Returns whether the entry was completed.
 bool fill() {
   auto filler = cache_writer::open(path, filled_url, version);
   if (!filler || *filler == nullptr) return false;
@@ -57,7 +57,7 @@ bool fill() {
   return static_cast<bool>((*filler)->finish());
 }
 
-// Power is lost after every call of a filler; what was not synced may be lost, torn and reordered.
+// Power is lost after every call of a filler; unsynced data may be lost, torn or reordered.
 TEST(CacheCrash, AnEntryThatHasItsNameIsWhole) {
   const std::uint64_t seeds = testing::every() == 1 ? 8 : 2;
   bool is_complete = false;

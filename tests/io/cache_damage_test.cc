@@ -16,8 +16,8 @@ using testing::numbered;
 using testing::object_url;
 using testing::origin;
 
-// Every file of the cache cut and flipped at every boundary, each byte of its tail, and at random:
-// what is read is right, always.
+// Every file of the cache is cut and flipped at every boundary, at each byte of its tail, and at
+// random: the bytes that are read are always right.
 class DamagedCache : public testing::cache_test {
  protected:
   static constexpr std::size_t size = 2 * cache_block_bytes + 1000;
@@ -31,7 +31,7 @@ class DamagedCache : public testing::cache_test {
     const held_file out(::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     ASSERT_EQ(write_exactly(out.fd(), bytes_of(what), 0), 0);
   }
-  // Places that mean something, and others.
+  // Significant places, and others.
   std::vector<std::size_t> places(std::size_t length, std::size_t tail_from) {
     std::vector<std::size_t> out{0, 1, 511, 512, 4095, 4096, length - 1};
     for (std::size_t block = cache_block_bytes; block < length; block += cache_block_bytes) {
@@ -44,16 +44,16 @@ class DamagedCache : public testing::cache_test {
     std::erase_if(out, [&](std::size_t /*at*/) { return !testing::is_taken(place++); });
     return out;
   }
-  // Whether the entry, as it stands, would give a wrong byte: it is read as its readers do.
+  // Whether the entry in its present state would give a wrong byte, read as its readers read it.
   bool gives_wrong_bytes() {
     const auto file = cache_folder(cache()).open(cache_name(object_url, from_->version));
-    if (!file) return false;  // removed, to be fetched anew
+    if (!file) return false;  // removed, to be fetched again
     if (file->bytes() != size) return true;
     std::string block(cache_block_bytes, '\0');
     for (std::uint64_t i = 0; i < file->blocks(); ++i) {
       const std::uint64_t at = i * cache_block_bytes;
       const std::size_t n = std::min<std::size_t>(cache_block_bytes, size - at);
-      if (!read_exactly(file->fd(), block.data(), n, at)) continue;  // an error: fetched anew
+      if (!read_exactly(file->fd(), block.data(), n, at)) continue;  // an error: fetched again
       const bool right = std::string_view(block).substr(0, n) == from_->content.substr(at, n);
       if (file->has_sum(i, crc32c(std::as_bytes(std::span(block).first(n)))) && !right) return true;
     }
@@ -75,7 +75,7 @@ TEST_F(DamagedCache, ACompleteEntryHealsOrIsHarmless) {
     }
   }
   EXPECT_GT(tried, 400 / testing::every());
-  // And all the way, for some: read, fetched anew, complete again.
+  // For some, the whole way: read, fetched again, complete again.
   for (const std::size_t at : {0UL, cache_block_bytes - 1, cache_block_bytes, size - 1, size,
                                size + 5, size + 20, whole.size() - 9, whole.size() - 1}) {
     for (const bool cut : {false, true}) {
@@ -144,7 +144,7 @@ TEST_F(DamagedCache, WhatWasSeenHealsOrIsHarmless) {
       wrong[at] = static_cast<char>(wrong[at] ^ (1 << bit));
       put(file, wrong);
       const auto seen = remembered_version(folder_ / "c", object_url);
-      // Another version: no entry is called so.
+      // If it is another version, no entry has its name.
       const auto entry = seen ? cache_folder(cache()).open(cache_name(object_url, *seen)) : nullptr;
       if (entry) {
         EXPECT_EQ(seen->etag, from_->version.etag) << at;

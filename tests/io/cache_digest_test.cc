@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 using testing::object_url;
 
-// Objects whose server tells their digest: a reader of the whole never ends well with other bytes,
-// whoever fetched them, and no entry is ever complete with other bytes.
+// Objects whose server sends their digest: a reader of the whole object never succeeds with other
+// bytes, whichever process fetched them, and no entry is ever complete with other bytes.
 class CachedDigest : public testing::cache_test {
  protected:
   CachedDigest() { from_->version.digest = digest_of_bytes(from_->content); }
@@ -31,7 +31,8 @@ class CachedDigest : public testing::cache_test {
   static bool says_integrity(const std::string& text) {
     return text.find("do not have the digest") != std::string::npos;
   }
-  // What a program that died left, or one that has stopped holds: `text`, with sums that fit it.
+  // A writer that has written `text`, and sums that fit it: of a program that was stopped, or that
+  // has died, once it is destroyed.
   std::unique_ptr<cache_writer> writer_of(const std::string& text) {
     auto w = writer();
     EXPECT_TRUE(w->append(span_of(text)));
@@ -59,7 +60,7 @@ TEST_F(CachedDigest, WrongBytesOfAnOriginAreAnErrorAndNoEntry) {
   EXPECT_TRUE(std::filesystem::exists(path()));
 }
 
-// Its source says so, where only the answer to a GET tells the digest.
+// The origin's source reports it, if only the answer to a GET has the digest.
 TEST_F(CachedDigest, ReadersHearWhatTheOriginsSourceFound) {
   from_->version.digest.reset();
   from_->ends_wrong = true;
@@ -68,7 +69,7 @@ TEST_F(CachedDigest, ReadersHearWhatTheOriginsSourceFound) {
   EXPECT_FALSE(std::filesystem::exists(path(".part")));
 }
 
-// A filler is killed at each point, having written wrong bytes that fit their sums.
+// A filler is killed at each point, after it has written wrong bytes that fit their sums.
 TEST_F(CachedDigest, WhatADeadFillerLeftIsCheckedWithTheRest) {
   int refused = 0;
   for (const std::size_t at :
@@ -90,7 +91,7 @@ TEST_F(CachedDigest, WhatADeadFillerLeftIsCheckedWithTheRest) {
   EXPECT_EQ(refused, 4);
 }
 
-// Right bytes from a filler that stops, the rest from the origin; and wrong ones.
+// Right bytes from a filler that stops, and the rest from the origin; then wrong ones.
 TEST_F(CachedDigest, WhoPassesAStoppedFillerChecksWhatItHadFromIt) {
   for (const bool right : {true, false}) {
     const auto stopped = writer_of((right ? from_->content : wrong()).substr(0, 1'500'000));
@@ -147,7 +148,7 @@ TEST_F(CachedDigest, AnEntryIsNotFinishedBeforeAllOfItHasCome) {
   EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
-// Fillers that begin at the same time, before any has written a byte.
+// Fillers that start at the same time, before any has written a byte.
 TEST_F(CachedDigest, FillersAtTheSameTimeKeepToTheSize) {
   auto how = cache();
   how.most_bytes = 15'000'000;
@@ -193,8 +194,8 @@ TEST_F(CachedDigest, WhatIsBeingFilledCountsInFull) {
   EXPECT_EQ(folder.entries().size(), 1U);
 }
 
-// The filler's own program keeps all of the memory that it needs: nobody waits for it, though it is
-// alive.
+// The filler's own program keeps all of the memory that the filler needs: readers do not wait for
+// it, though it is alive.
 TEST_F(CachedDigest, AFillerThatHasNoMemoryIsPassedBy) {
   from_->stop_at = 1'000'000;
   std::vector<buffer> held;

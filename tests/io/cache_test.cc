@@ -47,7 +47,7 @@ TEST_F(Cache, IsFilledOnceAndReadBack) {
   EXPECT_EQ(from_->opened, 1);
 }
 
-// What changes the object alone, its size being the same, makes another entry of it.
+// A change of the object with the same size makes another entry.
 TEST_F(Cache, AChangedObjectIsReadAnew) {
   read();
   int opened = 1;
@@ -82,8 +82,8 @@ TEST_F(Cache, ReadersFollowWhatIsKnownToBeRight) {
   EXPECT_NE(part->completed(), nullptr);
 }
 
-// What a crash left is given to nobody before it has been compared with its sums, also while its
-// file is there already.
+// Bytes left by a crash are not given out before they have been compared with their sums, even
+// though their file already exists.
 TEST_F(Cache, WhatACrashLeftIsHeldBackUntilItIsChecked) {
   {
     const auto w = writer();
@@ -95,16 +95,16 @@ TEST_F(Cache, WhatACrashLeftIsHeldBackUntilItIsChecked) {
     part << "not what was written";
   }
   const held_file again(::open(path(".part").c_str(), O_RDWR | O_CLOEXEC));
-  ASSERT_TRUE(lock_file(again.fd(), F_WRLCK));  // a filler that has looked at nothing yet
+  ASSERT_TRUE(lock_file(again.fd(), F_WRLCK));  // a filler that has checked nothing yet
   const cache_folder folder(cache());
   EXPECT_EQ(folder.open_part(cache_name(object_url, from_->version)).value()->look().there, 0U);
-  // Two readers at other places, held back until patience ends; then they ask the origin.
+  // Two readers at other offsets, held back until their patience ends; then they ask the origin.
   EXPECT_EQ(read(cache(100ms), {0, 1'100'000}),
             (std::vector{from_->content, from_->content.substr(1'100'000)}));
   EXPECT_NE(said().find("has given no sign of life for 0.1 s"), std::string::npos) << said();
   ASSERT_TRUE(lock_file(again.fd(), F_UNLCK));
   const auto w = writer();
-  EXPECT_EQ(w->size(), cache_block_bytes);  // the block that is as it was written
+  EXPECT_EQ(w->size(), cache_block_bytes);  // the block that is unchanged
   EXPECT_EQ(folder.open_part(cache_name(object_url, from_->version)).value()->look().there,
             cache_block_bytes);
 }
@@ -133,8 +133,9 @@ TEST_F(Cache, AFillerWhoseOriginIsSlowIsNotTakenForAStoppedOne) {
   EXPECT_EQ(said().find("no sign"), std::string::npos) << said();
 }
 
-// A complete entry whatever a chunk is, in the least memory that is asked for: the reader of a
-// block never waits for memory that it keeps itself. In less it says so, and does not wait.
+// A complete entry can be read with any chunk size in the least memory that is asked for: the
+// reader of a block never waits for memory that it keeps itself. With less memory it fails, and
+// does not wait.
 TEST_F(Cache, ReadsInTheLeastMemory) {
   read();
   for (const std::size_t chunk :
@@ -158,7 +159,7 @@ TEST_F(Cache, WithoutAVersionNothingIsKeptOrUsed) {
   from_->version.etag.reset();
   {
     const std::string wrong(2'500'000, 'x');
-    const auto w = writer();  // of a program that did keep such
+    const auto w = writer();  // of a program that kept such an entry
     ASSERT_TRUE(w->append(std::as_bytes(std::span(wrong))));
     ASSERT_TRUE(w->finish());
   }
@@ -187,7 +188,7 @@ TEST_F(Cache, AFolderThatGoesIsMadeAgainOnceAndFollowedToItsEnd) {
   };
   const std::vector expected{from_->content, from_->content.substr(2'000'000)};
   EXPECT_EQ(read(cache(), {0, 2'000'000}), expected);
-  EXPECT_EQ(from_->opened, 1);  // the other reader followed what has no name any more
+  EXPECT_EQ(from_->opened, 1);  // the other reader followed the file that has lost its name
   EXPECT_NE(said().find("creating it again"), std::string::npos) << said();
   pieces = 100;
   EXPECT_EQ(read(), from_->content);
@@ -202,7 +203,7 @@ TEST_F(Cache, WhatOthersPutIntoTheFolderIsNotUsed) {
     ASSERT_TRUE(w->append(std::as_bytes(std::span(wrong))));
     ASSERT_TRUE(w->finish());
   }
-  ASSERT_EQ(chmod(path().c_str(), 0666), 0);  // anybody may have written it
+  ASSERT_EQ(chmod(path().c_str(), 0666), 0);  // any user may have written it
   EXPECT_EQ(read(), from_->content);
   std::filesystem::remove(path());
   const auto victim = folder_.write("victim", "keep me");
@@ -210,7 +211,7 @@ TEST_F(Cache, WhatOthersPutIntoTheFolderIsNotUsed) {
   ASSERT_EQ(symlink(victim.c_str(), path(".sums").c_str()), 0);
   EXPECT_EQ(read(), from_->content);
   EXPECT_EQ(std::filesystem::file_size(victim), 7U);
-  // And a folder that others may write to is not used at all.
+  // A folder that others may write to is not used at all.
   ASSERT_EQ(chmod((folder_ / "c").c_str(), 0770), 0);
   EXPECT_EQ(cache_folder(cache()).check().error().kind(), errc::not_allowed);
   EXPECT_EQ(read(), from_->content);
@@ -246,7 +247,7 @@ TEST_F(Cache, NothingIsRemovedForWhatDoesNotFit) {
     }
   }
   EXPECT_TRUE(std::filesystem::exists(path()));
-  // One that fits takes the place of what was used least recently.
+  // An object that fits replaces the least recently used one.
   const object_version small{.total = 1'000'000, .etag = "\"small\"", .last_modified = {}};
   EXPECT_TRUE(folder.fill(cache_name("http://h/small", small), "http://h/small", small));
   EXPECT_FALSE(std::filesystem::exists(path()));
@@ -289,7 +290,7 @@ TEST_F(Cache, LookingAtADamagedEntryLeavesIt) {
   const cache_folder folder(cache());
   const std::string name = cache_name(object_url, from_->version);
   const auto size = std::filesystem::file_size(path());
-  EXPECT_FALSE(folder.remove_damaged(name));  // it is whole
+  EXPECT_FALSE(folder.remove_damaged(name));  // it is complete
   {
     std::fstream entry(path(), std::ios::in | std::ios::out | std::ios::binary);
     entry.seekp(static_cast<std::streamoff>(size) - 20);
@@ -299,7 +300,7 @@ TEST_F(Cache, LookingAtADamagedEntryLeavesIt) {
   EXPECT_TRUE(std::filesystem::exists(path()));
   EXPECT_TRUE(folder.remove_damaged(name));
   EXPECT_FALSE(std::filesystem::exists(path()));
-  // One that is cut has no mark any more: it stays until its object is there again.
+  // A truncated entry has no mark any more: it stays until its object is fetched again.
   read();
   std::filesystem::resize_file(path(), size - 5);
   EXPECT_FALSE(folder.remove_damaged(name));
@@ -317,14 +318,14 @@ TEST_F(Cache, CleanLeavesNothing) {
   }
   folder_.write("c/" + std::string(64, 'a') + ".sums", std::string(cache_mark) + "sums");
   folder_.write("c/" + std::string(64, 'b') + ".seen.17.1", "{\"bytes\":17,\"ent");
-  EXPECT_EQ(files().size(), 6U);  // with the entry and the version that was seen
+  EXPECT_EQ(files().size(), 6U);  // including the entry and the version that was seen
   cache_folder(cache()).clean();
   EXPECT_TRUE(files().empty()) << files().front();
   read();
   auto how = cache();
   how.most_bytes = 1;
   cache_folder(how).evict();
-  EXPECT_TRUE(files().empty()) << files().front();  // a version goes with its entry
+  EXPECT_TRUE(files().empty()) << files().front();  // a version is removed with its entry
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Every fault of a network that a server on loopback can play, against `millrace cat`: the bytes are right, or the
+"""Every network fault that a server on loopback can simulate, against `millrace cat`: the bytes are right, or the
 message is; a run that outlasts its timers is killed. Run with --table to see what was delivered for each."""
 
 import hashlib
@@ -20,8 +20,8 @@ HOW = {"MILLRACE_HTTP_ATTEMPTS": "4", "MILLRACE_HTTP_BACKOFF": "0.05", "MILLRACE
 # Where a server stops; a busy machine takes longer to answer.
 SHORT = {"MILLRACE_HTTP_FIRST_BYTE_TIMEOUT": "0.5", "MILLRACE_HTTP_PROGRESS_TIMEOUT": "0.5"}
 
-# row of the list of faults, path, what is to come: "ok", or the kind of the error and a piece of its text;
-# requests at most. How long each wait may take is tested in simulated time (tests/io/http/deadlines_test.cc).
+# row of the list of faults, path, expected result: "ok", or the kind of the error and a part of its text; the most
+# requests. How long each wait may take is tested in simulated time (tests/io/http/deadlines_test.cc).
 CASES = [
     (1, "truncate/70000", "ok", 15),
     (1, "cutat/300000", ("cut", "attempt 4 of 4"), 5),
@@ -58,7 +58,7 @@ CASES = [
     (16, "changed/100000", ("changed", "changed"), 5),
     (17, "noetag", "ok", 2),
     (17, "weaketag", "ok", 2),
-    (17, "novalidator", "ok", 2),  # nothing was given out by then: once more from the begin
+    (17, "novalidator", "ok", 2),  # nothing was given out by then: starts again
     (18, "chunked", "ok", 1),
     (18, "chunkcut", "ok", 3),
     (18, "badchunk", "ok", 3),
@@ -111,7 +111,7 @@ class Faults(unittest.TestCase):
                     self.assertEqual(kind(done), expected[0], done.stderr.decode())
                     self.assertIn(expected[1], done.stderr.decode())
                     self.assertIn(f"http://127.0.0.1:{server.port}", done.stderr.decode())
-                    # What was given out before is the object's beginning, never anything else.
+                    # The bytes given out before are the object's beginning, never anything else.
                     self.assertTrue(CONTENT.startswith(done.stdout) or path.startswith("shiftbody"))
                 self.assertLessEqual(requests, most_requests * allowance)
 
@@ -146,7 +146,7 @@ class Faults(unittest.TestCase):
 
 
 class Parts(unittest.TestCase):
-    """Recoverable faults with the object fetched in parts side by side."""
+    """Recoverable faults with the object fetched in parallel parts."""
 
     def test_the_bytes_are_right(self):
         env = {"MILLRACE_HTTP_SPLIT": "4", "MILLRACE_HTTP_PART": "128K"}
@@ -164,7 +164,7 @@ class Parts(unittest.TestCase):
 
 
 class RandomCuts(unittest.TestCase):
-    """A hundred shards whose transfers are cut at random: the same bytes, and not too many requests."""
+    """A hundred shards whose transfers are cut at random give the same bytes, with few requests."""
 
     def test_the_digest_is_the_same_and_the_requests_are_bounded(self):
         shards = {f"s{i}.tar": random.Random(i).randbytes(300_000) for i in range(100)}

@@ -41,7 +41,7 @@ TEST_F(GateFile, LetsParticipantsInAsTheyCame) {
   const auto place = a->try_enter();
   ASSERT_TRUE(place);
   EXPECT_FALSE(b->try_enter());
-  a->queue();  // behind the others
+  a->queue();  // after the others
   a->leave(*place);
   EXPECT_FALSE(c->try_enter());
   EXPECT_FALSE(a->try_enter());
@@ -123,7 +123,7 @@ TEST_F(GateFile, ASecondNameTurnsNothingOff) {
   const auto b = participant();
   b->queue();
   EXPECT_FALSE(b->try_enter());
-  // What is called so now is another file: the old one's second name holds nobody.
+  // The name now belongs to another file: the old file, under its second name, blocks nothing.
   unlink(b->path().c_str());
   EXPECT_TRUE(b->orphaned());
   const auto c = participant();
@@ -143,7 +143,7 @@ awaitable<void> called(const std::function<void()>* what) {
   co_return;
 }
 
-// Gates as several processes have them, in one.
+// The gates of several processes, in one.
 class Gate : public ::testing::Test {
  protected:
   Gate() {
@@ -163,8 +163,8 @@ class Gate : public ::testing::Test {
     const std::scoped_lock lock(mutex_);
     return said_;
   }
-  // Runs `work` to its end, while time moves by `step`; `before_each` is called before it does.
-  // How often it moved.
+  // Runs `work` to its end, while time moves by `step`; calls `before_each` before each move.
+  // Returns the number of moves.
   int run_for(
       awaitable<void> work, steady_clock::duration step,
       const std::function<void()>& before_each = [] {}) {
@@ -207,7 +207,7 @@ awaitable<void> join_all(scope* tasks) {
   co_await tasks->join();
 }
 
-// Runs `spawn` on the thread, then waits for all that it has spawned.
+// Runs `spawn` on the thread, then waits for everything that it has spawned.
 template <class F>
 void run_all(io_thread& io, F spawn) {
   scope tasks(io.executor());
@@ -247,7 +247,7 @@ TEST_F(Gate, WhoIsNearestToStarvingGoesFirst) {
   visit_log log;
   run_all(threads_.io(0), [&](scope& tasks) {
     const auto mine = gate();
-    tasks.spawn(visit(mine, 'a', 0, &log));  // gets in at once
+    tasks.spawn(visit(mine, 'a', 0, &log));  // enters at once
     tasks.spawn(visit(mine, 'b', 300, &log));
     tasks.spawn(visit(mine, 'c', 100, &log));
     tasks.spawn(visit(mine, 'd', 200, &log));
@@ -316,7 +316,7 @@ TEST_F(Gate, AParticipantThatDoesNotMoveIsPassedByAndSo) {
   EXPECT_EQ(log.order, "ab");
   EXPECT_NE(said().find("has not moved"), std::string::npos);
   EXPECT_NE(said().find(std::to_string(getpid())), std::string::npos);
-  // They met in another file, and come back when the first is deserted.
+  // They met in another file, and return when the first is deserted.
   EXPECT_TRUE(std::filesystem::exists(folder_ / "gates/millrace-gate-disk-1"));
   stuck.reset();
   run_on(threads_.io(0), visit(a, 'a', 0, &log));
@@ -330,7 +330,7 @@ TEST_F(Gate, AParticipantThatDoesNotMoveIsPassedByAndSo) {
   run_on(threads_.io(0), join_all(&tasks));
 }
 
-// Reading the file is enough to lock all of it, tickets to come included.
+// Permission to read the file is enough to lock all of it, including future tickets.
 TEST_F(Gate, WhoLocksAllOfTheFileIsPassedByToo) {
   {
     auto first = gate_file::open(folder_ / "gates", "disk", 1).value();
@@ -345,7 +345,7 @@ TEST_F(Gate, WhoLocksAllOfTheFileIsPassedByToo) {
   EXPECT_EQ(log.order, "a");
 }
 
-// Whoever holds the place and makes it look as if the gate moved.
+// A process that holds the place and makes the gate look active.
 TEST_F(Gate, PatienceEndsWhateverMoves) {
   auto holder = gate_file::open(folder_ / "gates", "disk", 1).value();
   holder->queue();
@@ -354,7 +354,7 @@ TEST_F(Gate, PatienceEndsWhateverMoves) {
   const auto a = gate();
   const int moves = run_for(visit(a, 'a', 0, &log), patience / 2, [&] { holder->announce(); });
   EXPECT_GE(moves, 2 * 10);
-  // From now on without it, one at a time in this process all the same.
+  // From now on the gate is bypassed, but reads still take turns within this process.
   run_all(threads_.io(0), [&](scope& tasks) {
     for (int i = 0; i < 5; ++i) tasks.spawn(visit(a, 'x', 0, &log));
   });

@@ -14,7 +14,7 @@ BIN = pathlib.Path(os.environ["MILLRACE_TEST_BIN"])
 
 
 class Visitors:
-    """Processes that enter one gate in turn, and what they say."""
+    """Processes that enter one gate in turn, and their output."""
 
     def __init__(self, count, patience_ms):
         self.folder = tempfile.TemporaryDirectory()
@@ -37,7 +37,7 @@ class Visitors:
         return p
 
     def lines(self, timeout):
-        """(process, line) of what came next; times out with an error."""
+        """(process, line) of the next output; times out with an error."""
         ready = self.selector.select(timeout)
         if not ready:
             raise AssertionError(f"nobody entered the gate for {timeout} s")
@@ -61,7 +61,7 @@ class Visitors:
             if what == "out":
                 inside.discard(who)
                 continue
-            # A killed holder never says that it is out.
+            # A killed holder never reports that it is out.
             inside -= self.killed
             if inside:
                 raise AssertionError(f"{who} came in while {inside} was")
@@ -133,7 +133,7 @@ class Gate(unittest.TestCase):
             self.assertIn("has not moved", visitors.errors())
 
     def test_a_second_name_of_the_file_turns_nothing_off(self):
-        """Any user can give it one. Those at the gate and those that come later still take turns, whatever else changes."""
+        """Any user can give it one. Processes at the gate and later ones still take turns, whatever else changes."""
         with Visitors(3, patience_ms=600_000) as visitors:
             folder = pathlib.Path(visitors.folder.name)
             gate = folder / "millrace-gate-disk"
@@ -145,7 +145,7 @@ class Gate(unittest.TestCase):
                 while self.any_in(visitors) is not newcomer:
                     pass
                 visitors.kill(visitors.next_in())
-            self.assertEqual(visitors.errors(), "")  # none reads without it
+            self.assertEqual(visitors.errors(), "")  # no process reads without it
             visitors.assert_one_at_a_time()
 
     def any_in(self, visitors):

@@ -22,14 +22,14 @@ using testing::run_on;
 
 // One descriptor for all files.
 std::unique_ptr<open_files> files_with_one_descriptor(const asio::any_io_executor& executor) {
-  // UBSan learns of the type behind the call while it has a descriptor to do so.
+  // UBSan examines the type of the call while there is still a descriptor for that.
   std::vector<std::string> names;
   host_files().list(".", names);
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit few = before;
   few.rlim_cur = 4;
-  setrlimit(RLIMIT_NOFILE, &few);  // what is open stays so
+  setrlimit(RLIMIT_NOFILE, &few);  // open descriptors stay open
   auto files = std::make_unique<open_files>(executor);
   setrlimit(RLIMIT_NOFILE, &before);
   return files;
@@ -58,7 +58,7 @@ class OpenFiles : public ::testing::Test {
     *late = true;
     tasks->stop();
   }
-  // False where some of them would wait for ever.
+  // False if some of them would wait forever.
   awaitable<bool> all_end(std::vector<std::string> paths) {
     scope tasks(threads_.io(0).executor());
     bool late = false;

@@ -38,8 +38,8 @@ awaitable<void> read_pipe(scope* tasks, runtime* threads, source_registry* sourc
   }
 }
 
-// What a command can do instead of ending, at every point of its life; it says where it is then, in
-// the place of HERE.
+// What a command can do instead of ending, at every point of its life. It reports its state at
+// HERE.
 struct way_to_stay {
   const char* name;
   const char* command;
@@ -57,8 +57,8 @@ const way_to_stay ways[] = {
 
 class Pipe : public ::testing::TestWithParam<way_to_stay> {
  protected:
-  // Reads what the command writes. `when_there`, where given, is called once the command is where
-  // it says HERE, and all that it wrote and closed until then is known.
+  // Reads the command's output. `when_there`, if given, is called once the command has reached
+  // HERE, and everything that it wrote and closed until then has arrived.
   void read(std::string command, const std::function<void(scope&)>& when_there = {}) {
     auto& io = threads_.io(0);
     scope tasks(io.executor());
@@ -82,7 +82,7 @@ class Pipe : public ::testing::TestWithParam<way_to_stay> {
     std::ifstream(folder_ / "pid") >> found;
     return found;
   }
-  // Neither it nor a zombie.
+  // Neither the process nor a zombie exists.
   bool is_gone() const { return kill(pid(), 0) != 0 && errno == ESRCH; }
 
   testing::temporary_folder folder_;
@@ -129,7 +129,7 @@ TEST_F(PipeThatEnds, FailsWithItsStatusAndWhatItSaid) {
   EXPECT_EQ(content_, "12345");
 }
 
-// Whose status is not known has not succeeded: in a program that has its children waited for by the
+// A command of unknown status has not succeeded: in a program whose children are reaped by the
 // system.
 TEST_F(PipeThatEnds, FailsWhereItsStatusIsLost) {
   const auto before = std::signal(SIGCHLD, SIG_IGN);
@@ -138,7 +138,7 @@ TEST_F(PipeThatEnds, FailsWhereItsStatusIsLost) {
     failed_.reset();
     read(command);
     ASSERT_TRUE(failed_) << command;
-    // Gone before it can be watched, or when its status is asked for.
+    // It is gone before it can be watched, or when its status is requested.
     EXPECT_EQ(failed_->kind(), errc::io_failed) << failed_->message();
   }
   std::signal(SIGCHLD, before);
@@ -147,10 +147,10 @@ TEST_F(PipeThatEnds, FailsWhereItsStatusIsLost) {
 TEST_F(PipeThatEnds, InheritsNoDescriptorOfOurs) {
   read("ls /proc/self/fd");
   EXPECT_FALSE(failed_);
-  EXPECT_EQ(content_, "0\n1\n2\n3\n");  // the last is that of ls
+  EXPECT_EQ(content_, "0\n1\n2\n3\n");  // the last one belongs to ls
 }
 
-// Its signals are as a shell starts it, whatever the program and its threads do with theirs.
+// Its signals are as in a shell, whatever the program and its threads do with theirs.
 TEST_F(PipeThatEnds, BlocksAndIgnoresNoSignal) {
   std::map<int, void (*)(int)> before;
   for (const int signal : {SIGINT, SIGQUIT, SIGUSR1, SIGALRM, SIGWINCH, SIGPIPE}) {
@@ -162,7 +162,7 @@ TEST_F(PipeThatEnds, BlocksAndIgnoresNoSignal) {
   std::istringstream lines(content_);
   std::string name;
   for (std::string mask; lines >> name >> mask;) {
-    // 32 and 33 are the C library's own.
+    // 32 and 33 belong to the C library.
     EXPECT_EQ(std::stoull(mask, nullptr, 16) & ~(3ULL << 31U), 0U) << name << mask;
   }
   EXPECT_EQ(name, "SigIgn:");

@@ -24,7 +24,7 @@ storage rotational(int spindles) {
   return s;
 }
 
-// Extents of a disk that moves for `move` and then gives `rate`.
+// Extents of a disk whose move takes `move` seconds, and whose rate is then `rate`.
 void teach(extent_controller& c, double rate, double move, const std::vector<std::size_t>& sizes) {
   for (int i = 0; i < 100; ++i) {
     for (const std::size_t size : sizes) c.observed(size, move + static_cast<double>(size) / rate);
@@ -96,7 +96,7 @@ TEST(ExtentController, KeepsWhatTheUserHasSet) {
   EXPECT_EQ(c.wanted(), 5_MiB);
 }
 
-// A device whose rate at a depth is `rate(depth)`; windows until `reads` have ended.
+// A device whose rate at a depth is `rate(depth)`; runs windows until `reads` have ended.
 template <class Rate>
 int depth_after(depth_controller& c, int reads, Rate rate) {
   double now = 0;
@@ -132,7 +132,7 @@ TEST(DepthController, ShrinksWhenLatencyDoublesForNothing) {
   depth_controller c(0, 128);
   depth_after(c, 2000, [](int d) { return 1e8 * std::min(d, 16); });
   const int before = c.depth();
-  // Somebody else took half of the device.
+  // Another process took half of the device.
   double now = 1000;
   for (int i = 0; i < 4 * before + 20; ++i) {
     now += 1e6 / 4e8;

@@ -30,7 +30,7 @@ TEST(ShardSpec, AMissingVariableIsNamed) {
 
 TEST(ShardSpec, AVariableThatMeansItselfEnds) {
   const auto out = expand_shards("${A}.tar", given({{"A", "${A}x"}}));
-  EXPECT_TRUE(out);  // ten rounds, then as it stands
+  EXPECT_TRUE(out);  // ten rounds, then unchanged
 }
 
 TEST(ShardSpec, ListsInFiles) {
@@ -45,7 +45,7 @@ TEST(ShardSpec, ListsInFiles) {
   EXPECT_EQ(expand_shards("@" + endless).error().kind(), errc::usage);
 }
 
-// As some editors write it: it is of no name.
+// As some editors write it; it is not a part of the first name.
 TEST(ShardSpec, AByteOrderMarkBeginsAList) {
   const testing::temporary_folder folder;
   const auto list = folder.write("list",

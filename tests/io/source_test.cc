@@ -42,7 +42,7 @@ class Source : public ::testing::Test {
  protected:
   Source() { sources_.add("memory", memory_source_factory(store_)); }
 
-  // As one adds it: URLs name it in small letters or not.
+  // As users add it: URLs may name it in lower or upper case.
   void add_store(std::string scheme) {
     sources_.add(std::move(scheme), memory_source_factory(store_));
   }
@@ -77,7 +77,7 @@ class Source : public ::testing::Test {
     }
   }
 
-  // Ended at every stage of its first reads.
+  // Ends at every stage of its first reads.
   awaitable<void> open_and_give_up(scope* tasks, std::shared_ptr<memory_share> memory,
                                    std::string path) {
     source_context context{threads_, threads_.io(0), *tasks, memory, options_, counters_};
@@ -88,8 +88,8 @@ class Source : public ::testing::Test {
     }
   }
 
-  // The first chunk has been given when `change` is made, and eight more can be ahead. What is
-  // given is appended to `out`.
+  // The first chunk has been given out when `change` is made, and eight more may be read ahead.
+  // Appends the bytes to `out`.
   awaitable<result<bytes>> read_while_it_changes(scope* tasks, std::shared_ptr<memory_share> memory,
                                                  std::string path,
                                                  const std::function<void()>* change,
@@ -157,13 +157,14 @@ TEST_F(Source, FilesThatAreGivenUpLeaveTheDeviceToOthers) {
   const auto path = folder_.write("a.tar", content);
   auto memory = std::make_shared<memory_share>("test", most_memory, default_host_allocator());
   scope tasks(threads_.io(0).executor());
-  // More often than reads may be under way at once.
+  // More times than reads may be under way at once.
   for (int i = 0; i < 300; ++i) run_on(threads_.io(0), open_and_give_up(&tasks, memory, path));
   run_on(threads_.io(0), tasks.join());
   EXPECT_EQ(read(path).content, content);
 }
 
-// However it is written to while it is read: what was given before the error is the file as it was.
+// However the file is written to while it is read, the bytes before the error are those of the
+// original file.
 TEST_F(Source, AFileThatIsWrittenToIsAnError) {
   const std::string content = numbered(1'000'000);
   const std::string path = folder_ / "a.tar";
@@ -178,7 +179,7 @@ TEST_F(Source, AFileThatIsWrittenToIsAnError) {
       {"is emptied", [&] { EXPECT_EQ(truncate(path.c_str(), 0), 0); }},
       {"grows", [&] { overwrite(1'000'000, 10); }},
       {"is written to at its end", [&] { overwrite(999'999, 1); }},
-      {"is written anew", [&] { overwrite(0, 1'000'000); }}};
+      {"is rewritten", [&] { overwrite(0, 1'000'000); }}};
   for (const auto& [what, change] : changes) {
     folder_.write("a.tar", content);
     const std::array<timespec, 2> before = {
@@ -196,7 +197,8 @@ TEST_F(Source, AFileThatIsWrittenToIsAnError) {
   }
 }
 
-// What its damaged copy cannot give comes from the file, where that is still the one copied.
+// Bytes that the damaged copy cannot give come from the file, if it is still the one that was
+// copied.
 TEST_F(Source, ACachedFileThatIsReplacedIsNotMixedWithItsCopy) {
   const std::string content = numbered(3'000'000);
   std::filesystem::create_directories(folder_ / "shared");
@@ -253,7 +255,7 @@ TEST_F(Source, Memory) {
   EXPECT_EQ(read("memory:b").failed->kind(), errc::not_found);
 }
 
-// For as long as it lives.
+// In force while it exists.
 class standard_input {
  public:
   explicit standard_input(int from) : before_(dup(STDIN_FILENO)) {
@@ -421,7 +423,7 @@ TEST_F(Source, HttpFollowsRedirects) {
   EXPECT_EQ(read(server_.url("/a.tar")).content, numbered(1000));
 }
 
-// Whatever the order, with what a run reads with and with what it reads again with.
+// In any order, with the options of a first run and of a later one.
 TEST(SourceMemory, OfAListSufficesForEachOfIt) {
   const testing::temporary_folder folder;
   std::filesystem::create_directory(folder / "shared");

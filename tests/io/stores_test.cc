@@ -17,8 +17,8 @@
 namespace millrace {
 namespace {
 
-// "Signature Calculations for the Authorization Header", Amazon S3 API Reference: its keys and
-// examples.
+// Keys and examples from "Signature Calculations for the Authorization Header", Amazon S3 API
+// Reference.
 const aws_keys s3_example{"AKIAIOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", ""};
 constexpr std::int64_t s3_example_time = 1369353600;  // 2013-05-24T00:00:00Z
 
@@ -136,7 +136,7 @@ TEST(ShardUrls, FoldersAndPatternsStandForTheirFiles) {
   const testing::temporary_folder folder;
   for (const char* name :
        {"b-1.tar", "b-0.tar", "a.tgz", "c.tar.zst", "notes.txt", "[x]-0.tar",
-        // Beside shards: of a pack that was killed, of a checksum, of a copy from a Mac.
+        // Files beside shards: from a killed pack, of a checksum, from a copy made on a Mac.
         "b-2.tar.partial.123", "b-0.tar.md5", "._b-0.tar"}) {
     folder.write(name, "");
   }
@@ -266,7 +266,7 @@ TEST_F(CacheFolder, ADamagedTailIsNoEntry) {
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary).seekp(3'000'001) << '\xff';
   EXPECT_FALSE(folder_.open(name_));
   EXPECT_TRUE(folder_.entries().empty());  // removed
-  // One without its mark may be anybody's: it stays, until the object is fetched again.
+  // A file without the mark may be another program's: it stays until the object is fetched again.
   fill();
   ASSERT_EQ(truncate(path.c_str(), 3'000'010), 0);
   EXPECT_FALSE(folder_.open(name_));
@@ -297,7 +297,7 @@ std::string repeated(std::string_view text, int times) {
   return out;
 }
 
-// The XML reader calls itself for every element, so none may be hidden from the count.
+// The XML reader recurses for every element, so none may be hidden from the count.
 TEST(StoreXml, ElementsDeepWithinEachOtherAreRefusedBeforeTheyAreRead) {
   EXPECT_TRUE(is_shallow_xml(repeated("<a>", deepest_nesting)));
   EXPECT_FALSE(is_shallow_xml(repeated("<a>", deepest_nesting + 1)));

@@ -32,7 +32,8 @@ struct seen {
   std::optional<error> failed;
 };
 
-// Of a stream that comes in pieces of `piece` bytes, as unpack() gives it. Padding is passed.
+// The windows of a stream that arrives in pieces of `piece` bytes, as unpack() feeds it. Padding is
+// dropped.
 seen windows_in(compression how, std::string_view stream, std::size_t piece) {
   const auto windows = stream_windows::of(how);
   seen out;
@@ -57,7 +58,7 @@ seen windows_in(compression how, std::string_view stream, std::size_t piece) {
   return out;
 }
 
-// The same in pieces of any size; all of it is passed.
+// The same in pieces of any size; all bytes are passed on.
 std::uint64_t needed_by(compression how, const std::string& stream) {
   const seen whole = windows_in(how, stream, stream.size());
   EXPECT_EQ(whole.passed, stream.size());
@@ -105,7 +106,7 @@ TEST(StreamWindows, OfLaterStreamsAreSeenBeforeTheirHeadersArePassed) {
   EXPECT_EQ(needed_by(compression::zstd, small + skipped + large), 8_MiB);
 }
 
-// Block headers of the xz format, with sizes, filters in front, and dictionaries up to 4 GiB.
+// Block headers of the xz format, with sizes, preceding filters, and dictionaries up to 4 GiB.
 TEST(StreamWindows, OfEveryXzBlock) {
   const std::string stream = "\xfd\x37zXZ\0\0\1abcd"s;
   const auto block = [&](const std::string& filters, char flags) {

@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A sysfs and a mountinfo as the kernel would show them, made file by file.
+// A sysfs and a mountinfo as the kernel would show them, built file by file.
 class Topology : public ::testing::Test {
  protected:
   void write(const fs::path& file, const std::string& text) {
@@ -23,7 +23,7 @@ class Topology : public ::testing::Test {
     fs::create_directories((root_ / from).parent_path());
     fs::create_directory_symlink(root_ / to, root_ / from);
   }
-  // A whole device, its queue, and its names.
+  // A whole device, with its queue and its names.
   fs::path device(const std::string& name, const std::string& number, bool rotational,
                   const fs::path& bus = "devices/pci0/ata1/block") {
     const fs::path folder = fs::path("sys") / bus / name;

@@ -24,7 +24,7 @@ using namespace std::string_literals;
 using testing::numbered;
 using testing::packed;
 
-// What came of a compressed object.
+// The result of reading a compressed object.
 struct unpacked {
   std::string content;
   std::optional<errc> failed;
@@ -39,14 +39,14 @@ struct unpacked {
 struct format {
   const char* name;
   int filter;
-  std::size_t head;  // bytes without which no stream begins
-  bool is_checked;   // has a checksum, as libarchive writes it
+  std::size_t head;  // minimum bytes for a stream to begin
+  bool is_checked;   // has a checksum, as written by libarchive
 };
 
 class Unpack : public ::testing::TestWithParam<format> {
  protected:
   std::string compressed(const std::string& content) const {
-    // libarchive's writer of lz4 cannot write nothing.
+    // libarchive's writer of lz4 cannot write an empty stream.
     const bool is_none = content.empty() && GetParam().filter == ARCHIVE_FILTER_LZ4;
     return is_none ? "\x04\x22\x4d\x18\x64\x40\xa7\0\0\0\0\x05\x5d\xcc\x02"s
                    : packed(content, GetParam().filter);
@@ -58,7 +58,7 @@ class Unpack : public ::testing::TestWithParam<format> {
     return testing::run_on(threads_.io(0), read_all(store));
   }
 
-  // However its input is cut.
+  // Reads the object in pieces of several sizes, which must not change the result.
   unpacked read(const std::string& object) {
     const unpacked whole = read(object, 1'000'000);
     for (const std::size_t piece : {1U, 700U}) EXPECT_EQ(read(object, piece), whole) << piece;
@@ -92,10 +92,10 @@ class Unpack : public ::testing::TestWithParam<format> {
   source_counters counters_;
 };
 
-// The decoders of libarchive keep as much of what they have unpacked when they find damage.
+// libarchive's decoders keep this many unpacked bytes back when they find damage.
 constexpr std::size_t most_lost = 128_KiB;
 
-// More than that, and little when it is compressed.
+// Larger than that, and small when compressed.
 std::string much() {
   std::string out;
   while (out.size() < 3 * most_lost) out += numbered(1'000);
@@ -158,7 +158,7 @@ TEST_P(Unpack, ASecondStreamThatIsDamagedIsAnErrorWhereverThatIs) {
     std::string second = compressed(numbered(3'000));
     second[at] = static_cast<char>(second[at] ^ 0x55);
     const unpacked found = read(first + second);
-    // Some bytes of a head mean nothing: a time, a system.
+    // Some bytes of a head have no effect: a time, a system.
     if (!found.failed && GetParam().is_checked) EXPECT_EQ(found.content.size(), all.size()) << at;
     const std::size_t sure = std::min(found.content.size(), content.size());
     EXPECT_EQ(found.content.compare(0, sure, content, 0, sure), 0) << at;

@@ -17,7 +17,7 @@ TEST(Url, PortsAreNumbersOf16Bits) {
   }
 }
 
-// The operating system would take it for the end.
+// The operating system would end the path there.
 TEST(Url, ANulByteIsRefused) {
   using namespace std::string_view_literals;
   for (const auto wrong :
@@ -103,7 +103,7 @@ TEST(Url, ResolvesRedirects) {
   EXPECT_EQ(resolve_url(base, "ftp://x/y").value().scheme, "ftp");
 }
 
-// RFC 3986, section 5.4; fragments are for whoever shows a document, and never sent.
+// RFC 3986, section 5.4; fragments are for programs that show a document, and are never sent.
 TEST(Url, ResolvesTheExamplesOfRfc3986) {
   const url base = parse_url("http://a/b/c/d;p?q").value();
   const std::vector<std::pair<const char*, const char*>> examples{

@@ -22,7 +22,7 @@ def samples(n, first=0, payload=100):
 
 
 def tree_of_classes(folder):
-    """Seven classes of one sample: what the known MD5s of ShardWriter were made of."""
+    """Seven classes of one sample, from which the known MD5s of ShardWriter were made."""
     for i in range(7):
         (folder / f"tree/c{i}").mkdir(parents=True)
         (folder / f"tree/c{i}/s{i}.jpg").write_bytes(b"\xff\xd8x")

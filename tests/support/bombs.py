@@ -1,4 +1,4 @@
-"""Files that are small and ask for much: memory, time or stack. Each is made in little memory."""
+"""Small files that demand much memory, time or stack. Each is created in little memory."""
 
 import bz2
 import gzip
@@ -33,7 +33,7 @@ class Bits:
 
 
 def one_symbol(bits):
-    """A prefix code of the symbol 0, which then takes no bits."""
+    """A prefix code with only the symbol 0, which then takes no bits."""
     bits.put(0b0001, 4)
 
 
@@ -54,7 +54,7 @@ def reversed_byte(value):
 
 
 def webp(width, height, groups=False, transforms=False, more=0):
-    """A lossless WebP of one colour: a few bytes. With `groups`, 65,536 groups of prefix codes; with `transforms`, behind
+    """A lossless WebP of one colour: a few bytes. With `groups`, 65,536 groups of prefix codes; with `transforms`, after
     all transforms that keep its width. `more` bytes follow in its chunk, as if they were pixels."""
     bits = Bits()
     bits.put(0x2F, 8)
@@ -120,7 +120,7 @@ def png_of_texts(count, kind=b"zTXt"):
 
 
 def progressive_jpeg(width, height, scans=1):
-    """Gray: one scan of DC differences that are all 0; those that follow refine it by nothing."""
+    """Gray: one scan of DC differences that are all 0; the following scans refine nothing."""
     def segment(marker, data):
         return bytes((0xFF, marker)) + struct.pack(">H", len(data) + 2) + data
 
@@ -197,7 +197,7 @@ def empty_members(path, count, before="", digits=9):
 
 
 def _zstd(data, window_log):
-    """One frame: what is all alike by a block that says how often, else as it is."""
+    """One frame: runs of one byte as a block with a count, anything else unchanged."""
     yield b"\x28\xb5\x2f\xfd\0" + bytes([window_log - 10 << 3])
     for block in data:
         alike = block == block[:1] * len(block)
@@ -235,7 +235,7 @@ def xxhash32(data):
 
 
 def _xz(data, dictionary_code):
-    """One stream of one block, which claims another dictionary than it was written with."""
+    """One stream of one block, which claims a different dictionary than it was written with."""
     packer = lzma.LZMACompressor(check=lzma.CHECK_CRC32, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": MB}])
     out = bytearray(b"".join(packer.compress(block) for block in data) + packer.flush())
     begin, end = 12, 12 + out[12] * 4

@@ -22,15 +22,15 @@ using namespace std::chrono_literals;
 
 inline const std::string object_url = "http://host/a.tar";
 
-// The origin of one object, in pieces; counts who opens it. Who reads the whole is told at its end
-// where it has not its digest, as by a source of HTTP.
+// The origin of one object, in pieces; counts how often it is opened. A reader of the whole gets an
+// error at its end if the digest does not match, as from an HTTP source.
 struct origin {
   std::string content;
   object_version version;
   int opened = 0;
-  std::uint64_t stop_at = ~std::uint64_t{0};  // gives no byte from here on, until it is moved
+  std::uint64_t stop_at = ~std::uint64_t{0};  // gives no byte from here on, until it is changed
   std::function<void()> before_piece;
-  bool ends_wrong = false;  // its source finds that the whole does not have its digest
+  bool ends_wrong = false;  // its source finds that the whole does not match its digest
 
   explicit origin(std::string bytes)
       : content(std::move(bytes)),
@@ -83,7 +83,7 @@ inline awaitable<result<std::unique_ptr<byte_source>>> open_origin(std::shared_p
 
 inline awaitable<result<std::string>> read_all(std::unique_ptr<byte_source> source) {
   std::string out;
-  bytes held;  // as a consumer does
+  bytes held;  // like a consumer
   for (;;) {
     auto piece = co_await source->read();
     if (!piece) co_return piece.error();
@@ -121,7 +121,7 @@ class cache_test : public ::testing::Test {
     return folder_ / "c/" + cache_name(object_url, from_->version) + ending;
   }
 
-  // Readers at these offsets, at the same time; what each got, or the error's message.
+  // Concurrent readers at these offsets; returns the bytes that each got, or the error's message.
   std::vector<std::string> read(const cache_options& how, const std::vector<std::uint64_t>& offsets,
                                 std::size_t memory_bytes = 64_MiB) {
     auto& io = threads_.io(0);
@@ -188,7 +188,7 @@ class cache_test : public ::testing::Test {
   runtime threads_{{.cpu_threads = 2}};
   source_options options_{.chunk_bytes = 64_KiB};
   source_counters counters_;
-  std::function<void(memory_share&)> before_reading;  // of each reader's memory
+  std::function<void(memory_share&)> before_reading;  // on each reader's memory
   std::shared_ptr<origin> from_ = std::make_shared<origin>(numbered(2'500'000));
 };
 

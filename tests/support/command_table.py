@@ -1,4 +1,4 @@
-"""Every command of `millrace help --json`, and what each makes of an input: a new command is in the tables by itself."""
+"""Every command of `millrace help --json`, and its result for an input: a new command is in the tables by itself."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import unittest
 
 from tests.support import harness
 
-# README: 1 other failure, 2 command line, variable or budget wrong, 3 too many skipped, 4 a source cannot be reached or
+# README: 1 other failure, 2 wrong command line, variable or budget, 3 too many skipped, 4 a source cannot be reached or
 # read, 5 integrity, 6 a peer was lost.
 CODES = {1: {"no_samples", "bad_image", "missing_field", "bad_label", "too_large"},
          2: {"usage", "bad_setting", "no_memory", "unsupported"},
@@ -26,10 +26,10 @@ QUICK = {"MILLRACE_HTTP_ATTEMPTS": "2", "MILLRACE_HTTP_BACKOFF": "0.01"}
 SHORT = {"bench disk": ["--seconds", "0.3"], "bench http": ["--seconds", "0.3"], "bench load": ["--seconds", "0.3", "--size", "32"],
          "bench decode": ["--rounds", "1", "--size", "32"], "tune": ["--seconds", "1"],
          "fake": ["--shards", "1", "--samples", "2", "--size", "16"]}
-# Commands whose input is the host, the environment or the cache: nothing to name.
-RIGHT_END = {"tune": 1}  # where it is not 0: the input is too little to be tuned by, and it says so
+# Commands whose input is the host, the environment or the cache, and so has no name.
+RIGHT_END = {"tune": 1}  # if not 0: the input is too small for tuning, and the command reports that
 WITHOUT_INPUT = {"doctor", "env", "cache ls", "cache clean", "cache verify", "help"}
-# Bytes as they are: what stands in them is not looked at.
+# Raw bytes: their content is not examined.
 ANY_BYTES = {"cat", "bench disk", "bench http", "tune"}
 
 
@@ -57,19 +57,19 @@ def with_options(command, output):
 
 
 def reading():
-    """The commands that read what they are given."""
+    """The commands that read their arguments."""
     return [c for c in COMMANDS if c not in WITHOUT_INPUT and c != "fake"]
 
 
-# What an argument or option takes, by the word that --help has for it: a path that is read, one that is written, or none.
+# What an argument or option takes, by the word that --help shows for it: a path that is read, one that is written, or none.
 READ = {"SHARD", "SHARD...", "FILE", "DIR", "PATH", "URL"}
 WRITTEN = {"PATTERN", "FILE.png"}
 NO_PATHS = {"", "N", "N,N,...", "PASSES", "BYTES", "PIXELS", "SAMPLES", "FIELD", "FIELDS", "OBJECTS", "TEXT", "IMAGES",
             "IMAGES/S", "K", "I/N", "SECONDS", "SEED", "FILES", "RANKS", "PARTS", "BATCHES", "INDEX", "COMMAND", "exact|fast",
             "own|library", "fields|samples", "header|decode|resize|all"}
-# Files that are written, where the word does not tell.
+# Files that are written, if the word does not show it.
 WRITTEN_OPTIONS = {("index", "--output"), ("index create", "--output"), ("bench decode", "--write-crops")}
-# A name that is written into an index as it is: nothing looks at it.
+# A name that is written into an index unchanged and unexamined.
 NAMES_ALONE = {("index", "--base"), ("index create", "--base"), ("index update", "--base"), ("index update", "--dir")}
 
 
@@ -118,14 +118,14 @@ class CommandTest(unittest.TestCase):
                                 env=harness.CLEAN | QUICK | (env or {}), **popen)
 
     def cleared(self):
-        """The names that were in the output folder."""
+        """The names in the output folder."""
         left = sorted(p.name for p in self.output.iterdir())
         for path in self.output.iterdir():
             path.unlink()
         return left
 
     def run_it(self, words, stdout=subprocess.PIPE, **options):
-        """Runs it in the output folder, whose content it returns as well."""
+        """Runs it in the output folder, and also returns the folder's content."""
         process = self.started(words, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, **options)
         try:
             out, wrong = process.communicate(timeout=SECONDS)
@@ -135,7 +135,7 @@ class CommandTest(unittest.TestCase):
         return subprocess.CompletedProcess(process.args, process.returncode, out, wrong), self.cleared()
 
     def json_of(self, command, done):
-        """The object on the last line; None where nothing was printed."""
+        """The object on the last line; None if nothing was printed."""
         text = ((done.stderr if command == "cat" else done.stdout) or b"").decode("utf8")
         if command == "cat" and not text.rstrip().endswith("}"):
             return None
@@ -147,7 +147,7 @@ class CommandTest(unittest.TestCase):
         return found
 
     def check_failure(self, command, done, codes, left=(), allowed=()):
-        """The exit code, one line that tells why, and nothing left."""
+        """The exit code, one line with the reason, and no file left."""
         stderr = done.stderr.decode("utf8", "replace")
         where = f"{command}: {done.args}: {stderr}"
         self.assertIn(done.returncode, codes, where)
@@ -184,8 +184,8 @@ class CommandTest(unittest.TestCase):
         self.assertEqual("error" in found, end != 0, found)
 
     def handles(self, pid, which):
-        """Whether the process has its handler of the signal. Its count of threads would not tell: sanitizers have threads
-        of their own."""
+        """Whether the process has installed its handler of the signal. Its count of threads would not show that: sanitizers
+        have threads of their own."""
         try:
             caught = re.search(r"^SigCgt:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1]
         except OSError:
@@ -193,7 +193,7 @@ class CommandTest(unittest.TestCase):
         return bool(int(caught, 16) >> (which - 1) & 1)
 
     def is_waiting(self, pid):
-        """All of the process's threads sleep: it has read what there is."""
+        """Whether all of the process's threads sleep: it has read all its input."""
         try:
             states = {pathlib.Path(p, "stat").read_text().rpartition(")")[2].split()[0]
                       for p in pathlib.Path(f"/proc/{pid}/task").iterdir()}
@@ -202,7 +202,7 @@ class CommandTest(unittest.TestCase):
         return states <= {"S"}
 
     def interrupted(self, command, process, which, ready):
-        """Sends the signal once `ready()` holds: an end within seconds by it, nothing half, nothing left."""
+        """Sends the signal once `ready()` holds: the process ends by it within seconds, and leaves no partial output."""
         self.addCleanup(process.kill)
         harness.wait_until(lambda: process.poll() is not None or ready())
         if process.poll() is None:

@@ -1,9 +1,9 @@
-// Decodes random crops of the photos of shards, and compares each with the same crop of the whole
-// image, decoded by libjpeg-turbo as it is and put through the same resampler: every byte.
+// Decodes random crops of the photos of shards, and compares every byte with the same crop of the
+// whole image, decoded by plain libjpeg-turbo and put through the same resampler.
 //
 //   crop_visitor CROPS-OF-EACH RESTART SHARD...
 //
-// RESTART: rewrite each photo with restart markers every so many MCUs first; 0: as it is. Prints
+// RESTART: first rewrite each photo with restart markers every so many MCUs; 0: unchanged. Prints
 // {"photos": n, "crops": n, "differing": n}.
 #include <fmt/format.h>
 

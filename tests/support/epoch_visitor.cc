@@ -1,5 +1,5 @@
-// One rank of a job that reads an epoch, logs what it is given, saves its state now and then, and
-// kills itself where it is told to. tests/pipeline/killed_test.py runs many of them.
+// One rank of a job that reads an epoch, logs the items it gets, saves its state now and then, and
+// kills itself at a given point. tests/pipeline/killed_test.py runs many of them.
 //
 //   epoch_visitor JSON
 //
@@ -7,8 +7,8 @@
 //  "save_every": 7, "kill_at": -1 or a number of items, "in_save": false, "decode": false,
 //  "fields": false (decode all fields), "memory": bytes}
 //
-// PREFIX.keys has a line for every item given, PREFIX.state the newest state and how many of the
-// lines stand before it.
+// PREFIX.keys has a line for every item; PREFIX.state has the newest state, and how many of the
+// lines precede it.
 #include <fmt/format.h>
 
 #include <algorithm>

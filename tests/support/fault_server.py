@@ -18,7 +18,7 @@ import time
 
 
 class Cut(Exception):
-    """The connection is to be ended, by FIN or by RST."""
+    """Ends the connection, by FIN or by RST."""
 
     def __init__(self, reset=False):
         self.reset = reset
@@ -48,7 +48,7 @@ class Request:
         self.send(text.encode() + b"\r\n")
 
     def wanted(self):
-        """(first, last) of a Range that holds, or None."""
+        """(first, last) of a satisfiable Range, or None."""
         text = self.headers.get("range", "")
         condition = self.headers.get("if-range")
         if not text.startswith("bytes=") or (condition and condition not in (self.etag(), self.modified())):
@@ -67,7 +67,7 @@ class Request:
         return [("ETag", self.etag()), ("Last-Modified", self.modified())]
 
     def plain(self, body=None, fields=None, ranges=True, length=True):
-        """The usual answer's head; the body that belongs behind it."""
+        """The usual answer's head, and the body that follows it."""
         body = self.content if body is None else body
         fields = self.validators() if fields is None else fields
         wanted = self.wanted() if ranges else None
@@ -98,7 +98,7 @@ def close(r):
 
 
 def cutat(r):
-    """No byte behind an offset ever comes."""
+    """No byte after an offset ever arrives."""
     first = (r.wanted() or (0, 0))[0]
     r.send(r.plain()[:max(0, r.number() - first)])
     raise Cut()
@@ -110,7 +110,7 @@ def idleclose(r):
 
 
 def stall(r):
-    """Before the head (0), or behind so many bytes, nothing more comes; N times."""
+    """Stops before the head (0), or after a number of bytes; N times."""
     if r.count <= r.number(1):
         if r.number() > 0:
             r.send(r.plain()[:r.number()])
@@ -127,7 +127,7 @@ def slow(r):
 
 
 def drop(r):
-    """Each piece of 64 KiB is the last with this chance."""
+    """Each piece of 64 KiB is the last one with this probability."""
     body = r.plain()
     for at in range(0, len(body), 65536):
         if r.server.random.random() < float(r.arguments[0]):
@@ -166,14 +166,14 @@ def norange(r):
 
 
 def nohead(r):
-    """A URL that is signed for GET alone, of a server that ignores ranges."""
+    """A URL that is signed only for GET, on a server that ignores ranges."""
     if r.method == "HEAD":
         return r.head(405, [("Content-Length", "0")])
     r.send(r.plain(ranges=False))
 
 
 def partial(make):
-    """A fault of the answer to a range; the first answer is cut, so that there is one."""
+    """A fault in the answer to a range; the first answer is cut, so that a range is requested."""
     def answer(r):
         wanted = r.wanted()
         if not wanted:
@@ -224,7 +224,7 @@ def badtotal(r, first, last):
 
 
 def shiftbody(r):
-    """The body is one byte off, once; its digest says so."""
+    """One byte of the body is wrong, once; the digest shows it."""
     digest = hashlib.sha256(r.content).digest()
     import base64
     fields = r.validators() + [("Repr-Digest", "sha-256=:" + base64.b64encode(digest).decode() + ":")]
@@ -350,7 +350,7 @@ def redirectfile(r):
 
 
 def redirectother(r):
-    """To the server's other address: another host as far as secrets are concerned."""
+    """Redirects to the server's other address: another host as far as secrets are concerned."""
     redirect(r, f"http://localhost:{r.server.port}/plain/{r.name}")
 
 
@@ -383,7 +383,7 @@ FAULTS = {
 
 
 class FaultServer:
-    """As a context: serves until it is left. `tls`: (certificate, key)."""
+    """A context: serves until it is left. `tls`: (certificate, key)."""
 
     def __init__(self, contents, tls=None, seed=1):
         self.contents = contents if isinstance(contents, dict) else {
@@ -432,7 +432,7 @@ class FaultServer:
             raise Cut()
 
     def wait_for_end(self, request):
-        """Until the client ends the connection: that its timer did."""
+        """Waits until the client ends the connection, as its timer should."""
         request.connection.settimeout(60)
         try:
             if request.connection.recv(1) == b"":

@@ -5,9 +5,9 @@
 
 namespace millrace::testing {
 
-// The exit status of a child that does `f`, which returns it, and ends without destructors; 256 and
-// more where a signal ended it. A child that waits for ever is ended by SIGALRM. `meanwhile` is
-// done by the parent before it waits.
+// The exit status of a child that runs `f`, exits with its result, and ends without destructors;
+// 256 and more if a signal ended it. SIGALRM ends a child that waits forever. The parent calls
+// `meanwhile` before it waits.
 template <class F, class G = void (*)()>
 int status_of_child(F f, G meanwhile = [] {}) {
   constexpr unsigned patience_seconds = 30;

@@ -14,9 +14,10 @@
 
 namespace millrace::testing {
 
-// What every format owes (docs/formats.md), tried on one: `urls` are its shards, in memory or in
-// files, and `format` reads them with `eng`. Parts of shards by places and by numbers of samples,
-// equal epochs, and epochs that other numbers of ranks and lanes go on with.
+// The requirements on every format (docs/formats.md), tested on one: `urls` are its shards, in
+// memory or in files, and `format` reads them with `eng`. Covers parts of shards by places and by
+// numbers of samples, equal epochs, and epochs that are resumed with other numbers of ranks and
+// lanes.
 class format_conformance {
  public:
   format_conformance(engine& eng, std::vector<std::string> urls,
@@ -60,7 +61,7 @@ class format_conformance {
         out.push_back({s.key, s.where.offset});
       }
     } catch (const failure& f) {
-      // An empty part, or one that was to have more samples than there are.
+      // An empty part, or one that should have more samples than there are.
       EXPECT_TRUE(f.kind() == errc::no_samples || f.kind() == errc::integrity) << f.what();
     }
     return out;
@@ -107,7 +108,7 @@ class format_conformance {
     EXPECT_EQ(std::ranges::adjacent_find(all_), all_.end()) << "keys must differ";
   }
 
-  // [begin, end) holds the samples that begin there.
+  // [begin, end) contains the samples that begin there.
   void parts_by_place() {
     for (std::size_t s = 0; s < by_shard_.size(); ++s) {
       const auto& whole = by_shard_[s];
@@ -179,7 +180,7 @@ class format_conformance {
     }
   }
 
-  // An epoch that is gone on with by other numbers of ranks, with as many lanes.
+  // An epoch that is resumed with other numbers of ranks and the same number of lanes.
   void other_worlds(const std::vector<int>& worlds) {
     std::vector<std::string> got;
     std::optional<state> saved;

@@ -1,4 +1,4 @@
-// Enters a read gate again and again, and says so: for the tests that kill and stop processes.
+// Enters a read gate again and again, and reports it: for the tests that kill and stop processes.
 //
 //   gate_visitor FOLDER PATIENCE_MS    prints "in" and "out" lines; appends them, with the process
 //                                      id, to FOLDER/log, so that they are there in one order

@@ -1,4 +1,4 @@
-"""What the integration tests share: where things are, running programs, a web server."""
+"""Shared by the integration tests: paths, running programs, a web server."""
 
 import functools
 import hashlib
@@ -20,12 +20,12 @@ BIN = pathlib.Path(os.environ.get("MILLRACE_TEST_BIN", ROOT / "build/release/bin
 SHARED = ROOT.parent / "shared" / "data"
 VENV_PYTHON = ROOT / "build/venv/bin/python"
 
-# A test's own variables, and none of the developer's.
+# Only the test's variables, not the developer's.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("MILLRACE_")}
 
 
 def needs_shared(folder):
-    """Skips a test where the real data is not there."""
+    """Skips a test if the real data is missing."""
     return unittest.skipUnless((SHARED / folder).is_dir(), f"no {folder} beside the repository")
 
 
@@ -39,8 +39,8 @@ def run(program, *arguments, env=None, stdin=None, timeout=120, cwd=None):
 
 @functools.cache
 def has_ubsan():
-    """Whether the programs are built with UndefinedBehaviorSanitizer. Its check of virtual calls makes a pipe to see
-    whether memory can be read, and takes a lack of descriptors for a wrong object."""
+    """Whether the programs are built with UndefinedBehaviorSanitizer. Its check of virtual calls creates a pipe to find
+    out whether memory can be read, and takes a lack of descriptors for a wrong object."""
     return b"__ubsan_handle" in (BIN / "millrace").read_bytes()
 
 
@@ -48,7 +48,7 @@ def sha(data):
     return hashlib.sha256(data).hexdigest()
 
 
-# Who gives up soon where a server does not answer.
+# Gives up soon if a server does not answer.
 IMPATIENT = {"MILLRACE_HTTP_ATTEMPTS": "2", "MILLRACE_HTTP_BACKOFF": "0.01", "MILLRACE_HTTP_CONNECT_TIMEOUT": "2",
              "MILLRACE_HTTP_TLS_TIMEOUT": "2"}
 
@@ -73,7 +73,7 @@ def wait_until(condition, timeout=60):
 
 
 def writer_of_pipe(path):
-    """A named pipe for writing, when somebody reads it."""
+    """A named pipe for writing, once a process reads it."""
     made = []
 
     def is_open():
@@ -87,7 +87,7 @@ def writer_of_pipe(path):
 
 
 def free_port():
-    """One that no connection gets while the server that has it is away: below those that the kernel gives."""
+    """A port that no connection gets while its server is away: below those that the kernel assigns."""
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     for _ in range(100):
         with socket.socket() as s:
@@ -141,7 +141,7 @@ class Nginx:
                     raise RuntimeError((self.folder / "error.log").read_text())
 
     def kill(self):
-        """As a crash would: master and worker at once."""
+        """Kills master and worker at once, like a crash."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
@@ -158,7 +158,7 @@ class Serving:
 
     def __init__(self, handler):
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.server.handle_error = lambda *_: None  # a client that has seen enough
+        self.server.handle_error = lambda *_: None  # a client that closed early
         self.port = self.server.server_address[1]
         self.host = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.host}"
@@ -222,7 +222,7 @@ class Answering(Serving):
 
 
 def fake(folder, name, shards, samples, size=32, seed=0, classes=10):
-    """A made dataset; the shard spec of it."""
+    """Creates a dataset; returns its shard spec."""
     done = run("millrace", "fake", folder / f"{name}-%06d.tar", "--shards", shards, "--samples", samples,
                "--size", size, "--seed", seed, "--classes", classes)
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@
 
 namespace millrace::testing {
 
-// Shards in memory of small JPEGs, each other than the others, a part of them broken.
+// Shards in memory of small JPEGs, all different, some of them broken.
 class image_shards {
  public:
   image_shards(int shards, int samples, double broken, std::uint64_t seed) {

@@ -1,4 +1,4 @@
-// Does to images what its lines of input ask for, to be compared with what others do. A line is a
+// Processes images as its input lines ask, to be compared with other programs' results. A line is a
 // JSON object, and so is each answer:
 //
 //   {"do": "decode", "file": F, "out": O, "lenient": bool, "fill": bool, "orient": bool,
@@ -53,7 +53,7 @@ void write_file(const std::string& path, const std::vector<std::uint8_t>& pixels
              static_cast<std::streamsize>(pixels.size()));
 }
 
-// Of /proc/self/status, in bytes.
+// A value of /proc/self/status, in bytes.
 long status_of(const std::string& name) {
   std::ifstream in("/proc/self/status");
   for (std::string text; std::getline(in, text);) {
@@ -62,10 +62,10 @@ long status_of(const std::string& name) {
   return 0;
 }
 
-// Resident memory that `f` takes at its peak beyond what is there.
+// The peak of resident memory during `f`, above the present.
 template <class F>
 long peak_of(F&& f) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak so far is forgotten
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const long before = status_of("VmRSS");
   f();
   return status_of("VmHWM") - before;

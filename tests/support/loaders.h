@@ -32,7 +32,7 @@ inline engine_options with_memory_store(std::shared_ptr<memory_store> store, int
   return o;
 }
 
-// What tests name an item by, and a function that changes none.
+// The names of items in tests, and a function that returns them unchanged.
 inline constexpr auto key_of = [](const auto& item) { return item.key; };
 inline constexpr auto same = [](sample s) { return s; };
 
@@ -48,12 +48,12 @@ inline std::vector<std::string> keys_of_epoch(loader<host_batch>& data) {
   return keys;
 }
 
-// How redealt() makes the records of the usual plans.
+// The records of the usual plans for redealt().
 inline std::vector<lane_dealer> usual_records() {
   return (shards({"memory:any"}) | untar() | group_by_key() | shuffle()).traits.records;
 }
 
-// What each item is, "end" for ends of epochs, until there are no more.
+// The name of each item, and "end" for each end of an epoch, until there are no more.
 template <class T, class F>
 std::vector<std::string> names_of(loader<T>& data, F name) {
   std::vector<std::string> out;
@@ -65,7 +65,7 @@ std::vector<std::string> names_of(loader<T>& data, F name) {
   }
 }
 
-// Stopped behind every step-th item, and resumed from there, a plan gives what it would have given.
+// A plan that is stopped after every step-th item and resumed there gives what it would have given.
 template <class P, class F>
 void expect_resumable(engine& eng, const P& plan, F name, std::size_t step = 3) {
   auto whole = eng.run(plan);

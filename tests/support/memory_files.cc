@@ -14,7 +14,7 @@
 namespace millrace::testing {
 namespace {
 
-// Far above any descriptor of the kernel's, so that none is taken for another.
+// Far above the kernel's descriptors, so that the two cannot be confused.
 constexpr int first_fd = 1 << 20;
 
 std::string last_name(const std::string& path) {
@@ -116,11 +116,11 @@ int memory_files::open(const std::string& path, int flags, mode_t /*mode*/) {
 int memory_files::close(int fd) {
   const auto found = open_.find(fd);
   if (found == open_.end()) {
-    // A process that was killed has nothing open; any other that closes twice has a fault.
+    // A killed process has nothing open; any other that closes twice has a bug.
     if (!dead_.contains(current_)) throw std::logic_error("a descriptor was closed twice");
     return -EBADF;
   }
-  // As the kernel does, it closes whatever it answers.
+  // Like the kernel, it closes the descriptor whatever it returns.
   const call c = begin("close", fd);
   forget(fd);
   return c.refused;

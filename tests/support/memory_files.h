@@ -12,50 +12,51 @@
 
 namespace millrace::testing {
 
-// A file system in memory that knows what has reached the disk. Several processes share it; the
-// one that calls is current(). All calls on one thread.
+// A file system in memory that knows what has reached the disk. Several processes share it;
+// current() is the one that calls. All calls on one thread.
 //
-// What fsync has not promised may be lost: crash() leaves of each file some of the writes since the
-// last sync, the last of them possibly torn, in any order, and of each folder some of the changes
-// of names, as the seed says. What sync() returned 0 for is there.
+// Data that fsync has not promised may be lost: crash() keeps of each file some of the writes since
+// the last sync, the last of them possibly torn, in any order, and of each folder some of the
+// changes of names, as the seed determines. Everything for which sync() returned 0 is kept.
 class memory_files final : public file_system {
  public:
   explicit memory_files(std::uint64_t seed = 0);
   ~memory_files() override;
 
-  // -errno for a call, or 0: called before each call with its name and path ("open", "/a/b"), which
-  // then has no effect.
+  // Called before each call with its name and path ("open", "/a/b"). Returns -errno, and the call
+  // then has no effect, or 0.
   std::function<int(const char* call, const std::string& path)> fault;
   // Whether it can exchange names: some file systems cannot.
   bool exchanges = true;
-  // Free bytes of the disk; writing beyond fails with ENOSPC.
+  // Free bytes of the disk; writing more fails with ENOSPC.
   std::uint64_t free_bytes = std::uint64_t{1} << 40;
-  // Reads and writes move fewer bytes than asked for, and some are interrupted, as the seed says.
+  // Reads and writes move fewer bytes than requested, and some are interrupted, as the seed
+  // determines.
   bool moves_pieces = false;
 
-  // The process that calls from now on. Descriptors and locks belong to the one that opened them.
+  // The process that calls from now on. Descriptors and locks belong to the process that opened
+  // them.
   void run_as(int process) { current_ = process; }
   int current() const { return current_; }
-  // Closes all that the process has open; what it asks for from now on fails without effect. What
-  // it wrote is in the page cache, for the others to read.
+  // Closes everything that the process has open; its later calls fail without effect. What it wrote
+  // is in the page cache, where the others can read it.
   void kill(int process);
-  // The host loses power: every process is killed, and the disk has what it may have.
+  // The host loses power: every process is killed, and the disk keeps what it may have.
   void crash();
-  // Processes that were killed may be started again.
+  // A killed process may be started again.
   void restart(int process) { dead_.erase(process); }
 
   std::size_t open_descriptors(int process) const;
   std::size_t open_descriptors() const { return open_.size(); }
   std::uint64_t calls() const { return calls_; }
-  // Content as a process would read it, and the paths of all files; for the checks of a test.
+  // Content as a process would read it, and the paths of all files, for the checks of a test.
   bool exists(const std::string& path) const;
   std::string content(const std::string& path) const;
   std::vector<std::string> paths() const;
-  // Puts a file there, on the disk.
-  // Last written to at `changed_ns` of the clock where it is given, else now.
+  // Puts a file on the disk, last written to at `changed_ns` of the clock if given, else now.
   void put(const std::string& path, std::string content,
            std::optional<std::int64_t> changed_ns = std::nullopt);
-  // Changes a byte behind the back of all.
+  // Changes a byte without any process's doing.
   void rot(const std::string& path, std::uint64_t at);
 
   int open(const std::string& path, int flags, mode_t mode) override;
@@ -94,7 +95,7 @@ class memory_files final : public file_system {
   struct descriptor;
   using node_ptr = std::shared_ptr<node>;
 
-  // A call under way, whose own memory is not the program's.
+  // A call under way, whose own memory does not count as the program's.
   struct call {
     int refused;  // 0, or -errno
     descriptor* of = nullptr;
@@ -103,7 +104,7 @@ class memory_files final : public file_system {
   call begin(const char* which, const std::string& path);
   call begin(const char* which, int fd);
   node_ptr find(const std::string& path) const;
-  // The folder that `path` is in; null and `why` where there is none.
+  // The folder that contains `path`; null, and `why`, if there is none.
   node_ptr folder_of(const std::string& path, int& why) const;
   void forget(int fd);
   static void name(const node_ptr& folder, const std::string& path, const node_ptr& what,

@@ -1,4 +1,4 @@
-// What is left of memory_files when a process is killed, or the host loses power.
+// What memory_files keeps when a process is killed, or the host loses power.
 #include <algorithm>
 
 #include "tests/support/memory_files.h"
@@ -21,7 +21,7 @@ void memory_files::kill(int process) {
 
 void memory_files::lose_unsynced(const node_ptr& n, std::set<const node*>& seen) {
   if (!seen.insert(n.get()).second) return;
-  // Each write alone may or may not have reached the disk, and of one only whole sectors.
+  // Each write may or may not have reached the disk; of one write, only whole sectors.
   std::string kept = n->on_disk;
   for (const auto& op : n->unsynced) {
     const std::uint32_t fate = random_.below(3);
@@ -40,7 +40,7 @@ void memory_files::lose_unsynced(const node_ptr& n, std::set<const node*>& seen)
     bool is_kept = random_.below(2) == 0;
     if (op.both && *op.both) is_kept = **op.both;
     if (op.both) *op.both = is_kept;
-    // What was renamed has the old name, unless that is lost, too.
+    // A renamed file keeps its old name, unless that is lost, too.
     const auto old = names.find(op.old);
     if (!op.old.empty() && (old == names.end() || old->second != op.what)) is_kept = false;
     if (is_kept) node::apply(names, op);

@@ -12,7 +12,7 @@
 
 namespace millrace::testing {
 
-// A file or a folder: as processes see it, and as the disk has it.
+// A file or a folder: as processes see it, and as it is on the disk.
 struct memory_files::node {
   struct write_op {
     std::uint64_t at;
@@ -34,21 +34,21 @@ struct memory_files::node {
   std::string content;
   std::string on_disk;
   std::vector<write_op> unsynced;
-  // One change of names, whole or not at all: a rename takes the old name away.
+  // One change of names, atomic: a rename removes the old name.
   struct naming {
     std::string name;
-    node_ptr what;     // null: the name goes
-    std::string old;   // of the same folder; empty: none
-    node_ptr instead;  // what has the old name from now on; null: nothing
-    // Of a rename from one folder to another, which is on the disk in both or in none: whether it
-    // is, once that is known.
+    node_ptr what;     // null: the name is removed
+    std::string old;   // in the same folder; empty: none
+    node_ptr instead;  // gets the old name; null: nothing does
+    // For a rename between two folders, which reaches the disk in both or in neither: which of
+    // these, once that is decided.
     std::shared_ptr<std::optional<bool>> both = nullptr;
   };
   std::map<std::string, node_ptr> names;
   std::map<std::string, node_ptr> names_on_disk;
   std::vector<naming> unsynced_names;
   std::vector<held_lock> locks;                 // of ranges
-  const descriptor* locked_whole_by = nullptr;  // apart from those, as flock(2) is
+  const descriptor* locked_whole_by = nullptr;  // independent of those, as flock(2) is
 
   static void apply(std::string& to, const write_op& op, std::size_t bytes) {
     if (op.cuts) return to.resize(op.at);

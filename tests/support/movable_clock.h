@@ -13,9 +13,9 @@
 
 namespace millrace::testing {
 
-// The host's time, and as much more as a test says: for what waits for the kernel and for a
-// deadline, and cannot be simulated. In force from its making to its end; make it before any thread
-// of the engine. Any thread.
+// The host's time plus an offset that the test moves, for code that waits for the kernel and for a
+// deadline, and cannot be simulated. In force while it exists; create it before any thread of the
+// engine. Any thread.
 class movable_clock final : public simulated_clock {
  public:
   movable_clock() { simulate_clock(this); }
@@ -29,11 +29,11 @@ class movable_clock final : public simulated_clock {
   std::int64_t unix_seconds() const override { return 1'700'000'000; }
   void wake_at(std::chrono::steady_clock::time_point /*when*/) override {}
 
-  // First all that is ready on `io` runs, then time moves, and the timers that are due fire.
+  // First runs everything that is ready on `io`, then moves time and fires the timers that are due.
   void move(io_thread& io, std::chrono::nanoseconds time) {
     settle(io, 20);
     ahead_.store(ahead_.load() + time);
-    // A timer before all others has the event loop look at all that are due.
+    // A timer before all others makes the event loop check all that are due.
     asio::basic_waitable_timer<steady_clock> first(io.executor(), steady_clock::time_point::min());
     std::promise<void> fired;
     asio::post(io.context(), [&] { first.async_wait([&](const auto&) { fired.set_value(); }); });

@@ -4,7 +4,7 @@
 
 namespace millrace::testing {
 
-// `size` bytes in which every place can be told from every other: "0,1,2,3,...".
+// `size` bytes in which every place is distinguishable from every other: "0,1,2,3,...".
 inline std::string numbered(std::size_t size) {
   std::string out;
   for (std::size_t i = 0; out.size() < size; ++i) out += std::to_string(i) + ",";

@@ -8,8 +8,8 @@
 
 namespace millrace::testing {
 
-// `content` as libarchive compresses it by one of its filters (ARCHIVE_FILTER_XZ, ...), with
-// options as "xz:compression-level=9". Empty where this build of it does not write that.
+// `content` compressed by one of libarchive's filters (ARCHIVE_FILTER_XZ, ...), with options such
+// as "xz:compression-level=9". Empty if this build of libarchive cannot write that format.
 inline std::string packed(const std::string& content, int filter, const std::string& options = "") {
   const auto freed = [](archive* a) { archive_write_free(a); };
   const std::unique_ptr<archive, decltype(freed)> out(archive_write_new(), freed);

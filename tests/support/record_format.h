@@ -14,8 +14,8 @@
 
 namespace millrace::testing {
 
-// The format that docs/formats.md shows: records, each with the length of its text in front, 8
-// bytes in the host's order. A record "KEY TEXT" is a sample with the field txt.
+// The format that docs/formats.md shows: records, each preceded by the length of its text, 8 bytes
+// in the host's order. A record "KEY TEXT" is a sample with the field txt.
 class record_reader final : public sample_reader {
  public:
   record_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at)
@@ -66,7 +66,7 @@ class record_reader final : public sample_reader {
 
   static error ends_within() { return {errc::truncated, "the file ends within a record"}; }
 
-  // How many bytes there were: fewer at the file's end alone.
+  // Returns the number of bytes read: fewer only at the file's end.
   awaitable<result<std::size_t>> fill(std::span<std::byte> to) {
     std::size_t filled = 0;
     while (filled < to.size()) {

@@ -1,6 +1,5 @@
-// To be preloaded: of the allocations that one shared library asks for (SCARCE_LIBRARY, a part of
-// its name), number SCARCE_AT is refused, counted from 1. At the end stderr is told how many there
-// were.
+// To be preloaded: refuses allocation number SCARCE_AT, counted from 1, of one shared library
+// (SCARCE_LIBRARY, a part of its name). At the end, prints their number to stderr.
 #include <dlfcn.h>
 #include <link.h>
 #include <unistd.h>

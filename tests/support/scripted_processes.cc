@@ -53,7 +53,7 @@ class scripted_process final : public child_process {
 
   awaitable<ssize_t> read_some(output from, std::span<std::byte> into) override {
     if (const int why = refused(); why != 0) co_return -why;
-    // held over co_await: a member, which outlives who reads
+    // held over co_await: a member, which outlives its readers
     pipe& p = from == output::out ? out_ : err_;
     for (;;) {
       const time_point now = steady_clock::now();

@@ -11,8 +11,8 @@
 
 namespace millrace::testing {
 
-// A number from a variable of the tests; `otherwise` where it is not set. What is no number throws.
-// None begins with MILLRACE_: programs refuse those that they do not know.
+// A number from one of the tests' variables; `otherwise` if it is not set. Throws if it is not a
+// number. Their names do not begin with MILLRACE_: programs refuse unknown ones.
 inline std::uint64_t variable(const char* name, std::uint64_t otherwise) {
   const char* const set = std::getenv(name);
   if (set == nullptr) return otherwise;
@@ -25,8 +25,8 @@ inline std::uint64_t variable(const char* name, std::uint64_t otherwise) {
   return out;
 }
 
-// Loops over many places (each byte, each item at which a run is saved) take one of as many: all of
-// them, or fewer where a build is slow (TEST_EVERY says others).
+// Loops over many places (each byte, each item at which a run is saved) visit one in so many: all
+// of them, or fewer in slow builds (TEST_EVERY overrides the number).
 #ifdef MILLRACE_TEST_EVERY
 inline constexpr int one_of_as_many = MILLRACE_TEST_EVERY;
 #else
@@ -38,12 +38,12 @@ inline std::uint64_t every() {
   return set == 0 ? 1 : set;
 }
 
-// Whether a loop takes this place, of those that it counts from 0.
+// Whether a loop visits this place; places are counted from 0.
 inline bool is_taken(std::uint64_t place) {
   return place % every() == 0;
 }
 
-// The seeds of a property test: `quick` of them (fewer where loops take fewer places), as many as
+// The seeds of a property test: `quick` of them (fewer if loops visit fewer places), as many as
 // TEST_SEEDS says, or the one that TEST_SEED names (a failing test prints its seed).
 inline std::vector<std::uint64_t> seeds(std::uint64_t quick) {
   if (std::getenv("TEST_SEED") != nullptr) return {variable("TEST_SEED", 0)};

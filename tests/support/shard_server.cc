@@ -63,7 +63,7 @@ shard_server::shard_server()
 
 shard_server::~shard_server() {
   stopping_ = true;
-  // A connection of our own ends the blocking accept.
+  // A connection from this process ends the blocking accept.
   error_code ignored;
   tcp::socket last(context_);
   last.connect(acceptor_.local_endpoint(), ignored);
@@ -103,7 +103,7 @@ fault shard_server::next_fault(const std::string& path) {
   return f;
 }
 
-// False when the connection is to be closed.
+// False if the connection is to be closed.
 bool shard_server::answer(tcp::socket& socket, const logged& request) {
   const fault f = next_fault(request.path);
   std::string content;
@@ -162,7 +162,7 @@ bool shard_server::answer(tcp::socket& socket, const logged& request) {
   }
   if (f.stall_after) {
     send(head + body.substr(0, *f.stall_after));
-    return true;  // the rest never comes
+    return true;  // the rest is never sent
   }
   return send(head + body) && !f.no_length;
 }

@@ -15,7 +15,7 @@
 
 namespace millrace::testing {
 
-// What the server does to one answer.
+// The fault in one answer.
 struct fault {
   std::optional<std::size_t> cut_after;    // body bytes, then the connection is closed
   std::optional<std::size_t> stall_after;  // body bytes, then nothing more
@@ -29,8 +29,9 @@ struct fault {
   bool close_unanswered = false;
 };
 
-// An HTTP/1.1 server on loopback that serves objects from memory and misbehaves on request: the
-// faults of a path are used up, one an answer, in order. Blocking, a thread for each connection.
+// An HTTP/1.1 server on loopback that serves objects from memory, with faults on request: the
+// faults of a path are used up in order, one for each answer. Blocking, with a thread for each
+// connection.
 class shard_server {
  public:
   shard_server();
@@ -46,7 +47,7 @@ class shard_server {
     std::string path;
     std::string range;
     std::string if_range;
-    std::size_t connection = 0;  // which one of all connections
+    std::size_t connection = 0;  // the number of the connection
     bool is_head = false;
   };
   std::vector<logged> requests() const;

@@ -53,7 +53,7 @@ outcome simulated_client::read(const std::string& target, byte_range range,
 awaitable<void> simulated_client::read_pieces(std::shared_ptr<http_stack> stack, scope* tasks,
                                               std::shared_ptr<memory_share> memory, url target,
                                               byte_range range, outcome* into) {
-  // It stops its own scope at the end, which must know it by then.
+  // It stops its own scope at the end, so it must know the scope by then.
   co_await asio::post(context.get_executor(), no_throw);
   {
     source_context from{threads, threads.io(0), *tasks, std::move(memory),

@@ -10,27 +10,26 @@
 
 namespace millrace::testing {
 
-// What a reader got, and why no more.
+// The bytes that a reader got, and why it got no more.
 struct outcome {
   std::string content;
   std::optional<error> failed;
   bool ended = false;  // false: it was stopped
 };
 
-// The range that a request asks for, of an object of `size` bytes.
+// The range that a request asks for, for an object of `size` bytes.
 std::optional<byte_range> range_of(const std::string& request, std::uint64_t size);
 
-// The value of a request's field; empty where it has none.
+// The value of a request's field; empty if it does not have it.
 std::string field_of(const std::string& request, const std::string& name);
 
-// An answer with all that was asked for, of a server that names a version, as pieces of 64 KiB,
-// each `gap` after the one before.
+// An answer with everything that was requested, from a server that sends a version, in pieces of 64
+// KiB, each `gap` after the previous one.
 std::vector<sent> answer(const std::string& request, const std::string& content,
                          std::chrono::microseconds gap = {}, const std::string& more = {},
                          const std::string& version = "ETag: \"v1\"\r\n");
 
-// The real client and the real transfers, on one thread, over a simulated network in simulated
-// time.
+// The real client and transfers, on one thread, over a simulated network in simulated time.
 class simulated_client {
  public:
   simulated_client() {
@@ -44,11 +43,11 @@ class simulated_client {
   std::shared_ptr<http_stack> make_stack() {
     return std::make_shared<http_stack>(options, net, time);
   }
-  // Reads with a stack of its own; throws where that takes more than `limit`.
+  // Reads with a stack of its own; throws if that takes more than `limit`.
   outcome read(const std::string& target, byte_range range = {},
                steady_clock::duration limit = std::chrono::hours(24));
 
-  // To the end, to an error, or until `running` is stopped; `into` and this outlive it.
+  // Reads to the end, to an error, or until `running` is stopped; `into` and this outlive it.
   awaitable<void> read_all(std::shared_ptr<http_stack> stack, url target, byte_range range,
                            outcome* into);
 
@@ -59,12 +58,12 @@ class simulated_client {
   http_options options{.split = 1};
   source_options source{.chunk_bytes = 64_KiB};
   source_counters counters;
-  std::shared_ptr<opened_version> version;  // where a test opens an object several times
+  std::shared_ptr<opened_version> version;  // for tests that open an object several times
   std::size_t memory_bytes = 8_MiB;
   bool keeps_one =
-      false;  // the reader keeps a piece until it has the next, as one of archives does
-  std::size_t left_in_memory = 0;  // that readers have not given back: a fault
-  scope* running = nullptr;        // of the last reader begun, while it runs
+      false;  // the reader keeps a piece until it has the next, as readers of archives do
+  std::size_t left_in_memory = 0;  // not given back by readers: a fault
+  scope* running = nullptr;        // of the last started reader, while it runs
 
  private:
   awaitable<void> read_pieces(std::shared_ptr<http_stack> stack, scope* tasks,

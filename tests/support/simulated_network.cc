@@ -18,7 +18,7 @@ using time_point = time_source::time_point;
 
 awaitable<void> simulated_time::sleep_until(time_point when) {
   condition awake(co_await this_executor);
-  // held over co_await: nobody else erases it
+  // held over co_await: only this coroutine erases it
   const auto place = sleepers_.emplace(when, &awake);
   bool woken = false;
   while (now_ < when && !woken) {

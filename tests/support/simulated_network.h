@@ -15,8 +15,8 @@
 
 namespace millrace::testing {
 
-// Time that stands still while anything can run, and then jumps to who wakes first. One io_context,
-// run by this alone.
+// Time that stands still while anything can run, and then jumps to the next waiter. One io_context,
+// which only this runs.
 class simulated_time final : public time_source {
  public:
   explicit simulated_time(asio::io_context& context) : context_(context) {}
@@ -24,7 +24,8 @@ class simulated_time final : public time_source {
   std::int64_t unix_seconds() const override { return 1'700'000'000; }
   awaitable<void> sleep_until(time_point when) override;
 
-  // Runs `work` to its end, at most `limit` of simulated time. Fails the test beyond that.
+  // Runs `work` to its end, for at most `limit` of simulated time; fails the test if it takes
+  // longer.
   template <class T>
   T run(awaitable<T> work, steady_clock::duration limit = std::chrono::hours(24)) {
     auto done = spawn_on(context_.get_executor(), std::move(work));
@@ -41,15 +42,15 @@ class simulated_time final : public time_source {
   std::multimap<time_point, condition*> sleepers_;
 };
 
-// What a server sends, and when.
+// A piece that a server sends, and its time.
 struct sent {
-  std::chrono::microseconds after{0};  // the piece before
+  std::chrono::microseconds after{0};  // after the previous piece
   std::string bytes;
   enum class end { none, fin, reset } ends = end::none;
 };
 
-// A network in memory: hosts have addresses, addresses have servers, a server answers each request
-// (its head as text) with pieces. Anything can be late, cut or refused.
+// A network in memory: hosts have addresses, addresses have servers, and a server answers each
+// request (its head as text) with pieces. Anything can be late, cut or refused.
 class simulated_network final : public network {
  public:
   using server = std::function<std::vector<sent>(const std::string& request)>;
@@ -60,20 +61,20 @@ class simulated_network final : public network {
   void refuse(const std::string& ip) { servers_[ip] = nullptr; }
   void never_answer(const std::string& ip) { silent_.push_back(ip); }
   void never_resolve(const std::string& host) { silent_.push_back(host); }
-  // Not to be found from now on: for good, or for the moment.
+  // From now on the host cannot be found: permanently, or for the moment.
   void forget(const std::string& host, bool for_good) {
     names_.erase(host);
     gone_for_good_ = for_good;
   }
-  // From now on everything that may wait waits, for a time that is drawn from the seed: requests
-  // that run side by side come in ever other orders.
+  // From now on everything that may wait does wait, for a time that is drawn from the seed, so that
+  // concurrent requests interleave in ever different orders.
   void unsettle(std::uint64_t seed);
 
   awaitable<result<std::vector<address>>> resolve(std::string host, std::string port) override;
   awaitable<result<std::unique_ptr<byte_stream>>> connect(
       address where, time_source::time_point deadline) override;
 
-  // Whether a call fails: asked before each look-up, connection, read and write.
+  // Called before each look-up, connection, read and write; returns whether it fails.
   static inline std::function<bool()> fault;
 
   int connections = 0;                                   // made so far
@@ -86,7 +87,7 @@ class simulated_network final : public network {
   std::map<std::string, server> servers_;
   std::vector<std::string> silent_;
   bool gone_for_good_ = false;
-  std::shared_ptr<random_stream> order_;  // null: nothing waits without need
+  std::shared_ptr<random_stream> order_;  // null: nothing waits unnecessarily
 };
 
 }  // namespace millrace::testing

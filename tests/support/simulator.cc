@@ -14,11 +14,11 @@
 namespace millrace::testing {
 namespace {
 
-// Sets asio's timers going, at once and before all others.
+// Makes asio fire its timers, at once and before all others.
 using waker = asio::basic_waitable_timer<steady_clock>;
 
-// What runs here allocates for the program, not for the simulator. What it throws ends the program,
-// as it does on a thread of the runtime.
+// Code that runs here allocates for the program, not for the simulator. An exception ends the
+// program, as on a thread of the runtime.
 template <class F>
 bool as_the_program(F f) noexcept {
   const int before = std::exchange(unhooked::depth, 0);
@@ -115,7 +115,7 @@ bool simulator::step() {
   return true;
 }
 
-// To the next moment at which something can run; false where there is none.
+// Moves to the next moment at which something can run; false if there is none.
 bool simulator::advance() {
   time_point next = timers_.empty() ? time_point::max() : *timers_.begin();
   for (const pool& p : pools_) {

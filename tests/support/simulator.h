@@ -16,13 +16,13 @@
 
 namespace millrace::testing {
 
-// Runs engines of the real code on one thread, in simulated time, from one seed: I/O threads' event
-// loops and tasks of pools are taken in an order that the seed says, tasks take the time that it
-// says, and when nothing can run, time jumps to the next timer. Files are memory_files; a network
+// Runs engines of the real code on one thread, in simulated time, from one seed. The seed
+// determines the order in which I/O threads' event loops and tasks of pools run, and the time that
+// tasks take. When nothing can run, time jumps to the next timer. Files are memory_files; a network
 // is simulated_network. The same seed gives the same steps, and so the same trace().
 //
-// In force from its making to its end; one at a time. Engines are made, used and destroyed in
-// between, by this thread. Where everything waits and nobody wakes, or a wait takes more than
+// In force while it exists; one at a time. Engines are created, used and destroyed during that
+// time, by this thread. If everything waits and nothing wakes it, or a wait takes more than
 // `longest` of simulated time, it prints its seed and ends the program: nothing could be unwound.
 class simulator final : public stepper, public simulated_clock {
  public:
@@ -32,19 +32,19 @@ class simulator final : public stepper, public simulated_clock {
   simulator& operator=(const simulator&) = delete;
 
   memory_files files;
-  // The last words of a program that hangs: how to see it again.
+  // Printed last by a program that hangs: how to reproduce it.
   std::string replay;
   steady_clock::duration longest = std::chrono::hours(2);
-  // A task of a pool that takes this long, now and then: a device that hangs. Zero: none.
+  // A task of a pool that sometimes takes this long: a device that hangs. Zero: none.
   steady_clock::duration stall{0};
 
-  // Asked whenever time moves: how far it jumps beyond. Null: not at all.
+  // Called whenever time moves; returns how far it jumps beyond. Null: not at all.
   std::function<steady_clock::duration()> jump;
 
   random_stream& random() { return random_; }
-  // What is made and called from now on belongs to this process.
+  // Everything that is created and called from now on belongs to this process.
   void run_as(int process);
-  // The I/O thread that was made last.
+  // The I/O thread that was created last.
   io_thread& newest_io() { return *ios_.back().io; }
   std::uint64_t trace() const { return trace_; }
   std::uint64_t steps() const { return steps_; }

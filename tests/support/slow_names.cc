@@ -1,5 +1,5 @@
-// To be preloaded: hosts below "test" whose look-ups end in other ways than a test's host can make
-// them. Each says on stderr that it was asked.
+// To be preloaded: hosts below "test" whose look-ups end in ways that a test's host cannot produce.
+// Each look-up is reported on stderr.
 #include <dlfcn.h>
 #include <netdb.h>
 #include <unistd.h>

@@ -11,10 +11,10 @@
 
 namespace millrace::testing {
 
-// Asks for a stop at the n-th read of all sources that count by it, from whatever thread reads.
+// Requests a stop at the n-th read of all sources that it counts, on the thread of that read.
 class stop_at_read {
  public:
-  // Begins to count anew; 0: never.
+  // Starts to count from 0 again; n = 0: never stops.
   std::stop_token after(int n) {
     stop_ = {};
     reads_ = 0;
@@ -24,7 +24,7 @@ class stop_at_read {
   void count() {
     if (++reads_ == at_) stop_.request_stop();
   }
-  // Since then.
+  // The reads since then.
   int reads() const { return reads_; }
 
  private:
@@ -57,7 +57,7 @@ inline awaitable<result<std::unique_ptr<byte_source>>> open_stopping(source_fact
   co_return std::make_unique<stopping_source>(std::move(*opened), *at);
 }
 
-// As with_memory_store, and each read is counted by `at`, which outlives the engine.
+// As with_memory_store, but `at`, which outlives the engine, counts each read.
 inline engine_options with_stopping_store(std::shared_ptr<memory_store> store, stop_at_read& at) {
   engine_options options = with_memory_store(store);
   options.add_sources =
@@ -71,7 +71,7 @@ inline engine_options with_stopping_store(std::shared_ptr<memory_store> store, s
   return options;
 }
 
-// As names_of, until the end or until a stop.
+// As names_of, until the end or a stop.
 struct part_of_run {
   std::vector<std::string> names;
   bool stopped = false;

@@ -5,16 +5,16 @@
 
 namespace millrace::testing {
 
-// Puts tar archives together byte by byte, right ones and wrong ones.
+// Builds tar archives byte by byte, valid and invalid ones.
 class tar_builder {
  public:
-  // A ustar header block with a right checksum; `size_field` overrides the octal size.
+  // A ustar header block with a valid checksum; `size_field` overrides the octal size.
   static std::string header(std::string_view name, std::size_t size, char type = '0',
                             std::string_view prefix = "", std::string_view size_field = "");
   static std::string pax_record(std::string_view key, std::string_view value);
 
   tar_builder& file(std::string_view name, std::string_view content);
-  // With an extension header of `type` ('x', 'g', 'L', 'K') in front.
+  // Adds an extension header of `type` ('x', 'g', 'L', 'K') before the next member.
   tar_builder& extension(char type, std::string_view content);
   tar_builder& raw(std::string_view bytes);
   tar_builder& padded(std::string_view content);
@@ -27,8 +27,8 @@ class tar_builder {
   std::string out_;
 };
 
-// Shards with samples KEY.txt + KEY.cls: keys "s000000" and on, counted from `first`; the text is
-// `payload` bytes long and differs from sample to sample.
+// Shards with samples KEY.txt + KEY.cls: the keys are "s000000" and so on, counted from `first`;
+// the text is `payload` bytes long and differs from sample to sample.
 std::string text_shard(int first, int samples, std::size_t payload = 100);
 
 }  // namespace millrace::testing

@@ -7,7 +7,7 @@
 
 namespace millrace::testing {
 
-// A folder of its own, removed with everything in it.
+// A folder that is removed with everything in it.
 class temporary_folder {
  public:
   temporary_folder() {

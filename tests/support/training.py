@@ -21,18 +21,18 @@ for _ in range(8):
 
 
 def lines(path):
-    """The JSON lines of a metrics file; a last one that is still being written is not one yet."""
+    """The JSON lines of a metrics file, except a last one that is still being written."""
     text = pathlib.Path(path).read_text() if pathlib.Path(path).exists() else ""
     return [json.loads(line) for line in text[:text.rfind("\n") + 1].splitlines()]
 
 
 def steps(path):
-    """Losses by step; the last one counts where a step was taken twice."""
+    """Losses by step; if a step was repeated, the last one."""
     return {l["step"]: l["loss"] for l in lines(path) if "batch" in l}
 
 
 def taken(path):
-    """How many steps a metrics file tells of, repeated ones counted again."""
+    """The number of steps in a metrics file, including repeated ones."""
     return pathlib.Path(path).read_bytes().count(b'"batch":') if pathlib.Path(path).exists() else 0
 
 
@@ -44,7 +44,7 @@ def crc32c(content):
 
 
 def replace_in_checkpoint(folder, name, content):
-    """Another file instead of one of a checkpoint's, as if it had been saved so."""
+    """Replaces a file of a checkpoint, as if it had been saved that way."""
     (folder / name).write_bytes(content)
     meta = json.loads((folder / "train.json").read_text())
     del meta["checksum"]
@@ -65,7 +65,7 @@ def start(*arguments, env=None, **popen):
 
 
 class Job:
-    """Ranks of one job as processes: `of_rank(r)` gives a rank's own arguments."""
+    """Ranks of one job as processes: `of_rank(r)` returns a rank's own arguments."""
 
     def __init__(self, world, of_rank, common=(), env=None):
         port = str(harness.free_port())
@@ -87,7 +87,7 @@ class Job:
         return self.codes
 
     def kinds(self):
-        """The kind of the error that each rank ended with; "" for none."""
+        """The kind of error with which each rank ended; "" for none."""
         out = []
         for text in self.texts:
             said = [l.split(": ")[1] for l in text.splitlines() if l.startswith("millrace: ") and l.count(": ") > 1]
@@ -96,12 +96,12 @@ class Job:
 
 
 def seeds(default, variable):
-    """Seeds of a property test: a few, or as many as the variable says."""
+    """Seeds of a property test: a few, or as many as the variable requests."""
     return range(int(os.environ.get(variable, default)))
 
 
 class WithShards(unittest.TestCase):
-    """Tests with a made dataset, the same for all of a class, and a folder of each test's own."""
+    """Tests with a generated dataset, shared by a class, and a folder for each test."""
 
     train_counts = (4, 120)  # shards, samples
     val_counts = None        # of another one to validate with

@@ -2,7 +2,7 @@
 
 namespace millrace::testing {
 
-// While one of these lives, what is allocated on this thread is a test's own, and does not fail
+// While one of these exists, allocations on this thread are the test's own, and do not fail
 // (tests/simulation/allocations.h).
 struct unhooked {
   unhooked() { ++depth; }

@@ -10,7 +10,7 @@
 
 namespace millrace::testing {
 
-// What has not ended after `patience` hangs: the program says what it was about, and aborts.
+// If the work has not ended after `patience`, it hangs: the program prints its name, and aborts.
 class watchdog {
  public:
   explicit watchdog(std::string what, std::chrono::seconds patience = std::chrono::seconds(90))
@@ -31,7 +31,7 @@ class watchdog {
   std::thread thread_;
 };
 
-// What `f` returns or throws, watched.
+// Returns or throws the result of `f`, under a watchdog.
 template <class F>
 auto bounded(const std::string& what, F f,
              std::chrono::seconds patience = std::chrono::seconds(90)) {

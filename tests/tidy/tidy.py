@@ -90,7 +90,7 @@ BANNED = {
 }
 
 # Words that native readers stumble over, and plainer ones: for comments, strings and pages. Add a folder once it is clean.
-PLAIN_FOLDERS = ("bench", "cli", "engine", "tools", "train")
+PLAIN_FOLDERS = ("bench", "cli", "engine", "io", "tools", "train")
 PLAIN_PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md")
 PLAIN_WORDS = {
     r"\b(gone|goes|go|going) on with\b": "continue, resume, retry",

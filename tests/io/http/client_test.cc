@@ -91,7 +91,7 @@ TEST_F(HttpClient, AWholeObjectAndItsParts) {
   EXPECT_EQ(read("http://h/a", {.begin = 123'456, .end = {}}).content, content.substr(123'456));
 }
 
-// On the network as it is: nothing that a URL names is thrown at.
+// On the real network: no text in a URL makes a connection throw.
 TEST_F(HttpClient, ASocketThatCannotBeIsAnError) {
   for (const std::size_t length : {0UL, 107UL, 108UL, 109UL, 5000UL}) {
     const auto connect = [length]() -> awaitable<errc> {
@@ -119,7 +119,7 @@ TEST_F(HttpClient, AnEmptyRangeIsNotAskedFor) {
   EXPECT_EQ(requests, 0);
 }
 
-// One run of an engine ends while another one still reads.
+// A run of an engine ends while another one still reads.
 TEST_F(HttpClient, TheTickOfOneRunDoesNotEndWithAnothers) {
   const auto stack = client_.make_stack();
   auto mine = std::make_unique<scope>(client_.context.get_executor());
@@ -160,7 +160,7 @@ TEST_F(HttpClient, PartsHideTheWaitForTheirFirstBytes) {
   EXPECT_LT(time_.now() - begun, 500ms);  // sixteen parts, one after the other: 1.6 s
 }
 
-// A server that gives each connection 16 MiB/s: one is not enough.
+// A server that gives each connection 16 MiB/s: one connection is not enough.
 TEST_F(HttpClient, MoreRequestsAreMadeWhereTheyBringMore) {
   const std::string content = numbered(64 << 20);
   net_->serve("10.0.0.1",
@@ -173,8 +173,8 @@ TEST_F(HttpClient, MoreRequestsAreMadeWhereTheyBringMore) {
   EXPECT_LT(time_.now() - begun, 1500ms);  // by one connection: 4 s
 }
 
-// The first request takes its memory bit by bit; parts that are fetched behind it must not take it
-// all.
+// The first request acquires its memory bit by bit; parts that are fetched after it must not take
+// all of it.
 TEST_F(HttpClient, TheFirstRequestIsNotStarvedByThePartsBehindIt) {
   const std::string content = numbered(64 << 20);
   int requests = 0;
@@ -296,7 +296,7 @@ TEST_F(HttpClient, NamesAreLookedUpOnceAMinute) {
   EXPECT_EQ(net_->look_ups, 2);
 }
 
-// As RFC 9110, 14.2 and 14.4 allow it.
+// As RFC 9110, 14.2 and 14.4 allow.
 TEST_F(HttpClient, AServerThatSendsLittleAtATimeAndTellsNoLengthIsAskedOn) {
   const std::string content = numbered(1'000'000);
   net_->serve("10.0.0.1", [&](const std::string& request) {
@@ -330,7 +330,7 @@ TEST_F(HttpClient, ALatePartIsAskedForTwiceAndTheFasterAnswerTaken) {
   const std::string content = numbered(12 << 20);
   int requests = 0;
   net_->serve("10.0.0.1", [&](const std::string& request) {
-    // The seventh answer crawls after its first 64 KiB.
+    // The seventh answer slows to a crawl after its first 64 KiB.
     const bool slow = ++requests == 7;
     auto pieces = answer(request, content, slow ? 0us : 100us);
     for (std::size_t i = 2; slow && i < pieces.size(); ++i) pieces[i].after = 8s;
@@ -347,7 +347,7 @@ TEST_F(HttpClient, ALatePartIsAskedForTwiceAndTheFasterAnswerTaken) {
   EXPECT_LT(counters_.wasted_bytes, 1_MiB);
 }
 
-// Whatever happens on the way, the bytes are right, and always within the timers.
+// Whatever happens on the way, the bytes are right, and the timers hold.
 TEST_F(HttpClient, ChaosGivesTheRightBytesForEverySeed) {
   for (const std::uint64_t seed : testing::seeds(300)) {
     if (HasFailure()) break;
@@ -356,8 +356,8 @@ TEST_F(HttpClient, ChaosGivesTheRightBytesForEverySeed) {
   }
 }
 
-// A server need not know how long an object is: the end of a part that was asked for is not its
-// end. All answers, or the first one alone.
+// A server need not know how long an object is: the end of the requested part is not the object's.
+// For all answers, or only the first.
 TEST_F(HttpClient, APartOfAnObjectOfUnknownLengthIsNotAllOfIt) {
   const std::string content = numbered(1'000'000);
   const std::string length = fmt::format("/{}\r\n", content.size());

@@ -1,5 +1,5 @@
-// More readers, and more parts of an object, than there are connections: whatever the server is
-// like and in whatever order its answers come, each reader has all its bytes in the end.
+// More readers, and more parts of an object, than connections: whatever the server is like, and in
+// whatever order its answers arrive, each reader gets all its bytes in the end.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -29,8 +29,8 @@ struct lock_step_reader {
   bool ended = false;
 };
 
-// One piece of each object in turn: the consumer of lanes, which takes none of the others' while it
-// waits for one.
+// One piece of each object in turn, like a consumer of lanes: while it waits for one object, it
+// takes nothing from the others.
 awaitable<void> read_in_turns(testing::simulated_client* client,
                               std::vector<lock_step_reader>* readers, int* most_open) {
   const auto stack = client->make_stack();
@@ -44,7 +44,7 @@ awaitable<void> read_in_turns(testing::simulated_client* client,
   }
   for (std::size_t left = readers->size(); left > 0;) {
     for (std::size_t i = 0; i < readers->size(); ++i) {
-      lock_step_reader& r = (*readers)[i];  // held over co_await: the list stays as it is
+      lock_step_reader& r = (*readers)[i];  // held over co_await: the list does not change
       if (r.ended) continue;
       auto piece = co_await r.source->read();
       *most_open = std::max(*most_open, *client->net->open);
@@ -104,7 +104,7 @@ class FewConnections {
     for (const lock_step_reader& r : readers_) {
       EXPECT_TRUE(content_.starts_with(r.content));
       EXPECT_EQ(r.memory->in_use(), 0U);
-      // What names no version is not resumed behind what was given out.
+      // An object without a version is not resumed after bytes were given out.
       if (r.failed && cuts_ && !resumes && server_ != naming::no_ranges) continue;
       EXPECT_FALSE(r.failed) << r.failed->message();
       EXPECT_EQ(r.content.size(), content_.size());
@@ -146,12 +146,12 @@ TEST(HttpConnections, EachOfManyReadersEndsWithFewConnections) {
   }
 }
 
-// Memory of a part that is fetched again stays its own: the parts behind it have all the rest.
+// A part that is fetched again keeps its memory: the parts after it have all the rest.
 TEST(HttpConnections, PartsThatAreCutAreFetchedAgainWithFewerConnectionsThanParts) {
   const std::string content = numbered(8 << 20);
   for (int i = 0; i < 10; ++i) {
     const int connections = std::array{1, 2, 4, 7, 8}[static_cast<std::size_t>(i) / 2];
-    const bool is_tight = i % 2 == 1;  // for two parts alone
+    const bool is_tight = i % 2 == 1;  // enough for only two parts
     SCOPED_TRACE(fmt::format("{} connections, tight {}", connections, is_tight));
     testing::simulated_client client;
     std::map<std::string, int> seen;

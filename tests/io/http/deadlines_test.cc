@@ -1,5 +1,5 @@
-// A peer that stops for ever, at each point where we wait for one: every wait ends by its deadline,
-// and by a stop.
+// A peer that stops forever, at each point where the client waits for it: every wait ends by its
+// deadline, and by a stop.
 #include <gtest/gtest.h>
 
 #include "engine/async.h"
@@ -26,7 +26,7 @@ void serve(testing::simulated_client& client, std::vector<sent> pieces) {
   client.net->serve("10.0.0.1", [pieces](const std::string&) { return pieces; });
 }
 
-// A head, and then `bytes` once a second for longer than anyone waits.
+// A head, and then `bytes` once a second, for longer than the client waits.
 std::vector<sent> dripping(const std::string& head, const std::string& bytes) {
   std::vector<sent> out{{.bytes = head}};
   for (int i = 0; i < 1000; ++i) out.push_back({.after = 1s, .bytes = bytes});
@@ -125,7 +125,7 @@ const silence silences[] = {
      }},
 };
 
-// As long as it may take: both attempts through all timers, and the pauses between them.
+// The longest that it may take: both attempts through all timers, and the pauses between them.
 TEST(HttpDeadlines, WhateverStopsForEverIsAnErrorInTime) {
   for (const silence& s : silences) {
     SCOPED_TRACE(s.where);
@@ -139,7 +139,7 @@ TEST(HttpDeadlines, WhateverStopsForEverIsAnErrorInTime) {
   }
 }
 
-// Never has to be waited for, and takes a second for each byte.
+// Always has a byte ready, and takes a second for each.
 class flood final : public byte_stream, public time_source {
  public:
   moved try_read(std::span<std::byte> into) override {

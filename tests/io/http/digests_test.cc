@@ -21,7 +21,7 @@ using testing::outcome;
 using testing::sent;
 using testing::simulated_network;
 
-// Objects whose digest the server names.
+// Objects whose digest the server sends.
 class HttpDigests : public ::testing::Test {
  protected:
   outcome read(const std::string& target) {
@@ -72,8 +72,8 @@ TEST_F(HttpDigests, TheLastPieceOfALargeObjectWaitsForItsDigest) {
 
 enum class is_wrong { never, once, always };
 
-// One object, in a framing, with a validator and a digest that are drawn. Until it is asked for its
-// first byte a second time, or always, other bytes come under its digest.
+// One object with a random framing, validator and digest. Until its first byte is requested a
+// second time, or always, other bytes come under its digest.
 class wrong_bytes_server {
  public:
   wrong_bytes_server(is_wrong when, std::size_t size, std::uint64_t seed)
@@ -161,8 +161,8 @@ class wrong_bytes_server {
   int begun_ = 0;
 };
 
-// Nothing of the first transfer is left in the way of the second: neither its length, nor its
-// version, nor its digest.
+// Nothing from the first transfer affects the second: neither its length, nor its version, nor its
+// digest.
 TEST(HttpWrongDigests, WrongBytesAreForgottenAndFetchedOnceMore) {
   constexpr std::array<std::size_t, 7> sizes{0, 1, 1000, 65'536, 65'537, 200'000, 700'000};
   int wrong = 0;
@@ -180,7 +180,7 @@ TEST(HttpWrongDigests, WrongBytesAreForgottenAndFetchedOnceMore) {
     client.net->serve("10.0.0.1", [&](const std::string& q) { return server.answer(q); });
     if (draw.below(4) == 0) client.net->unsettle(seed);
     client.version = std::make_shared<opened_version>();
-    for (int times = 0; times < 2; ++times) {  // opened again, it is the object that was given
+    for (int times = 0; times < 2; ++times) {  // opened again, it is the same object
       const auto out = client.read("http://h/a");
       if (when == is_wrong::always) {
         ++wrong;
@@ -203,7 +203,7 @@ class CheckedBytes : public ::testing::Test {
   static expected_digest digest_for(const std::string& content) {
     return {hash_algorithm::md5, digest_of(hash_algorithm::md5, content), "a test"};
   }
-  // All that may be given out now.
+  // All bytes that may be given out now.
   std::string taken(checked_bytes& of) {
     std::string all;
     for (bytes piece = of.take(); !piece.empty(); piece = of.take()) {

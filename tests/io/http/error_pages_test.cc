@@ -15,7 +15,7 @@ using testing::outcome;
 using testing::sent;
 using testing::simulated_network;
 
-// Pages that servers, and what stands in front of them, send in place of objects.
+// Pages that servers, and proxies before them, send instead of objects.
 class ErrorPages : public ::testing::Test {
  protected:
   outcome read(const std::string& target) {
@@ -51,8 +51,8 @@ TEST_F(ErrorPages, AreNoObjectsHoweverTheyCome) {
   }
 }
 
-// Whatever the head of a page with an error says (its length, its digest, no ranges) is of the
-// page, also where the page comes some time after its head.
+// What the head of an error page says (its length, its digest, no ranges) is about the page, even
+// if the page arrives some time after its head.
 TEST_F(ErrorPages, TellNothingOfTheObject) {
   const std::string content = numbered(1'000'000);
   const std::string page = "<?xml version=\"1.0\"?>\n<Error><Code>InternalError</Code></Error>";
@@ -70,12 +70,12 @@ TEST_F(ErrorPages, TellNothingOfTheObject) {
       options_.split = split;
       options_.part_bytes = 128_KiB;
       EXPECT_TRUE(read("http://h/a").content == content) << late.count();
-      if (split == 4) EXPECT_GT(requests, 4);  // ranges are not given up
+      if (split == 4) EXPECT_GT(requests, 4);  // ranges are still used
     }
   }
 }
 
-// What a proxy in between says of a failure of its own, once for each part but the first.
+// A proxy's answer about a failure of its own, once for each part but the first.
 TEST_F(ErrorPages, AreNoChangeOfTheObjectInPlaceOfAPart) {
   const std::string content = numbered(1'000'000);
   for (const std::string validator : {"", "ETag: \"page\"\r\n", "ETag: \"v1\"\r\n"}) {
@@ -100,7 +100,7 @@ TEST_F(ErrorPages, AreNoChangeOfTheObjectInPlaceOfAPart) {
   }
 }
 
-// URLs that are the same once their secrets are hidden are those of objects of their own.
+// URLs that are equal once their secrets are hidden name different objects.
 TEST_F(ErrorPages, AreOfTheUrlThatWasAskedFor) {
   for (const std::string page :
        {"", "<?xml version=\"1.0\"?>\n<Error><Code>NoSuchKey</Code></Error>"}) {
@@ -118,7 +118,7 @@ TEST_F(ErrorPages, AreOfTheUrlThatWasAskedFor) {
   }
 }
 
-// A server may repeat what it was asked for, wherever an error has room for it.
+// A server may repeat the request anywhere, and an error must not show it.
 TEST_F(ErrorPages, NeverRepeatWhatIsSecret) {
   const std::string echo = "/a?sig=sekret";
   const std::string page =
@@ -144,7 +144,7 @@ TEST_F(ErrorPages, NeverRepeatWhatIsSecret) {
   }
 }
 
-// Of a store's URL that is no archive's the user may have meant what lies below it.
+// A store's URL without an archive's ending may be meant as a prefix.
 TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
   const auto hint_of = [](const std::string& name, const std::string& target) {
     http_transfer t(parse_url(target).value(), {}, {}, {.name = name}, real_time(), 1);
@@ -154,7 +154,7 @@ TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
   EXPECT_EQ(hint_of("", "http://h/d"), "check the URL");
   EXPECT_EQ(hint_of("s3://b/d.tar", "http://h/b/d.tar"), "check the URL");
   EXPECT_NE(hint_of("s3://b/d", "http://h/b/d").find("ends with '/'"), std::string::npos);
-  EXPECT_NE(hint_of("", "http://h/d/").find("no listings"), std::string::npos);
+  EXPECT_NE(hint_of("", "http://h/d/").find("cannot list folders"), std::string::npos);
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ TEST(ToldInErrors, ValuesThatAServerSendsAreOfTheirForm) {
   };
   EXPECT_EQ(range({{"Content-Range", "bytes 5-9/20"}}), "bytes 5-9/20");
   EXPECT_EQ(range({{"Content-Range", "bytes 5-9/*"}}), "bytes 5-9/*");
-  EXPECT_EQ(range({{"Content-Range", "bytes 5-9/?sig=S"}}), "a Content-Range that is none");
+  EXPECT_EQ(range({{"Content-Range", "bytes 5-9/?sig=S"}}), "an invalid Content-Range");
   EXPECT_EQ(range({{"Content-Type", "multipart/byteranges; boundary=S"}}),
             "several parts, multipart");
   EXPECT_EQ(range({{"Content-Type", "?sig=S"}}), "no Content-Range");

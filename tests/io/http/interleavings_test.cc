@@ -1,5 +1,5 @@
-// Many requests side by side over hosts that come and go, in orders drawn from seeds: whatever a
-// coroutine holds over a wait, another one has changed meanwhile.
+// Many concurrent requests to hosts that come and go, in orders drawn from seeds: anything that a
+// coroutine holds over a wait may be changed by another one meanwhile.
 #include <gtest/gtest.h>
 
 #include "engine/scope.h"
@@ -53,7 +53,7 @@ class Interleavings {
     for (int i = first; i < first + count; ++i) ips.push_back(ip_text(i));
     return ips;
   }
-  // Some of each family.
+  // Addresses of both families.
   static std::string ip_text(int ip) {
     return ip % 2 == 0 ? "2001:db8::" + std::to_string(ip) : "10.0.0." + std::to_string(ip);
   }
@@ -78,7 +78,7 @@ class Interleavings {
     return pieces;
   }
 
-  // Servers end and come back; names are lost and found, with other addresses in front.
+  // Servers end and come back; names vanish and reappear, with other addresses first.
   awaitable<void> weather() {
     for (;;) {
       co_await client_.time.sleep(std::chrono::milliseconds(below(9'000)));
@@ -148,10 +148,10 @@ TEST(HttpInterleavings, EveryReadIsRightOrFailsWhateverTheOrder) {
     failed += one.failed();
     if (::testing::Test::HasFailure()) break;
   }
-  EXPECT_GT(right, failed);  // and it is not the weather alone that is tested
+  EXPECT_GT(right, failed);  // the test is not of failures only
 }
 
-// Two requests look one name up; the addresses that the first finds refuse it while the second
+// Two requests look up one name. The addresses that the first finds refuse it, while the second
 // still waits for its answer.
 TEST(HttpInterleavings, ThoseWhoNeedOneNameShareItsLookUp) {
   testing::simulated_client client;

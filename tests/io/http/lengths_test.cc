@@ -1,4 +1,4 @@
-// Objects whose length a server tells late, wrongly, or differently from answer to answer.
+// Objects whose length a server states late, wrongly, or differently from answer to answer.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ answers in_chunks(const std::string& fields, const std::string& body) {
   return {{1ms,
            whole_head(fields, {}) + fmt::format("{:x}\r\n", body.size()) + body + "\r\n0\r\n\r\n"}};
 }
-// The connection ends after the head of what would be `length` bytes.
+// The connection ends after the head of a body of `length` bytes.
 answers cut_after_head(const std::string& fields, std::size_t length) {
   return {{1ms, whole_head(fields, length), sent::end::reset}};
 }
@@ -53,7 +53,7 @@ const std::string v2 = "ETag: \"v2\"\r\n";
 
 class HttpLengths : public ::testing::Test {
  protected:
-  // Request n, from 1 on, gets what `give` answers.
+  // Request n, counted from 1, gets the answer of `give`.
   void serve(std::function<answers(int, const std::string&)> give) {
     client_.net->serve("10.0.0.1", [this, give = std::move(give)](const std::string& request) {
       return give(++requests_, request);
@@ -78,7 +78,7 @@ TEST_F(HttpLengths, ARangeIsNoLongerThanAskedForWhenItIsAskedForAgain) {
   EXPECT_TRUE(out.content == all.substr(0, 100'000));
 }
 
-// It would be of another object: there is nothing to know it by.
+// It might be another object: there is no validator.
 TEST_F(HttpLengths, PartsOfUnknownLengthAreNotContinuedByAWholeObject) {
   const std::string all = numbered(200'000);
   serve([&](int n, const std::string&) {
@@ -91,7 +91,7 @@ TEST_F(HttpLengths, PartsOfUnknownLengthAreNotContinuedByAWholeObject) {
   EXPECT_TRUE(out.content == all.substr(9799, 100'001 - 9799));
 }
 
-// Of an answer that brought nothing, nothing is kept.
+// Nothing is kept of an answer that brought no bytes.
 TEST_F(HttpLengths, AreThoseOfTheAnswerThatIsTaken) {
   const std::string all = numbered(131'072);
   for (const std::string& validator : {v2, std::string()}) {
@@ -108,7 +108,7 @@ TEST_F(HttpLengths, AreThoseOfTheAnswerThatIsTaken) {
   }
 }
 
-// It has no name, so the part that it fits into is not enough to go on from.
+// It has no validator, so the part that it fits into is not enough to continue from.
 TEST_F(HttpLengths, ASmallerObjectThanThePartAskedForIsAskedForAsAWhole) {
   const std::string all = numbered(1000);
   client_.options.split = 2;
@@ -138,7 +138,7 @@ TEST_F(HttpLengths, ARefusedRangeOfAnotherVersionEndsNothing) {
   }
 }
 
-// The end that was asked for is beyond the object's, and a whole object comes without a length.
+// The requested end is beyond the object's, and a whole object arrives without a length.
 TEST_F(HttpLengths, NothingIsGivenAgainAfterTheEnd) {
   const std::string all = numbered(600'000);
   client_.options.split = 2;
@@ -183,7 +183,7 @@ TEST_F(HttpLengths, NoMorePartsAreAskedForBehindTheEnd) {
     const byte_range range = *testing::range_of(request, ~std::uint64_t{0});
     if (range.begin >= all.size()) return beyond(v1, all.size());
     answers out = part(v1, all, range, "*");
-    if (n == 1) {  // it is known at once, and comes late
+    if (n == 1) {  // its head comes at once, its body late
       const std::size_t head = out.front().bytes.find("\r\n\r\n") + 4;
       out.push_back({5s, out.front().bytes.substr(head)});
       out.front().bytes.resize(head);
@@ -196,7 +196,7 @@ TEST_F(HttpLengths, NoMorePartsAreAskedForBehindTheEnd) {
   EXPECT_LE(requests_, 46 + 4);  // its parts, and those under way when the end is known
 }
 
-// A server without ranges sends all of the object in front of two bytes at its end.
+// A server without ranges sends all of the object before two bytes at its end.
 TEST_F(HttpLengths, WhatIsLeftOutPassesInLargePieces) {
   const std::string all = numbered(8_MiB);
   serve([&](int, const std::string&) { return whole(v1, all); });
@@ -216,7 +216,7 @@ TEST_F(HttpLengths, NoBytesAtAllAreCheckedAsWell) {
   EXPECT_EQ(out.failed->kind(), errc::integrity);
 }
 
-// Where it ended is not what a server has told of it.
+// The place where it ended was not stated by the server.
 TEST_F(HttpLengths, AnObjectOfNoToldLengthIsOpenedAgain) {
   for (const std::size_t size : {0UL, 1UL, 300'000UL}) {
     const std::string all = numbered(size);
@@ -233,7 +233,7 @@ TEST_F(HttpLengths, AnObjectOfNoToldLengthIsOpenedAgain) {
   }
 }
 
-// Of a server without ranges; it is known from an answer that told no length either.
+// From a server without ranges; the object is known from an answer that had no length either.
 TEST_F(HttpLengths, AWholeObjectOfUnknownLengthEndsWhereItEnds) {
   const object_version known{.total = {}, .etag = "\"v1\"", .last_modified = {}};
   for (const std::uint64_t begin : {0U, 30U, 50U, 80U}) {
@@ -245,7 +245,7 @@ TEST_F(HttpLengths, AWholeObjectOfUnknownLengthEndsWhereItEnds) {
   }
 }
 
-// The part that was asked for goes on behind the object, whose length no answer tells before.
+// The requested part extends beyond the object, whose length no answer states before.
 TEST_F(HttpLengths, APartIsAllWhereItEndsAsItSays) {
   const std::string all = numbered(102'400);
   client_.options.split = {};
@@ -267,8 +267,8 @@ TEST_F(HttpLengths, APartIsAllWhereItEndsAsItSays) {
   }
 }
 
-// Parts that are smaller than was asked for, of an object that nothing names: put together they
-// could be of two.
+// Parts that are smaller than requested, of an object without a validator: joined, they could be of
+// two objects.
 TEST_F(HttpLengths, WhatCannotBePutTogetherIsAskedForAsAWhole) {
   http_transfer t = transfer({.begin = 0, .end = 1000});
   const auto hundred = [](int from) {
@@ -291,7 +291,7 @@ TEST_F(HttpLengths, WhatCannotBePutTogetherIsAskedForAsAWhole) {
   EXPECT_TRUE(std::holds_alternative<http_transfer::finished>(t.on_end()));
 }
 
-// As of S3, which says it in the body alone.
+// As S3 does, which states it only in the body.
 TEST_F(HttpLengths, A416ThatDoesNotTellTheLengthOfAnEmptyObject) {
   const answers invalid_range{{1ms,
                                "HTTP/1.1 416 x\r\nContent-Length: 41\r\n\r\n"
@@ -310,7 +310,7 @@ TEST_F(HttpLengths, A416ThatDoesNotTellTheLengthOfAnEmptyObject) {
   }
 }
 
-// Where a redirect led to may be for one use.
+// The destination of a redirect may be valid for one use only.
 TEST_F(HttpLengths, EachPieceIsAskedForWhereTheFirstWas) {
   http_transfer t = transfer({.begin = 512});
   for (const int from : {512, 612, 712}) {
@@ -326,7 +326,7 @@ TEST_F(HttpLengths, EachPieceIsAskedForWhereTheFirstWas) {
   }
 }
 
-// A validator says that it is the object whose length is known.
+// A validator shows that it is the object whose length is known.
 TEST_F(HttpLengths, AnObjectOfAKnownLengthMayComeInChunks) {
   const std::string all = numbered(300'000);
   serve([&](int n, const std::string& request) {
@@ -341,7 +341,7 @@ TEST_F(HttpLengths, AnObjectOfAKnownLengthMayComeInChunks) {
   EXPECT_TRUE(out.content == all) << out.content.size();
 }
 
-// A whole object where a byte was asked for, and no byte at all, is an answer as well.
+// A whole object when one byte was requested, or no byte at all, is an answer as well.
 TEST_F(HttpLengths, ARequestForAnEmptyObjectEnds) {
   serve([&](int, const std::string&) { return beyond(v1, 0); });
   const auto stack = client_.make_stack();

@@ -1,5 +1,5 @@
 // Sources with as little memory as plans give them: whatever is known of an object, and however
-// many parts of it come at once, none of them waits for memory that another one keeps for ever.
+// many of its parts arrive at once, none waits for memory that another one keeps forever.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ class HttpMemory : public ::testing::Test {
   testing::simulated_client client_;
 };
 
-// No buffer is held back for the check of a digest.
+// No buffer is withheld for the check of a digest.
 TEST_F(HttpMemory, TwoBuffersAreEnoughToReadAndToCheck) {
   const std::size_t chunk = client_.source.chunk_bytes = 256_KiB;
   constexpr std::array sizes{300'000UL, 1'500'001UL};
@@ -59,12 +59,12 @@ TEST_F(HttpMemory, TwoBuffersAreEnoughToReadAndToCheck) {
     SCOPED_TRACE(fmt::format("{} bytes, memory {}, length {}, digest {}, split {}", content.size(),
                              client_.memory_bytes, has_length, !digest.empty(), split));
     const auto stack = client_.make_stack();
-    for (int again = 0; again < 2; ++again) read(stack, content);  // the server is known by then
+    for (int again = 0; again < 2; ++again) read(stack, content);  // known the second time
   }
 }
 
-// A server turns out to be worth more requests at once: the first takes its memory bit by bit, and
-// those behind it have theirs in advance.
+// A server turns out to be worth more concurrent requests: the first acquires its memory bit by
+// bit, and the following ones have theirs in advance.
 TEST_F(HttpMemory, PartsBehindTheFirstLeaveItWhatItNeeds) {
   client_.source.chunk_bytes = 256_KiB;
   client_.options.split = std::nullopt;
@@ -78,8 +78,8 @@ TEST_F(HttpMemory, PartsBehindTheFirstLeaveItWhatItNeeds) {
   }
 }
 
-// A second request of a late part keeps nothing that the first has brought meanwhile: that one may
-// wait for the memory.
+// A second request of a late part keeps none of the bytes that the first has brought meanwhile: the
+// first may wait for their memory.
 TEST_F(HttpMemory, ASecondRequestThatComesLaterThanTheFirstKeepsNothing) {
   client_.source.chunk_bytes = 128_KiB;
   client_.memory_bytes = 6 * 128_KiB;
@@ -105,7 +105,7 @@ TEST_F(HttpMemory, ASecondRequestThatComesLaterThanTheFirstKeepsNothing) {
 }
 
 // The parts after a late one fill the memory, and the next one waits for some: the second request
-// has its own.
+// has memory of its own.
 TEST_F(HttpMemory, ASecondRequestWaitsForNoMemoryOfTheLatePart) {
   client_.source.chunk_bytes = 128_KiB;
   client_.memory_bytes = 4_MiB;
@@ -127,8 +127,8 @@ TEST_F(HttpMemory, ASecondRequestWaitsForNoMemoryOfTheLatePart) {
   EXPECT_LT(client_.time.now() - begun, 4s);
 }
 
-// Parts of sizes that change with the server's answers, some of them late, in a memory that they
-// fill: whoever is asked second, waits or wins, each read ends.
+// Parts whose sizes change with the server's answers, some of them late, in memory that they fill:
+// whichever is requested twice, waits or wins, each read ends.
 TEST_F(HttpMemory, PartsAndSecondRequestsWaitForMemoryInNoCircle) {
   const std::string content = numbered(12'000'000);
   for (const std::uint64_t seed : testing::seeds(40)) {

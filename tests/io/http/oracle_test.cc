@@ -1,6 +1,6 @@
-// Servers drawn from seeds, whose object changes its LENGTH as well as its bytes: every kind of
-// framing, validators, ranges and faults, 416s and lengths that are not told. What a reader gets is
-// the object of one version, or the beginning of one and an error.
+// Servers drawn from seeds, whose object changes its LENGTH as well as its bytes: with every kind
+// of framing, validators, ranges and faults, 416s and unstated lengths. A reader gets the object of
+// one version, or the beginning of one and an error.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ class draws {
 enum class framing { length, chunked, until_end, any };
 enum class range_support { always, never, sometimes, whatever_if_range_says };
 
-// One server, with one object.
+// A server with one object.
 class odd_server {
  public:
   explicit odd_server(std::uint64_t seed) : draw_(seed) {
@@ -77,7 +77,7 @@ class odd_server {
  private:
   static constexpr std::size_t stamp = 8;
 
-  // Each eight bytes say of which version they are, and where.
+  // Every eight bytes state their version and position.
   std::string content(std::size_t version) {
     std::size_t size = 0;
     switch (draw_.below(5)) {
@@ -114,7 +114,7 @@ class odd_server {
     std::string out;
     if (has_tag()) out += "ETag: " + tag() + "\r\n";
     if (has_date()) out += "Last-Modified: " + date() + "\r\n";
-    // An answer to If-Range may leave its date out (RFC 9110, 15.3.7).
+    // An answer to If-Range may omit its date (RFC 9110, 15.3.7).
     if (validators_ == 4 && ranges_ != range_support::whatever_if_range_says && draw_.chance(30))
       out.clear();
     if (has_digest_) {
@@ -124,7 +124,7 @@ class odd_server {
     return out;
   }
 
-  // The range to answer with, where the server does ranges and If-Range agrees.
+  // The range to answer with, if the server does ranges and If-Range agrees.
   std::optional<byte_range> honoured(const std::string& request) {
     const bool ignores = ranges_ == range_support::never ||
                          (ranges_ == range_support::sometimes && draw_.chance(30));
@@ -199,7 +199,7 @@ class odd_server {
   std::size_t validators_ = 0;  // 0 to 2: an ETag, weak for 1; 2 to 4: a date, at times for 4
   range_support ranges_{};
   framing framing_{};
-  // Per cent of the answers.
+  // Percent of the answers.
   int cut_ = 0;
   int refused_ = 0;
   int changes_ = 0;

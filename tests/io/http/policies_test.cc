@@ -62,7 +62,7 @@ TEST(RangePlanner, CoversAllOnceInOrder) {
 
 TEST(HedgePolicy, AsksAgainOnlyForWhatIsMuchSlowerThanUsual) {
   hedge_policy policy(0.05);
-  EXPECT_FALSE(policy.worth_it(0, 100, 1000));  // nothing is usual yet
+  EXPECT_FALSE(policy.worth_it(0, 100, 1000));  // there is no usual rate yet
   for (int i = 0; i < 8; ++i) policy.completed(10'000'000, 1);
   EXPECT_FALSE(policy.worth_it(9'000'000, 1.5, 1000));
   EXPECT_FALSE(policy.worth_it(1000, 0.5, 1000));

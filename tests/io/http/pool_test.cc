@@ -46,11 +46,11 @@ TEST(ConnectionPool, WhoLacksDescriptorsGetsThoseThatOthersKeep) {
   const auto lacks = std::make_shared<connection_pool>(real_time(), 4, 1h);
   run(one, use_connection(keeps));
   EXPECT_EQ(keeps->idle_connections(), 1U);
-  run(other, lack_a_descriptor(lacks));  // for a moment only: nothing tells that one is free
+  run(other, lack_a_descriptor(lacks));  // for a moment only: nothing reports that one is free
   one.restart();
   one.run();
   EXPECT_EQ(keeps->idle_connections(), 0U);
-  run(one, use_connection(keeps));  // nobody lacks one any more
+  run(one, use_connection(keeps));  // no pool lacks one any more
   EXPECT_EQ(keeps->idle_connections(), 1U);
 }
 

@@ -1,5 +1,5 @@
-// What goes onto the wire: whatever bytes a URL, an index or a store's listing holds, a request is
-// one request with the fields that such requests have, or there is none.
+// The bytes that are sent: whatever bytes a URL, an index or a store's listing contains, a request
+// is one request with its usual fields, or is not sent.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ const std::map<std::string, std::string> environment{
     {"HOME", "/nowhere"},
 };
 
-// Bytes of which many mean something to one who reads a request or a URL.
+// Text of which many pieces have a meaning in a request or a URL.
 std::string drawn_text(random_stream& random) {
   constexpr std::string_view pieces[] = {"\r\n",
                                          "\n",
@@ -74,7 +74,7 @@ std::string drawn_text(random_stream& random) {
   return out;
 }
 
-// The names of its fields; nullopt: it is not exactly one request without a body.
+// The names of the request's fields; nullopt: it is not exactly one request without a body.
 std::optional<std::set<std::string>> fields_of(std::string_view request) {
   const auto is_visible = [](char c) { return c > 0x20 && c < 0x7f; };
   if (request.find("\r\n\r\n") != request.size() - 4) return std::nullopt;
@@ -112,7 +112,7 @@ class Requests : public ::testing::TestWithParam<bool> {
     });
   }
 
-  // What is sent for an object; empty: nothing is.
+  // The requests that are sent for an object; empty: none.
   std::vector<std::string> sent_for(http_object object) {
     requests_.clear();
     client_.time.run(send(&client_, std::move(object)));

@@ -26,7 +26,7 @@ std::string in_single_bytes(const std::string& content) {
 class ResponseReader : public ::testing::Test {
  protected:
   void SetUp() override { ASSERT_EQ(reader_.put_head(chunked_head).value(), chunked_head.size()); }
-  // What one call brings.
+  // The bytes of one call.
   std::string taken(std::string& pending, std::size_t most = 64_KiB) {
     std::string into(most, '\0');
     const auto got = reader_.take_body(pending, std::as_writable_bytes(std::span(into)));
@@ -71,7 +71,7 @@ TEST_F(ResponseReader, GoesOnWhereverAChunkIsCut) {
   EXPECT_TRUE(reader_.is_done());
 }
 
-// Others have their turns while one connection always has more.
+// Other coroutines run while one connection always has more data.
 TEST(HttpTurns, AServerThatIsAlwaysAheadKeepsNobodyFromTheThread) {
   testing::simulated_client client;
   const std::string content = testing::numbered(1'000'000);

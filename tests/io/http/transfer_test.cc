@@ -29,7 +29,7 @@ errc kind_of(const http_transfer::action& a) {
   const auto* e = std::get_if<error>(&a);
   return e != nullptr ? e->kind() : errc::internal;
 }
-// What comes of an answer that every attempt brings; errc::internal where it is taken.
+// The final error for an answer that every attempt gets; errc::internal if the answer is accepted.
 errc kind_at_last(http_transfer& t, const response_head& head) {
   constexpr int attempts = 3;
   http_transfer::action last = t.on_head(head);
@@ -176,8 +176,8 @@ TEST_F(HttpTransfer, AnAnswerThatNamesNothingIsNotTakenForTheVersionKnown) {
   };
   const http_field date{"Last-Modified", "Sat, 01 Jan 2022 00:00:00 GMT"};
   EXPECT_EQ(resumed({{"ETag", "\"v1\""}}, {}), errc::changed);
-  EXPECT_EQ(resumed({{"ETag", "\"v1\""}, date}, {date}), errc::internal);  // taken
-  EXPECT_EQ(resumed({date}, {}), errc::internal);  // an answer to If-Range may leave it out
+  EXPECT_EQ(resumed({{"ETag", "\"v1\""}, date}, {date}), errc::internal);  // accepted
+  EXPECT_EQ(resumed({date}, {}), errc::internal);  // an answer to If-Range may omit it
   const http_field digest{"Repr-Digest", "md5=:AAAAAAAAAAAAAAAAAAAAAA==:"};
   const http_field other{"Repr-Digest", "md5=:BAAAAAAAAAAAAAAAAAAAAA==:"};
   EXPECT_EQ(resumed({date, digest}, {date, other}), errc::changed);
@@ -368,7 +368,7 @@ TEST_F(HttpTransfer, RedirectsDoNotLeadDownOrInside) {
   EXPECT_EQ(to("https://other.example/a.tar"), errc::internal);  // followed
 }
 
-// What a name leads to is known where it is connected to.
+// The destination of a name is known only when it is connected to.
 TEST_F(HttpTransfer, OnlyBehindRedirectsElsewhereAreAddressesJudged) {
   const auto to = [](const char* location) { return status(302, {{"Location", location}}); };
   http_transfer t = transfer_of("http://public.example/a.tar", {});
@@ -377,7 +377,7 @@ TEST_F(HttpTransfer, OnlyBehindRedirectsElsewhereAreAddressesJudged) {
   EXPECT_FALSE(t.public_only());
   t.on_head(to("http://other.example/a.tar"));
   EXPECT_TRUE(t.public_only());
-  // A server whose own address is private may lead to others.
+  // A server whose own address is private may redirect to others.
   http_transfer inside = transfer_of("http://intranet.example/a.tar", {});
   response_head head = to("http://localhost/a.tar");
   head.from_private = true;
@@ -385,7 +385,7 @@ TEST_F(HttpTransfer, OnlyBehindRedirectsElsewhereAreAddressesJudged) {
   EXPECT_FALSE(inside.public_only());
 }
 
-// However it is cut into pieces.
+// In pieces of every size.
 TEST_F(HttpTransfer, AnErrorPageWithStatus200IsAskedForAgain) {
   const std::string page =
       "<?xml version=\"1.0\"?>\n<Error><Code>SlowDown</Code><Message>x</Message></Error>";

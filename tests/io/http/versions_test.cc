@@ -1,5 +1,5 @@
-// A server whose object is another one for every request, or from some request on, in every
-// combination of what it says about it: what is given out is of one version, or there is an error.
+// A server whose object changes at every request, or from some request on, in every combination of
+// what it says about it: the bytes given out are of one version, or there is an error.
 #include <gtest/gtest.h>
 
 #include "io/hashes.h"
@@ -26,12 +26,12 @@ enum class names {
   tag_and_date,
   tag_then_nothing,
   digest_of_whole,
-  empty_tag,  // and a blank date: they name nothing
+  empty_tag,  // and a blank date: these identify nothing
   tag_with_tab,
 };
 constexpr int all_names = 10;
 enum class lengths { told, chunked, by_end };
-// at_times: by some of the servers behind one name.
+// at_times: by some of the servers under one name.
 enum class ranges { honoured, without_if_range, ignored, shifted, short_ones, at_times };
 enum class changes { never, once, always };
 
@@ -43,7 +43,7 @@ struct behaviour {
   bool cuts;
 };
 
-// Every 8 bytes say which version they are of, and where they stand.
+// Every 8 bytes state their version and position.
 std::string content_of(int version) {
   std::string out;
   out.reserve(object_bytes);
@@ -155,12 +155,12 @@ class changing_server {
     }
     if (how_.length == lengths::chunked) piece("0\r\n\r\n");
     out.back().ends = how_.length == lengths::by_end ? sent::end::fin : sent::end::none;
-    // A cut can be seen: an end without an announced length must not be one.
-    if (how_.cuts && random_.uniform() < 0.4 && out.size() > 2) {  // perhaps behind its head
+    // A cut can be seen; an end without an announced length must not be taken for one.
+    if (how_.cuts && random_.uniform() < 0.4 && out.size() > 2) {  // perhaps after its head
       out.resize(1 +
                  static_cast<std::size_t>(random_.uniform() * static_cast<double>(out.size() - 1)));
       out.back().ends = sent::end::reset;
-      // Sometimes all of it is there at once: whoever reads sees the begin and the cut together.
+      // Sometimes everything is there at once: the reader sees the start and the cut together.
       if (random_.uniform() < 0.5) {
         for (std::size_t i = 1; i < out.size(); ++i) out[0].bytes += out[i].bytes;
         out[0].ends = sent::end::reset;
@@ -190,7 +190,7 @@ void read_once(const behaviour& how, std::uint64_t begin, int split, bool is_tig
   if (split == 0) client.options.split = std::nullopt;
   client.options.part_bytes = 64_KiB;
   client.options.attempts = 4;
-  // Of that much, a part is given out before all has come.
+  // With this memory, a part is given out before the whole has arrived.
   if (is_tight) client.memory_bytes = 512_KiB;
   const outcome out = client.read("http://h/a", {.begin = begin, .end = {}});
   EXPECT_TRUE(out.ended);
@@ -233,8 +233,8 @@ TEST(HttpVersions, BytesOfTwoVersionsAreNeverGivenForOne) {
   EXPECT_GT(all.whole, all.failed / 2);
 }
 
-// The head of the first answer lets the other parts begin. Its connection ends before the first
-// byte of its body, or takes no more, and the object is replaced meanwhile.
+// The head of the first answer allows the other parts to start. Its connection ends before the
+// first byte of its body, or accepts no more, and the object is replaced meanwhile.
 TEST(HttpVersions, TheVersionThatTheFirstHeadNamesIsThatOfAllParts) {
   for (const int split : {0, 2, 4}) {
     for (const bool is_replaced : {true, false}) {
@@ -269,7 +269,7 @@ TEST(HttpVersions, TheVersionThatTheFirstHeadNamesIsThatOfAllParts) {
   }
 }
 
-// The same, of the algorithm alone, whatever the length of the other object.
+// The same for the algorithm alone, whatever the length of the other object.
 TEST(HttpVersions, TheHeadOfAPartBindsItToTheVersion) {
   for (const std::uint64_t length : {90U, 100U, 120U}) {
     for (const bool is_set_aside : {true, false}) {
@@ -289,8 +289,8 @@ TEST(HttpVersions, TheHeadOfAPartBindsItToTheVersion) {
   }
 }
 
-// What names no version is read by one request from its begin on; what the first part brought is
-// thrown away.
+// An object without a version is read by one request from its start; bytes of the first part are
+// dropped.
 TEST(HttpVersions, WhatNamesNoVersionIsReadByOneRequest) {
   testing::simulated_client client;
   changing_server server({names::nothing, lengths::told, ranges::honoured, changes::always, false},
@@ -299,7 +299,7 @@ TEST(HttpVersions, WhatNamesNoVersionIsReadByOneRequest) {
   client.options.split = std::nullopt;
   client.options.part_bytes = 128_KiB;
   const auto stack = client.make_stack();
-  for (const int requests : {2, 3, 4}) {  // the server is known by then
+  for (const int requests : {2, 3, 4}) {  // from the second time on, the server is known
     outcome out;
     client.time.run(client.read_all(stack, parse_url("http://h/a").value(), {}, &out));
     EXPECT_FALSE(out.failed);
@@ -308,7 +308,7 @@ TEST(HttpVersions, WhatNamesNoVersionIsReadByOneRequest) {
   }
 }
 
-// A proxy's or a store's passing failure, in each form that it takes.
+// A passing failure of a proxy or a store, in each form.
 TEST(HttpVersions, AnAnswerThatIsNotOfTheObjectIsAskedForAgain) {
   using take_body = http_transfer::take_body;
   using ask_again = http_transfer::ask_again;
