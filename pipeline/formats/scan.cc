@@ -252,9 +252,8 @@ class shard_scan {
     collects_ = options_.wants && options_.wants(name.extension);
   }
 
-  // Acquires memory of the budget for the current file. Memory held for other shards' files is
-  // released without this shard's help. A file that gets none is reported as a problem, because it
-  // was not checked.
+  // Acquires memory for the current file; that of other shards' files is released without this
+  // shard's help. A file that gets none is a problem, because it was not checked.
   awaitable<void> make_room() {
     collected_ = 0;
     content_ = {};
@@ -466,8 +465,7 @@ class scan_stream final : public stream<shard_facts> {
   scan_options options_;
   std::vector<std::shared_ptr<memory_share>> reads_;
   std::vector<std::shared_ptr<memory_share>> unpacked_;
-  std::shared_ptr<memory_share>
-      windows_;  // of all shards: a shard that waits for it holds none of it
+  std::shared_ptr<memory_share> windows_;  // of all shards; one that waits for it holds none of it
   std::shared_ptr<memory_share> checked_;
   std::deque<std::shared_ptr<job>> jobs_;
   std::size_t begun_ = 0;

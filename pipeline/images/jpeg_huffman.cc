@@ -69,8 +69,7 @@ MILLRACE_INLINE bool read_difference(bit_reader& bits, const code_table& table, 
     out = s.value;
     return true;
   }
-  int size =
-      s.value;  // end_of_block has 0, which is also its meaning in a table of first coefficients
+  int size = s.value;  // end_of_block: 0, as it means in tables of first coefficients
   if (s.kind == symbol::not_found) {
     size = table.find_long(bits);
     if (size < 0) return false;

@@ -11,8 +11,7 @@ namespace millrace {
 struct webp_codes {
   std::uint64_t groups = 0;   // groups of prefix codes in use
   std::uint64_t numbers = 0;  // group numbers; some may be unused
-  std::uint64_t pixels =
-      0;  // in the images that assign groups to squares, and in those of transforms
+  std::uint64_t pixels = 0;   // in images that assign groups to squares, and in transforms
 };
 
 // Reads the contents of a VP8L chunk. If there are many groups, they take most of the memory that

@@ -20,8 +20,7 @@ constexpr std::size_t numbers_before_ends = 9;
 // The numbers after them: the samples in an item, and the items in an epoch of the stage's own.
 // of_again() follows. Older records lack all of these.
 constexpr std::size_t numbers_behind_ends = 2;
-constexpr std::int64_t most_of_an_epoch = std::int64_t{1}
-                                          << 36;  // the longest epoch that a record can hold
+constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // in a record
 
 // Converts a record to the current form. Older ones lack the ends of upstream stages.
 state::record completed(state::record r) {

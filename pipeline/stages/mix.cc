@@ -120,8 +120,7 @@ class mix_stream final : public stream<sample> {
   }
 
  private:
-  using position =
-      std::pair<std::uint64_t, std::size_t>;  // in the random numbers; the part whose turn it is
+  using position = std::pair<std::uint64_t, std::size_t>;  // in the random numbers; whose turn
 
   position at() const { return {random_.position(), turn_}; }
 
@@ -190,9 +189,8 @@ class mix_stream final : public stream<sample> {
   std::optional<std::int64_t> end_;  // one past the last epoch
   random_stream random_{0, purpose::mix};
   std::size_t turn_ = 0;
-  std::size_t drawn_ = 0;  // the part being asked, while before_draw_ is set
-  std::optional<position>
-      before_draw_;  // the saved position until the drawn part has yielded something
+  std::size_t drawn_ = 0;                // the part being asked, while before_draw_ is set
+  std::optional<position> before_draw_;  // saved until the drawn part has yielded something
 };
 
 error impossible_mix(std::string what, std::string_view what_to_do) {

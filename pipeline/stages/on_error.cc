@@ -71,8 +71,7 @@ class skip_counter final : public error_counter {
   std::uint64_t failed_ = 0;  // samples skipped, and those lost with shards
   std::uint64_t in_a_row_ = 0;
   std::uint64_t passed_ = 0;
-  bool failed_at_end_ =
-      false;  // the run ended with an error before it yielded an end that it had taken
+  bool failed_at_end_ = false;  // the run failed instead of yielding an end that it had taken
   std::size_t epochs_told_ = 0;
   ledger::epoch epoch_;  // since the epoch, or the run, began
   // Samples that later stages held when the state was saved; they come again.

@@ -416,8 +416,7 @@ class shuffle_stream final : public stream<sample> {
   std::size_t most_bytes_;
   std::shared_ptr<memory_share> memory_;
   spare_memory spare_;
-  bool has_pieces_ =
-      false;  // a held sample is spread over several blocks: it takes more than size_of()
+  bool has_pieces_ = false;  // a held sample is in several blocks and takes more than size_of()
   random_stream random_;
   std::optional<std::uint64_t> drawing_at_;
   std::optional<std::size_t> lost_;  // index into held_: the last call returned an error for it

@@ -177,8 +177,8 @@ TEST(EpochOrder, AHookArrangesTheShardsThatItIsGiven) {
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(4); }), "no shard 4 in a list of 4");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = -1; }), "no shard -1");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = std::int64_t{1} << 40; }), "no shard");
-  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(1); }), "shard 1 is there twice, or");
-  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(2); }), "shard 2 is there twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(1); }), "shard 1 appears twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(2); }), "shard 2 appears twice, or");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.pop_back(); }), "1 of 3 shards are left out");
 }
 
