@@ -17,8 +17,8 @@ using testing::bounded;
 using testing::same;
 using testing::with_memory_store;
 
-// An epoch of which a stage leaves out every item, wherever it stands, is an epoch without items to
-// the stages after it: none of them takes it for the end of the data, loses an item, or waits.
+// An epoch of which a stage leaves out every item, wherever the stage is, is an epoch without items
+// to the stages after it: none of them takes it for the end of the data, loses an item, or waits.
 
 using epochs = std::vector<std::vector<std::string>>;
 
@@ -28,14 +28,14 @@ constexpr std::size_t per_epoch = 20;
 struct stage_under_test {
   const char* name;
   plan<sample> (*after)(plan<sample>);
-  epochs (*gives)(const epochs&);  // of those of the data
+  epochs (*gives)(const epochs&);  // the epochs yielded for those of the data
 };
 
 epochs as_they_are(const epochs& of) {
   return of;
 }
 
-// Cut anew, and the end of the data at the end.
+// Cuts epochs again, with the end of the data at the end.
 epochs in_epochs_of(const epochs& of, std::size_t length) {
   epochs out(1);
   for (const auto& epoch : of) {
@@ -123,7 +123,7 @@ class EmptyEpochs : public ::testing::Test {
     for (auto& epoch : out) epoch = testing::keys_of_epoch(from);
     return out;
   }
-  // As next() gives them, and three further ends.
+  // As next() returns them, with three further ends.
   static std::vector<std::string> flat(const epochs& of) {
     std::vector<std::string> out;
     for (const auto& epoch : of) {
@@ -166,7 +166,7 @@ TEST_P(BeforeAStage, LoseNothing) {
   }
 }
 
-// However many they are, next() returns.
+// However many there are, next() returns.
 TEST_P(BeforeAStage, ForEver) {
   for (const bool is_stopped : {false, true}) {
     auto from = engine_.run(
@@ -182,7 +182,7 @@ TEST_P(BeforeAStage, ForEver) {
 INSTANTIATE_TEST_SUITE_P(All, BeforeAStage, ::testing::ValuesIn(stages_under_test),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// In the lanes: an epoch of which no lane has an item, but for the first, which is an error.
+// In the lanes: an epoch in which no lane has an item; if it is the first, that is an error.
 TEST_F(EmptyEpochs, OfLanes) {
   const auto all = whole(data() | shuffle({.samples = 8, .seed = 1}));
   for (const auto& empty : which_are_empty) {
@@ -197,7 +197,7 @@ TEST_F(EmptyEpochs, OfLanes) {
   }
 }
 
-// A mix of a source that has nothing in some epochs and of one that has all of them.
+// A mix of a source that is empty in some epochs and one that is not.
 TEST_F(EmptyEpochs, OfASourceOfAMix) {
   const auto two = [](const std::set<std::int64_t>& empty) {
     return mix({{data() | select(without(empty)), 1}, {data(), 1}}, {.seed = 1});
@@ -214,8 +214,7 @@ TEST_F(EmptyEpochs, OfASourceOfAMix) {
   }
 }
 
-// Of two ranks, one has nothing in the epochs in which the other one has the only shard that gives
-// something.
+// Of two ranks, one has nothing in the epochs in which the other has the only shard with samples.
 TEST_F(EmptyEpochs, OfARank) {
   const auto of_rank = [](int rank) {
     shard_list_options o{.seed = 3, .epochs = 40};
@@ -241,7 +240,7 @@ TEST_F(EmptyEpochs, OfARank) {
   }
 }
 
-// Draws with replacement never end: where none of them leads to a sample, they are given up.
+// Draws with replacement never end: if none of them yields a sample, the run gives up.
 TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
   store_->put("many", testing::text_shard(0, 50, 1));
@@ -273,7 +272,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
       }
     });
   }
-  // Stages may draw many shards before they give anything.
+  // Stages may draw many shards before they yield anything.
   shard_index index{.shards = {{.url = "memory:e0", .samples = per_epoch / 4, .blocks = {}}}};
   for (std::uint32_t i = 0; i <= per_epoch / 4; ++i) index.shards[0].blocks.push_back(4 * i);
   auto windows = engine_.run(indexed_shards(index, {.lanes = 1, .mode = epoch_mode::resample}) |
@@ -286,7 +285,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(some.next());
   auto shuffled = engine_.run(drawn({"memory:e0"}) | shuffle({.samples = 10'000}) | select(all));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(shuffled.next());
-  // Errors are something: what is told of them is for who skips them.
+  // Errors count as items: the stage that skips them receives them.
   store_->put("broken", "no archive");
   auto broken = engine_.run(drawn({"memory:broken"}) | on_error(skip_errors()));
   EXPECT_THROW(broken.next(), failure);
@@ -297,7 +296,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(from.next());
 }
 
-// The error for data without a sample is not the end of them for the run that is resumed after it.
+// After the error for data without samples, the resumed run reports it again.
 TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
   const auto of = [](const std::vector<std::string>& urls, int rank = 0, int world = 1) {
@@ -332,7 +331,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
     second.restore(first.save());
     EXPECT_EQ(told(second), why);
   }
-  // What another rank has given is not of this one.
+  // Samples of another rank do not count for this one.
   std::vector<state> saved;
   for (const int rank : {0, 1}) {
     auto data = engine_.run(of({"memory:e0", "memory:none"}, rank, 2));
@@ -346,7 +345,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   auto again = engine_.run(of({"memory:e0", "memory:none"}, 1, 2));
   again.restore(merged(saved));
   EXPECT_NE(told(again), "nothing");
-  // Where errors were skipped before, they are named.
+  // If errors were skipped before, they are named.
   const auto lost = of({"memory:missing", "memory:none"}) | on_error(skip_errors());
   auto skips = engine_.run(lost);
   EXPECT_THROW(skips.next(), failure);
@@ -355,7 +354,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   EXPECT_NE(told(resumed).find("1 error"), std::string::npos);
 }
 
-// A stage of one's own in the place of group_by_key() gives samples as well.
+// A user-defined stage in place of group_by_key() also yields samples.
 TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
   store_->put("two", testing::text_shard(0, 2, 1));
   class one_by_one final : public stream<sample> {
@@ -388,8 +387,8 @@ TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
   for (int i = 0; i < 2000; ++i) ASSERT_TRUE(data.next());
 }
 
-// Behind the data there are ends without end: stages that make epochs of epochs ask for a hundred
-// in all, not a hundred times as many each.
+// After the data, ends come endlessly: stages that make epochs of epochs request a hundred in all,
+// not a hundred times as many each.
 class ends_counted final : public detail::passing<sample> {
  public:
   ends_counted(std::unique_ptr<stream<sample>> items, std::shared_ptr<int> ends)
