@@ -95,7 +95,7 @@ decoded_cache::decoded_cache(decoded_cache_options options)
   const bool on_disk = !options_.folder.empty();
   if (!on_disk && options_.bytes > allowed_memory_bytes()) {
     throw failure(error(errc::usage,
-                        fmt::format("{} MB of decoded images, where {} MB of memory "
+                        fmt::format("{} MB of decoded images, but only {} MB of memory "
                                     "are allowed",
                                     options_.bytes / 1'000'000, allowed_memory_bytes() / 1'000'000))
                       .hint("lower decoded_cache_options.bytes, or keep them on disk (folder)"));
@@ -200,7 +200,7 @@ void decoded_cache::add(const place& where, const picture& p) {
 }
 
 std::string decoded_cache::summary() const {
-  if (!kept_->process.is_this()) return "the decoded images that are kept are the parent process's";
+  if (!kept_->process.is_this()) return "the decoded images belong to the parent process";
   const std::scoped_lock lock(kept_->mutex);
   const auto used = static_cast<double>(used_.load());
   std::string out =

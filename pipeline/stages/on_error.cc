@@ -156,8 +156,9 @@ std::optional<std::string> skip_counter::over_rate(std::uint64_t failed, std::ui
 
 error skip_counter::too_many(const std::string& why) const {
   return error(errc::too_many_skipped, why)
-      .hint(policy_.report.empty() ? "error_policy::report names a file that lists the skipped ones"
-                                   : "the report lists the skipped ones");
+      .hint(policy_.report.empty()
+                ? "error_policy::report names a file for a list of the skipped samples"
+                : "the report lists the skipped samples");
 }
 
 // Without an index, the number of samples that damaged shards lack is unknown. Empty if there are
