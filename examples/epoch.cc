@@ -1,4 +1,4 @@
-// One epoch over image shards: what README.md shows. Prints how much it read.
+// One epoch over image shards, as in README.md. Prints how much was read.
 //
 //   example_epoch 'http://host/train-{000000..000099}.tar'
 #include <millrace/millrace.h>

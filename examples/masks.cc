@@ -1,5 +1,5 @@
-// Images with their masks, cropped and mirrored alike: KEY.jpg (or .png, .ppm, ...) and KEY.npy, an
-// array of bytes, height x width, with the class of each pixel. Prints what is under each class.
+// Images with their masks, cropped and mirrored together: KEY.jpg (or .png, .ppm, ...) and KEY.npy,
+// an array of bytes, height x width, with the class of each pixel. Prints the pixels of each class.
 //
 //   example_masks 'train-{000000..000099}.tar'
 #include <millrace/millrace.h>
@@ -15,11 +15,11 @@ struct masked {
   std::vector<std::uint8_t> pixels;  // size x size x 3, RGB
   std::vector<std::uint8_t> mask;    // size x size
   std::string key;
-  origin where;  // by which a resumed run finds the sample
+  origin where;  // a resumed run finds the sample by it
   std::shared_ptr<const std::string> url;
 };
 
-// The same view of a mask: of each output pixel the nearest of the mask. Classes are not blended.
+// The same view of a mask: the nearest mask pixel for each output pixel. Classes are not blended.
 std::vector<std::uint8_t> nearest(const view_of_image& v, const std::byte* mask,
                                   std::size_t width) {
   std::vector<std::uint8_t> out;
@@ -55,7 +55,7 @@ result<masked> with_mask(const sample& s, const decode_options& images) {
   out.url = s.url;
   view_of_image view;
   bool is_of_image = false;
-  const auto choose = [&](int width, int height) {  // of the image, when its size is known
+  const auto choose = [&](int width, int height) {  // called with the image's size, once known
     is_of_image = array.type == "u1" && array.shape == std::vector<std::int64_t>{height, width};
     return view = view_of(images, s.where, width, height);
   };

@@ -1,5 +1,5 @@
-// A format of one's own: files of lines "KEY<tab>TEXT", each line a sample with the field txt.
-// Shuffling, ranks, resuming and all later stages work as for tar archives. Prints a few samples.
+// Your own format: files of lines "KEY<tab>TEXT", each line a sample with the field txt. Shuffling,
+// ranks, resuming and all later stages work as for tar archives. Prints a few samples.
 //
 //   example_own_format 'lines-{0..3}.tsv'
 #include <millrace/millrace.h>
@@ -12,8 +12,8 @@ using namespace millrace;
 
 namespace {
 
-// Begins at any line's first byte: a run is resumed there. What is read ahead belongs to the
-// source.
+// Begins at the first byte of any line, because a run may be resumed there. Data read ahead belongs
+// to the source.
 class line_reader final : public sample_reader {
  public:
   line_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at)
@@ -37,7 +37,7 @@ class line_reader final : public sample_reader {
     offset_ += static_cast<std::int64_t>(line->size());
     ++given_;
     const std::size_t tab = line->text().find('\t');
-    if (tab == std::string_view::npos) {  // this line alone: the next call gives the one after it
+    if (tab == std::string_view::npos) {  // only this line fails: the next call continues
       error why(errc::bad_field, "a line without a tab");
       co_return why.at(url_).offset(static_cast<std::uint64_t>(out.where.offset)).skippable();
     }
@@ -51,14 +51,14 @@ class line_reader final : public sample_reader {
   bool is_broken() const override { return broken_; }
 
  private:
-  // Nothing more comes of this shard.
+  // Nothing more is read from this shard.
   error broken(error why) {
     broken_ = true;
     return why.at(url_).offset(static_cast<std::uint64_t>(offset_)).skippable();
   }
 
   // A line with its end; empty at the end of the file. A line within one read buffer is a slice of
-  // it. One that crosses a border is copied into memory of the budget.
+  // it. One that spans two is copied into memory of the budget.
   awaitable<result<bytes>> next_line() {
     std::string begun;
     for (;;) {

@@ -1,5 +1,5 @@
-// A source of one's own: URLs "stdio:PATH" are read by the C library, which blocks. The example
-// stands for any client that does: each call runs on a thread of the pool. Prints what was read.
+// Your own source: URLs "stdio:PATH" are read by the C library, which blocks. It stands for any
+// blocking client: each call runs on a thread of the pool. Prints how much was read.
 //
 //   example_own_source 'stdio:train-{000000..000003}.tar'
 #include <millrace/millrace.h>
@@ -14,7 +14,7 @@ namespace {
 
 using file = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-// Used by one coroutine, on an I/O thread. What a wait needs is a member or a local of the
+// Used by one coroutine, on an I/O thread. Anything used by a wait is a member or a local of the
 // coroutine: both live until the wait is over.
 class stdio_source final : public byte_source {
  public:
@@ -29,7 +29,7 @@ class stdio_source final : public byte_source {
     std::size_t size = std::min(64_KiB, context_.memory->limit() / 4);
     if (end_) size = std::min<std::size_t>(size, *end_ - std::min(*end_, at_));
     if (size == 0) co_return bytes();
-    auto memory = co_await context_.memory->acquire(size);  // waits until later stages let go
+    auto memory = co_await context_.memory->acquire(size);  // waits until later stages release some
     if (!memory) co_return memory.error();
     const auto blocking = [this, to = memory->data(), size] {
       errno = 0;
@@ -54,7 +54,7 @@ class stdio_source final : public byte_source {
   std::optional<std::uint64_t> end_;
 };
 
-// Parameters are values: a coroutine outlives the arguments of its caller.
+// Parameters are values, because a coroutine outlives the arguments of its caller.
 awaitable<result<std::unique_ptr<byte_source>>> open_stdio(source_context context, std::string text,
                                                            url where, byte_range range) {
   const auto blocking = [path = where.path, begin = range.begin]() -> result<file> {

@@ -1,5 +1,5 @@
-// A stage of one's own: packs consecutive texts into sequences of at most so many bytes. A longer
-// text is a sequence of its own. Prints how full the sequences are.
+// Your own stage: packs consecutive texts into sequences of at most so many bytes. A longer text is
+// a sequence of its own. Prints how full the sequences are.
 //
 //   example_own_stage 'text-{000000..000009}.tar' 2048
 #include <millrace/millrace.h>
@@ -12,7 +12,7 @@ using namespace millrace;
 namespace {
 
 struct sequence {
-  std::vector<sample> items;  // named `items`: later stages find the samples in it
+  std::vector<sample> items;  // must be named `items`: later stages find the samples in it
   std::size_t bytes = 0;
 };
 
@@ -37,14 +37,14 @@ class packed final : public stream<sequence> {
       held_.bytes += bytes;
       if (!full.items.empty()) co_return full;
     }
-    if (held_.items.empty()) {  // what was held has been given: now the end of the epoch
+    if (held_.items.empty()) {  // held items were yielded: now the end of the epoch
       ended_ = false;
       co_return std::optional<sequence>();
     }
     co_return std::exchange(held_, {});
   }
 
-  // A resumed run reads the samples that are held here again, and gives them to this stage.
+  // A resumed run reads the samples held here again and passes them to this stage.
   void save(state& to) const override {
     samples_->save(to);
     for (const sample& s : held_.items) to.hold(pending_record, {&s.where, 1});
@@ -56,7 +56,7 @@ class packed final : public stream<sequence> {
   std::unique_ptr<stream<sample>> samples_;
   std::size_t most_bytes_;
   sequence held_;
-  bool ended_ = false;  // the end of the epoch was taken, and is given after what is held
+  bool ended_ = false;  // the end of the epoch was taken; it is yielded after the held items
 };
 
 stage<sample, sequence> packed_into(std::size_t most_bytes) {

@@ -1,4 +1,4 @@
-// Single samples by their number in an index, and the order in which a rank draws such numbers.
+// Single samples by number from an index, and the order in which a rank draws such numbers.
 //
 //   millrace index 'train-{000000..000003}.tar' -o train.json --offsets
 //   example_random_access train.json 123

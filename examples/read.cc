@@ -1,4 +1,4 @@
-// Reads shards through eight lanes and a shuffle, within a budget, and prints how fast.
+// Reads shards through eight lanes and a shuffle, within a budget, and prints the rate.
 //
 //   example_read 'shards-{000000..000007}.tar' 256M
 #include <millrace/millrace.h>

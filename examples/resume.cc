@@ -1,5 +1,5 @@
-// Reads so many samples, then saves its position to a file. Started again, it continues with
-// exactly the next sample: also in the middle of an epoch, and with what the shuffle held.
+// Reads a number of samples, then saves its position to a file. Started again, it continues with
+// exactly the next sample: also within an epoch, and with the samples held by the shuffle.
 //
 //   example_resume 'train-{000000..000099}.tar' position.json 1000
 #include <millrace/millrace.h>
@@ -19,7 +19,7 @@ std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// The file is the old one or the new one, whenever the program is stopped.
+// The file is either the old one or the new one, whenever the program is stopped.
 void write_whole(const std::string& path, const std::string& text) {
   const std::string temporary = path + ".new";
   std::ofstream out(temporary);

@@ -1,4 +1,4 @@
-// A training loop of one's own, without any framework: softmax regression on small images, by SGD.
+// Your own training loop, without a framework: softmax regression on small images, by SGD.
 // Prints loss and accuracy of each epoch.
 //
 //   example_training_loop 'train-{000000..000003}.tar' 5

@@ -1,4 +1,4 @@
-// Images with their captions: one item has the pixels of KEY.jpg and the text of KEY.txt. Prints a
+// Images with their captions: each item has the pixels of KEY.jpg and the text of KEY.txt. Prints a
 // batch of them.
 //
 //   example_two_modalities 'train-{000000..000099}.tar'
@@ -14,11 +14,11 @@ struct captioned {
   std::vector<std::uint8_t> pixels;  // size x size x 3, RGB
   std::string caption;
   std::string key;
-  origin where;  // by which a resumed run finds the sample
+  origin where;  // a resumed run finds the sample by it
   std::shared_ptr<const std::string> url;
 };
 
-// On several threads at once: each has a decoder, which keeps its memory from image to image.
+// Runs on several threads at once: each has a decoder, which keeps its memory from image to image.
 result<captioned> with_caption(const sample& s, const decode_options& images) {
   thread_local sample_decoder decoder;
   const field* text = s.find("txt");

@@ -30,7 +30,7 @@ std::size_t held_of(const memory_share& memory, const sample& s) {
   for (auto f = s.fields.begin(); f != s.fields.end(); ++f) {
     const block* const of = f->data.owner();
     const auto is_same = [&](const field& before) { return before.data.owner() == of; };
-    const auto before = std::make_reverse_iterator(f);  // the last one first: mostly it is that
+    const auto before = std::make_reverse_iterator(f);  // backwards: mostly the field before has it
     const bool is_counted = std::find_if(before, s.fields.rend(), is_same) != s.fields.rend();
     if (f->data.are_of(memory) && !is_counted) held += charge_of(of->size);
   }
@@ -50,26 +50,26 @@ std::vector<bytes*> parts_of(tuple_of_values& t) {
 }
 
 error detail::collecting::too_large(std::size_t sample) const {
-  return error(errc::too_large, fmt::format("a sample of {}, and {}", format_bytes(sample), text()))
+  return error(errc::too_large, fmt::format("a sample of {}, but {}", format_bytes(sample), text()))
       .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)")
       .skippable();
 }
 
 error detail::collecting::too_much(std::size_t samples) const {
-  return error(errc::no_memory, fmt::format("{} collects {} of samples, and {}", stage,
+  return error(errc::no_memory, fmt::format("{} collects {} of samples, but {}", stage,
                                             format_bytes(samples), text()))
       .hint(
           "raise engine_options.memory_bytes (MILLRACE_MEMORY), make batches smaller, or decode "
-          "before they are made");
+          "before batching");
 }
 
 std::string detail::collecting::text() const {
-  return fmt::format("{} are what the budget has for a batch of {}", format_bytes(bytes), stage);
+  return fmt::format("the budget has {} for a batch of {}", format_bytes(bytes), stage);
 }
 
 awaitable<result<void>> detail::move_parts(std::shared_ptr<memory_share> memory,
                                            std::vector<bytes*> parts) {
-  std::size_t here = 0;  // nobody gives that back while the rest waits
+  std::size_t here = 0;  // not released while the rest waits
   std::size_t size = 0;
   for (const bytes* part : parts) {
     if (part->are_of(*memory))

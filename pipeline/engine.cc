@@ -24,7 +24,8 @@
 
 namespace millrace {
 
-// In a forked child the core is left as it is: its threads are the parent's, and cannot be joined.
+// A forked child must not destroy the core: its threads are the parent's and cannot be joined
+// there.
 engine::engine(const engine_options& options)
     : core_(new detail::engine_core(options), [](detail::engine_core* core) {
         if (core->is_of_this_process()) delete core;
@@ -45,7 +46,7 @@ const source_registry& engine::sources(int io_thread_index) const {
 namespace detail {
 namespace {
 
-// How long a consumer waits before a notice tells it why.
+// How long a consumer waits before a notice gives the reason.
 constexpr std::chrono::seconds told_after{10};
 
 }  // namespace
@@ -74,7 +75,8 @@ engine_core::engine_core(const engine_options& o) : options(o), process_(getpid(
                                                       .io = o.io,
                                                       .register_buffers = o.register_buffers});
   if (o.cpu_threads == 0) governor = std::make_unique<pool_governor>(threads->cpu());
-  registries.reserve(static_cast<std::size_t>(o.io_threads));  // sources may keep theirs
+  // Never reallocated: sources may keep references to their registry.
+  registries.reserve(static_cast<std::size_t>(o.io_threads));
   for (int i = 0; i < o.io_threads; ++i) {
     registries.push_back(standard_sources(threads->io(i), o.source));
     if (o.add_sources) called_as("add_sources", [&] { o.add_sources(registries.back()); });
@@ -100,7 +102,7 @@ struct run_base::inside {
         tasks(io.executor()),
         sources(core->registries.at(static_cast<std::size_t>(io_thread_index))) {}
 
-  std::shared_ptr<engine_core> core;  // outlives all that is below
+  std::shared_ptr<engine_core> core;  // outlives all other members
   io_thread& io;
   scope tasks;
   std::atomic<bool> stop_asked = false;  // any thread
@@ -109,9 +111,9 @@ struct run_base::inside {
   steady_clock::time_point start = steady_clock::now();
   std::uint64_t start_ticks = ticks();
 
-  bool begun = false;                         // the owner's thread: next() has been called
-  std::promise<std::optional<error>> answer;  // of the present next()
-  bool is_broken = false;                     // spine: by the error that next() gave last
+  bool begun = false;                         // the owner's thread: next() was called
+  std::promise<std::optional<error>> answer;  // to the current next()
+  bool is_broken = false;  // spine: the error that next() returned last ended the run
   bool told_who_waits = false;
   bool told_why_ended = false;  // spine
 
@@ -126,12 +128,13 @@ struct run_base::inside {
   std::optional<on_stop> stop_registration;
 
   void check_may_wait() const;
-  // The reason why next() failed: the first exception of a stage or a task, rather than the stop
-  // that it caused in the others. Spine.
+  // The reason why next() failed: the first exception of a stage or a task, not the stop that it
+  // caused in the others. Spine.
   error why_ended(const std::exception_ptr& thrown) noexcept;
   error why_ended(error given) noexcept;
-  // Where stages have waited for memory since the last call, and `tells`: a notice, once.
-  void tell_who_waits(bool tells) noexcept;  // next() waits meanwhile for what refers to its frame
+  // If stages waited for memory since the last call, and `tells`: logs a notice, once. Must not
+  // throw: next() waits for code that refers to its frame.
+  void tell_who_waits(bool tells) noexcept;
   void begin_closing(run_base* of);
   void end_closing(run_base* of);
 };
@@ -180,7 +183,7 @@ std::unique_ptr<run_context> run_base::make_context() {
 }
 
 void run_base::check_all_claimed(const state& saved_by, const state& now) {
-  // What lanes and ranks wrote is dealt anew, and checked, by the lanes.
+  // Lanes reassign, and check, what lanes and ranks wrote.
   static constexpr std::array of_lanes = {plan_record,         lanes_record,     base_record,
                                           tail_record,         tail_seen_record, list_lanes_record,
                                           tail_lengths_record, epoch_record,     end_owed_record,
@@ -204,8 +207,8 @@ void run_base::check_all_claimed(const state& saved_by, const state& now) {
 void run_base::check_process() const {
   if (is_of_this_process()) return;
   throw failure(error(errc::usage,
-                      "this engine was made before fork(): its threads run in the "
-                      "parent process alone")
+                      "this engine was made before fork(): its threads run only in the "
+                      "parent process")
                     .hint("make the engine in the child, after fork()"));
 }
 
@@ -215,7 +218,7 @@ void run_base::check_not_begun() const {
                     .hint("run the plan again, and restore the new loader first"));
 }
 
-// Throws where this is a thread of the engine, which would wait for itself.
+// Throws on a thread of the engine, which would wait for itself.
 void run_base::inside::check_may_wait() const {
   runtime& threads = *core->threads;
   const void* const here = owner_of_this_thread();
@@ -225,7 +228,7 @@ void run_base::inside::check_may_wait() const {
   if (!is_own) return;
   throw failure(error(errc::usage,
                       "a loader was made, or asked for an item, in a function or a stage that runs "
-                      "on a thread of its own engine, for which it would wait")
+                      "on a thread of the loader's own engine, which would wait for itself")
                     .hint("give that loader another engine"));
 }
 
@@ -247,7 +250,7 @@ error run_base::inside::why_ended(const std::exception_ptr& thrown) noexcept {
 error run_base::inside::why_ended(error given) noexcept {
   if (given.kind() != errc::stopped) return given;
   try {
-    // Wherever the stop met it: reading, waiting for memory, between two items.
+    // The stop may have been met anywhere: while reading, waiting for memory, between two items.
     if (!tasks.first_thrown()) return stop_asked ? run_stopped() : given;
     told_why_ended = true;
     return error_of(tasks.first_thrown(), "a task of the run").skippable(false);
@@ -260,15 +263,15 @@ void run_base::check_between_items() const {
   if (owner_of_this_thread() != &inside_->io) return;
   throw failure(error(errc::usage,
                       "a loader was asked for its state by a function or a stage of a plan, "
-                      "which may have an item in hand that no state would have")
+                      "which may have an item in hand that the state would lack")
                     .hint("save between two calls of next(), on the thread that makes them"));
 }
 
 void run_base::on_spine(const std::function<void()>& f) {
   check_process();
   if (owner_of_this_thread() == &inside_->io)
-    return f();  // as a function of the plan may ask for counts
-  // A failure crosses as a value: no exception object is shared between the threads.
+    return f();  // a function of the plan may ask for counts
+  // A failure crosses as a value, so that no exception object is shared between threads.
   std::promise<std::optional<error>> done;
   auto waiting = done.get_future();
   asio::post(inside_->io.context(), [&] {
@@ -300,7 +303,7 @@ run_stats run_base::stats() {
     const double tick =
         out.seconds / static_cast<double>(std::max(now - inside_->start_ticks, std::uint64_t{1}));
     double before = 0;
-    // Figures are made in the order in which data passes.
+    // Figures are listed in the order in which data passes through the stages.
     for (const auto& f : inside_->context->stages) {
       const double served = static_cast<double>(f->served_until(now)) * tick;
       out.stages.push_back({.name = f->name,
@@ -329,10 +332,10 @@ void run_base::inside::tell_who_waits(bool tells) noexcept try {
                   "items, they hold it: release them, or say how many it keeps at once "
                   "(batch_options.held; prefetch(n) makes room for n more) and raise the budget "
                   "(engine_options.memory_bytes, MILLRACE_MEMORY). If it keeps none, this is a "
-                  "fault of millrace: report it with this line",
+                  "bug in millrace: report it with this line",
                   told_after.count(), who));
 } catch (const std::bad_alloc&) {
-  return;  // there is no memory to say who waits for some
+  return;  // no memory for the notice
 }
 
 void run_base::wait_for(const std::function<awaitable<void>()>& pull) {
@@ -350,7 +353,7 @@ void run_base::wait_for(const std::function<awaitable<void>()>& pull) {
       in.answer.set_value(error_of(std::current_exception(), "the plan"));
     }
   });
-  // The first look, in the middle, shows from when on nothing came back.
+  // The first check, at half the time, resets what the second one reports.
   for (bool is_second = false;
        millrace::wait_for(waiting, told_after / 2) == std::future_status::timeout;
        is_second = true) {
@@ -411,7 +414,7 @@ void run_base::inside::begin_closing(run_base* of) {
 }
 
 void run_base::inside::end_closing(run_base* of) {
-  // Nobody asks any more: it is said here, or nowhere.
+  // No further call will return this error: log it, or it is lost.
   if (tasks.first_thrown() && !told_why_ended) {
     try {
       log_notice("the run had failed: " +

@@ -16,11 +16,11 @@
 
 namespace millrace::detail {
 
-// Gives the pool of an engine as many threads as its consumers need. Any thread.
+// Sets the number of threads used in an engine's pool to what its consumers need. Any thread.
 class pool_governor {
  public:
   explicit pool_governor(worker_pool& pool);
-  // A consumer has waited so long for an item.
+  // A consumer waited this long for an item.
   void consumer_waited(double seconds);
 
  private:
@@ -33,18 +33,18 @@ class pool_governor {
   double waited_ = 0;
 };
 
-// What the runs of an engine share: each keeps it alive, so a loader may outlive its engine. A
-// forked child has none of the threads, so nothing can be waited for there.
+// The state shared by the runs of an engine. Each run keeps it alive, so a loader may outlive its
+// engine. A forked child has none of the threads, so it must not wait for anything.
 struct engine_core {
   explicit engine_core(const engine_options& o);
-  // Connections that are kept alive belong to their I/O thread's event loop: they go first.
+  // Destroys kept-alive connections first: they belong to the event loop of their I/O thread.
   ~engine_core();
   engine_core(const engine_core&) = delete;
   engine_core& operator=(const engine_core&) = delete;
 
   // False in a forked child of the engine's process. Any thread.
   bool is_of_this_process() const;
-  // The index of an I/O thread: runs take turns over them. Any thread.
+  // The index of an I/O thread, in rotation. Any thread.
   int next_io();
 
   engine_options options;

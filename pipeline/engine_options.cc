@@ -17,7 +17,7 @@ setting log_setting() {
   return s;
 }
 
-// No program reads it; it may be set where one is run.
+// Read by scripts only, but accepted in any program's environment.
 setting torch_setting() {
   setting s =
       choice_setting("MILLRACE_TORCH", "on|off",

@@ -30,8 +30,8 @@ error bad_field(std::string what) {
   return error(errc::bad_field, std::move(what)).skippable();
 }
 
-// A pattern with '*' and '?'. Takes no more steps than the product of the lengths: what the last
-// '*' stands for grows by a character where the rest does not match; those before it need not.
+// Matches a pattern with '*' and '?', in at most as many steps as the product of the lengths: on a
+// mismatch only the last '*' takes another character; the ones before it need not.
 bool matches(std::string_view pattern, std::string_view text) {
   std::size_t p = 0;
   std::size_t star = std::string_view::npos;
@@ -63,7 +63,7 @@ std::size_t item_bytes(std::string_view type) {
   return known && is_size && size >= 1 && size <= 16 ? size : 0;
 }
 
-// Whether an array of this shape fills `size` bytes; nothing is allocated by its word.
+// Whether an array of this shape fills `size` bytes. Allocates nothing.
 bool fills(const tensor& t, std::size_t size) {
   std::uint64_t count = item_bytes(t.type);
   if (count == 0 || t.shape.size() > most_dimensions) return false;
@@ -83,7 +83,7 @@ result<tensor> decode_npy(const bytes& file) {
              .data = file.slice(header->size)};
   if (!fills(out, out.data.size())) {
     return bad_field(
-        fmt::format("an array of type {} and another size than its shape's", out.type));
+        fmt::format("an array of type {} whose size does not match its shape", out.type));
   }
   return out;
 }
@@ -101,7 +101,7 @@ result<tensors> decode_npz(const bytes& file) {
   return out;
 }
 
-// A chunk of a tenbin file: "~TenBin~", its length, and its bytes, padded to 64.
+// Takes a chunk of a tenbin file: "~TenBin~", its length, and its bytes, padded to 64.
 std::optional<bytes> take_chunk(const bytes& file, std::size_t& at) {
   constexpr std::size_t head = 16;
   if (file.size() - at < head || file.slice(at, 8).text() != "~TenBin~") return std::nullopt;
@@ -157,9 +157,9 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// Sees a document's events before it is built: one that is nested too deep would overflow the
-// stack of whoever walks it, and one that states more items than it has bytes, allocate by its
-// word. Adds up what the tree and its text will take.
+// Checks a document's events before it is built: excessive nesting would overflow the stack of code
+// that walks the tree, and a stated number of items larger than the document would be allocated
+// unchecked. Adds up what the tree and its text will take.
 class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit json_bounds(std::size_t bytes) : bytes_(bytes) {}
@@ -183,15 +183,15 @@ class json_bounds final : public nlohmann::json_sax<nlohmann::json> {
     return false;
   }
 
-  // Bytes, at most.
+  // An upper bound, in bytes.
   std::size_t needed() const { return needed_; }
   bool is_too_deep() const { return depth_ > deepest_nesting; }
 
  private:
   static constexpr auto unstated = static_cast<std::size_t>(-1);
-  // Of a 64-bit build, with what malloc adds: a value in a list that has doubled, beside the one
-  // that it was moved from, and its text, written to a string that has doubled; a string, a list or
-  // an object; a node of an object.
+  // In a 64-bit build, with malloc's overhead. A value: in a list that has doubled, plus the list
+  // it was moved from, plus its text in a string that has doubled. A string, a list or an object. A
+  // node of an object.
   static constexpr std::size_t value_bytes = 3 * sizeof(json_tree) + std::size_t{3} * 26;
   static constexpr std::size_t string_bytes = 64;
   static constexpr std::size_t key_bytes = 96 + sizeof(json_tree);
@@ -218,7 +218,7 @@ result<value> as_json(std::string_view text, nlohmann::json::input_format_t form
                       std::string_view what) {
   using input = nlohmann::json::input_format_t;
   json_bounds bounds(text.size());
-  // The library calls itself for each part of a CBOR string, and tells nobody.
+  // The library recurses for each part of a CBOR string, without reporting an event.
   if (format == input::cbor && !is_bounded_cbor(text)) {
     return bad_field(fmt::format("not {}, or nested deeper than {} levels", what, deepest_nesting));
   }
@@ -245,7 +245,7 @@ result<value> as_value(result<T> decoded) {
 enum class kind { raw, text, integer, json, msgpack, cbor, npy, npz, tenbin };
 
 kind kind_of(std::string_view last) {
-  // Never destroyed: threads ask for it until the process ends.
+  // Never destroyed: threads use it until the process ends.
   static const auto& kinds = *new std::map<std::string_view, kind>{
       {"txt", kind::text},      {"text", kind::text},     {"transcript", kind::text},
       {"cls", kind::integer},   {"cls2", kind::integer},  {"class", kind::integer},

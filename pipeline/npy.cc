@@ -13,7 +13,7 @@ error bad_npy(std::string what) {
   return error(errc::bad_field, std::move(what)).skippable();
 }
 
-// What stands behind 'KEY': in the header of a .npy file, up to the next part.
+// Returns the value after 'KEY': in the header of a .npy file, up to the next key.
 std::optional<std::string_view> part_of(std::string_view header, std::string_view key) {
   const auto at = header.find(fmt::format("'{}':", key));
   if (at == header.npos) return std::nullopt;
@@ -45,7 +45,7 @@ result<npy_header> read_npy_header(std::span<const std::byte> file) {
   if (!type || !order || !shape || type->size() < 4 || !shape->starts_with('(')) {
     return bad_npy("the .npy header is not well formed");
   }
-  if (*order != "False") return bad_npy("an array in Fortran's order");
+  if (*order != "False") return bad_npy("an array in Fortran order");
   const char endian = (*type)[1];
   if (endian != '<' && endian != '|') return bad_npy("an array that is not little-endian");
   npy_header out{.type = std::string(type->substr(2, type->size() - 3)), .size = begin + length};

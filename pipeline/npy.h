@@ -19,10 +19,10 @@ struct npy_header {
   static constexpr std::size_t most_dimensions = 32;
   std::string type = {};  // as NumPy names it, little-endian: "u1", "f4"
   std::vector<std::int64_t> shape = {};
-  std::size_t size = 0;  // of the header: the items follow, in C's order
+  std::size_t size = 0;  // of the header; the items follow it, in C order
 };
 
-// Takes any bytes; does not check whether the items follow. Fails with bad_field (skippable).
+// Reads any bytes; does not check that the items follow. Fails with bad_field (skippable).
 result<npy_header> read_npy_header(std::span<const std::byte> file);
 
 }  // namespace millrace

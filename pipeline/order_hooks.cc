@@ -50,13 +50,13 @@ void arrange_by(const order_hooks& hooks, std::int64_t epoch, std::size_t shards
   called_hook("order_hooks.arrange", [&] { hooks.arrange(epoch, shards); });
   const auto refuse = [epoch](const std::string& what) {
     throw failure(error(errc::usage, fmt::format("order_hooks.arrange, epoch {}: {}", epoch, what))
-                      .hint("change the order alone; order_hooks.select leaves shards out"));
+                      .hint("change only the order; order_hooks.select leaves shards out"));
   };
   for (const std::int64_t s : shards) {
     const bool is_there = s >= 0 && static_cast<std::size_t>(s) < shards_in_all;
     if (!is_there) refuse(fmt::format("there is no shard {} in a list of {}", s, shards_in_all));
     if (!is_left[static_cast<std::size_t>(s)]) {
-      refuse(fmt::format("shard {} is there twice, or was not selected", s));
+      refuse(fmt::format("shard {} appears twice, or was not selected", s));
     }
     is_left[static_cast<std::size_t>(s)] = false;
   }
@@ -71,20 +71,21 @@ void check_ranks(const order_hooks& hooks, int lanes, int world_size, bool as_ma
     const int rank = called_hook("order_hooks.rank", [&] { return hooks.rank(lane); });
     if (rank < 0 || rank >= world_size) {
       throw failure(
-          error(errc::usage,
-                fmt::format("order_hooks.rank gives lane {} to rank {} of {}: nobody would read it",
-                            lane, rank, world_size))
+          error(
+              errc::usage,
+              fmt::format("order_hooks.rank gives lane {} to rank {} of {}: no rank would read it",
+                          lane, rank, world_size))
               .hint(fmt::format("give every lane a rank from 0 to {}", world_size - 1)));
     }
     ++lanes_of[static_cast<std::size_t>(rank)];
   }
   const auto [least, most] = std::ranges::minmax(lanes_of);
   if (!as_many_each || least == most) return;
-  throw failure(error(errc::usage,
-                      fmt::format("order_hooks.rank gives {} to one rank and {} to another, in an "
-                                  "epoch of as many samples on every rank",
-                                  counted(least, "lane"), most))
-                    .hint("give each rank as many lanes"));
+  throw failure(
+      error(errc::usage, fmt::format("order_hooks.rank gives {} to one rank and {} to another, but "
+                                     "equal epochs need the same number on every rank",
+                                     counted(least, "lane"), most))
+          .hint("give each rank the same number of lanes"));
 }
 
 }  // namespace millrace

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// The bytes of `urls`, one object after the other, as read: for copying them. One epoch. A failed
-// object ends the stream.
+// Yields the bytes of `urls`, one object after the other, unchanged, for copying them. One epoch.
+// An object that fails ends the stream.
 plan<bytes> raw_bytes(std::vector<std::string> urls);
 
 }  // namespace millrace

@@ -18,13 +18,13 @@ std::int64_t ends_past_in(const state& saved) {
 bool is_count(std::int64_t n) {
   return n >= -1 && n <= most_counted;  // -1: none
 }
-// Those of formats of one's own may be any that grow within a shard.
+// Offsets in user-defined formats may be any numbers that grow within a shard.
 bool is_offset(std::int64_t n) {
   return n >= -1 && n <= std::numeric_limits<std::int64_t>::max() / 2;
 }
 
-// Whether the record is one that the library's own stages calculate with: not the plan's or the
-// groups' numbers, which are compared only, nor a record of a stage of one's own.
+// Whether the library's own stages calculate with this record. False for the numbers of the plan
+// and of groups, which are only compared, and for records of user-defined stages.
 bool is_calculated_with(std::string_view name) {
   static constexpr std::array<std::string_view, 10> of_the_list = {
       lanes_record,    base_record, epoch_record,     end_owed_record,   ends_past_record,
@@ -100,8 +100,9 @@ state::record ends_held_in(const state& saved) {
   const auto* owed = saved.find(end_owed_record);
   state::record out = own != nullptr ? *own : state::record();
   out.push_back(owed != nullptr ? std::ssize(*owed) : 0);
-  // A stage that gives ends of its own has taken those of the lanes, and may be followed by samples
-  // that came before them: they come again after those, for the sake of the stages in between.
+  // A stage that yields ends of its own has consumed those of the lanes, and may hold samples from
+  // before them. These samples come again after the ends, so the stages in between need the ends
+  // again.
   const auto* epoch = saved.find(epoch_record);
   const auto& held = saved.held(pending_record);
   if (own == nullptr || epoch == nullptr || epoch->empty() || held.empty()) return out;
@@ -128,7 +129,7 @@ error senseless(std::string_view record) {
 void check_numbers(const state& from) {
   for (const auto& [name, values] : from.records()) {
     if (!is_calculated_with(name)) continue;
-    // A mix begins with a fingerprint.
+    // The first number of a mix is a fingerprint.
     const std::size_t first = name.ends_with(mix_record) ? 1 : 0;
     const auto counts = std::span(values).subspan(std::min(first, values.size()));
     const bool has_offsets =
@@ -185,7 +186,7 @@ epoch_tail tail_in(const state& from) {
   if (seen == nullptr) return out;
   std::size_t cursors = 0;
   for (const auto& level : out.levels) cursors += level.size();
-  // Older versions wrote the first two.
+  // Older versions wrote only the first two values.
   const std::size_t values = seen->size() == 2 * cursors ? 2 : 3;
   std::size_t i = 0;
   for (auto& level : out.levels) {
@@ -222,8 +223,7 @@ group_record group_record::in(const state& from, const std::string& name) {
   const auto value = [r](std::size_t i) { return r != nullptr && i < r->size() ? (*r)[i] : 0; };
   if (value(1) != 0) {
     throw failure(error(errc::bad_state,
-                        "the saved state, of an older version, stands within a sample that is left "
-                        "out")
+                        "the saved state, of an older version, is within a sample that is left out")
                       .hint("resume from another checkpoint"));
   }
   return {.owes_end = value(0) != 0,

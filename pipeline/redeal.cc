@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// Which of a lane's records it is: the last part of its name. Empty for other records.
+// The last part of the name of a lane's record; empty for other records.
 std::string_view record_of_lane(std::string_view name) {
   const auto end = name.starts_with("lane") ? name.find('/') : name.npos;
   if (end == name.npos) return {};
@@ -26,7 +26,7 @@ error incomplete(const std::string& what) {
       .hint("resuming with another number of lanes needs the states of all ranks");
 }
 
-// Samples, to the new lanes in turns.
+// Distributes samples to the new lanes in rotation.
 std::vector<std::vector<origin>> in_turns(std::vector<origin> held, std::int64_t lanes) {
   std::vector<std::vector<origin>> out(static_cast<std::size_t>(lanes));
   for (std::size_t i = 0; i < held.size(); ++i) {
@@ -42,25 +42,27 @@ struct old_lanes {
   std::int64_t epoch = 0;
 };
 
-// Whether a stage makes epochs of its own (epochs_of, repeated): its consumer may be in an epoch of
-// the data while it holds samples of an earlier one.
+// Whether a stage makes epochs of its own (epochs_of, repeated): its consumer may be in a later
+// epoch of the data than some of the samples it holds.
 bool has_own_epochs(const state& from) {
   return std::ranges::any_of(from.records(), [](const auto& r) {
     return r.first == own_ends_record || r.first.starts_with(ends_held_record);
   });
 }
 
-// Whether anybody may have been given samples of epochs after `epoch` by this lane, or has counted
-// such as failed. One that is ahead is through with that epoch, and begins those after it again.
+// Whether this lane may have yielded samples of epochs after `epoch` to its consumer, or have
+// counted such samples as failed. A lane that is ahead has finished `epoch`, and starts the later
+// ones again.
 bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epoch) {
   if (l.epoch <= epoch) return false;
-  // Of the epochs between, of which the lane is through, nobody knows.
+  // Nothing is known about the epochs in between, which the lane has finished.
   if (l.epoch > epoch + 1 && has_own_epochs(from)) return true;
   const auto not_given = std::ranges::count_if(from.held(pending_record), [&](const origin& o) {
     return o.lane == l.lane && o.epoch == l.epoch;
   });
   if (l.given > not_given || l.failed > 0) return true;
-  // One that is in the next epoch has been given none of it where this lane has not.
+  // A consumer that is in the next epoch has received nothing of it if this lane yielded nothing of
+  // it.
   const std::int64_t ahead = consumer_of(from, l.lane).value_or(epoch) - epoch;
   return ahead > 1 || (ahead == 1 && l.epoch > epoch + 1);
 }
@@ -90,7 +92,7 @@ old_lanes lanes_in(const state& from) {
                             l.epoch, out.epoch))
               .hint(fmt::format(
                   "resume with the lanes that it was saved with (shard_list_options.lanes {}), on "
-                  "any number of ranks up to that; another number of lanes takes states of one "
+                  "any number of ranks up to that; another number of lanes needs states of one "
                   "epoch",
                   count)));
     }
@@ -98,13 +100,13 @@ old_lanes lanes_in(const state& from) {
   return out;
 }
 
-// Without what is of a later epoch than this one.
+// Returns `held` without samples of epochs after `epoch`.
 std::vector<origin> up_to(std::int64_t epoch, std::vector<origin> held) {
   std::erase_if(held, [&](const origin& o) { return o.epoch > epoch; });
   return held;
 }
 
-// How far a lane has come in `epoch`: to its end where it reads the next one already.
+// The lane's progress in `epoch`: past its end if the lane already reads the next one.
 lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) {
   const auto [at_epoch, at] = cursor_record::in(from, lane_record_name(lane, cursor_record::name));
   if (at_epoch == epoch) {
@@ -115,7 +117,7 @@ lane_cursor cursor_of(const state& from, std::int64_t lane, std::int64_t epoch) 
   return {.draw = std::numeric_limits<std::int32_t>::max()};
 }
 
-// The states of one rank would give its samples as often as they are given.
+// If the states of one rank are given twice, its samples would be read twice.
 void check_no_lane_twice(const state& whole) {
   auto lanes = lane_records(whole);
   std::ranges::sort(lanes, {}, &lane_record::lane);
@@ -125,8 +127,8 @@ void check_no_lane_twice(const state& whole) {
                     .hint("give the state of every rank once, all of one step"));
 }
 
-// The ranks go on with the earliest epoch. One that is ahead has nothing left of it, and gives its
-// end again: stages that count ends are told.
+// All ranks continue in the earliest epoch. A rank that is ahead has no samples left in it and
+// yields its end again; adds these ends to the counts of the stages that count ends.
 void count_ends_again(state& whole, std::span<const state> of_ranks) {
   const auto* first = whole.find(epoch_record);
   for (const state& s : of_ranks) {
@@ -162,7 +164,7 @@ state merged(std::span<const state> of_ranks) {
         const auto* other = out.find(name);
         out.put(name, {other == nullptr ? epoch : std::min(epoch, other->front())});
       } else if (name == base_record) {
-        // A rank that is ahead has none.
+        // A rank that is ahead has no base.
         out.put(name, {std::max(position_base(out), position_base(s))});
       } else if (name == end_owed_record || name == own_ends_record || name == consumers_record) {
         continue;
@@ -190,7 +192,8 @@ std::uint64_t plan_fingerprint(const state& of) {
     out = fingerprint(fmt::format("{} ", value), out);
   };
   for (const std::int64_t value : *plan) add(value);
-  // Every lane's mixes are the same: one in another follows that which it is in.
+  // The mixes of every lane are the same, so those of one lane suffice. Nested mixes come after the
+  // outer one.
   std::string_view lane;
   for (const auto& [name, values] : of.records()) {
     if (record_of_lane(name) != mix_record || values.empty()) continue;
@@ -203,12 +206,12 @@ std::uint64_t plan_fingerprint(const state& of) {
 
 namespace {
 
-// Nothing is known of the records of stages that do not say how they are made for other lanes. Any
-// lane may tell of them: others may be through with their epoch.
+// Refuses records of stages that do not provide a lane_dealer. Checks the records of all lanes:
+// some lanes may be past their epoch and lack a record.
 void check_can_be_dealt(const state& from, std::span<const lane_dealer> records) {
   const auto check = [&](std::string_view name) {
     if (record_of_lane(name).empty()) return;
-    const auto record = name.substr(name.find('/') + 1);  // all of it, also of a mix's sources
+    const auto record = name.substr(name.find('/') + 1);  // with the prefix of a mix's source
     if (record == cursor_record::name) return;
     const auto known = std::ranges::find(records, record, &lane_dealer::record);
     if (known != records.end() && known->deal) return;
@@ -254,7 +257,7 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   const auto* lengths = from.find(tail_lengths_record);
   if (lengths != nullptr && !tail.levels.empty()) out.put(tail_lengths_record, *lengths);
   std::vector<lane_cursor> level;
-  std::int64_t base = 0;  // positions before it are given out
+  std::int64_t base = 0;  // positions below it have been assigned
   const std::int64_t before = position_base(from);
   for (const lane_record& l : old.lanes) {
     level.push_back(cursor_of(from, l.lane, old.epoch));
@@ -265,7 +268,7 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
       std::ranges::any_of(old.lanes,
                           [&](const auto& l) { return l.given > 0 && l.epoch == old.epoch; }) ||
       std::ranges::any_of(level, [](const auto& c) { return c.draw + c.offset > 0; });
-  // Draws with replacement go on behind those that any lane has made.
+  // Draws with replacement continue after those made by any lane.
   lane_cursor from_here;
   if ((*from.find(plan_record))[plan_record_mode] == static_cast<int>(epoch_mode::resample)) {
     from_here.draw = std::ranges::max(level, {}, &lane_cursor::draw).draw + 1;

@@ -6,9 +6,9 @@
 namespace millrace {
 
 std::optional<key_and_extension> split_name(std::string_view name) {
-  // The regular expression of WebDataset is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`, whose
-  // `.` matches no line feed. So the first dot of the last component splits; where nothing stands
-  // before it there, [^.]+ is matched from the end of a shorter prefix on ("dir/.hidden" has the
+  // WebDataset's regular expression is ^((?:.*/|)[^.]+)[.]([^/]*)$ with greedy `.*/`, whose `.`
+  // matches no line feed. So the first dot of the last component splits the name. If that component
+  // begins with the dot, [^.]+ matches from the end of a shorter prefix on ("dir/.hidden" has the
   // key "dir/").
   const auto slash = name.rfind('/');
   const auto base = slash == name.npos ? 0 : slash + 1;

@@ -20,7 +20,7 @@
 namespace millrace {
 namespace {
 
-// Query parameters that say which object is meant. Any other may be what authorises a request.
+// Query parameters that identify an object. Any other parameter may authorise a request.
 constexpr std::array<std::string_view, 23> naming_parameters = {
     "alt",   "dataset",  "download", "file",   "filename", "format",     "generation", "id",
     "index", "name",     "number",   "offset", "part",     "partnumber", "path",       "raw",
@@ -51,12 +51,12 @@ bool is_object(const json_tree& what) {
   return what.as<json_tree::object>() != nullptr;
 }
 
-// The items of a list; nullopt where `what` is none.
+// The items of a list; nullopt if `what` is not a list.
 std::optional<std::span<const json_tree>> items_of(const json_tree& what) {
   if (const auto* const items = what.as<json_tree::list>()) return *items;
   const auto* const numbers = what.as<json_tree::integers>();
   if (numbers == nullptr) return std::nullopt;
-  // Numbers are nothing that an index lists: as good as one entry that is wrong.
+  // An index never lists numbers: returns one invalid entry.
   static const json_tree number;
   return std::span(&number, numbers->empty() ? 0 : 1);
 }
@@ -73,17 +73,17 @@ result<std::int64_t> count_in(const json_tree& from, const char* key, const std:
   return *count;
 }
 
-// Where memory is not enough.
+// The hint for lack of memory.
 constexpr const char* raise_memory = "raise engine_options.memory_bytes (MILLRACE_MEMORY)";
 
-// Where the URLs of an index are taken from.
+// Where the URLs of an index come from.
 struct place {
   std::string where;      // the index
-  std::string base;       // what relative URLs stand behind
-  bool is_given = false;  // the base, by the user
+  std::string base;       // prefix of relative URLs
+  bool is_given = false;  // whether the user gave the base
 };
 
-// The user's own: a file, or what the user sends to stdin.
+// Whether the index is the user's own: a file, or standard input.
 bool is_local(const std::string& index) {
   const auto where = parse_url(index);
   return where && (where->scheme == "file" || where->scheme == "-");
@@ -94,8 +94,8 @@ std::ptrdiff_t steps_up(const url& path) {
   return std::ranges::count(parts, "..");
 }
 
-// Whether a path behind a folder's lies in it. One that goes up on its way does not: behind a link
-// that leads elsewhere.
+// Whether a path that was joined to a folder is inside it. A path that goes up on its way is not: a
+// link may lead elsewhere.
 bool is_within(const url& folder, const url& file) {
   if (steps_up(file) != steps_up(folder)) return false;
   const auto from = std::filesystem::path(folder.path).lexically_normal();
@@ -103,21 +103,21 @@ bool is_within(const url& folder, const url& file) {
   return !way.empty() && *way.begin() != "..";
 }
 
-// Whether an index that may have been written by anybody may name this, which is looked at as it
-// will be opened. `is_relative`: behind the index's base.
+// Whether an index from an untrusted source may name this URL, which is checked as it will be
+// opened. `is_relative`: joined to the index's base.
 bool may_name(const place& index, const url& whole, bool is_relative) {
   if (is_on_network(whole)) return true;
   const auto base = parse_url(index.base);
   if (!is_relative || !base || base->scheme != whole.scheme) return false;
-  if (!whole.socket.empty()) {  // one that the user named, or whose index this is
+  if (!whole.socket.empty()) {  // the user must have named the socket, or the index come from it
     const auto own = parse_url(index.where);
     return (index.is_given && whole.socket == base->socket) || (own && whole.socket == own->socket);
   }
   return index.is_given && whole.scheme == "file" && is_within(*base, whole);
 }
 
-// What an index names, as it is to be opened. One that is no local file may have been written by
-// anybody: it names neither commands nor local files, but for relative ones behind a base that the
+// Returns a URL of an index as it is to be opened. An index that is not a local file may come from
+// anyone: it may not name commands or local files, except relative ones joined to a base that the
 // user gave.
 result<std::string> named_by(const place& index, const std::string& url) {
   std::string whole = url_in_base(index.base, url);
@@ -131,12 +131,13 @@ result<std::string> named_by(const place& index, const std::string& url) {
       index.where);
 }
 
-// Bytes, with the room that a list has as it doubles.
+// Bytes of an entry, including the slack of a list that doubles.
 std::size_t memory_of(const shard_index::shard& one) {
   return 3 * sizeof one + one.url.capacity() + one.md5.capacity() + one.dataset.capacity();
 }
 
-// A part's name and base are repeated in each of its shards: what they take is counted in `room`.
+// A part's name and base are repeated in each of its shards. `room` is reduced by the memory they
+// take.
 result<void> add_shards(shard_index& to, const json_tree* list, const place& from,
                         const std::string& dataset, std::size_t& room) {
   const std::string& where = from.where;
@@ -162,7 +163,7 @@ result<void> add_shards(shard_index& to, const json_tree* list, const place& fro
                          .blocks = {}});
     const std::size_t taken = memory_of(to.shards.back());
     if (taken > room) {
-      return error(errc::too_large, "the list of its shards takes more memory than there is for it")
+      return error(errc::too_large, "the list of its shards takes more memory than is allowed")
           .at(where)
           .hint(raise_memory);
     }
@@ -228,7 +229,7 @@ std::string url_in_base(const std::string& base, const std::string& url) {
                      : host_end == std::string::npos ? ""
                                                      : base.substr(host_end);
   if (url.starts_with('/')) return origin + url;
-  // "x/../y" is "y"; what climbs out of a relative path stays as it is.
+  // "x/../y" becomes "y"; what climbs out of a relative path is kept.
   std::string merged = path + (path.ends_with('/') ? "" : "/") + url;
   for (auto up = merged.find("/../"); up != merged.npos && up > 0; up = merged.find("/../")) {
     const auto parent = merged.rfind('/', up - 1);
@@ -241,7 +242,7 @@ std::string url_in_base(const std::string& base, const std::string& url) {
 
 namespace {
 
-// One of the indices that an index is made of: within it, or at a URL.
+// Adds one of an index's parts: embedded, or at a URL.
 result<void> add_part(shard_index& to, const json_tree& part, const place& top,
                       const text_loader& load, std::size_t most, std::size_t& room) {
   if (!is_object(part)) return bad("an entry of 'datasets' is not an object", top.where);
@@ -304,7 +305,7 @@ std::string without_secrets(const std::string& url) {
   const auto question = url.find('?');
   if (!has_scheme(url) || (question == url.npos && url.find('@') == url.npos)) return url;
   std::string named = canonical_url(url);
-  // A store's key may have a '?' of its own; what looks like parameters is none.
+  // In a store's key, '?' may be part of the name: without '=' there are no parameters.
   const bool has_parameters = named.find('=', named.find('?')) != named.npos;
   if (!named.starts_with("http") && !has_parameters) return named;
   std::string out = named.substr(0, named.find('?'));

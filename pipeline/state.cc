@@ -46,7 +46,8 @@ error bad_text(std::string what) {
   return error(errc::bad_state, std::move(what)).hint("start without it, or use an older one");
 }
 
-// Each number as what it is more than the one before. Sums wrap round, as damaged ones may.
+// The difference of each number from the one before. Sums wrap around, because damaged numbers may
+// overflow.
 std::string steps_of(std::span<const origin> run, std::int64_t origin::* what, std::int64_t unit) {
   std::vector<std::int64_t> out;
   out.reserve(run.size());
@@ -71,8 +72,8 @@ bool add_steps(std::span<origin> run, std::int64_t origin::* what, const json_tr
   return true;
 }
 
-// [lane, epoch, shard, unit of offsets, steps of offsets, steps of positions], the last one where
-// there are any, for each run of samples of one shard.
+// Formats a list with, for each run of samples of one shard: [lane, epoch, shard, unit of offsets,
+// steps of offsets, steps of positions]. The last is left out if all positions are 0.
 std::string runs_of(std::span<const origin> held) {
   std::string out = "[";
   while (!held.empty()) {
@@ -117,7 +118,7 @@ bool add_run(std::vector<origin>& to, const json_tree& in) {
          (run->size() == positions || add_steps(made, &origin::position, (*run)[positions], 1));
 }
 
-// Whether it is the name of what a source of the mix saves that is `within`; empty: of the lane's.
+// Whether a record was saved by a source of the mix in `within`; empty: of the mix of its lane.
 bool is_of_source(std::string_view name, std::string_view within) {
   if (within.empty() && name.starts_with("lane")) within = name.substr(0, name.find('/') + 1);
   if (!name.starts_with(within)) return false;
@@ -187,7 +188,7 @@ std::string state::to_json() const {
 result<state> state::from_json(std::string_view text, std::size_t most) {
   if (const auto why = why_not_parsed(text)) return bad_text("not a saved state: " + *why);
   if (most == 0) most = default_memory_bytes();
-  // A number of the tree may become a sample's origin.
+  // Bounded to a quarter, because a number of the tree may become a sample's origin.
   const auto parsed = json_tree::read(text, {.most = most / 4});
   if (!parsed && parsed.error().kind() == errc::too_large) return parsed.error();
   const json_tree* const made_by = parsed ? parsed->find("millrace_state") : nullptr;

@@ -79,7 +79,7 @@ std::string first_of(const std::vector<std::string>& names) {
 
 void tell_of_empty_classes(const std::vector<std::string>& empty) {
   if (empty.empty()) return;
-  log_notice(fmt::format("{} without a sample, with a label all the same: {}",
+  log_notice(fmt::format("{} without a sample, but with a label: {}",
                          counted(empty.size(), "class folder"), first_of(empty)));
 }
 

@@ -18,8 +18,8 @@ bool is_zero(std::span<const std::byte> all) {
   return std::ranges::all_of(all, [](std::byte b) { return b == std::byte{}; });
 }
 
-// The sample that the bytes of an archive are, from `begin` of its shard on, which may go on behind
-// them.
+// Parses the bytes of an archive, which begin at offset `begin` of the shard, as one sample.
+// `goes_on_behind`: the archive continues after these bytes.
 result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on_behind,
                          const std::shared_ptr<const std::string>& url) {
   sample made;
@@ -68,7 +68,7 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on
     return error(whole.error()).at(*url);
   const auto rest = archive.span().subspan(
       std::min<std::size_t>(round_up(end, tar_parser::block_size) - begin, archive.size()));
-  // Behind the last sample of an archive that another one follows stand its end blocks.
+  // If another archive follows, the last sample of an archive is followed by its end blocks.
   const bool is_all = rest.empty() || (goes_on_behind && is_zero(rest));
   if (made.fields.empty() || !is_all) {
     return error(errc::integrity, "the shard has no sample where the index says")
@@ -80,7 +80,7 @@ result<sample> sample_in(const bytes& archive, std::uint64_t begin, bool goes_on
   return made;
 }
 
-// Whether the member whose header these bytes begin with goes on with the sample of `key`.
+// Whether `header` begins with a member of the sample `key`.
 bool goes_on(std::span<const std::byte> header, const std::string& key) {
   tar_parser parser;
   const auto step = parser.step(header);
@@ -106,7 +106,7 @@ awaitable<result<sample>> read_sample(source_context context, const source_regis
   }
   auto whole = co_await memory->acquire(std::max<std::size_t>(size, 1));
   if (!whole) co_return error(whole.error()).at(*url).offset(where.begin);
-  // One block more tells whether the sample ends there.
+  // The next block shows whether the sample ends there.
   std::array<std::byte, tar_parser::block_size> behind{};
   where.end = *where.end + behind.size();
   auto opened = co_await sources.open(std::move(context), *url, where);

@@ -10,15 +10,15 @@
 
 namespace millrace {
 
-// Where a sample is in its shard, as an index says.
+// A sample's place within its shard, from an index.
 struct indexed_place {
-  byte_range range;                   // with an end
-  std::optional<std::uint16_t> name;  // name_sum() of its first file, where that is known
+  byte_range range;                   // must have an end
+  std::optional<std::uint16_t> name;  // name_sum() of its first file, if known
 };
 
-// Reads one place of a plain archive as a sample, in memory of its own. Fails with integrity where
-// the shard has no sample there, or another one, with bad_field for a file that is none, and with
-// what reading fails with.
+// Reads one place of an uncompressed archive as a sample, in memory of its own. Fails with
+// integrity if the shard has no sample there, or a different one; with bad_field if a member's data
+// is not a file's content; and with the errors of reading.
 awaitable<result<sample>> read_sample(source_context context, const source_registry& sources,
                                       std::shared_ptr<memory_share> memory,
                                       std::shared_ptr<const std::string> url, indexed_place place);

@@ -24,16 +24,16 @@
 namespace millrace {
 namespace {
 
-// A file of that size costs more to read through than to open the shard again behind it.
+// Reading through a file of this size costs more than opening the shard again after it.
 constexpr std::uint64_t worth_a_jump = 8 << 20;
 constexpr std::size_t unpacked_bytes = 4_MiB;
-// Of all shards, where their names do not say how they are compressed.
+// For all shards, if their names do not say how they are compressed.
 constexpr std::size_t usual_windows = 16_MiB;
 constexpr std::size_t least_unpacked = 1_MiB;
 constexpr std::uint64_t largest_checked = 1 << 30;
 constexpr std::size_t least_checked = 4_MiB;
 
-// Counts what passes and, where asked for, hashes it in the CPU pool.
+// Counts the bytes read and, if asked to, hashes them in the CPU pool.
 class counting_source final : public byte_source {
  public:
   counting_source(run_context& run, std::unique_ptr<byte_source> inner, std::uint64_t begin,
@@ -51,22 +51,22 @@ class counting_source final : public byte_source {
     co_await offload(run_.io, run_.threads.cpu(), work);
     co_return piece;
   }
-  // After the last byte given, in the object.
+  // Offset in the object, after the last byte returned.
   std::uint64_t position() const { return position_; }
-  // Of all that was given; empty where nothing was hashed.
+  // Of all bytes returned; empty if they were not hashed.
   std::string md5() { return hash_ ? hex(hash_->finish()) : std::string(); }
 
  private:
   run_context& run_;
   std::unique_ptr<byte_source> inner_;
-  // Shared with the work under way, which may outlive a source that is given up.
+  // Shared with work in progress, which may outlive this source.
   std::shared_ptr<hasher> hash_;
   std::uint64_t position_;
 };
 
 class shard_scan {
  public:
-  // `list_bytes`: of the list of samples at most.
+  // `list_bytes`: the most that the list of samples may take.
   shard_scan(run_context& run, const scan_options& options, std::size_t list_bytes,
              std::shared_ptr<memory_share> memory, unpack_memory unpacked,
              std::shared_ptr<memory_share> checked, std::string url)
@@ -121,7 +121,7 @@ class shard_scan {
     const auto complete = ended ? parser_.finish() : ended;
     if (!complete) {
       problem(complete.error());
-      if (std::exchange(building_, false)) facts_.samples.pop_back();  // never half a sample
+      if (std::exchange(building_, false)) facts_.samples.pop_back();  // never list half a sample
     }
     end_sample();
     if (ended) {
@@ -221,7 +221,7 @@ class shard_scan {
     return {};
   }
 
-  // What a key takes beyond the std::string.
+  // Bytes of a key in addition to the std::string.
   static std::size_t charge_of_key(const std::string& key) {
     constexpr std::size_t kept_within = 15;
     constexpr std::size_t of_allocator = 16;
@@ -236,10 +236,9 @@ class shard_scan {
     names_ += name.extension.size();
     if (extensions_.size() == most_fields || names_ > most_name_bytes) {
       if (!std::exchange(told_too_large_, true)) {
-        problem(
-            error(errc::too_large, "a sample of more fields, or with longer names, than are read")
-                .offset(m.offset)
-                .key(name.key));
+        problem(error(errc::too_large, "a sample with more fields, or longer names, than are read")
+                    .offset(m.offset)
+                    .key(name.key));
       }
     } else if (!extensions_.insert(name.extension).second) {
       problem(error(errc::duplicate_field,
@@ -253,8 +252,8 @@ class shard_scan {
     collects_ = options_.wants && options_.wants(name.extension);
   }
 
-  // For the file at hand, of the budget. What other shards' files wait for comes back without this
-  // shard's help. A file that gets none is a problem: nobody has looked at it.
+  // Acquires memory for the current file; that of other shards' files is released without this
+  // shard's help. A file that gets none is a problem, because it was not checked.
   awaitable<void> make_room() {
     collected_ = 0;
     content_ = {};
@@ -278,7 +277,8 @@ class shard_scan {
     co_return co_await checked_->acquire(std::max<std::size_t>(1, size));
   }
 
-  // Up to this byte. No shard has a member of more blocks than can be counted: it was cut then.
+  // Extends the sample to this byte. No member has more blocks than fit the counter: a shard that
+  // says so was truncated.
   void goes_on_to(std::uint64_t end) {
     sample_place& last = facts_.samples.back();
     const std::uint64_t blocks =
@@ -302,7 +302,7 @@ class shard_scan {
   }
 
   void end_sample() {
-    // Cut before its first file was whole.
+    // The shard was truncated before the sample's first file was complete.
     if (!building_ && !facts_.samples.empty() && facts_.samples.back().blocks == 0) {
       facts_.samples.pop_back();
     }
@@ -343,8 +343,7 @@ class shard_scan {
            parser_.current().refused.empty() && version_->can_be_opened_within();
   }
 
-  // Opens the shard behind the data of the current member: that version of it which was read so
-  // far.
+  // Opens the shard again after the data of the current member: the same version of it.
   awaitable<result<void>> jump() {
     const std::uint64_t next =
         round_up(parser_.offset() + parser_.current().size, tar_parser::block_size);
@@ -366,30 +365,30 @@ class shard_scan {
   std::shared_ptr<memory_share> memory_;
   std::shared_ptr<opened_version> version_ = std::make_shared<opened_version>();
   unpack_memory unpacked_;
-  std::shared_ptr<memory_share> checked_;  // files whose content is looked at, of all shards
+  std::shared_ptr<memory_share> checked_;  // files being checked, of all shards
   shard_facts facts_;
   std::unique_ptr<byte_source> source_;
-  counting_source* counted_ = nullptr;  // within source_
+  counting_source* counted_ = nullptr;  // owned by source_
   bytes piece_;
   std::span<const std::byte> input_;
   tar_parser parser_;
   bool building_ = false;
-  std::string key_;  // of the sample being put together
+  std::string key_;  // of the current sample
   bool in_sample_ = false;
   bool collects_ = false;
-  std::set<std::string> extensions_;  // of the sample being put together
+  std::set<std::string> extensions_;  // of the current sample
   std::size_t names_ = 0;
   bool told_too_large_ = false;
   struct missing_field {
     std::uint64_t count = 0;
     sample_place first;
   };
-  std::vector<missing_field> missing_;  // for each that is required
+  std::vector<missing_field> missing_;  // one for each required extension
   buffer content_;
-  std::size_t collected_ = 0;  // bytes of it that are there
+  std::size_t collected_ = 0;  // bytes of content_ that are filled
 };
 
-// Not what was sent to this program.
+// Everything but standard input.
 bool can_open_again(const std::string& url) {
   const auto parts = parse_url(url);
   return parts && parts->scheme != "-";
@@ -404,7 +403,7 @@ class scan_stream final : public stream<shard_facts> {
   scan_stream(run_context& run, std::vector<std::string> urls, const scan_options& options)
       : run_(run), urls_(std::move(urls)), options_(options), changed_(run.io.executor()) {
     const source_memory need = memory_for(run.source, urls_);
-    // Fewer at once where memory is little: one is enough.
+    // Fewer concurrently if memory is small; one is enough.
     const std::size_t budget = run.memory.budget() / (options.check ? 2 : 1);
     const std::size_t fitting = std::max<std::size_t>(1, budget / (need.least + least_unpacked));
     const std::size_t at_once =
@@ -420,7 +419,7 @@ class scan_stream final : public stream<shard_facts> {
     if (!options.check) return;
     checked_ = run.memory.share("files looked at", least_checked,
                                 std::max(least_checked, run.memory.budget() / 4));
-    run.memory_for_decoding();  // claims its share before the budget is divided
+    run.memory_for_decoding();  // reserves its share before the budget is divided
   }
 
   awaitable<outcome> next() override {
@@ -444,8 +443,8 @@ class scan_stream final : public stream<shard_facts> {
 
  private:
   awaitable<void> run_one(std::shared_ptr<job> j, std::size_t slot, std::string url) {
-    // One whose window could not grow while others had theirs is read again with room from the
-    // start, which it waits for with nothing in hand.
+    // If a decoder's window could not grow while others had memory, the shard is read again with
+    // the memory for it from the start, waiting for that while holding nothing.
     const auto at_first = std::make_shared<std::size_t>(0);
     for (;;) {
       const std::size_t room = *at_first;
@@ -466,7 +465,7 @@ class scan_stream final : public stream<shard_facts> {
   scan_options options_;
   std::vector<std::shared_ptr<memory_share>> reads_;
   std::vector<std::shared_ptr<memory_share>> unpacked_;
-  std::shared_ptr<memory_share> windows_;  // of all shards: who waits for it holds nothing of it
+  std::shared_ptr<memory_share> windows_;  // of all shards; one that waits for it holds none of it
   std::shared_ptr<memory_share> checked_;
   std::deque<std::shared_ptr<job>> jobs_;
   std::size_t begun_ = 0;

@@ -21,7 +21,8 @@ constexpr extent checksum_field{148, 8};
 constexpr std::size_t type_at = 156;
 constexpr extent magic_field{257, 6};
 constexpr extent prefix_field{345, 155};
-// GNU sparse members: whether blocks with more of the map follow the header, and each other.
+// GNU sparse members: flags in the header, and in blocks of the map, that another block of the map
+// follows.
 constexpr std::size_t sparse_more_at = 482;
 constexpr std::size_t sparse_map_more_at = 504;
 
@@ -29,14 +30,14 @@ std::string_view in(std::string_view header, extent e) {
   return header.substr(e.at, e.size);
 }
 
-// Up to the first NUL.
+// The field up to the first NUL.
 std::string_view text(std::string_view header, extent e) {
   const auto field = in(header, e);
   return field.substr(0, field.find('\0'));
 }
 
-// An octal number with leading blanks and a blank or NUL behind it, or a base-256 one (GNU, first
-// bit set). nullopt for anything else, negative numbers among them.
+// Parses an octal number with leading blanks and a trailing blank or NUL, or a base-256 one (GNU,
+// first bit set). nullopt for anything else, including negative numbers.
 std::optional<std::uint64_t> number(std::string_view field) {
   const auto first = static_cast<unsigned char>(field[0]);
   if ((first & 0x80) != 0) {
@@ -68,7 +69,7 @@ std::int32_t sum_of(std::string_view bytes) {
   return sum;
 }
 
-// The sum of all bytes with the checksum field taken as blanks.
+// The sum of all bytes, with the checksum field counted as blanks.
 template <class Byte>
 std::int64_t checksum_of(std::string_view header) {
   constexpr auto blanks = static_cast<std::int32_t>(checksum_field.size * ' ');
@@ -76,7 +77,7 @@ std::int64_t checksum_of(std::string_view header) {
          blanks;
 }
 
-// Old tars summed signed bytes.
+// Old tar programs summed signed bytes.
 bool checksum_matches(std::string_view header) {
   const auto stored = number(in(header, checksum_field));
   if (!stored) return false;
@@ -84,8 +85,7 @@ bool checksum_matches(std::string_view header) {
   return sum == checksum_of<unsigned char>(header) || sum == checksum_of<signed char>(header);
 }
 
-// The next header, so much further on, is on its way from memory while the member in front of it is
-// dealt with.
+// Prefetches the next header, `distance` bytes further on, while the member before it is processed.
 void fetch_ahead(std::span<const std::byte> input, std::uint64_t distance) {
   constexpr std::size_t line = 64;
   if (input.size() < header_block || distance > input.size() - header_block) return;
@@ -103,7 +103,7 @@ std::string hex_of(std::string_view bytes) {
   return out;
 }
 
-// What a file is that begins with this and is no archive, and what to do.
+// Describes a file that begins with `begin` and is not an archive, with what to do.
 std::string seen_instead(std::string_view begin) {
   if (begin.starts_with("version https://git-lfs")) {
     return "this is a git-LFS pointer, not the shard: `git lfs pull` fetches it";
@@ -126,7 +126,7 @@ error tar_parser::bad(errc kind, std::string what) const {
   return error(kind, std::move(what)).offset(first_header_).skippable();
 }
 
-// Consumes up to `left` bytes; true when none is left.
+// Consumes up to `left` bytes; true if none are left.
 bool tar_parser::take(std::span<const std::byte>& input, std::uint64_t& left) {
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(left, input.size()));
   data_ = input.first(n);
@@ -202,8 +202,8 @@ result<tar_parser::event> tar_parser::step(std::span<const std::byte>& input) {
   }
 }
 
-// The next block, which lies in the input, or in pieces_ where it comes in several; nullopt while
-// some of it is missing.
+// Returns the next block, which is in the input, or in last_block_ if it came in pieces; nullopt
+// while some of it is missing.
 std::optional<std::string_view> tar_parser::take_block(std::span<const std::byte>& input) {
   const bool begun = !pieces_.empty();
   std::uint64_t missing = header_block - pieces_.size();
@@ -216,7 +216,7 @@ std::optional<std::string_view> tar_parser::take_block(std::span<const std::byte
   return last_block_;
 }
 
-// Archives are padded with zeros to their record size; another archive may follow.
+// Skips the zeros that pad an archive to its record size; another archive may follow.
 void tar_parser::pass_zeros(std::span<const std::byte>& input) {
   const auto zeros = std::ranges::find_if(input, [](std::byte b) { return b != std::byte{0}; });
   const auto count = static_cast<std::size_t>(zeros - input.begin());
@@ -235,10 +235,10 @@ void tar_parser::resync() {
   left_ = padding_ = 0;
 }
 
-// The next block that is a header.
+// Returns the next block that is a header.
 std::optional<std::string_view> tar_parser::search(std::span<const std::byte>& input) {
   while (!input.empty()) {
-    if (offset_ % header_block != 0 && pieces_.empty()) {  // bytes behind an archive's end
+    if (offset_ % header_block != 0 && pieces_.empty()) {  // bytes after an archive's end
       std::uint64_t to_boundary = padding_of(offset_);
       if (!take(input, to_boundary)) break;
     }
@@ -310,12 +310,11 @@ result<tar_parser::event> tar_parser::begin_extension(char type, std::uint64_t s
                                             max_extension_size));
   }
   if (++extensions_ > max_extensions) {
-    return bad(errc::too_large,
-               fmt::format("more than {} extension headers in front of one member{}",
-                           max_extensions, behind()));
+    return bad(errc::too_large, fmt::format("more than {} extension headers before one member{}",
+                                            max_extensions, behind()));
   }
   in_extensions_ = true;
-  extension_type_ = type == 'X' ? 'x' : type;  // Sun's, from before pax was a standard
+  extension_type_ = type == 'X' ? 'x' : type;  // Sun's, older than the pax standard
   extension_.clear();
   left_ = size;
   padding_ = padding_of(size);
@@ -331,7 +330,7 @@ result<tar_parser::event> tar_parser::begin_member(std::string_view header, std:
   if (is_posix && !text(header, prefix_field).empty()) {
     member_.name = fmt::format("{}/{}", text(header, prefix_field), member_.name);
   }
-  // A folder in the v7 format has no type of its own.
+  // In the v7 format a folder has no type of its own.
   if (member_.type == '\0' && member_.name.ends_with('/')) member_.type = '5';
   if (!next_name_.empty()) member_.name = std::move(next_name_);
   if (!sparse_name_.empty()) member_.name = std::move(sparse_name_);
@@ -348,7 +347,7 @@ result<tar_parser::event> tar_parser::begin_member(std::string_view header, std:
   sparse_name_.clear();
   has_next_size_ = next_is_sparse_ = in_extensions_ = false;
   extensions_ = 0;
-  // Links, folders and devices have no data, whatever their size field says.
+  // Links, folders and devices have no data, whatever their size field.
   const bool has_data = member_.is_file() || member_.type < '1' || member_.type > '6';
   member_.size = has_data ? size : 0;
   left_ = member_.size;
@@ -364,7 +363,7 @@ result<void> tar_parser::end_extension() {
     next_name_ = whole.substr(0, whole.find('\0'));
     return {};
   }
-  // pax: records "LENGTH KEY=VALUE\n", LENGTH being that of the whole record.
+  // pax: records "LENGTH KEY=VALUE\n", where LENGTH is that of the whole record.
   for (std::string_view rest = whole; !rest.empty();) {
     std::size_t length = 0;
     const auto [end, failed] = std::from_chars(rest.data(), rest.data() + rest.size(), length);
@@ -384,8 +383,8 @@ result<void> tar_parser::end_extension() {
   return {};
 }
 
-// Global records hold defaults for times and owners, which nobody here asks for. A name or a size
-// for all members to come makes no sense, and readers differ in what they make of it.
+// Global records hold defaults for times and owners, which are not used here. A name or a size for
+// all following members makes no sense, and readers interpret it differently.
 result<void> tar_parser::refuse_global(std::string_view key) const {
   if (key != "path" && key != "size" && !key.starts_with("GNU.sparse.")) return {};
   return bad(errc::bad_archive, fmt::format("a global pax header that sets '{}'", key));
@@ -434,7 +433,7 @@ result<void> tar_parser::finish(end_blocks at_end) const {
   if (in_extensions_ || place_ == place::extension || place_ == place::extension_padding) {
     return cut("the archive ends within an extension header");
   }
-  if (place_ == place::searching) return {};  // the error has been told
+  if (place_ == place::searching) return {};  // the error was already returned
   if (place_ == place::sparse_map || !pieces_.empty()) {
     if (offset_ < block_size) {
       return cut("not a tar archive: it is shorter than a header")

@@ -60,7 +60,7 @@ std::array<char, block_size> header(std::string_view name, std::uint64_t size, c
   return h;
 }
 
-// "LENGTH KEY=VALUE\n", LENGTH counting its own digits.
+// "LENGTH KEY=VALUE\n", where LENGTH includes its own digits.
 std::string pax_record(std::string_view key, std::string_view value) {
   const std::size_t rest = key.size() + value.size() + 3;
   std::size_t length = rest;
@@ -81,7 +81,7 @@ std::size_t padded(std::size_t size) {
   return (size + block_size - 1) / block_size * block_size;
 }
 
-// Whether a file begins with a header whose checksum is right, or with the zeros of an empty
+// Whether a file begins with a header with a correct checksum, or with the zeros of an empty
 // archive.
 bool is_archive(std::string_view head) {
   if (head.size() < block_size) return false;
@@ -109,10 +109,10 @@ struct tar_writer::impl {
   written_file file;
   std::uint64_t written = 0;
   std::uint32_t crc = 0;
-  std::string member;  // the last that was begun
+  std::string member;  // the one begun last
   std::uint64_t size = 0;
-  std::optional<std::uint64_t> missing;  // bytes of it; nullopt: it has been ended
-  std::optional<error> overrun;          // the shard is not what it was to be
+  std::optional<std::uint64_t> missing;  // bytes of the member; nullopt: the member has ended
+  std::optional<error> overrun;          // set once the shard is not the one asked for
   std::optional<archive_bytes> finished;
 
   [[noreturn]] void refuse(std::string what, std::string_view hint) const {
@@ -121,14 +121,14 @@ struct tar_writer::impl {
   void check_whole() const {
     if (overrun) throw failure(*overrun);
   }
-  // `now`: what cannot be done while a member is open.
+  // `now`: the action that an open member prevents.
   void check_none_is_open(std::string_view now) const {
     check_whole();
     if (!missing) return;
     refuse(*missing > 0 ? fmt::format("{} of the {} of this member are missing, and {}", *missing,
                                       counted(size, "byte"), now)
                         : fmt::format("this member was not ended, and {}", now),
-           *missing > 0 ? "append() what begin() was told of, then end(); or write the shard anew"
+           *missing > 0 ? "append() the rest, then end(); or write the shard again"
                         : "call end() first");
   }
   void check_one_is_open() const {
@@ -147,7 +147,7 @@ struct tar_writer::impl {
     if (name.find('\0') != name.npos) refused("it has a zero byte");
     if (name.ends_with('/')) refused("it ends with '/', as a folder's does");
     if (is_meta_name(name)) refused("it is __x__, or below such a folder");
-    if (!split_name(name)) refused("it has no extension behind a key");
+    if (!split_name(name)) refused("it has no extension after a key");
     if (name.size() > tar_parser::max_name_size) {
       refused(fmt::format("it has {} bytes (at most {})", name.size(), tar_parser::max_name_size));
     }
@@ -201,7 +201,8 @@ void tar_writer::begin(std::string_view name, std::uint64_t size) {
     w.put(extension.data(), extension.size());
     w.put_padding(block_size);
   }
-  // What the name cannot hold is in the extension; there is a '?' for what is not ASCII here.
+  // The extension header holds the full name; this one holds its beginning, with '?' for what is
+  // not ASCII.
   std::string shown(name.substr(0, name_bytes));
   for (char& c : shown) c = static_cast<unsigned char>(c) < 0x80 ? c : '?';
   w.put_header(shown, size, '0', true);
@@ -211,12 +212,12 @@ void tar_writer::append(std::span<const std::byte> content) {
   impl& w = *impl_;
   w.check_one_is_open();
   if (content.size() > *w.missing) {
-    w.overrun = error(errc::usage, fmt::format("this member got more than the {} that begin() was "
-                                               "told of",
+    w.overrun = error(errc::usage, fmt::format("this member got more than the {} announced to "
+                                               "begin()",
                                                counted(w.size, "byte")))
                     .at(w.path)
                     .key(w.member)
-                    .hint("write the shard anew, with the size that the member has");
+                    .hint("write the shard again, with the member's actual size");
     throw failure(*w.overrun);
   }
   w.put(reinterpret_cast<const char*>(content.data()), content.size());
@@ -263,7 +264,7 @@ void check_shard_output(const std::string& path, bool overwrite,
   struct stat there{};
   const bool is_file = host_files().stat(path, there) == 0 && !S_ISDIR(there.st_mode);
   if (is_file && !overwrite) {
-    throw failure(error(errc::usage, "a file of that name is there")
+    throw failure(error(errc::usage, "a file of that name exists")
                       .at(path)
                       .hint("choose another name, or set pack_options.overwrite"));
   }

@@ -12,18 +12,18 @@ namespace {
 
 using op = augment_op;
 
-// The amount of an operation at `level` of [0, 1]: linear from the one to the other.
+// The amounts of an operation: interpolated linearly from `none` (level 0) to `most` (level 1).
 struct op_range {
   op what = op::identity;
   double none = 0;
   double most = 0;
   bool has_sign = false;
-  bool is_factor = false;  // counted from 1
+  bool is_factor = false;  // the amount is added to 1
 };
 
 constexpr std::size_t policy_ops = 14;
 
-// Shifts are of that many pixels at most.
+// Shifts are at most that many pixels.
 std::array<op_range, policy_ops> ranges_of(double shear, double shift_x, double shift_y,
                                            double turn, double factor, double bits) {
   return {{{.what = op::identity},
@@ -79,7 +79,7 @@ void trivial_augment(random_stream& random, std::vector<augment_step>& to) {
   to.push_back(step_at(range, level, random.below(2) == 1));
 }
 
-// One half of a sub-policy: its probability in tenths, its level in ninths.
+// One half of a sub-policy: its probability in tenths and its level in ninths.
 struct policy_part {
   op what;
   int tenths;
@@ -223,7 +223,7 @@ void augmenter::apply(const augment_options& o, random_stream random, const rgb_
   const augment_steps drawn = draw_steps(o, random, pixels.width, pixels.height);
   for (const augment_step& step : drawn.steps) ops_.apply(step, pixels);
   if (drawn.blur_sigma > 0) {
-    // A kernel that reaches beyond the reflection of a small image is cut to what there is.
+    // The kernel must not reach beyond the reflection of a small image.
     const int most = 2 * std::min(pixels.width, pixels.height) - 1;
     ops_.blur(std::min(o.blur.size, most), drawn.blur_sigma, pixels);
   }

@@ -17,7 +17,7 @@ std::uint8_t rounded(float x) {
   return cut(std::nearbyint(x));
 }
 
-// `factor` of a and what is left of b, cut to a byte: between the two, or beyond a.
+// factor * a + (1 - factor) * b, clamped to a byte. Factors above 1 extrapolate beyond a.
 struct blend {
   explicit blend(double factor)
       : of_a(static_cast<float>(factor)), of_b(static_cast<float>(1 - factor)) {}
@@ -26,7 +26,7 @@ struct blend {
   float of_b;
 };
 
-// ITU-R BT.601's luma, in the digits that torchvision has.
+// Luma of ITU-R BT.601, with torchvision's digits.
 std::uint8_t gray_of(const std::uint8_t* p) {
   constexpr float red = 0.2989F;
   constexpr float green = 0.587F;
@@ -57,7 +57,7 @@ std::array<counts, 3> histograms(const rgb_pixels& pixels) {
   return out;
 }
 
-// One table for each colour, made of its histogram.
+// Maps each colour through a table made from its histogram.
 template <class F>
 void look_up_by_histogram(const rgb_pixels& pixels, F&& table_for) {
   std::array<table, 3> values{};
@@ -81,7 +81,7 @@ table stretched(const counts& found) {
 
 table equalized(const counts& found) {
   std::uint64_t all = 0;
-  std::uint64_t last = 0;  // how many have the largest value
+  std::uint64_t last = 0;  // pixels with the largest value
   for (const std::uint32_t n : found) {
     all += n;
     if (n != 0) last = n;
@@ -154,7 +154,8 @@ void turn_hue(float by, std::uint8_t* p) {
   for (std::size_t c = 0; c < 3; ++c) p[c] = cut(colour[c] * just_below_256);
 }
 
-// Index `i` of a row of `size` that is reflected at its ends, which are not repeated.
+// Index `i` into a row of `size` elements that is reflected at its ends. The end elements are not
+// repeated.
 std::size_t reflected(int i, int size) {
   if (i < 0) i = -i;
   if (i >= size) i = 2 * (size - 1) - i;
@@ -163,8 +164,8 @@ std::size_t reflected(int i, int size) {
 
 }  // namespace
 
-// Every output pixel is the one nearest to where the matrix takes it; coordinates are counted from
-// the image's centre.
+// Each output pixel is the input pixel nearest to where the matrix maps it. Coordinates are
+// relative to the image's centre.
 void op_applier::move(const std::array<double, 6>& m, const rgb_pixels& pixels) {
   copy_.assign(pixels.data, pixels.data + pixels.count() * 3);
   const int width = pixels.width;
@@ -189,7 +190,7 @@ void op_applier::move(const std::array<double, 6>& m, const rgb_pixels& pixels) 
   }
 }
 
-// The border's pixels stay as they are.
+// Leaves the border's pixels unchanged.
 void op_applier::sharpen(double factor, const rgb_pixels& pixels) {
   if (pixels.width <= 2 || pixels.height <= 2) return;
   copy_.assign(pixels.data, pixels.data + pixels.count() * 3);
@@ -260,7 +261,7 @@ void op_applier::apply(const augment_step& step, const rgb_pixels& pixels) {
   switch (step.op) {
     case augment_op::identity:
       return;
-    case augment_op::shear_x:  // about the upper left corner, as all of the policies' shears
+    case augment_op::shear_x:  // about the upper left corner, as all shears of the policies
       return move({1, a, a * half_height, 0, 1, 0}, pixels);
     case augment_op::shear_y:
       return move({1, 0, 0, a, 1, a * half_width}, pixels);

@@ -54,7 +54,7 @@ class batch_stream final : public stream<host_batch> {
   void restore(const state& from) override { images_->restore(from); }
 
  private:
-  // Until the batch is full, the epoch ends, or an image of another size has arrived.
+  // Fills the batch until it is full, the epoch ends, or an image of another size arrives.
   awaitable<result<void>> gather() {
     const auto full = static_cast<std::size_t>(options_.size);
     while (batch_.size() < full && !epoch_ended_) {
@@ -81,8 +81,8 @@ class batch_stream final : public stream<host_batch> {
         arrived_->key, arrived_->width, arrived_->height));
   }
 
-  // The batch's block: where images come in the order of their slots, that of the first one, unless
-  // a batch that has been given already begins there; else memory of its own.
+  // The memory of a batch. With images in the order of their slots: the block of the first image,
+  // unless an earlier batch took that block. Otherwise a new block.
   awaitable<result<std::shared_ptr<block>>> make_block(std::size_t image_bytes) {
     in_place_ = run_.decoded_into_batches && spent_.lock() != arrived_->pixels;
     if (in_place_) co_return arrived_->pixels;
@@ -91,8 +91,8 @@ class batch_stream final : public stream<host_batch> {
     co_return fresh->owner();
   }
 
-  // Moves the image that has arrived to the batch's end, and lets go of the block it was in: a
-  // batch waits for further images with one block in hand, however many of them fail.
+  // Moves the arrived image to the batch's end and releases the block it was in, so that a batch
+  // that waits for images holds only one block, however many of them fail.
   awaitable<result<void>> move_in() {
     const std::size_t bytes = arrived_->bytes_per_image();
     if (batch_.size() == 0) {
@@ -103,8 +103,8 @@ class batch_stream final : public stream<host_batch> {
     }
     const std::size_t at = batch_.size();
     const image& from = *arrived_;
-    // Of slots in order, those from `at` to that of this image hold images that failed or have been
-    // moved, so nobody else reads or writes there.
+    // With slots in order, the slots from `at` up to this image's belong to images that failed or
+    // were moved, so nothing else reads or writes them.
     if (from.pixels != batch_.pixels || from.slot != at) {
       std::memmove(batch_.pixels->data + at * bytes, from.pixels->data + from.slot * bytes, bytes);
     }
@@ -120,10 +120,10 @@ class batch_stream final : public stream<host_batch> {
   std::unique_ptr<stream<image>> images_;
   batch_options options_;
   std::shared_ptr<memory_share> copies_;  // null: images are always decoded into the batches
-  bool in_place_ = false;                 // the images of `batch_` are
-  std::weak_ptr<block> spent_;            // that the last such batch was made of
-  host_batch batch_;                      // what has been gathered, of one size
-  std::optional<image> arrived_;          // on its way there, or the first of another size
+  bool in_place_ = false;                 // the images of `batch_` were decoded into its block
+  std::weak_ptr<block> spent_;            // the block of the last batch made in place
+  host_batch batch_;                      // images gathered so far, of one size
+  std::optional<image> arrived_;          // the next one to move in, or the first of another size
   bool epoch_ended_ = false;
   bool told_of_sizes_ = false;
 };

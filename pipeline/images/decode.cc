@@ -15,10 +15,10 @@ namespace {
 
 struct job : detail::window_job<sample> {
   image out;
-  int warnings = 0;  // of the image's decoder
+  int warnings = 0;  // of the decoder, about this image
 };
 
-// Decodes the samples of its window in groups, into the slots of blocks.
+// Decodes the samples of its window in groups, into slots of blocks.
 class decode_window final : public detail::ordered_window<sample, job> {
  public:
   decode_window(run_context& r, std::unique_ptr<stream<sample>> samples, const decode_options& o,
@@ -40,25 +40,25 @@ class decode_window final : public detail::ordered_window<sample, job> {
 
   void claim_memory(std::size_t window);
   awaitable<result<void>> start(std::shared_ptr<job> j) override;
-  // The next epoch begins a new block, and is not begun before this one's end is taken.
+  // A block holds one epoch's images: the next epoch starts only after this one's end was taken.
   void end_epoch() override { filling_.reset(); }
   awaitable<result<void>> give_slot(job& j);
   void submit();
   static awaitable<void> run_group(std::shared_ptr<decode_window> w);
 
-  std::size_t slots_;  // of a block: a batch's images, or one
+  std::size_t slots_;  // images in a block: a batch's, or one
   std::shared_ptr<memory_share> blocks_;
   std::shared_ptr<work_memory> decoding_;
   std::shared_ptr<block> filling_;
-  int filling_size_ = 0;  // the side of its images
+  int filling_size_ = 0;  // the side of its images, in pixels
   std::size_t next_slot_ = 0;
-  std::vector<std::shared_ptr<job>> gathered_;  // for the next crossing
+  std::vector<std::shared_ptr<job>> gathered_;  // to cross to the pool next
   std::size_t groups_away_ = 0;
 };
 
 // Runs on a pool thread.
 void decode_into_slot(job& j, const decode_options& options) {
-  // Its tables and row buffers are kept from image to image.
+  // Keeps its tables and row buffers from image to image.
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wexit-time-destructors"  // it ends with its thread
   thread_local sample_decoder decoder;
@@ -74,16 +74,16 @@ void decode_into_slot(job& j, const decode_options& options) {
     j.out.encoded = decoded->encoded;
     j.warnings = decoded->warnings;
   } catch (const std::bad_alloc&) {
-    throw;  // no fault of the image
+    throw;  // not the image's fault
   } catch (...) {
-    // No fault of the image: the host is out of memory, or the decoder is wrong.
+    // Not the image's fault: the host is out of memory, or the decoder has a bug.
     j.failed = error_of(std::current_exception(), "decoding")
                    .at(j.out.url ? *j.out.url : "")
                    .key(j.out.key);
   }
 }
 
-// One crossing for all that are gathered.
+// Decodes all gathered samples in one crossing to the pool.
 awaitable<void> decode_window::run_group(std::shared_ptr<decode_window> w) {
   const auto group = std::exchange(w->gathered_, {});
   for (const auto& j : group) j->under_way = true;
@@ -94,7 +94,7 @@ awaitable<void> decode_window::run_group(std::shared_ptr<decode_window> w) {
   };
   co_await offload(w->run.io, w->run.threads.cpu(), work);
   for (const auto& j : group) {
-    // The compressed bytes go back to the budget as soon as they are used.
+    // Return the compressed bytes to the budget at once.
     for (field& f : j->item->fields) f.data = bytes();
     j->finished = true;
   }
@@ -103,21 +103,21 @@ awaitable<void> decode_window::run_group(std::shared_ptr<decode_window> w) {
   w->notify_finished();
 }
 
-// Samples cross one by one while threads may be idle, else in groups: a wake-up of the spine costs
-// more than all else that it does for a small image. Each thread has a group in hand and one
-// waiting; whenever one comes back, what was gathered goes.
+// Samples cross one at a time while threads may be idle, otherwise in groups: for a small image,
+// waking the spine costs more than the rest of its work there. Each thread has one group in hand
+// and one waiting; each group that returns sends what was gathered meanwhile.
 void decode_window::submit() {
   constexpr std::size_t most_of_a_group = 4;
   const std::size_t enough = 2 * static_cast<std::size_t>(run.threads.cpu().used());
   const bool may_wait = groups_away_ >= enough && gathered_.size() < most_of_a_group;
   if (gathered_.empty() || may_wait) return;
-  // It takes them before this returns.
+  // run_group() takes the gathered samples before spawn() returns.
   run.tasks.spawn(run_group(std::static_pointer_cast<decode_window>(shared_from_this())));
 }
 
 awaitable<result<void>> decode_window::give_slot(job& j) {
   const int size = size_in(options, j.item->where.epoch);
-  // Images grow with the epochs of the data, whose ends stages in front may move or leave out.
+  // Image size depends on the epoch of the data; upstream stages may move or drop the epoch's end.
   if (next_slot_ == slots_ || size != filling_size_) filling_.reset();
   if (!filling_) {
     auto fresh = co_await blocks_->acquire(bytes_of(size) * slots_);
@@ -144,10 +144,10 @@ awaitable<result<void>> decode_window::start(std::shared_ptr<job> j) {
   co_return given;
 }
 
-// Where images come to the batch stage in order, they are decoded into blocks of a batch: those
-// that the program holds, one that waits for its last images, one being filled, one more to have
-// room, those queued. Else each has memory of its own: those in the window, and those that stages
-// behind hold while they wait for more.
+// Reserves memory for images. If they reach the batch stage in order, they are decoded into batch
+// blocks: those the program holds, one waiting for its last images, one being filled, one spare,
+// and those queued. Otherwise each image has its own block: those in the window, and those that
+// downstream stages hold while they wait for more.
 void decode_window::claim_memory(std::size_t window) {
   run.decoded_into_batches = run.in_order;
   run.image_bytes = bytes_of(options.size);
@@ -156,7 +156,7 @@ void decode_window::claim_memory(std::size_t window) {
   const auto queued = static_cast<std::size_t>(run.batches_queued);
   const std::size_t least = run.in_order ? 2 + held : 4 + run.images_held;
   const std::size_t more = run.in_order ? 1 + queued : window + queued;
-  // What only passes through need not be memory that a device can read.
+  // Images that are copied into batches need no device-readable memory.
   const bool passes_through = run.has_batches && !run.in_order;
   blocks_ =
       run.memory.share(run.in_order ? "batches" : "images", least * block, (least + more) * block,
@@ -191,7 +191,7 @@ class decode_stream final : public detail::windowed_stream<image, decode_window>
         j.out.key, j.warnings));
   }
 
-  // What keeping them costs, once an epoch has been through.
+  // Logs once, at the end of the first epoch, what the cache holds.
   void tell_of_cache(const decode_options& options) {
     const auto& cache = options.cache;
     if (cache && !std::exchange(told_of_cache_, true)) log_notice(cache->summary());

@@ -21,8 +21,8 @@
 namespace millrace {
 namespace {
 
-// A file without a name, of that size, whose blocks are there. It is read and written by calls: of
-// mapped memory an error of the disk would end the process.
+// Creates an unlinked file with `bytes` bytes allocated. It is accessed by pread and pwrite: a disk
+// error in mapped memory would end the process.
 int nameless_file(const std::string& folder, std::size_t bytes) {
   std::string path = folder + "/millrace-decoded-XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);
@@ -43,7 +43,8 @@ int nameless_file(const std::string& folder, std::size_t bytes) {
           .hint("ask for less, or use another folder"));
 }
 
-// All that may change what comes of a file. A member that is added to the options shows here.
+// Hashes every option that affects the pixels. A member added to image_options fails to compile
+// here.
 std::uint64_t hash_of(const image_options& o) {
   const auto& [limits, filter, lenient, fill_truncated, orient, runs, own_huffman, fast, raw_width,
                raw_height] = o;
@@ -54,7 +55,7 @@ std::uint64_t hash_of(const image_options& o) {
                   own_huffman, fast, raw_width, raw_height));
 }
 
-// Where a picture's pixels begin.
+// The place of an image's pixels in the cache.
 struct entry {
   std::size_t at = 0;
   std::size_t bytes = 0;
@@ -94,7 +95,7 @@ decoded_cache::decoded_cache(decoded_cache_options options)
   const bool on_disk = !options_.folder.empty();
   if (!on_disk && options_.bytes > allowed_memory_bytes()) {
     throw failure(error(errc::usage,
-                        fmt::format("{} MB of decoded images, where {} MB of memory "
+                        fmt::format("{} MB of decoded images, but only {} MB of memory "
                                     "are allowed",
                                     options_.bytes / 1'000'000, allowed_memory_bytes() / 1'000'000))
                       .hint("lower decoded_cache_options.bytes, or keep them on disk (folder)"));
@@ -179,7 +180,8 @@ std::optional<decoded_cache::picture> decoded_cache::find(const place& where,
 
 void decoded_cache::add(const place& where, const picture& p) {
   if (!kept_->process.is_this()) return count_not_kept();
-  // Room is taken where it is enough, and never given back: what another thread took stands behind.
+  // Space is only ever taken: it cannot be given back, because other threads may have taken what
+  // follows.
   std::size_t at = used_.load(std::memory_order_relaxed);
   do {
     if (p.rgb.size() > options_.bytes - at) return count_not_kept();
@@ -198,7 +200,7 @@ void decoded_cache::add(const place& where, const picture& p) {
 }
 
 std::string decoded_cache::summary() const {
-  if (!kept_->process.is_this()) return "the decoded images that are kept are the parent process's";
+  if (!kept_->process.is_this()) return "the decoded images belong to the parent process";
   const std::scoped_lock lock(kept_->mutex);
   const auto used = static_cast<double>(used_.load());
   std::string out =

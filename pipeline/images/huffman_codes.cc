@@ -44,7 +44,7 @@ bool code_table::assign(std::span<const std::uint8_t, 17> counts,
   return true;
 }
 
-// Enters a code wherever it stands first.
+// Enters a code at every index that begins with it.
 void code_table::add(unsigned code, unsigned length, unsigned byte) {
   if (length > look_up_bits) return;
   const unsigned size = byte & 15;
@@ -67,7 +67,7 @@ void code_table::add(unsigned code, unsigned length, unsigned byte) {
   }
 }
 
-// Two wherever the second one ends within what is looked up.
+// Combines two codes in one entry if both end within the bits looked up.
 void code_table::combine() {
   for (std::size_t i = 0; i < look_ups; ++i) {
     const symbol& one = one_[i];

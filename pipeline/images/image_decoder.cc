@@ -18,7 +18,7 @@ struct signature {
   std::string_view bytes;
 };
 
-// Formats that are known and not decoded here.
+// Formats that are recognised but not decoded.
 constexpr std::array refused = {
     signature{"a GIF", 0, "GIF8"sv},
     signature{"a BMP", 0, "BM"sv},
@@ -52,8 +52,8 @@ bool is_at(std::string_view file, std::size_t at, std::string_view bytes) {
   return file.size() >= at && file.substr(at).starts_with(bytes);
 }
 
-// What scripts that print images leave in front of them: white space and marks of UTF-8. Nothing
-// else is passed over: of a file whose first bytes are damaged, the next JPEG is its preview.
+// The length of leading white space and UTF-8 byte order marks, which scripts that print images
+// leave. Nothing else is skipped: in a file with damaged first bytes, the next JPEG is its preview.
 std::size_t blank_bytes(std::string_view file) {
   constexpr auto utf8_mark = "\xEF\xBB\xBF"sv;
   std::size_t at = 0;
@@ -92,7 +92,7 @@ result<void> image_decoder::decode(std::span<const std::byte> file, const image_
                              s.name))
         .skippable();
   }
-  // Without an image, libjpeg says what it finds instead.
+  // If there is no image, libjpeg reports what it finds.
   file = file.subspan(blank_bytes(text));
   return by(jpeg_);
 }

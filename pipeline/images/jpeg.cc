@@ -32,7 +32,7 @@ struct effort_limit {
   int calls;
 };
 
-// Called for every row of MCUs.
+// Called for each row of MCUs.
 void check_effort(j_common_ptr c) {
   auto* limit = reinterpret_cast<effort_limit*>(c->progress);
   if (c->is_decompressor == 0) return;
@@ -51,9 +51,9 @@ void check_effort(j_common_ptr c) {
   std::longjmp(handler->escape, 1);
 }
 
-// Memory that decoding takes, of the library and here: coefficients where there are several scans,
-// and rows. Source of the latter: libjpeg-turbo, jdmainct.c and jdsample.c; up to four components
-// of two rows of MCUs with what stands above and below them, before and after upsampling.
+// Memory that decoding takes, in the library and here: coefficients if there are several scans, and
+// rows. Rows: up to four components of two rows of MCUs with their context above and below, before
+// and after upsampling. Source: libjpeg-turbo, jdmainct.c and jdsample.c.
 std::uint64_t working_bytes(const jpeg_decompress_struct& c, bool has_several_scans) {
   constexpr std::uint64_t bytes_of_a_column = 256;
   return c.image_width * bytes_of_a_column + (has_several_scans ? coefficient_bytes(c) : 0);
@@ -61,13 +61,13 @@ std::uint64_t working_bytes(const jpeg_decompress_struct& c, bool has_several_sc
 
 error may_be_preview() {
   return error(errc::bad_image,
-               "cannot decode the image: bytes in front of it belong to no segment, and another "
-               "image stands behind it: the headers are damaged, and this is a preview")
+               "cannot decode the image: bytes before it belong to no segment, and another "
+               "image follows it: the headers are damaged, and this is a preview")
       .skippable();
 }
 
-// Whether the file has its end, or something that looks like it, after the headers. Where it has
-// not, all of it is decoded whatever the view needs, so that a cut file is one in every epoch.
+// Whether an end marker, or something that looks like one, follows the headers. If not, the whole
+// image is decoded whatever the view needs, so that a truncated file is reported in every epoch.
 bool has_end(std::span<const std::byte> file, const jpeg_headers& headers) {
   constexpr std::string_view end = "\xFF\xD9";
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
@@ -117,10 +117,10 @@ struct jpeg_decoder::impl {
   jpeg_headers headers;
   joined_runs joined;
   jpeg_huffman huffman;
-  bool is_cut = false;      // it has no end
-  std::size_t counted = 0;  // of work memory
+  bool is_cut = false;      // the file has no end marker
+  std::size_t counted = 0;  // bytes taken from work memory
   row_sink sink;
-  std::vector<std::uint8_t> lines;  // two, as the library gives them
+  std::vector<std::uint8_t> lines;  // two rows as libjpeg outputs them
 };
 
 void jpeg_decoder::impl::create() {
@@ -134,9 +134,9 @@ void jpeg_decoder::impl::create() {
   c.progress = &effort.base;
 }
 
-// Ends an image early where rows are left; the library object serves the next one. It keeps the
-// pointers to what it made for this image, and jpeg_skip_scanlines() writes through those that the
-// next one has no use for: to be found null, not freed. Source: libjpeg-turbo, jdapistd.c,
+// Ends an image early, with rows left, so that the library object can be reused. The library keeps
+// pointers into this image's memory, and jpeg_skip_scanlines() writes through those that the next
+// image does not set. They must be null, not freed. Source: libjpeg-turbo, jdapistd.c,
 // read_and_discard_scanlines().
 void jpeg_decoder::impl::end_image() {
   jpeg_abort_decompress(&c);
@@ -144,14 +144,14 @@ void jpeg_decoder::impl::end_image() {
   c.cquantize = nullptr;
 }
 
-// As the library does where it comes to the end of the file. Called within guarded().
+// Emits the library's warning for a premature end of the file. Called within guarded().
 void jpeg_decoder::impl::tell_truncated() {
   c.err->msg_code = JWRN_JPEG_EOF;
   c.err->emit_message(reinterpret_cast<j_common_ptr>(&c), -1);
 }
 
-// The library keeps tables from file to file, for streams that name them once. Here a file that
-// lacks its own must fail, whatever was decoded before it.
+// The library keeps tables from file to file, for streams that define them once. A file that lacks
+// its own must fail here, whatever was decoded before it.
 void jpeg_decoder::impl::forget_tables() {
   std::uint32_t there = 0;
   for (unsigned i = 0; i < 4; ++i) {
@@ -165,8 +165,8 @@ void jpeg_decoder::impl::forget_tables() {
 }
 
 void jpeg_decoder::impl::begin(const image_options& options) {
-  if (c.mem == nullptr) create();  // there was no memory for it the last time
-  end_image();                     // what was left by an exception
+  if (c.mem == nullptr) create();  // creating it failed for lack of memory
+  end_image();                     // an exception may have left an image open
   limits = options.limits;
   handler.lenient = options.lenient;
   handler.fill_truncated = options.fill_truncated;
@@ -190,7 +190,7 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   if (pixels > limits.max_pixels) return too_large();
   const bool has_several_scans = jpeg_has_multiple_scans(&c) != 0;
   const std::uint64_t working = working_bytes(c, has_several_scans);
-  // Of the same piece of work: by runs, or by our Huffman decoder, which did not do.
+  // Replaces what an earlier attempt at this image took (by runs, or with our Huffman decoder).
   give_work_memory(std::exchange(counted, static_cast<std::size_t>(working)));
   const bool fits = !has_several_scans || coefficient_bytes(c) <= limits.max_held_bytes;
   if (!fits || !take_work_memory(counted)) {
@@ -204,8 +204,8 @@ result<void> jpeg_decoder::impl::read_header(std::span<const std::byte> file) {
   return {};
 }
 
-// libjpeg-turbo writes rows that begin at a multiple of a vector's size past the cache. These are
-// read again at once, so they begin elsewhere.
+// Two rows that do not begin at a multiple of the vector size: libjpeg-turbo writes aligned rows
+// past the cache, and these are read again at once.
 std::array<std::uint8_t*, 2> jpeg_decoder::impl::two_lines(std::size_t size) {
   constexpr std::size_t cache_line = 64;
   constexpr std::size_t off = 16;
@@ -217,8 +217,8 @@ std::array<std::uint8_t*, 2> jpeg_decoder::impl::two_lines(std::size_t size) {
   return {first, first + stride};
 }
 
-// CMYK pixels in place. Adobe writes them inverted, and so do all others in practice: 255 is no
-// ink.
+// Converts CMYK pixels in place. Adobe stores them inverted (255 is no ink), and in practice so do
+// all other writers.
 void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
   if (c.out_color_space != JCS_CMYK) return;
   for (std::size_t i = 0; i < width * 4; i += 4) {
@@ -229,8 +229,8 @@ void jpeg_decoder::impl::to_rgbx(std::uint8_t* line, std::size_t width) const {
   }
 }
 
-// Decodes the image whose header was read, and which begins at `origin` of the whole image (at its
-// own scale).
+// Decodes the image whose header was read. It begins at `origin` of the whole image, at the decoded
+// scale.
 result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast, bool own_huffman) {
   const pixel_box needed = sink.needed();
   const int top = needed.y - origin.y;
@@ -247,10 +247,11 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
     c.do_fancy_upsampling = fast ? FALSE : TRUE;
     jpeg_start_decompress(&c);
     width = c.output_width;
-    // The library then smooths blocks by those around them, other ones where it skips.
+    // The library then smooths each block using its neighbours, which are different ones if rows or
+    // columns are skipped.
     reads_all = lacks_scans(c);
     if (reads_all) return;
-    // One pixel more on each side: chroma upsampling at the region's edge looks at its neighbour.
+    // One more pixel on each side: chroma upsampling reads the neighbours of edge pixels.
     const auto all = static_cast<int>(c.output_width);
     const int right = std::min(std::max(end_column + 1, first_column + narrowest_region), all);
     const int left = std::max(std::min(first_column - 1, right - narrowest_region), 0);
@@ -273,7 +274,7 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
       jpeg_read_scanlines(&c, unused.data(), 1);
     }
     for (int row = top; row < bottom;) {
-      // Two rows, or the one that goes with the row before.
+      // Two rows, or one if the row before is still held.
       const std::size_t held = sink.holds_row() ? 1 : 0;
       std::array<JSAMPROW, 2> to = line;
       const auto wanted = static_cast<JDIMENSION>(
@@ -287,20 +288,20 @@ result<void> jpeg_decoder::impl::read_pixels(const pixel_box& origin, bool fast,
     }
     if (!is_cut) return;
     if (c.output_scanline < c.output_height) {
-      // Skipping to the last row decodes; skipping past it does not.
+      // Skipping up to the last row decodes; skipping past it does not.
       jpeg_skip_scanlines(&c, c.output_height - c.output_scanline - 1);
       std::array<JSAMPROW, 2> to = line;
       jpeg_read_scanlines(&c, to.data(), 1);
     }
-    // What the rest of the pixels was taken from is not theirs: zeros, in a download's place.
+    // Bytes left over did not become pixels: a truncated download has zeros in place of the rest.
     constexpr std::size_t looked_ahead = 16;
     if (c.src->bytes_in_buffer > looked_ahead) tell_truncated();
   });
   return decoded ? result<void>() : failed();
 }
 
-// The job by the runs that it needs. False where that is not possible, or fails: the file is then
-// decoded as it is, and says what is wrong with it.
+// Decodes only the restart runs that the view needs. False if that is impossible or fails: the file
+// is then decoded whole, and decode_file() reports what is wrong with it.
 bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file,
                                      const image_options& options) {
   const int scale = sink.scale();
@@ -318,7 +319,7 @@ bool jpeg_decoder::impl::decode_runs(std::span<const std::byte> file,
   return decoded;
 }
 
-// The file as it is.
+// Decodes the whole file.
 result<void> jpeg_decoder::impl::decode_file(std::span<const std::byte> file,
                                              const image_options& options, bool own_huffman,
                                              const view_chooser& choose, const pixel_place& place) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// For the translation units that include libjpeg, and for no other.
+// Only for translation units that include libjpeg.
 
 #include <cstddef>
 #include <cstdio>
@@ -20,20 +20,20 @@
 
 namespace millrace::libjpeg {
 
-// libjpeg reports errors by a call that must not return. It jumps to the innermost guarded() call,
-// whose body holds nothing that a destructor would have to clean up.
+// libjpeg reports errors through a call that must not return. It jumps to the innermost guarded()
+// call, whose body must hold nothing that needs a destructor.
 struct error_handler {
-  jpeg_error_mgr base;  // first: libjpeg hands back a pointer to it
+  jpeg_error_mgr base;  // first: libjpeg passes a pointer to it
   std::jmp_buf escape;
   char message[JMSG_LENGTH_MAX];
   errc kind;
-  bool lenient;         // warnings are counted; otherwise they are errors
-  bool fill_truncated;  // so is the end of the file, before that of the image
-  bool truncated;       // it was met
-  bool no_memory;       // the host refused memory: no fault of the file
+  bool lenient;         // warnings are counted; if false, they are errors
+  bool fill_truncated;  // an early end of the file is a warning; if false, an error
+  bool truncated;       // the file ended early
+  bool no_memory;       // the host refused memory: not the file's fault
   int warnings;
 
-  // Counted. What is missing once the file is at its end comes of that alone.
+  // Counts a warning. Once the file has ended early, all further warnings come from that.
   bool allows_damage() {
     ++warnings;
     return truncated ? fill_truncated : lenient;
@@ -44,14 +44,14 @@ inline void fail(j_common_ptr c) {
   auto* handler = reinterpret_cast<error_handler*>(c->err);
   handler->base.format_message(c, handler->message);
   handler->kind = errc::bad_image;
-  // Odd places are those where the file wants more than the library allows. Source: jmemmgr.c.
+  // Odd codes: the file wants more than the library allows. Source: jmemmgr.c.
   const bool is_refused = c->err->msg_code == JERR_OUT_OF_MEMORY && c->err->msg_parm.i[0] % 2 == 0;
   handler->no_memory = handler->no_memory || is_refused;
   std::longjmp(handler->escape, 1);
 }
 
-// Whether a progressive image lacks scans that complete its coefficients; known once it has been
-// started or its coefficients are read. The library then smooths its blocks by those around them.
+// Whether a progressive image lacks scans that complete its coefficients; known once decoding has
+// started or its coefficients were read. The library then smooths blocks using their neighbours.
 // Source: libjpeg-turbo, jdcoefct.c, smoothing_ok().
 inline bool lacks_scans(const jpeg_decompress_struct& c) {
   if (c.progressive_mode == FALSE || c.coef_bits == nullptr) return false;
@@ -61,15 +61,15 @@ inline bool lacks_scans(const jpeg_decompress_struct& c) {
   });
 }
 
-// Whether a component had no scan so far. Source: libjpeg-turbo, jdinput.c, latch_quant_tables().
+// Whether a component has had no scan. Source: libjpeg-turbo, jdinput.c, latch_quant_tables().
 inline bool lacks_component(const jpeg_decompress_struct& c) {
   return std::any_of(c.comp_info, c.comp_info + c.num_components,
                      [](const auto& component) { return component.quant_table == nullptr; });
 }
 
-// Whether bytes in front of a marker, which belong to no segment, may have been one of the image:
-// a scan of which the header is damaged, or the rest of a run. Some encoders fill a run up by a
-// byte of ones.
+// Whether stray bytes before a marker may be image data: a scan with a damaged header, or the rest
+// of a run. One stray byte at the end of a run is harmless: some encoders pad runs with a byte of
+// ones.
 inline bool may_be_of_image(j_common_ptr c) {
   const auto& image = *reinterpret_cast<j_decompress_ptr>(c);
   if (image.input_scan_number == 0) return false;
@@ -80,7 +80,7 @@ inline bool may_be_of_image(j_common_ptr c) {
   return !ends_run || bytes > 1;
 }
 
-// Level -1 is a warning: data that is corrupt or missing. Some are about decoration only.
+// Level -1 is a warning: corrupt or missing data. Warnings about metadata are harmless.
 inline void on_message(j_common_ptr c, int level) {
   const int code = c->err->msg_code;
   const bool harmless = code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM ||
@@ -102,7 +102,7 @@ inline jpeg_error_mgr* set_up(error_handler& handler) {
   return out;
 }
 
-// True when `f` came to its end. `f` may be left by a jump: it must own nothing.
+// True if `f` returned. A jump may leave `f`, so it must own nothing.
 template <class F>
 bool guarded(error_handler& handler, F&& f) {
   if (setjmp(handler.escape) != 0) return false;
@@ -110,8 +110,8 @@ bool guarded(error_handler& handler, F&& f) {
   return true;
 }
 
-// Bytes of all coefficients of an image whose header was read, as the library holds them where
-// there are several scans. Source: libjpeg-turbo, jdcoefct.c.
+// Bytes of all coefficients of an image whose header was read, as the library holds them for
+// several scans. Source: libjpeg-turbo, jdcoefct.c.
 inline std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   std::uint64_t blocks = 0;
   for (int i = 0; i < c.num_components; ++i) {
@@ -126,9 +126,9 @@ inline std::uint64_t coefficient_bytes(const jpeg_decompress_struct& c) {
   return blocks * DCTSIZE2 * sizeof(JCOEF);
 }
 
-// The JPEG that `write` makes with the compressor that it is given; nothing where the library gives
-// up, and `handler` then says why; throws std::bad_alloc where the host has no memory. `write` may
-// be left by a jump: it must own nothing.
+// Returns the JPEG that `write` makes with the compressor passed to it, or nothing if the library
+// gives up; `handler` then has the reason. Throws std::bad_alloc if the host has no memory. A jump
+// may leave `write`, so it must own nothing.
 template <class F>
 std::optional<std::vector<std::byte>> compressed(error_handler& handler, F&& write) {
   jpeg_compress_struct c{};

@@ -19,15 +19,15 @@ constexpr unsigned dri = 0xDD;
 constexpr unsigned sof_baseline = 0xC0;
 constexpr unsigned sof_extended = 0xC1;
 constexpr unsigned rst0 = 0xD0;
-constexpr unsigned app0 = 0xE0;   // JFIF: how colours are meant
+constexpr unsigned app0 = 0xE0;   // JFIF: colour space
 constexpr unsigned app1 = 0xE1;   // EXIF
-constexpr unsigned app14 = 0xEE;  // Adobe: likewise
+constexpr unsigned app14 = 0xEE;  // Adobe: colour space
 constexpr unsigned com = 0xFE;    // a comment
 
-constexpr std::size_t most_kept = 1000;  // headers, of files that are cut into runs
+constexpr std::size_t most_kept = 1000;  // headers, of a file that is cut into runs
 
 constexpr int block_side = 8;
-// What fancy upsampling looks at beyond a region's edge, with a pixel to spare.
+// Pixels that fancy upsampling reads beyond a region's edge, plus one.
 constexpr int margin = 2;
 
 unsigned byte_at(std::span<const std::byte> file, std::size_t at) {
@@ -40,7 +40,7 @@ void put_word(std::vector<std::byte>& to, std::size_t at, int word) {
   to[at] = static_cast<std::byte>(word >> 8);
   to[at + 1] = static_cast<std::byte>(word & 255);
 }
-// Whether an image can do without segments of this kind.
+// Whether an image can be decoded without segments of this kind.
 bool is_optional(unsigned code) {
   return (code >= app0 && code <= app0 + 15) || code == com;
 }
@@ -48,7 +48,7 @@ int divided_up(int a, int b) {
   return (a + b - 1) / b;
 }
 
-// SOF's segment, its length left out. False where it is of another kind of JPEG.
+// Reads SOF's content (after its length). False if the JPEG is of another kind.
 bool read_frame(std::span<const std::byte> s, jpeg_headers::run_layout& l, int& components) {
   constexpr std::size_t fixed = 6;
   if (s.size() < fixed || byte_at(s, 0) != 8) return false;
@@ -67,7 +67,7 @@ bool read_frame(std::span<const std::byte> s, jpeg_headers::run_layout& l, int& 
     across = std::max(across, h);
     down = std::max(down, v);
   }
-  // The MCU of a scan of one component is a block, whatever its factors are.
+  // A scan of one component has MCUs of one block, whatever its sampling factors.
   if (components == 1) across = down = 1;
   l.mcu_width = across * block_side;
   l.mcu_height = down * block_side;
@@ -76,8 +76,8 @@ bool read_frame(std::span<const std::byte> s, jpeg_headers::run_layout& l, int& 
   return true;
 }
 
-// Of a segment of Huffman or quantisation tables: those that it defines, as jpeg_headers numbers
-// them.
+// The tables defined by a segment of Huffman or quantisation tables, as bits numbered like
+// jpeg_headers::tables.
 std::uint32_t tables_in(std::span<const std::byte> s, bool quantisation) {
   constexpr std::size_t counts = 16;
   constexpr std::size_t coefficients = 64;
@@ -98,7 +98,7 @@ std::uint32_t tables_in(std::span<const std::byte> s, bool quantisation) {
   return out;
 }
 
-// Whether another image's scan stands behind the end of the one in which `scan` begins.
+// Whether another image's scan follows the end of the one whose scan data is `scan`.
 bool has_scan_behind(std::span<const std::byte> scan) {
   const std::string_view text(reinterpret_cast<const char*>(scan.data()), scan.size());
   auto at = text.find("\xFF\xD9");
@@ -112,7 +112,7 @@ bool has_scan_behind(std::span<const std::byte> scan) {
   return false;
 }
 
-// Which runs: columns of runs [left, right), rows of runs [top, bottom).
+// Runs to keep: columns of runs [left, right), rows of runs [top, bottom).
 struct run_range {
   int left = 0;
   int right = 0;
@@ -132,14 +132,15 @@ void jpeg_headers::read(std::span<const std::byte> file) {
   may_be_preview = passed_junk_ && runs.scan_at > 0 && has_scan_behind(file.subspan(runs.scan_at));
 }
 
-// False as soon as the file cannot be cut into runs; orientation is there if it came before.
+// False as soon as the file is found not to be divisible into runs. `orientation` is set if it came
+// before.
 bool jpeg_headers::read_runs(std::span<const std::byte> file) {
   if (file.size() < 4 || byte_at(file, 0) != 0xFF || byte_at(file, 1) != soi) return false;
   int components = 0;
   bool can_have_runs = true;
   for (std::size_t at = 2; at + 4 <= file.size();) {
     const unsigned code = byte_at(file, at + 1);
-    // As libjpeg does, passes over what is no marker.
+    // Skips what is not a marker, as libjpeg does.
     if (byte_at(file, at) != 0xFF || code == 0 || code == 0xFF) {
       const bool is_fill = byte_at(file, at) == 0xFF && code == 0xFF;
       passed_junk_ = passed_junk_ || !is_fill;
@@ -151,10 +152,10 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
       at += 2;
       continue;
     }
-    // What is left of those without a segment, or with one that nobody knows.
+    // Codes that have no segment, or an unknown one.
     if (code < sof_baseline || code == soi || code == eoi) return false;
     const auto length = static_cast<std::size_t>(word_at(file, at + 2));
-    // A length that does not even count itself: libjpeg reads on behind it.
+    // A length too small to include itself: libjpeg continues after it.
     if (length < 2 && is_optional(code)) {
       passed_junk_ = true;
       at += 4;
@@ -189,7 +190,7 @@ bool jpeg_headers::read_runs(std::span<const std::byte> file) {
 namespace {
 
 run_range runs_under(const jpeg_headers::run_layout& l, const pixel_box& region) {
-  // In MCUs: a run is part of a row of them, or so many rows.
+  // In MCUs: a run is a part of a row, or several whole rows.
   const int run_columns = std::min(l.interval, l.mcus_across);
   const int run_rows = std::max(1, l.interval / l.mcus_across);
   const auto cut = [](int from, int size, int unit, int units) {
@@ -208,8 +209,8 @@ run_range runs_under(const jpeg_headers::run_layout& l, const pixel_box& region)
   return {left, right, top, bottom};
 }
 
-// Appends the runs of the range, with restart markers counted anew. False where a marker is not the
-// one that should be there.
+// Appends the runs of the range, renumbering the restart markers. False if a marker is not the
+// expected one.
 bool append_runs(std::span<const std::byte> file, const jpeg_headers::run_layout& l,
                  const run_range& range, std::vector<std::byte>& to) {
   const int columns = std::max(1, l.mcus_across / l.interval);
@@ -255,7 +256,7 @@ bool join_runs(std::span<const std::byte> file, const jpeg_headers& headers,
   into.y = range.top * run_height;
   const int width = std::min(l.width, range.right * run_width) - into.x;
   const int height = std::min(l.height, range.bottom * run_height) - into.y;
-  // Rows below the region are not decoded anyhow.
+  // Rows below the region are never decoded, so nothing would be saved.
   if (into.x == 0 && into.y == 0 && width == l.width) return false;
   auto& out = into.file;
   out.clear();

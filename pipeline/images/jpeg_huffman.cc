@@ -7,8 +7,8 @@
 #include "pipeline/images/huffman_codes.h"
 #include "pipeline/images/jpeg_errors.h"
 
-// The decoder is put in through what libjpeg-turbo calls internal: two function pointers that are
-// the same in all of its versions, and in IJG's since version 5. Not everyone installs the header.
+// The decoder is installed through libjpeg-turbo's internal interface: two function pointers, the
+// same in all of its versions and in IJG's since version 5. The header is not always installed.
 #if __has_include(<jpegint.h>)
 extern "C" {
 #include <jpegint.h>
@@ -24,8 +24,8 @@ namespace {
 constexpr unsigned block_size = DCTSIZE2;
 constexpr unsigned last_coefficient = block_size - 1;
 
-// Where the coefficients of the zigzag order stand (ITU T.81, figure A.6), and for those that a
-// run puts behind the last one, the last place.
+// The natural index of each zigzag index (ITU T.81, figure A.6). Indexes that a run moves past the
+// last coefficient map to the last one.
 constexpr std::array<std::uint8_t, block_size + 16> natural_order = [] {
   std::array<std::uint8_t, block_size + 16> out{};
   out.fill(last_coefficient);
@@ -48,7 +48,7 @@ constexpr std::array<std::uint8_t, block_size + 16> natural_order = [] {
   return out;
 }();
 
-// The zigzag place of the last coefficient that an inverse transform to `size` x `size` needs.
+// The zigzag index of the last coefficient that an inverse transform to `size` x `size` needs.
 constexpr unsigned last_needed(int size) {
   unsigned last = 0;
   for (unsigned k = 0; k < block_size; ++k) {
@@ -59,8 +59,8 @@ constexpr unsigned last_needed(int size) {
 }
 static_assert(last_needed(8) == last_coefficient && last_needed(1) == 0);
 
-// By how much a block's first coefficient differs from that of the block before; false where no
-// code is next.
+// Reads the difference between a block's first coefficient and that of the block before. False if
+// no valid code comes next.
 MILLRACE_INLINE bool read_difference(bit_reader& bits, const code_table& table, int& out) {
   bits.fill();
   const symbol& s = table.look_up(bits);
@@ -69,7 +69,7 @@ MILLRACE_INLINE bool read_difference(bit_reader& bits, const code_table& table, 
     out = s.value;
     return true;
   }
-  int size = s.value;  // of end_of_block: 0, which it means in tables of first coefficients
+  int size = s.value;  // end_of_block: 0, as it means in tables of first coefficients
   if (s.kind == symbol::not_found) {
     size = table.find_long(bits);
     if (size < 0) return false;
@@ -80,8 +80,9 @@ MILLRACE_INLINE bool read_difference(bit_reader& bits, const code_table& table, 
   return true;
 }
 
-// A symbol that a look-up does not settle: moves `place` behind its run and value, which is kept
-// where a block is given. Past the block at its end; false where no code is next.
+// Reads a symbol that one look-up does not settle: moves `place` past its run and value, and stores
+// the value if `block` is not null. `place` is block_size at the end of the block. False if no
+// valid code comes next.
 MILLRACE_INLINE bool read_symbol(bit_reader& bits, const code_table& table, const symbol& s,
                                  unsigned& place, JCOEF* block) {
   unsigned run = s.run;
@@ -107,12 +108,12 @@ MILLRACE_INLINE bool read_symbol(bit_reader& bits, const code_table& table, cons
   return true;
 }
 
-// The coefficients from `place` on, which nobody needs.
+// Skips the coefficients from `place` on, which are not needed.
 MILLRACE_INLINE bool skip_coefficients(bit_reader& bits, const code_table& table, unsigned place) {
   while (place < block_size) {
     bits.fill();
     const symbols& two = table.look_up_two(bits);
-    // Where the block may end between them, they are taken one by one.
+    // If the block may end between the two symbols, they are read one at a time.
     if (two.bits != 0 && place + two.places < block_size) [[likely]] {
       bits.drop(two.bits);
       if (two.ends != 0) return true;
@@ -130,7 +131,7 @@ MILLRACE_INLINE bool skip_coefficients(bit_reader& bits, const code_table& table
   return place == block_size;
 }
 
-// The coefficients behind the first into a block of zeros, those up to `last` at least.
+// Reads all coefficients after the first into a block of zeros; stores those up to `last` at least.
 MILLRACE_INLINE bool read_coefficients(bit_reader& bits, const code_table& table, unsigned last,
                                        JCOEF* block) {
   constexpr int look_ups_a_fill = 4;
@@ -160,8 +161,8 @@ struct jpeg_huffman::impl {
   struct block_plan {
     const code_table* dc;
     const code_table* ac;
-    int* first_coefficient;  // of its component's block before
-    unsigned last;           // coefficient to keep
+    int* first_coefficient;  // of the component's previous block
+    unsigned last;           // the last coefficient to keep
   };
 
   bool plan(const jpeg_decompress_struct& c);
@@ -171,10 +172,10 @@ struct jpeg_huffman::impl {
   bool gave_up = false;
   bit_reader bits;
   unsigned across = 0;  // MCUs in a row
-  unsigned column = 0;  // of the next MCU
-  unsigned begin = 0;   // of the columns that are kept
+  unsigned column = 0;  // the column of the next MCU
+  unsigned begin = 0;   // columns [begin, end) are kept
   unsigned end = 0;
-  unsigned interval = 0;  // MCUs between restart markers; 0: there are none
+  unsigned interval = 0;  // MCUs between restart markers; 0: none
   unsigned until_restart = 0;
   unsigned restarts = 0;
   std::size_t blocks_in_mcu = 0;
@@ -184,7 +185,7 @@ struct jpeg_huffman::impl {
   std::array<code_table, NUM_HUFF_TBLS> ac_tables;
 };
 
-// What stands in each block of an MCU. False where a table is not there or no prefix code.
+// Plans the blocks of an MCU. False if a table is missing or is not a prefix code.
 bool jpeg_huffman::impl::plan(const jpeg_decompress_struct& c) {
   blocks_in_mcu = static_cast<std::size_t>(c.blocks_in_MCU);
   for (std::size_t i = 0; i < blocks_in_mcu; ++i) {
@@ -219,7 +220,7 @@ bool jpeg_huffman::impl::restart() {
   return true;
 }
 
-// Into `into`, blocks of zeros, or nowhere. False where something is wrong.
+// Decodes an MCU into `into`, blocks of zeros, or skips it if null. False on any irregularity.
 bool jpeg_huffman::impl::next_mcu(JBLOCKROW* into) {
   if (interval != 0 && until_restart-- == 0) {
     if (!restart()) return false;
@@ -263,7 +264,7 @@ void jpeg_huffman::forget() {
 
 namespace {
 
-// In the place of libjpeg's function of that name.
+// Replaces libjpeg's function of that name.
 MILLRACE_INLINE boolean decode_mcu(j_decompress_ptr c, JBLOCKROW* blocks) {
   auto* decoder = static_cast<jpeg_huffman::impl*>(c->client_data);
   if (decoder->next_mcu(blocks)) return TRUE;
@@ -276,7 +277,7 @@ boolean decode_mcu_anywhere(j_decompress_ptr c, JBLOCKROW* blocks) {
 }
 
 #if defined(__x86_64__)
-// Shifts by a variable take one instruction in the place of three.
+// A shift by a variable takes one instruction instead of three.
 [[gnu::target("bmi,bmi2")]] boolean decode_mcu_bmi2(j_decompress_ptr c, JBLOCKROW* blocks) {
   return decode_mcu(c, blocks);
 }
@@ -291,14 +292,14 @@ auto* best_decode_mcu() {
   return decode_mcu_anywhere;
 }
 
-// Of an MCU, in the columns of the output.
+// The width of an MCU in output columns.
 unsigned mcu_width(const jpeg_decompress_struct& c) {
 #if JPEG_LIB_VERSION >= 70
   const int block_width = c.min_DCT_h_scaled_size;
 #else
   const int block_width = c.min_DCT_scaled_size;
 #endif
-  // That of a single component is one block, whatever its sampling factors.
+  // A scan of one component has MCUs of one block, whatever its sampling factors.
   return static_cast<unsigned>(block_width * (c.comps_in_scan == 1 ? 1 : c.max_h_samp_factor));
 }
 

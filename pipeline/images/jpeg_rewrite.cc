@@ -18,9 +18,9 @@ using libjpeg::error_handler;
 using libjpeg::guarded;
 
 constexpr int jfif_marker = JPEG_APP0;        // JFIF: the library writes its own
-constexpr int adobe_marker = JPEG_APP0 + 14;  // Adobe: likewise
+constexpr int adobe_marker = JPEG_APP0 + 14;  // Adobe: the library writes its own
 
-// A file whose coefficients are read.
+// Reads the coefficients of a file.
 struct coefficient_reader {
   coefficient_reader() {
     c.err = libjpeg::set_up(handler);
@@ -57,15 +57,14 @@ struct coefficient_reader {
     }
     const bool all = guarded(handler, [&] { coefficients = jpeg_read_coefficients(&c); });
     if (!all) return failed();
-    // The coefficients would be the same, and the pixels not.
+    // The coefficients would be equal, but not the pixels.
     if (libjpeg::lacks_scans(c)) {
       return error(errc::bad_image, "cannot rewrite the image: it lacks scans").skippable();
     }
-    // Further images, gain maps and videos that cameras append: markers say where they begin.
+    // Further images, gain maps and videos appended by cameras: markers give their offsets.
     if (c.src->bytes_in_buffer > 0) {
-      return error(errc::bad_image,
-                   fmt::format("cannot rewrite the image: {} bytes stand after its end",
-                               c.src->bytes_in_buffer))
+      return error(errc::bad_image, fmt::format("cannot rewrite the image: {} bytes follow its end",
+                                                c.src->bytes_in_buffer))
           .skippable();
     }
     return {};
@@ -81,8 +80,9 @@ struct coefficient_reader {
   jvirt_barray_ptr* coefficients = nullptr;
 };
 
-// By ratio; shorter runs count as farther, for they cost more bytes. Runs of one MCU cost more
-// bytes and time than they save, so a row that has no other divisor is one run.
+// The divisor of `of` nearest to `wanted` by ratio. Shorter runs count as farther, because they
+// cost more bytes. Runs of one MCU cost more than they save in bytes and time, so a row without
+// another divisor is one run.
 int nearest_divisor(int of, int wanted) {
   const auto distance = [&](int d) {
     const double ratio = std::log(static_cast<double>(d) / wanted);
@@ -168,7 +168,7 @@ result<std::vector<std::byte>> rewritten(std::span<const std::byte> file, int mc
   const auto read = again.read(*out, limits);
   bool is_same = false;
   if (read) {
-    // Either library object may give up.
+    // Either library object may jump.
     const bool compared = guarded(original.handler, [&] {
       guarded(again.handler, [&] { is_same = same_coefficients(original, again); });
     });

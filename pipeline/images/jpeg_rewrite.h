@@ -9,16 +9,16 @@
 
 namespace millrace {
 
-// The same JPEG with a restart marker every `mcus` MCUs, or the divisor of the MCUs in a row that
-// is nearest to it: what jpeg_decoder needs to decode a region without what stands before it.
-// Nothing is lost: coefficients and quantisation tables are equal (checked before this returns),
-// all markers (EXIF, ICC, comments) are kept. Huffman tables are optimised; progressive and
-// arithmetic-coded files become sequential, Huffman-coded ones. Any thread.
+// Returns the same JPEG with a restart marker every `mcus` MCUs, or every n MCUs for the divisor n
+// of the MCUs in a row that is nearest to it. jpeg_decoder can then decode a region without the
+// data before it. Lossless: coefficients and quantisation tables are equal (checked before this
+// returns), and all markers (EXIF, ICC, comments) are kept. Huffman tables are optimised;
+// progressive and arithmetic-coded files become sequential, Huffman-coded ones. Any thread.
 //
-// Fails with bad_image where the file is damaged, lacks scans (decoders make up for those of a
-// progressive file, and would not for those of a sequential one), is of a kind that cannot be
-// rewritten (12 bits, lossless) or followed by other data (gain maps, videos, further images, which
-// markers point to), and with too_large above the limits.
+// Fails with bad_image if the file is damaged, lacks scans (decoders compensate for that in a
+// progressive file, but not in a sequential one), is of a kind that cannot be rewritten (12 bits,
+// lossless), or is followed by other data that markers refer to (gain maps, videos, further
+// images). Fails with too_large above the limits.
 result<std::vector<std::byte>> with_restart_runs(std::span<const std::byte> file, int mcus,
                                                  const image_limits& limits = {});
 

@@ -8,15 +8,16 @@ extern "C" {
 namespace millrace::libjpeg {
 namespace {
 
-// The library's own, which is the same one for all objects.
+// The library's own function, the same for all objects.
 using restart_reader = boolean (*)(j_decompress_ptr);
 restart_reader reader_of_library(const jpeg_decompress_struct& created) {
   static const restart_reader reader = created.marker->read_restart_marker;
   return reader;
 }
 
-// Source: libjpeg-turbo, jdhuff.c, process_restart(), which counts the bytes and calls this;
-// jdmarker.c, next_marker(), which tells of them where it is called.
+// Warns of discarded bytes before the marker. Source: libjpeg-turbo, jdhuff.c, process_restart(),
+// which counts the bytes and calls this; jdmarker.c, next_marker(), which warns of them only if it
+// runs.
 boolean read_restart_marker(j_decompress_ptr c) {
   unsigned& left = c->marker->discarded_bytes;
   if (left > 0 && c->unread_marker != 0) {

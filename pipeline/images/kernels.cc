@@ -1,4 +1,4 @@
-// The one translation unit that includes Highway, which compiles it once for each instruction set.
+// The only translation unit that includes Highway, which compiles it once for each instruction set.
 #include "pipeline/images/kernels.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "pipeline/images/kernels.cc"
 #include <hwy/foreach_target.h>
-// foreach_target.h comes first.
+// foreach_target.h must come first.
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -17,7 +17,7 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Two weights that stand together, for a vector of pairs.
+// A pair of adjacent weights, in each pair of a vector.
 template <class D32>
 auto weight_pair(D32 d32, const std::int16_t* weights) {
   std::int32_t two = 0;
@@ -25,14 +25,14 @@ auto weight_pair(D32 d32, const std::int16_t* weights) {
   return hn::BitCast(hn::Repartition<std::int16_t, D32>(), hn::Set(d32, two));
 }
 
-// Of four RGBX pixels, the first two or the last two: R0 R1 G0 G1 B0 B1 X0 X1, 16 bits each.
+// Shuffles the first or the last two of four RGBX pixels to R0 R1 G0 G1 B0 B1 X0 X1, 16 bits each.
 alignas(16) constexpr std::uint8_t first_two[16] = {0, 128, 4, 128, 1, 128, 5, 128,
                                                     2, 128, 6, 128, 3, 128, 7, 128};
 alignas(16) constexpr std::uint8_t last_two[16] = {8,  128, 12, 128, 9,  128, 13, 128,
                                                    10, 128, 14, 128, 11, 128, 15, 128};
 
-// The four values of the output whose weights begin at `weights`; `load(q)` gives four pixels, in
-// each block of 16 bytes those of another row.
+// The four values of the output whose weights begin at `weights`. `load(q)` returns four pixels;
+// each block of 16 bytes is from another row.
 template <class D8, class F>
 auto weighted_pixel(D8 d8, const std::int16_t* weights, std::size_t quads, F load) {
   const hn::Repartition<std::int16_t, D8> d16;
@@ -84,7 +84,7 @@ void narrow_rows(const std::uint8_t* row0, const std::uint8_t* row1, const axis_
 
 void blend_rows(std::span<const std::int16_t* const> rows, const std::int16_t* weights,
                 std::size_t size, std::uint8_t* out) {
-  // 256 bits at most: with wider ones the work around this became slower by more than was gained.
+  // At most 256 bits: wider vectors slowed the surrounding code by more than they saved.
   const hn::CappedTag<std::int16_t, 16> d16;
   const hn::Repartition<std::int32_t, decltype(d16)> d32;
   const hn::Rebind<std::uint8_t, decltype(d16)> d8;

@@ -43,7 +43,7 @@ double beta_distributed(double alpha, random_stream& random) {
   return a + b > 0 ? a / (a + b) : 0.5;
 }
 
-// The box that is cut out, cut off at the image's borders.
+// The box to cut out, clipped to the image.
 pixel_box cut_box(double share, int width, int height, random_stream& random) {
   const auto x = static_cast<int>(random.below(static_cast<std::uint32_t>(width)));
   const auto y = static_cast<int>(random.below(static_cast<std::uint32_t>(height)));
@@ -103,7 +103,7 @@ host_batch mix_images::operator()(host_batch b) const {
   const auto image = [&](std::size_t i) { return std::span(pixels + i * size, size); };
   const std::vector<std::uint8_t> last(image(b.size() - 1).begin(), image(b.size() - 1).end());
   b.other_labels.resize(b.size());
-  // From behind: each is mixed with one that is still as it was.
+  // Backwards, so that each image is mixed with one that is still unmixed.
   for (std::size_t i = b.size(); i-- > 0;) {
     const std::uint8_t* other = i == 0 ? last.data() : image(i - 1).data();
     b.other_labels[i] = b.labels[i == 0 ? b.size() - 1 : i - 1];

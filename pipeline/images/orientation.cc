@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-// Of a whole number of an entry: SHORT as it should be, or what else there is. Source: TIFF 6.0,
-// section 2, "Types".
+// Bytes of an entry's integer type: SHORT, as EXIF demands, or what files have instead. Source:
+// TIFF 6.0, section 2, "Types".
 std::size_t bytes_of_type(std::uint32_t type) {
   switch (type) {
     case 1:  // BYTE

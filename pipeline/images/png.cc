@@ -19,10 +19,10 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint8_t gray = 128;  // of pixels that are missing
+constexpr std::uint8_t gray = 128;  // for missing pixels
 
-// libpng reports errors by a call that must not return. It jumps to the innermost guarded() call,
-// whose body holds nothing that a destructor would have to clean up.
+// libpng reports errors through a call that must not return. It jumps to the innermost guarded()
+// call, whose body must hold nothing that needs a destructor.
 struct reader {
   std::jmp_buf escape;
   std::array<char, 160> message;
@@ -30,8 +30,8 @@ struct reader {
   int warnings;
   bool lenient;
   bool truncated;
-  bool no_memory;  // the host refused memory: no fault of the file
-  bool in_header;  // whether what stands before the pixels is being read
+  bool no_memory;  // the host refused memory: not the file's fault
+  bool in_header;  // reading what precedes the pixels
   const std::byte* next;
   std::size_t left;
   unsigned calls;
@@ -52,7 +52,8 @@ reader& reader_of(png_structp png) {
   jump(reader_of(png), errc::bad_image, what);
 }
 
-// Most are about what is not used here, such as colour profiles. Wrong checksums are damage.
+// Most warnings are about data that is not used here, such as colour profiles. A wrong checksum is
+// damage.
 void on_png_warning(png_structp png, png_const_charp what) {
   reader& r = reader_of(png);
   const bool is_damage = std::strstr(what, "CRC") != nullptr ||
@@ -69,7 +70,7 @@ void check_cpu(reader& r) {
 
 void give_bytes(png_structp png, png_bytep to, std::size_t size) {
   reader& r = *static_cast<reader*>(png_get_io_ptr(png));
-  // Whatever is done for a file that does not end soon needs more of its bytes.
+  // Long work always reads more bytes of the file, so checking here suffices.
   constexpr unsigned calls_between_looks = 64;
   if (++r.calls % calls_between_looks == 0) check_cpu(r);
   if (size > r.left) {
@@ -88,11 +89,11 @@ bool guarded(reader& r, F&& f) {
   return true;
 }
 
-// libpng's memory is work memory. Its size stands before it.
+// libpng's memory is work memory. Each block's size precedes it.
 constexpr std::size_t size_room = alignof(std::max_align_t);
 
 png_voidp allocate(png_structp png, png_alloc_size_t size) {
-  // libpng believes a chunk's length; none is longer than the rest of its file.
+  // libpng trusts a chunk's length, but no chunk can be longer than the rest of its file.
   constexpr std::size_t other_than_chunks = 1 << 20;
   reader& r = reader_of(png);
   if (r.in_header && size > r.left + other_than_chunks) return nullptr;
@@ -138,13 +139,13 @@ struct png_decoder::impl {
   bool interlaced = false;
   png_chunks chunks;
   row_sink sink;
-  std::vector<std::uint8_t> pixels;  // two rows, or all of an interlaced image
+  std::vector<std::uint8_t> pixels;  // two rows, or all rows of an interlaced image
   std::vector<png_bytep> rows;       // of an interlaced image
   int rows_read = 0;
 };
 
 void png_decoder::impl::begin(std::span<const std::byte> file, const image_options& options) {
-  end();  // what was left by an exception
+  end();  // an exception may have left an image open
   r = {};
   r.lenient = options.lenient;
   r.next = file.data();
@@ -154,7 +155,7 @@ void png_decoder::impl::begin(std::span<const std::byte> file, const image_optio
   chunks = chunks_of_png(file, options.orient);
 }
 
-// Nothing of the library's outlives the work that it is counted in.
+// Frees all of the library's memory before the work it is counted in ends.
 void png_decoder::impl::end() {
   png_destroy_read_struct(&png, &info, nullptr);
   drop_large(pixels);
@@ -170,7 +171,7 @@ result<void> png_decoder::impl::read_header(const image_options& options) {
     constexpr png_alloc_size_t most_of_a_chunk = 8 << 20;
     png_set_read_fn(png, &r, give_bytes);
     png_set_chunk_malloc_max(png, most_of_a_chunk);
-    // Of the chunks that an image can do without, it reads one kind.
+    // Ignore all ancillary chunks but tRNS.
     constexpr int all_other = -1;
     static constexpr std::array<png_byte, 5> read{'t', 'R', 'N', 'S', '\0'};
     png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, nullptr, all_other);
@@ -198,8 +199,8 @@ error png_decoder::impl::too_large(const image_options& options) const {
       .skippable();
 }
 
-// A damaged or cut file is one in every epoch, whatever its view needs. After read_header(): what
-// is wrong in front of the pixels is told first.
+// Reports a damaged or truncated file in every epoch, whatever its view needs. Called after
+// read_header(), so that damage before the pixels is reported first.
 result<void> png_decoder::impl::check_chunks(const image_options& options) {
   const auto fail = [this](const std::string& what) {
     std::snprintf(r.message.data(), r.message.size(), "%s", what.c_str());
@@ -213,12 +214,12 @@ result<void> png_decoder::impl::check_chunks(const image_options& options) {
     return fail("the file ends before its last chunk, IEND");
   }
   r.warnings += chunks.damaged + (chunks.has_end ? 0 : 1);
-  // They have been looked at.
+  // chunks_of_png() has verified the checksums.
   png_set_crc_action(png, PNG_CRC_QUIET_USE, PNG_CRC_NO_CHANGE);
   return {};
 }
 
-// Adam7's passes; what a truncated file lacks stays gray.
+// Reads Adam7's passes. Pixels that a truncated file lacks stay gray.
 void png_decoder::impl::read_interlaced() {
   const int passes = png_set_interlace_handling(png);
   for (int pass = 0; pass < passes; ++pass) {
@@ -265,7 +266,7 @@ result<void> png_decoder::impl::read_rows(const image_options& options) {
     if (!r.truncated || !options.fill_truncated) return failed();
     if (chunks.has_end) ++r.warnings;
   }
-  // An interlaced image's rows, and those that a truncated file lacks.
+  // Rows of an interlaced image, and those that a truncated file lacks.
   for (int y = rows_read; y < end; ++y) {
     if (!interlaced) std::fill_n(row_of(y), stride, gray);
     add(y);
@@ -304,7 +305,7 @@ result<void> png_decoder::impl::decode(std::span<const std::byte> file,
 
 namespace {
 
-// libpng's state of an image that is being written.
+// libpng's state while writing an image.
 struct encoder {
   encoder()
       : png(png_create_write_struct(PNG_LIBPNG_VER_STRING, &r, on_png_error, on_png_warning)) {
@@ -315,7 +316,7 @@ struct encoder {
   encoder(const encoder&) = delete;
   encoder& operator=(const encoder&) = delete;
 
-  // Never throws into libpng: `made` has room for what a row gives.
+  // Must not throw into libpng: `made` has room for all bytes of a row.
   static void take_bytes(png_structp png, png_bytep from, std::size_t size) {
     auto& made = *static_cast<std::vector<std::byte>*>(png_get_io_ptr(png));
     if (size > made.capacity() - made.size()) png_error(png, "a row gives too many bytes");

@@ -19,14 +19,14 @@ std::size_t number_in(std::span<const std::byte> bytes) {
   return n;
 }
 
-// `chunk` is name, content and checksum.
+// Whether the checksum is right. `chunk` is name, content and checksum.
 bool is_well(std::span<const std::byte> chunk) {
   const auto content = chunk.first(chunk.size() - checksum_bytes);
   const auto crc = crc32_z(0, reinterpret_cast<const Bytef*>(content.data()), content.size());
   return crc == number_in(chunk.last(checksum_bytes));
 }
 
-// Whether a file that ends within this chunk has told by then that it is the last one.
+// Whether a file truncated within this chunk still shows that it is the last one.
 bool begins_last_chunk(std::string_view rest) {
   using namespace std::string_view_literals;
   constexpr auto last = "\0\0\0\0IEND"sv;
@@ -50,7 +50,7 @@ png_chunks chunks_of_png(std::span<const std::byte> file, bool orient) {
       found.orientation = orientation_of(file.subspan(at + header_bytes, size));
       is_turned = true;
     }
-    // Of any name: a damaged one may be that of pixels, or of what turns them.
+    // Checks chunks of any name: a damaged name may stand for pixels or for an orientation.
     is_in_pixels = is_in_pixels || name == "IDAT";
     if (is_in_pixels && !is_well(file.subspan(at + length_bytes, 4 + size + checksum_bytes))) {
       if (found.damaged++ == 0) found.damaged_name = name;

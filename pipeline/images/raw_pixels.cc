@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-// Where the pixels of a file are: sample c of pixel (x, y) is byte
-// begin + y * row + x * column + c * channel.
+// The layout of the pixels in a file: channel c of pixel (x, y) is byte begin + y * row + x *
+// column + c * channel.
 struct layout {
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -100,7 +100,7 @@ result<layout> layout_of(std::span<const std::byte> file, const image_options& o
   return text.starts_with(npy_magic) ? npy_layout(file) : pnm_layout(file);
 }
 
-// One row's pixels [from, from + count), as RGBX.
+// Converts the pixels [from, from + count) of one row to RGBX.
 void widen(const std::uint8_t* from, std::size_t count, const layout& l, std::uint8_t* to) {
   for (std::size_t x = 0; x < count; ++x) {
     for (std::size_t c = 0; c < 3; ++c) to[x * 4 + c] = from[x * l.column + c * l.channel];

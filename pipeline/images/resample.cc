@@ -15,7 +15,7 @@ double sinc(double x) {
   return std::sin(x) / x;
 }
 
-// How far a filter reaches on each side.
+// How far a filter reaches on each side, in input pixels at full size.
 double reach_of(resample_filter f) {
   switch (f) {
     case resample_filter::box:
@@ -49,7 +49,8 @@ double value_of(resample_filter f, double x) {
   return 0;
 }
 
-// Rounds `exact`, which sums to 1, so that the sum is exact as well: the largest takes the rest.
+// Rounds `exact`, which sums to 1, so that the rounded sum is exact: the largest weight absorbs the
+// error.
 void to_fixed(const double* exact, int count, std::int16_t* fixed) {
   constexpr std::int32_t one = 1 << kernels::weight_bits;
   std::int32_t sum = 0;
@@ -129,7 +130,7 @@ void resampler::begin(const resample_job& job, std::uint8_t* out) {
   next_out_ = 0;
   waiting_ = nullptr;
   out_ = out;
-  // The rows of one output, and the one that is narrowed along with its last.
+  // The rows of one output, and the one narrowed together with its last.
   ring_rows_ = *std::ranges::max_element(rows_.count) + 1;
   ring_stride_ = static_cast<std::size_t>(job.window.width) * 3 + kernels::writable_behind;
   const std::size_t needed = static_cast<std::size_t>(ring_rows_) * ring_stride_;
@@ -151,7 +152,7 @@ void resampler::add_row(const std::uint8_t* rgbx) {
                                    .weights = columns_.weight.data(),
                                    .quads = columns_.stride / 4,
                                    .outputs = columns_.first.size()};
-  // A last row by itself is done twice.
+  // A single last row is narrowed twice.
   const std::uint8_t* before = waiting_ != nullptr ? waiting_ : rgbx;
   std::int16_t* to = narrowed(next_row_);
   kernels::narrow_rows(before, rgbx, axis, waiting_ != nullptr ? narrowed(next_row_ - 1) : to, to);
@@ -160,7 +161,7 @@ void resampler::add_row(const std::uint8_t* rgbx) {
   write_outputs();
 }
 
-// Those whose inputs are there.
+// Writes the outputs whose inputs are complete.
 void resampler::write_outputs() {
   const auto row_bytes = static_cast<std::size_t>(job_.window.width) * 3;
   for (; next_out_ < rows_.first.size(); ++next_out_) {
@@ -169,7 +170,7 @@ void resampler::write_outputs() {
     if (end > next_row_) return;
     inputs_.clear();
     for (int row = first; row < end; ++row) inputs_.push_back(narrowed(row));
-    if (inputs_.size() % 2 != 0) inputs_.push_back(inputs_.back());  // of weight 0
+    if (inputs_.size() % 2 != 0) inputs_.push_back(inputs_.back());  // its weight is 0
     const std::size_t to = job_.upside_down ? rows_.first.size() - 1 - next_out_ : next_out_;
     kernels::blend_rows(inputs_, rows_.weight.data() + next_out_ * rows_.stride, row_bytes,
                         out_ + to * row_bytes);

@@ -5,8 +5,8 @@
 namespace millrace {
 namespace {
 
-// A view of the turned image as one of the stored image, of `width` x `height`. Where rows and
-// columns change places, they do so in the output.
+// Converts a view of the oriented image to one of the stored image, of `width` x `height`. If
+// orientation transposes the image, the output is transposed instead.
 resample_job stored_job(const view_of_image& v, resample_filter filter, exif_orientation turned,
                         int width, int height) {
   resample_job job = resample_job::of(v, filter);
@@ -37,7 +37,7 @@ resample_job stored_job(const view_of_image& v, resample_filter filter, exif_ori
   return job;
 }
 
-// By how much the image can be decoded smaller, so that it is still made smaller.
+// The largest reduction by the decoder that still leaves the image to be scaled down.
 int scale_below(const resample_job& job) {
   const double across = job.width / job.scaled_width;
   const double down = job.height / job.scaled_height;
@@ -47,7 +47,7 @@ int scale_below(const resample_job& job) {
   return 1;
 }
 
-// The same job for an image decoded at 1 / scale of its size.
+// Adapts the job to an image decoded at 1 / scale of its size.
 void decode_smaller(resample_job& job, int scale, int width, int height) {
   const auto axis = [&](int& from, int& size, double& at, double& extent, int whole) {
     const int limit = (whole + scale - 1) / scale;

@@ -10,29 +10,29 @@
 
 namespace millrace {
 
-// Takes the rows of a stored image as a decoder gives them: the part that a view needs is resampled
-// and turned as EXIF says on its way into the output. One thread; keeps its memory from image to
-// image.
+// Takes the rows of a stored image as a decoder outputs them: resamples the part that a view needs
+// and applies the EXIF orientation on the way to the output. One thread; keeps its memory from
+// image to image.
 class row_sink {
  public:
-  // Whether a decoder can give the rows of an image at a half, a quarter or an eighth of its size.
+  // Whether a decoder can output an image at a half, a quarter or an eighth of its size.
   enum class decoder_scales { no, yes };
-  // For a stored image of width x height. The rows that follow are those of the image at
-  // 1 / scale() of its size: 1 unless `scales` and options.fast allow more.
+  // Begins a stored image of width x height. The rows that follow have 1 / scale() of its size;
+  // scale() is 1 unless `scales` and options.fast allow more.
   void begin(const view_chooser& choose, const pixel_place& place, const image_options& options,
              exif_orientation turned, int width, int height,
              decoder_scales scales = decoder_scales::no);
   int scale() const { return scale_; }
-  // The pixels that the output is made of, at the scale that rows have.
+  // The pixels that the output needs, at the scale of the rows.
   pixel_box needed() const;
   // Bytes that must be readable after a row's last needed pixel.
   std::size_t readable_behind() const { return resample_.readable_behind(); }
-  // Whether the row added last must still stay as it is.
+  // Whether the row added last must still be kept unchanged.
   bool holds_row() const { return resample_.holds_row(); }
-  // The needed rows in order, RGBX, from the first needed pixel on. Each must stay as it is until
-  // the next one has been added.
+  // Adds the needed rows in order, RGBX, from the first needed pixel on. Each must stay unchanged
+  // until the next one has been added.
   void add_row(const std::uint8_t* rgbx) { resample_.add_row(rgbx); }
-  // Call after the last row: the output is whole.
+  // Call after the last row: completes the output.
   void finish();
 
  private:
@@ -41,7 +41,7 @@ class row_sink {
   int scale_ = 1;
   std::span<std::uint8_t> out_;
   bool transposed_ = false;
-  std::vector<std::uint8_t> turned_;  // an output whose rows and columns change places
+  std::vector<std::uint8_t> turned_;  // the output before transposition
 };
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ void check(const crop_options& o) {
   check_option("crop_options.flip", o.flip, 0, 1);
 }
 
-// That there is an image of another kind, where there is one.
+// Names an image of another format among the fields, if there is one.
 std::string other_image(const sample& s) {
   const auto other = std::ranges::find_if(s.fields, [](const field& f) {
     return is_image_extension(std::string_view(f.extension).substr(f.extension.rfind('.') + 1));
@@ -113,7 +113,7 @@ const field* first_field(const sample& s, std::string_view names) {
   return nullptr;
 }
 
-// The number of warnings.
+// Returns the number of warnings.
 result<int> sample_decoder::decode_image(const sample& s, const field& file,
                                          const decode_options& o, const view_chooser& choose,
                                          const pixel_place& place) {
@@ -129,8 +129,8 @@ result<int> sample_decoder::decode_image(const sample& s, const field& file,
   return images_.warnings();
 }
 
-// An image that is not there yet is decoded whole, kept where there is room, and then cut like
-// those that are: what comes of it does not depend on which images came first.
+// An image that is not cached is decoded whole, cached if there is room, and then cut like a cached
+// one, so the result does not depend on which images came first.
 result<int> sample_decoder::by_cache(const sample& s, const field& file, const decode_options& o,
                                      const view_chooser& choose, const pixel_place& place) {
   const auto where = decoded_cache::place_of(s, file, o.image);
@@ -140,7 +140,7 @@ result<int> sample_decoder::by_cache(const sample& s, const field& file, const d
     const auto choose_whole = [&](int width, int height) {
       kept = whole_image(width, height, o.cache->options().resize);
       const std::size_t bytes = output_bytes(*kept);
-      // What could never be held whole is decoded each time, as if there were no cache.
+      // An image too large to hold whole is decoded each time, as without a cache.
       const bool can_be_held = bytes <= work_memory::current().limit() / 2;
       if (!can_be_held || !take_work_memory(bytes)) kept.reset();
       return kept ? *kept : choose(width, height);
@@ -170,7 +170,7 @@ result<int> sample_decoder::by_cache(const sample& s, const field& file, const d
   return picture->warnings;
 }
 
-// Where this sample is of those that the device decodes: its file is copied to `out`.
+// Decides whether the device decodes this sample; if so, copies its file to `out`.
 std::optional<encoded_image> sample_decoder::left_encoded(const sample& s,
                                                           std::span<const std::byte> file,
                                                           const decode_options& o,

@@ -65,7 +65,7 @@ view_of_image random_resized_crop(int width, int height, int size, const crop_op
 
 view_of_image resize_center_crop(int width, int height, int resize, int size) {
   const bool landscape = width >= height;
-  // Only images of one or a few pixels across come near it.
+  // Reached only by images of one or a few pixels across.
   constexpr double longest = 1 << 30;
   const auto longer = static_cast<int>(std::min(
       longest, static_cast<double>(resize) * std::max(width, height) / std::min(width, height)));

@@ -17,9 +17,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint8_t gray_of_missing = 128;  // of pixels that are missing
+constexpr std::uint8_t gray_of_missing = 128;  // for missing pixels
 constexpr int lossless = 2;                    // WebPBitstreamFeatures::format
-constexpr std::size_t chunk_header = 8;        // its name and its size
+constexpr std::size_t chunk_header = 8;        // a chunk's name and size
 
 std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
   std::uint32_t value = 0;
@@ -29,22 +29,22 @@ std::uint32_t little_endian(std::span<const std::byte> file, std::size_t at) {
   return value;
 }
 
-// What millrace reads of a file's chunks.
+// What is read from a file's chunks.
 struct webp_chunks {
-  // The one with the pixels: its name, its size and as much of its contents as there is. libwebp is
-  // given no other: it would take what follows a damaged one for a part of it.
+  // The pixel chunk: its name, its size, and as much of its contents as there is. libwebp gets only
+  // this one: it would take what follows a damaged chunk for a part of it.
   std::span<const std::byte> image;
   exif_orientation orientation;
-  // A chunk has no name or goes on beyond the file's end as the file states it, or the header tells
-  // of an orientation that is not there.
+  // A chunk has no valid name or extends beyond the end that the file states, or the header
+  // announces EXIF data that is missing.
   bool are_damaged = false;
 };
 
-// Source: WebP container specification, "RIFF File Format" and "Extended File Format": chunks of a
-// name, a size and contents, padded to an even size; a first one, VP8X, with flags.
+// Source: WebP container specification, "RIFF File Format" and "Extended File Format": each chunk
+// has a name, a size and contents padded to an even size; a first chunk, VP8X, may hold flags.
 webp_chunks chunks_in(std::span<const std::byte> file) {
   constexpr std::size_t riff_header = 12;
-  constexpr std::size_t before_riff_size = 8;  // that are not counted in it
+  constexpr std::size_t before_riff_size = 8;  // not counted in the stated size
   constexpr auto has_exif = std::byte{0x08};
   const std::size_t stated = little_endian(file, 4) + before_riff_size;
   const auto all = file.first(std::min(file.size(), stated));
@@ -93,17 +93,17 @@ error failed(VP8StatusCode code) {
       .skippable();
 }
 
-// Whether the file is shorter than its header says.
+// Whether the file is shorter than its header states.
 bool is_cut(std::span<const std::byte> file) {
   constexpr std::size_t size_at = 4;
   constexpr std::size_t before = size_at + 4;
   return file.size() < before || file.size() - before < little_endian(file, size_at);
 }
 
-// A bound for what the codes of an image take. A group of them fills five tables of 256 entries,
-// and further ones for codes of more than 8 bits, which cost bits of the file. Where nobody knows
-// how many groups there are, each belongs to a square of 4 x 4 pixels at least and takes 20 bits of
-// the file at least; they are numbered by 16 bits.
+// An upper bound for the memory of an image's prefix codes. A group of codes fills five tables of
+// 256 entries, and more for codes longer than 8 bits, which cost bits of the file. If the number of
+// groups is unknown: each covers a square of at least 4 x 4 pixels and takes at least 20 bits of
+// the file, and their numbers have 16 bits.
 std::uint64_t code_bytes(const std::optional<webp_codes>& known, std::uint64_t squares,
                          std::uint64_t file_bytes) {
   constexpr std::uint64_t a_group = 5 * 256 * 4 + 600;
@@ -117,8 +117,8 @@ std::uint64_t code_bytes(const std::optional<webp_codes>& known, std::uint64_t s
   return known->groups * a_group + further + (known->pixels + known->numbers) * 4 + caches;
 }
 
-// A bound for what libwebp allocates for an image; it has no hook for its allocations, and sizes
-// nothing by another figure than these. Source: libwebp 1.2.4, dec/frame_dec.c (AllocateMemory),
+// An upper bound for what libwebp allocates for an image; it has no hook for allocations, and sizes
+// them by these figures alone. Source: libwebp 1.2.4, dec/frame_dec.c (AllocateMemory),
 // dec/vp8l_dec.c (AllocateInternalBuffers32b, ReadHuffmanCodesHelper).
 std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height,
                             std::span<const std::byte> chunk, bool is_lossless) {
@@ -133,7 +133,7 @@ std::uint64_t library_bytes(std::uint64_t width, std::uint64_t height,
 
 using incremental = std::unique_ptr<WebPIDecoder, decltype(&WebPIDelete)>;
 
-// What is needed of an image, and what chroma upsampling looks at beside it, from even corners on.
+// The needed pixels with the margin that chroma upsampling reads, starting at even coordinates.
 pixel_box with_margin(const pixel_box& needed, int width, int height) {
   constexpr int margin = 2;
   const int left = std::max(0, needed.x - margin) / 2 * 2;
@@ -162,7 +162,8 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> chunk,
                                              const pixel_box& region) {
   const std::size_t stride = static_cast<std::size_t>(region.width) * 4;
   const std::size_t size = stride * static_cast<std::size_t>(region.height);
-  // As if all of it were needed: what is too large is so in every epoch, whatever the crop.
+  // Counted as if all of the image were needed, so that too large an image is reported in every
+  // epoch, whatever the crop.
   const auto width = static_cast<std::uint64_t>(config.input.width);
   const auto height = static_cast<std::uint64_t>(config.input.height);
   const auto library = library_bytes(width, height, chunk, config.input.format == lossless);
@@ -182,7 +183,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> chunk,
   if (decoder == nullptr) throw std::bad_alloc();
   const double deadline = thread_cpu_seconds() + options.limits.max_cpu_seconds;
   const auto* data = reinterpret_cast<const std::uint8_t*>(chunk.data());
-  constexpr std::size_t portion = 256 << 10;  // between two looks at the time
+  constexpr std::size_t portion = 256 << 10;  // between checks of the CPU time
   VP8StatusCode status = VP8_STATUS_SUSPENDED;
   for (std::size_t end = 0; end < chunk.size() && status == VP8_STATUS_SUSPENDED;) {
     end = std::min(chunk.size(), end + portion);
@@ -191,7 +192,7 @@ result<void> webp_decoder::impl::read_pixels(std::span<const std::byte> chunk,
       return error(errc::too_large, "cannot decode the image: it takes too long").skippable();
     }
   }
-  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();  // no fault of the file
+  if (status == VP8_STATUS_OUT_OF_MEMORY) throw std::bad_alloc();  // not the file's fault
   const bool ended_early = status == VP8_STATUS_SUSPENDED || status == VP8_STATUS_NOT_ENOUGH_DATA;
   if (status != VP8_STATUS_OK && !(ended_early && options.fill_truncated)) return failed(status);
   if (ended_early) warnings = 1;
@@ -224,7 +225,7 @@ result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
   const auto* data = reinterpret_cast<const std::uint8_t*>(file.data());
   const auto found = WebPGetFeatures(data, file.size(), &config.input);
   if (found != VP8_STATUS_OK) return failed(found);
-  // Told by the header alone, so that it is the same in every epoch, whatever the view needs.
+  // Decided by the header alone, so that it is the same in every epoch, whatever the view needs.
   warnings = is_cut(file) ? 1 : 0;
   if (warnings > 0 && !options.fill_truncated) return failed(VP8_STATUS_NOT_ENOUGH_DATA);
   const int width = config.input.width;
@@ -247,7 +248,7 @@ result<void> webp_decoder::impl::decode(std::span<const std::byte> file,
   const exif_orientation turned = options.orient ? chunks.orientation : exif_orientation{};
   sink.begin(choose, place, options, turned, width, height);
   const pixel_box needed = sink.needed();
-  // Of a lossless one that is cut, libwebp gives as many rows as it has by then, of any region.
+  // From a truncated lossless image, libwebp outputs as many rows as it has, whatever the region.
   const bool is_whole = warnings == 0 || config.input.format != lossless;
   const pixel_box region =
       is_whole ? with_margin(needed, width, height) : pixel_box{0, 0, width, height};

@@ -9,11 +9,11 @@
 namespace millrace {
 namespace {
 
-// Source of all formats here: WebP lossless bitstream specification, RFC 9649, sections 2 and 3.
+// Source of all formats below: WebP lossless bitstream specification, RFC 9649, sections 2 and 3.
 
 constexpr unsigned longest_code = 15;
 
-// Bits, the lowest of a byte first. Beyond the end come zeros, and is_over().
+// Reads bits, the lowest of a byte first. After the end it reads zeros, and is_over() is true.
 class webp_bits {
  public:
   explicit webp_bits(std::span<const std::byte> data) : data_(data) {}
@@ -42,7 +42,7 @@ class webp_bits {
 // A prefix code in its canonical form.
 class prefix_code {
  public:
-  // False where the lengths, 0 for symbols that do not occur, are no complete code.
+  // False if the lengths (0: the symbol does not occur) are not a complete code.
   bool assign(std::span<const std::uint8_t> lengths) {
     counts_ = {};
     for (const std::uint8_t length : lengths) ++counts_[length];
@@ -54,7 +54,7 @@ class prefix_code {
         if (lengths[s] == length) symbols_.push_back(static_cast<std::uint16_t>(s));
       }
     }
-    if (symbols_.size() == 1) return true;  // a code without a bit
+    if (symbols_.size() == 1) return true;  // a code of zero bits
     int open = 1;
     for (unsigned length = 1; length <= longest_code && open >= 0; ++length) {
       open = open * 2 - static_cast<int>(counts_[length]);
@@ -75,7 +75,7 @@ class prefix_code {
       first = (first + counts_[length]) << 1;
       code <<= 1;
     }
-    return symbols_.back();  // of a complete code there is one before
+    return symbols_.back();  // unreachable: a complete code ends above
   }
 
  private:
@@ -83,7 +83,7 @@ class prefix_code {
   std::vector<std::uint16_t> symbols_;  // by their codes
 };
 
-// The lengths of a code's symbols, as other codes say them.
+// Reads the lengths of a code's symbols, which are themselves coded.
 bool read_lengths(webp_bits& bits, std::span<std::uint8_t> lengths) {
   constexpr std::array<std::uint8_t, 19> order = {17, 18, 0, 1,  2,  3,  4,  5,  16, 6,
                                                   7,  8,  9, 10, 11, 12, 13, 14, 15};
@@ -96,7 +96,7 @@ bool read_lengths(webp_bits& bits, std::span<std::uint8_t> lengths) {
   auto left = static_cast<unsigned>(lengths.size());
   if (bits.next() != 0) left = 2 + bits.read(2 + 2 * bits.read(3));
   if (left > lengths.size()) return false;
-  constexpr unsigned repeated = 16;  // the one before; the next two are runs of zeros
+  constexpr unsigned repeated = 16;  // repeats the last length; the next two symbols repeat zeros
   std::uint8_t before = 8;
   for (std::size_t s = 0; s < lengths.size() && left > 0 && !bits.is_over(); --left) {
     const unsigned length = code.read(bits);
@@ -117,7 +117,7 @@ bool read_lengths(webp_bits& bits, std::span<std::uint8_t> lengths) {
 }
 
 bool read_code(webp_bits& bits, std::size_t alphabet, prefix_code& code) {
-  constexpr std::size_t least = 256;  // what a symbol may be that is named
+  constexpr std::size_t least = 256;  // symbols named directly have up to 8 bits
   std::vector<std::uint8_t> lengths(std::max(alphabet, least));
   if (bits.next() != 0) {
     const bool has_two = bits.next() != 0;
@@ -131,10 +131,10 @@ bool read_code(webp_bits& bits, std::size_t alphabet, prefix_code& code) {
 }
 
 constexpr unsigned literals = 256;
-constexpr unsigned copies = 24;  // and the symbols behind are of the cache
+constexpr unsigned copies = 24;  // symbols after these refer to the colour cache
 
-// An image that tells of the real one: reads all of it. The greatest of the numbers that its red
-// and green are; nullopt: it is no image.
+// Reads a meta image (one that describes the real one) to its end. Returns the greatest number
+// formed by its red and green; nullopt if it is not valid.
 std::optional<unsigned> read_image(webp_bits& bits, std::uint64_t width, std::uint64_t height) {
   unsigned cache = 0;
   if (bits.next() != 0) {
@@ -173,7 +173,7 @@ std::optional<unsigned> read_image(webp_bits& bits, std::uint64_t width, std::ui
       extra(distance.read(bits));
       if (done > left) return std::nullopt;
     }
-    // What is copied, or taken from the cache, is no other number than before.
+    // Copied or cached pixels have no new numbers.
     left -= done;
   }
   if (bits.is_over()) return std::nullopt;
@@ -184,10 +184,10 @@ std::uint64_t in_squares(std::uint64_t size, unsigned bits) {
   return (size + (std::uint64_t{1} << bits) - 1) >> bits;
 }
 
-// What there may be at the most, of images that tell of the real one: they are read bit by bit.
+// The most pixels of meta images that are read: they are read bit by bit.
 constexpr std::uint64_t most_read = 8 << 20;
 
-// Of a stream behind its header. Groups that no square of pixels has are not made.
+// Reads a stream after its header. Groups beyond the number of squares of pixels are not allocated.
 std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uint64_t height) {
   enum transforms : unsigned { predictor, colour, subtracted_green, palette };
   std::array<bool, 4> seen{};
@@ -208,10 +208,10 @@ std::optional<webp_codes> codes_in(webp_bits bits, std::uint64_t width, std::uin
     if (kind != palette) continue;
     const unsigned colours = bits.read(8) + 1;
     if (!read_image(bits, colours, 1)) return std::nullopt;
-    found.pixels += literals;  // to which it is filled up
+    found.pixels += literals;  // the palette is filled up to this size
     width = in_squares(width, colours <= 2 ? 3 : colours <= 4 ? 2 : colours <= 16 ? 1 : 0);
   }
-  if (bits.next() != 0) bits.read(4);  // the cache of the image itself
+  if (bits.next() != 0) bits.read(4);  // the colour cache of the image itself
   if (bits.next() != 0) {
     const auto greatest = read_squares(side);
     if (!greatest) return std::nullopt;
@@ -230,7 +230,7 @@ std::optional<webp_codes> codes_of_webp(std::span<const std::byte> image) {
   if (bits.read(8) != signature) return std::nullopt;
   const std::uint64_t wide = bits.read(14) + 1;
   const std::uint64_t high = bits.read(14) + 1;
-  bits.read(1 + 3);  // whether it has transparency, and the version
+  bits.read(1 + 3);  // transparency flag and version
   return codes_in(bits, wide, high);
 }
 

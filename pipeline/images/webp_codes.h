@@ -7,16 +7,16 @@
 
 namespace millrace {
 
-// What stands before the pixels of a lossless image, and tells how they are coded.
+// What precedes the pixels of a lossless image and says how they are coded.
 struct webp_codes {
-  std::uint64_t groups = 0;   // of prefix codes
-  std::uint64_t numbers = 0;  // that groups have; some of them may be nobody's
-  std::uint64_t pixels = 0;   // of the images that tell which group is where, and of transforms
+  std::uint64_t groups = 0;   // groups of prefix codes in use
+  std::uint64_t numbers = 0;  // group numbers; some may be unused
+  std::uint64_t pixels = 0;   // in images that assign groups to squares, and in transforms
 };
 
-// Of the contents of a chunk VP8L: most of what libwebp needs for a file is for groups, where there
-// are many. nullopt: it is damaged, cut, large or otherwise not to be told, and there may be as
-// many as the file has room for. Any bytes.
+// Reads the contents of a VP8L chunk. If there are many groups, they take most of the memory that
+// libwebp needs for the file. nullopt: the chunk is damaged, truncated, too large or otherwise not
+// readable; assume as many groups as the file has room for. Accepts any bytes.
 std::optional<webp_codes> codes_of_webp(std::span<const std::byte> image);
 
 }  // namespace millrace

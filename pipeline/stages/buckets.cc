@@ -9,9 +9,8 @@ namespace millrace::detail {
 result<std::size_t> bucket_for(const std::vector<bucket>& buckets, std::int64_t size) {
   const auto fits = std::ranges::lower_bound(buckets, size, {}, &bucket::up_to);
   if (fits == buckets.end()) {
-    return error(errc::too_large,
-                 "an item of " + std::to_string(size) + ", for which there is no bucket")
-        .hint("add a bucket that takes it, or leave it out before")
+    return error(errc::too_large, "no bucket takes an item of size " + std::to_string(size))
+        .hint("add a bucket that takes it, or leave it out upstream")
         .skippable();
   }
   return static_cast<std::size_t>(fits - buckets.begin());
@@ -22,7 +21,7 @@ void check_buckets(const std::vector<bucket>& buckets) {
                                                   &bucket::up_to) == buckets.end();
   const bool takes = std::ranges::all_of(buckets, [](const bucket& b) { return b.size > 0; });
   if (buckets.empty() || !ascends || !takes) {
-    throw failure(error(errc::usage, "buckets that do not ascend, or take nothing"));
+    throw failure(error(errc::usage, "buckets do not ascend, or one of them takes no items"));
   }
 }
 

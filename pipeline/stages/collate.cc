@@ -20,7 +20,7 @@ error unequal(const tuple_of_values& one, const std::string& what, const tuple_o
   return error(errc::bad_field, fmt::format("samples of one batch differ: {} of '{}', {} of '{}'",
                                             what, one.key, what_other, other.key))
       .key(other.key)
-      .hint("give them one shape, or put those of one shape into batches of their own (bucketed)");
+      .hint("give all samples one shape, or batch those of equal shape together (bucketed)");
 }
 
 tensor integers(const tuples& of, std::size_t place) {

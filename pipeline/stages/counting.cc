@@ -12,17 +12,17 @@
 namespace millrace::detail {
 namespace {
 
-// What a record holds before the places of ends: the count; of the state as the stage saved it the
-// samples and the ends that it and those in front held, and how many of them give ends of their
-// own; how many ends are still to come again, and the place up to which samples are; how many ends
-// of those in front are; and how many ends follow.
+// The numbers in a record before the places of ends: the count; for the state as this stage saved
+// it, the samples and the ends held by this stage and those upstream, and how many of these stages
+// yield ends of their own; the ends still to come again, and the place up to which samples come
+// again; the ends of upstream stages that come again; the number of places of ends that follow.
 constexpr std::size_t numbers_before_ends = 9;
-// And behind them: how many samples an item has, and how many items an epoch of the stage's own;
-// and what of_again() gives. Before, it did not have these.
+// The numbers after them: the samples in an item, and the items in an epoch of the stage's own.
+// of_again() follows. Older records lack all of these.
 constexpr std::size_t numbers_behind_ends = 2;
-constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // that a record knows
+constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // in a record
 
-// A record as it is written now: before, it did not have the ends of those in front.
+// Converts a record to the current form. Older ones lack the ends of upstream stages.
 state::record completed(state::record r) {
   constexpr std::size_t added = 7;
   const bool is_older =
@@ -31,9 +31,9 @@ state::record completed(state::record r) {
   return r;
 }
 
-// Whether so many ends may be held: stages of a plan hold one each, items those that lie between
-// their samples, and some are of epochs without a sample, of which each stage that makes epochs of
-// its own passes over a hundred.
+// Whether `n` ends can be held. Each stage of a plan holds one, and each item those between its
+// samples; some are of epochs without samples, and each stage that makes epochs of its own passes
+// more than a hundred of those.
 bool is_number_of_ends(std::int64_t n, const state& in) {
   const std::size_t most = 1'000'000 + in.samples_held();
   return n >= 0 && n <= static_cast<std::int64_t>(most);
@@ -43,8 +43,10 @@ bool is_number_of_ends(std::int64_t n, const state& in) {
 
 void tell_of_endless_epoch() {
   log_notice(
-      "a slice has given its last item of an epoch that has no end, for its shards are drawn for "
-      "ever: nothing more comes of it; put epochs_of() in front, or take no more items than that");
+      "a slice has yielded the last item that it takes of an endless epoch (its shards are drawn "
+      "at "
+      "random without end), so it yields nothing more: put epochs_of() before it, or take no more "
+      "items than that");
 }
 
 item_count::item_count(run_context& run, std::string_view stage, std::int64_t length)
@@ -71,7 +73,7 @@ bool item_count::is_again() {
   if (again_.empty()) return false;
   const std::size_t before = again_.size();
   for (const origin& o : of_item_) {
-    // Lanes dealt anew have other numbers.
+    // The lane is not compared: samples assigned to other lanes have other lane numbers.
     const auto found = std::ranges::find_if(again_, [&](const origin& a) {
       return a.epoch == o.epoch && a.shard == o.shard && a.offset == o.offset;
     });
@@ -106,7 +108,7 @@ void item_count::end() {
   note_end(last_);
 }
 
-// A stage holds one end at most.
+// Each stage holds at most one end.
 void item_count::note_end(const place& after) {
   ends_.push_back({.after = std::max(after, last_)});
   if (ends_.size() > run_.stages_joined) ends_.pop_front();
@@ -133,10 +135,10 @@ void item_count::save(state& to) const {
   to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
 }
 
-// How many are to come again; the places of those that are, with their number in front, or -1 where
-// none is: stages in front that change the order may hold others between them. For each end how
-// many origins come again before it, or -1 and, with their number in front, those that are late. An
-// even number of values.
+// The number of samples to come again; the number of origins that come again, with their places
+// after it, or -1 if there are none: upstream stages that change the order may hold other samples
+// between them. For each end: the number of origins that come again before it, or -1 and the number
+// of late ones, with their places after it. The number of values is even.
 state::record item_count::of_again() const {
   state::record r{to_come_};
   const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
@@ -156,7 +158,7 @@ void item_count::save_own_ends(state& to) {
   to.append(own_ends_record, state::record{ends_held_in(to).back()});
 }
 
-// For the first stage of its kind: what comes again to later ones is not known.
+// For the first stage of its kind: what comes again to later ones is unknown.
 void item_count::restore_own_ends(const state& from) {
   const std::string of = of_rank(run_.rank, run_.world_size);
   const auto* const saved = from.find(stage_ + of);
@@ -169,7 +171,7 @@ void item_count::restore_own_ends(const state& from) {
   ends_in_front_again_ = std::max<std::int64_t>(held - r[2], 0) + r[7];
 }
 
-// What was held comes again to any of the ranks: where it comes to this one, it was counted.
+// Held samples come again to any of the ranks. Those that come to this rank were counted.
 void item_count::restore(const state& from) {
   const auto ranks = saved_in(from);
   restore_whole(from, false);
@@ -188,9 +190,9 @@ void item_count::restore(const state& from) {
   value = total * ranks.front().world_size / std::ssize(ranks) / run_.world_size;
 }
 
-// What was held is counted when it comes again, to whichever rank, so that all have as much before
-// them. They count on in the epoch that their consumers were in: ends that were held are given once
-// they get there.
+// Held samples are counted when they come again, on whichever rank, so that all ranks have counted
+// the same number. Counting continues in the epoch that the consumers were in: held ends are
+// yielded when the ranks get there.
 void item_count::restore_of_length(const state& from) {
   if (goes_on_alone(from)) return restore_whole(from);
   const auto ranks = saved_in(from);
@@ -216,7 +218,7 @@ void item_count::restore_whole(const state& from, bool by_number) {
   if (goes_on_alone(from)) {
     restore_again(first, by_number);
   } else if (first.ends_held > 0) {
-    ends_again_.push_back({});  // what comes again is not known to be of one rank
+    ends_again_.push_back({});  // unknown which rank the samples before it come again to
   }
 }
 
@@ -230,13 +232,13 @@ bool item_count::has_lanes_of(const state& from) const {
          (*plan)[plan_record_lanes] == run_.lanes_in_all;
 }
 
-// Whether it is this rank's own state, of which all comes again to it.
+// Whether the state is this rank's own, so that everything held comes again to this rank.
 bool item_count::goes_on_alone(const state& from) const {
   return from.find(stage_ + of_rank(run_.rank, run_.world_size)) != nullptr &&
          (run_.world_size == 1 || has_lanes_of(from));
 }
 
-// Of this rank alone where it goes on alone, or else of all.
+// The count of this rank alone if it continues alone, otherwise of all ranks.
 std::vector<item_count::saved_count> item_count::saved_in(const state& from) const {
   std::vector<saved_count> out;
   if (goes_on_alone(from)) {
@@ -282,7 +284,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   const auto* merged = from.find(ends_held_record + of_rank(rank, world_size));
   const state::record ends = merged != nullptr ? *merged : ends_held_in(from);
   refuse_unless(!ends.empty());
-  // Up to the next stage that gives ends of its own.
+  // Up to the next stage that yields ends of its own.
   const auto here = std::min(static_cast<std::size_t>(r[3]), ends.size() - 1);
   refuse_unless(is_number_of_ends(ends[here], from));
   out.ends_held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
@@ -295,10 +297,12 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
     refuse_unless(read_again(out, listed, std::span(r).subspan(behind_ends + numbers_behind_ends)));
     if (listed) std::ranges::sort(*listed);
   }
-  // What later stages held, which saved after this one, and what had not come again yet.
+  // Samples that later stages held (they saved after this one), and those that had not come again
+  // yet.
   std::int64_t in_front = r[1];
   const place last_again(r[5], r[6]);
-  // Its lanes are known where they are those of now; others may have been dealt by a hook as well.
+  // If the lanes are the current ones, they are known; otherwise a hook may also have reassigned
+  // them.
   const bool is_mine = rank == run_.rank && world_size == run_.world_size && has_lanes_of(from);
   for (const origin& o : from.held(pending_record)) {
     const bool is_its =
@@ -315,7 +319,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   return out;
 }
 
-// False where it makes no sense.
+// False if the values are inconsistent.
 bool item_count::read_again(saved_count& to, std::optional<std::vector<place>>& listed,
                             std::span<const std::int64_t> r) {
   const auto take = [&r](std::int64_t& number) {
@@ -338,7 +342,7 @@ bool item_count::read_again(saved_count& to, std::optional<std::vector<place>>& 
   return r.empty();
 }
 
-// Of the origins that come again, how many before the end.
+// The number of origins that come again before the end.
 std::size_t item_count::before(const given_end& end, const saved_count& by) {
   const auto in_front = [&end](const origin& o) { return o.place() <= end.after; };
   if (by.is_older) return static_cast<std::size_t>(std::ranges::count_if(by.again, in_front));
@@ -363,7 +367,7 @@ void item_count::restore_again(const saved_count& by, bool by_number) {
   to_come_ = by.to_come;
   if (by_number && by.samples_of_item == 1) {
     to_come_ += std::ssize(by.again);
-  } else {  // items of several samples are made anew, of the same ones
+  } else {  // items of several samples are composed again, from the same samples
     again_ = {by.again.begin(), by.again.end()};
   }
 }

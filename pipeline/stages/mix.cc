@@ -13,15 +13,16 @@
 namespace millrace {
 namespace {
 
-// What a state says of a lane's mix: these, then for each source whether it is through, and then
-// for each source the number of runs of epochs at whose ends it was not, and these. A state of an
-// older version says nothing of the latter.
+// The numbers in a lane's record before two lists: for each source whether it has ended; then for
+// each source the number of runs of epochs at whose ends it had not, and these runs. States of
+// older versions lack the second list.
 constexpr std::size_t record_head = 4;
 
-// What a mix is told apart by.
+// Identifies a mix in a state.
 struct mix_identity {
   std::int64_t now = 0;
-  // By older versions, which did not look at the lengths of shards where these are dealt out.
+  // As computed by older versions, which ignored the lengths of shards whose samples are assigned
+  // to lanes.
   std::int64_t before = 0;
 };
 
@@ -30,9 +31,9 @@ class mix_stream final : public stream<sample> {
   struct part {
     std::unique_ptr<lane_context> lane;
     std::unique_ptr<stream<sample>> samples;
-    std::int64_t first_shard = 0;  // of the sources before, in the list of the mix
+    std::int64_t first_shard = 0;  // the number of shards in the sources before it
     double weight = 1;
-    bool ended = false;  // through with this epoch
+    bool ended = false;  // has no more samples in this epoch
   };
 
   mix_stream(lane_context& lane, const mix_options& options, mix_identity identity,
@@ -60,11 +61,11 @@ class mix_stream final : public stream<sample> {
         before_draw_ = at();
         drawn_ = draw();
       }
-      // held over co_await: parts are those of the beginning
+      // held over co_await: parts_ is never resized
       part& drawn = parts_[drawn_];
       auto item = co_await drawn.samples->next();
-      // The same part is asked again, so that its state is after what failed as soon as this one's
-      // is after the draw.
+      // The same part will be asked again. Its state is after the failed item as soon as this
+      // stream's state is after the draw.
       if (!item) ++drawn.lane->drawn->items;
       if (!item) co_return item;
       before_draw_.reset();
@@ -119,7 +120,7 @@ class mix_stream final : public stream<sample> {
   }
 
  private:
-  using position = std::pair<std::uint64_t, std::size_t>;  // of the random numbers; whose turn
+  using position = std::pair<std::uint64_t, std::size_t>;  // in the random numbers; whose turn
 
   position at() const { return {random_.position(), turn_}; }
 
@@ -133,7 +134,7 @@ class mix_stream final : public stream<sample> {
     for (const part& p : parts_) {
       auto& unfinished = p.lane->epochs.unfinished;
       unfinished.clear();
-      if (runs.empty()) continue;  // of an older version
+      if (runs.empty()) continue;  // saved by an older version
       const auto count = static_cast<std::size_t>(runs.front());
       runs = runs.subspan(1);
       if (count > runs.size() / 2) throw failure(senseless(mix_record));
@@ -160,7 +161,7 @@ class mix_stream final : public stream<sample> {
     for (part& p : parts_) p.ended = false;
   }
 
-  // One of those that have not ended.
+  // Draws one of the parts that have not ended.
   std::size_t draw() {
     if (options_.by == mix_options::order::round_robin) {
       while (parts_[turn_].ended) turn_ = (turn_ + 1) % parts_.size();
@@ -176,7 +177,7 @@ class mix_stream final : public stream<sample> {
       if (left < parts_[i].weight) break;
       left -= parts_[i].weight;
     }
-    return last;  // where rounding has left a little
+    return last;  // reached by rounding errors
   }
 
   std::uint64_t lane_;
@@ -185,11 +186,11 @@ class mix_stream final : public stream<sample> {
   mix_identity identity_;
   std::vector<part> parts_;
   std::int64_t epoch_ = 0;
-  std::optional<std::int64_t> end_;  // the epoch that there is no more
+  std::optional<std::int64_t> end_;  // one past the last epoch
   random_stream random_{0, purpose::mix};
   std::size_t turn_ = 0;
-  std::size_t drawn_ = 0;  // the part that is asked, while there is a position before the draw
-  std::optional<position> before_draw_;  // what a state says until the part has given something
+  std::size_t drawn_ = 0;                // the part being asked, while before_draw_ is set
+  std::optional<position> before_draw_;  // saved until the drawn part has yielded something
 };
 
 error impossible_mix(std::string what, std::string_view what_to_do) {
@@ -204,7 +205,7 @@ void check_same_job(const shard_list_options& one, const shard_list_options& oth
   if (one.rank != other.rank || one.world_size != other.world_size ||
       one.lane_count() != other.lane_count()) {
     throw failure(impossible_mix(
-        fmt::format("of sources of other ranks or lanes: rank {} of {} with {} lanes, "
+        fmt::format("of sources with different ranks or lanes: rank {} of {} with {} lanes, "
                     "and rank {} of {} with {}",
                     one.rank, one.world_size, one.lane_count(), other.rank, other.world_size,
                     other.lane_count()),
@@ -216,22 +217,24 @@ void check_epochs(const std::vector<mix_source>& sources, const mix_options& opt
   const bool all_end = options.ends == mix_options::until::all_end;
   const bool any_endless = std::ranges::any_of(sources, is_endless);
   if (all_end && any_endless && !std::ranges::all_of(sources, is_endless)) {
-    throw failure(impossible_mix("that ends when all of its sources do, one of which never does",
-                                 "let it end with the first one that does, or resample all"));
+    throw failure(
+        impossible_mix("that ends when all of its sources have ended, one of which never ends",
+                       "let it end with the first source that ends, or resample all"));
   }
   const shard_list_options* finite = nullptr;
   for (const mix_source& s : sources) {
     const shard_list_options& o = *s.samples.options;
     if (is_endless(s)) continue;
     if (finite != nullptr && (finite->epochs != o.epochs || finite->first_epoch != o.first_epoch)) {
-      throw failure(impossible_mix("of sources of different epochs", "give all of them the same"));
+      throw failure(
+          impossible_mix("of sources with different epochs", "give all sources the same epochs"));
     }
     finite = &o;
     const std::size_t shards = s.samples.shards->size();
     const auto lanes = static_cast<std::size_t>(o.lane_count());
     if (!all_end && shards < lanes && !deals_samples(shards, o)) {
       throw failure(impossible_mix(
-          fmt::format("that ends with the first source that does: one of {} shards has nothing "
+          fmt::format("that ends with the first source that ends: one of {} shards has nothing "
                       "for some of {} lanes",
                       shards, lanes),
           "resample that source, use fewer lanes, or give its index with offsets"));
@@ -239,8 +242,8 @@ void check_epochs(const std::vector<mix_source>& sources, const mix_options& opt
   }
 }
 
-// Everything that the order of a mix depends on, beside the lists of its sources, and what mixes
-// among these tell themselves.
+// Fingerprints everything that the order of a mix depends on, except the lists of its sources and
+// the nested mixes, which verify themselves.
 mix_identity identity_of(const std::vector<mix_source>& sources, const mix_options& options) {
   const auto signed_of = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
   std::uint64_t out = fingerprint(fmt::format(
@@ -283,7 +286,7 @@ std::unique_ptr<stream<sample>> make_mix(lane_context& lane, const mix_options& 
 }  // namespace
 
 lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& options) {
-  if (sources.empty()) throw failure(impossible_mix("of no sources", "give one at least"));
+  if (sources.empty()) throw failure(impossible_mix("of no sources", "give at least one"));
   std::vector<std::string> list;
   double weights = 0;
   for (const mix_source& s : sources) {
@@ -300,7 +303,7 @@ lane_plan<sample> mix(std::vector<mix_source> sources, const mix_options& option
                                  "divide all weights by one number"));
   }
   check_epochs(sources, options);
-  // What stands for all: the first source that ends, if any does.
+  // The options of the first source that ends, if any does, stand for all.
   const auto finite = std::ranges::find_if_not(sources, is_endless);
   shard_list_options whole = *(finite == sources.end() ? sources.front() : *finite).samples.options;
   if (finite != sources.end()) whole.mode = epoch_mode::exact;

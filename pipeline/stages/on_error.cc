@@ -24,12 +24,12 @@ namespace {
 
 constexpr std::uint64_t enough_for_a_rate = 1000;
 
-// A text alone, and no tree, which would need memory to be given up.
+// Serialises the text directly: freeing a tree would need memory.
 std::string json_text_of(std::string_view text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// That the rest of a shard, or a part of it, is lost.
+// Whether the rest of a shard, or a part of it, is lost.
 bool is_of_damaged_shard(const error& why) {
   return why.kind() == errc::truncated || why.kind() == errc::bad_archive ||
          why.kind() == errc::changed || why.kind() == errc::cut;
@@ -45,7 +45,7 @@ class skip_counter final : public error_counter {
   void restore(const state& from) override;
 
  private:
-  // A state has them: it stays small.
+  // Small, because these are saved in a state.
   static constexpr std::size_t most_read = 256;
 
   run_context& run_;
@@ -53,7 +53,7 @@ class skip_counter final : public error_counter {
   std::string record_;
   std::string lost_record_;
   std::uint64_t newly_lost() const;
-  bool is_first() const { return record_ == skipped_record; }  // of the plan
+  bool is_first() const { return record_ == skipped_record; }  // policy of the plan
   bool count_lost();
   void tell_epoch();
   bool is_first_of_its_kind(const error& why);
@@ -68,21 +68,21 @@ class skip_counter final : public error_counter {
   void await_again(const state& from, std::int64_t in_front);
   void restore_lost(const state& from);
 
-  std::uint64_t failed_ = 0;  // skipped, and lost with shards
+  std::uint64_t failed_ = 0;  // samples skipped, and those lost with shards
   std::uint64_t in_a_row_ = 0;
   std::uint64_t passed_ = 0;
-  bool failed_at_end_ = false;  // the run has ended before an end that it took
+  bool failed_at_end_ = false;  // the run failed instead of yielding an end that it had taken
   std::size_t epochs_told_ = 0;
-  ledger::epoch epoch_;  // since it began, or since the run did
-  // Samples that later stages held when the state was saved: they come again.
+  ledger::epoch epoch_;  // since the epoch, or the run, began
+  // Samples that later stages held when the state was saved; they come again.
   using place = std::array<std::int64_t, 4>;
   static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
   std::set<place> again_;
-  // In this epoch: the first shards that gave a sample, and what came of these.
+  // Of this epoch: the first shards that yielded a sample, and the number of samples from those.
   std::unordered_set<std::int64_t> read_;
   std::uint64_t passed_of_read_ = 0;
-  // In this epoch, shards of which nothing came, by the fingerprints of their URLs, the errors
-  // of them, and shards that could not be read whole.
+  // Of this epoch: shards that yielded no samples, by fingerprints of their URLs; the errors of
+  // those shards; shards that could not be read whole.
   std::unordered_set<std::uint64_t> gave_no_sample_;
   std::uint64_t errors_of_no_sample_ = 0;
   std::unordered_set<std::uint64_t> damaged_;
@@ -109,12 +109,13 @@ void skip_counter::on_item(const origin* where) {
   ++epoch_.passed;
 }
 
-// What the lanes found to be lost since it was last counted: of several policies, by the first.
+// Losses that lanes reported since they were last counted. Of several policies, the first counts
+// them.
 std::uint64_t skip_counter::newly_lost() const {
   return is_first() ? run_.counts.lost - run_.lost_counted : 0;
 }
 
-// At the end of an epoch, what was lost in it. Whether an index told.
+// Counts what was lost in the epoch, at its end. Returns whether an index had the numbers.
 bool skip_counter::count_lost() {
   const std::uint64_t known = newly_lost();
   const std::uint64_t lost_whole = std::exchange(gave_no_sample_, {}).size();
@@ -123,7 +124,7 @@ bool skip_counter::count_lost() {
   const std::uint64_t passed = std::exchange(passed_of_read_, 0);
   if (known == 0 && lost_whole > 0 && read > 0) {
     const std::uint64_t guessed = lost_whole * passed / read;
-    // Each error of them has been counted, as it was skipped.
+    // Each error of these shards was already counted when it was skipped.
     if (guessed > counted) {
       run_.counts.lost += guessed - counted;
       run_.lost_counted += guessed - counted;
@@ -135,7 +136,7 @@ bool skip_counter::count_lost() {
   return known > 0;
 }
 
-// Why no further sample may be skipped.
+// The reason why no further sample may be skipped.
 std::optional<std::string> skip_counter::over_budget() const {
   if (failed_ >= policy_.most_skipped) {
     return "more than " + counted(policy_.most_skipped, "sample") + " failed";
@@ -155,21 +156,23 @@ std::optional<std::string> skip_counter::over_rate(std::uint64_t failed, std::ui
 
 error skip_counter::too_many(const std::string& why) const {
   return error(errc::too_many_skipped, why)
-      .hint(policy_.report.empty() ? "error_policy::report names a file that lists the skipped ones"
-                                   : "the report lists the skipped ones");
+      .hint(policy_.report.empty()
+                ? "error_policy::report names a file for a list of the skipped samples"
+                : "the report lists the skipped samples");
 }
 
-// Of shards that lack samples nobody knows the number of; empty where there are none in this epoch.
+// Without an index, the number of samples that damaged shards lack is unknown. Empty if there are
+// none in this epoch.
 std::string skip_counter::tell_of_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
   if (is_known || count == 0) return {};
   std::string damaged = counted(count, "shard") + " could not be read whole";
-  log_notice(fmt::format("{} in this epoch; what {} is counted only where there is an index",
-                         damaged, count == 1 ? "it lacks" : "they lack"));
+  log_notice(fmt::format("{} in this epoch; what {} is counted only with an index", damaged,
+                         count == 1 ? "it lacks" : "they lack"));
   return damaged;
 }
 
-// The ledger has an epoch once: later policies add to what the first has told.
+// The ledger has one entry for each epoch: later policies add to what the first one reported.
 void skip_counter::tell_epoch() {
   ledger::epoch told = std::exchange(epoch_, {});
   auto& all = run_.counts.epochs;
@@ -186,7 +189,8 @@ std::optional<error> skip_counter::on_end_of_epoch() {
   const std::uint64_t lost_whole = gave_no_sample_.size();
   const std::uint64_t before = failed_;
   bool is_known = false;
-  // An end comes again after a resume and after the last epoch: it is judged then too.
+  // The end of an epoch comes again after a resume and after the last epoch, and is then judged
+  // again.
   const bool is_of_this_run = epoch_.passed > 0 || !epoch_.skipped.empty();
   if (is_of_this_run || lost_whole > 0) is_known = count_lost();
   if (is_of_this_run) tell_epoch();
@@ -207,7 +211,7 @@ std::optional<error> skip_counter::on_end_of_epoch() {
   return too_many(*over);
 }
 
-// Why the list has not this line; null: it has.
+// The reason why the report lacks this line; none if it was written.
 std::optional<error> skip_counter::write_report(const error& why) const {
   if (!report_) return std::nullopt;
   const auto offset =
@@ -227,8 +231,8 @@ std::optional<error> skip_counter::write_report(const error& why) const {
       fmt::format("{}, and resume; what was to be listed: {}", failed.what_to_do(), why.message()));
 }
 
-// False for a shard that could not be read before in this epoch: where it went away while samples
-// of it were held, each of them says so.
+// False if the shard already failed in this epoch: when a shard disappears while samples of it are
+// held, each of these reports it.
 bool skip_counter::is_first_of_its_kind(const error& why) {
   if (why.is_of_whole_shard()) {
     ++errors_of_no_sample_;
@@ -258,7 +262,8 @@ std::optional<error> skip_counter::on_failure(const error& why) {
   return std::nullopt;
 }
 
-// Those that the ledger lists are told as notices, and that there may be more.
+// Logs skipped samples as notices as long as the ledger lists them, and then that there may be
+// more.
 void skip_counter::list(const std::string& what, bool is_listed) {
   auto& listed = run_.counts.first_skipped;
   const bool has_room = listed.size() < ledger::max_listed;
@@ -266,7 +271,7 @@ void skip_counter::list(const std::string& what, bool is_listed) {
   if (!run_.tell_skipped || !is_listed || !has_room) return log_debug("skipped: " + what);
   log_notice("skipped: " + what);
   if (listed.size() < ledger::max_listed) return;
-  log_notice("further samples that are skipped are counted, and told at log_level::debug alone");
+  log_notice("further skipped samples are counted, and logged at log_level::debug only");
 }
 
 void skip_counter::save(state& to) const {
@@ -279,8 +284,8 @@ void skip_counter::save(state& to) const {
 
 namespace {
 
-// The record of lost_record, in this order. Behind these the shards that were read, then the places
-// of those pending in front that have been counted all the same, as they come again; then the
+// The values of lost_record, in this order. Three lists follow: the shards that were read; the
+// places of the samples pending upstream that are already counted, because they come again; the
 // fingerprints of the shards that were lost.
 enum lost_values : std::uint8_t { passed_of_read, errors, shards_read, pending_in_front, again };
 constexpr std::size_t lost_values_before_lists = 5;
@@ -292,14 +297,14 @@ void skip_counter::save_lost(state& to) const {
                      static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
                      std::ssize(to.held(pending_record)), std::ssize(again_)};
   r.insert(r.end(), read_.begin(), read_.end());
-  std::sort(r.begin() + lost_values_before_lists, r.end());  // states are compared
+  std::sort(r.begin() + lost_values_before_lists, r.end());  // sorted, because states are compared
   for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
   const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
   std::sort(of_lost, r.end());
   to.put(lost_record_ + of_rank(run_.rank, run_.world_size), std::move(r));
 }
 
-// Of other ranks, each shard that was lost is of one of those that resume.
+// Of another rank's state, takes the lost shards assigned to this rank.
 void skip_counter::add_lost(const state::record& saved, bool is_own) {
   constexpr std::size_t of_place = std::tuple_size_v<place>;
   const std::int64_t most = std::ssize(saved) - std::int64_t{lost_values_before_lists};
@@ -330,7 +335,7 @@ void skip_counter::add_lost(const state::record& saved, bool is_own) {
       is_own ? static_cast<std::uint64_t>(saved[errors]) : gave_no_sample_.size();
 }
 
-// Stages add what they hold from the front to the back.
+// Stages add the samples they hold in order, from the first stage to the last.
 void skip_counter::await_again(const state& from, std::int64_t in_front) {
   std::int64_t before = 0;
   for (const origin& o : from.held(pending_record)) {
@@ -368,9 +373,9 @@ void skip_counter::restore(const state& from) {
          it != from.records().end() && it->first.starts_with(of_any); ++it) {
       add(it->second);
     }
-    // Of a version that had one record for all ranks.
+    // Saved by an older version, which had one record for all ranks.
     if (const auto* one = from.find(record_)) add(*one);
-    // Each rank takes its part of what all have counted.
+    // Each rank takes its part of the total count.
     for (const std::size_t i : {0U, 2U}) {
       all[i] = all[i] / run_.world_size + (run_.rank < all[i] % run_.world_size ? 1 : 0);
     }

@@ -18,7 +18,7 @@
 namespace millrace {
 namespace {
 
-// What is read along with a sample that is read again: it lies within the same extent, or nearly.
+// Samples within this distance are read again together: they are in the same extent, or nearly.
 constexpr std::int64_t near = 4 << 20;
 
 class shuffle_stream final : public stream<sample> {
@@ -72,7 +72,7 @@ class shuffle_stream final : public stream<sample> {
         co_return name.named(own.error());
       }
       uncount_aside();
-      aside_.reset();  // only now: a state saved meanwhile must know of it
+      aside_.reset();  // only now: a state saved during the co_await must include it
       held_bytes_ += size_of(*own);
       held_.push_back(std::make_unique<slot>(own->where, std::move(*own)));
     }
@@ -128,8 +128,7 @@ class shuffle_stream final : public stream<sample> {
   }
 
  private:
-  // A sample that is held; it is read again when its turn comes, where it was held by the run
-  // before.
+  // A held sample. If it was held by an earlier run, it is read again when it is drawn.
   struct slot {
     origin where;
     std::optional<sample> what;
@@ -149,15 +148,15 @@ class shuffle_stream final : public stream<sample> {
     random_ = stream_of(epoch);
   }
 
-  // Whether the samples held leave room for this one: a function of the samples alone, so that the
-  // order does not depend on how fast the stages behind give memory back.
+  // Whether the held samples leave room for this one. Depends on the samples alone, so that the
+  // order does not depend on how fast downstream stages release memory.
   bool fits(std::size_t size) {
     const std::size_t room = std::min(most_bytes_, memory_->limit());
     if (held_.empty() || held_bytes_ + size <= room) return true;
     if (!std::exchange(lane_.run.told_of_short_shuffle, true)) {
       log_notice(fmt::format(
-          "a lane's shuffle holds {} instead of {}: {} of memory allow no "
-          "more; raise {} for a better shuffle",
+          "a lane's shuffle holds {} instead of {}: no more fit in its {} of memory; "
+          "raise {} for a better shuffle",
           counted(held_.size(), "sample"), capacity_, format_bytes(room),
           most_bytes_ <= memory_->limit() ? "shuffle_options.bytes"
                                           : "engine_options.memory_bytes (MILLRACE_MEMORY)"));
@@ -165,7 +164,7 @@ class shuffle_stream final : public stream<sample> {
     return false;
   }
 
-  // Of the share, where a sample has memory of its own; its names count as well.
+  // Bytes of the share for a sample with memory of its own, including its names.
   static std::size_t size_of(const sample& s) { return charge_of(s.payload_bytes()) + names_of(s); }
   static std::size_t names_of(const sample& s) {
     std::size_t names = s.key.size();
@@ -173,7 +172,7 @@ class shuffle_stream final : public stream<sample> {
     return names;
   }
 
-  // What the share is charged with for the samples held, and their names.
+  // Bytes of the share in use for held samples, including their names.
   std::size_t in_memory() const {
     std::size_t sum = 0;
     for (const auto& s : held_) sum += s->what ? charged(*s->what) : 0;
@@ -183,14 +182,15 @@ class shuffle_stream final : public stream<sample> {
     const std::size_t here = held_of(*memory_, s);
     return here == 0 ? 0 : here + names_of(s);
   }
-  // The same once all of it is here.
+  // The same after the sample has moved there completely.
   std::size_t needed_for(const sample& s) const {
     std::size_t elsewhere = 0;
     for (const field& f : s.fields) elsewhere += f.data.are_of(*memory_) ? 0 : f.data.size();
     return held_of(*memory_, s) + charge_of(elsewhere) + names_of(s);
   }
 
-  // As long as it is kept in the memory of the lane, nobody who reads again waits for that.
+  // Counts the sample aside while it is in the lane's memory, so that again_reader does not wait
+  // for that memory.
   void count_aside() {
     uncount_aside();
     const lane_context& reader = lane_.reader_of(aside_->where.shard);
@@ -202,7 +202,7 @@ class shuffle_stream final : public stream<sample> {
     counted_ = {};
   }
 
-  // What is needed of a restored state to know which samples fit.
+  // Reads samples whose sizes a restored state lacks, which is needed to know which samples fit.
   awaitable<std::optional<error>> fetch_what_counts() {
     if (is_size_unknown_) {
       again_reader again(lane_, stages_before_, &spare_);
@@ -225,11 +225,11 @@ class shuffle_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
-  // What is aside is read when it fits, or, where it could not be read again then, at once.
+  // Reads the sample aside once it fits, or at once if it could not be read again later.
   awaitable<std::optional<error>> fetch_aside() {
     if (!aside_at_ || (aside_size_ && !fits(*aside_size_))) co_return std::nullopt;
     const bool now_or_never = reads_through(lane_, aside_at_->shard);
-    // What stays aside takes nothing of what is for samples that are held.
+    // A sample that stays aside must not use memory meant for held samples.
     const bool may_stay = now_or_never && !aside_size_;
     again_reader again(lane_, stages_before_, may_stay ? nullptr : &spare_);
     auto found = co_await read(again, *aside_at_, true);
@@ -251,8 +251,8 @@ class shuffle_stream final : public stream<sample> {
     return static_cast<std::size_t>(std::ranges::find_if(held_, is_it) - held_.begin());
   }
 
-  // Samples of compressed shards are read again before the lane's own shard is opened: a lane has
-  // room for the window of one decoder. What is lost is told when its turn comes.
+  // Reads samples of compressed shards again before the lane opens its own shard: a lane has room
+  // for one decoder's window. Losses are reported when the sample is drawn.
   awaitable<std::optional<error>> fetch_compressed() {
     if (!std::exchange(is_restored_, false)) co_return std::nullopt;
     again_reader again(lane_, stages_before_, &spare_);
@@ -261,7 +261,7 @@ class shuffle_stream final : public stream<sample> {
       if (!s->what && reads_through(lane_, s->where.shard)) all.push_back(s.get());
     }
     std::ranges::sort(all, {}, &slot::place);
-    // held over co_await: one reader at a time changes what is held
+    // held over co_await: only one reader at a time changes what is held
     for (slot* s : all) {
       auto found = co_await read(again, s->where, false);
       if (!found && !found.error().is_skippable()) co_return found.error();
@@ -272,13 +272,13 @@ class shuffle_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
-  // `waits` as in keep(). What the budget has no room for at present is lost alone: the rest of its
-  // shard is read where there is.
+  // `waits` as in keep(). If the budget has no room at present, only this sample is lost, and
+  // reading its shard continues.
   awaitable<result<sample>> read(again_reader& again, origin where, bool waits) {
     const std::size_t held = waits ? in_memory() : memory_->in_use();
     spare_.held = held;
     auto found = co_await again.read(where);
-    if (spare_.held > held) again.close();  // it may keep there what begins the next sample
+    if (spare_.held > held) again.close();  // it may keep the beginning of the next sample there
     if (found || found.error().kind() != errc::too_large || found.error().is_skippable()) {
       co_return found;
     }
@@ -286,7 +286,7 @@ class shuffle_stream final : public stream<sample> {
     co_return std::move(why.offset(static_cast<std::uint64_t>(where.offset)).skippable());
   }
 
-  // Keeps a sample that was read again where there is room beside the others; `waits` for what
+  // Keeps a sample that was read again, if there is room with the others; `waits` for memory that
   // later stages still hold.
   awaitable<std::optional<error>> keep(slot& s, sample found, bool waits) {
     const std::size_t others = waits ? in_memory() : memory_->in_use() - held_of(*memory_, found);
@@ -298,8 +298,8 @@ class shuffle_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
-  // Of a run with more memory more may be held than fits: others are then read once more. Of
-  // compressed shards only where that is not enough.
+  // Drops samples that were read again, which are then read once more: a run with more memory may
+  // have held more than fits. Drops those of compressed shards only if the others are not enough.
   void make_room(std::size_t size) {
     std::size_t taken = in_memory();
     for (const bool is_compressed : {false, true}) {
@@ -312,7 +312,7 @@ class shuffle_stream final : public stream<sample> {
     }
   }
 
-  // It is read again when it fits.
+  // The sample is read again once it fits.
   void let_go_of_aside() {
     aside_at_ = aside_->where;
     aside_size_ = size_of(*aside_);
@@ -320,7 +320,7 @@ class shuffle_stream final : public stream<sample> {
     aside_.reset();
   }
 
-  // Where one lacks room beside what is held, that has to give way.
+  // If the sample lacks room, drops held samples to make room.
   awaitable<result<sample>> read_wanted(again_reader& again, const slot& wanted) {
     auto found = co_await read(again, wanted.where, true);
     if (found || found.error().kind() != errc::too_large) co_return found;
@@ -329,19 +329,19 @@ class shuffle_stream final : public stream<sample> {
     co_return co_await read(again, wanted.where, true);
   }
 
-  // Reads a sample again, and, as far as there is room, those that lie near it.
+  // Reads a sample again, with those close to it as far as there is room.
   awaitable<std::optional<error>> fetch(slot& wanted) {
     again_reader again(lane_, stages_before_, &spare_);
-    // The lane has room for the sample that it puts together, for the one aside, or for one that is
-    // read again, and for what comes behind it; not for all of them.
+    // The lane has room for the sample it is assembling, plus one of: the sample aside, or a sample
+    // that is read again with what follows it.
     if (aside_ && !reads_through(lane_, aside_->where.shard)) let_go_of_aside();
     detail::item_name name;
-    // held over co_await: the list is this loop's, and one reader at a time changes what is held
+    // held over co_await: the list is local, and only one reader at a time changes what is held
     for (slot* s : near_to(wanted)) {
       auto found =
           s == &wanted ? co_await read_wanted(again, *s) : co_await read(again, s->where, false);
       if (!found && (s == &wanted || !found.error().is_skippable())) co_return found.error();
-      if (!found) continue;  // told when its turn comes
+      if (!found) continue;  // reported when it is drawn
       if (s == &wanted) {
         name.note(*found);
         make_room(needed_for(*found));
@@ -357,7 +357,7 @@ class shuffle_stream final : public stream<sample> {
                              .skippable());
   }
 
-  // In the order in which they stand in their shard, the one wanted among them.
+  // The samples close to `wanted`, including it, in their order within the shard.
   std::vector<slot*> near_to(const slot& wanted) const {
     std::vector<slot*> out;
     for (const auto& s : held_) {
@@ -369,11 +369,11 @@ class shuffle_stream final : public stream<sample> {
     return out;
   }
 
-  // Samples stand in the order in which they came, which a state describes in few words.
+  // held_ stays in order of arrival, which a state stores compactly.
   awaitable<outcome> take_one() {
-    drawing_at_ = random_.position();  // what a state says that is saved before the sample is given
+    drawing_at_ = random_.position();  // the position to save until the sample has been yielded
     const std::size_t i = random_.below(static_cast<std::uint32_t>(held_.size()));
-    // held over co_await: one reader at a time changes what is held
+    // held over co_await: only one reader at a time changes what is held
     slot& drawn = *held_[i];
     std::optional<error> lost;
     if (!drawn.what) lost = co_await fetch(drawn);
@@ -395,7 +395,7 @@ class shuffle_stream final : public stream<sample> {
     return out;
   }
 
-  // Who asks again goes on behind a sample that could not be read again, or kept.
+  // The next call continues after a sample that could not be read again or kept.
   void leave_lost_behind() {
     if (std::exchange(is_aside_lost_, false)) {
       uncount_aside();
@@ -417,23 +417,23 @@ class shuffle_stream final : public stream<sample> {
   std::size_t most_bytes_;
   std::shared_ptr<memory_share> memory_;
   spare_memory spare_;
-  bool has_pieces_ = false;  // a sample held lies in several blocks: it takes more than size_of()
+  bool has_pieces_ = false;  // a held sample is in several blocks and takes more than size_of()
   random_stream random_;
   std::optional<std::uint64_t> drawing_at_;
-  std::optional<std::size_t> lost_;  // which of held_ the last call gave an error for
-  bool is_aside_lost_ = false;       // the last call gave an error for what is aside
+  std::optional<std::size_t> lost_;  // index into held_: the last call returned an error for it
+  bool is_aside_lost_ = false;       // the last call returned an error for the sample aside
   std::int64_t epoch_ = 0;
   bool begun_ = false;
   bool draining_ = false;
   std::vector<std::unique_ptr<slot>> held_;
-  std::size_t held_bytes_ = 0;  // of all of them, read again or not yet
+  std::size_t held_bytes_ = 0;  // of all held samples, read again or not
   bool is_size_unknown_ = false;
-  bool is_restored_ = false;     // and nothing has been read since
-  std::optional<sample> aside_;  // does not fit at present
-  // Of it, and where that is counted.
+  bool is_restored_ = false;     // nothing has been read since
+  std::optional<sample> aside_;  // taken from upstream; does not fit at present
+  // The counter that includes the sample aside, and the bytes counted there.
   std::pair<std::shared_ptr<std::size_t>, std::size_t> counted_;
-  std::optional<origin> aside_at_;         // the same, not yet read again
-  std::optional<std::size_t> aside_size_;  // of what is at `aside_at_`, once it is known
+  std::optional<origin> aside_at_;         // where to read the sample aside again
+  std::optional<std::size_t> aside_size_;  // of the sample at `aside_at_`, once known
 };
 
 }  // namespace
@@ -448,8 +448,8 @@ lane_plan<sample> operator|(lane_plan<sample> front, const shuffle_stage& back) 
     throw failure(error(errc::usage, "two shuffles, one after the other")
                       .hint("use one that holds as many samples as both"));
   }
-  // While samples that it held are read again, those that the window has read ahead have the
-  // memory.
+  // While a shuffle reads held samples again, samples that a window has read ahead would occupy
+  // the memory.
   if (front.traits.reads_ahead) {
     throw failure(error(errc::usage, "shuffle() after window_shuffle()")
                       .hint("a window is a shuffle: set window_options.samples"));

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// What a shuffle saves beside the samples that it holds.
+// What a shuffle saves in addition to the samples that it holds.
 struct shuffle_record {
   static constexpr const char* name = "shuffle";
   static constexpr std::int64_t unknown = -1;
@@ -17,13 +17,14 @@ struct shuffle_record {
   std::int64_t epoch = 0;
   bool is_draining = false;
   bool has_begun = false;
-  bool has_aside = false;             // the last of the samples is not yet among those drawn from
-  std::int64_t held_bytes = unknown;  // of the samples
+  bool has_aside = false;             // the last held sample is not yet one of those drawn from
+  std::int64_t held_bytes = unknown;  // total size of the held samples
 
-  // Throws `failure` (bad_state) where there is none.
+  // Throws `failure` (bad_state) if there is none.
   static shuffle_record in(const state& from, const std::string& id);
   void put(state& to, const std::string& id) const;
-  // For other lanes (lane_dealer): each begins its order anew with its part of what all held.
+  // For another number of lanes (lane_dealer): each lane restarts its order with its part of all
+  // held samples.
   static void deal(const dealing& what, state& to);
 };
 

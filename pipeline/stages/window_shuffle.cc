@@ -23,11 +23,11 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t most_lanes = 1 << 20;
-// The record of a lane that is within no window: before its first one, and behind its last.
+// The record of a lane that is outside a window: before the first or after the last one.
 constexpr std::int64_t within_none = -1;
 
 class window_stream final : public stream<sample> {
-  // A sample that is being read, shared with the coroutine that reads it.
+  // A sample being read, shared with the coroutine that reads it.
   struct reading {
     explicit reading(const asio::any_io_executor& on) : changed(on) {}
     std::optional<result<sample>> done;
@@ -35,8 +35,8 @@ class window_stream final : public stream<sample> {
   };
   struct shard_of_window {
     std::shared_ptr<const std::string> url;
-    std::int64_t bytes = 0;           // as the index says
-    std::optional<error> is_another;  // than was indexed
+    std::int64_t bytes = 0;           // from the index
+    std::optional<error> is_another;  // set if the shard is not the one that was indexed
     bool is_checked = false;
   };
   struct place {
@@ -55,7 +55,7 @@ class window_stream final : public stream<sample> {
         options_(options),
         capacity_(divided_up(options.samples, lane.lanes)),
         drawn_(lane.drawn) {
-    // Shards are drawn for a whole window at once. Stages behind count those that were given.
+    // Shards are drawn for a whole window at once, but downstream stages count the shards yielded.
     lane.drawn = given_shards_;
     given_shards_->shards_of_a_pass = drawn_->shards_of_a_pass;
   }
@@ -103,7 +103,8 @@ class window_stream final : public stream<sample> {
     const auto* r = from.find(id_);
     const auto [epoch, at] = cursor_record::in(from, cursor_);
     if (r == nullptr || *r == state::record{within_none}) {
-      // One without a record is of an older version, or of stages that read shards in a row.
+      // A state without this record is of an older version, or of stages that read shards
+      // sequentially.
       if (at.offset == 0) return;
       throw failure(error(errc::bad_state, "the saved state is within a shard, not a window")
                         .hint("resume with the stages that it was saved with"));
@@ -118,8 +119,7 @@ class window_stream final : public stream<sample> {
   }
 
  private:
-  // Takes shards until the window is full, or the epoch's are all taken, and permutes their
-  // samples.
+  // Takes shards until the window is full or the epoch has no more, and permutes their samples.
   awaitable<std::optional<error>> begin_window() {
     if (refused_) co_return *refused_;
     std::vector<place> made;
@@ -147,10 +147,10 @@ class window_stream final : public stream<sample> {
       const bool is_within =
           *resumes_at_ >= 0 && static_cast<std::size_t>(*resumes_at_) <= made.size();
       if (!is_within || (print_ != 0 && print_ != print)) {
-        // What is saved from here on is what was to be resumed.
+        // From here on, save() writes the state that was to be resumed.
         refused_ = error(errc::bad_state,
-                         fmt::format("the saved state is at sample {} of another window than this "
-                                     "one, of {}",
+                         fmt::format("the saved state is at sample {} of a different window; this "
+                                     "one has {}",
                                      *resumes_at_, counted(made.size(), "sample")))
                        .hint("resume with the same index, and the window's size and seed");
         co_return *refused_;
@@ -164,7 +164,7 @@ class window_stream final : public stream<sample> {
     co_return std::nullopt;
   }
 
-  // Which samples, in which order. Not 0.
+  // Fingerprints the samples and their order. Never 0.
   static std::int64_t print_of(const std::vector<place>& window) {
     std::uint64_t print = fingerprint("");
     for (const place& p : window)
@@ -203,16 +203,16 @@ class window_stream final : public stream<sample> {
     return shard.names[static_cast<std::size_t>(at)];
   }
 
-  // Memory is asked for in the order of the samples, so that the next one never waits for those
-  // behind it.
+  // Memory is requested in the order of the samples, so that the next sample never waits for later
+  // ones.
   static awaitable<void> read(std::shared_ptr<reading> job, lane_context& lane,
                               std::shared_ptr<shard_of_window> shard, indexed_place where) {
     job->done = co_await checked_sample(lane, std::move(shard), where);
     job->changed.notify_all();
   }
 
-  // The length is looked at while the sample has its memory: who waited before it asks for memory
-  // would ask behind others.
+  // The length is checked while the sample has its memory: waiting before requesting memory would
+  // put the request after later ones.
   static awaitable<result<sample>> checked_sample(lane_context& lane,
                                                   std::shared_ptr<shard_of_window> shard,
                                                   indexed_place where) {
@@ -246,18 +246,18 @@ class window_stream final : public stream<sample> {
   std::size_t capacity_;
   std::shared_ptr<drawn_shards> drawn_;
   std::shared_ptr<drawn_shards> given_shards_ = std::make_shared<drawn_shards>();
-  std::uint64_t shards_before_ = 0;  // this window
+  std::uint64_t shards_before_ = 0;  // drawn before this window
   std::vector<place> window_;
   std::size_t given_ = 0;
-  std::size_t failed_ = 0;  // 1: the last of them, whose error was given in the last call
-  std::size_t asked_ = 0;   // for how many reads have begun
+  std::size_t failed_ = 0;  // 1: the last yielded item was an error, returned by the last call
+  std::size_t asked_ = 0;   // samples whose reads have begun
   std::deque<std::shared_ptr<reading>> ahead_;
   std::int64_t epoch_ = 0;
   std::int64_t first_draw_ = 0;  // the first shard of the window
-  bool ends_epoch_ = false;      // with this window
+  bool ends_epoch_ = false;      // the epoch ends with this window
   std::optional<std::int64_t> resumes_at_;
-  std::optional<error> refused_;  // a state of another window
-  std::int64_t print_ = 0;        // of the window, or of the one to resume in; 0: not known
+  std::optional<error> refused_;  // set if the state is of another window
+  std::int64_t print_ = 0;        // fingerprint of the window, or of the one to resume; 0: unknown
   std::map<std::uint32_t, std::shared_ptr<shard_of_window>> shards_of_window_;
 };
 

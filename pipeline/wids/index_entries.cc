@@ -24,7 +24,7 @@ error not_listed(const std::string& url, bool is_ambiguous) {
   if (!is_ambiguous) return error(errc::integrity, "the index does not list this shard").at(url);
   return error(errc::integrity,
                "the index lists this shard by another URL, and its file name is "
-               "not the only one of its kind")
+               "not unique")
       .at(url)
       .hint("name the shards as the index does");
 }

@@ -8,15 +8,15 @@
 
 namespace millrace {
 
-// Which entry of an index a shard is, wherever it lies and however it is spelled: that of its URL
-// (of a local file: its path, normalised), else that of its file name, where only one entry and
-// only one of the shards have it. Every command has this rule. Immutable, so any thread.
+// Finds a shard's entry in an index, wherever the shard is and however its URL is spelled: by its
+// URL (for a local file: its normalised path), else by its file name if only one entry and only one
+// of the shards have that name. Every command follows this rule. Immutable, so any thread.
 class index_entries {
  public:
-  // Of the index, which must outlive the object, for these shards.
+  // `said` must outlive the object. `urls` are the shards to look up.
   index_entries(const shard_index& said, const std::vector<std::string>& urls);
 
-  // `shard` is null where none is listed, or where it cannot be told which it is.
+  // `shard` is null if the shard is not listed or ambiguous.
   struct found {
     const shard_index::shard* shard = nullptr;
     bool is_ambiguous = false;
@@ -25,19 +25,19 @@ class index_entries {
 
  private:
   struct of_name {
-    const shard_index::shard* entry = nullptr;  // the first
+    const shard_index::shard* entry = nullptr;  // the first with this name
     int entries = 0;
-    int places = 0;  // different ones, of the shards asked for
+    int places = 0;  // distinct places of shards asked for
   };
   std::unordered_map<std::string, const shard_index::shard*> by_place_;
   std::unordered_map<std::string, of_name> by_name_;
 };
 
-// What to say of a shard that is not found (integrity).
+// The error for a shard that is not found (integrity).
 error not_listed(const std::string& url, bool is_ambiguous);
 
-// What is compared of a shard's URL: the whole path of a local file, without "." and "..", or the
-// URL as it is. Looks at the current folder alone.
+// The key by which shards are compared: the absolute path of a local file, without "." and "..", or
+// the URL unchanged. Reads the current folder only.
 std::string shard_place(const std::string& url);
 
 }  // namespace millrace

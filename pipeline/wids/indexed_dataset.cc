@@ -20,7 +20,7 @@ constexpr std::uint64_t block_bytes = tar_parser::block_size;
 // Reads one place of a shard as a sample.
 class one_sample final : public stream<sample> {
  public:
-  // `bytes`: of the shard, to check; 0: none.
+  // `bytes`: the shard's size, to verify; 0: not verified.
   one_sample(run_context& run, std::string url, indexed_place place, std::int64_t bytes)
       : run_(run),
         bytes_(bytes),
@@ -99,7 +99,7 @@ const std::vector<std::uint32_t>& indexed_dataset::blocks_of(std::size_t shard) 
   shard_index::shard found;
   list_places(*facts, found);
   auto& blocks = found_[shard] = std::move(found.blocks);
-  if (by_use_.size() > std::max<std::size_t>(options_.lru_shards, 1)) {  // never this one
+  if (by_use_.size() > std::max<std::size_t>(options_.lru_shards, 1)) {  // never the current one
     found_.erase(by_use_.front());
     by_use_.erase(by_use_.begin());
   }

@@ -22,11 +22,11 @@ std::string read_text(engine& eng, const std::string& url) {
   auto data = eng.run(raw_bytes({url}));
   for (const bytes& piece : data) {
     if (out.size() + piece.size() > most) {
-      throw failure(error(errc::too_large,
-                          fmt::format("an index of more than {}, which is what there is for it",
-                                      format_bytes(most)))
-                        .at(url)
-                        .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
+      throw failure(
+          error(errc::too_large,
+                fmt::format("an index larger than {}, the most that is read", format_bytes(most)))
+              .at(url)
+              .hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
     }
     out += piece.text();
   }
@@ -43,7 +43,8 @@ shard_index read_index(engine& eng, const std::string& url, const std::string& b
   };
   shard_index made =
       parse_index(load(url).value(), url, base, load, 2 * room_for_index(eng)).value();
-  // What a query says (a signature, a version) is of this object alone.
+  // A URL's query (a signature, a version) is valid for this object only, so no sidecar is looked
+  // for.
   const auto where = parse_url(url);
   if (where && where->scheme.starts_with("http") && where->path.find('?') != std::string::npos) {
     return made;

@@ -99,7 +99,7 @@ std::int64_t even_sampler::length() const {
   return options_.repeat && uneven ? whole + 1 : whole;
 }
 
-// The chunk that holds `place`, its indices shuffled by (seed, epoch, chunk).
+// Loads the chunk that holds `place`, its indices shuffled by (seed, epoch, chunk).
 void even_sampler::load_chunk(std::int64_t place) {
   const auto after = std::ranges::upper_bound(firsts_, place);
   const auto which = static_cast<std::size_t>(after - firsts_.begin()) - 1;

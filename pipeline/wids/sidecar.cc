@@ -46,7 +46,7 @@ std::optional<std::uint64_t> take_number(std::string_view& from) {
   return std::nullopt;
 }
 
-// As many as there are samples, or none.
+// Takes the names: one for each sample, or none.
 bool take_names(std::string_view& from, shard_index::shard& to) {
   const auto count = take_number(from);
   if (!count || (*count != 0 && *count != static_cast<std::uint64_t>(to.samples)) ||
@@ -67,7 +67,7 @@ std::string crc_of(std::string_view text) {
   return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text.data(), text.size()))));
 }
 
-// Of the shards in their order, wherever they lie: by their digests, or else their files' names.
+// Identifies the shards and their order, wherever they are: by digest, or else by file name.
 std::uint64_t identity_of(const shard_index& index) {
   std::uint64_t so_far = fingerprint("");
   for (const auto& s : index.shards) {
@@ -87,7 +87,7 @@ std::string sidecar_of(const std::string& index_url) {
 
 namespace {
 
-// The file that stands there, or that a link there leads to; empty where that is none.
+// The regular file at `path`, or the target if `path` is a link; empty if there is none.
 std::string file_behind(const std::string& path) {
   struct stat there{};
   if (host_files().stat(path, there) != 0 || !S_ISREG(there.st_mode)) return "";
@@ -112,10 +112,10 @@ std::string sidecar_there(const std::string& index_path) {
 
 namespace {
 
-// Whether one was there.
+// Returns whether there was one.
 bool remove_sidecar(const std::string& path, bool is_written_anew) {
   const std::string behind = file_behind(path);
-  // Of a link that gets nothing new, the link: its target may be the sidecar of another index.
+  // If a link gets no new file, remove the link: its target may be the sidecar of another index.
   const std::string older = !is_written_anew && !behind.empty() ? path : behind;
   int code = older.empty() ? -ENOENT : host_files().unlink(older);
   const bool had_one = code == 0;
@@ -186,7 +186,7 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
       return another();
     }
     const auto blocks = take_number(rest);
-    // Bounded by the text itself: a byte at least for each.
+    // Bounds the count by the text: each takes at least a byte.
     if (!blocks || *blocks > rest.size() || (*blocks != 0 && *blocks != *samples + 1)) {
       return another();
     }
@@ -195,7 +195,7 @@ result<void> add_offsets(shard_index& index, std::string_view text, const std::s
     std::uint64_t block = 0;
     for (std::uint64_t i = 0; i < *blocks; ++i) {
       const auto step = take_number(rest);
-      const bool is_empty = step && *step == 0 && i > 0;  // a sample of no bytes
+      const bool is_empty = step && *step == 0 && i > 0;  // a sample of zero bytes
       if (!step || is_empty || *step > ~std::uint32_t{0} - block) return another();
       block += *step;
       s.blocks.push_back(static_cast<std::uint32_t>(block));

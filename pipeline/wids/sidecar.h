@@ -13,26 +13,26 @@ class written_file;
 // i.json -> i.offsets.
 std::string sidecar_of(const std::string& index_url);
 
-// The same of an index that is written to this path: beside the index itself, where that is a link.
+// The sidecar's path for an index written to `index_path`. If that is a link: next to its target.
 std::string sidecar_place(const std::string& index_path);
-// Where the one of a local index is read: beside the path or, where none is there, at its place.
+// The path to read the sidecar of a local index from: next to `index_path` or, if there is none,
+// sidecar_place().
 std::string sidecar_there(const std::string& index_path);
 
-// Writes an index out, and its sidecar where there is one, and gives them their final names. An
-// index never has the offsets of another one, even after a kill or a loss of power: in between,
-// when all is on the disk but the names, it has none. What is no file, such as a pipe, stays where
-// the older sidecar would be.
-// Through a link, what stands beside the link goes, too.
-// What killed processes left of both is removed. Returns whether an older sidecar is gone and no
-// new one in its place. Throws `failure`.
+// Writes out an index, and its sidecar if there is one, and gives both their final names. An index
+// never has another index's offsets, even after a kill or a power failure: once everything but the
+// names is on disk, it has none until this returns. Anything but a file, such as a pipe, at the
+// path of the older sidecar is left there. If `index_path` is a link, a sidecar next to the link is
+// removed too. Removes what killed processes left of both. Returns whether an older sidecar was
+// removed without a replacement. Throws `failure`.
 bool commit_index(written_file& index, const std::string& index_path, written_file* sidecar);
 
-// The sidecar: a fingerprint of which shards these are, and in which order; per shard its size, its
-// number of samples, as differences the blocks at which they begin, and the sums of their names,
-// two bytes each; a CRC-32C at the end.
+// The sidecar: a fingerprint of the shards and their order; for each shard its size, its number of
+// samples, the differences between the blocks at which samples begin, and the checksums of their
+// names, two bytes each; a CRC-32C at the end.
 std::string offsets_text(const shard_index& index);
-// Fails with bad_index where it is damaged, or of another index or order. One of version 1, which
-// has no fingerprint, is known by sizes and numbers alone; versions 1 and 2 have no names.
+// Fails with bad_index if the sidecar is damaged, or belongs to another index or order. Version 1
+// has no fingerprint, so it is matched by sizes and counts only; versions 1 and 2 have no names.
 result<void> add_offsets(shard_index& index, std::string_view offsets, const std::string& where);
 
 }  // namespace millrace

@@ -78,7 +78,7 @@ class Index(unittest.TestCase):
             both = ["verify", folder / "ds/b/a-0.tar", folder / "copy/a-0.tar", *index]
             (folder / "ds/b/a-0.tar").write_bytes((folder / "ds/a-0.tar").read_bytes())
             done = run("millrace", *both)
-            self.assertEqual((done.returncode, done.stdout.count("not the only one of its kind")), (1, 2), done.stdout)
+            self.assertEqual((done.returncode, done.stdout.count("its file name is not unique")), (1, 2), done.stdout)
 
     def test_one_that_is_a_link_has_its_offsets_beside_its_target(self):
         with Folder() as folder:

@@ -1,5 +1,5 @@
-// What is saved after an error lacks no sample and gives none twice, whatever failed; and what
-// comes late holds up nobody.
+// A state saved after any error lacks no sample and repeats none, and late answers delay nothing
+// else.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ constexpr int shards_in_all = 4;
 constexpr int samples_of_each = 24;
 constexpr std::size_t samples_in_all = shards_in_all * samples_of_each;
 
-// Shards "memory:0" to "memory:3", of which one may be away for a while.
+// Shards "memory:0" to "memory:3", one of which may be missing for a while.
 struct changing_store {
   std::shared_ptr<memory_store> objects = std::make_shared<memory_store>(50'000);
   std::atomic<int> away = -1;
@@ -39,7 +39,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_in(std::shared_ptr<changing
   if (text == fmt::format("memory:{}", store->away.load())) {
     co_return error(errc::not_found, "away").at(text).skippable();
   }
-  // Who asks for a length gets it behind others that ask later.
+  // A request for a length is answered after requests that were made later.
   const bool asks_length = range.end && *range.end == range.begin + 2;
   const int turns = asks_length ? 61 * store->lengths_asked++ % 97 : 0;
   for (int i = 0; i < turns; ++i) co_await asio::post(co_await this_executor, no_throw);
@@ -62,7 +62,7 @@ class AfterErrors : public ::testing::Test {
     return o;
   }
 
-  // Of sizes that differ, one of them larger than a shuffle may hold.
+  // Of various sizes, one of them larger than a shuffle may hold.
   void put_shards(std::size_t size) {
     for (int s = 0; s < shards_in_all; ++s) {
       tar_builder t;
@@ -81,7 +81,8 @@ class AfterErrors : public ::testing::Test {
   std::vector<std::string> urls_ = {"memory:0", "memory:1", "memory:2", "memory:3"};
 };
 
-// An epoch in runs of which some fail, each of which goes on where the one before was saved.
+// Runs an epoch in several runs, some of which fail; each resumes from the state saved by the one
+// before.
 void check_epoch_in_runs(engine& eng, changing_store& store, const shard_index& index,
                          const std::vector<std::string>& urls, std::uint64_t seed) {
   random_stream random(seed, purpose::fake_data);
@@ -128,7 +129,7 @@ TEST_F(AfterErrors, WhatIsSavedLacksNothing) {
   }
 }
 
-// A window asks for memory in the order of its samples, whatever comes late.
+// A window requests memory in the order of its samples, whatever arrives late.
 TEST_F(AfterErrors, AWindowIsNotHeldUpByLengthsThatComeLate) {
   put_shards(700'000);
   engine eng(options());

@@ -24,7 +24,7 @@ using testing::with_memory_store;
 
 constexpr int side = 40;
 
-// A picture whose every pixel is another one, and differs from picture to picture.
+// A picture with all pixels different, and different for each number.
 std::string picture(int number) {
   std::string out = "P6 " + std::to_string(side) + " " + std::to_string(side) + " 255\n";
   for (int i = 0; i < side * side * 3; ++i) {
@@ -51,7 +51,7 @@ class Images : public ::testing::Test {
   static plan<image> decoded(const decode_options& options, const shard_list_options& list = {}) {
     return shards({"memory:a"}, list) | untar() | group_by_key() | decode_jpeg(options);
   }
-  // What one epoch's images consist of.
+  // The images of one epoch.
   std::vector<std::vector<std::uint8_t>> pixels_of(const plan<host_batch>& p, int threads = 2) {
     engine eng(with_memory_store(store_, threads));
     auto data = eng.run(p);
@@ -113,7 +113,7 @@ TEST_F(Images, SizesGrowByEpochAndNoBatchHasTwo) {
   }
 }
 
-// Epochs of given length join the passes over the data, whose images have different sizes.
+// Epochs of a given length join passes over the data, whose images have different sizes.
 TEST_F(Images, ABatchIsCutWhereImagesGrow) {
   const decode_options o{.size = 64, .growing = {.from = 32, .epochs = 1, .multiple = 32}};
   engine eng(with_memory_store(store_));
@@ -152,7 +152,7 @@ TEST_F(Images, DamagedOnesAreSkippedOrKeptAndCounted) {
   EXPECT_EQ(filled.counts().summary(), "delivered 3, skipped 0, dropped 0, 1 damaged image");
 }
 
-// Of the JPEGs, so many are left to the device: their slots hold the files, and say the views.
+// This share of the JPEGs is left to the device: their slots hold the files, with their views.
 TEST_F(Images, AShareIsLeftEncoded) {
   constexpr int count = 200;
   tar_builder shard;
@@ -192,7 +192,7 @@ TEST_F(Images, AShareIsLeftEncoded) {
       }
       ++left;
       EXPECT_EQ(slot.substr(0, it->second.bytes), file);
-      // Decoded by that view, it is what the pool would have made of it.
+      // Decoded with that view, it equals the pool's result.
       std::vector<std::uint8_t> pixels(size);
       ASSERT_TRUE(jpeg_decoder().decode(
           std::as_bytes(std::span(file)), {}, [&](int, int) { return it->second.view; },
@@ -203,7 +203,7 @@ TEST_F(Images, AShareIsLeftEncoded) {
   EXPECT_NEAR(static_cast<double>(left), 0.4 * 0.9 * count, 25);
 }
 
-// Whole images are kept: what is cut from them is what is cut from their files.
+// Whole images are cached: crops of them equal crops decoded from their files.
 TEST_F(Images, KeptOnesGiveTheSamePixelsInEveryEpoch) {
   std::vector<decode_options> each(4, decode_options{.size = 24, .seed = 2});
   const std::size_t one = std::size_t{side} * side * 3;
@@ -229,7 +229,7 @@ TEST_F(Images, KeptOnesGiveTheSamePixelsInEveryEpoch) {
             "12 decoded images in 0.1 MB, 1.0 times their files; 0 more do not fit");
 }
 
-// Of several sizes, so that a small one may still have room where a large one has none.
+// Several sizes, so that a small one may still fit where a large one does not.
 TEST(DecodedCache, GivesEachThreadsPicturesRoomOfTheirOwn) {
   constexpr int threads = 4;
   constexpr int each = 200;
@@ -384,11 +384,12 @@ TEST_F(Mixing, CutmixPastesOneBoxAndSaysItsShare) {
   }
 }
 
-// Of a Beta distribution with both parameters alpha: mean 1/2, variance 1 / (4 (2 alpha + 1)).
+// With a Beta distribution whose parameters are both alpha: mean 1/2, variance 1 / (4 (2 alpha +
+// 1)).
 TEST_F(Mixing, SharesAreBetaDistributed) {
   for (const double alpha : {0.2, 1.0, 4.0}) {
     std::vector<double> shares;
-    // Of the smallest images: shares do not depend on them.
+    // The smallest images: shares do not depend on size.
     host_batch b =
         batches_of(decoded({.size = 1, .train = false, .resize = 1}) | batch({.size = 6})).front();
     for (int i = 0; i < 4000; ++i) {

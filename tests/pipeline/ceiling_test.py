@@ -1,7 +1,7 @@
-"""Hostile input costs bounded memory and time: whatever a file asks for, a process stays within its budget and what a
-process takes by itself, and each file is decoded or is an error that is told.
+"""Hostile input costs bounded memory and time: whatever a file asks for, a process stays within its budget plus a
+process's own memory, and each file is decoded or reported as an error.
 
-    ceiling_test.py --figures     prints what each run took"""
+    ceiling_test.py --figures     prints the memory and time of each run"""
 
 import bz2
 import gzip
@@ -17,11 +17,11 @@ from tests.support import bombs, harness  # noqa: E402
 
 MB = 1 << 20
 BUDGET = 64 * MB
-BESIDE = 64 * MB  # code, stacks, and what each thread keeps
+BESIDE = 64 * MB  # code, stacks, and memory kept by each thread
 SECONDS = 30  # of CPU, for a run over several files: each may take ten
 
 
-# A program's peak is never below that of the process that started it: this one stays small.
+# A program's peak is never below that of the process that started it, so this one stays small.
 STARTER = """
 import json, os, subprocess, sys
 for line in sys.stdin:
@@ -85,7 +85,7 @@ class Ceiling(unittest.TestCase):
         return output
 
     def visit(self, path, how):
-        """An epoch of it through decode_jpeg() or map(decode_fields); the errors that it was skipped with are counted."""
+        """Reads an epoch of it through decode_jpeg() or map(decode_fields) and counts the skipped errors."""
         what = {"shards": [str(path)], "rank": 0, "world": 1, "lanes": 0, "from": [], "out": str(self.folder / "visit"),
                 "save_every": 1 << 30, "kill_at": -1, "in_save": False, "seed": 1, "memory": BUDGET,
                 "label": "none", "decode": how == "images", "fields": how == "fields"}
@@ -120,7 +120,7 @@ class Ceiling(unittest.TestCase):
         self.images([("a.webp", fits)] * 6 + [("b.webp", giant)] * 3 + [("c.webp", codes)] * 2, 5)
 
     def test_webps_take_what_their_codes_need(self):
-        """What a file has room for, it need not have: photos are large, and have few codes."""
+        """Large files need not have many codes: photos have few."""
         photo, turned = bombs.webp(600, 500, more=MB), bombs.webp(600, 500, transforms=True, more=MB)
         codes = bombs.webp(1024, 1024, True, transforms=True)
         self.images([("a.webp", photo)] * 6 + [("b.webp", turned)] * 6 + [("c.webp", codes)] * 2, 2)
@@ -157,7 +157,7 @@ class Ceiling(unittest.TestCase):
             self.stays_below("millrace", "digest", path, exits=(0, 1, 3, 4, 5))
             self.stays_below("millrace", "verify", "--images", path)
 
-    # What each compression can claim: what fits into the budget, and what does not.
+    # Windows that each compression can claim: some fit into the budget, some do not.
     WINDOWS = {"xz": ((16, None), (24, None), (36, "1.0 GiB")), "zst": ((20, None), (24, None), (27, "128.0 MiB")),
                "lz4": ((4, None), (7, None)), "bz2": ((1, None), (9, None))}
 
@@ -194,7 +194,7 @@ class Ceiling(unittest.TestCase):
         self.stays_below("millrace", "verify", self.folder / "inner.tar.bz2", exits=(1,), says=("bad_archive",))
 
     def test_windows_that_grow_while_other_shards_have_theirs(self):
-        for small in (17, 22):  # the first takes no memory to speak of
+        for small in (17, 22):  # the first takes hardly any memory
             with self.subTest(small=small):
                 self.grow_from(small)
 
@@ -226,7 +226,7 @@ class Ceiling(unittest.TestCase):
             path.write_text('{"wids_version":1,' + text + "}")
             with self.subTest(name=name):
                 for command in (["index", "info"], ["index", "sample"], ["verify", "--index"], ["index", "update", "--name", "n"]):
-                    is_read = command[1] == "update" and name in ("above", "repeated")  # no shard of it is looked at
+                    is_read = command[1] == "update" and name in ("above", "repeated")  # its shards are not read
                     last = [0] if command[1] == "sample" else []
                     self.stays_below("millrace", *command, path, *last, exits=(0,) if is_read else (1, 3),
                                      says=() if is_read else ("too_large", "MILLRACE_MEMORY"))
@@ -262,14 +262,14 @@ class Ceiling(unittest.TestCase):
         path = bombs.empty_members(self.folder / "long.tar.gz", 400_000, "p" * 140 + "/", 80)
         self.stays_below("millrace", "verify", path, exits=(1,), says=said)
         for command in (["index", "create", "-o", self.folder / "i.json"], ["summary", "--samples"]):
-            self.stays_below("millrace", *command, path, exits=(0,))  # keys are none of theirs
+            self.stays_below("millrace", *command, path, exits=(0,))  # these do not read keys
         path = bombs.empty_members(self.folder / "many.tar.gz", 900_000)
         for command in (["index", "create", "-o", self.folder / "j.json"], ["summary", "--samples"], ["verify"]):
             self.stays_below("millrace", *command, path, exits=(1,), says=said)
         self.assertFalse((self.folder / "j.json").exists())
 
     def test_keys_of_many_shards(self):
-        """Keys are compared with those of other shards for as long as there is room, and it is told where that ends."""
+        """Keys are compared with those of other shards while there is room; the place where that ends is reported."""
         paths = [bombs.empty_members(self.folder / f"{i}.tar.gz", 80_000, f"{i}-") for i in range(11)]
         output = self.stays_below("millrace", "verify", *paths, exits=(1,),
                                   says=("too_large: from here on keys are compared only with the first 786432",
@@ -292,8 +292,8 @@ class Ceiling(unittest.TestCase):
 
 
 class Charged(unittest.TestCase):
-    """What a decoder takes is charged to the memory for decoding: with less room than it was seen to take, it says so. The
-    ceiling alone would show it where all else fills the budget."""
+    """A decoder's memory is charged to the memory for decoding: with less room than it was observed to take, it fails. The
+    ceiling alone would show that only if everything else filled the budget."""
 
     NOT_COUNTED = MB  # the first bytes of each piece of work
     SLACK = 2 * MB    # tables, and pages that are counted whole

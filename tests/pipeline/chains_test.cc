@@ -1,5 +1,5 @@
-// Chains of stages in any order, over shards of which some are broken: saved after any item and
-// resumed, a chain gives the same items in the same epochs, the same errors and the same skips.
+// Chains of stages in any order, over shards some of which are broken. Saved after any item and
+// resumed, a chain yields the same items in the same epochs, the same errors and the same skips.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
@@ -36,23 +36,23 @@ std::string name_of(const group_of<sample>& g) {
 
 constexpr std::string_view error_mark = "error: ";
 
-// The next item, "end", or the error that stands in its place.
+// The next item, "end", or the error in its place.
 template <class T>
 std::string next_of(loader<T>& data) {
   try {
     const auto item = data.next();
     return item ? name_of(*item) : "end";
   } catch (const failure& f) {
-    // Of several failures, the error that ends a run names the first of that run.
+    // Of several failures, the run ends with the first one of that run.
     if (!f.why().is_skippable()) return "error: final";
     return fmt::format("{}{}", error_mark, f.what());
   }
 }
 
-// All there is, without the ends after that of the last epoch that has anything.
+// Everything the run yields, without the ends after that of the last epoch with anything in it.
 struct course {
   std::vector<std::string> steps;
-  std::optional<std::int64_t> skipped;  // null: not known
+  std::optional<std::int64_t> skipped;  // null: unknown
 };
 
 template <class T>
@@ -65,8 +65,8 @@ void run_on(loader<T>& data, course& c) {
     ends = c.steps.back() == "end" ? ends + 1 : 0;
   }
   while (!c.steps.empty() && c.steps.back() == "end") c.steps.pop_back();
-  // What passed is a measure for rates, and what shards that cannot be opened lack is guessed by
-  // what passed: that is of one run.
+  // Rates, and the guess of what unreadable shards lack, depend on how many samples passed in one
+  // run.
   const auto counts = data.counts();
   const bool guesses = std::ranges::any_of(counts.skipped, [](const auto& s) {
     return s.first == errc::not_found || s.first == errc::truncated;
@@ -79,7 +79,7 @@ void run_on(loader<T>& data, course& c) {
   if (!guesses) c.skipped = skipped;
 }
 
-// Until the stages are as far ahead as they go: the state of the same item no longer changes.
+// Waits until the stages are as far ahead as they can be: the state of an item no longer changes.
 template <class T>
 state settled(loader<T>& data) {
   state last = data.save();
@@ -100,7 +100,7 @@ course cut_at(engine& eng, const plan<T>& p, const std::vector<std::size_t>& cut
     if (saved) data.restore(*saved);
     while (out.steps.size() < cut) out.steps.push_back(next_of(data));
     saved = state::from_json(settled(data).to_json()).value();
-    // The position is the one before what failed.
+    // The position is the one before the failure.
     if (!out.steps.empty() && out.steps.back().starts_with(error_mark)) out.steps.pop_back();
   }
   auto data = eng.run(p);
@@ -124,8 +124,8 @@ std::string difference(const course& whole, const course& cut) {
   return {};
 }
 
-// Errors overtake the items that wait for others of their group, as far as groups end elsewhere
-// after a cut within one: they are compared apart, and no less.
+// Errors overtake items that wait for others of their group. After a cut within a group, groups end
+// elsewhere, so errors are compared separately, and completely.
 course errors_apart(course c) {
   std::vector<std::string> errors;
   for (const std::string& step : c.steps) {
@@ -137,7 +137,7 @@ course errors_apart(course c) {
   return c;
 }
 
-// Cut after every item.
+// Cuts after every item.
 template <class T>
 void expect_exact(engine& eng, const plan<T>& p) {
   const course whole = cut_at(eng, p, {});
@@ -193,7 +193,7 @@ TEST_F(Chains, GroupsThatLaterStagesHoldAreCountedOnce) {
   const auto same_group = [](group_of<sample> g) { return g; };
   const map_options two{.threads = 2};
   expect_exact(engine_, source() | batched(3) | epochs_of(2) | map(same_group, two));
-  // The last group of an epoch is a smaller one.
+  // The last group of an epoch is smaller.
   expect_exact(engine_, source() | batched(4) | epochs_of(2) | map(same_group, two));
   expect_exact(engine_, source() | slice(0, 7) | batched(3) | repeated(2) | map(same_group, two) |
                             map(same_group, two));
@@ -201,7 +201,7 @@ TEST_F(Chains, GroupsThatLaterStagesHoldAreCountedOnce) {
                             map(same_group, two));
 }
 
-// The states of ranks have the ends that each held.
+// A rank's state counts the ends that the rank held.
 TEST_F(Chains, AMergedStateHasTheEndsThatWereHeld) {
   const auto p = source() | epochs_of(4) | map(same, {.threads = 2}) | batched(3);
   const course whole = cut_at(engine_, p, {});
@@ -229,7 +229,7 @@ TEST_F(Chains, TwoPoliciesCountEachItsOwn) {
                             on_error(skip_up_to(18)) | batched(2));
 }
 
-// A part that failed is asked again before the mix draws: what failed once is not told again.
+// A part that failed is asked again before the mix draws: an error is not repeated.
 TEST_F(Chains, AMixGoesOnAfterAnErrorOfAPartAsIfItHadNotStopped) {
   store_->put("none", "");
   const shard_list_options o{.seed = 1, .lanes = 1, .shuffle = false};
@@ -245,7 +245,7 @@ TEST_F(Chains, AMixGoesOnAfterAnErrorOfAPartAsIfItHadNotStopped) {
   }
 }
 
-// Lanes beyond the shards of one source hold samples of the others.
+// In a mix, lanes without shards of one source hold samples of the others.
 TEST_F(Chains, AMixWithFewerShardsThanLanesResumesWithinItsBudget) {
   const shard_list_options o{.seed = 1, .lanes = 3};
   const auto mixed =
@@ -253,7 +253,8 @@ TEST_F(Chains, AMixWithFewerShardsThanLanesResumesWithinItsBudget) {
           mix({{shards({"memory:p0"}, o) | untar() | group_by_key()},
                {shards({"memory:p1", "memory:p2", "memory:p0"}, o) | untar() | group_by_key()}})) |
       batched(4) | unbatched();
-  // With the least that the plan accepts, a lane has nothing for a source of which it has no shard.
+  // With the least memory that the plan accepts, a lane reserves none for a source of which it has
+  // no shard.
   for (std::size_t budget = 1_MiB; budget <= 64_MiB; budget += 256_KiB) {
     engine small(with_memory_store(store_, 1, budget));
     try {
@@ -267,7 +268,7 @@ TEST_F(Chains, AMixWithFewerShardsThanLanesResumesWithinItsBudget) {
   FAIL() << "no budget is enough";
 }
 
-// Archives of samples of several fields, whole and broken.
+// Archives of samples with several fields, complete and damaged.
 std::string archive(int first, const std::vector<std::string>& extensions) {
   tar_builder t;
   for (int k = 0; k < 4; ++k) {
@@ -452,10 +453,10 @@ class RandomChains : public Chains {
   template <class T>
   void expect_exact_where_cut(drawn_chain& drawn, const plan<T>& p, const std::string& what) {
     const course whole = cut_at(engine_, p, {});
-    // After an error that ends a run there is nothing.
+    // Nothing follows an error that ends a run.
     const bool ends_early = !whole.steps.empty() && whole.steps.back().starts_with("error: final");
     const int length = static_cast<int>(whole.steps.size()) - (ends_early ? 1 : 0);
-    // Before ends above all, which stages hold then.
+    // Prefers cuts before ends, which stages then hold.
     std::vector<std::size_t> ends;
     for (std::size_t i = 0; i < whole.steps.size(); ++i) {
       if (whole.steps[i] == "end") ends.push_back(i);

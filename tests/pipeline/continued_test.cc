@@ -1,5 +1,5 @@
-// A run that is continued from a saved state gives what one run would have given: with more epochs
-// than the one before, and where a stage of a lane fails, for ever or once.
+// A run that is continued from a saved state yields what one run would have: with more epochs than
+// the run before, and with a stage of a lane that fails, always or once.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ class Continued : public ::testing::Test {
   static std::string name_of(const sample& s) {
     return fmt::format("{}@{}:{}", s.key, s.where.epoch, s.where.position);
   }
-  // Up to `most` calls, as many ends in a row: samples and errors by name.
+  // Up to `most` calls, or until this many ends in a row: samples and errors by name.
   static std::vector<std::string> taken(loader<sample>& data, int most, int ends_in_a_row) {
     std::vector<std::string> out;
     for (int ends = 0; most > 0 && ends < ends_in_a_row; --most) {
@@ -71,7 +71,7 @@ class Continued : public ::testing::Test {
   engine eng_{with_memory_store(store_)};
 };
 
-// One of the last epoch's end, or of any number of ends after it.
+// States saved at the end of the last epoch, and after any number of further ends.
 class MoreEpochs : public Continued, public ::testing::WithParamInterface<int> {
  protected:
   plan<sample> plan_of(std::int64_t epochs, int lanes = 3) const {
@@ -82,7 +82,7 @@ class MoreEpochs : public Continued, public ::testing::WithParamInterface<int> {
     if (GetParam() == 3) return shuffled | map(same, {.threads = 2}) | prefetch(3);
     return interleaved(shuffled);
   }
-  // As older versions saved what comes after the last epoch: its lanes have ended.
+  // Older versions saved lanes as ended after the last epoch.
   static state with_ended_lanes(const state& of) {
     state out = of;
     auto lanes = lane_records(of);
@@ -127,7 +127,7 @@ TEST_P(MoreEpochs, CanBeDealtToOtherLanes) {
       };
       for (int n = 0; n < items;) {
         const auto s = second.next();
-        if (!s) continue;  // ends that the first run had not given yet
+        if (!s) continue;  // ends that the first run had not yielded yet
         count(*s);
         ++n;
       }
@@ -144,10 +144,10 @@ TEST_P(MoreEpochs, CanBeDealtToOtherLanes) {
 
 INSTANTIATE_TEST_SUITE_P(Stages, MoreEpochs, ::testing::Range(0, 4));
 
-// What fails takes no position, whether the run is stopped there or not.
+// A failed sample takes no position, whether or not the run is stopped there.
 TEST_F(Continued, AFailureOfALanesStageMovesNoPosition) {
   const sample_stage failing{"failing", [](sample s) -> result<std::optional<sample>> {
-                               // Some side by side, and a lane's last ones.
+                               // Some adjacent ones, and the last ones of a lane.
                                const bool is_bad = s.key.ends_with("2") || s.key.ends_with("3") ||
                                                    s.key == "s000504";
                                if (is_bad)
@@ -169,14 +169,13 @@ TEST_F(Continued, AFailureOfALanesStageMovesNoPosition) {
         auto first = eng_.run(p);
         auto got = taken(first, static_cast<int>(stop), 3);
         const std::size_t before = got.size();
-        // Twice, since what is still to be read again is saved again.
+        // Twice, because samples still to be read again are saved again.
         auto second = eng_.run(p);
         second.restore(as_text(first.save()));
         auto third = eng_.run(p);
         third.restore(as_text(second.save()));
         for (auto& name : taken(third, everything, 3)) got.push_back(std::move(name));
-        // The error that was told last is told again: until it is asked for more, a run stands
-        // before it.
+        // The last error is reported again: until the next call, the state is the one before it.
         const bool is_told_again = before > 0 && got.size() == expected.size() + 1 &&
                                    got[before] == got[before - 1] &&
                                    got[before].starts_with("error");
@@ -187,9 +186,9 @@ TEST_F(Continued, AFailureOfALanesStageMovesNoPosition) {
   }
 }
 
-// A function that failed with a sample is mended so that it passes it, or leaves it out: the run
-// goes on from the state saved behind the failure, wherever that was, and again from where that was
-// stopped.
+// A function that failed with a sample is fixed so that it passes the sample on, or leaves it out.
+// The run is resumed from the state saved after the failure, wherever that was, and again from
+// where that run was stopped.
 TEST_F(Continued, AFunctionThatFailedMayLeaveOutWhatItFailedWith) {
   enum class does : std::uint8_t { pass, leave_out, fail, raise };
   const auto stage_that = [](does what) {
@@ -243,19 +242,19 @@ TEST_F(Continued, AFunctionThatFailedMayLeaveOutWhatItFailedWith) {
   }
 }
 
-// Of a sample that was given nothing is left out: the error names it.
+// A sample that was yielded cannot be left out later: the error names it.
 TEST_F(Continued, AFunctionThatLeavesOutWhatItPassedIsToldOfTheSample) {
   const auto plan_of = [&](bool drops) {
     return lanes_of(1) | select([drops](const sample& s) { return !drops || s.key != "s000202"; }) |
            shuffle({.samples = 100, .seed = 2});
   };
   auto first = eng_.run(interleaved(plan_of(false)));
-  for (int i = 0; i < 3; ++i) ASSERT_NE(first.next()->key, "s000202");  // of each lane
+  for (int i = 0; i < 3; ++i) ASSERT_NE(first.next()->key, "s000202");  // one of each lane
   auto second = eng_.run(interleaved(plan_of(true)));
   second.restore(as_text(first.save()));
   try {
     while (second.next()) continue;
-    FAIL() << "nothing told";
+    FAIL() << "no error";
   } catch (const failure& f) {
     EXPECT_EQ(f.kind(), errc::bad_state);
     EXPECT_EQ(f.why().sample_key(), "s000202") << f.what();
@@ -263,8 +262,8 @@ TEST_F(Continued, AFunctionThatLeavesOutWhatItPassedIsToldOfTheSample) {
   }
 }
 
-// What a stage fails with once comes when the run is continued, also where the shuffle in front
-// holds another draw of the same sample.
+// A sample that a stage fails with once is yielded when the run is continued, even if the shuffle
+// before the stage holds another draw of the same sample.
 TEST_F(Continued, AFailureOnceLosesNoDraw) {
   urls_.resize(2);
   int calls_before_failure = -1;
@@ -294,8 +293,8 @@ TEST_F(Continued, AFailureOnceLosesNoDraw) {
   }
 }
 
-// A stop that comes while a sample is read, and is seen when the next one is asked for: what was
-// left out before is in no state.
+// A stop that arrives while a sample is read is noticed on the next call: samples left out before
+// that are in no state.
 TEST_F(Continued, AStopKeepsNothingThatWasLeftOut) {
   struct hooked_reader final : sample_reader {
     hooked_reader(std::unique_ptr<sample_reader> r, std::function<void()> f,

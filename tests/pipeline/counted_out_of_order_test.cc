@@ -1,5 +1,5 @@
-// Stages that count, behind stages that change the order, in front of stages that hold items:
-// wherever a run is cut, epochs are as long as in an unbroken run.
+// Counting stages after stages that change the order, and before stages that hold items: wherever a
+// run is cut, epochs are as long as in an unbroken run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ using testing::same;
 using testing::seeds;
 using testing::with_memory_store;
 
-// Gives every `n` items of an epoch in the opposite order.
+// Yields every `n` items of an epoch in reverse.
 class reversed_stream final : public stream<sample> {
  public:
   reversed_stream(std::unique_ptr<stream<sample>> items, std::size_t n)
@@ -84,7 +84,7 @@ class CountedOutOfOrder : public ::testing::Test {
     }
   }
 
-  // Those that give items in another order.
+  // Stages that yield items in another order.
   static std::vector<named_part> fronts() {
     const auto kind = [](const sample& s) -> std::int64_t { return s.key.back() % 3; };
     const auto late = [](sample s) {
@@ -133,7 +133,7 @@ class CountedOutOfOrder : public ::testing::Test {
     };
   }
 
-  // Cut there, one after the other: so many calls of each run, then what is left.
+  // Cuts runs in succession: each makes this many calls, and the last one reads the rest.
   std::vector<int> lengths(const std::function<plan<sample>()>& what, std::vector<int> cuts) {
     std::vector<int> out;
     int length = 0;
@@ -182,7 +182,7 @@ TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereverARunIsCut) {
     const auto front = one_of(fronts());
     const auto count = one_of(counts());
     const auto back = one_of(backs());
-    // Also before all that was held has come again.
+    // Cuts also occur before all held items have come again.
     std::vector<int> cuts{below(passes * all_samples)};
     for (int more = below(3); more > 0; --more) cuts.push_back(below(2) * below(12));
     check(front, count, back, cuts);
@@ -190,7 +190,7 @@ TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereverARunIsCut) {
   }
 }
 
-// Once more before anything has come again.
+// Saves once more before anything has come again.
 TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereARunIsSavedAsItIsResumed) {
   const auto slice_of = counts()[3];
   const auto threads = backs().front();
@@ -204,7 +204,7 @@ TEST_F(CountedOutOfOrder, EpochsAreAsLongWhereARunIsSavedAsItIsResumed) {
   }
 }
 
-// A state of an older version, in order: it knows of the places of ends alone.
+// A state of an older version, in order: it has only the places of ends.
 TEST_F(CountedOutOfOrder, AStateOfAnOlderVersionIsRead) {
   const auto what = [&] {
     return shards(urls_, {.seed = 1, .lanes = 2}) | untar() | group_by_key() | epochs_of(4) |

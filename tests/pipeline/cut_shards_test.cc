@@ -1,5 +1,5 @@
-// Shards that are cut anywhere: each cut is an error, or nothing was lost by it. What is given of a
-// cut shard are whole samples, and those that the whole one begins with.
+// Shards cut at any byte: each cut is an error, or loses nothing. What is read of a cut shard is
+// whole samples, the first ones of the whole shard.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ class CutShards : public ::testing::Test {
                             group_by_key());
     return read_all(std::move(data), out);
   }
-  // Goes on behind skippable errors; keeps the first.
+  // Continues after skippable errors; keeps the first one.
   static reading read_all(loader<sample> data, reading& out) {
     for (;;) {
       try {
@@ -65,7 +65,7 @@ class CutShards : public ::testing::Test {
     }
   }
 
-  // Either all is there, or an error is told behind samples that are whole.
+  // Either everything was read, or an error follows whole samples.
   void expect_told(const reading& all, const std::string& cut, const std::string& what) {
     for (const bool resync : {false, true}) {
       const reading got = read(cut, {.resync = resync});
@@ -99,14 +99,14 @@ TEST_F(CutShards, BetweenMembersTheEndBlocksTell) {
   ASSERT_EQ(all.samples.size(), 4U);
   EXPECT_FALSE(all.failed);
   EXPECT_FALSE(read(cut + std::string(block, '\0')).failed);
-  // It is not known whether the last sample is whole.
+  // Whether the last sample is whole is unknown.
   const reading strict = read(cut);
   EXPECT_EQ(strict.failed, errc::truncated);
   EXPECT_EQ(strict.samples, std::vector(all.samples.begin(), all.samples.end() - 1));
   const reading lenient = read(cut, {.end_blocks = end_blocks::optional});
   EXPECT_FALSE(lenient.failed);
   EXPECT_EQ(lenient.samples, all.samples);
-  // A scan, which is what verify and index create read by, is strict.
+  // A scan (used by verify and index create) is strict.
   auto scanned = engine_.run(scan({"memory:cut"}));
   const auto facts = *scanned.next();
   ASSERT_EQ(facts.problems.size(), 1U);
@@ -132,7 +132,7 @@ TEST_F(CutShards, TheLengthInTheIndexTellsAsWell) {
   EXPECT_EQ(read_indexed(cut, index_of(cut.size() + 1024, 4)).failed, errc::truncated);
   const std::string whole = cut + std::string(1024, '\0');
   EXPECT_FALSE(read_indexed(whole, index_of(whole.size(), 4)).failed);
-  // A stretch that is missing between two members leaves a right archive of another length.
+  // A stretch missing between two members leaves a valid archive of another length.
   std::string shorter = whole;
   shorter.erase(0, 4 * block);
   const reading missing = read_indexed(shorter, index_of(whole.size(), 4));
@@ -140,7 +140,7 @@ TEST_F(CutShards, TheLengthInTheIndexTellsAsWell) {
   EXPECT_EQ(missing.failed, errc::integrity);
 }
 
-// By the places of samples in an index: parts of shards, and single samples.
+// Reads by the offsets of an index: parts of shards, and single samples.
 TEST_F(CutShards, PartsEndWhereTheIndexSays) {
   const std::string whole = members() + std::string(1024, '\0');
   store_->put("cut", whole);
@@ -161,14 +161,14 @@ TEST_F(CutShards, PartsEndWhereTheIndexSays) {
         got.samples.insert(got.samples.end(), one.samples.begin(), one.samples.end());
         if (one.failed) got.failed = one.failed;
       }
-      // Only what lies behind the last sample may be missing without an error.
+      // Only data after the last sample may be missing without an error.
       EXPECT_EQ(got.failed.has_value(), size < blocks.back() * block) << size << windows;
       for (const std::string& s : got.samples) EXPECT_NE(s.find("\ncls:"), s.npos) << size;
     }
   }
 }
 
-// Cut at the begin and end of each block, and at random: strictly, and with resync.
+// Cut at the beginning and end of each block, and at random: strictly, and with resync.
 TEST_F(CutShards, EveryCutOfAPlainArchiveIsAnErrorOrHarmless) {
   tar_builder t;
   t.raw(members())
@@ -190,9 +190,9 @@ TEST_F(CutShards, EveryCutOfAPlainArchiveIsAnErrorOrHarmless) {
   for (const std::size_t cut : cuts) expect_told(all, whole.substr(0, cut), fmt::format("{}", cut));
 }
 
-// A state stands in front of the error, of which is told the same after a resume.
+// The state is from before the error, so the same error comes after a resume.
 TEST_F(CutShards, TheErrorIsTheSameAfterAResume) {
-  // Of no sample, with none in front of it.
+  // A member that belongs to no sample, without a sample before it.
   const std::string other = tar_builder().file("README", "of no sample").str();
   const std::string end(1024, '\0');
   const std::string whole = other + members() + end + other + members() + end;
@@ -226,7 +226,7 @@ constexpr std::array filters{
     std::pair{"xz", ARCHIVE_FILTER_XZ}, std::pair{"zstd", ARCHIVE_FILTER_ZSTD},
     std::pair{"lz4", ARCHIVE_FILTER_LZ4}};
 
-// A connection that is cut after its first byte, or a command, gives very little at first.
+// A connection cut after its first byte, or a command, delivers very little at first.
 TEST_F(CutShards, ACompressionIsToldHoweverLittleComesAtATime) {
   const std::string plain = members() + std::string(1024, '\0');
   const reading all = read(plain);
@@ -248,7 +248,7 @@ TEST_F(CutShards, ACompressionIsToldHoweverLittleComesAtATime) {
   }
 }
 
-// A compressed stream is cut where its end is missing, whatever was unpacked of it.
+// A compressed stream is cut if its end is missing, whatever was unpacked.
 TEST_F(CutShards, EveryCutOfACompressedArchiveIsAnErrorOrHarmless) {
   const std::string plain = members() + std::string(1024, '\0');
   const reading all = read(plain);
@@ -262,7 +262,7 @@ TEST_F(CutShards, EveryCutOfACompressedArchiveIsAnErrorOrHarmless) {
   }
 }
 
-// The last sample of an archive without end blocks is whole where that is allowed, whatever comes
+// Without end blocks, if that is allowed, the last sample of an archive is whole, whatever comes
 // next.
 TEST_F(CutShards, TheLastSampleIsGivenBeforeTheNextShardFails) {
   store_->put("cut", members());

@@ -1,4 +1,4 @@
-// A damaged image is one in every view, and a damaged image's preview is never taken for it.
+// A damaged image is an error in every view, and its preview is never taken for it.
 #include <gtest/gtest.h>
 #include <webp/encode.h>
 
@@ -21,13 +21,13 @@ namespace {
 class DamagedImages : public ::testing::Test {
  protected:
   struct found_image {
-    int width = 0;  // 0 where it is an error
+    int width = 0;  // 0: an error
     int warnings = 0;
     std::vector<std::uint8_t> rgb;
     std::string error;
   };
 
-  // Its topmost rows alone; all of them with 0.
+  // Only its topmost rows; 0: all of them.
   found_image found(std::string_view file, const image_options& options = {}, int rows = 0) {
     found_image out;
     const auto place = [&](const view_of_image& v) {
@@ -65,22 +65,22 @@ class DamagedImages : public ::testing::Test {
     WebPFree(made);
     return out;
   }
-  // EXIF that turns the image by a quarter.
+  // EXIF that rotates the image by 90 degrees.
   static std::string quarter() {
     using namespace std::string_literals;
     return "MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"s;
   }
-  // As a PNG chunk.
+  // The same as a PNG chunk.
   static std::string turns() {
     using namespace std::string_literals;
     return "\0\0\0\x1A"s + "eXIf" + quarter() + "\xD6gKi";
   }
-  // As a segment of a JPEG.
+  // The same as a JPEG segment.
   static std::string turning_segment() {
     using namespace std::string_literals;
     return "\xFF\xE1\0\x22"s + "Exif\0\0"s + quarter();
   }
-  // A WebP with EXIF that turns it, in front of its pixels or behind them.
+  // A WebP with EXIF that rotates it, before or after its pixels.
   static std::string turned_webp(int size, bool lossless, bool in_front) {
     using namespace std::string_literals;
     const std::string image = webp_of(size, lossless).substr(12);
@@ -95,7 +95,7 @@ class DamagedImages : public ::testing::Test {
   image_decoder decoder_;
 };
 
-// libpng looks at a checksum where the chunk ends, which crops above the last row never reach.
+// libpng verifies a checksum at the end of a chunk, which crops above the last row never reach.
 TEST_F(DamagedImages, PngsByTheirChecksumsInEveryView) {
   const std::string png = png_of(48);
   const std::size_t pixels = png.find("IDAT") + 4;
@@ -123,7 +123,7 @@ TEST_F(DamagedImages, PngsByTheirChecksumsInEveryView) {
   }
 }
 
-// A chunk behind the pixels may turn them: a PNG that is cut there is not the image.
+// A chunk after the pixels may rotate them: a PNG cut there is not the image.
 TEST_F(DamagedImages, PngsAreCutWhereTheirLastChunkIsMissing) {
   std::string png = png_of(16);
   const std::size_t last = png.find("IEND") - 4;
@@ -141,7 +141,7 @@ TEST_F(DamagedImages, PngsAreCutWhereTheirLastChunkIsMissing) {
       EXPECT_EQ(filled.warnings, 1) << size;
     }
   }
-  // By its name the last chunk is known, and it has nothing else.
+  // The last chunk is recognised by its name; it has no content.
   for (std::size_t size = last + exif.size() + 5; size <= png.size(); ++size) {
     EXPECT_EQ(found(png.substr(0, size)).rgb, whole.rgb) << size;
   }
@@ -158,7 +158,7 @@ TEST_F(DamagedImages, PngsByTheChecksumOfTheirOrientation) {
   }
 }
 
-// Under a damaged name a chunk is one that nobody knows, and the image is not turned.
+// With a damaged name, a chunk is unknown, and the image is not rotated.
 TEST_F(DamagedImages, PngsByTheNamesOfTheirChunks) {
   std::string png = png_of(16);
   png.insert(png.find("IEND") - 4, turns());
@@ -175,8 +175,8 @@ TEST_F(DamagedImages, PngsByTheNamesOfTheirChunks) {
   }
 }
 
-// What stands behind the pixels of a WebP is none of them, though they are damaged and need more
-// bytes than they have.
+// What follows the pixels of a WebP does not belong to them, even if the pixels are damaged and
+// need more bytes than they have.
 TEST_F(DamagedImages, WebpsByTheBytesOfTheirPixels) {
   using namespace std::string_literals;
   for (const bool lossless : {false, true}) {
@@ -212,7 +212,7 @@ TEST_F(DamagedImages, WebpsByTheirChunks) {
       const std::string file = turned_webp(32, lossless, in_front);
       EXPECT_EQ(found(file).rgb, turned.rgb) << in_front;
       EXPECT_EQ(found(file).warnings, 0);
-      // Of names, sizes and the header, each bit.
+      // Each bit of names, sizes and the header.
       const std::size_t pixels = file.find(lossless ? "VP8L" : "VP8 ");
       const std::size_t exif = file.find("EXIF");
       for (std::size_t at = 0; at < file.size(); ++at) {
@@ -226,14 +226,14 @@ TEST_F(DamagedImages, WebpsByTheirChunks) {
       }
     }
   }
-  // No chunk has its pixels.
+  // No chunk has pixels.
   const std::string bare = webp_of(32, true).erase(12, 8);
   for (const bool fill : {false, true}) {
     EXPECT_EQ(found(bare, {.fill_truncated = fill}).width, 0);
   }
 }
 
-// A length that is too small for itself is passed over, and so is nothing that stands behind it.
+// A length too small to include itself is skipped, but nothing after it is.
 TEST_F(DamagedImages, JpegsByLengthsOfNothing) {
   const std::string plain = photo(16);
   const std::size_t behind = 2 + 18;  // SOI and APP0, as libjpeg writes them
@@ -247,7 +247,7 @@ TEST_F(DamagedImages, JpegsByLengthsOfNothing) {
   }
 }
 
-// However many segments stand in front of it, an orientation is applied.
+// An orientation is applied however many segments precede it.
 TEST_F(DamagedImages, JpegsOfManySegmentsAreNone) {
   using namespace std::string_literals;
   const std::string plain = photo(16);
@@ -257,7 +257,7 @@ TEST_F(DamagedImages, JpegsOfManySegmentsAreNone) {
   EXPECT_EQ(found(file).rgb, found(plain.substr(0, 20) + turning_segment() + plain.substr(20)).rgb);
 }
 
-// A download that was begun with a file of its size.
+// A download into a file allocated at its full size.
 TEST_F(DamagedImages, JpegsWhoseEndIsZeros) {
   const std::string whole = photo(64);
   for (std::size_t there = whole.size() / 2; there < whole.size() - 40; there += 3) {
@@ -269,7 +269,7 @@ TEST_F(DamagedImages, JpegsWhoseEndIsZeros) {
   }
 }
 
-// What a run has too much of, another one had too little of: a byte that was damaged.
+// Surplus bytes in a run are missing from another one: a byte was damaged.
 TEST_F(DamagedImages, JpegsByBytesBehindTheirRuns) {
   const std::string plain = photo(64);
   const auto rewritten = with_restart_runs(std::as_bytes(std::span(plain)), 2, {});
@@ -328,22 +328,22 @@ TEST_F(DamagedImages, AreNotReplacedByTheirPreviews) {
     damaged.replace(4, end - 4, std::string(end - 4, '\0'));
     expect_no_preview(damaged, "zeros to " + std::to_string(end));
   }
-  // With its length damaged, the segment ends within the preview.
+  // If its length is damaged, the segment ends within the preview.
   for (std::size_t length = preview - 1; length < preview + 14; ++length) {
     std::string damaged = file;
     damaged[4] = static_cast<char>(length >> 8);
     damaged[5] = static_cast<char>(length & 255);
     expect_no_preview(damaged, "length " + std::to_string(length));
   }
-  // Of another format.
+  // A preview of another format.
   std::string png = png_of(32);
   png.insert(png.find("IDAT") - 4, file.substr(6, file.size() - 6));
   png[1] = 'Q';
   expect_no_preview(png, "PNG");
 }
 
-// White space that a script printed before it; and what libjpeg passes over between segments, where
-// no other image stands behind.
+// White space printed by a script before the image; and bytes that libjpeg skips between segments,
+// if no other image follows.
 TEST_F(DamagedImages, AreNotThoseWithBlanksInFront) {
   const std::string file = photo(16);
   for (const std::string blanks : {"\n", "\r\n\r\n", " \t", "\xEF\xBB\xBF", "\xEF\xBB\xBF\n"}) {

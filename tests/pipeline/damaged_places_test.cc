@@ -1,5 +1,5 @@
-// Shards that are damaged at any block, read past the damage, by both heads that read archives:
-// wherever a run is saved, what came before and what comes after are what an unbroken run gives.
+// Shards damaged at any block, read past the damage, by both readers of archives: wherever a run is
+// saved, what came before and what comes after equal an unbroken run.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -59,7 +59,7 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
     return list | untar(how) | group_by_key();
   }
 
-  // What one call gives: a sample, an error, or the end.
+  // The result of one call: a sample, an error, or the end.
   template <class T>
   static std::string event_of(loader<T>& data) {
     try {
@@ -78,7 +78,7 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
   }
   static state read_back(const state& s) { return state::from_json(s.to_json()).value(); }
 
-  // An error comes again where the state was saved before anybody went on behind it.
+  // An error comes again if the state was saved before the next call.
   void check_events(const std::string& told) { check_events(told, what(1)); }
   template <class P>
   void check_events(const std::string& told, const P& plan) {
@@ -99,8 +99,8 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
     return event != "end" && event.find('@') == event.npos;
   }
 
-  // And with what fails skipped: also the counts are those of an unbroken run; with other lanes the
-  // samples are.
+  // Skipping what fails: the counts also equal those of an unbroken run; with other lanes, the
+  // samples do.
   void check_skipped(const std::string& told) {
     const auto plan_of = [&](int lanes) { return what(lanes) | on_error(skip_errors()); };
     const auto counted = [](const state& s) { return *s.find(skipped_record + of_rank(0, 1)); };
@@ -109,7 +109,7 @@ class DamagedPlaces : public ::testing::TestWithParam<head> {
     const auto counts = counted(unbroken.save());
     for (std::size_t n = 0; n < expected.size(); ++n) {
       for (const int lanes : {1, 2 + static_cast<int>(n % 2)}) {
-        if (lanes > 1 && n == 0) continue;  // nobody knows what a sample is like
+        if (lanes > 1 && n == 0) continue;  // unknown what samples look like
         auto first = engine_.run(plan_of(1));
         std::vector<std::string> got;
         for (std::size_t i = 0; i < n; ++i) {
@@ -155,7 +155,7 @@ TEST_P(DamagedPlaces, SavedAnywhereTheRestIsThatOfAnUnbrokenRun) {
   }
 }
 
-// A sample of the next shard is none of which damage may have the rest, whatever its fields.
+// A sample of the next shard is never affected by the damage, whatever its fields.
 TEST_P(DamagedPlaces, DamageEndsWithItsShard) {
   tar_builder other;
   for (int i = 0; i < 4; ++i) other.file(fmt::format("s1{}.c", i), "x");
@@ -172,7 +172,7 @@ TEST_P(DamagedPlaces, DamageEndsWithItsShard) {
   }
 }
 
-// Of samples that an index deals out, damage is no proof that the index is wrong.
+// In shards read by an index, damage does not prove that the index is wrong.
 TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
   tar_builder tar;
   for (int i = 0; i < 10; ++i) tar.file(fmt::format("s{}.a", i), "x");
@@ -193,7 +193,7 @@ TEST_P(DamagedPlaces, WhatAnIndexDealsOutIsGivenBehindThem) {
   }
 }
 
-// Also where the run is stopped while it reads on: behind an error, that has been told.
+// The run may also be stopped while it continues after an error: that error was reported.
 TEST_P(DamagedPlaces, StoppedAnywhereNothingIsLostOrToldAgain) {
   const auto index =
       std::make_shared<shard_index>(testing::index_of(engine_, {"memory:0", "memory:1"}));
@@ -202,7 +202,7 @@ TEST_P(DamagedPlaces, StoppedAnywhereNothingIsLostOrToldAgain) {
   const auto small_pieces = std::make_shared<memory_store>(block_size);
   testing::stop_at_read at;
   engine eng(testing::with_stopping_store(small_pieces, at));
-  // What comes until the end, or until the stop at the n-th read: also each error once.
+  // Reads to the end, or to the stop at the n-th read: each error comes once.
   bool stopped_before = false;  // the last call of next()
   const auto given = [&](std::optional<state>& saved, int n) {
     auto data = eng.run(plan, at.after(n));
@@ -229,7 +229,7 @@ TEST_P(DamagedPlaces, StoppedAnywhereNothingIsLostOrToldAgain) {
       auto got = given(saved, n);
       const bool nobody_asked_on = stopped_before;
       const auto rest = given(saved, 0);
-      // An error comes again where the stop was there before anybody asked on behind it.
+      // An error comes again if the stop came before the next call.
       if (!got.empty() && is_error(got.back()) && nobody_asked_on) got.pop_back();
       got.insert(got.end(), rest.begin(), rest.end());
       std::ranges::sort(got);

@@ -1,5 +1,5 @@
-// Whatever options an image of any format is decoded with, its pixels are those of the plain path:
-// decoded whole, kept as bare RGB, then cut, scaled and turned.
+// Whatever options an image of any format is decoded with, its pixels equal those of the plain
+// path: decoded whole, stored as raw RGB, then cut, scaled and oriented.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -59,7 +59,7 @@ view_of_image plain_crop(const pixel_box& crop) {
   return {crop, crop.width, crop.height, {0, 0, crop.width, crop.height}, false};
 }
 
-// Whole and in part, smaller by less and by more than a half, larger, mirrored.
+// Whole and partial, smaller by less and by more than a half, larger, mirrored.
 std::vector<view_chooser> views() {
   const auto scaled = [](pixel_box crop, int w, int h, bool flip) {
     return view_of_image{crop, w, h, {0, 0, w, h}, flip};
@@ -84,7 +84,7 @@ std::vector<named_file> files() {
   const pixels rgb = fake_image({.size = 120}, 3, 1);
   out.emplace_back("photo.jpg", encode_jpeg(rgb, 120, 120, 90));
   out.emplace_back("runs.jpg", with_restart_runs(out.back().second, 2).value());
-  // With a thumbnail, which has an end mark of its own, in front of the image.
+  // With a thumbnail, which has an end marker of its own, before the image.
   file_bytes thumbnail = encode_jpeg(fake_image({.size = 16}, 3, 1), 16, 16, 90);
   const std::size_t length = thumbnail.size() + 2;
   for (const std::size_t byte :
@@ -105,7 +105,7 @@ bool is_jpeg(const file_bytes& file) {
   return file.size() > 2 && file[0] == std::byte{0xFF} && file[1] == std::byte{0xD8};
 }
 
-// Root of the mean square of the differences.
+// Root mean square of the differences.
 double distance(const pixels& a, const pixels& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -120,9 +120,9 @@ int largest_difference(const pixels& a, const pixels& b) {
   return most;
 }
 
-// As docs/images.md says: to the bit; by a little where rows and columns change places, because the
-// passes of the filter do so too (bicubic and lanczos overshoot between them); photos near where
-// JPEGs are decoded fast.
+// As in docs/images.md: bit-identical; slightly different if rows and columns are swapped, because
+// the passes of the filter are swapped too (bicubic and lanczos overshoot between them); close for
+// photos if JPEGs are decoded fast.
 void expect_alike(const pixels& plain, const pixels& tried, const image_options& o,
                   const named_file& what, bool transposed, const std::string& how) {
   const std::string name = what.first + " " + how;
@@ -146,7 +146,7 @@ bool is_transposed(const file_bytes& file) {
   return shape(true) != shape(false);
 }
 
-// Bits of a number: each an option.
+// Each bit of the number is an option.
 image_options options_of(unsigned bits) {
   image_options o;
   o.orient = (bits & 1) == 0;
@@ -197,7 +197,7 @@ sample with_image(const file_bytes& file, std::int64_t number) {
   return s;
 }
 
-// Images that are kept decoded, too, the first time and later ones.
+// Also of cached images, the first time and later.
 TEST(DecodedPixels, OfKeptImagesAreThoseOfTheirFiles) {
   sample_decoder decoder;
   for (const bool fast : {false, true}) {
@@ -230,7 +230,7 @@ TEST(DecodedPixels, OfKeptImagesAreThoseOfTheirFiles) {
   }
 }
 
-// Which images have room depends on what came before: what they give does not, whole or damaged.
+// Which images fit depends on what came before, but their pixels do not, whether whole or damaged.
 TEST(DecodedPixels, OfImagesThatHaveNoRoomAreThoseOfKeptOnes) {
   auto all = files();
   for (const auto& [name, file] : files()) {
@@ -248,7 +248,7 @@ TEST(DecodedPixels, OfImagesThatHaveNoRoomAreThoseOfKeptOnes) {
       kept.image.fast = fast;
       decode_options full = kept;
       kept.cache = cache_decoded({.bytes = 64 << 20, .resize = resize});
-      full.cache = cache_decoded({.bytes = 4096, .resize = resize});  // of one or two
+      full.cache = cache_decoded({.bytes = 4096, .resize = resize});  // for one or two
       std::int64_t number = 0;
       for (const auto& [name, file] : all) {
         const sample s = with_image(file, ++number);
@@ -269,7 +269,7 @@ TEST(DecodedPixels, OfImagesThatHaveNoRoomAreThoseOfKeptOnes) {
 }
 
 // One cache serves plans that read other fields, decode in other ways, or read other bytes from the
-// same place: each gives what it gives with a cache of its own.
+// same place: each gets the same result as with a cache of its own.
 TEST(DecodedPixels, OfPlansThatShareACacheAreThoseOfEachAlone) {
   const file_bytes one = encode_jpeg(fake_image({.size = 120}, 3, 1), 120, 120, 90);
   const file_bytes other = encode_jpeg(fake_image({.size = 120}, 7, 2), 120, 120, 60);
@@ -285,7 +285,7 @@ TEST(DecodedPixels, OfPlansThatShareACacheAreThoseOfEachAlone) {
   plans[2].image.fast = true;
   plans[3].image.filter = resample_filter::bicubic;
   plans[4].image.orient = false;
-  plans[5].image.limits.max_pixels = 100;  // too few for these
+  plans[5].image.limits.max_pixels = 100;  // too few for these images
   const auto shared = cache_decoded({.bytes = 1 << 20});
   sample_decoder decoder;
   for (int round = 0; round < 2; ++round) {
@@ -308,7 +308,7 @@ TEST(DecodedPixels, OfPlansThatShareACacheAreThoseOfEachAlone) {
   EXPECT_GE(shared->hits(), 10U);
 }
 
-// What a file of kept images is cut to, from outside: as if its disk had failed.
+// Truncates the file of cached images from outside, as if its disk had failed.
 void cut_nameless_files(std::int64_t bytes) {
   for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -334,17 +334,17 @@ TEST(DecodedPixels, OfKeptImagesThatCannotBeReadAgainAreDecodedAgain) {
   decode(2);
   decode(2);
   EXPECT_EQ(o.cache->hits(), 1U);
-  cut_nameless_files(120 * 120 * 3 + 100);  // in the midst of the second
+  cut_nameless_files(120 * 120 * 3 + 100);  // within the second
   decode(1);
   decode(2);
   EXPECT_EQ(o.cache->hits(), 2U);
   EXPECT_NE(o.cache->summary().find("1 could not be written or read again"), std::string::npos)
       << o.cache->summary();
-  decode(2);  // kept again, elsewhere
+  decode(2);  // cached again, elsewhere
   EXPECT_EQ(o.cache->hits(), 3U);
 }
 
-// The part of a whole image of that width.
+// A part of a whole image of this width.
 pixels cut_out(const pixels& whole, int width, const pixel_box& crop) {
   pixels out;
   for (int y = crop.y; y < crop.y + crop.height; ++y) {
@@ -354,7 +354,7 @@ pixels cut_out(const pixels& whole, int width, const pixel_box& crop) {
   return out;
 }
 
-// Where libjpeg upsamples a region's chroma otherwise than the whole image's, it must not show.
+// libjpeg upsamples a region's chroma differently from the whole image's; that must not be visible.
 TEST(DecodedPixels, OfNarrowCropsAreThoseOfTheWholeImage) {
   for (int width = 1; width <= 64; ++width) {
     const pixels rgb = fake_image({.size = 64}, width % 10, static_cast<std::uint64_t>(width));
@@ -378,7 +378,7 @@ TEST(DecodedPixels, OfNarrowCropsAreThoseOfTheWholeImage) {
   }
 }
 
-// In views drawn for several epochs.
+// Compares views drawn for several epochs.
 void expect_kept_as_decoded(const file_bytes& file, const image_options& how) {
   const decode_options plain = checked({.size = 16, .label = "none", .image = how});
   decode_options keeps = plain;
@@ -394,8 +394,8 @@ void expect_kept_as_decoded(const file_bytes& file, const image_options& how) {
   }
 }
 
-// A progressive file without its last scans, whose place an end marker takes or nothing does, after
-// each of its scans and in it.
+// A progressive file without its last scans, with and without an end marker in their place, cut
+// after and within each of its scans.
 std::vector<file_bytes> without_last_scans(const file_bytes& file) {
   static constexpr std::array scan{std::byte{0xFF}, std::byte{0xDA}};
   std::vector<file_bytes> out;
@@ -412,7 +412,7 @@ std::vector<file_bytes> without_last_scans(const file_bytes& file) {
   }
 }
 
-// libjpeg smooths blocks whose coefficients are incomplete by those around them.
+// libjpeg smooths blocks with incomplete coefficients using their neighbours.
 TEST(DecodedPixels, OfCropsWithoutTheLastScansAreThoseOfTheWholeImage) {
   constexpr int width = 61;
   constexpr int height = 45;
@@ -438,8 +438,8 @@ TEST(DecodedPixels, OfCropsWithoutTheLastScansAreThoseOfTheWholeImage) {
   }
 }
 
-// Cut at any byte, an image is an error, in every view alike; or nothing of it is missing. Filled
-// with gray, it is counted.
+// Cut at any byte, an image is an error in every view, or nothing of it is missing. If filled with
+// gray, it is counted.
 TEST(DecodedPixels, OfCutFilesAreAnErrorOrAllThere) {
   int errors = 0;
   int harmless = 0;

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-// A process with any number of free descriptors: an engine is made and a plan run, or it is said
+// With any number of free descriptors, either an engine is made and a plan runs, or the error says
 // that there are too few and what to do, and nothing stays open.
 
 std::size_t open_now() {
@@ -24,7 +24,7 @@ std::size_t open_now() {
   return n;
 }
 
-// While it lives, `free` descriptors can be opened.
+// While it exists, `free` descriptors can be opened.
 class few_descriptors {
  public:
   explicit few_descriptors(std::size_t free) {
@@ -60,7 +60,7 @@ class Descriptors : public ::testing::TestWithParam<engine_options> {
   }
   ~Descriptors() override { set_log_sink(nullptr); }
 
-  // True: all of it was read.
+  // True: everything was read.
   bool read_all(const engine_options& how) {
     try {
       engine eng(how);
@@ -87,7 +87,7 @@ TEST_P(Descriptors, HoweverFewAreToldOrSuffice) {
   how.cpu_threads = 2;
   how.memory_bytes = 64_MiB;
   const bool is_cached = !how.source.cache.folder.empty();
-  ASSERT_TRUE(read_all(how));  // what is opened once for the process is open
+  ASSERT_TRUE(read_all(how));  // descriptors opened once for the process are open now
   const std::size_t before = open_now();
   std::size_t sufficient = 0;
   for (std::size_t free = 0; free <= 40; ++free) {

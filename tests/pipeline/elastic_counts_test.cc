@@ -1,4 +1,4 @@
-// Stages that count, resumed by other ranks: an epoch under way is as long as it would have been.
+// Counting stages, resumed by other ranks: the current epoch is as long as it would have been.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class ElasticCounts : public ::testing::Test {
     }
   }
 
-  // A rank's samples, in epochs of `length`, behind which a stage holds some.
+  // A rank's samples, in epochs of `length`, followed by a stage that holds some.
   using chain = std::function<plan<groups>(plan<sample>, int length)>;
   static std::vector<chain> chains() {
     const auto same = [](sample s) { return s; };
@@ -65,7 +65,7 @@ class ElasticCounts : public ::testing::Test {
             untar() | group_by_key() | shuffle({.samples = 20, .seed = 7})),
         epoch_samples / world);
   }
-  // The samples of the epoch that it is in.
+  // The samples left in the current epoch.
   static int rest_of_epoch(loader<groups>& data) {
     int out = 0;
     while (const auto g = data.next()) out += static_cast<int>(g->items.size());
@@ -99,7 +99,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
         SCOPED_TRACE(fmt::format("chain {}, {} ranks, then {} with {} lanes, after {} steps", c,
                                  before, after, lanes_after, steps));
         std::vector<state> saved;
-        int given = 0;  // in the epoch under way
+        int given = 0;  // in the current epoch
         for (int r = 0; r < before; ++r) {
           auto data = eng.run(plan_of(all[c], r, before, 12));
           int of_rank = 0;
@@ -130,7 +130,7 @@ TEST_F(ElasticCounts, AnEpochUnderWayIsAsLongForOtherRanks) {
   if (testing::every() == 1) EXPECT_GT(in_later_epochs, 50);
 }
 
-// What a slice has given is given once, whoever it is held by.
+// What a slice has yielded is yielded once, whichever rank held it.
 TEST_F(ElasticCounts, ASliceHasItsItemsOnceForOtherRanks) {
   engine eng(testing::with_memory_store(store_));
   const chain of = [](plan<sample> p, int /*length*/) {
@@ -156,7 +156,7 @@ TEST_F(ElasticCounts, ASliceHasItsItemsOnceForOtherRanks) {
   }
 }
 
-// By a hook, ranks have other lanes than those that their numbers say.
+// A hook gives ranks other lanes than their numbers would.
 TEST_F(ElasticCounts, WhatWasHeldIsOfTheLanesThatAHookGave) {
   engine eng(testing::with_memory_store(store_));
   for (int rank = 0; rank < 2; ++rank) {

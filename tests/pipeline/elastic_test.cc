@@ -21,8 +21,8 @@ using testing::text_shard;
 using testing::with_memory_store;
 using Ranks = testing::text_shards;
 
-// A job saved by some ranks and resumed by others: where both numbers divide the lanes the global
-// order is what it would have been, and each remaining sample comes once in any case.
+// A job saved by some ranks and resumed by others. If both numbers divide the lanes, the global
+// order is what it would have been; in any case each remaining sample comes once.
 class Elastic : public ::testing::TestWithParam<int> {};
 
 TEST_P(Elastic, EachRemainingSampleComesOnce) {
@@ -90,8 +90,8 @@ TEST_P(Elastic, EachRemainingSampleComesOnce) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Elastic, ::testing::Values(1, 2, 3, 4, 6, 8, 12));
 
-// A rank that holds the end of its epoch, or is past it, moves neither the epoch nor the positions
-// of the others.
+// A rank that holds the end of its epoch, or is past it, changes neither the epoch nor the
+// positions of the others.
 TEST(Merged, GoesOnWithTheEarliestEpochAndTheHighestPositions) {
   const auto of_rank = [](std::int64_t epoch, std::int64_t base, std::size_t ends_held) {
     state s;
@@ -109,7 +109,7 @@ TEST(Merged, GoesOnWithTheEarliestEpochAndTheHighestPositions) {
   EXPECT_EQ(alone.find(end_owed_record), nullptr);
 }
 
-// Resumed by other numbers of ranks again and again, an epoch still has every sample once.
+// Resumed by other numbers of ranks repeatedly, an epoch still has every sample once.
 TEST_F(Ranks, DealtAnewAgainAndAgain) {
   engine eng(with_memory_store(store_));
   std::vector<std::string> got;
@@ -129,8 +129,8 @@ TEST_F(Ranks, DealtAnewAgainAndAgain) {
   EXPECT_EQ(got, all_keys());
 }
 
-// Fewer lanes and more: what stages hold goes to lanes that there are, at its place, and what comes
-// then has places behind all that was given.
+// Fewer lanes and more: samples that stages hold are assigned to existing lanes, at their
+// positions, and later samples have positions after all that were yielded.
 TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
   engine eng(with_memory_store(store_));
   const auto plan_of = [&](int lanes) {
@@ -162,8 +162,8 @@ TEST_F(Ranks, DealtAnewWithWhatStagesHold) {
   EXPECT_EQ(got, all_keys());
 }
 
-// Where the index has other numbers than the shards, ranks are never of different lengths in
-// silence: each delivers what was dealt to it, or fails with `integrity`.
+// If the index has other numbers than the shards, ranks never differ in length silently: each
+// delivers what was assigned to it, or fails with `integrity`.
 TEST_F(Ranks, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
   engine eng(with_memory_store(store_));
   const shard_index index = testing::index_of(eng, urls());
@@ -198,8 +198,8 @@ TEST_F(Ranks, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
   EXPECT_GT(whole, 10);
 }
 
-// An equal epoch, by the lengths of shards alone and by offsets: as many samples on every rank, in
-// the middle of shards as well, and resumed there.
+// An equal epoch, by the lengths of shards alone and by offsets: the same number of samples on
+// every rank, within shards too, and resumed there.
 TEST_F(Ranks, AnEqualEpochHasAsManySamplesOnEveryRank) {
   engine eng(with_memory_store(store_));
   const shard_index index = testing::index_of(eng, urls());
@@ -262,7 +262,7 @@ TEST_F(Ranks, InDifferentEpochsResumeWithTheirLanes) {
   EXPECT_EQ(given, 2 * all_keys().size());
 }
 
-// Two ranks of which one has far fewer samples, so that it is epochs ahead of the other.
+// Two ranks, one of which has far fewer samples, so that it is epochs ahead of the other.
 class UnevenRanks : public ::testing::Test {
  protected:
   UnevenRanks() {
@@ -288,8 +288,8 @@ class UnevenRanks : public ::testing::Test {
   engine eng_{with_memory_store(store_)};
 };
 
-// However far apart they are, and whatever works ahead: another number of lanes gives each sample
-// of each epoch once, or is refused.
+// However far apart the ranks are, and whichever stage works ahead: another number of lanes yields
+// each sample of each epoch once, or is refused.
 TEST_F(UnevenRanks, GiveNoEpochTwiceToOtherLanes) {
   constexpr std::int64_t epochs = 5;
   const auto same = [](sample s) { return s; };
@@ -323,7 +323,7 @@ TEST_F(UnevenRanks, GiveNoEpochTwiceToOtherLanes) {
       saved.push_back(data.save());
     }
     state whole = merged(saved);
-    if (of_both > 0) {  // by one rank with the same lanes in between
+    if (of_both > 0) {  // in between, one rank with the same lanes
       auto data = eng_.run(plan_of(kind, 0, 1, 2));
       data.restore(whole);
       take(data, of_both);
@@ -385,8 +385,8 @@ TEST_F(UnevenRanks, KeepTheirCountsWhereTheirStatesAreMerged) {
   }
 }
 
-// Of samples that fail, as many are skipped in a job of several lives as in one that is never
-// interrupted, and by other ranks as well.
+// As many failed samples are skipped in an interrupted job as in one that is never interrupted,
+// also with other ranks.
 TEST_F(UnevenRanks, CountSkippedSamplesOnce) {
   const auto plan_of = [](int rank, int world) {
     return of_rank(rank, world) | map([](sample s) -> result<sample> {
@@ -421,8 +421,8 @@ TEST_F(UnevenRanks, CountSkippedSamplesOnce) {
   EXPECT_GT(skipped, 4);
 }
 
-// Stages that work ahead may have had errors of the next epoch, and no sample of it: another number
-// of lanes has each once, or is refused.
+// Stages that work ahead may have had errors of the next epoch, but no samples: another number of
+// lanes yields each sample once, or is refused.
 TEST_F(UnevenRanks, CountSkippedSamplesOnceWhereOneIsAheadOfItsEpoch) {
   constexpr std::int64_t epochs = 3;
   const auto plan_of = [](int lanes) {

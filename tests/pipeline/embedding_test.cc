@@ -17,7 +17,7 @@ using testing::bounded;
 using testing::keys_of_epoch;
 using testing::with_memory_store;
 
-// What a program's own code meets that calls the library from where the library has called it.
+// A program's code that calls the library from a callback of the library.
 
 class throws_in_states final : public detail::passing<sample> {
  public:
@@ -123,7 +123,7 @@ TEST_F(Embedding, ASinkOfTheLogMayLogAndBeReplaced) {
   EXPECT_EQ(told, (std::vector<std::string>{"one", "second: two"}));
 }
 
-// They would wait for the thread that they are on.
+// They would wait for their own thread.
 TEST_F(Embedding, OtherLoadersOfTheEngineAreRefusedInFunctions) {
   auto how = with_memory_store(store_, 1);
   engine one(how);
@@ -178,7 +178,7 @@ TEST_F(Embedding, FiguresMayBeAskedForInFunctions) {
   }
 }
 
-// The item that the function has in hand would be in no state.
+// The item that the function is processing would be in no state.
 TEST_F(Embedding, AStateIsNotTakenInTheMiddleOfAnItem) {
   loader<sample>* self = nullptr;
   auto data = eng_.run(interleaved(head()) | map([&](sample s) {
@@ -191,7 +191,7 @@ TEST_F(Embedding, AStateIsNotTakenInTheMiddleOfAnItem) {
   EXPECT_NE(why.what().find("an item in hand"), std::string::npos) << why.what();
 }
 
-// Each begins its own loaders.
+// Each thread starts its own loaders.
 TEST_F(Embedding, ThreadsShareAnEngine) {
   auto how = with_memory_store(store_);
   how.io_threads = 2;
@@ -211,7 +211,7 @@ TEST_F(Embedding, ThreadsShareAnEngine) {
   EXPECT_EQ(given, 16 * all_keys().size());
 }
 
-// Loaders of one engine, each on a thread of its own, end in any order, also after the engine.
+// Loaders of one engine, each on its own thread, end in any order, also after the engine.
 TEST_F(Embedding, LoadersEndInAnyOrderOnAnyThread) {
   for (std::size_t round = 0; round < 20; ++round) {
     auto eng = std::make_unique<engine>(with_memory_store(store_));

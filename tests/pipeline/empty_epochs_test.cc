@@ -18,8 +18,8 @@ using testing::bounded;
 using testing::same;
 using testing::with_memory_store;
 
-// An epoch of which a stage leaves out every item, wherever it stands, is an epoch without items to
-// the stages after it: none of them takes it for the end of the data, loses an item, or waits.
+// An epoch of which a stage leaves out every item, wherever the stage is, is an epoch without items
+// to the stages after it: none of them takes it for the end of the data, loses an item, or waits.
 
 using epochs = std::vector<std::vector<std::string>>;
 
@@ -29,14 +29,14 @@ constexpr std::size_t per_epoch = 20;
 struct stage_under_test {
   const char* name;
   plan<sample> (*after)(plan<sample>);
-  epochs (*gives)(const epochs&);  // of those of the data
+  epochs (*gives)(const epochs&);  // the epochs yielded for those of the data
 };
 
 epochs as_they_are(const epochs& of) {
   return of;
 }
 
-// Cut anew, and the end of the data at the end.
+// Cuts epochs again, with the end of the data at the end.
 epochs in_epochs_of(const epochs& of, std::size_t length) {
   epochs out(1);
   for (const auto& epoch : of) {
@@ -124,7 +124,7 @@ class EmptyEpochs : public ::testing::Test {
     for (auto& epoch : out) epoch = testing::keys_of_epoch(from);
     return out;
   }
-  // As next() gives them, and three further ends.
+  // As next() returns them, with three further ends.
   static std::vector<std::string> flat(const epochs& of) {
     std::vector<std::string> out;
     for (const auto& epoch : of) {
@@ -167,7 +167,7 @@ TEST_P(BeforeAStage, LoseNothing) {
   }
 }
 
-// However many they are, next() returns.
+// However many there are, next() returns.
 TEST_P(BeforeAStage, ForEver) {
   for (const bool is_stopped : {false, true}) {
     auto from = engine_.run(
@@ -183,7 +183,7 @@ TEST_P(BeforeAStage, ForEver) {
 INSTANTIATE_TEST_SUITE_P(All, BeforeAStage, ::testing::ValuesIn(stages_under_test),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// In the lanes: an epoch of which no lane has an item, but for the first, which is an error.
+// In the lanes: an epoch in which no lane has an item; if it is the first, that is an error.
 TEST_F(EmptyEpochs, OfLanes) {
   const auto all = whole(data() | shuffle({.samples = 8, .seed = 1}));
   for (const auto& empty : which_are_empty) {
@@ -198,7 +198,7 @@ TEST_F(EmptyEpochs, OfLanes) {
   }
 }
 
-// A mix of a source that has nothing in some epochs and of one that has all of them.
+// A mix of a source that is empty in some epochs and one that is not.
 TEST_F(EmptyEpochs, OfASourceOfAMix) {
   const auto two = [](const std::set<std::int64_t>& empty) {
     return mix({{data() | select(without(empty)), 1}, {data(), 1}}, {.seed = 1});
@@ -215,8 +215,7 @@ TEST_F(EmptyEpochs, OfASourceOfAMix) {
   }
 }
 
-// Of two ranks, one has nothing in the epochs in which the other one has the only shard that gives
-// something.
+// Of two ranks, one has nothing in the epochs in which the other has the only shard with samples.
 TEST_F(EmptyEpochs, OfARank) {
   const auto of_rank = [](int rank) {
     shard_list_options o{.seed = 3, .epochs = 40};
@@ -242,7 +241,7 @@ TEST_F(EmptyEpochs, OfARank) {
   }
 }
 
-// Draws with replacement never end: where none of them leads to a sample, they are given up.
+// Draws with replacement never end: if none of them yields a sample, the run gives up.
 TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
   store_->put("many", testing::text_shard(0, 50, 1));
@@ -274,7 +273,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
       }
     });
   }
-  // Stages may draw many shards before they give anything.
+  // Stages may draw many shards before they yield anything.
   shard_index index{.shards = {{.url = "memory:e0", .samples = per_epoch / 4, .blocks = {}}}};
   for (std::uint32_t i = 0; i <= per_epoch / 4; ++i) index.shards[0].blocks.push_back(4 * i);
   auto windows = engine_.run(indexed_shards(index, {.lanes = 1, .mode = epoch_mode::resample}) |
@@ -287,7 +286,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   for (int i = 0; i < 3000; ++i) ASSERT_TRUE(some.next());
   auto shuffled = engine_.run(drawn({"memory:e0"}) | shuffle({.samples = 10'000}) | select(all));
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(shuffled.next());
-  // Errors are something: what is told of them is for who skips them.
+  // Errors count as items: the stage that skips them receives them.
   store_->put("broken", "no archive");
   auto broken = engine_.run(drawn({"memory:broken"}) | on_error(skip_errors()));
   EXPECT_THROW(broken.next(), failure);
@@ -298,7 +297,7 @@ TEST_F(EmptyEpochs, OfShardsThatAreDrawnForEver) {
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(from.next());
 }
 
-// The error for data without a sample is not the end of them for the run that is resumed after it.
+// After the error for data without samples, the resumed run reports it again.
 TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   store_->put("none", testing::tar_builder().file("README", "no sample").end().str());
   const auto of = [](const std::vector<std::string>& urls, int rank = 0, int world = 1) {
@@ -333,7 +332,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
     second.restore(first.save());
     EXPECT_EQ(told(second), why);
   }
-  // What another rank has given is not of this one.
+  // Samples of another rank do not count for this one.
   std::vector<state> saved;
   for (const int rank : {0, 1}) {
     auto data = engine_.run(of({"memory:e0", "memory:none"}, rank, 2));
@@ -347,7 +346,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   auto again = engine_.run(of({"memory:e0", "memory:none"}, 1, 2));
   again.restore(merged(saved));
   EXPECT_NE(told(again), "nothing");
-  // Where errors were skipped before, they are named.
+  // If errors were skipped before, they are named.
   const auto lost = of({"memory:missing", "memory:none"}) | on_error(skip_errors());
   auto skips = engine_.run(lost);
   EXPECT_THROW(skips.next(), failure);
@@ -356,7 +355,7 @@ TEST_F(EmptyEpochs, OfAllTheDataAreToldAgainWhereTheRunIsResumed) {
   EXPECT_NE(told(resumed).find("1 error"), std::string::npos);
 }
 
-// A head of one's own in the place of read_samples() gives samples as well.
+// A user-defined head in place of read_samples() also yields samples.
 TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
   class one_of_each final : public stream<sample> {
    public:
@@ -403,8 +402,8 @@ TEST_F(EmptyEpochs, OfStagesOfOnesOwnAreNotInVain) {
   }
 }
 
-// Behind the data there are ends without end: stages that make epochs of epochs ask for a hundred
-// in all, not a hundred times as many each.
+// After the data, ends come endlessly: stages that make epochs of epochs request a hundred in all,
+// not a hundred times as many each.
 class ends_counted final : public detail::passing<sample> {
  public:
   ends_counted(std::unique_ptr<stream<sample>> items, std::shared_ptr<int> ends)

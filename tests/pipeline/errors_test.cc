@@ -17,7 +17,7 @@ using testing::text_shard;
 using testing::with_memory_store;
 using Errors = testing::text_shards;
 
-// Budgets by count, by rate and in a row; what is skipped is listed in a file.
+// Budgets by count, by rate and in a row; skipped samples are listed in a file.
 TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   engine eng(with_memory_store(store_));
   testing::temporary_folder folder;
@@ -49,7 +49,7 @@ TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   std::getline(in, line);
   EXPECT_TRUE(line.starts_with(R"({"kind":"bad_image","url":"memory:t)")) << line;
   EXPECT_NE(line.find(R"("offset":7,"key":"s00)"), std::string::npos) << line;
-  // Two in a hundred from the start are within one per cent nowhere, and within three everywhere.
+  // Two in a hundred, from the start, are never within one per cent and always within three.
   EXPECT_EQ(kind_of_end(eng.run(many() | every(50, 0) | on_error(skip_rate(0.01)))),
             errc::too_many_skipped);
   EXPECT_EQ(kind_of_end(eng.run(many() | every(50, 0) | on_error(skip_rate(0.03)))), errc::stopped);
@@ -65,7 +65,7 @@ TEST_F(Errors, SkippedSamplesAreListedAndBounded) {
   EXPECT_THROW(eng.run(many() | on_error(nowhere)), failure);
 }
 
-// A notice each, as many as the ledger lists; then, for programs that asked for all, at debug.
+// A notice each, as many as the ledger lists, then debug messages for programs that asked for all.
 TEST_F(Errors, SkippedSamplesAreTold) {
   const auto told = [&](bool tell_skipped) {
     auto how = with_memory_store(store_);
@@ -110,8 +110,8 @@ TEST_F(Errors, AnImageOfAnotherKindIsNamed) {
   EXPECT_EQ(told[1].find("but a"), std::string::npos) << told[1];
 }
 
-// Each sample of the index is delivered, skipped or lost, in every epoch, also where the run was
-// broken off in between.
+// Each sample of the index is delivered, skipped or lost, in every epoch, also if the run was
+// interrupted.
 TEST_F(Errors, WithAnIndexTheLedgerAddsUpToIt) {
   engine eng(with_memory_store(store_));
   const shard_index index = testing::index_of(eng, urls());
@@ -155,12 +155,12 @@ TEST_F(Errors, WithAnIndexTheLedgerAddsUpToIt) {
   }
 }
 
-// Behind damage the rest of a shard is read, and no half sample comes out.
+// After damage the rest of a shard is read, without half samples.
 TEST_F(Errors, ResyncGoesOnBehindDamage) {
   std::string damaged = text_shard(0, 30, 700);
   constexpr std::size_t of_sample = 512 + 1024 + 512 + 512;
   damaged.replace(10 * of_sample, 512, std::string(512, 'x'));         // the header of a .txt
-  damaged.replace(20 * of_sample + 1536, 512, std::string(512, 'x'));  // and of a .cls
+  damaged.replace(20 * of_sample + 1536, 512, std::string(512, 'x'));  // and that of a .cls
   store_->put("d", damaged);
   engine eng(with_memory_store(store_));
   const auto plan = [](bool resync) {
@@ -169,16 +169,16 @@ TEST_F(Errors, ResyncGoesOnBehindDamage) {
            on_error(skip_errors());
   };
   auto strict = eng.run(plan(false));
-  EXPECT_EQ(keys_of_epoch(strict).size(), 9U);  // the one before the damage may be cut
+  EXPECT_EQ(keys_of_epoch(strict).size(), 9U);  // the one before the damage may be incomplete
   auto data = eng.run(plan(true));
   for (const sample& s : data) EXPECT_EQ(s.fields.size(), 2U) << s.key;
   const ledger counts = data.counts();
-  EXPECT_EQ(counts.delivered, 30U - 3);  // 9 may have been cut, 10 and 20 were
+  EXPECT_EQ(counts.delivered, 30U - 3);  // 9 may be incomplete, 10 and 20 are
   EXPECT_EQ(counts.lost_bytes, 1536U + 1024U);
   EXPECT_EQ(counts.skipped_in_all(), 3U);
 }
 
-// A rate is judged at the end of every epoch, however short it is.
+// A rate is judged at the end of every epoch, however short.
 TEST_F(Errors, ARateHoldsForShortEpochsToo) {
   engine eng(with_memory_store(store_));
   const auto run_with = [&](double rate, int bad) {
@@ -203,7 +203,7 @@ TEST_F(Errors, ARateHoldsForShortEpochsToo) {
   }
 }
 
-// Reads until the policy fails, and goes on from there with another one.
+// Reads until the policy fails, and resumes there with another policy.
 template <class P>
 void expect_no_end_lost(engine& eng, const P& plan_with) {
   const auto key = [](const sample& s) { return s.key; };
@@ -235,7 +235,7 @@ void expect_no_end_lost(engine& eng, const P& plan_with) {
   EXPECT_EQ(got, all);
 }
 
-// A policy that fails at the end of an epoch fails before that end.
+// A policy that fails at the end of an epoch fails before that end is yielded.
 TEST_F(Errors, APolicyThatFailsAtAnEndOwesThatEnd) {
   engine eng(with_memory_store(store_));
   const auto failing = map([](sample s) -> result<sample> {
@@ -256,8 +256,8 @@ TEST_F(Errors, APolicyThatFailsAtAnEndOwesThatEnd) {
   expect_no_end_lost(eng, [&](double r) { return head | epochs_of(30) | failing | policy(r); });
 }
 
-// A sample that is too large is left out of the shard that it is in: other shards have samples of
-// the same key.
+// A sample that is too large is left out of its own shard only: other shards have samples with the
+// same key.
 TEST_F(Errors, ASampleIsLeftOutOfItsShardAlone) {
   const auto store = std::make_shared<memory_store>(100'000);
   const auto one = [](std::size_t bytes) {
@@ -302,7 +302,7 @@ TEST_F(Errors, ASampleIsLeftOutOfItsShardAlone) {
   }
 }
 
-// One sample that no batch could hold is skipped like any other; the others are grouped.
+// A sample that fits no batch is skipped like any other; the others are grouped.
 TEST_F(Errors, ASampleThatNoBatchCouldHoldIsSkipped) {
   const auto store = std::make_shared<memory_store>(100'000);
   testing::tar_builder tar;
@@ -324,7 +324,7 @@ TEST_F(Errors, ASampleThatNoBatchCouldHoldIsSkipped) {
   }
 }
 
-// An index is compared with the epochs that there are.
+// An index is compared only with epochs that exist.
 TEST_F(Errors, NothingIsLostOfWholeShards) {
   engine eng(with_memory_store(store_));
   const shard_index index = testing::index_of(eng, urls());
@@ -334,7 +334,7 @@ TEST_F(Errors, NothingIsLostOfWholeShards) {
   EXPECT_EQ(data.counts().delivered, 2 * static_cast<std::uint64_t>(index.samples()));
 }
 
-// Where every shard failed, that is why there is no sample.
+// If every shard failed, that is the reason why there are no samples.
 TEST_F(Errors, TheReasonIsGivenWhereNoShardCouldBeRead) {
   engine eng(with_memory_store(store_));
   auto data = eng.run(interleaved(shards({"memory:nowhere", "memory:neither"}, {.lanes = 1}) |
@@ -349,7 +349,7 @@ TEST_F(Errors, TheReasonIsGivenWhereNoShardCouldBeRead) {
   }
 }
 
-// Fields and names are bounded: what a sample has of them is kept and compared.
+// The number of fields and the length of names are bounded, because they are stored and compared.
 TEST_F(Errors, ASampleOfTooManyFieldsIsLeftOut) {
   using testing::tar_builder;
   tar_builder many;
@@ -373,9 +373,9 @@ TEST_F(Errors, ASampleOfTooManyFieldsIsLeftOut) {
   }
 }
 
-// Every second image has half the height: no batch of them is ever full.
+// Every second image has half the height, so no batch is ever full.
 TEST_F(Errors, BatchesThatSizesCutShortAreDroppedInALoopAndTold) {
-  constexpr int images = 20'000;  // more than frames of coroutines could lie on each other
+  constexpr int images = 20'000;  // more nested frames of coroutines than the stack holds
   testing::tar_builder t;
   const auto pixels = fake_image({.size = 24}, 1, 1);
   const auto file = encode_jpeg(pixels, 24, 24, 90);

@@ -1,4 +1,4 @@
-"""Crops of real photos, decoded by their rows and columns alone, are to the last bit those of the whole image."""
+"""Crops of real photos, decoded from only their rows and columns, are bit-identical to those of the whole image."""
 
 import json
 import os

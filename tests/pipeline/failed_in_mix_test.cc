@@ -1,6 +1,6 @@
-// Where a stage fails with a sample of a mix, the state that is saved then has it, wherever the
-// stage stands: the sources number their shards each from 0, and what one of them holds is not
-// taken for a sample of another.
+// If a stage fails with a sample of a mix, the state saved then has the sample, wherever the stage
+// is. Each source numbers its shards from 0, and a sample held of one source is not taken for a
+// sample of another.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 using testing::tar_builder;
 using testing::with_memory_store;
 
-// Three data sets with members of like size: the samples of each begin at the same offsets.
+// Three data sets with members of equal sizes: the samples of each begin at the same offsets.
 class FailedInMix : public ::testing::TestWithParam<std::tuple<int, int>> {
  protected:
   static constexpr int of_shard = 6;
@@ -51,14 +51,14 @@ class FailedInMix : public ::testing::TestWithParam<std::tuple<int, int>> {
   }
   bool gives_all() const { return options().ends == mix_options::until::all_end; }
 
-  // A stage that fails with the sample of this key, as long as it is broken.
+  // A stage that fails with the sample of this key while it is broken.
   sample_stage failing() {
     return select([this](const sample& s) {
       if (s.key == broken_for_) throw std::runtime_error("broken");
       return true;
     });
   }
-  // The same as a stage of one's own.
+  // The same as a user-defined stage.
   struct own_stage final : stream<sample> {
     own_stage(const std::string& key, std::unique_ptr<stream<sample>> items)
         : broken_for(key), in_front(std::move(items)) {}
@@ -81,7 +81,7 @@ class FailedInMix : public ::testing::TestWithParam<std::tuple<int, int>> {
             .unchanged = true};
   }
 
-  // Each sample fails in turn, the state is saved, the stage is mended, and the run goes on.
+  // Each sample fails in turn, the state is saved, the stage is repaired, and the run continues.
   template <class P>
   void check(const P& plan, std::string_view sets) {
     broken_for_ = "";
@@ -115,7 +115,7 @@ class FailedInMix : public ::testing::TestWithParam<std::tuple<int, int>> {
         std::ranges::sort(got);
         EXPECT_EQ(std::ranges::adjacent_find(got), got.end()) << what;
         EXPECT_TRUE(std::ranges::binary_search(got, what)) << what;
-        // What came after it is not drawn as before: an epoch may end with another sample.
+        // Draws differ after it: an epoch may end with another sample.
         if (gives_all()) {
           EXPECT_EQ(got, expected) << what;
         }

@@ -1,6 +1,6 @@
-// A run that fails at any of its calls: it gives the same error to whoever asks again, and a run
-// that is resumed from the state saved then gives what is left, so that every sample of the epoch
-// comes exactly once.
+// A run that fails at any of its calls returns the same error on every further call, and a run
+// resumed from the state saved then yields the rest, so that every sample of the epoch comes
+// exactly once.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -39,7 +39,7 @@ class fault {
   std::shared_ptr<std::atomic<int>> left_;
 };
 
-// Takes a sample, and then fails.
+// Takes a sample and then fails.
 class failing_stage final : public detail::passing<sample> {
  public:
   failing_stage(std::unique_ptr<stream<sample>> samples, fault f)
@@ -56,7 +56,7 @@ class failing_stage final : public detail::passing<sample> {
   fault fault_;
 };
 
-// Bytes of a source that fails, when it is opened and then at each read.
+// A source that fails when it is opened and then at each read.
 class failing_source final : public byte_source {
  public:
   failing_source(std::unique_ptr<byte_source> from, fault f)
@@ -81,8 +81,8 @@ awaitable<result<std::unique_ptr<byte_source>>> open_failing(source_factory from
   co_return std::make_unique<failing_source>(std::move(*opened), f);
 }
 
-// A format of the program's own, of five samples a shard, that fails when it opens a shard and then
-// at each sample.
+// A user-defined format of five samples a shard, which fails when it opens a shard and then at each
+// sample.
 class failing_reader final : public sample_reader {
  public:
   failing_reader(const shard_ref& which, const lane_cursor& at, fault f)
@@ -138,7 +138,7 @@ struct ending {
   std::optional<error> failed;
 };
 
-// To the end of the epoch, or an error.
+// Reads to the end of the epoch, or to an error.
 template <class T>
 ending read_on(loader<T>& data) {
   ending out;
@@ -150,7 +150,7 @@ ending read_on(loader<T>& data) {
   return out;
 }
 
-// A run until it fails, and what it says then.
+// Reads until the run fails, and returns its error.
 template <class T>
 struct failed_run {
   failed_run(engine& eng, const plan<T>& p) {
@@ -171,7 +171,7 @@ struct failed_run {
   ledger counts;
 };
 
-// Reads until the run fails, mends what was broken, and resumes. True where it had failed.
+// Reads until the run fails, repairs what was broken, and resumes. True if the run had failed.
 template <class T>
 bool expect_resumed(engine& eng, const plan<T>& p, std::vector<std::string> all, const auto& mend) {
   const failed_run<T> first(eng, p);
@@ -197,7 +197,7 @@ bool expect_resumed(engine& eng, const plan<T>& p, std::vector<std::string> all,
   return first.got.failed.has_value();
 }
 
-// Nothing behind, and what else may stand there.
+// Adds nothing, or one of several tails.
 template <class T>
 std::vector<std::pair<std::string, plan<T>>> with_tails(const plan<T>& p) {
   return {{"nothing", p},
@@ -219,7 +219,7 @@ class FailedRuns : public ::testing::Test {
   lane_plan<sample> head() const {
     return shards(urls_, {.seed = 3, .lanes = 2}) | untar() | group_by_key();
   }
-  // Every call, each kind of fault, with each tail.
+  // Every call, each kind of fault, each tail.
   template <class F>
   void expect_resumed_everywhere(const std::string& where, const F& make_plan,
                                  std::vector<how> kinds = {how::throws, how::is_final,
@@ -365,7 +365,7 @@ TEST_F(FailedRuns, ByAFormatOfOnesOwn) {
   });
 }
 
-// What is wrong in the data, one block after the other, and is mended before the run is resumed.
+// Damages one block at a time, and repairs it before the run is resumed.
 TEST_F(FailedRuns, ByDamageOfAnyBlock) {
   const std::string good = testing::text_shard(1000, 5, 600);
   int failed = 0;
@@ -386,7 +386,7 @@ TEST_F(FailedRuns, ByDamageOfAnyBlock) {
 
 class FailedImages : public ::testing::Test {
  protected:
-  // Those whose numbers are given are no images.
+  // The files with these numbers are not images.
   static void put(memory_store& store, const std::vector<int>& broken) {
     const image_shards good(2, 10, 0, 1);
     for (int shard = 0; shard < 2; ++shard) {

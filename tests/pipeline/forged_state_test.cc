@@ -1,7 +1,7 @@
-// A state is a file: each number of it may be anything. Whatever it says, the run that is resumed
-// from it refuses it, or gives some samples and ends: stages calculate with nothing they have not
-// looked at (UndefinedBehaviorSanitizer), reach for nothing that is not there, and take no memory
-// for it.
+// A state is a file, so each of its numbers may be anything. Whatever it says, the resumed run
+// refuses it, or yields some samples and ends: stages do not calculate with unchecked numbers
+// (UndefinedBehaviorSanitizer), do not access anything out of range, and do not allocate memory for
+// them.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,14 +23,14 @@ namespace {
 constexpr std::int64_t least = std::numeric_limits<std::int64_t>::min();
 constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
 
-// In place of `n`, which may be anywhere in an array or a count of something.
+// Replacements for `n`, which may be an index or a count.
 std::vector<std::int64_t> instead_of(std::int64_t n) {
   return {-1, 0, n + 1, 1'000, std::int64_t{1} << 31, std::int64_t{1} << 40, most, least};
 }
 
 class ForgedState : public testing::text_shards {
  protected:
-  // The state behind a few items, with each number as something else, and without each record.
+  // The state after a few items, with each number replaced, and without each record.
   template <class P>
   void forge(const P& p) {
     engine eng(testing::with_memory_store(store_));
@@ -97,7 +97,7 @@ class ForgedState : public testing::text_shards {
     });
   }
 
-  std::int64_t lanes_ = 0;  // of the run that resumes, where they are others
+  std::int64_t lanes_ = 0;  // of the resumed run, if different
   int refused_ = 0;
   int harmless_ = 0;
 };

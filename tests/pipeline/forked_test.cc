@@ -1,5 +1,5 @@
-// What a child that the process has forked does with objects that were made before: its threads are
-// not there, and what they held at that moment stays as it was.
+// Using objects made before a fork in the child: their threads do not exist there, and what these
+// held at that moment stays held.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,7 +25,7 @@ using testing::image_shards;
 using testing::status_of_child;
 using testing::with_memory_store;
 
-// All that a program may hold when it forks, while other threads are busy with the same engine.
+// Everything that a program may hold when it forks, while other threads use the same engine.
 class Forked : public ::testing::Test {
  protected:
   Forked() {
@@ -83,7 +83,7 @@ TEST_F(Forked, AChildLetsGoOfEverythingWhateverTheThreadsAreAt) {
     auto batches = std::make_unique<loader<host_batch>>(eng->run(images(), stopping.get_token()));
     auto samples = std::make_unique<loader<sample>>(eng->run(text()));
     auto random_access = std::make_unique<indexed_dataset>(*eng, index_);
-    // Takes and lets go on a thread of its own, so that the shares' locks are often held.
+    // Takes and releases items on its own thread, so that the shares' locks are often held.
     auto busy = eng->run(text());
     std::atomic<bool> is_over = false;
     std::jthread user([&] {
@@ -125,7 +125,7 @@ TEST_F(Forked, AChildLetsGoOfEverythingWhateverTheThreadsAreAt) {
   });
 }
 
-// Both would write where the file's next room is.
+// Both processes would write at the same free place of the file.
 TEST_F(Forked, AChildKeepsNothingInTheParentsCache) {
   const decoded_cache::place where{
       .url = 1, .offset = 2, .field = 3, .how = 4, .bytes = 5, .crc = 6};

@@ -21,7 +21,7 @@ using testing::keys_of_epoch;
 using testing::with_memory_store;
 using Formats = testing::text_shards;
 
-// Tar archives by the seam that other formats take: the same samples, resumed as well.
+// Tar archives through the interface of user-defined formats: the same samples, resumed as well.
 TEST_F(Formats, TarBySeamIsUntarAndGroup) {
   engine eng(with_memory_store(store_));
   const shard_list_options o{.seed = 42};
@@ -42,7 +42,7 @@ TEST_F(Formats, TarBySeamIsUntarAndGroup) {
   }
 }
 
-// Members are renamed, then selected, before they are put together to samples.
+// Members are renamed, then selected, before they are grouped into samples.
 TEST_F(Formats, MembersAreRenamedAndSelected) {
   engine eng(with_memory_store(store_));
   const untar_options how{.rename = [](std::string_view name) { return "x/" + std::string(name); },
@@ -57,8 +57,8 @@ TEST_F(Formats, MembersAreRenamedAndSelected) {
   EXPECT_EQ(without, 4U);  // of 40
 }
 
-// A format that knows nothing of indices: where one has other numbers than the shards, ranks are
-// never of different lengths in silence.
+// A format without support for indices: if an index has other numbers than the shards, ranks never
+// differ in length silently.
 TEST(FormatsByIndex, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
   const auto store = std::make_shared<memory_store>(3'000);
   shard_index index;
@@ -101,7 +101,7 @@ TEST(FormatsByIndex, AnEqualEpochOfAnIndexThatIsWrongIsEqualOrFails) {
   EXPECT_GT(outcomes["fewer"], 3);
 }
 
-// What docs/formats.md says that a format owes, of all that there are.
+// What docs/formats.md demands of a format, for all built-in ones.
 TEST(Conformance, TarArchives) {
   auto store = std::make_shared<memory_store>(3'000);
   std::vector<std::string> urls;
@@ -188,7 +188,7 @@ TEST_F(Raw, WhatIsNotThereIsNamed) {
   EXPECT_NE(data.counts().first_skipped.at(0).find("c03.JPG"), std::string::npos);
 }
 
-// Keys and labels by which `pack` packs a tree, and by which it is read without shards.
+// Keys and labels with which `pack` packs a tree, and with which it is read without shards.
 std::map<std::string, std::string> packed_labels(const std::string& root) {
   std::map<std::string, std::string> out;
   for (const packed_sample& s : find_files(root, same_name::samples).samples) {
@@ -240,7 +240,7 @@ TEST_F(Raw, LabelsAreThoseOfPack) {
   }
 }
 
-// The files are the same ones, and their labels are not.
+// The files are the same, but their labels are not.
 TEST_F(Raw, AStateOfOtherClassesIsRefused) {
   const auto plan_now = [&] { return raw_samples(class_folders(folder_ / ""), {.seed = 4}); };
   engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});

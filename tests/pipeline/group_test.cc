@@ -12,7 +12,7 @@ struct name_case {
   const char* extension;
 };
 
-// Observed on webdataset 1.0.2.
+// Observed with webdataset 1.0.2.
 TEST(SplitName, AsWebDatasetDoes) {
   const name_case cases[] = {
       {"a.jpg", "a", "jpg"},
@@ -47,7 +47,7 @@ TEST(SplitName, AsWebDatasetDoes) {
     if (!split) continue;
     EXPECT_EQ(split->key, c.key) << c.name;
     EXPECT_EQ(split->extension, c.extension) << c.name;
-    // Which members belong to a key is told without splitting each name.
+    // Whether a member belongs to a key is decided without splitting its name.
     for (const name_case& other : cases) {
       const auto theirs = split_name(other.name);
       EXPECT_EQ(extension_behind(split->key, other.name).has_value(),

@@ -1,5 +1,5 @@
-// Images that grow from epoch to epoch of the data, in chains of stages drawn at random that end
-// epochs elsewhere, or not at all: each image of a batch is what its sample alone is decoded to.
+// Images that grow from epoch to epoch of the data, in random chains of stages that end epochs
+// elsewhere, or never: each image of a batch equals its sample decoded alone.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -91,7 +91,7 @@ class drawn_plan {
   std::string text_;
 };
 
-// All items, until nothing but ends comes.
+// All items, until only ends follow.
 template <class T, class F>
 void for_all(loader<T>& data, F f) {
   constexpr int enough_ends = 5;
@@ -120,7 +120,7 @@ std::string name_of(const host_batch& b) {
   return fmt::format("{} of {}: {}", b.size(), b.height, fmt::join(b.keys, " "));
 }
 
-// The batches by name; their images are `expected`.
+// The batches by name; checks their images against `expected`.
 std::vector<std::string> batches_of(loader<host_batch>& data,
                                     const std::map<place, pixels>& expected) {
   std::vector<std::string> out;

@@ -1,7 +1,7 @@
-"""Broken, odd and well images from the test suites of other decoders: none crashes, none takes long or much memory, and each
-is answered as docs/hostile_images.md says.
+"""Broken, odd and valid images from the test suites of other decoders: none crashes, none takes much time or memory, and each
+gets the result in docs/hostile_images.md.
 
-    hostile_images_test.py --table     prints that table, where djpeg and Pillow are there"""
+    hostile_images_test.py --table     prints that table; needs djpeg and Pillow"""
 
 import json
 import pathlib

@@ -17,8 +17,7 @@ namespace {
 using file_bytes = std::vector<std::byte>;
 using pixels = std::vector<std::uint8_t>;
 
-// Bits as a JPEG holds them: the last byte filled with ones, a zero behind every 0xFF, and a
-// marker.
+// Bits as a JPEG holds them: the last byte filled with ones, a zero after every 0xFF, and a marker.
 std::vector<std::uint8_t> stuffed(std::string bits) {
   while (bits.size() % 8 != 0) bits += '1';
   std::vector<std::uint8_t> out;
@@ -33,7 +32,7 @@ std::vector<std::uint8_t> stuffed(std::string bits) {
 TEST(Huffman, BitsComeAsTheyStandWhereverABytesIsStuffed) {
   random_stream random(7, purpose::fake_data);
   for (int round = 0; round < 200; ++round) {
-    // Every fourth round hardly anything but ones.
+    // In every fourth round almost only ones.
     std::string bits;
     for (int i = 0; i < 997; ++i) bits += random.below(round % 4 == 0 ? 64 : 2) != 0 ? '1' : '0';
     const auto data = stuffed(bits);
@@ -65,17 +64,17 @@ TEST(Huffman, RestartMarkersAreTakenWhereTheyBelong) {
   };
   EXPECT_EQ(after(marked(0xcd, 0xd3), 16, 3), 0x1234U);
   EXPECT_EQ(after(marked(0xcd, 0xd3), 9, 3), 0x1234U);  // the rest of a byte is filled
-  EXPECT_EQ(after(marked(0xcd, 0xd3), 8, 3), 0U);       // a byte that nobody read
+  EXPECT_EQ(after(marked(0xcd, 0xd3), 8, 3), 0U);       // an unread byte
   EXPECT_EQ(after(marked(0xcd, 0xd3), 16, 4), 0U);      // another number
   EXPECT_EQ(after(marked(0xcd, 0xd9), 16, 3), 0U);      // the end
   EXPECT_EQ(after({0xab, 0xcd, 0xff}, 16, 3), 0U);
 }
 
-// A table with codes of the lengths given, its symbols in random order.
+// A table with codes of the given lengths, and its symbols in random order.
 struct code {
   std::array<std::uint8_t, 17> counts{};
   std::array<std::uint8_t, 256> bytes{};
-  std::map<std::uint8_t, std::string> codes;  // of each symbol, in bits
+  std::map<std::uint8_t, std::string> codes;  // the bits of each symbol's code
 };
 
 code make_code(const std::array<std::uint8_t, 17>& counts, random_stream& random) {
@@ -94,7 +93,7 @@ code make_code(const std::array<std::uint8_t, 17>& counts, random_stream& random
   return out;
 }
 
-// Whatever stands behind it, a symbol is found with as many bits as it has.
+// Whatever follows it, a symbol is found with its exact number of bits.
 TEST(Huffman, EverySymbolIsFound) {
   random_stream random(8, purpose::fake_data);
   const std::array<std::array<std::uint8_t, 17>, 3> shapes{
@@ -142,7 +141,7 @@ TEST(Huffman, CodesThatAreNoPrefixCodeAreRefused) {
   EXPECT_FALSE(table.assign(std::array<std::uint8_t, 17>{0, 2, 1}, bytes, true));
   EXPECT_FALSE(
       table.assign(std::array<std::uint8_t, 17>{0, 0, 0, 0, 0, 0, 0, 0, 0, 200, 200}, bytes, true));
-  // It serves again.
+  // It can be assigned again.
   const code good = make_code({0, 0, 2, 2}, random);
   EXPECT_TRUE(table.assign(good.counts, good.bytes, true));
   const auto ones = stuffed("1111111111111111");
@@ -152,7 +151,7 @@ TEST(Huffman, CodesThatAreNoPrefixCodeAreRefused) {
   EXPECT_EQ(table.find_long(reader), -1);
 }
 
-// Decoding a part of an image by its own decoder and by libjpeg's.
+// Decodes a part of an image with our decoder and with libjpeg's.
 class Damaged : public ::testing::Test {
  protected:
   struct outcome {
@@ -193,7 +192,7 @@ class Damaged : public ::testing::Test {
   jpeg_decoder decoder_;
 };
 
-// Seen by what it leaves out: coefficients that an image decoded at a quarter does not need.
+// Detected by what it skips: coefficients that an image decoded at a quarter does not need.
 TEST(Huffman, ItIsInUseWhereverItCanBeBuilt) {
   constexpr int side = 256;
   const file_bytes file = encode_jpeg(fake_image({.size = side}, 3, 1), side, side, 95);

@@ -64,7 +64,7 @@ class Jpeg : public ::testing::Test {
     if (auto done = decoder_.decode(file, options, choose, room); !done) return done.error();
     return out;
   }
-  // The crop itself, unscaled.
+  // The crop alone, unscaled.
   static view_of_image plain(pixel_box crop) {
     return {crop, crop.width, crop.height, {0, 0, crop.width, crop.height}, false};
   }
@@ -117,8 +117,8 @@ TEST_F(Jpeg, TheDecoderServesTheNextImageAfterABadOne) {
             errc::bad_image);
 }
 
-// libjpeg itself would take the tables of the image before. Without any, a file's Huffman tables
-// are the standard's examples (as in Motion JPEG).
+// libjpeg itself would use the tables of the previous image. A file without Huffman tables uses the
+// standard's examples (as in Motion JPEG).
 TEST_F(Jpeg, AFileWithoutTablesIsTheSameWhateverWasDecodedBefore) {
   const auto other = with_restart_runs(file_, 4).value();  // tables of its own
   for (const unsigned marker : {0xC4U, 0xDBU}) {

@@ -1,4 +1,4 @@
-"""An epoch whose ranks are killed with -9 at random points, and which other numbers of ranks go on with."""
+"""An epoch whose ranks are killed with -9 at random points, and which other numbers of ranks resume."""
 
 import json
 import pathlib
@@ -26,7 +26,7 @@ class Epoch:
         self.kills = 0
 
     def generation(self, number, world, kill_before):
-        """Runs all ranks to their ends, or to where they are killed. Whether the epoch is through."""
+        """Runs all ranks to their ends, or until they are killed. True if the epoch is complete."""
         outs = [self.folder / f"{number}.{rank}" for rank in range(world)]
         running = []
         for rank, out in enumerate(outs):
@@ -46,7 +46,7 @@ class Epoch:
             self.kills += process.returncode == -9
         states = [pathlib.Path(f"{out}.state") for out in outs]
         if not all(s.exists() for s in states):
-            return False  # not a state of the whole job: the one before counts
+            return False  # not a state of the whole job: the previous one counts
         for out, state in zip(outs, states):
             saved = json.loads(state.read_text())
             self.keys += pathlib.Path(f"{out}.keys").read_text().splitlines()[:saved["given"]]

@@ -1,4 +1,4 @@
-// Samples that are larger than what lanes usually have for theirs.
+// Samples larger than a lane's usual memory for samples.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ class LargeSamples : public ::testing::Test {
     }
     store_->put("t", tar.end().str());
   }
-  // The sizes of the samples that a budget of so many bytes has room for, or why not.
+  // The sizes of the samples for which a budget has room, or the error.
   result<std::vector<std::size_t>> sizes(std::size_t budget, int lanes) const {
     engine_options o = with_memory_store(store_);
     o.memory_bytes = budget;
@@ -53,7 +53,7 @@ TEST_F(LargeSamples, FitIntoALargeBudgetOrFewLanes) {
   EXPECT_EQ(sizes(2_GiB, 4).value(), all);
 }
 
-// And the refusal says what would do.
+// The refusal says how much would suffice.
 TEST_F(LargeSamples, AreRefusedWithWhatTheyNeed) {
   const auto refused = sizes(128_MiB, 1);
   ASSERT_FALSE(refused);
@@ -68,11 +68,11 @@ TEST_F(LargeSamples, AreRefusedWithWhatTheyNeed) {
       << second.error().message();
 }
 
-// What is unpacked is read from the same memory as samples are: a sample that leaves no room for it
-// is refused, and does not wait for ever.
+// Unpacked data uses the same memory as samples: a sample that leaves no room for it is refused and
+// does not wait forever.
 class NearlyAsLargeAsTheMemory : public ::testing::Test {
  protected:
-  // Why a shard of one sample cannot be read.
+  // The reason why a shard of one sample cannot be read.
   std::optional<error> refused(const std::string& shard, std::size_t budget) {
     store_->put("t", shard);
     engine eng(with_memory_store(store_, 1, budget));
@@ -122,7 +122,7 @@ TEST_F(NearlyAsLargeAsTheMemory, SamplesAreReadOrRefused) {
   }
 }
 
-// The stream within the sample demands more memory than the sample leaves.
+// The stream within the sample needs more memory than the sample leaves.
 TEST_F(NearlyAsLargeAsTheMemory, ADecoderThatNeedsMoreDoesNotWaitForASample) {
   const testing::watchdog watched("a decoder that needs more within a sample");
   const std::string plain = shard_of({7_MiB});
@@ -135,8 +135,8 @@ TEST_F(NearlyAsLargeAsTheMemory, ADecoderThatNeedsMoreDoesNotWaitForASample) {
   EXPECT_FALSE(refused(shard, 64_MiB));
 }
 
-// What a shuffle held is given or refused in a run that has less memory, each by its own name:
-// those behind it in the shard may be too large as well.
+// Samples held by a shuffle are yielded or refused one by one, by name, in a run with less memory;
+// those after them in the shard may be too large as well.
 class HeldWithLessMemory : public ::testing::Test {
  protected:
   HeldWithLessMemory() {
@@ -144,7 +144,8 @@ class HeldWithLessMemory : public ::testing::Test {
     for (const auto& [key, size] : sizes_) tar.file(key + ".bin", std::string(size, key.front()));
     store_->put("t", tar.end().str());
   }
-  // Calls next() so often, or until the data end, and notes what is given, and what is refused.
+  // Calls next() up to this many times, or to the end of the data, and notes what is yielded and
+  // what is refused.
   void call(loader<sample>& data, int times) {
     for (; times > 0; --times) {
       try {
@@ -196,11 +197,11 @@ TEST_F(HeldWithLessMemory, SamplesAreGivenOrRefusedByTheirOwnNames) {
   }
 }
 
-// What was refused is read whole where there is more memory, or not at all: a state stands at the
-// begin of a sample, also where two that are too large follow each other, with damage in between.
+// A refused sample is read whole with more memory, or not at all: a state is at the beginning of a
+// sample, also if two samples that are too large follow each other, with damage in between.
 class RefusedWithLessMemory : public ::testing::TestWithParam<bool> {
  protected:
-  // As `key extension...` or `!key`, at most so many.
+  // As `key extension...` or `!key`, at most `most` of them.
   std::vector<std::string> items(loader<sample>& data, int most) {
     std::vector<std::string> out;
     for (; most > 0; --most) {
@@ -243,7 +244,7 @@ TEST_P(RefusedWithLessMemory, SamplesAreReadWhole) {
     const auto behind = items(second, 100);
     ASSERT_LE(behind.size(), all.size());
     const std::vector<std::string> rest(all.end() - std::ssize(behind), all.end());
-    EXPECT_EQ(behind, rest) << "behind " << fmt::format("{}", fmt::join(before, ", "));
+    EXPECT_EQ(behind, rest) << "after " << fmt::format("{}", fmt::join(before, ", "));
   }
 }
 INSTANTIATE_TEST_SUITE_P(WithDamageBetween, RefusedWithLessMemory, ::testing::Bool());

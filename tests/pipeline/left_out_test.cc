@@ -1,5 +1,5 @@
-// A sample that is left out is so as a whole, wherever a state was saved, and whoever goes on: also
-// while the source waits in its middle, and with other lanes.
+// A sample that is left out is left out as a whole, wherever a state was saved, and whichever run
+// resumes it: also while the source waits in its middle, and with other lanes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,11 +19,11 @@ namespace {
 
 using testing::tar_builder;
 
-// Stops for ever where it is told to, as a network may, and says that it does.
+// Stops forever at a given place, as a network may, and reports that it did.
 struct stopping_place {
   std::size_t at = 0;
   bool stops = false;
-  int failures = 0;  // so many readers end there instead, with an error that passes
+  int failures = 0;  // this many readers end there instead, with a temporary error
   std::binary_semaphore reached{0};
 };
 
@@ -115,7 +115,7 @@ class LeftOut : public ::testing::Test {
     return rest_of(data);
   }
 
-  // The first sample is given; the rest comes of a state that is saved while the source stops at
+  // The first sample is yielded; the rest comes from a state saved while the source stops at
   // `byte`.
   void check_stopped_at(std::size_t byte, const std::vector<std::string>& expected) {
     for (const int lanes : {1, 2, 3}) {
@@ -142,7 +142,7 @@ class LeftOut : public ::testing::Test {
     auto unbroken = engine_->run(what(1));
     ASSERT_TRUE(unbroken.next());
     ASSERT_EQ(rest_of(unbroken), expected);
-    // From where the first sample is known to be whole: behind the next member.
+    // From where the first sample is known to be complete: after the next member.
     const std::size_t last =
         std::min(begin.size() + left_out.size() + 1024, shards_["a"].size() - 512);
     for (std::size_t byte = first_.size() + 1024; byte <= last; byte += 512) {
@@ -151,8 +151,8 @@ class LeftOut : public ::testing::Test {
     }
   }
 
-  // The source fails at `byte`: a state saved after any error is resumed without the failure, and
-  // what came before it and what comes after are the epoch.
+  // The source fails at `byte`. A state saved after any error is resumed without the failure; what
+  // came before it and what comes after are the whole epoch.
   void check_failed_at(std::size_t byte, const lane_plan<sample>& p,
                        const std::vector<std::string>& expected) {
     SCOPED_TRACE(byte);
@@ -168,7 +168,7 @@ class LeftOut : public ::testing::Test {
           if (!s) return given;
           given.push_back(text_of(*s));
         } catch (const failure& f) {
-          if (!f.why().is_skippable()) return given;  // no shard gave any
+          if (!f.why().is_skippable()) return given;  // no shard yielded any
           told_ += f.kind() == errc::timed_out ? 1 : 0;
           if (saves)
             after_errors.push_back({given, state::from_json(data.save().to_json()).value()});
@@ -191,7 +191,7 @@ class LeftOut : public ::testing::Test {
     }
   }
 
-  // A shuffle's samples are read again, and the source fails once on the way.
+  // A shuffle's samples are read again, and the source fails once meanwhile.
   void check_read_again(std::size_t byte, std::uint64_t seed,
                         const std::vector<std::string>& expected) {
     SCOPED_TRACE(fmt::format("{}, {}", byte, seed));
@@ -294,7 +294,7 @@ TEST_F(LeftOut, OfAMemberThatIsRefused) {
   }
 }
 
-// It is of no sample, and ends none.
+// It belongs to no sample, and ends none.
 TEST_F(LeftOut, ButNotForAMemberWithoutAKey) {
   const std::string sparse = tar_builder::header("none", 0, 'S') + tar_builder::header("", 0, 'S');
   const auto twice = tar_builder()
@@ -310,12 +310,12 @@ TEST_F(LeftOut, ButNotForAMemberWithoutAKey) {
 
 TEST_F(LeftOut, ByTheNamesThatMembersAreToHave) {
   rename_ = [](std::string_view name) { return "new-" + std::string(name); };
-  // What was read of the sample is of the same one as the member that is cut.
+  // The data read of the sample belong to the same sample as the cut member.
   const auto cut = tar_builder().file("s1.jpg", "good").raw(tar_builder::header("s1.cls", 5000));
   check(first_, cut.str(), std::string(3072, 'x'), {"new-t0 .jpg .cls", "new-t1 .jpg .cls"});
 }
 
-// What was read of it may have been all, or not.
+// The data read of it may be complete or not.
 TEST_F(LeftOut, InFrontOfACutBetweenItsMembers) {
   const std::string begun = tar_builder().file("s1.jpg", "good").str();
   const std::string passed_over = tar_builder::header("__meta__/x.json", 5000);
@@ -325,13 +325,13 @@ TEST_F(LeftOut, InFrontOfACutBetweenItsMembers) {
     rename_ = renames ? [](std::string_view name) { return "new-" + std::string(name); }
                       : std::function<std::string(std::string_view)>();
     const std::vector<std::string> others{before + "t0 .jpg .cls", before + "t1 .jpg .cls"};
-    check(first_, begun.substr(0, 700), "", others);  // in what fills its last block
+    check(first_, begun.substr(0, 700), "", others);  // within the padding of its last block
     check(first_, begun + passed_over, std::string(3072, 'x'), others);
   }
 }
 
-// The sample in front of damage is not known to be whole. What follows may be half a one, but not
-// where it has what the last whole one had.
+// The sample before damage may be incomplete. What follows may be half a sample, unless it has all
+// fields of the last whole one.
 TEST_F(LeftOut, AroundDamage) {
   const std::string begin = first_ + tar_builder().file("x.cls", "0").file("x.jpg", "good").str();
   const std::string damage(1024, 'x');

@@ -1,5 +1,5 @@
-// Who outlives whom: loaders their engine, batches both; what has been moved from, has begun, or
-// was inherited by a child process says so.
+// Lifetimes: loaders outlive their engine, and batches outlive both. Objects that were moved from,
+// have begun, or were inherited by a child process report that.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,7 +54,7 @@ TEST_F(Lifetime, ALoaderOutlivesItsEngine) {
   const state begin = returned.save();
   EXPECT_EQ(rest_of(returned), 180U);
   struct holder {
-    std::optional<loader<host_batch>> data;  // dies after the engine
+    std::optional<loader<host_batch>> data;  // destroyed after the engine
     engine eng;
   } h{std::nullopt, engine(how())};
   h.data.emplace(h.eng.run(images()));
@@ -117,14 +117,14 @@ TEST_F(Lifetime, RestoreAfterNextIsRefused) {
   const state position = data.save();
   const std::string said = said_by([&] { data.restore(position); });
   EXPECT_TRUE(said.starts_with("bad_state: restore() after next()")) << said;
-  // It goes on as if nobody had asked.
+  // It continues as if that had not happened.
   EXPECT_EQ(rest_of(data), 180U - 16);
   auto again = eng.run(images());
   again.restore(position);
   EXPECT_EQ(rest_of(again), 180U - 16);
 }
 
-// A state of another plan is refused, by whichever stage, and nothing of it stays.
+// A state of another plan is refused, by whichever stage, and leaves no trace.
 TEST_F(Lifetime, ARestoreThatIsRefusedChangesNothing) {
   engine eng(how());
   const auto list = shards(data_.urls(), {.seed = 1}) | untar() | group_by_key();
@@ -223,7 +223,7 @@ TEST_F(Lifetime, MovedLoadersGoOnAndThoseMovedFromSaySo) {
   EXPECT_TRUE(said_by([&] { first.stop(); }).starts_with("usage: "));
 }
 
-// The child has none of the threads: what it asks for is refused, and it ends without them.
+// The child has none of the threads: its calls are refused, and it ends without them.
 TEST_F(Lifetime, AForkedChildIsToldAndTheParentGoesOn) {
   bounded("fork", [&] {
     auto eng = std::make_unique<engine>(how());
@@ -242,7 +242,7 @@ TEST_F(Lifetime, AForkedChildIsToldAndTheParentGoesOn) {
       };
       {
         engine own(how());
-      }  // one of its own works
+      }  // an engine made in the child works
       _exit(told(next) && told(save) && told(run) ? 0 : 1);
     }
     int status = 0;

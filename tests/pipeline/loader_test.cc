@@ -65,7 +65,7 @@ TEST_F(Loader, RanksTogetherReadEverySampleOnce) {
   EXPECT_EQ(all, all_keys());
 }
 
-// While no lane has ended, the samples at positions [n, n + k) are the same for every world size.
+// Until a lane has ended, the samples at positions [n, n + k) are the same for every world size.
 TEST_F(Loader, GlobalBatchesAreTheSameForEveryWorldSizeThatDividesTheLanes) {
   engine eng(with_memory_store(store_));
   const auto first = [&](int world) {
@@ -122,11 +122,11 @@ TEST_F(Loader, AStateOfAThousandSamplesHeldIsAFewKilobytes) {
   const state saved = data.save();
   std::size_t held = 0;
   for (const auto& [name, samples] : saved.all_held()) held += samples.size();
-  EXPECT_EQ(held, 998U);  // a lane has just given one, or is about to take one
+  EXPECT_EQ(held, 998U);  // a lane has just yielded one, or is about to take one
   EXPECT_LT(saved.to_json().size(), 6'000U);
 }
 
-// Members that each fill a read buffer, in samples of more members than a lane has buffers.
+// Members that each fill a read buffer, in samples with more members than a lane has buffers.
 TEST_F(Loader, ASampleOfMoreMembersThanBuffersIsNoDeadlock) {
   constexpr std::size_t piece = 64_KiB;
   for (const std::size_t size : {piece - 512, piece, 3 * piece - 512}) {
@@ -160,7 +160,7 @@ TEST_F(Loader, AStateOfAnotherPlanIsRefused) {
     }
     return std::string("taken");
   };
-  EXPECT_EQ(refused(text_plan({.lanes = 4})), "taken");  // what is left is dealt anew
+  EXPECT_EQ(refused(text_plan({.lanes = 4})), "taken");  // the rest is assigned to other lanes
   EXPECT_NE(
       refused(shards(urls(5), {.seed = 42}) | untar() | group_by_key()).find("list of shards"),
       std::string::npos);
@@ -204,12 +204,12 @@ TEST_F(Loader, ABrokenShardGivesItsWholeSamplesThenOneErrorThenTheOthers) {
   EXPECT_EQ(failed->where(), "memory:t2");
   EXPECT_GT(failed->byte_offset(), 99'000U);
   EXPECT_FALSE(failed->sample_key().empty());
-  // A sample of text and class takes 4,608 bytes: 21 are whole.
+  // A sample of text and class takes 4,608 bytes: 21 are complete.
   EXPECT_EQ(samples, all_keys().size() - 50 + 21);
 }
 
 TEST_F(Loader, SkipsUpToALimitAndCounts) {
-  // A shard of which nothing comes counts with about fifty samples.
+  // A shard that yields nothing counts as about fifty samples.
   store_->put("t2", "this is no archive, by far no archive");
   engine eng(with_memory_store(store_));
   auto skipping = eng.run(text_plan() | on_error(skip_up_to(60)));
@@ -326,7 +326,7 @@ TEST_F(Loader, AMemberLargerThanItsLanesMemoryIsAnErrorNotAHang) {
       tar_builder().file("a.bin", std::string(8_MiB, 'x')).file("b.bin", "small").end().str());
   engine eng(with_memory_store(store_, 1, 16_MiB));
   auto data = eng.run(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key());
-  const auto whole = data.next();  // one lane may have what is left of the budget
+  const auto whole = data.next();  // one lane may use the rest of the budget
   EXPECT_EQ(whole->fields[0].data.size(), 8_MiB);
   engine small(with_memory_store(store_, 1, 6_MiB));
   auto refused = small.run(shards({"memory:t0"}, {.lanes = 1}) | untar() | group_by_key());
@@ -387,8 +387,8 @@ TEST_F(ImageLoader, BatchesAreTheSameWhateverTheThreadsAndTheBackend) {
   EXPECT_EQ(contents.size(), 1U);
 }
 
-// With few samples in flight, and with more than an epoch has left: then the end of the epoch is in
-// flight as well when the state is saved.
+// With few samples in flight, and with more than are left in the epoch: then the end of the epoch
+// is in flight as well when the state is saved.
 TEST_F(ImageLoader, RestoredItGivesExactlyTheNextBatches) {
   engine eng(with_memory_store(none_));
   for (const int in_flight : {2, 64, 500}) {
@@ -402,7 +402,7 @@ TEST_F(ImageLoader, RestoredItGivesExactlyTheNextBatches) {
     for (const std::size_t stop_at : {0U, 1U, 3U, 4U, 5U, 6U, 7U, 8U, 9U, 13U, 14U, 15U}) {
       auto first = eng.run(images);
       for (std::size_t i = 0; i < stop_at; ++i) first.next();
-      // Saved, restored, and at once saved again: the second state is as good as the first.
+      // Saved, restored, and saved again at once: the second state is as good as the first.
       auto second = eng.run(images);
       second.restore(first.save());
       auto third = eng.run(images);
@@ -447,7 +447,7 @@ TEST_F(ImageLoader, ABadImageIsLeftOutAndTheOthersMoveUp) {
     if (i % 7 != 3 && i != 20) expected.push_back(i);
   }
   EXPECT_EQ(labels, expected);
-  EXPECT_EQ(images.size(), 1U);  // all good images are the same one, wherever they were moved
+  EXPECT_EQ(images.size(), 1U);  // all good images are identical, wherever they were moved
   EXPECT_EQ(data.counts().skipped.at(errc::bad_image), 6U);
   EXPECT_EQ(data.counts().skipped.at(errc::bad_label), 1U);
 }

@@ -23,7 +23,7 @@ using testing::with_memory_store;
 
 class LostShards : public testing::text_shards {
  protected:
-  // All but the third.
+  // All shards but the third.
   std::shared_ptr<memory_store> rest() const {
     auto out = std::make_shared<memory_store>(10'000);
     for (const char* name : {"t0", "t1", "t3", "t4", "t5"}) out->put(name, *store_->find(name));
@@ -35,7 +35,7 @@ class LostShards : public testing::text_shards {
   std::uint64_t lost_ = 50;  // its samples
 };
 
-// A shard that fails counts with its samples: those of the index, or as many as the others gave.
+// A shard that fails counts as its samples: those of the index, or as many as the other shards had.
 TEST_F(LostShards, CountWithTheirSamples) {
   engine eng(with_memory_store(rest()));
   const shard_list_options once{.seed = 1, .lanes = 2};
@@ -61,7 +61,7 @@ TEST_F(LostShards, CountWithTheirSamples) {
   }
 }
 
-// In one line an epoch, however many lanes lack samples.
+// In one line for an epoch, however many lanes lack samples.
 TEST_F(LostShards, AreToldOnceAnEpoch) {
   std::vector<std::string> lines;
   set_log_sink([&](std::string_view line) { lines.emplace_back(line); });
@@ -78,8 +78,8 @@ TEST_F(LostShards, AreToldOnceAnEpoch) {
             2);
 }
 
-// A shard that is longer than its index says is told of by the lane that reads its last sample,
-// perhaps its only one of that shard: no shard is lost with it.
+// A shard that is longer than its index says is reported by the lane that reads its last sample,
+// perhaps its only one of that shard: that is not a lost shard.
 TEST_F(LostShards, APartOfAShardIsNotAllOfIt) {
   shard_index shorter = index_;
   for (auto& s : shorter.shards) {
@@ -96,8 +96,8 @@ TEST_F(LostShards, APartOfAShardIsNotAllOfIt) {
   }
 }
 
-// Without an index: an empty shard counts like one that is missing, and of one that is cut it is at
-// least said.
+// Without an index, an empty shard counts like a missing one, and a truncated one is at least
+// reported.
 TEST_F(LostShards, EmptyAndCutOnesAreToldWithoutAnIndex) {
   const auto store = rest();
   store->put("t2", "");
@@ -121,8 +121,8 @@ TEST_F(LostShards, EmptyAndCutOnesAreToldWithoutAnIndex) {
   EXPECT_EQ(end(skip_up_to(lost_ * 2)), "");
 }
 
-// Sources name the byte that they were asked for, and hide parts of URLs: shards that were never
-// opened are told apart all the same.
+// Errors of sources name the byte requested and hide parts of URLs; shards that could not be opened
+// are still distinguished.
 TEST_F(LostShards, OfServersCountAsThoseOfDisks) {
   auto how = with_memory_store(rest());
   how.add_sources = [add = how.add_sources](source_registry& sources) {
@@ -147,7 +147,7 @@ TEST_F(LostShards, OfServersCountAsThoseOfDisks) {
     const ledger counts = data.counts();
     EXPECT_EQ(counts.skipped_in_all(), 5U);
     EXPECT_EQ(counts.first_skipped.size(), 5U);
-    EXPECT_EQ(counts.lost + counts.skipped_in_all(), given);  // as many shards came
+    EXPECT_EQ(counts.lost + counts.skipped_in_all(), given);  // as many shards came as failed
   };
   counted(skip_rate(0.51));
   EXPECT_THROW(counted(skip_rate(0.45)), failure);
@@ -173,7 +173,7 @@ TEST_F(LostShards, AreCountedByOneOfTwoPolicies) {
   }
 }
 
-// What was lost before a state was saved counts after it.
+// Losses before a state was saved count after it.
 TEST_F(LostShards, CountAfterAResume) {
   engine eng(with_memory_store(rest()));
   const auto plan = [&](std::uint64_t most) {
@@ -192,8 +192,8 @@ TEST_F(LostShards, CountAfterAResume) {
   EXPECT_THROW(keys_of_epoch(too_few), failure);
 }
 
-// What is no archive at all, or breaks off in its first sample, gives as little as what is not
-// there.
+// A file that is not an archive, or is truncated in its first sample, yields as little as a missing
+// one.
 TEST_F(LostShards, ArePagesAndBeginsInTheirPlaceAsWell) {
   const auto store = rest();
   const std::string page = "<!DOCTYPE html><html><body>Log in to go on</body></html>";
@@ -210,7 +210,7 @@ TEST_F(LostShards, ArePagesAndBeginsInTheirPlaceAsWell) {
   }
 }
 
-// What a command gave before it failed was not lost.
+// Samples that a command output before it failed were not lost.
 TEST_F(LostShards, AreNotThoseOfCommandsThatFailAtTheirEnd) {
   const testing::temporary_folder folder;
   std::vector<std::string> commands;
@@ -229,14 +229,14 @@ TEST_F(LostShards, AreNotThoseOfCommandsThatFailAtTheirEnd) {
   EXPECT_EQ(data.counts().lost, 0U);
 }
 
-// Where a shard goes away that was read to its end, what is lost is the samples that were held.
+// If a shard disappears after it was read to its end, only its held samples are lost.
 TEST_F(LostShards, AreNotThoseOfWhichSamplesAreReadAgain) {
   const auto p =
       interleaved(text_plan({.lanes = 1, .shuffle = false}, 60)) | on_error(skip_errors());
   engine eng(with_memory_store(store_));
   auto first = eng.run(p);
   std::set<std::string> given;
-  // The first shard has forty samples: it is through.
+  // The first shard has forty samples: it has been read to its end.
   while (given.size() < 10) given.insert(first.next().value().key);
   const state saved = first.save();
   std::vector<origin> held;  // of the first shard
@@ -256,8 +256,8 @@ TEST_F(LostShards, AreNotThoseOfWhichSamplesAreReadAgain) {
   EXPECT_EQ(given.size() + held.size(), all_keys().size());
 }
 
-// What is lost whole is judged by all of its epoch, also where the run was resumed in it, by other
-// ranks as well.
+// Whole lost shards are judged over the complete epoch, even if the run was resumed within it, by
+// other ranks as well.
 TEST_F(LostShards, CountWithTheirSamplesWhereverTheRunWasResumed) {
   engine eng(with_memory_store(rest()));
   const auto plan_of = [&](int rank, int world, const error_policy& policy) {
@@ -296,7 +296,7 @@ TEST_F(LostShards, CountWithTheirSamplesWhereverTheRunWasResumed) {
   }
 }
 
-// A state of a version that counted for all ranks at once.
+// A state of a version that counted for all ranks together.
 TEST_F(LostShards, AreCountedOnByAnOlderState) {
   engine eng(with_memory_store(rest()));
   const auto p = interleaved(text_plan({.lanes = 1})) | on_error(skip_up_to(3));

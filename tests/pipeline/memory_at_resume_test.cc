@@ -1,5 +1,5 @@
-// Runs that are resumed while samples nearly fill the memory of their lane: of shards of every kind
-// in one list, behind a shuffle, with as much memory as before, with less, and with more.
+// Runs resumed while samples nearly fill the memory of their lane: shards of every kind in one
+// list, with a shuffle, with as much memory as before, with less, and with more.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ namespace {
 
 using testing::with_memory_store;
 
-// What a loader gave or refused, by key, in order.
+// What a loader yielded or refused, by key, in order.
 struct told_item {
   std::string key;
   bool is_given = false;
@@ -36,9 +36,9 @@ std::string text_of(const std::vector<told_item>& all) {
   return out;
 }
 
-// A shard by hand: the samples in order, with the sizes of their fields in KiB.
+// A handwritten shard: the samples in order, with the sizes of their fields in KiB.
 struct given_shard {
-  std::string name;  // .gz, .zst: compressed so; with as large a window as the content fills
+  std::string name;  // .gz, .zst: compressed that way, with a window as large as the content
   std::vector<std::pair<std::string, std::vector<std::size_t>>> samples;
 };
 
@@ -52,7 +52,7 @@ class resumed_case {
       lists_.front().push_back(put(s.name, packed_as(s.name, tar.end().str(), 19)));
     }
   }
-  // Drawn.
+  // A random case.
   explicit resumed_case(std::uint64_t seed) : random_(seed), seed_(seed) {
     const int lists = chance(4) ? 2 : 1;
     for (int l = 0; l < lists; ++l) {
@@ -65,8 +65,8 @@ class resumed_case {
     budget_ = draw_budget();
   }
 
-  // Runs the plan with memory for `kib`; from `saved` on, where there is a state. Gives what came,
-  // at most `most` items, and saves. Nothing where the plan needs more memory than that.
+  // Runs the plan with memory for `kib`, from `saved` on if there is a state. Returns what came, at
+  // most `most` items, and saves. nullopt if the plan needs more memory than that.
   std::optional<std::vector<told_item>> run(std::size_t kib, std::optional<state>& saved,
                                             int most) {
     std::vector<told_item> out;
@@ -88,7 +88,7 @@ class resumed_case {
     return out;
   }
 
-  // With as much memory as the plan needs at least.
+  // With the least memory that the plan accepts.
   std::vector<told_item> run_whole() {
     for (;; budget_ += 4'096) {
       std::optional<state> saved;
@@ -105,8 +105,8 @@ class resumed_case {
     return out;
   }
 
-  // Each sample was given whole and once, or refused: by its name, or, where its shard could not be
-  // unpacked as far as that, by its place.
+  // Each sample was yielded whole and once, or refused: by name or, if its shard could not be
+  // unpacked that far, by its place.
   void check(const std::vector<told_item>& all) const {
     auto nameless = std::ranges::count(all, told_item{"", false});
     for (const auto& [key, sizes] : samples_) {
@@ -120,7 +120,7 @@ class resumed_case {
   std::size_t draw_budget() {
     return static_cast<std::size_t>(chance(6) ? pick(100'000, 400'000) : pick(9'000, 36'000));
   }
-  // Whether the last run ended with an error that cannot be skipped.
+  // Whether the last run ended with an unskippable error.
   bool was_ended() const { return was_ended_; }
   std::size_t budget() const { return budget_; }
   int count() const { return static_cast<int>(samples_.size()); }
@@ -158,7 +158,7 @@ class resumed_case {
     const std::string shard = tar.end().str();
     const std::string plain = fmt::format("{}.tar", number);
     const int kind = pick(0, 4);
-    // Under a name that says so, or under one that does not.
+    // With or without a name that shows the compression.
     if (kind == 0) return put(plain, packed_as(".gz", shard, 0));
     const std::string name = plain + (kind == 1 ? ".gz" : kind == 2 ? ".zst" : "");
     return put(name, packed_as(name, shard, pick(1, 19)));
@@ -220,9 +220,9 @@ class resumed_case {
   bool was_ended_ = false;
 };
 
-// Resumed behind each item.
+// Resumes after each item.
 void check_resumes(resumed_case& drawn, const std::vector<told_item>& all) {
-  // What is refused depends on the sample in front of it, which another run may not read.
+  // Whether a sample is refused depends on the one before it, which another run may not read.
   const bool is_exact = std::ranges::all_of(all, &told_item::is_given);
   std::uint64_t place = 0;
   for (int cut = 0; cut <= std::ssize(all); ++cut) {
@@ -235,14 +235,14 @@ void check_resumes(resumed_case& drawn, const std::vector<told_item>& all) {
       auto before = drawn.run(drawn.budget(), saved, cut);
       ASSERT_TRUE(before);
       auto behind = drawn.run(then, saved, 1000);
-      if (!behind) continue;    // too little memory for the plan at all
-      if (drawn.was_ended()) {  // by a window that no run with so little has room for
+      if (!behind) continue;    // too little memory for the plan
+      if (drawn.was_ended()) {  // a window too large for a run with so little memory
         std::optional<state> at_end;
         drawn.run(then, at_end, 1000);
         EXPECT_TRUE(drawn.was_ended());
         continue;
       }
-      // What was refused last comes again: a state stands in front of it.
+      // The last refused item comes again: the state is from before it.
       if (!before->empty() && !before->back().is_given) before->pop_back();
       before->insert(before->end(), behind->begin(), behind->end());
       drawn.check(*before);
@@ -262,7 +262,7 @@ TEST(MemoryAtResume, NoSampleIsLostAndNoneIsWaitedForForEver) {
   }
 }
 
-// What was seen to hang, or to end a run, near the limit.
+// Cases that once hung, or ended a run, near the limit.
 TEST(MemoryAtResume, WhatHasHung) {
   struct seen {
     std::vector<given_shard> list;
@@ -271,19 +271,19 @@ TEST(MemoryAtResume, WhatHasHung) {
     std::size_t then;
   };
   const std::vector<seen> all{
-      // The piece of a compressed shard that is open is in nobody's account.
+      // The piece of the open compressed shard is counted in no share.
       {{{"p.tar", {{"a", {1}}, {"b", {1}}, {"p", {4'500}}}},
         {"z.tar.gz", {{"z", {4'500}}, {"y", {1'500}}}}},
        3,
        16'000,
        16'000},
-      // What begins the next sample lies in the shuffle's memory, which that one is to have.
+      // The beginning of the next sample is in the shuffle's memory, which the sample needs.
       {{{"p.tar", {{"a", {1}}, {"b", {1}}, {"p", {3'900}}, {"q", {13'000, 13'000}}}},
         {"z.tar", {{"z", {1}}}}},
        4,
        400'000,
        44'000},
-      // There is no window for the compressed sample aside, beside that of the open shard.
+      // There is no window for the compressed sample aside, in addition to that of the open shard.
       {{{"p.tar", {{"a", {1}}, {"b", {1}}, {"p", {6'000}}}},
         {"z.tar.zst", {{"z", {6'000}}, {"y", {1}}}}},
        3,
@@ -310,8 +310,8 @@ TEST(MemoryAtResume, WhatHasHung) {
   }
 }
 
-// A format of one's own takes its memory as docs/formats.md says, and is read plainly, however its
-// files are named.
+// A user-defined format allocates its memory as docs/formats.md says, and is never unpacked,
+// whatever its files are named.
 TEST(MemoryAtResume, FormatsOfOnesOwn) {
   const testing::watchdog watched("a format of one's own, at resumes");
   const auto store = std::make_shared<memory_store>(64_KiB);

@@ -84,7 +84,7 @@ TEST_F(Mix, InTurnsEachSourceGivesAsMany) {
   for (const auto& key : keys_of_epoch(data)) EXPECT_FALSE(is_of_b(key));
 }
 
-// Two epochs end with b's, the third with a's, which has gone on from epoch to epoch.
+// Two epochs end with b's, the third with a's, which continues from epoch to epoch.
 TEST_F(Mix, AnEpochThatEndsWithTheFirstSource) {
   auto data = engine_.run(mix({{a({.lanes = 1, .epochs = 3})}, {b({.lanes = 1, .epochs = 3})}},
                               {.by = order::round_robin, .ends = until::first_ends}));
@@ -182,11 +182,11 @@ TEST_F(Mix, AStateOfAnotherMixIsRefused) {
   EXPECT_TRUE(refused(mix({{a()}, {b()}}, {.by = order::round_robin})));
   EXPECT_TRUE(refused(mix({{b()}, {a()}})));
   EXPECT_TRUE(refused(a()));
-  // Other lanes: said so, rather than dealt wrongly.
+  // Other lanes: refused, not assigned wrongly.
   EXPECT_TRUE(refused(mix({{a({.lanes = 3})}, {b({.lanes = 3})}})));
 }
 
-// They told mixes apart by less: the number is that of this mix.
+// Older versions identified mixes by less: the number is that of this mix.
 TEST_F(Mix, AStateOfAnOlderVersionIsTaken) {
   constexpr std::int64_t as_it_was = -4793292072233390272;
   const auto plan = mix({{a()}, {b()}});
@@ -276,7 +276,7 @@ TEST_F(WindowShuffle, GoesOnWhereItWasSaved) {
   for (const std::size_t samples : {40U, 1000U}) {
     testing::expect_resumable(engine_, windows(samples), key_of, 13);
   }
-  // What a later stage holds is read again.
+  // Samples held by a later stage are read again.
   testing::expect_resumable(
       engine_, windows(60) | batched(7),
       [](const group_of<sample>& g) { return g.items.front().key; }, 5);
@@ -302,7 +302,7 @@ TEST_F(WindowShuffle, RanksTogetherReadWhatOneReads) {
   }
 }
 
-// Samples move far: in one window of everything the n-th given is not the n-th in the shards.
+// Samples move far: in one window over everything, the n-th yielded is not the n-th in the shards.
 TEST_F(WindowShuffle, AWindowOfEverythingMixesAllShardsOfALane) {
   auto data = engine_.run(windows(100'000, 1));
   std::set<std::int64_t> shards_seen;
@@ -310,7 +310,7 @@ TEST_F(WindowShuffle, AWindowOfEverythingMixesAllShardsOfALane) {
   EXPECT_EQ(shards_seen.size(), a_.size());
 }
 
-// More reads at once than there are buffers, of samples larger than a buffer.
+// More concurrent reads than buffers, of samples larger than a buffer.
 TEST_F(WindowShuffle, LittleMemoryIsNoDeadlock) {
   store_->put("large", text_shard(0, 40, 700'000));
   testing::temporary_folder folder;

@@ -14,14 +14,14 @@ namespace {
 
 using testing::with_memory_store;
 
-// An error of the program's own code names the item by its key and its URL, whether it is returned
-// or thrown, wherever that code runs, and so does the report of what was skipped.
+// An error of user code names the item by key and URL, whether it is returned or thrown, wherever
+// that code runs, and so does the report of skipped items.
 
 constexpr std::string_view bad_key = "s001003";
 
 enum class told { returned, thrown };
 
-// The item, or an error that names nothing.
+// Returns the item, or an error without a name.
 template <class T>
 result<std::optional<T>> told_or_bad(T item, told how, std::string_view bad) {
   if (item.key != bad) return std::optional<T>(std::move(item));
@@ -44,7 +44,7 @@ class checking_stage final : public detail::passing<sample> {
   told how_;
 };
 
-// Three samples a shard, of which the second is bad.
+// Three samples a shard; the second is bad.
 class checking_reader final : public sample_reader {
  public:
   checking_reader(std::int64_t from, told how) : at_(from), how_(how) {}
@@ -139,7 +139,7 @@ TEST_P(HowTold, ByAStage) {
                map([](sample s) { return s; }, {.threads = 3}));
 }
 
-// The reader alone knows which sample it could not read; the shard is known.
+// Only the reader knows which sample it could not read; the shard is known.
 TEST_P(HowTold, ByAFormat) {
   const auto data = shards({"memory:t1"}, {.lanes = 1, .shuffle = false}) |
                     read_samples(std::make_shared<checking_format>(GetParam()));
@@ -166,8 +166,8 @@ TEST_P(HowTold, OfAnImage) {
 
 INSTANTIATE_TEST_SUITE_P(Both, HowTold, ::testing::Values(told::returned, told::thrown));
 
-// Samples that a state holds are read again, through the functions of their lane: one that fails
-// with such a sample is told once, with its name, whoever held the sample.
+// Samples held in a state are read again, through the functions of their lane: one that fails is
+// reported once, with its name, whichever stage held it.
 TEST_F(NamedItems, ASampleThatIsReadAgainIsNamed) {
   for (const bool skippable : {true, false}) {
     for (const bool shuffled : {true, false}) {
@@ -183,7 +183,7 @@ TEST_F(NamedItems, ASampleThatIsReadAgainIsNamed) {
       auto whole = eng_.run(p);
       for (int i = 0; i < 3; ++i) whole.next();
       const state at = whole.save();
-      const std::string key = whole.next()->key;  // held then, by all but some shuffles
+      const std::string key = whole.next()->key;  // held then, by most shuffles
       std::size_t left = 0;
       while (whole.next()) ++left;
       *bad = key;
@@ -205,7 +205,7 @@ TEST_F(NamedItems, ASampleThatIsReadAgainIsNamed) {
   }
 }
 
-// An error that names another sample is left as it is.
+// An error that names another sample is left unchanged.
 TEST_F(NamedItems, AnErrorOfAnotherItemIsLeftAsItIs) {
   class of_another final : public detail::passing<sample> {
    public:

@@ -1,4 +1,4 @@
-// Values within values: bounded in every format, by one figure.
+// Values within values: bounded in every format, by the same limit.
 #include <gtest/gtest.h>
 
 #include "engine/nesting.h"
@@ -42,7 +42,7 @@ TEST(Nesting, BombsOfEveryFormatAreErrors) {
   for (const char* open :
        {"\x7f", "\x5f", "\x9f", "\xbf\x01", "\x81", "\xa1\x01", "\xc1", "\xd8\x40"}) {
     EXPECT_EQ(field_of("cbor", repeated(open, deep)).error().kind(), errc::bad_field) << open;
-    // Whole, where one value is enough within each.
+    // Valid, where one value in each suffices.
     EXPECT_EQ(field_of("cbor", repeated(open, deep) + "\x01").error().kind(), errc::bad_field)
         << open;
   }
@@ -51,7 +51,7 @@ TEST(Nesting, BombsOfEveryFormatAreErrors) {
   }
 }
 
-// A label in a document whose values take far more than its text.
+// A label in a document whose values take far more memory than its text.
 TEST(Nesting, ALabelsDocumentIsCountedAsWorkMemory) {
   work_memory little(2 << 20);
   const work_memory_scope in(little);
@@ -69,7 +69,7 @@ TEST(Nesting, ALabelsDocumentIsCountedAsWorkMemory) {
   EXPECT_EQ(refused.sample_key(), "k");
 }
 
-// A document of objects within objects, `depth` of them in all, the innermost with `last`.
+// A document of nested objects, `depth` of them, the innermost with `last`.
 std::string objects_of(int depth, const std::string& last) {
   const auto n = static_cast<std::size_t>(depth);
   return repeated("{\"a\":", n) + last + repeated("}", n);

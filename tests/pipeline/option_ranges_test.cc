@@ -17,10 +17,10 @@ using std::chrono::milliseconds;
 using testing::bounded;
 using testing::with_memory_store;
 
-// Every number among the options, whatever it is set to, either serves or is refused by its name.
+// Every number among the options, whatever its value, either works or is refused by name.
 //
-// The members are listed by structured bindings, which do not compile when one is added: list it
-// here, and decide on its range where the options are checked.
+// The members are listed by structured bindings, which do not compile if one is added: add it here,
+// and decide on its range where the options are checked.
 
 template <class F>
 void members(http_timeouts& o, F& f) {
@@ -157,7 +157,7 @@ void members(distributed_chunked_sampler& o, F& f) {
   f("replicas", replicas), f("rank", rank), f("chunk", chunk);
   f("seed", seed);
 }
-// Of functions.
+// For functions.
 struct one_number {
   std::int64_t n = 3;
 };
@@ -166,7 +166,7 @@ void members(one_number& o, F& f) {
   f("", o.n);
 }
 
-// The option that may be named in the place of this one, whose range depends on it.
+// The option that may be named in place of this one, because its range depends on it.
 std::string partner_of(const std::string& name) {
   if (name.starts_with("most_")) return "least_" + name.substr(5);
   return name == "raw_width"    ? "raw_height"
@@ -177,7 +177,7 @@ std::string partner_of(const std::string& name) {
 
 constexpr int values = 7;
 
-// The n-th value to be tried in the place of `usual`.
+// The n-th value to try in place of `usual`.
 template <class N>
 N extreme(int n, N usual) {
   using limits = std::numeric_limits<N>;
@@ -200,7 +200,7 @@ std::optional<int> extreme(int n, std::optional<int> /*usual*/) {
   return extreme(n, 1);
 }
 
-// Puts an extreme value in the place of one member.
+// Sets one member to an extreme value.
 struct one_member {
   int wanted;
   int value;

@@ -38,7 +38,7 @@ TEST(ShardOrder, LanesTogetherReadEveryShardOnceAnEpoch) {
     std::ranges::sort(all);
     for (std::int64_t i = 0; i < 10; ++i) EXPECT_EQ(all.at(static_cast<std::size_t>(i)), i);
   }
-  EXPECT_EQ(orders.size(), 3U);  // another order every epoch
+  EXPECT_EQ(orders.size(), 3U);  // a different order every epoch
   EXPECT_FALSE(lanes[0].next());
 }
 
@@ -90,8 +90,8 @@ std::vector<std::pair<std::int64_t, std::int64_t>> samples_of(const shard_ref& p
   return out;
 }
 
-// Lanes have as many samples, to within one where each is read once, and to the sample where ranks
-// must be equal: whatever the lengths, with or without offsets.
+// Lanes have the same number of samples, within one if each sample is read once, and exactly if
+// ranks must be equal: whatever the lengths, with or without offsets.
 TEST(EpochOrder, DealsSamplesEvenly) {
   random_stream random(1, purpose::fake_data);
   for (int round = 0; round < 200; ++round) {
@@ -177,12 +177,12 @@ TEST(EpochOrder, AHookArrangesTheShardsThatItIsGiven) {
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(4); }), "no shard 4 in a list of 4");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = -1; }), "no shard -1");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.front() = std::int64_t{1} << 40; }), "no shard");
-  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(1); }), "shard 1 is there twice, or");
-  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(2); }), "shard 2 is there twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(1); }), "shard 1 appears twice, or");
+  EXPECT_PRED2(is_in, said_of([](numbers& s) { s.push_back(2); }), "shard 2 appears twice, or");
   EXPECT_PRED2(is_in, said_of([](numbers& s) { s.pop_back(); }), "1 of 3 shards are left out");
 }
 
-// What a hook throws ends the run, also where it says that it may be skipped: there is no order.
+// An exception of a hook ends the run, even if it is skippable: there is no order.
 TEST(EpochOrder, AHookThatThrowsIsNamed) {
   const auto thrown_by = [](order_hooks hooks) {
     try {
@@ -247,7 +247,7 @@ TEST(ShardOrder, HooksSayWhichShardsAreDrawnAndBySeed) {
   };
   const auto of_two = drawn(o);
   EXPECT_EQ(std::set<std::int64_t>(of_two.begin(), of_two.end()), (std::set<std::int64_t>{1, 4}));
-  // A draw is a function of its number.
+  // A draw depends only on its number.
   EXPECT_EQ(drawn(o, 150), std::vector<std::int64_t>(of_two.begin() + 150, of_two.end()));
   o.hooks.select = [](std::string_view, std::int64_t) { return false; };
   EXPECT_THROW(drawn(o), failure);
@@ -256,7 +256,7 @@ TEST(ShardOrder, HooksSayWhichShardsAreDrawnAndBySeed) {
   EXPECT_NE(said.find("order_hooks.arrange with shards that are drawn"), said.npos) << said;
 }
 
-// Sizes that users give do not wrap.
+// Large sizes do not overflow.
 using Shuffled = testing::text_shards;
 
 TEST_F(Shuffled, OneOfAllThereIsHoldsAllThereIs) {
@@ -283,7 +283,7 @@ TEST(Shards, RefusesWhatCannotBe) {
   EXPECT_THROW(shards({"a"}, {.rank = 2, .world_size = 2}), failure);
   EXPECT_THROW(shards({"a"}, {.world_size = 3, .lanes = 2}), failure);
   EXPECT_THROW(shards({"a", "b"}, {.world_size = 3}), failure);       // a rank without a shard
-  EXPECT_THROW(shards({"a"}, {.mode = epoch_mode::equal}), failure);  // of unknown length
+  EXPECT_THROW(shards({"a"}, {.mode = epoch_mode::equal}), failure);  // length unknown
   EXPECT_EQ((shard_list_options{.world_size = 3}.lane_count()), 9);
 }
 

@@ -1,5 +1,5 @@
-// A state that is resumed with another number of lanes gives exactly the rest, or is refused:
-// wherever it was saved, also behind the ends of some lanes' epochs, and whatever index there is.
+// A state resumed with another number of lanes yields exactly the rest, or is refused: wherever it
+// was saved, also after the ends of some lanes' epochs, and whatever index there is.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ class OtherLanes : public ::testing::Test {
 
   using given = std::multiset<std::pair<std::int64_t, std::string>>;  // epoch and key
 
-  // Shards "memory:NAME0" and on, of unlike lengths, and their index.
+  // Shards "memory:NAME0" and so on, of different lengths, and their index.
   std::shared_ptr<const shard_index> put(const std::string& name, int shards, int first) {
     std::vector<std::string> urls;
     for (int i = 0; i < shards; ++i) {
@@ -41,7 +41,7 @@ class OtherLanes : public ::testing::Test {
     for (const auto& s : index.shards) out.push_back(s.url);
     return out;
   }
-  // Up to so many items, ends of epochs counted; fewer where the data are at their end.
+  // Takes up to `most` items, including ends of epochs; fewer at the end of the data.
   static void take(loader<sample>& data, int most, given& into) {
     for (int ends_in_a_row = 0; most > 0 && ends_in_a_row < 4; --most) {
       const auto s = data.next();
@@ -53,8 +53,8 @@ class OtherLanes : public ::testing::Test {
 
   using plan_maker = std::function<lane_plan<sample>(int rank, int world, int lanes)>;
 
-  // `ranks` with 4 lanes save after every item up to their ends and beyond, and one resumes with
-  // these lanes and with others.
+  // `ranks` with 4 lanes save after every item up to their ends and beyond, and one rank resumes
+  // with these lanes and with others.
   void check_all_places(const plan_maker& plan_of, int ranks, int places,
                         const std::function<state(const state&)>& as_saved = {}) {
     given expected;
@@ -86,7 +86,7 @@ class OtherLanes : public ::testing::Test {
     }
   }
 
-  // As older versions saved lanes that are within no window.
+  // Older versions saved lanes outside a window without a record.
   static state without_windows_record(const state& of) {
     state out;
     for (const auto& [name, values] : of.records()) {
@@ -111,7 +111,8 @@ TEST_F(OtherLanes, OfWindowsAreRefusedOrGiveTheRest) {
              window_shuffle({.samples = samples, .seed = 2});
     };
     for (const int ranks : {1, 2, 4}) {
-      // Up to the second epoch, whose first items are given where some ranks have ended it.
+      // Up to the second epoch: some ranks yield its first items before others have ended the first
+      // one.
       const int places = static_cast<int>(index->samples()) / ranks + 6;
       check_all_places(plan_of, ranks, places);
       check_all_places(plan_of, ranks, places, without_windows_record);
@@ -137,7 +138,7 @@ TEST_F(OtherLanes, OfMixesOfWindowsAreRefusedOrGiveTheRest) {
   }
 }
 
-// Which records a stage of one's own keeps, nobody else knows: they are not left out.
+// The records of a user-defined stage are unknown to the library: they are not dropped.
 TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
   struct counts final : stream<sample> {
     counts(lane_context& lane, std::unique_ptr<stream<sample>> items)
@@ -178,7 +179,7 @@ TEST_F(OtherLanes, OfAStageOfOnesOwnThatKeepsARecordAreRefused) {
   EXPECT_NO_THROW(same.restore(saved));
 }
 
-// A stage behind epochs of one's own may hold a sample of an earlier epoch of the data.
+// A stage after user-defined epochs may hold a sample of an earlier epoch of the data.
 TEST_F(OtherLanes, OfEpochsOfOnesOwnAreRefusedOrGiveTheRest) {
   const auto index = put("e", 6, 0);
   const auto plan_of = [&](bool is_repeated, int lanes) {
@@ -218,14 +219,14 @@ TEST_F(OtherLanes, OfEpochsOfOnesOwnAreRefusedOrGiveTheRest) {
   EXPECT_GT(resumed, 20);
 }
 
-// 20 shards are enough for one lane, and few for others, which deal samples.
+// 20 shards suffice for one lane, but not for more, which are assigned samples instead.
 class Threshold : public OtherLanes {
  protected:
   lane_plan<sample> plan_of(int lanes, std::shared_ptr<const shard_index> index) const {
     return shards(urls_of(*index_), {.seed = 5, .lanes = lanes, .index = std::move(index)}) |
            untar() | group_by_key() | shuffle({.samples = 10, .seed = 6});
   }
-  // The state behind so many items of runs with one number of lanes after the other.
+  // The state after `items` items of runs with each of these numbers of lanes in succession.
   state saved_by(const std::vector<int>& lanes, int items, given& into) {
     std::optional<state> saved;
     for (const int n : lanes) {
@@ -269,7 +270,8 @@ TEST_F(Threshold, IsCrossedByAnyNumberOfLanes) {
   }
 }
 
-// Passes so many samples of the job's first epoch, in all lanes together, each lane its part.
+// Passes at most this many samples of the job's first epoch in all lanes together, each lane its
+// part.
 class at_most final : public detail::passing<sample> {
  public:
   at_most(const lane_context& lane, std::unique_ptr<stream<sample>> samples, std::int64_t most)
@@ -295,7 +297,7 @@ class at_most final : public detail::passing<sample> {
     items_->restore(from);
     left_ = from.find(id_)->front();
   }
-  // What is left, as evenly as it can be.
+  // Distributes the rest as evenly as possible.
   static void deal(const dealing& what, state& to) {
     std::int64_t left = 0;
     for (std::int64_t l = 0; l < what.lanes_before; ++l) {
@@ -335,7 +337,7 @@ TEST_F(OtherLanes, TakeARecordOfAStageOfOnesOwnThatSaysHowItIsDealt) {
       take(second, everything, got);
       EXPECT_EQ(std::ssize(got), most);
       EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
-      // One that says nothing is refused.
+      // A stage without a dealer is refused.
       auto other = eng_.run(plan_of(lanes, {}));
       try {
         other.restore(saved);
@@ -370,7 +372,7 @@ TEST_F(OtherLanes, AreToldWhichRecordCannotBeMade) {
   }
 }
 
-// The end of an epoch is owed by stages after the lanes alone: in one it would be every lane's.
+// Only stages after the lanes owe the end of an epoch: within a lane it would be every lane's.
 TEST_F(OtherLanes, OweNoEnds) {
   class owing final : public detail::passing<sample> {
    public:
@@ -395,7 +397,7 @@ TEST_F(OtherLanes, OweNoEnds) {
   }
 }
 
-// The samples of an epoch were dealt by its index: the rest of it needs the same.
+// The samples of an epoch were assigned by its index: the rest of it needs the same index.
 TEST_F(Threshold, KeepsTheIndexByWhichTheEpochWasBegun) {
   shard_index other = *index_;
   --other.shards[3].samples;
@@ -411,7 +413,7 @@ TEST_F(Threshold, KeepsTheIndexByWhichTheEpochWasBegun) {
       EXPECT_NE(refusal_of(saved, lanes, changed).find("index"), std::string::npos) << lanes;
     }
   }
-  // One that deals shards depends on no index.
+  // Whole shards are assigned without an index.
   given ignored;
   const state saved = saved_by({1}, 9, ignored);
   EXPECT_EQ(refusal_of(saved, 1, nullptr), "");

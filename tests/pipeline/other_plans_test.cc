@@ -1,7 +1,7 @@
-// What a state says of a plan, and what ranks compare of theirs when they start: a plan that
-// differs in anything on which the order depends is refused, or gives exactly the rest; and ranks
-// whose plans differ notice it, or give each sample once together. Each input of a plan is varied
-// by itself, for plain plans and for mixes alike.
+// What a state says about a plan, and what ranks compare when they start. A plan that differs in
+// anything that the order depends on is refused, or yields exactly the rest; ranks with different
+// plans notice that, or yield each sample once together. Each input of a plan is varied by itself,
+// for plain plans and for mixes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,8 +29,8 @@ enum class index_kind { nothing, lengths, offsets };
 struct plan_inputs {
   std::vector<int> shards = {0, 1, 2, 3, 4};
   index_kind index = index_kind::offsets;
-  int shorter = -1;       // the shard that the index knows a sample less of
-  bool has_names = true;  // the index, of its samples
+  int shorter = -1;       // the shard that has a sample less in the index
+  bool has_names = true;  // whether the index has the samples' names
   std::uint64_t seed = 1;
   int lanes = 2;
   epoch_mode mode = epoch_mode::exact;
@@ -136,7 +136,7 @@ class OtherPlans : public ::testing::TestWithParam<plan_kind> {
       case plan_kind::mix_of_mixes:
         break;
     }
-    // What is varied is within the inner one.
+    // The variation is within the inner mix.
     const auto inner = mix_with(held(list_of(i, rank, world), i), i.mixed);
     other.shards = {5};
     return mix({{inner, 1}, {held(list_of(other, rank, world), other), 1}}, {.seed = 9});
@@ -147,7 +147,7 @@ class OtherPlans : public ::testing::TestWithParam<plan_kind> {
     std::ranges::sort(out);
     return out;
   }
-  // The plan, if it can be.
+  // The plan, if it is accepted.
   std::optional<lane_plan<sample>> made(const plan_inputs& i, int rank = 0, int world = 1) {
     try {
       auto plan = plan_of(i, rank, world);
@@ -200,7 +200,7 @@ TEST_P(OtherPlans, AreRefusedOrGiveTheRest) {
       return;
     }
     ++resumed;
-    // One that is not begun is as good as none: the other plan's own epoch.
+    // A plan that has not begun counts as none: it yields the other plan's own epoch.
     std::ranges::sort(got);
     EXPECT_EQ(got, all_of(items == 0 ? *other : *plan));
   };

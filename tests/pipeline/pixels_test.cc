@@ -1,5 +1,5 @@
-// Every image of every batch has the pixels that it has when it is decoded alone, whatever stages
-// stand between the decoder and the batch, and in whatever order images come out of them.
+// Every image of every batch has the pixels it has when decoded alone, whatever stages are between
+// the decoder and the batch, and in whatever order they yield images.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,8 @@ using testing::bounded;
 using testing::image_shards;
 using testing::with_memory_store;
 
-// Holds up to `most` images, and gives any of them; each `times` times, as copies of one another.
+// Holds up to `most` images and yields them in any order; each `times` times, as copies of one
+// another.
 class disordered final : public stream<image> {
  public:
   disordered(std::unique_ptr<stream<image>> images, std::size_t most, int times, std::uint64_t seed)
@@ -81,7 +82,7 @@ class Pixels : public ::testing::TestWithParam<int> {
   int pick(int least, int most) {
     return least + static_cast<int>(random_.below(static_cast<std::uint32_t>(most - least + 1)));
   }
-  // One more stage, and its name.
+  // Adds one more stage, and its name.
   std::pair<plan<image>, std::string> with_stage(plan<image> p) {
     const int n = pick(1, 12);
     switch (pick(0, 11)) {
@@ -114,7 +115,7 @@ class Pixels : public ::testing::TestWithParam<int> {
         return {p | epochs_of(pick(5, 60)), "epochs_of"};
       case 10:
         return {p | map([last = std::make_shared<std::vector<image>>()](image i) {
-                  last->push_back(i);  // the last five are kept: copies that share their slots
+                  last->push_back(i);  // keeps the last five: copies that share their slots
                   if (last->size() > 5) last->erase(last->begin());
                   return i;
                 }),
@@ -142,7 +143,7 @@ TEST_P(Pixels, AreThoseOfTheImageDecodedAlone) {
                                       .in_flight = pick(0, 20)});
   const auto samples = interleaved(shards(data.urls(), {.seed = 3, .lanes = 4, .epochs = 2}) |
                                    untar() | group_by_key());
-  // Each image of both epochs, decoded by itself.
+  // Each image of both epochs, decoded alone.
   const auto bytes = static_cast<std::size_t>(how.size * how.size * 3);
   std::map<std::pair<std::int64_t, std::string>, std::vector<std::uint8_t>> alone;
   auto all = eng.run(samples);
@@ -190,7 +191,7 @@ TEST_P(Pixels, AreThoseOfTheImageDecodedAlone) {
 
 INSTANTIATE_TEST_SUITE_P(Random, Pixels, ::testing::Range(0, 60, testing::one_of_as_many));
 
-// A user's own images, in memory of their own: one slot each.
+// A user's own images, in their own memory: one slot each.
 TEST(OwnImages, AreCopiedIntoBatches) {
   const image_shards data(1, 20, 0, 1);
   engine eng(with_memory_store(data.store()));

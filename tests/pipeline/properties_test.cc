@@ -1,4 +1,4 @@
-// What holds for any plan, over plans made at random.
+// Properties of any plan, tested with random plans.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -45,7 +45,7 @@ class RandomPlan : public ::testing::TestWithParam<int> {
   int one_of(std::vector<int> from) {
     return from[static_cast<std::size_t>(pick(0, static_cast<int>(from.size()) - 1))];
   }
-  // Worlds for which the plan is possible without an index.
+  // World sizes for which the plan is possible without an index.
   std::vector<int> worlds() const {
     std::vector<int> out;
     for (int w = 1; w <= std::min(lanes_, static_cast<int>(urls_.size())); ++w) out.push_back(w);
@@ -146,7 +146,7 @@ TEST_P(RandomPlan, ResumedAtAnyPointItGivesTheUninterruptedRest) {
   testing::expect_resumable(eng, plan_of({.epochs = 2}), key_of, 1);
 }
 
-// Stopped within next(), at any read of any source, and there again.
+// Stopped within next(), at any read of any source, and resumed there.
 TEST_P(RandomPlan, StoppedAtAnyReadAndResumedItGivesTheUninterruptedRest) {
   testing::stop_at_read at;
   engine eng(testing::with_stopping_store(store_, at));

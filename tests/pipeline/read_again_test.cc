@@ -1,5 +1,5 @@
-// Samples that a restored run reads again pass the stages of their lanes as they did at first: with
-// the same place, whatever a stage makes of it, in lanes and in mixes, of mixes as well.
+// Samples that a restored run reads again pass the stages of their lanes as before, with the same
+// origin: whatever a stage makes of them, in lanes and in mixes, nested ones too.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using testing::with_memory_store;
 
-// Writes where it sees a sample into the names of its fields.
+// Writes each sample's origin into the names of its fields.
 sample_stage stamped() {
   return {"stamped", [](sample s) -> result<std::optional<sample>> {
             const origin& o = s.where;
@@ -105,8 +105,8 @@ class drawn_lanes {
     return shards(std::move(urls), o) | untar() | group_by_key();
   }
 
-  // Of sources of other lengths, so that those that go on beyond an epoch of the mix are in other
-  // epochs than the mix; some of these never end.
+  // Sources have different lengths, so that those that continue beyond an epoch of the mix are in
+  // other epochs than the mix; some of them never end.
   lane_plan<sample> mixed(int mixes_within) {
     const bool first_ends = chance(2);
     text_ += first_ends ? "mix until the first ends:" : "mix:";
@@ -183,7 +183,7 @@ TEST_F(ReadAgain, SamplesPassTheStagesOfTheirLanesAsAtFirst) {
   }
 }
 
-// What follows the part of a shard that a lane was dealt is another lane's, damaged or not.
+// What follows a lane's part of a shard belongs to another lane, damaged or not.
 TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
   constexpr int samples = 12;
   auto store = std::make_shared<memory_store>(1'000);
@@ -221,7 +221,7 @@ TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
           EXPECT_EQ(all, wanted) << what;
           continue;
         }
-        // Read in one part, the sample before the damage may be one that goes on within it.
+        // Read as one part, the sample before the damage may be one that continues within it.
         const std::set<std::string> once(all.begin(), all.end());
         EXPECT_EQ(once.size(), all.size()) << what;
         EXPECT_GE(once.size() + 1, wanted.size()) << what;
@@ -230,7 +230,7 @@ TEST_F(ReadAgain, ThePartOfAnotherLaneNeedNotBeWhole) {
   }
 }
 
-// A sample was given where the shard is cut within what follows it: at any byte of that.
+// A sample was yielded, and the shard is cut after it, at any byte of what follows.
 TEST_F(ReadAgain, WhatIsCutBehindASampleIsNoMatterOfTheSample) {
   constexpr int samples = 3;
   const auto store = std::make_shared<memory_store>(1'000);

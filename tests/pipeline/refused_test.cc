@@ -1,4 +1,4 @@
-// What cannot be run is refused when it is made, with a word of what is wrong.
+// An impossible plan is refused when it is made, with the reason.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -126,7 +126,7 @@ TEST_F(Refused, OptionsThatCannotBe) {
   }
 }
 
-// The library names its options; a program that has flags for them names those.
+// The library names its options; a program that has flags for them names the flags.
 TEST(Hints, NameOptionsAndFlagsWhereThereAreAny) {
   const error why = label_of(sample(), "auto").error();
   EXPECT_NE(why.what_to_do().find("decode_options.label names"), std::string::npos)

@@ -1,5 +1,5 @@
-// A shard that was replaced by another one of the same name and layout, between a state and the run
-// that is resumed from it.
+// A shard was replaced by another one of the same name and layout, between a state and the run
+// resumed from it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::with_memory_store;
 constexpr int samples_each = 30;
 const std::vector<std::string> urls{"memory:0", "memory:1"};
 
-// Two shards: names and sizes are the same for every `version`, contents are not.
+// Two shards: names and sizes are the same for every `version`, but contents are not.
 std::shared_ptr<memory_store> store_of(char version) {
   auto store = std::make_shared<memory_store>(10'000);
   for (int shard = 0; shard < std::ssize(urls); ++shard) {
@@ -46,12 +46,12 @@ state saved_after(const P& plan, int taken) {
 }
 
 struct rest {
-  std::set<std::string> old_keys;    // of the first shard, in the middle of which it was saved
+  std::set<std::string> old_keys;    // of the first shard; the state was saved within it
   std::set<std::string> other_keys;  // of the second one
   ledger counts;
 };
 
-// What comes of the rest where the shards are of `version` now, and errors are skipped.
+// The rest, read with shards of `version` and with errors skipped.
 template <class P>
 rest rest_of(const P& plan, const state& saved, char version) {
   engine eng(with_memory_store(store_of(version)));
@@ -65,7 +65,7 @@ rest rest_of(const P& plan, const state& saved, char version) {
   return out;
 }
 
-// An older program's state, which says nothing of heads.
+// A state of an older version, which has no record of heads.
 state without_heads(const state& saved) {
   state out;
   for (const auto& [name, values] : saved.records()) {
@@ -89,7 +89,7 @@ TEST(Replaced, TheRunEndsBeforeItGivesAnyOfTheOtherShard) {
     EXPECT_NE(f.why().message().find("replaced since the state was saved"), std::string::npos);
     EXPECT_EQ(f.why().where(), "memory:0");
   }
-  // A state that is saved then knows of it as well.
+  // A state saved then has it as well.
   auto again = eng.run(interleaved(plan));
   again.restore(state::from_json(data.save().to_json()).value());
   EXPECT_THROW(again.next(), failure);
@@ -117,7 +117,7 @@ TEST(Replaced, ACopyWithTheSameBytesIsTheSameShard) {
 TEST(Replaced, APartThatAnIndexDealsIsToldToo) {
   engine eng(with_memory_store(store_of('a')));
   const auto index = std::make_shared<const shard_index>(testing::index_of(eng, urls));
-  // Four lanes of two shards: each begins in the middle of one, or at its beginning.
+  // Four lanes of two shards: each begins within one, or at its beginning.
   const auto plan =
       shards(urls, {.lanes = 4, .shuffle = false, .index = index}) | untar() | group_by_key();
   const state saved = saved_after(plan | on_error(skip_errors()), 12);

@@ -17,16 +17,16 @@ constexpr auto all_filters = {resample_filter::box, resample_filter::bilinear,
 
 class Resample : public ::testing::Test {
  protected:
-  // On the instruction set of the last test otherwise.
+  // Later tests must not stay on the last instruction set.
   ~Resample() override { kernels::use_target(0); }
 
   int below(int n) { return static_cast<int>(random_.below(static_cast<std::uint32_t>(n))); }
-  // Between `least` and `most`, both included.
+  // Between `least` and `most`, inclusive.
   int between(int least, int most) { return least + below(most - least + 1); }
 
   bytes_of_image noise(int width, int height) {
     bytes_of_image out(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 4);
-    // Mostly extremes: what overshoots.
+    // Mostly extremes, which overshoot.
     for (auto& b : out) {
       b = static_cast<std::uint8_t>(below(3) == 0 ? below(256) : below(2) * 255);
     }
@@ -71,7 +71,7 @@ bytes_of_image resampled(const bytes_of_image& image, int width, const view_of_i
   return out;
 }
 
-// The same by its definition, one value at a time.
+// The same by definition, one value at a time.
 bytes_of_image by_definition(const bytes_of_image& image, int width, const view_of_image& v,
                              resample_filter filter) {
   constexpr int first_shift = kernels::weight_bits - kernels::value_bits;

@@ -13,7 +13,7 @@ namespace {
 using file_bytes = std::vector<std::byte>;
 using pixels = std::vector<std::uint8_t>;
 
-constexpr int photo_side = 203;  // no multiple of an MCU
+constexpr int photo_side = 203;  // not a multiple of an MCU
 
 class Restart : public ::testing::Test {
  protected:
@@ -38,7 +38,7 @@ class Restart : public ::testing::Test {
   static view_of_image plain(const pixel_box& crop) {
     return {crop, crop.width, crop.height, {0, 0, crop.width, crop.height}, false};
   }
-  // Where the restart markers stand.
+  // The positions of the restart markers.
   static std::vector<std::size_t> markers(const file_bytes& file) {
     std::vector<std::size_t> out;
     jpeg_headers headers;
@@ -95,7 +95,7 @@ TEST_F(Restart, OnlyTheRunsUnderTheRegionAreDecoded) {
   const auto at = markers(file);
   const view_of_image view = plain({100, 100, 40, 40});
   const auto expected = decode(file, view).value();
-  // Runs of the first row and of the first column are no part of the region.
+  // Runs of the first row and the first column are not in the region.
   for (const std::size_t run : {13U * 7, 13U * 6, 3U}) {
     file.erase(file.begin() + static_cast<std::ptrdiff_t>(at[run] + 2),
                file.begin() + static_cast<std::ptrdiff_t>(at[run + 1]));
@@ -104,7 +104,7 @@ TEST_F(Restart, OnlyTheRunsUnderTheRegionAreDecoded) {
   EXPECT_FALSE(decode(file, view, {.runs = false}));
 }
 
-// Whatever is wrong with the markers, what comes out is what comes out without them.
+// Whatever is wrong with the markers, the result is the same as without them.
 TEST_F(Restart, MarkersThatAreWrongFallBackToTheOrdinaryPath) {
   const file_bytes good = with_restart_runs(photo(), 1).value();
   const auto at = markers(good);
@@ -133,8 +133,8 @@ TEST_F(Restart, MarkersThatAreWrongFallBackToTheOrdinaryPath) {
   file = good;
   file.resize(at[100]);
   expect_same(file, "cut");
-  // Runs under the region that lack their last bytes: some of them the library's quick decoder has
-  // in sight and does not need.
+  // Runs in the region that lack their last bytes; libjpeg's fast decoder looks ahead at some of
+  // these without needing them.
   for (const std::size_t run : {13U * 7 + 7, 13U * 8 + 8}) {
     for (std::size_t n = 1; n < 12; ++n) {
       file = good;
@@ -157,7 +157,7 @@ TEST_F(Restart, WhatCannotBeRewrittenIsAnError) {
   EXPECT_EQ(with_restart_runs({}, 4).error().kind(), errc::bad_image);
 }
 
-// Gain maps, videos and further images stand there; markers tell how far they are.
+// Gain maps, videos and further images follow; markers refer to them by offset.
 TEST_F(Restart, FilesWithDataAfterTheirEndAreLeftAsTheyAre) {
   for (const std::size_t more : {1U, 2U, 5000U}) {
     file_bytes file = photo();
@@ -212,7 +212,8 @@ TEST_F(Restart, ExifOrientationsAreApplied) {
           for (int column = 0; column < view.crop.width; ++column, i += 3) {
             const int x = view.crop.x + (flip ? view.crop.width - 1 - column : column);
             const int y = view.crop.y + row;
-            // What stands at (x, y) of the turned image, by EXIF's own words for each number.
+            // The stored pixel at (x, y) of the oriented image, from EXIF's definition of each
+            // number.
             const std::size_t from = number == 1   ? at(x, y)
                                      : number == 2 ? at(w - 1 - x, y)
                                      : number == 3 ? at(w - 1 - x, h - 1 - y)

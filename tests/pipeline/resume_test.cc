@@ -1,4 +1,4 @@
-// Resuming with the least memory that a plan accepts: no run waits for ever, and every sample comes
+// Resuming with the least memory that a plan accepts: no run waits forever, and every sample comes
 // exactly once.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ class LeastMemory : public ::testing::TestWithParam<int> {
  protected:
   LeastMemory() {
     shards_ = pick(1, 4);
-    // Just beyond pages, where what is charged is more than the payload; and small ones.
+    // Slightly more than pages, where more is charged than the payload; and small ones.
     payload_ = static_cast<std::size_t>(one_of({200, 3'000, 65'600, 70'000, 150'000, 300'000}));
     for (int i = 0; i < shards_; ++i) {
       const int samples = pick(8, payload_ > 100'000 ? 24 : 40);
@@ -60,7 +60,7 @@ class LeastMemory : public ::testing::TestWithParam<int> {
     o.source.chunk_bytes = 256_KiB;
     return o;
   }
-  // The figure that the refusal names.
+  // The number named by the refusal.
   std::size_t least_memory(int lanes) const {
     try {
       engine eng(options(1));
@@ -100,7 +100,7 @@ TEST_P(LeastMemory, ResumedAnywhereItGivesTheUninterruptedRest) {
   EXPECT_EQ(sorted, all_) << described();
   std::vector<std::string> got;
   state saved;
-  // Stopped again and again, each time behind a few samples.
+  // Stopped repeatedly, each time after a few samples.
   for (bool ended = false; !ended;) {
     auto data = eng.run(plan_of(lanes_));
     if (!got.empty()) data.restore(saved);
@@ -115,13 +115,14 @@ TEST_P(LeastMemory, ResumedAnywhereItGivesTheUninterruptedRest) {
   EXPECT_EQ(got, expected) << described();
 }
 
-// A lane has room for one decoder: what a shuffle held is read again before its shard is opened.
+// A lane has room for one decoder: samples held by a shuffle are read again before its shard is
+// opened.
 TEST(LeastMemoryOfCompressedShards, ResumedAnywhereItFitsWhereTheRunDid) {
   const auto store = std::make_shared<memory_store>(100'000);
   std::vector<std::string> urls;
   for (int i = 0; i < 4; ++i) {
     const auto name = fmt::format("{}.tar.xz", i);
-    // The dictionary is of 8 MiB, whatever the length.
+    // The dictionary has 8 MiB, whatever the length.
     store->put(name, testing::packed(text_shard(i * 100, 12, 100'000), ARCHIVE_FILTER_XZ,
                                      "xz:compression-level=6"));
     urls.push_back("memory:" + name);
@@ -134,7 +135,7 @@ TEST(LeastMemoryOfCompressedShards, ResumedAnywhereItFitsWhereTheRunDid) {
     if (from != nullptr) data.restore(*from);
     return keys_of_epoch(data);
   };
-  // The least memory that the whole run is content with.
+  // The least memory that the uninterrupted run accepts.
   std::size_t memory = 0;
   std::vector<std::string> expected;
   for (std::size_t tried = 16_MiB; expected.empty() && tried <= 512_MiB; tried += 2_MiB) {
@@ -183,7 +184,7 @@ TEST_P(LeastMemory, ResumedByOtherLanesWithTheirLeastMemory) {
   try {
     rest_with(least_memory(other));
   } catch (const failure& f) {
-    // At once, and only where there are lanes without shards.
+    // At once, and only if there are lanes without shards.
     ASSERT_EQ(f.kind(), errc::no_memory) << f.what();
     ASSERT_GT(other, shards_) << f.what();
     rest_with(1_GiB);
@@ -194,7 +195,7 @@ TEST_P(LeastMemory, ResumedByOtherLanesWithTheirLeastMemory) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, LeastMemory, ::testing::Range(0, 24, testing::one_of_as_many));
 
-// As many samples on their way as a host of 64 threads has, in a lane whose memory holds some.
+// As many samples in flight as on a host with 64 threads, in a lane whose memory holds some.
 TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {
   const watchdog watch("128 samples of 150 kB on their way");
   auto store = std::make_shared<memory_store>(1'000'000);
@@ -213,11 +214,11 @@ TEST(Resume, WhatWasOnItsWayNeedsNoMoreMemoryThanOne) {
   EXPECT_EQ(std::ranges::adjacent_find(got), got.end());
 }
 
-// A sample that was on its way is read again and copied into memory of its lane, where the reader
-// has the next one by then: there is no room for both.
+// A sample that was in flight is read again and copied into its lane's memory, which by then holds
+// the next one: there is no room for both.
 TEST(Resume, ALargeSampleThatWasOnItsWayIsReadAgainWithoutTheNextOne) {
   const watchdog watch("samples of 12 MB and of 6 MB on their way");
-  // The first one of a shard lies in one piece, the second one does not.
+  // The first sample of a shard is in one piece, the second is not.
   auto store = std::make_shared<memory_store>(13'000'000);
   std::vector<std::string> urls;
   std::vector<std::string> all;
@@ -250,8 +251,8 @@ TEST(Resume, ALargeSampleThatWasOnItsWayIsReadAgainWithoutTheNextOne) {
   EXPECT_EQ(got, all);
 }
 
-// Of samples that nearly fill what a lane has for one: what a shuffle has set aside, what the lane
-// has read of the next one, and what is read again do not fit together.
+// With samples that nearly fill a lane's memory for one, these do not fit together: a sample set
+// aside by a shuffle, what the lane has read of the next one, and a sample that is read again.
 TEST(Resume, AShuffleOfLargeSamplesGoesOn) {
   constexpr int samples = 9;
   for (const std::size_t size : {1'000'000U, 3'000'000U, 5'000'000U, 7'000'000U}) {
@@ -284,7 +285,7 @@ TEST(Resume, AShuffleOfLargeSamplesGoesOn) {
   }
 }
 
-// A shuffle that memory bounds counts what its samples are charged.
+// A shuffle that is limited by memory counts what its samples are charged.
 TEST(Resume, AShuffleCountsWhatIsCharged) {
   const watchdog watch("a shuffle of samples just beyond a page");
   auto store = std::make_shared<memory_store>(1'000'000);
@@ -295,7 +296,7 @@ TEST(Resume, AShuffleCountsWhatIsCharged) {
   EXPECT_EQ(keys_of_epoch(data).size(), 150U);
 }
 
-// What a state holds must be taken: a plan without its shuffle would leave samples out.
+// Everything held in a state must be used: a plan without the shuffle would lose samples.
 TEST(Resume, AStateIsTakenWholeOrNotAtAll) {
   auto store = std::make_shared<memory_store>(10'000);
   store->put("0", text_shard(0, 60, 100));
@@ -316,7 +317,7 @@ TEST(Resume, AStateIsTakenWholeOrNotAtAll) {
   EXPECT_EQ(keys_of_epoch(smaller).size(), 50U);
 }
 
-// Of very little data an item holds many epochs, and their ends.
+// With very little data, an item holds many epochs, and their ends.
 TEST(Resume, AnItemMayHoldManyEnds) {
   auto store = std::make_shared<memory_store>(10'000);
   store->put("0", text_shard(0, 2, 100));
@@ -331,7 +332,7 @@ TEST(Resume, AnItemMayHoldManyEnds) {
   for (int i = 5; i < 10; ++i) EXPECT_EQ(second.next()->key, fmt::format("s{:06}", i % 2));
 }
 
-// Stages that count did not write the ends of those in front, their eighth number.
+// Older counting stages did not write the ends of upstream stages, their eighth number.
 TEST(Resume, AStateOfAnOlderVersionIsTaken) {
   auto store = std::make_shared<memory_store>(10'000);
   store->put("0", text_shard(0, 60, 100));
@@ -370,7 +371,7 @@ TEST(Resume, OneRankTwiceIsRefused) {
   };
   EXPECT_NO_THROW(merged(std::vector{of_rank(0, 1), of_rank(1, 1)}));
   EXPECT_THROW(merged(std::vector{of_rank(0, 1), of_rank(1, 1), of_rank(0, 1)}), failure);
-  // What ranks compare when they start.
+  // The number that ranks compare when they start.
   EXPECT_EQ(plan_fingerprint(of_rank(0, 1)), plan_fingerprint(of_rank(1, 1)));
   EXPECT_NE(plan_fingerprint(of_rank(0, 1)), plan_fingerprint(of_rank(1, 2)));
 }

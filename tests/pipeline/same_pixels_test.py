@@ -1,5 +1,5 @@
-"""An image's pixels are a function of its file and the options alone: not of what the decoder did before, nor of what stands in
-memory that it is given or that it gave back."""
+"""An image's pixels depend only on its file and the options: not on what the decoder did before, nor on the contents of memory
+that it allocates or has freed."""
 
 import json
 import pathlib
@@ -15,7 +15,7 @@ MOST_PIXELS = 2_000_000
 
 
 def visit(lines, filled_with):
-    """What image_visitor answers to each, in one process where glibc fills memory that is given and given back with a byte."""
+    """The output of image_visitor for each, in one process where glibc fills allocated and freed memory with a byte."""
     done = subprocess.run([harness.BIN / "image_visitor"], input="".join(json.dumps(l) + "\n" for l in lines), capture_output=True,
                           text=True, env=harness.CLEAN | {"MALLOC_PERTURB_": str(filled_with)}, timeout=300)
     if done.returncode != 0:
@@ -24,7 +24,7 @@ def visit(lines, filled_with):
 
 
 def views(line, found):
-    """The whole image and parts of it, as they are and smaller, exactly and fast."""
+    """The whole image and parts of it, at full size and smaller, exactly and fast."""
     width, height = found["width"], found["height"]
     middle = [width // 4, height // 3, max(1, width // 2), max(1, height // 3)]
     smaller = [max(1, middle[2] * 2 // 5), max(1, middle[3] * 2 // 5)]

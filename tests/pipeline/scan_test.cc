@@ -1,4 +1,4 @@
-// A scan opens a shard again behind a large file: it is then the same shard.
+// A scan opens a shard again after a large file, and it must still be the same shard.
 #include "pipeline/formats/scan.h"
 
 #include <gtest/gtest.h>
@@ -15,10 +15,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A server that is asked this many times has gone wrong long before.
+// With this many requests, something is wrong.
 constexpr int all_answers = 20;
 
-// Of one length, with a large file in one place: what follows it would fit both.
+// Two versions of the same length, with a large file at the same place: what follows would fit
+// both.
 std::string shard_with_large_file(bool second) {
   testing::tar_builder shard;
   const std::string small(512, 's');
@@ -81,7 +82,7 @@ TEST_F(Scan, SoIsAnObjectAlsoThroughTheCache) {
   }
 }
 
-// Nothing would tell that what follows the large file is of another version.
+// Nothing would show that the data after the large file are of another version.
 TEST_F(Scan, AnObjectWithoutAVersionIsReadInOne) {
   testing::shard_server server;
   server.put("/a.tar", before_);
@@ -92,7 +93,7 @@ TEST_F(Scan, AnObjectWithoutAVersionIsReadInOne) {
   EXPECT_EQ(server.requests().size(), 1U);
 }
 
-// What it answers to a HEAD is asked for no more than what the answer to a GET says.
+// Only what a GET would return is used of the response to a HEAD.
 TEST_F(Scan, AnObjectIsReadThroughTheCacheWhateverAHeadSays) {
   const std::vector<std::vector<testing::fault>> heads = {{{.status = 404}},
                                                           {{.etag = "W/\"v1\""}}};
@@ -108,7 +109,7 @@ TEST_F(Scan, AnObjectIsReadThroughTheCacheWhateverAHeadSays) {
   }
 }
 
-// It costs as much as all that is in front of it.
+// Each such request costs as much as everything before the part.
 TEST_F(Scan, AServerWithoutRangesIsAskedForAPartOnce) {
   testing::shard_server server;
   testing::tar_builder shard;

@@ -125,7 +125,7 @@ TEST_F(Stages, MapLeavesOutAndFails) {
   const auto counts = data.counts();
   EXPECT_EQ(counts.skipped.at(errc::bad_image), 4U);
   EXPECT_EQ(counts.skipped.at(errc::bad_field), 1U);
-  EXPECT_EQ(got.size(), all - 5 - 4 - 1 + 1);  // five end with 3; and the end
+  EXPECT_EQ(got.size(), all - 5 - 4 - 1 + 1);  // five end with 3; plus the end
 }
 
 TEST_F(Stages, SampleStagesInLanesAreAppliedToWhatIsReadAgain) {
@@ -198,14 +198,14 @@ TEST_F(Stages, EpochsOfAnyLengthGoOnWhereTheLastOneStopped) {
   EXPECT_EQ(got[41], "end");
   EXPECT_EQ((std::set<std::string>(got.begin(), got.end()).size()), all + 1);
   expect_resumable(interleaved(lanes()) | epochs_of(17), key_of);
-  // What a later stage holds is not counted twice.
+  // Items held by a later stage are not counted twice.
   expect_resumable(interleaved(lanes()) | epochs_of(17) | map(same, {.threads = 3}), key_of, 1);
 }
 
 TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
   auto data = engine_.run(interleaved(lanes(5)) | repeated(2));
   const auto got = names_of(data, key_of);
-  ASSERT_EQ(got.size(), 5 * all + 3);  // the last one is short
+  ASSERT_EQ(got.size(), 5 * all + 3);  // the last one is shorter
   EXPECT_EQ(got[2 * all], "end");
   EXPECT_EQ(got[4 * all + 1], "end");
   EXPECT_EQ(got.back(), "end");
@@ -213,7 +213,7 @@ TEST_F(Stages, EpochsOfSeveralOfTheDatas) {
   expect_resumable(interleaved(lanes(4)) | repeated(2) | map(same, {.threads = 3}), key_of, 1);
 }
 
-// Lanes wait for read buffers, and a batch for the lanes: what it holds is not theirs.
+// Lanes wait for read buffers, and a batch for the lanes: its memory is not theirs.
 TEST_F(Stages, ABatchMayBeLargerThanWhatLanesReadWith) {
   constexpr std::size_t payload = 100'000;
   constexpr int samples = 400;  // 40 MB, of which a lane may hold 5
@@ -240,7 +240,7 @@ TEST_F(Stages, ABatchMayBeLargerThanWhatLanesReadWith) {
   }
 }
 
-// By the last digit: three buckets of different sizes, and one digit for which there is none.
+// By the last digit: three buckets of different sizes, and one digit without a bucket.
 TEST_F(Stages, Buckets) {
   const auto digit = [](const sample& s) -> std::int64_t { return s.key.back() - '0'; };
   const auto keys = [](const group_of<sample>& g) {
@@ -309,7 +309,7 @@ TEST(Collated, StacksTensorsOfOneShapeAndNamesThoseThatDiffer) {
   EXPECT_EQ(collated({}).value().size(), 0U);
 }
 
-// The class of docs/stages.md, with numbers as those of a record of one's own may be.
+// The class of docs/stages.md, with numbers of the kinds that a user-defined record may have.
 struct pair_of_samples {
   std::int64_t number = 0;
   std::vector<sample> items;
@@ -409,7 +409,7 @@ TEST(Fields, AreDecodedByTheirExtensions) {
   for (std::size_t size = 1; size < gz.size(); ++size) {
     EXPECT_FALSE(decoded("txt.gz", gz.substr(0, size))) << size;
   }
-  // What runs code when it is read is never more than bytes.
+  // Formats that run code when read stay bytes.
   for (const char* raw : {"pkl", "pickle", "pyd", "pth", "pt", "jpg", "unknown"}) {
     EXPECT_TRUE(std::holds_alternative<bytes>(decoded(raw, "cos\nsystem\n").value())) << raw;
   }
@@ -429,7 +429,7 @@ TEST(Fields, WhatIsNotWhatItSaysIsAnError) {
            {"json", "{"},
            {"mp", "\xc1"},
            {"cbor", "\xa1"},
-           // Nested without end, or longer than it is by its word.
+           // Nested endlessly, or longer than its stated length.
            {"json", std::string(1'000'000, '[') + std::string(1'000'000, ']')},
            {"mp", std::string(1'000'000, '\x91') + '\x01'},
            {"cbor", std::string(1'000'000, '\x81') + '\x01'},
@@ -466,7 +466,7 @@ TEST(Fields, Patterns) {
   EXPECT_TRUE(matches_any("jpg;png", "png"));
   EXPECT_TRUE(matches_any("*.json", "a.b.json"));
   EXPECT_TRUE(matches_any("t?t", "txt"));
-  // Stars in plenty take no time.
+  // Many stars take no time.
   std::string stars;
   for (int i = 0; i < 30; ++i) stars += "*a";
   EXPECT_TRUE(matches_any(stars + "*", std::string(10'000, 'a')));
@@ -477,7 +477,7 @@ TEST(Fields, Patterns) {
   EXPECT_FALSE(matches_any("", "x"));
 }
 
-// Each item that is ready has a state beside it, with a place for every sample that is held.
+// Each item that is ready carries a state, with an origin for every held sample.
 TEST(Prefetch, KeepsFewerItemsWhereTheirStatesAreLarge) {
   auto store = std::make_shared<memory_store>(1_MiB);
   store->put("many", testing::text_shard(0, 22'000, 1));

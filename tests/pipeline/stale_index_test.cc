@@ -1,4 +1,4 @@
-// Shards that are others than their index says, dealt by it in parts.
+// Shards that differ from their index, read by it in parts.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ struct rewritten {
   std::vector<std::string> names;
 };
 
-// The shard as it may have become since, mostly of the same length.
+// What may have become of the shard, mostly of the same length.
 std::vector<rewritten> versions() {
   std::vector<rewritten> out = {{"as indexed", members(0, samples)},
                                 {"one sample more", members(0, samples + 1)},
@@ -65,7 +65,7 @@ std::vector<rewritten> versions() {
   return out;
 }
 
-// Of members of one key that stand together: key and extensions.
+// Groups adjacent members of one key: key and extensions.
 std::set<std::string> split_into_samples(const std::vector<std::string>& names) {
   std::vector<std::string> all;
   std::string last;
@@ -92,7 +92,7 @@ outcome outcome_of(engine& eng, const P& plan) {
       for (const field& f : s->fields) extensions += f.extension;
       out.given.insert(s->key + " " + extensions);
     }
-  } catch (const failure& f) {  // no part gave any
+  } catch (const failure& f) {  // no part yielded any
     EXPECT_EQ(f.kind(), errc::integrity) << f.what();
   }
   out.errors = data.counts().skipped_in_all();
@@ -101,7 +101,7 @@ outcome outcome_of(engine& eng, const P& plan) {
 
 class StaleIndex : public ::testing::Test {
  protected:
-  // The index of a shard that is another one by now.
+  // The index of a shard that was replaced since.
   shard_index indexed(const std::vector<std::string>& now, bool has_offsets) {
     store_->put("t", shard_of(members(0, samples)));
     auto index = index_of(engine_, {"memory:t"});
@@ -114,13 +114,13 @@ class StaleIndex : public ::testing::Test {
   engine engine_{with_memory_store(store_)};
 };
 
-// However a shard that is dealt in parts was rewritten: no sample is given that it does not have,
-// none twice, and one that is not given is told of.
+// However a shard read in parts was rewritten: every sample yielded is in the shard, none comes
+// twice, and missing ones are reported.
 TEST_F(StaleIndex, HalvesNoSampleAndLeavesOutNoneInSilence) {
   for (const auto& [how, names] : versions()) {
     for (const bool has_offsets : {true, false}) {
       for (const epoch_mode mode : {epoch_mode::exact, epoch_mode::equal}) {
-        if (!has_offsets && mode == epoch_mode::exact) continue;  // dealt as a whole
+        if (!has_offsets && mode == epoch_mode::exact) continue;  // assigned as a whole
         for (const int lanes : {1, 2, 3, 5}) {
           const auto index = indexed(names, has_offsets);
           const auto got = outcome_of(
@@ -133,7 +133,7 @@ TEST_F(StaleIndex, HalvesNoSampleAndLeavesOutNoneInSilence) {
                           mode == epoch_mode::exact ? "exact" : "equal", has_offsets);
           for (const auto& s : given) EXPECT_TRUE(whole.contains(s)) << s << " of " << what;
           EXPECT_EQ(given.size(), got.given.size()) << what;
-          // An equal epoch leaves out those that do not go round.
+          // An equal epoch leaves out the remainder.
           const bool is_all = mode == epoch_mode::exact || samples % lanes == 0;
           if (is_all && given != whole) EXPECT_GT(got.errors, 0U) << what;
           if (how == std::string("as indexed")) EXPECT_EQ(got.errors, 0U) << what;
@@ -143,7 +143,7 @@ TEST_F(StaleIndex, HalvesNoSampleAndLeavesOutNoneInSilence) {
   }
 }
 
-// Such a server would send all that is in front of what is asked for.
+// Such a server would send everything before the requested part.
 TEST_F(StaleIndex, IsLookedForWithoutRequestsBehindLargeFilesOfAServerWithoutRanges) {
   std::vector<std::size_t> requests;
   for (const std::size_t size : {std::size_t{512}, 5 * 1_MiB}) {
@@ -161,11 +161,11 @@ TEST_F(StaleIndex, IsLookedForWithoutRequestsBehindLargeFilesOfAServerWithoutRan
     EXPECT_EQ(got.given.size(), 2U);
     requests.push_back(server.requests().size() - before);
   }
-  EXPECT_GT(requests[0], 2U);  // the shard is dealt in parts, and they are looked at
+  EXPECT_GT(requests[0], 2U);  // the shard is read in parts, which are checked
   EXPECT_EQ(requests[0], requests[1]);
 }
 
-// Each lane for itself: a rank may read none of those in which the shards differ in length.
+// Each lane by itself: a rank may read none of those in which the shards differ in length.
 TEST_F(StaleIndex, HalvesNoSampleOfAWindow) {
   for (const auto& [how, names] : versions()) {
     const auto index = indexed(names, true);
@@ -193,7 +193,7 @@ TEST_F(StaleIndex, HalvesNoSampleOfAWindow) {
   }
 }
 
-// By number, each read by itself: none is half of one, or another than was indexed.
+// By number, each read by itself: none is half a sample, or another than was indexed.
 TEST_F(StaleIndex, GivesNoOtherSampleByItsNumber) {
   for (const auto& [how, names] : versions()) {
     const auto index = indexed(names, true);
@@ -215,7 +215,7 @@ TEST_F(StaleIndex, GivesNoOtherSampleByItsNumber) {
   }
 }
 
-// Of archives that were put together, with the end blocks of the first between samples.
+// Concatenated archives, with the end blocks of the first between samples.
 TEST_F(StaleIndex, IsNoneOfConcatenatedShards) {
   store_->put("t", shard_of(members(0, 3)) + shard_of(members(3, 6)));
   const auto index = index_of(engine_, {"memory:t"});
@@ -225,7 +225,7 @@ TEST_F(StaleIndex, IsNoneOfConcatenatedShards) {
   EXPECT_EQ(got.errors, 0U);
 }
 
-// Of which nothing would be read, and nothing be said.
+// Otherwise nothing would be read and nothing reported.
 TEST_F(StaleIndex, TellsOfAShardThatHasNoSamplesByIt) {
   auto index = indexed(members(0, samples), false);
   index.shards.push_back(index.shards.front());
@@ -239,7 +239,7 @@ TEST_F(StaleIndex, TellsOfAShardThatHasNoSamplesByIt) {
       << told;
 }
 
-// Captions of which each has got a label beside it.
+// Captions, each of which now has a label next to it.
 TEST_F(StaleIndex, HalvesNoSampleThatHasGrown) {
   store_->put("t", shard_of({"000.a", "001.a", "002.a", "003.a"}));
   auto index = index_of(engine_, {"memory:t"});
@@ -253,7 +253,7 @@ TEST_F(StaleIndex, HalvesNoSampleThatHasGrown) {
   for (int i = 0; i < 4; ++i) EXPECT_THROW(data.get(i), failure) << i;
 }
 
-// A rename that joins what the index has as two samples.
+// A rename that joins two samples of the index.
 TEST_F(StaleIndex, SoIsOneOfOtherNames) {
   std::vector<std::string> names;
   for (int i = 0; i < samples; ++i) {
@@ -273,7 +273,7 @@ TEST_F(StaleIndex, SoIsOneOfOtherNames) {
   }
 }
 
-// What is stripped of all names alike changes no sample.
+// A prefix stripped from all names alike changes no sample.
 TEST_F(StaleIndex, ARenameOfWholeSamplesIsNone) {
   std::vector<std::string> names = members(0, samples);
   for (auto& name : names) name.insert(0, "x/");
@@ -287,7 +287,7 @@ TEST_F(StaleIndex, ARenameOfWholeSamplesIsNone) {
   EXPECT_EQ(got.errors, 0U);
 }
 
-// While what it held is read again, what windows have read ahead has the memory.
+// While a shuffle reads held samples again, samples read ahead by windows occupy the memory.
 TEST_F(StaleIndex, AWindowIsNotShuffledAgain) {
   const auto index = indexed(members(0, samples), true);
   const auto windows = indexed_shards(index, {.lanes = 1}) | window_shuffle({.samples = 10});
@@ -297,7 +297,7 @@ TEST_F(StaleIndex, AWindowIsNotShuffledAgain) {
       failure);
 }
 
-// The windows that a state is of are those of its size, seed and index.
+// A state's windows belong to their size, seed and index.
 TEST_F(StaleIndex, AStateWithinAnotherWindowIsRefused) {
   const auto plan_of = [&](const shard_index& index, const window_options& windows) {
     return interleaved(indexed_shards(index, {.lanes = 1}) | window_shuffle(windows));
@@ -317,7 +317,7 @@ TEST_F(StaleIndex, AStateWithinAnotherWindowIsRefused) {
   };
   EXPECT_EQ(resumed(plan_of(index, {.samples = 10, .seed = 1})), samples - 5);
   EXPECT_THROW(resumed(plan_of(index, {.samples = 10, .seed = 2})), failure);
-  // What is saved after that is what was refused.
+  // The state saved after that is the one that was refused.
   auto refused = engine_.run(plan_of(index, {.samples = 10, .seed = 2}));
   refused.restore(saved);
   for (int i = 0; i < 2; ++i) EXPECT_THROW(refused.next(), failure);

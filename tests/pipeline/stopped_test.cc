@@ -1,4 +1,4 @@
-// A stop ends a run that never waits: its bytes are in memory, and nothing of it suspends.
+// A stop ends a run that never waits: its bytes are in memory, so nothing in it suspends.
 #include <gtest/gtest.h>
 
 #include <stop_token>
@@ -14,7 +14,7 @@ namespace {
 using testing::bounded;
 using testing::with_memory_store;
 
-// A format of the program's own: a hundred samples a shard, made without any bytes.
+// A user-defined format: a hundred samples a shard, made without any bytes.
 class made_reader final : public sample_reader {
  public:
   made_reader(lane_context& lane, const shard_ref& which, std::int64_t at)
@@ -51,7 +51,7 @@ lane_plan<sample> made(const shard_list_options& o = {.lanes = 2}) {
   return shards({"a", "b", "c"}, o) | read_samples(std::make_shared<made_format>());
 }
 
-// Asks for the stop of a run, from a function of its plan, in its thousandth call.
+// Stops a run from a function of its plan, in its thousandth call.
 class stopper {
  public:
   void pass() const {
@@ -80,8 +80,8 @@ errc end_of(loader<T>& data) {
 
 class Stopped : public testing::text_shards {
  protected:
-  // next() of a plan that gives nothing ends when it is stopped meanwhile; then the run can be
-  // saved, and the loader destroyed.
+  // next() of a plan that yields nothing ends when the run is stopped; then the run can be saved
+  // and the loader destroyed.
   template <class F>
   void expect_stopped(const std::string& what, F make_plan) {
     bounded(what, [&] {
@@ -113,7 +113,7 @@ TEST_F(Stopped, TheNextItemIsNotGiven) {
       if (!by_token) data.stop();
       EXPECT_EQ(end_of(data), errc::stopped) << before;
       EXPECT_EQ(end_of(data), errc::stopped) << before;
-      // What it saves lacks nothing, and has nothing twice.
+      // The state saved lacks nothing and repeats nothing.
       auto resumed = eng_.run(made());
       resumed.restore(data.save());
       for (std::size_t i = before; i < 303; ++i)
@@ -122,7 +122,8 @@ TEST_F(Stopped, TheNextItemIsNotGiven) {
   }
 }
 
-// A stage that was stopped while it waited says so in its own words.
+// A stage that was stopped while waiting has its own text; the run reports the same one wherever
+// the stop was met.
 TEST_F(Stopped, OneThingIsSaidWhereverTheStopMetTheRun) {
   loader<sample>* whom = nullptr;
   const auto waits = map([&](sample s) -> result<sample> {
@@ -182,8 +183,8 @@ TEST_F(Stopped, AStageThatLeavesEverythingOutReturns) {
   });
 }
 
-// The function that fails a sample asks for the stop as well: what was skipped is counted in the
-// run that is stopped, and in no later one.
+// The function that fails a sample also asks for the stop: what was skipped is counted in the
+// stopped run, and in no later one.
 TEST_F(Stopped, WhatWasSkippedIsNotSkippedAgain) {
   const auto same = [](sample s) { return s; };
   for (int kind = 0; kind < 4; ++kind) {
@@ -228,7 +229,7 @@ TEST_F(Stopped, WhatWasSkippedIsNotSkippedAgain) {
   }
 }
 
-// A lane that is not asked again before the state is saved has left behind what failed as well.
+// A lane that is not asked again before the state is saved has also moved past what failed.
 TEST_F(Stopped, WhatWasSkippedIsInNoLaterState) {
   const std::string whole = testing::text_shard(7000, 40, 3000);
   std::string damaged = whole;
@@ -273,7 +274,7 @@ TEST_F(Stopped, WhatWasSkippedIsInNoLaterState) {
   }
 }
 
-// Passes samples on. With the tenth, what cannot be interrupted asks for the stop, and then it
+// Passes samples on. At the tenth, code that cannot be interrupted asks for the stop and then
 // throws.
 class throws_when_stopped final : public detail::passing<sample> {
  public:

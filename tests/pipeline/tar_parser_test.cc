@@ -22,7 +22,7 @@ struct parsed {
   std::optional<error> failed;
 };
 
-// Feeds `archive` in pieces of `piece` bytes.
+// Parses `archive` in pieces of `piece` bytes.
 parsed parse(const std::string& archive, std::size_t piece, std::uint64_t offset = 0) {
   tar_parser parser(offset);
   parsed out;
@@ -197,10 +197,10 @@ std::vector<wrong_archive> wrong_archives() {
 INSTANTIATE_TEST_SUITE_P(All, WrongTar, ::testing::ValuesIn(wrong_archives()),
                          [](const auto& p) { return std::string(p.param.name); });
 
-// A sparse file is refused by name, and what follows is read: its map may lie in further blocks.
+// A sparse file is refused by name, and what follows is read: its map may span further blocks.
 TEST(TarParser, SparseFilesAreRefusedByName) {
   std::string header = tar_builder::header("s", 700, 'S');
-  header[482] = 1;  // more of the map follows
+  header[482] = 1;  // another block of the map follows
   for (int i = 0; i < 8; ++i) header[148 + static_cast<std::size_t>(i)] = ' ';
   unsigned sum = 0;
   for (const char c : header) sum += static_cast<unsigned char>(c);
@@ -230,7 +230,7 @@ TEST(TarParser, SparseFilesAreRefusedByName) {
             (std::vector<std::pair<std::string, bool>>{{"s", true}, {"p", true}, {"b", false}}));
 }
 
-// After every kind of damage the next header is found, and what lies between is counted.
+// After every kind of damage the next header is found, and the bytes before it are counted.
 TEST(TarParser, ResyncFindsTheNextHeader) {
   const std::string whole = tar_builder()
                                 .file("a", std::string(700, 'a'))
@@ -270,7 +270,7 @@ TEST(TarParser, ResyncFindsTheNextHeader) {
   }
 }
 
-// Between members only the zero blocks tell an archive that was cut from a whole one.
+// Between members, only the zero blocks distinguish a whole archive from a truncated one.
 TEST(TarParser, AnArchiveEndsWithAZeroBlock) {
   const std::string members = tar_builder().file("a", "x").file("b", "y").str();
   const auto cut = parse_all_ways(members);
@@ -281,7 +281,7 @@ TEST(TarParser, AnArchiveEndsWithAZeroBlock) {
   EXPECT_TRUE(cut.failed->is_skippable());
   EXPECT_FALSE(parse_all_ways(members + std::string(512, '\0')).failed);
   EXPECT_FALSE(parse_all_ways(members + std::string(1024, '\0')).failed);
-  // Where another archive follows, it is that one's end that counts.
+  // If another archive follows, that one's end counts.
   EXPECT_TRUE(parse_all_ways(members + std::string(1024, '\0') + members).failed);
   tar_parser parser;
   auto input = std::as_bytes(std::span(members.data(), members.size()));

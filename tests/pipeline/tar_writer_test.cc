@@ -15,12 +15,12 @@ std::span<const std::byte> as_content(const std::string& text) {
   return std::as_bytes(std::span(text));
 }
 
-// A shard that is begun with one sample in it.
+// A shard that was begun, with one sample in it.
 class TarWriter : public ::testing::Test {
  protected:
   TarWriter() { out_.add("first.txt", "first"); }
 
-  // What it refuses, and that the shard has no name then.
+  // The error of a refused call; the shard then has no name.
   std::string refused(const std::function<void()>& call) {
     try {
       call();
@@ -32,7 +32,7 @@ class TarWriter : public ::testing::Test {
     }
     return "nothing was refused";
   }
-  // The samples of the shard when it is closed: "key=text " of each.
+  // The samples of the closed shard: "key=text " for each.
   std::string closed() {
     out_.close();
     engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});

@@ -1,5 +1,5 @@
-// What the functions of untar_options throw at a file: never half of its sample is given, and the
-// error says which file it was.
+// Exceptions of the functions in untar_options: half a sample is never yielded, and the error names
+// the file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ class ThrownAtFiles : public ::testing::Test {
     std::vector<std::string> keys;
     std::vector<error> errors;
   };
-  // All of it, and that no sample lacks a field.
+  // Reads everything, and checks that no sample lacks a field.
   outcome read(const lane_plan<sample>& p) {
     return bounded("files", [&] {
       outcome out;
@@ -108,8 +108,8 @@ TEST_F(ThrownAtFiles, ASkippableOneOfSelectLeavesOutTheWholeSample) {
   }
 }
 
-// What is not renamed may be of any sample: nothing that follows it in its shard is given, nor the
-// sample that it is in the middle of.
+// A file that could not be renamed may belong to any sample: nothing after it in its shard is
+// yielded, nor the sample around it.
 TEST_F(ThrownAtFiles, ASkippableOneOfRenameLeavesOutTheRestOfTheShard) {
   for (const errc kind : {errc::bad_field, errc::bad_label}) {
     for (int i = 0; i < samples_of_both; ++i) {
@@ -121,7 +121,7 @@ TEST_F(ThrownAtFiles, ASkippableOneOfRenameLeavesOutTheRestOfTheShard) {
         }};
         for (const auto& p : {files(o), samples(o)}) {
           const outcome got = read(p);
-          // The sample before it may be whole, which nobody knows.
+          // The sample before it may or may not be complete.
           const int before = extension == "x" && i % 3 > 0 ? i - 1 : i;
           std::vector<std::string> wanted;
           for (int k = 0; k < samples_of_both; ++k) {
@@ -150,7 +150,7 @@ TEST_F(ThrownAtFiles, AnyOtherEndsTheRunAndNamesTheFile) {
     untar_options o;
     if (renames) o.rename = throws;
     if (!renames) o.select = [throws](std::string_view name) { return !throws(name).empty(); };
-    // Here folders are parts of keys.
+    // Here folders are part of keys.
     for (const auto& p : {files(o), samples(o)}) {
       auto data = eng_.run(p | on_error(skip_up_to(100)));
       const auto why = bounded("files", [&] {
@@ -173,8 +173,8 @@ TEST_F(ThrownAtFiles, AnyOtherEndsTheRunAndNamesTheFile) {
   }
 }
 
-// Stopped anywhere and resumed, all is told and given as in one run. An error that was told last is
-// told again, for the state is from before it.
+// Stopped anywhere and resumed, everything is reported and yielded as in one run. The last error is
+// reported again, because the state is from before it.
 TEST_F(ThrownAtFiles, TheRunIsResumedBehindAndBefore) {
   const auto next_of = [](loader<sample>& data) {
     try {
@@ -218,7 +218,8 @@ TEST_F(ThrownAtFiles, TheRunIsResumedBehindAndBefore) {
   }
 }
 
-// Of a sample that another lane gives, that lane alone tells it; and it counts as one of the shard.
+// Errors for a sample of another lane are reported by that lane only, and count as one for the
+// shard.
 TEST_F(ThrownAtFiles, EachLaneTellsThoseOfItsOwnSamples) {
   const std::vector<std::string> urls{"memory:0", "memory:1"};
   const auto lengths = std::make_shared<const shard_index>(

@@ -17,9 +17,9 @@ using testing::bounded;
 using testing::keys_of_epoch;
 using testing::with_memory_store;
 
-// Whatever is thrown, wherever code of the program runs within a run, and whatever stages are
-// behind: next() ends, with the text of what was thrown and a kind that blames neither the user's
-// Ctrl-C nor millrace, and the engine runs the next plan.
+// Whatever is thrown, wherever user code runs within a run, and whatever stages follow: next()
+// fails with the text of the exception and a kind that blames neither the user's Ctrl-C nor
+// millrace, and the engine runs the next plan.
 
 struct own_struct {
   int number;
@@ -28,7 +28,7 @@ struct own_struct {
 struct thrown_thing {
   const char* name;
   void (*thrower)();
-  const char* text;  // to be found in the error
+  const char* text;  // expected in the error
   errc kind;
 };
 
@@ -67,7 +67,7 @@ class bomb {
   std::shared_ptr<std::atomic<int>> left_;
 };
 
-// A stage of the program's own that throws in next(), save() or restore().
+// A user-defined stage that throws in next(), save() or restore().
 class throwing_stage final : public stream<sample> {
  public:
   throwing_stage(std::unique_ptr<stream<sample>> samples, std::optional<bomb> next,
@@ -104,7 +104,7 @@ stage<sample, sample> own_stage(std::optional<bomb> next, std::optional<bomb> sa
           }};
 }
 
-// Bytes of a source of the program's own.
+// A user-defined source.
 class throwing_source final : public byte_source {
  public:
   throwing_source(std::unique_ptr<byte_source> from, bomb read)
@@ -129,7 +129,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_throwing(source_factory fro
   co_return std::make_unique<throwing_source>(std::move(*opened), read);
 }
 
-// A format of the program's own: three samples a shard.
+// A user-defined format: three samples a shard.
 class throwing_reader final : public sample_reader {
  public:
   throwing_reader(lane_context& lane, const shard_ref& which, const lane_cursor& at, bomb next)
@@ -198,11 +198,11 @@ run_end run_to_its_end(loader<T> data) {
     data.save();
   } catch (const failure& f) {
     out.failed = f.why();
-    // Asked again it gives the same error.
+    // Further calls return the same error.
     for (int i = 0; i < 3 && is_reading && !f.why().is_skippable(); ++i) {
       try {
         data.next();
-        ADD_FAILURE() << "goes on after " << f.what();
+        ADD_FAILURE() << "continues after " << f.what();
       } catch (const failure& again) {
         EXPECT_STREQ(again.what(), f.what());
       }
@@ -214,7 +214,7 @@ run_end run_to_its_end(loader<T> data) {
 
 class Thrown : public testing::text_shards {
  protected:
-  // With nothing behind it, on_error, prefetch, and both.
+  // Followed by nothing, on_error, prefetch, and both.
   template <class T>
   static std::vector<std::pair<std::string, plan<T>>> with_tails(const plan<T>& p) {
     return {{"nothing", p},
@@ -224,7 +224,7 @@ class Thrown : public testing::text_shards {
   }
   static void expect_told(const std::string& what, const thrown_thing& thing, const run_end& got) {
     if (!got.failed) {
-      // Only what may be skipped can be.
+      // Only skippable errors can be skipped.
       EXPECT_EQ(std::string(thing.name), "skippable") << what;
       EXPECT_EQ(got.counts.skipped_in_all(), 1U) << what;
       return;
@@ -237,7 +237,7 @@ class Thrown : public testing::text_shards {
     auto data = eng.run(interleaved(shards(urls()) | untar() | group_by_key()));
     for (int i = 0; i < 3; ++i) EXPECT_TRUE(data.next());
   }
-  // Each thing thrown, with each tail.
+  // Each exception, with each tail.
   template <class F>
   void expect_told_everywhere(const std::string& where, F make_plan) {
     for (const thrown_thing& thing : things) {
@@ -289,7 +289,7 @@ TEST_F(Thrown, ByAMapTheItemIsNamed) {
   }
 }
 
-// A stage throws when the item that it has taken is this one; a format throws within a shard.
+// If a stage throws, the error names the item that it took; if a format throws, the shard.
 TEST_F(Thrown, ByAStageTheItemIsNamed) {
   class throwing_at final : public detail::passing<sample> {
    public:
@@ -374,7 +374,7 @@ TEST_F(Thrown, ByStagesOfOnesOwn) {
     return interleaved(head()) | own_stage(bomb(thrower, 20)) |
            map([](sample s) { return s; }, {.threads = 2});
   });
-  // Asked for by the prefetch stage after each item, else by the program at the end.
+  // Called by the prefetch stage after each item, otherwise by the program at the end.
   expect_told_everywhere("save()", [&](void (*thrower)()) {
     return interleaved(head()) | own_stage({}, bomb(thrower, 1));
   });
@@ -462,7 +462,7 @@ TEST_F(Thrown, ByTheAllocatorOfBatches) {
         const auto [name, plan] = with_tails(batches)[tail];
         const std::string what = fmt::format("{} from the allocator, {} behind", thing.name, name);
         bounded(what, [&, p = &plan] {
-          std::vector<host_batch> kept;  // so that memory is asked for again
+          std::vector<host_batch> kept;  // so that memory is requested again
           auto data = eng.run(*p);
           try {
             while (auto b = data.next()) kept.push_back(std::move(*b));
@@ -484,7 +484,7 @@ TEST_F(Thrown, ByTheSinkOfTheLogNothingIsLost) {
   for (const thrown_thing& thing : things) {
     set_log_sink([&](std::string_view) { thing.thrower(); });
     auto data = eng_.run(shards(urls()) | untar() | group_by_key() |
-                         shuffle({.samples = 1000, .bytes = 80'000}));  // which memory cuts short
+                         shuffle({.samples = 1000, .bytes = 80'000}));  // which memory limits
     EXPECT_EQ(bounded(thing.name, [&] { return keys_of_epoch(data).size(); }), all_keys().size());
     set_log_sink(nullptr);
   }

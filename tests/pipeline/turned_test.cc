@@ -1,4 +1,4 @@
-// An image that EXIF turns gives the pixels of the turned image, whatever the filter and the view.
+// An image oriented by EXIF has the pixels of the oriented image, whatever the filter and the view.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -55,7 +55,7 @@ std::string orientation(int number) {
                            static_cast<char>(number) + std::string(6, '\0'));
 }
 
-// A PNG with that text in front of the first chunk of that name.
+// A PNG with this text before the first chunk of this name.
 file_bytes with_text(const file_bytes& png, const std::string& text, std::string_view name) {
   const std::string_view all(reinterpret_cast<const char*>(png.data()), png.size());
   const auto at = static_cast<std::ptrdiff_t>(all.find(name)) - 4;
@@ -65,7 +65,7 @@ file_bytes with_text(const file_bytes& png, const std::string& text, std::string
   return out;
 }
 
-// By EXIF's own words for each number.
+// From EXIF's definition of each number.
 picture turned(const picture& stored, int number) {
   const int w = stored.width;
   const int h = stored.height;
@@ -96,7 +96,7 @@ class Turned : public ::testing::Test {
     for (auto& b : out.rgb) b = static_cast<std::uint8_t>(below(256));
     return out;
   }
-  // Often by a whole or a half factor, where centres of pixels meet.
+  // Often by a factor of 1 or 1/2, where pixel centres coincide.
   view_of_image random_view(int width, int height) {
     view_of_image v;
     v.crop = {0, 0, between(1, width), between(1, height)};
@@ -153,7 +153,7 @@ TEST_F(Turned, PixelsAreThoseOfTheTurnedImage) {
         for (std::size_t i = 0; i < found.size(); ++i) {
           most = std::max(most, std::abs(found[i] - expected[i]));
         }
-        // Where rows and columns change places, so do the passes of the filter.
+        // If rows and columns are swapped, so are the passes of the filter.
         const bool overshoots =
             filter == resample_filter::bicubic || filter == resample_filter::lanczos;
         ASSERT_LE(most, number < 5 ? 0 : overshoots ? 60 : 1);

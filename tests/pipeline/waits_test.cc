@@ -1,4 +1,4 @@
-// No plan waits for memory that only it can give back: images broken in any part, any number of
+// No plan waits for memory that only it can release: images broken in any part, any number of
 // threads and lanes, the least budget that is accepted, and as many batches kept as were announced.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::bounded;
 using testing::image_shards;
 using testing::with_memory_store;
 
-// The least budget that the plan is accepted with, as the refusal names it.
+// The least budget that the plan accepts, from the refusal.
 std::size_t least_budget(const std::shared_ptr<memory_store>& store, int threads,
                          const plan<host_batch>& p) {
   engine eng(with_memory_store(store, threads, 1_MiB));
@@ -40,7 +40,7 @@ class Waits : public ::testing::TestWithParam<int> {
     return from[static_cast<std::size_t>(pick(0, static_cast<int>(from.size()) - 1))];
   }
 
-  // Between the decoder and the batch.
+  // Stages between the decoder and the batch.
   std::pair<plan<image>, std::string> with_stages(plan<image> images) {
     const auto same = [](image i) { return i; };
     switch (pick(0, 4)) {
@@ -66,7 +66,7 @@ class Waits : public ::testing::TestWithParam<int> {
   random_stream random_{static_cast<std::uint64_t>(GetParam()), purpose::stage, 6};
 };
 
-// Takes up to `most` batches, keeping the last `kept` of them. Their keys; false at the end.
+// Takes up to `most` batches, keeping the last `kept` of them. Adds their keys; false at the end.
 bool take(loader<host_batch>& data, int kept, int most, std::multiset<std::string>& keys) {
   std::deque<host_batch> in_hand;
   for (int i = 0; i < most; ++i) {
@@ -110,7 +110,7 @@ TEST_P(Waits, NeverForWhatTheWaiterHolds) {
     const ledger counts = once.counts();
     EXPECT_EQ(counts.delivered, whole.size()) << name;
     EXPECT_EQ(counts.skipped_in_all(), data.broken().size()) << name << counts.summary();
-    // Stopped at random and resumed by a run with other threads, it gives the same.
+    // Stopped at random and resumed by a run with other threads, it yields the same.
     std::multiset<std::string> parts;
     state position;
     bool is_first = true;
@@ -130,7 +130,7 @@ TEST_P(Waits, NeverForWhatTheWaiterHolds) {
 
 INSTANTIATE_TEST_SUITE_P(Random, Waits, ::testing::Range(0, 60, testing::one_of_as_many));
 
-// A stop ends a run that waits for memory that the program keeps, and one that skips for ever.
+// A stop ends a run that waits for memory kept by the program, and one that skips forever.
 TEST(Stops, AreHeededWhileTheRunWaits) {
   const image_shards data(4, 100, 0, 1);
   engine eng(with_memory_store(data.store(), 2, 64_MiB));
@@ -140,7 +140,7 @@ TEST(Stops, AreHeededWhileTheRunWaits) {
   std::vector<host_batch> kept;
   std::atomic<std::size_t> taken = 0;
   std::thread stopper([&] {
-    // As soon as nothing more comes: the budget has room for less than a hundred such batches.
+    // Once no more come: the budget has room for fewer than a hundred such batches.
     for (std::size_t last = 1; last != taken || last == 0;) {
       last = taken;
       std::this_thread::yield();
@@ -161,7 +161,8 @@ TEST(Stops, AreHeededWhileTheRunWaits) {
   stopper.join();
 }
 
-// As many as were announced can be kept, whatever the budget; without it the plan is refused.
+// As many batches as were announced can be kept, whatever the budget; otherwise the plan is
+// refused.
 TEST(Held, BatchesHaveRoomInTheBudget) {
   const image_shards data(4, 200, 0, 1);
   const auto plan_for = [&](int held) {
@@ -179,7 +180,7 @@ TEST(Held, BatchesHaveRoomInTheBudget) {
     });
     EXPECT_EQ(std::ssize(kept), held);
   }
-  // What the budget has left over is there for them as well.
+  // Memory left over in the budget is available for them as well.
   engine eng(with_memory_store(data.store(), 2, 256_MiB));
   auto run = eng.run(plan_for(2));
   std::vector<host_batch> all;

@@ -9,7 +9,7 @@
 
 #include "tests/support/unhooked.h"
 
-// Asio allocates its operations and the frames of coroutines by this, not by operator new: the
+// Asio allocates its operations and the frames of coroutines with this, not with operator new: the
 // program is linked with --wrap=aligned_alloc.
 extern "C" void* __real_aligned_alloc(std::size_t alignment, std::size_t size);
 

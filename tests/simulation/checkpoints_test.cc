@@ -1,5 +1,5 @@
-// The folder of checkpoints on a disk that fails: a kill after every call of the file system, with
-// what was not synced lost, torn and reordered, or not.
+// A folder of checkpoints on a disk that fails: a kill after every file system call, with unsynced
+// data lost, torn and reordered, or not.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ void put_checkpoint(memory_files& disk, std::int64_t step, const std::string& ru
   }
 }
 
-// A folder in which there are others' things, and a run that is resumed there and saves.
+// A folder with other files in it, and a run that is resumed there and saves.
 class run_of_training {
  public:
   explicit run_of_training(std::uint64_t seed) : disk(seed) {
@@ -54,7 +54,7 @@ class run_of_training {
   run_of_training(const run_of_training&) = delete;
   run_of_training& operator=(const run_of_training&) = delete;
 
-  // Saves at these steps, or up to where the file system fails.
+  // Saves at these steps, or until the file system fails.
   void train(const std::string& from, const std::vector<std::int64_t>& steps) {
     check_folder(folder, from, true);
     set_aside_newer(folder, from);
@@ -68,7 +68,7 @@ class run_of_training {
     is_validated = true;
   }
 
-  // What was there before this run is there still, whatever became of it.
+  // Files that existed before this run still exist, whatever happened to it.
   void expect_others_things() {
     const auto has_evaluation = [&](const char* begin) {
       return disk.exists(folder + begin + step_name(4) + "/evaluation.txt");
@@ -88,8 +88,8 @@ class run_of_training {
   }
 
   memory_files disk;
-  std::int64_t saved = 0;  // the step of the newest checkpoint that was written
-  bool is_alone = false;   // what was in the way is set aside
+  std::int64_t saved = 0;  // the step of the newest checkpoint written
+  bool is_alone = false;   // set aside what was in the way
   bool is_validated = false;
 
  private:
@@ -107,13 +107,13 @@ struct killing {
   const char* name;
   bool loses_power = false;
   bool exchanges = true;
-  bool once = false;  // no kill: a call fails, and the next ones do not
+  bool once = false;  // no kill: one call fails, and the next ones succeed
 };
 
 class Checkpoints : public ::testing::TestWithParam<killing> {};
 
 TEST_P(Checkpoints, TheNewestIsWholeAfterAKillAnywhere) {
-  // One where a sanitizer's preset asks for fewer.
+  // One seed if a sanitizer's preset asks for fewer.
   const auto seeds = std::clamp<std::uint64_t>(testing::variable("TEST_SIM_SEEDS", 200) / 60, 1, 3);
   bool is_complete = false;
   std::uint64_t calls = 0;
@@ -151,8 +151,8 @@ TEST_P(Checkpoints, TheNewestIsWholeAfterAKillAnywhere) {
         if (run.is_validated) EXPECT_TRUE(is_validated);
       }
 
-      // Resumed, it validates what is not validated yet, and saves again: it keeps two, and what it
-      // was resumed from.
+      // Resumed, it validates what was not yet validated and saves again. It keeps two checkpoints
+      // and the one it was resumed from.
       if (step > 8) add_to_checkpoint(newest, validation_name, "{}\n");
       run.train(newest, {40, 50, 60});
       run.expect_others_things();

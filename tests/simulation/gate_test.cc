@@ -1,6 +1,6 @@
-// The read gate between processes in simulated time, from seeds: who is let in and how long all
-// wait, while processes are killed or hang inside. Nobody is told of changes here (inotify): all
-// look by themselves.
+// The read gate between processes in simulated time, from seeds: which readers are admitted and how
+// long they wait, while processes are killed or hang inside. Changes are not announced here
+// (inotify): all processes poll.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -22,10 +22,10 @@ using namespace std::chrono_literals;
 
 constexpr auto patience = 5s;
 constexpr auto longest_turn = 20ms;
-constexpr auto between_looks = 10ms;  // and a bit
+constexpr auto between_looks = 10ms;  // plus some time
 
 struct tally {
-  std::vector<int> inside;  // by process
+  std::vector<int> inside;  // readers inside, by process
   int most_inside = 0;
   steady_clock::duration longest_wait{0};
   int turns = 0;
@@ -65,7 +65,7 @@ class GateOfProcesses : public ::testing::Test {
     std::unique_ptr<scope> tasks;
     std::shared_ptr<read_gate> gate;
   };
-  // Processes with some readers each, on a host of their own.
+  // Processes with some readers each, on their own host.
   struct host {
     host(std::uint64_t seed, std::size_t count, int permits)
         : sim(seed), luck(seed, purpose::stage) {
@@ -110,7 +110,7 @@ class GateOfProcesses : public ::testing::Test {
       end(p);
       all.inside[p] = 0;
     }
-    // All that it does is stopped.
+    // Stops everything the process does.
     void end(std::size_t p) {
       if (!processes[p].tasks) return;
       sim.run_as(static_cast<int>(p));
@@ -125,7 +125,7 @@ class GateOfProcesses : public ::testing::Test {
       auto over = spawn_on(processes[p].threads->io(0).executor(), processes[p].tasks->join());
       get(over);
     }
-    // A bound of a wait behind all others, twice over, that are let in one at a time.
+    // Twice the bound for a wait after all other readers, admitted one at a time.
     steady_clock::duration in_turn() const {
       return 2 * readers * processes.size() * (longest_turn + between_looks);
     }

@@ -58,7 +58,7 @@ const data_set& data_of(bool images) {
   return images ? pictures : text;
 }
 
-// A server of the data set. `random`: null, or what troubles it.
+// A server of the data set. `random`: null, or the source of its troubles.
 std::vector<sent> answer(const data_set& data, const std::string& request, random_stream* random) {
   const std::size_t slash = request.find('/');
   const auto found =
@@ -96,7 +96,7 @@ std::vector<sent> answer(const data_set& data, const std::string& request, rando
     out.back().bytes.resize(out.back().bytes.size() / 2);
     if (fate < 0.01) out.back().ends = sent::end::fin;
     if (fate >= 0.01 && fate < 0.02) out.back().ends = sent::end::reset;
-    break;  // else a stall
+    break;  // otherwise it stalls
   }
   return out;
 }
@@ -107,7 +107,8 @@ const char* front_of(course::storage from) {
                                          : "http://h/";
 }
 
-// A command that writes a file of the data set. `random`: null, or the pieces and pauses it makes.
+// A command that writes a file of the data set. `random`: null, or the source of its pieces and
+// pauses.
 script fetch(const data_set& data, const std::string& command, random_stream* random) {
   const std::string& all = data.content.at(command.substr(command.find('/') + 1));
   script out{.writes = {{1ms, "fetching\n", child_process::output::err}}};
@@ -142,7 +143,7 @@ void note(const host_batch& b, std::vector<std::string>& into) {
   }
 }
 
-// What has left the library: the first time, or of the resumed job.
+// Notes an error that left the library: of the first run, or of the resumed job.
 void note_failure(const std::exception_ptr& thrown, ending& out) {
   const unhooked here;
   errc kind = errc::internal;
@@ -166,7 +167,7 @@ void note_failure(const std::exception_ptr& thrown, ending& out) {
   }
 }
 
-// One job over its processes.
+// One job with its processes.
 template <class T>
 class job {
  public:
@@ -199,15 +200,15 @@ class job {
     }
     run_part(course_.stop_after >= 0 ? course_.ranks_after : course_.ranks, saved, -1);
   }
-  // Commands that nobody has ended or waited for.
+  // Commands that were neither ended nor waited for.
   int left_running() const { return commands_->running; }
 
  private:
   struct process {
     std::unique_ptr<engine> eng;
     std::unique_ptr<loader<T>> data;
-    std::string position;              // as JSON, when it was last saved; empty: the beginning
-    std::vector<std::string> unsaved;  // what it has given since
+    std::string position;              // as JSON, when last saved; empty: the beginning
+    std::vector<std::string> unsaved;  // yielded since then
     std::uint64_t given = 0;
     bool ended = false;
   };
@@ -261,7 +262,7 @@ class job {
     p.ended = false;
   }
 
-  // As a checkpoint of a run of training, by rank 0.
+  // As rank 0 writes and reads a checkpoint of a training run.
   std::string read_again(const std::string& saved) {
     constexpr const char* folder = "/data/checkpoints";
     const auto write_and_read = [&]() -> std::string {
@@ -326,17 +327,18 @@ class job {
     p.position = std::move(position);
     keep(p);
   }
-  // What it has given is in the state that it was saved in, or nobody resumes it.
+  // What the process has yielded counts once its state is saved, or when no run resumes it.
   void keep(process& p) {
     const unhooked here;
     std::ranges::move(p.unsaved, std::back_inserter(out_.given));
     p.unsaved.clear();
   }
 
-  // All ranks in turn, as the seed says, each `items` further, or to the end. Their state.
+  // Runs all ranks in an order given by the seed, each `items` further or to the end. Returns their
+  // state.
   std::string run_part(int ranks, const std::string& from, int items) {
     std::vector<process> all(static_cast<std::size_t>(ranks));
-    struct closing {  // also after a failure: each as the process that it is
+    struct closing {  // also after a failure: each as its own process
       job& j;
       std::vector<process>& of;
       ~closing() {
@@ -397,7 +399,7 @@ class job {
     return merged(of_ranks).to_json();
   }
 
-  // Each is saved after the failure, where it can be, and closed.
+  // Each process is saved after the failure, if possible, and closed.
   void resume_from_last(std::vector<process>& all) {
     course_.mend();
     out_.is_resumed = true;

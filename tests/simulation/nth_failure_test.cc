@@ -1,6 +1,6 @@
-// Every call of a seam and every allocation fails: once, and from some call on for ever, at the
-// first, the second, ... of them. Each time in a process of its own, forked from this one, so that
-// a program that ends, hangs or leaks is seen as such (tests/README.md).
+// Every call of a seam and every allocation fails: once, and from some call on permanently, at the
+// first, the second, ... of them. Each case runs in its own process, forked from this one, so that
+// a crash, a hang or a leak is detected (tests/README.md).
 #include <execinfo.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ std::string text_of(const injection& i) {
       i.at == seam::files || i.at == seam::processes ? fmt::format(" with errno {}", i.why) : "");
 }
 
-// Runs `c` with the injection; how many points of that kind it passed.
+// Runs `c` with the injection; sets the number of points of that kind that it passed.
 ending run_with(const injection& in, const course& c, std::uint64_t& points) {
   simulator sim(1);
   sim.replay = text_of(c) + ", " + text_of(in);
@@ -57,7 +57,7 @@ ending run_with(const injection& in, const course& c, std::uint64_t& points) {
   };
   if (in.at == seam::files) {
     sim.files.fault = [&](const char* call, const std::string& path) {
-      // Those of the job itself; closing always closes.
+      // Only those of the job itself: closing always closes.
       const bool counts = std::ranges::any_of(
           std::array<std::string_view, 3>{"/data/", "/tmp/cache", "/proc/self/fd/"},
           [&](std::string_view front) { return path.starts_with(front); });
@@ -84,13 +84,13 @@ ending run_with(const injection& in, const course& c, std::uint64_t& points) {
   return out;
 }
 
-// Whether an error of this kind may come of a failure there.
+// Whether a failure there may cause an error of this kind.
 bool is_right(errc kind, seam at, bool troubled) {
   switch (at) {
     case seam::memory:
       return kind == errc::no_memory;
     case seam::clock:
-      // Where all attempts take no time, the last one's trouble is told.
+      // If attempts take no time, the last one's error is reported.
       return kind == errc::timed_out ||
              (troubled && (kind == errc::http_status || is_right(kind, seam::network, true)));
     case seam::processes:
@@ -102,7 +102,7 @@ bool is_right(errc kind, seam at, bool troubled) {
   return false;
 }
 
-// Empty where the program did what it promises.
+// Empty if the program did what it promises.
 std::string verdict(const injection& in, const course& c) {
   const std::int64_t before = allocations::live();
   std::string wrong;
@@ -137,7 +137,7 @@ std::string verdict(const injection& in, const course& c) {
   return wrong;
 }
 
-// What `f` says, in a child; or how the child ended, or that it did not.
+// Returns what `f` says, in a child; or how the child ended, or that it did not end.
 std::string in_a_child(const std::function<std::string()>& f) {
   constexpr unsigned seconds = 30;
   int ends[2];
@@ -186,7 +186,7 @@ class NthFailure : public ::testing::TestWithParam<scenario> {
   }
   ~NthFailure() override { set_log_level(log_level::notice); }
 
-  // Each `stride`-th point of that kind, or all with TEST_SIM_POINTS=all.
+  // Every `stride`-th point of that kind, or all with TEST_SIM_POINTS=all.
   static void fail_all(seam at, std::uint64_t at_most, std::vector<int> reasons) {
     const course& c = GetParam().what;
     std::uint64_t points = 0;
@@ -230,7 +230,7 @@ TEST_P(NthFailure, OfMemory) {
   fail_all(seam::memory, 60, {0});
 }
 
-// Each deadline passes at once, as where a host slept.
+// Each deadline passes at once, as if the host had slept.
 TEST_P(NthFailure, OfTime) {
   fail_all(seam::clock, 30, {0});
 }

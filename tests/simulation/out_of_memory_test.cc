@@ -1,5 +1,5 @@
-// What the engine promises where memory ends: nothing that gives back or ends allocates, and what
-// cannot begin says so to its caller and leaves all as it was.
+// The engine's promises when memory runs out: nothing that releases or ends allocates, and an
+// operation that cannot begin reports that to its caller and changes nothing.
 #include <gtest/gtest.h>
 
 #include <boost/asio/io_context.hpp>
@@ -33,7 +33,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Calls `f` with the first, the second, ... allocation failing, until it passes without one.
+// Calls `f` with the first, the second, ... allocation failing, until it passes without a failure.
 template <class F>
 void fail_each_allocation(F f) {
   constexpr std::uint64_t far_too_many = 1000;
@@ -69,7 +69,7 @@ TEST(OutOfMemory, ASpawnThatFailsLeavesTheScopeAsItWasAndTellsItsCaller) {
     });
     io.restart();
     io.poll();
-    // What the coroutine itself lacked is a failure of the scope, which stops the others.
+    // If the coroutine itself lacked memory, the scope fails and stops the others.
     const bool failed_later = tasks.first_thrown() != nullptr;
     EXPECT_EQ(tasks.running(), failed_later ? 0U : refused ? 1U : 2U);
     EXPECT_EQ(refused || failed_later, allocated >= n);
@@ -229,7 +229,7 @@ sample with_field(const char* extension, std::string_view content) {
   return s;
 }
 
-// What half of it has been read of needs none to be given up.
+// A document read half-way is given up without memory.
 TEST(OutOfMemory, ADocumentIsReadOrGivenUp) {
   using namespace std::string_view_literals;
   constexpr auto packed = "\x81\xa1\x61\x93\x01\xa1\x78\x81\xa1\x62\xc4\x02\x01\x02"sv;
@@ -268,8 +268,8 @@ TEST(OutOfMemory, ADocumentIsReadOrGivenUp) {
   }
 }
 
-// Whatever a run lacked memory for, it leaves nothing taken (places at a disk, descriptors, the
-// budget) that a later run of the same engine would wait for.
+// Whatever a run lacked memory for, it holds nothing (places at a disk, descriptors, the budget)
+// that a later run of the same engine would wait for.
 TEST(OutOfMemory, ALaterRunHasAllThatItNeeds) {
   simulator sim(3);
   sim.files.put("/data/a.tar", text_shard(0, 9, 3000));

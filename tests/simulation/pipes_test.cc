@@ -1,4 +1,4 @@
-// Commands of pipe: URLs that fail, stop for ever at each point, or end in any way, in simulated
+// Commands of pipe: URLs that fail, stop forever at each point, or end in any way, in simulated
 // time: every wait ends by its deadline, and within a second of a stop.
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ struct outcome {
   std::string content;
   std::optional<error> failed;
   steady_clock::duration took{0};
-  int running = 0;  // commands that were left
+  int running = 0;  // commands left running
 };
 
 awaitable<void> read_pipe(source_context context, source_registry* sources, outcome* to) {
@@ -43,7 +43,7 @@ awaitable<void> stop_later(scope* tasks, steady_clock::duration time) {
   tasks->stop();
 }
 
-// What comes of reading a command that does this; stopped after a time, where one is given.
+// Reads a command that does this; the run is stopped after a time, if one is given.
 outcome read(const script& what, std::optional<steady_clock::duration> stopped_after = {}) {
   simulator sim(7);
   scripted_processes commands([&](const std::string&) { return what; });
@@ -70,7 +70,7 @@ outcome read(const script& what, std::optional<steady_clock::duration> stopped_a
   return out;
 }
 
-// What a command can do instead of going on, at every point of its life.
+// What a command can do instead of continuing, at every point of its life.
 struct way_to_stay {
   const char* name;
   script what;
@@ -98,7 +98,7 @@ TEST_P(Commands, EndByTheDeadline) {
   EXPECT_EQ(out.failed->kind(), errc::timed_out);
   EXPECT_NE(out.failed->message().find("MILLRACE_READ_TIMEOUT"), std::string::npos)
       << out.failed->message();
-  // Each wait may take that long anew, and what is killed half a second.
+  // Each wait may take that long again, and a kill half a second.
   EXPECT_LE(out.took, 2 * read_timeout + 1s);
   EXPECT_EQ(out.running, 0);
 }

@@ -21,7 +21,7 @@ std::string replay_of(std::uint64_t seed) {
       "replay: TEST_SIM_SEED={} build/release/bin/simulation_tests --gtest_filter=Seeds.*", seed);
 }
 
-// The first that is missing, and the first that is too much.
+// The first missing item, and the first surplus one.
 std::string difference(const std::vector<std::string>& given,
                        const std::vector<std::string>& right) {
   std::vector<std::string> missing;
@@ -74,7 +74,7 @@ TEST_F(Seeds, TheSameSeedTakesTheSameSteps) {
     traces.insert(first.trace);
     const auto third = run_seed(seed).trace;
     EXPECT_EQ(third, second.trace);
-    // Nothing stays behind but what `first` and `second` themselves hold.
+    // Nothing remains but what `first` and `second` themselves hold.
     EXPECT_LE(allocations::live(), before + static_cast<std::int64_t>(second.given.size()) + 8);
   }
   EXPECT_EQ(traces.size(), 4U);

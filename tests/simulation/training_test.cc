@@ -1,7 +1,7 @@
-// A training job of 1 to 4 ranks that saves its checkpoints, on one thread in simulated time: ranks
-// are killed alone or together, between steps and while a checkpoint is written, with power lost or
-// not; checkpoints are damaged; and it is resumed by the same or another number of ranks. What is
-// not here is the model, whose weights are a fingerprint of all that it was trained on.
+// A training job of 1 to 4 ranks that saves checkpoints, on one thread in simulated time: ranks are
+// killed alone or together, between steps and while a checkpoint is written, with or without a
+// power failure; checkpoints are damaged; the job is resumed by the same or another number of
+// ranks. Only the model is missing: its weights are a fingerprint of everything it was trained on.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -28,12 +28,12 @@ const std::string checkpoints = "/runs/ck";
 
 // How a life of the job ends.
 struct ending_of_life {
-  std::int64_t steps = 0;     // taken before
-  bool while_saving = false;  // else while a rank waits for its batch
+  std::int64_t steps = 0;     // taken before the end
+  bool while_saving = false;  // otherwise while a rank waits for its batch
   std::uint64_t calls = 0;    // of the file system, in that checkpoint
-  bool is_of_all = false;     // the others end, having lost a peer; else all are killed
+  bool is_of_all = false;     // the others end because they lost a peer; otherwise all are killed
   bool loses_power = false;
-  bool damages = false;  // the newest checkpoint
+  bool damages = false;  // damages the newest checkpoint
 };
 
 struct killed {};
@@ -78,7 +78,7 @@ class training_job {
 
   int ranks() { return 1 + static_cast<int>(luck_.below(4)); }
 
-  // False where the epoch came to its end before that end of life.
+  // False if the epoch ended before that end of the life.
   bool live(int world, const ending_of_life* end) {
     std::vector<rank> all(static_cast<std::size_t>(world));
     struct closing {
@@ -106,7 +106,7 @@ class training_job {
     }
   }
 
-  // Rank 0 chooses what all resume from; where nothing is whole, it is refused for all.
+  // Rank 0 chooses what all resume from; if nothing is whole, all refuse.
   void begin(std::vector<rank>& all) {
     sim_.run_as(0);
     std::optional<chosen_checkpoint> chosen;
@@ -158,7 +158,7 @@ class training_job {
         untar() | group_by_key() | shuffle({.samples = 10, .seed = 5})));
   }
 
-  // A batch of this rank; short at the end of its epoch.
+  // A batch of this rank; shorter at the end of its epoch.
   std::vector<std::string> batch_of(int number, rank& r) {
     sim_.run_as(number);
     std::vector<std::string> keys;
@@ -170,7 +170,7 @@ class training_job {
     return keys;
   }
 
-  // As the trainer does: all take a step, or the epoch is over for all and what is left is dropped.
+  // As in the trainer: all take a step, or the epoch is over for all and the rest is dropped.
   void train(std::vector<rank>& all, const ending_of_life* end) {
     const std::int64_t last = end == nullptr ? 1000 : step_ + end->steps;
     for (;;) {
@@ -242,7 +242,7 @@ class training_job {
     sim_.run_as(0);
     const auto there = checkpoints_in(checkpoints);
     if (!end.damages || there.empty()) return;
-    // Of all but the newest, which is damaged, none has to be whole: there may be none.
+    // Only the newest checkpoint had to be whole, and it is damaged: there may be none.
     is_damaged_ = true;
     const std::string before = there.size() > 1 ? there[there.size() - 2] : "";
     newest_whole_ = before.empty() ? 0 : std::stoll(before.substr(before.rfind('-') + 1));
@@ -260,8 +260,8 @@ class training_job {
   std::string weights_;
   std::string resumed_;
   std::int64_t step_ = 0;
-  std::int64_t saved_ = 0;         // the newest checkpoint that was written
-  std::int64_t newest_whole_ = 0;  // where the newest is damaged
+  std::int64_t saved_ = 0;         // the newest checkpoint written
+  std::int64_t newest_whole_ = 0;  // if the newest is damaged
   bool is_damaged_ = false;
   bool is_over_ = false;
 };

@@ -1,6 +1,6 @@
-// What commands write, on a disk that fails: a kill after every call of the file system, or one
-// call that fails, with what was not synced lost, torn and reordered, or not. Every file is whole
-// under its name or not there, and the same call again completes the job with the same bytes.
+// Output of commands on a disk that fails: a kill after every file system call, or one call that
+// fails, with unsynced data lost, torn and reordered, or not. Every file is whole under its name or
+// absent, and the same call again completes the job with the same bytes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -29,13 +29,13 @@ namespace {
 
 using contents = std::map<std::string, std::string>;
 
-// A job, on a disk of its own.
+// A job with its own disk.
 struct work {
   const char* name;
   void (*prepare)(memory_files& disk);
   void (*run)();
   bool is_simulated = false;                          // it needs I/O threads
-  bool (*is_right)(const contents& there) = nullptr;  // what has its name
+  bool (*is_right)(const contents& there) = nullptr;  // checks the files that have their names
 };
 
 constexpr std::int64_t written_ns =
@@ -64,7 +64,7 @@ void put_shards(memory_files& disk) {
   disk.put("/out/notes.txt", "keep me");
 }
 
-// As the commands do.
+// As in the commands.
 engine small_engine() {
   return engine({.cpu_threads = 1,
                  .memory_bytes = 64_MiB,
@@ -97,7 +97,7 @@ void write_index() {
   sidecar.append(offsets_text(index));
   commit_index(file, "/out/i.json", &sidecar);
 }
-// The same, of shards that are read for it: as `millrace index create --offsets` does.
+// The same, with shards that are read for it, as `millrace index create --offsets` does.
 void put_shards_and_old_index(memory_files& disk) {
   put_shards(disk);
   put_old_index(disk);
@@ -121,7 +121,7 @@ void create_index() {
   sidecar.append(offsets_text(index));
   commit_index(file, "/out/i.json", &sidecar);
 }
-// An old index stands beside no new offsets, and a new one beside no old ones.
+// An old index never has new offsets, nor a new one old offsets.
 bool is_one_index(const contents& there) {
   const auto json = there.find("/out/i.json");
   const auto offsets = there.find("/out/i.offsets");
@@ -143,7 +143,7 @@ const work works[] = {
 struct trouble {
   const char* name;
   bool loses_power = false;
-  bool once = false;  // no kill: a call fails, and the next ones do not
+  bool once = false;  // no kill: one call fails, and the next ones succeed
 };
 const trouble troubles[] = {
     {.name = "Kill"},
@@ -152,8 +152,7 @@ const trouble troubles[] = {
     {.name = "OneFailureAndLossOfPower", .loses_power = true, .once = true},
 };
 
-// But for lists of shards, which hold times; that the next run completes the job shows that they
-// are right.
+// Except lists of shards, which contain times; these are right if the next run completes the job.
 contents written(const memory_files& disk) {
   contents out;
   for (const auto& path : disk.paths()) {
@@ -169,7 +168,7 @@ struct lack {
   bool for_ever = false;
 };
 
-// Runs the job; why it failed, if it did. `points`: how many allocations there were.
+// Runs the job; returns why it failed, if it did. `points`: the number of allocations.
 std::optional<error> attempt(const work& what, std::uint64_t seed, memory_files& disk,
                              const lack& memory = {}, std::uint64_t* points = nullptr) {
   std::optional<simulator> sim;
@@ -190,8 +189,8 @@ std::optional<error> attempt(const work& what, std::uint64_t seed, memory_files&
   return failed;
 }
 
-// What has its name is as it was before or as the work makes it, and all of it where that has not
-// failed.
+// Each named file is as it was before or as the job writes it, and all are as written if the job
+// succeeded.
 void expect_whole_or_as_before(const work& what, const contents& before, const contents& whole,
                                memory_files& disk, bool failed) {
   contents there = written(disk);
@@ -294,7 +293,7 @@ TEST_P(WrittenWithoutMemory, IsWholeOrNotThereAndCompletedByTheNextRun) {
 INSTANTIATE_TEST_SUITE_P(Works, WrittenWithoutMemory, ::testing::ValuesIn(works),
                          [](const auto& p) { return std::string(p.param.name); });
 
-// A disk without room, at whichever write or sync of the new files: the old index has its offsets.
+// A full disk, at any write or sync of the new files: the old index keeps its offsets.
 TEST(Index, WhoseDiskHasNoRoomKeepsTheOldOneAndItsOffsets) {
   set_log_level(log_level::quiet);
   std::uint64_t refused = 0;

@@ -308,7 +308,7 @@ class Refused(ToldTest):
         (tree / "__MACOSX").mkdir()
         done = training.train(*run)
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("1 class folder without a sample, with a label all the same: _empty", done.stderr)
+        self.assertIn("1 class folder without a sample, but with a label: _empty", done.stderr)
         self.assertIn("_empty here and not in the checkpoint", done.stderr)
         other = self.folder / "other"
         shutil.copytree(tree, other)

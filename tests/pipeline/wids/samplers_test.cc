@@ -37,7 +37,7 @@ TEST(PythonRandom, GivesPythonsNumbers) {
   EXPECT_EQ(python_random(5).getrandbits(64), 4712128852136459333U);
 }
 
-// What wids 0.2.111 gives (epoch 0, then epoch 1).
+// The output of wids 0.2.111 (epoch 0, then epoch 1).
 TEST(WidsSamplers, DistributedChunked) {
   const auto rank = [](std::int64_t n, std::int64_t replicas, std::int64_t chunk, std::int64_t r,
                        std::int64_t epoch) {

@@ -34,14 +34,14 @@ json index_of(const std::string& url) {
 
 constexpr const char* remote = "http://h/d/i.json";
 
-// An index that came over the network was written by whoever answered there.
+// Any server may have written an index that came over the network.
 TEST(ShardIndex, OneFromTheNetworkNamesNothingLocal) {
   for (const char* url : {"pipe:touch x", "file:///etc/passwd", "file:x", "pipe:cat a.tar|x"}) {
     EXPECT_EQ(parsed(index_of(url), remote).error().kind(), errc::bad_index) << url;
     EXPECT_EQ(parsed(index_of(url), remote, "/local").error().kind(), errc::bad_index) << url;
     const json part{{"wids_version", 1}, {"datasets", {{{"source_url", url}}}}};
     EXPECT_EQ(parsed(part, remote).error().kind(), errc::bad_index) << url;
-    // In a file of the user's own they are the user's.
+    // In the user's own file, URLs are the user's.
     EXPECT_EQ(parsed(index_of(url), "d/i.json").value().shards.at(0).url, url);
   }
   json based = index_of("a.tar");
@@ -73,14 +73,14 @@ TEST(ShardIndex, OneThatTakesMoreMemoryThanThereIsForItIsRefused) {
   EXPECT_EQ(kind_of({{"datasets", {part}}}), errc::too_large);
 }
 
-// A state is bounded as well: by what its caller says.
+// A state is bounded as well: by its caller's limit.
 TEST(ShardIndex, AStateThatTakesMoreMemoryThanThereIsForItIsRefused) {
   const json text{{"more", std::vector<json>(10'000, json::array())}};
   EXPECT_EQ(state::from_json(text.dump(), 1 << 20).error().kind(), errc::too_large);
 }
 
-// Of every way to write a URL, the source that is opened for what a foreign index may name is one
-// of the network: "-" for none.
+// However a URL is written, a URL allowed in a foreign index opens a source on the network; "-" for
+// none.
 class what_is_opened {
  public:
   what_is_opened() : engine_(options()) {}
@@ -159,13 +159,13 @@ TEST(ShardIndex, WhatAForeignOneNamesIsOpenedOnTheNetworkOrWithinTheGivenFolder)
       EXPECT_TRUE(by == "-" || by.starts_with("/local/")) << base << " " << relative << ": " << by;
     }
   }
-  // Where the path ends earlier for the operating system.
+  // The operating system would end the path earlier.
   const std::string cut = std::string("../a.tar") + '\0' + "/../../local/x";
   EXPECT_EQ(opened.by(index_of(cut), "/local"), "-");
   EXPECT_EQ(opened.by(index_of("b/../a.tar"), "file:///local"), "/local/a.tar");
-  // Not taken away before it is opened: where b is a link it leads elsewhere.
+  // Not removed before it is opened: if b is a link, it leads elsewhere.
   EXPECT_EQ(opened.by(index_of("b/%2e%2e/a.tar"), "file:///local"), "-");
-  // A socket is the user's to name.
+  // Only the user may name a socket.
   EXPECT_EQ(opened.by(index_of("x"), "http+unix://%2Fs.sock/d"), "socket");
   EXPECT_EQ(opened.by(index_of("http+unix://%2Fs.sock/x"), "http+unix://%2Fs.sock/d"), "-");
 }
@@ -232,7 +232,7 @@ TEST(ShardIndex, OffsetsComeBack) {
   }
 }
 
-// Shards of one size with as many samples: by their digests where those are known, else by names.
+// Shards of one size with the same number of samples: by their digests if known, else by names.
 TEST(ShardIndex, OffsetsOfAnotherOrderAreRefused) {
   shard_index index = three_shards();
   for (auto& s : index.shards) s.url = "http://host/a/" + s.url + ".tar";
@@ -249,7 +249,7 @@ TEST(ShardIndex, OffsetsOfAnotherOrderAreRefused) {
   EXPECT_EQ(add_offsets(index, by_digests, "f").error().kind(), errc::bad_index);
 }
 
-// As they were written before they had a fingerprint, and before they had names.
+// As written before there were fingerprints, and before there were names.
 TEST(ShardIndex, OffsetsOfOlderVersionsAreRead) {
   shard_index index = three_shards();
   index.shards.resize(1);
@@ -276,7 +276,7 @@ TEST(ShardIndex, OffsetsOfSamplesWithoutBytesAreRefused) {
   index.shards[1].blocks = {1, 5, 21};  // beyond the shard's bytes
   EXPECT_EQ(add_offsets(index, offsets_text(index), "f").error().kind(), errc::bad_index);
   index = three_shards();
-  index.shards[1].names.push_back(7);  // of no sample
+  index.shards[1].names.push_back(7);  // belongs to no sample
   EXPECT_EQ(add_offsets(index, offsets_text(index), "f").error().kind(), errc::bad_index);
 }
 
@@ -308,7 +308,7 @@ TEST(CutTexts, EveryCutIsAnError) {
   for (std::size_t size = 0; size < state_text.size(); ++size) {
     EXPECT_FALSE(state::from_json(state_text.substr(0, size))) << size;
   }
-  // One byte that is another one is noticed as well.
+  // A single changed byte is noticed as well.
   for (std::size_t i = 0; i < state_text.size(); ++i) {
     std::string other = state_text;
     other[i] = other[i] == '1' ? '2' : '1';
@@ -324,7 +324,7 @@ TEST(ShardIndex, SecretsAreNotWritten) {
   EXPECT_EQ(without_secrets("a?token=b.tar"), "a?token=b.tar");  // a file
   EXPECT_EQ(without_secrets("s3://u:p@b/x&y?#1.tar"), "s3://b/x&y?#1.tar");
   EXPECT_EQ(without_secrets("http://h/a%20b.tar"), "http://h/a%20b.tar");
-  // Whatever a signature is called: what is not known to name an object is left out.
+  // Whatever a signature is called: a parameter not known to identify an object is left out.
   for (const char* name : {"Signature", "sig", "auth_key", "q-signature", "X-Amz-Credential", "st",
                            "Policy", "Expires", "credential", "code", "key", "hdnea", "SIG", ""}) {
     const std::string secret = std::string(name) + "=canary";
@@ -338,7 +338,7 @@ TEST(ShardIndex, SecretsAreNotWritten) {
   EXPECT_EQ(without_secrets("http://h/get?shard=7&sig=1&v=2"), "http://h/get?shard=7&v=2");
 }
 
-// A shard without samples among others: no window has any of it.
+// A shard without samples among others: it is in no window.
 TEST(Windows, AShardWithoutSamplesIsPassedOver) {
   auto store = std::make_shared<memory_store>(10'000);
   store->put("some", testing::text_shard(0, 5, 100));
