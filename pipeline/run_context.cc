@@ -21,8 +21,8 @@ std::string run_context::record_of(std::string_view stage) {
 
 std::shared_ptr<work_memory> run_context::memory_for_decoding() {
   if (decoding != nullptr) return decoding;
-  // The least memory of a plan must not grow with the budget, or the figure in the error would
-  // never be enough.
+  // The least memory of a plan must not grow with the budget, or the amount that the error asks
+  // for would never be enough.
   constexpr std::size_t least = 1_MiB;
   const std::size_t most = std::clamp<std::size_t>(memory.budget() / 8, least, 512_MiB);
   decoding = std::make_shared<work_memory>(least);

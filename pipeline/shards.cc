@@ -21,14 +21,14 @@
 namespace millrace {
 namespace {
 
-// With fewer shards than that for each lane their numbers differ too much.
+// With fewer shards per lane than this, the lengths of lanes differ too much.
 constexpr std::size_t enough_shards = 16;
 
 bool is_equal(epoch_mode mode) {
   return mode == epoch_mode::equal || mode == epoch_mode::equal_repeating;
 }
 
-// What is left of a piece behind `at`.
+// The rest of a piece after `at`.
 shard_ref rest_of(shard_ref piece, const lane_cursor& at) {
   if (at.offset == 0) return piece;
   piece.begin = at.offset;
@@ -88,7 +88,7 @@ std::vector<std::int64_t> epoch_order::permuted(const std::vector<std::string>& 
   if (options_.hooks.arrange) {
     arrange_by(options_.hooks, epoch_, urls.size(), all);
   } else if (options_.shuffle) {
-    // Fisher and Yates over the whole list: every lane sees the same permutation.
+    // Fisher-Yates over the whole list: every lane sees the same permutation.
     random_stream random(seed_by(options_.hooks, epoch_, options_.seed), purpose::shard_order,
                          static_cast<std::uint64_t>(epoch_));
     for (std::size_t i = all.size(); i > 1; --i) {
@@ -153,7 +153,7 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
   std::vector<shard_ref> out;
   if (all == 0) return out;
   from %= all;
-  for (std::size_t i = 0; left > 0; i = (i + 1) % shards_.size()) {  // repeating goes round
+  for (std::size_t i = 0; left > 0; i = (i + 1) % shards_.size()) {  // repeating wraps around
     const auto& s = shards[static_cast<std::size_t>(shards_[i])];
     if (from >= s.samples) {
       from -= s.samples;
@@ -166,7 +166,7 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
       piece.end = s.blocks[static_cast<std::size_t>(from + n)] * shard_index::block_bytes;
       piece.skip = 0;
     }
-    if (from == 0 && n == s.samples) {  // read as a whole, but not beyond what was dealt
+    if (from == 0 && n == s.samples) {  // read as a whole, but no more than is assigned
       piece = {.shard = shards_[i], .epoch = epoch_, .samples = exact ? -1 : n};
     }
     out.push_back(piece);
@@ -176,8 +176,8 @@ std::vector<shard_ref> epoch_order::cut(std::int64_t l, std::int64_t lanes) cons
   return out;
 }
 
-// What the lanes of one level have left: first what each is in the middle of, then the rest in
-// turns, as it would have been read.
+// Makes the rest from what the lanes of one level have left: first the shards that they are in the
+// middle of, then the others in turn, in the order in which they would have been read.
 void epoch_order::apply(const std::vector<lane_cursor>& level) {
   const auto lanes = static_cast<std::int64_t>(level.size());
   const bool cuts = deals_samples(shards_in_all_, options_, level.size());
@@ -212,13 +212,13 @@ shard_order::shard_order(std::shared_ptr<const std::vector<std::string>> urls,
                          const shard_list_options& options, std::int64_t lane)
     : urls_(std::move(urls)), options_(options), lane_(lane), epoch_(options.first_epoch) {}
 
-// Draw n of a lane is a function of n alone, so that a position is all the state there is.
+// Draw n of a lane is a function of n alone, so the position is the whole state.
 shard_ref shard_order::drawn() {
   if (options_.hooks.select && planned_epoch_ != epoch_) {
     const auto all = selected_by(options_.hooks, epoch_, *urls_);
     if (all.empty()) {
       throw failure(error(errc::no_samples, "order_hooks.select leaves no shard to draw from")
-                        .hint("select one at least"));
+                        .hint("select at least one shard"));
     }
     whole_.assign(all.begin(), all.end());
     planned_epoch_ = epoch_;
@@ -260,14 +260,14 @@ void shard_order::seek(std::int64_t epoch, std::int64_t draw, epoch_tail tail) {
 
 namespace {
 
-constexpr std::size_t least_member_memory = 3584_KiB;  // with what reads again and reads: 8 MiB
-// Of a large budget an eighth for all lanes, so that there is one for samples of any size.
+constexpr std::size_t least_member_memory = 3584_KiB;  // 8 MiB with `again` and `reads`
+// An eighth of a large budget for all lanes, so that samples of any size fit into some budget.
 std::size_t most_member_memory(std::size_t budget, std::size_t lanes) {
   return std::max(16_MiB, budget / 8 / std::max<std::size_t>(lanes, 1));
 }
 
-// Where the next shard begins; the stages behind write over it where they stand in the middle of
-// one.
+// Gives a lane's shards. Saves the beginning of the next shard; later stages overwrite that record
+// if they are in the middle of one.
 class shard_stream final : public stream<shard_ref> {
  public:
   shard_stream(const lane_context& lane, const shard_list_options& options)
@@ -308,11 +308,11 @@ class shard_stream final : public stream<shard_ref> {
   shard_order order_;
   std::shared_ptr<drawn_shards> drawn_;
   std::uint64_t items_before_ = 0;
-  std::uint64_t in_vain_ = 0;  // since anything came of one
+  std::uint64_t in_vain_ = 0;  // shards since the last item
 };
 
-// What reading takes, which is asked of the system once for all lanes of a run. Thread-safe: runs
-// of one plan share it.
+// The memory that reading needs, which the system is asked for once for all lanes of a run.
+// Thread-safe: runs of one plan share it.
 class reading_needs {
  public:
   struct needs {
@@ -322,7 +322,7 @@ class reading_needs {
   needs of(const lane_context& lane, std::span<const std::string> urls) {
     const run_context& run = lane.run;
     const std::scoped_lock lock(mutex_);
-    // A later run may stand where one was before.
+    // A later run may have the address of an earlier one.
     if (run_ != &run || lane.lane == run.lanes.front()) {
       needs_ = {memory_for(run.source, urls), memory_for(run.source_again, urls)};
       run_ = &run;
@@ -336,9 +336,8 @@ class reading_needs {
   needs needs_;
 };
 
-// The list, and the memory to read it with. A lane without shards of its own has nothing to read,
-// unless it is resumed in an epoch that others have begun: it needs no memory, and takes what there
-// is.
+// Sets a lane's list, and the memory to read it with. A lane without shards requires none, and
+// takes what is left: it reads nothing unless it resumes an epoch that was begun with other lanes.
 void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> urls,
            const shard_list_options& o, std::size_t windows, reading_needs& of_run) {
   run_context& run = lane.run;
@@ -350,7 +349,7 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   lane.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
                                 read_block_allocator::instance());
   lane.least_reads = need.least;
-  // Twice what a decoder takes: samples are read again beside the shard that is open.
+  // Memory for two decoders: samples are read again while a shard is open.
   lane.members =
       run.memory.share(name + "members", has_shards ? least_member_memory : 0,
                        most_member_memory(run.memory.budget(), lane.lanes_here) + 2 * windows);
@@ -374,8 +373,8 @@ error impossible_epoch(std::string what, std::string_view what_to_do) {
 
 void check_hooks(const shard_list_options& o) {
   if (o.mode == epoch_mode::resample && o.hooks.arrange) {
-    throw failure(impossible_epoch("order_hooks.arrange with shards that are drawn for ever",
-                                   "drawn shards have no order: use order_hooks.seed, or select"));
+    throw failure(impossible_epoch("order_hooks.arrange cannot be combined with resampling",
+                                   "drawn shards have no order: use order_hooks.seed or select"));
   }
   if (o.hooks.rank) check_ranks(o.hooks, o.lane_count(), o.world_size, is_equal(o.mode));
 }
@@ -383,12 +382,12 @@ void check_hooks(const shard_list_options& o) {
 void check_counts(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (o.index && o.index->shards.size() != urls.size()) {
     throw failure(impossible_epoch(
-        fmt::format("an index of {} shards for a list of {}", o.index->shards.size(), urls.size()),
+        fmt::format("the index has {} shards, the list {}", o.index->shards.size(), urls.size()),
         "use the list of the index"));
   }
   if (is_equal(o.mode) && !o.index) {
-    throw failure(impossible_epoch("an equal epoch of shards whose lengths are not known",
-                                   "`millrace index create` counts them; give the index"));
+    throw failure(impossible_epoch("an equal epoch needs the number of samples of every shard",
+                                   "`millrace index create` counts them; pass its index"));
   }
   if (is_equal(o.mode) && o.lane_count() % o.world_size != 0) {
     throw failure(impossible_epoch(
@@ -423,7 +422,7 @@ void check(const std::vector<std::string>& urls, const shard_list_options& o) {
   if (o.lane_count() < o.world_size) {
     throw failure(impossible_epoch(
         fmt::format("{} lanes for {} ranks", o.lane_count(), o.world_size),
-        fmt::format("use {} lanes or more, ideally a multiple of the ranks", o.world_size)));
+        fmt::format("use {0} lanes or more, ideally a multiple of {0}", o.world_size)));
   }
   check_hooks(o);
   check_counts(urls, o);
@@ -439,8 +438,8 @@ void check_can_read(const lane_context& lane) {
   throw failure(
       error(errc::no_memory,
             fmt::format(
-                "lane {} of {} has none of the {} shards, and the budget leaves it nothing to "
-                "read its part of the saved epoch with",
+                "lane {} of {} has none of the {} shards, and the budget leaves it no memory to "
+                "read its part of the saved epoch",
                 lane.lane, lane.lanes, lane.shards->size()))
           .hint(fmt::format("raise engine_options.memory_bytes (MILLRACE_MEMORY), or resume with "
                             "at most {} lanes",
@@ -453,9 +452,9 @@ void check_can_read(const lane_context& lane, std::int64_t shard) {
   check_can_read(*part->lane, shard - part->first_shard);
 }
 
-// An index that is wrong about a shard's samples would otherwise leave all of them out in silence.
+// Reports shards that are empty only by the index: a wrong index would omit their samples silently.
 void tell_of_empty_shards(const shard_index& index) {
-  constexpr std::int64_t empty_archive = 10'240;  // as tar pads it
+  constexpr std::int64_t empty_archive = 10'240;  // as tar pads one
   const auto is_odd = [](const shard_index::shard& s) {
     return s.samples == 0 && s.bytes > empty_archive;
   };
@@ -463,8 +462,8 @@ void tell_of_empty_shards(const shard_index& index) {
   if (odd == 0) return;
   const auto& first = *std::ranges::find_if(index.shards, is_odd);
   log_notice(
-      fmt::format("the index says that {} no samples, of which nothing is read: {} of {} "
-                  "first; `millrace verify --index` compares it with the shards",
+      fmt::format("the index says that {} no samples, so nothing is read there (first: {} of {}); "
+                  "`millrace verify --index` compares the index with the shards",
                   odd == 1 ? "1 shard has" : fmt::format("{} shards have", odd),
                   redacted(first.url), format_bytes(static_cast<std::size_t>(first.bytes))));
 }
@@ -473,7 +472,7 @@ lane_plan<shard_ref> shards(std::vector<std::string> urls, const shard_list_opti
   check(urls, options);
   if (options.index && options.rank == 0) tell_of_empty_shards(*options.index);
   if (const std::int64_t over = left_out(options); over != 0 && options.rank == 0) {
-    log_notice(fmt::format("{} {} of {} in each epoch, so that each of the {} lanes has as many",
+    log_notice(fmt::format("{} {} of {} in each epoch, so that all {} lanes have as many",
                            over > 0 ? "leaving out" : "repeating", std::abs(over),
                            counted(static_cast<std::uint64_t>(options.index->samples()), "sample"),
                            options.lane_count()));

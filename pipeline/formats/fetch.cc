@@ -9,11 +9,11 @@
 namespace millrace {
 namespace {
 
-// A gap that costs more to read through than to open the shard again.
+// Reading through this many bytes costs more than opening the shard again.
 constexpr std::int64_t wide_gap = 4 << 20;
 
-// Whether what a shard fails with is behind the byte at which a sample ends: it is no matter of the
-// sample. Of a shard that is another one than it was, nothing is known of the sample either.
+// Whether an error of a shard is at or after byte `end`, where a sample ends, so that it does not
+// concern the sample. If the shard was replaced, an error after `end` may concern it.
 bool is_behind(const error& why, std::int64_t end) {
   if (end == 0 || !why.byte_offset()) return false;
   const bool is_another = why.kind() == errc::integrity || why.kind() == errc::changed;
@@ -33,14 +33,14 @@ bool reads_through(const lane_context& lane, std::int64_t shard) {
     of = part->lane;
   }
   if (shard < 0 || static_cast<std::size_t>(shard) >= of->shards->size()) return false;
-  // One of a format of its own is unpacked by that, if at all.
+  // Formats other than tar unpack their shards themselves, if at all.
   if (!of->format || !of->format->keeps_bounds()) return false;
   return compression_named((*of->shards)[static_cast<std::size_t>(shard)]) != compression::none;
 }
 
 result<sample> again_reader::through_stages(sample s, origin where) {
   s.where = where;
-  s.where.position = 0;  // set behind the lanes
+  s.where.position = 0;  // set after the lane's stages
   for (std::size_t i = 0; i < stages_; ++i) {
     detail::item_name name;
     name.note(s);
@@ -56,8 +56,8 @@ result<sample> again_reader::through_stages(sample s, origin where) {
       return name.named(
           error(errc::bad_state, "a sample stage now drops a sample that it passed before")
               .offset(static_cast<std::uint64_t>(where.offset))
-              .hint("sample stages must be pure functions: resume with those that it was saved "
-                    "with"));
+              .hint("sample stages must be pure functions: resume with the stages that the state "
+                    "was saved with"));
     }
     s = std::move(**out);
   }
@@ -108,10 +108,10 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
     co_return error(errc::bad_state, "the saved state names a shard that is not in the list");
   }
   if (!lane_.format) {
-    co_return error(errc::usage, "no stage of the plan says how samples are read again")
+    co_return error(errc::usage, "no stage of the plan can read samples again")
         .at((*lane_.shards)[static_cast<std::size_t>(where.shard)])
         .offset(static_cast<std::uint64_t>(where.offset))
-        .hint("read shards by read_samples(), or set lane_stage.format");
+        .hint("read shards with read_samples(), or set lane_stage.format");
   }
   auto found = co_await read_until(where, 0);
   if (found) co_return found;
@@ -119,7 +119,7 @@ awaitable<result<sample>> again_reader::read_here(origin where) {
   if (!is_behind(found.error(), end)) co_return found;
   samples_.reset();
   found = co_await read_until(where, end);
-  samples_.reset();  // what it reads ends here
+  samples_.reset();  // it reads no further than `end`
   co_return found;
 }
 
@@ -136,7 +136,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
   const bool is_ahead = is_open && where.offset > reached_ &&
                         (reads_through(lane_, where.shard) || where.offset <= reached_ + wide_gap);
   if (!is_ahead) {
-    samples_.reset();  // its read buffers first
+    samples_.reset();  // first, to free its read buffers
     if (!again_) again_ = std::make_unique<lane_context>(lane_.reading_again(spare_));
     const lane_cursor at{.offset = where.offset, .head = lane_.head};
     samples_ = open_within(*lane_.format, *again_,
@@ -144,9 +144,9 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     shard_ = where.shard;
     epoch_ = where.epoch;
   }
-  // What is not wanted keeps no read buffer while the next one is read.
+  // Samples that are not wanted keep no read buffer while the next one is read.
   std::optional<sample> found;
-  // Of a member or sample on the way, which may be the one wanted; what follows it is not.
+  // The first error on the way: of a member or sample that may be the one wanted.
   std::optional<error> before;
   while (!found) {
     auto next = co_await samples_->next();
@@ -154,7 +154,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
       if (!before) before = next.error();
       continue;
     }
-    // Of what comes before it.
+    // The error may concern a sample before it: begin at the one wanted.
     const bool is_on_the_way = !next && is_ahead && next.error().kind() != errc::stopped;
     if (is_on_the_way) {
       samples_.reset();
@@ -163,7 +163,7 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     if (!next) {
       error why = next.error();
       if (why.kind() == errc::stopped) co_return why;
-      // Of a shard that cannot be opened any more as well: the sample that is lost with it.
+      // Names the lost sample, even if the shard can no longer be opened.
       const bool is_of_shard = why.sample_key().empty() && !why.byte_offset();
       if (is_of_shard) why.offset(static_cast<std::uint64_t>(where.offset));
       co_return why;
@@ -173,9 +173,9 @@ awaitable<result<sample>> again_reader::read_until(origin where, std::int64_t en
     if (reached_ >= where.offset) found = std::move(**next);
   }
   const bool is_it = found && found->where.offset == where.offset;
-  // On the way from an earlier sample: what was damaged there may have been taken for more.
+  // On the way from an earlier sample, more than the damage may have been skipped.
   if (!is_it && is_ahead && before) {
-    found.reset();  // it may be large, and is read again there
+    found.reset();  // it may be large
     samples_.reset();
     co_return co_await read_until(where, end);
   }
@@ -209,7 +209,7 @@ awaitable<result<sample>> again_reader::moved(sample s) {
     (f.data.are_of(*memory) ? there : elsewhere) += charge_of(f.data.size());
   }
   if (elsewhere == 0 || there + elsewhere > memory->limit()) co_return s;
-  // The reader may hold what begins the next sample.
+  // The reader may hold the beginning of the next sample.
   if (memory->in_use() + elsewhere > memory->limit()) close();
   co_return co_await compacted(memory, std::move(s));
 }

@@ -9,53 +9,54 @@
 
 namespace millrace {
 
-// Whether a shard in the list of the lane is compressed, by its name: it is read from its begin,
-// and takes memory for a decoder beside the lane's own. False for one that is not in the list.
+// Whether a shard in the lane's list is compressed, by its name. Such a shard is always read from
+// its beginning, and its decoder needs memory in addition to the lane's. False for a shard that is
+// not in the list.
 bool reads_through(const lane_context& lane, std::int64_t shard);
 
-// Reads samples of a lane again, by their origins: for the samples that a restored stage held. It
-// keeps the last shard open, so that samples that follow each other are read in one pass. On the
-// spine; outlived by the lane, whose memory for reading again one of them may use at a time.
+// Reads samples of a lane again, by their origins: those that a restored stage held. Keeps the last
+// shard open, so that consecutive samples are read in one pass. Spine only. The lane outlives it;
+// only one reader at a time may use the lane's memory for reading again.
 class again_reader {
  public:
-  // The first `stages` sample stages of the lane are applied. `spare` outlives the reader; null:
-  // none.
+  // Applies the first `stages` sample stages of the lane. `spare` outlives the reader; null: none.
   again_reader(lane_context& lane, std::size_t stages, spare_memory* spare = nullptr);
   ~again_reader();
   again_reader(const again_reader&) = delete;
   again_reader& operator=(const again_reader&) = delete;
 
-  // The sample at `where`, in read buffers, the memory of the lane's members and the spare one.
-  // Fails with bad_state where the shard has no sample there any more, and where a stage leaves it
-  // out that passed it before.
+  // Returns the sample at `where`, in read buffers, the memory of the lane's members and the spare
+  // memory. Fails with bad_state if the shard no longer has a sample there, or if a stage that
+  // passed the sample before now drops it.
   awaitable<result<sample>> read(origin where);
-  // The same in separate memory, from the share of the lane's members, as far as that is large
-  // enough. Waits at most for the samples that were given before. nullopt where a stage now leaves
-  // out a sample with which one `had_failed` before.
+  // The same in separate memory, from the share of the lane's members, if that is large enough.
+  // Waits at most for the samples that were returned before. nullopt if a stage `had_failed` on the
+  // sample before, and one drops it now.
   awaitable<result<std::optional<sample>>> take(origin where, bool had_failed);
-  // Gives back the memory of the open shard.
+  // Closes the open shard, which frees its memory.
   void close();
 
  private:
   awaitable<result<sample>> read_in_part(origin where);
   awaitable<result<sample>> read_here(origin where);
-  // With what follows it in the shard, as far as `end`; 0: to the shard's end.
+  // Reads the shard no further than `end`; 0: to the shard's end.
   awaitable<result<sample>> read_until(origin where, std::int64_t end);
-  // The byte where the sample ends, by the index; 0 where none says. What follows is damaged where
-  // another lane, or nobody, has met it: this sample was given.
+  // The byte at which the sample ends according to the index; 0: unknown. Damage after it does not
+  // concern this sample, which was given before: another lane has met the damage, or none has.
   std::int64_t indexed_end(origin where) const;
   std::shared_ptr<memory_share> members() const;
 
-  // In separate memory, as take() says.
+  // Moves the sample to separate memory, as take() says.
   awaitable<result<sample>> moved(sample s);
-  // As the sample was given at first, at `where` of the list of the lane.
+  // Returns the sample as it was first given, after the sample stages. `where`: its origin in the
+  // lane's list.
   result<sample> through_stages(sample s, origin where);
 
   lane_context& lane_;
   std::size_t stages_;
   spare_memory* spare_;
-  bool is_left_out_ = false;  // by a stage, the sample that was asked for last
-  // Of a mix: the reader of one of its sources.
+  bool is_left_out_ = false;  // a stage dropped the last sample
+  // In a mix: the lane of one of its sources, and its reader.
   lane_context* part_ = nullptr;
   std::unique_ptr<again_reader> in_part_;
   std::unique_ptr<lane_context> again_;

@@ -13,24 +13,24 @@
 namespace millrace {
 namespace {
 
-constexpr std::uint64_t header_bytes = 8_KiB;  // of one member, extension headers included
-constexpr int most_members = 64;               // of a sample; those of larger ones are not checked
-// Data that cost more to read through than a request.
+constexpr std::uint64_t header_bytes = 8_KiB;  // of one member, including extension headers
+constexpr int most_members = 64;               // of a sample; larger samples are not checked
+// Reading through more bytes than this costs more than a new request.
 constexpr std::uint64_t most_read_through = 4_MiB;
 
 struct header {
-  bool is_damaged = false;                   // there is none where one was to be
-  std::optional<tar_parser::member> member;  // none where nothing can be told, or nothing follows
-  std::uint64_t next = 0;                    // where the next one begins
+  bool is_damaged = false;                   // no valid header where one should be
+  std::optional<tar_parser::member> member;  // nullopt: unknown, or nothing follows
+  std::uint64_t next = 0;                    // where the next header begins
 };
 
-// The headers from one place on, as far as one behind `to`.
+// Reads the headers from byte `from` on, including one at `to`.
 class header_reader {
  public:
   header_reader(lane_context& lane, std::string url, std::uint64_t from, std::uint64_t to)
       : lane_(lane), url_(std::move(url)), end_(to + header_bytes), parser_(from) {}
 
-  // Fails where the run is stopped.
+  // Fails only if the run is stopped.
   awaitable<result<header>> next() {
     header out;
     for (;;) {
@@ -71,7 +71,7 @@ class header_reader {
   std::string url_;
   std::uint64_t end_;
   tar_parser parser_;
-  std::shared_ptr<opened_version> version_;  // of what was opened last: not compared
+  std::shared_ptr<opened_version> version_;  // of the last source opened; not compared
   std::unique_ptr<byte_source> source_;
   bytes piece_;
   std::span<const std::byte> input_;
@@ -79,8 +79,8 @@ class header_reader {
 
 enum class indexed_sample { same, other, damaged };
 
-// Whether the bytes from `from`, where a sample begins, to `to` are that sample, and another one
-// begins there, or none where it `is_last`.
+// Whether the bytes from `from`, where a sample begins, to `to` are exactly that sample: another
+// one begins at `to`, or none if the sample `is_last`.
 awaitable<result<indexed_sample>> look_at(lane_context& lane, const untar_options& how,
                                           std::string url, std::uint64_t from, std::uint64_t to,
                                           bool is_last) {
@@ -130,7 +130,7 @@ awaitable<result<void>> check_length(source_context context, const source_regist
     found += piece->size();
   }
   if (why.kind() == errc::stopped) co_return why;
-  if (found <= 1) co_return result<void>();  // where it is shorter, it was cut
+  if (found <= 1) co_return result<void>();  // a shorter one was cut, which its reader reports
   co_return error(errc::integrity,
                   fmt::format("the shard has more than the {} bytes that the index says", bytes))
       .at(url)
@@ -148,7 +148,7 @@ awaitable<result<void>> check_bounds(lane_context& lane, const untar_options& ho
   if (!whole) co_return whole.error();
   for (const std::int64_t bound : {part.begin, part.end}) {
     const auto at = std::ranges::lower_bound(blocks, bound / shard_index::block_bytes);
-    // What a state says is no bound of the index.
+    // A bound from a saved state is not in the index.
     const bool is_bound =
         at != blocks.begin() && at != blocks.end() && *at * shard_index::block_bytes == bound;
     if (!is_bound) continue;
@@ -157,18 +157,18 @@ awaitable<result<void>> check_bounds(lane_context& lane, const untar_options& ho
     auto same = co_await look_at(lane, how, url, from, byte_of(*at), is_last);
     if (!same) co_return same.error();
     if (*same == indexed_sample::damaged && std::prev(at) != blocks.begin()) {
-      // Where the sample before that one ends there, it is damage, else another shard.
+      // If the sample before that one ends there, this is damage; else it is another shard.
       same = co_await look_at(lane, how, url, byte_of(*std::prev(at, 2)), from, false);
       if (!same) co_return same.error();
       if (*same == indexed_sample::damaged) same = indexed_sample::other;
     }
     if (*same != indexed_sample::other) continue;
     co_return error(errc::integrity,
-                    fmt::format("the index has a sample from byte {} to {}, the shard has not",
+                    fmt::format("the index has a sample from byte {} to {}, the shard does not",
                                 from, byte_of(*at)))
         .at(url)
         .offset(from)
-        .hint(how.rename ? "an index has the samples by the names in the archive: rename without it"
+        .hint(how.rename ? "an index goes by the names in the archive: rename only without an index"
                          : "`millrace index create` writes a new one")
         .skippable();
   }
@@ -192,13 +192,13 @@ awaitable<result<void>> check_head(lane_context& lane, shard_head expected) {
     found.bytes += std::ssize(some);
   }
   if (found == expected) co_return result<void>();
-  co_return error(errc::changed, "the shard begins with other bytes than before")
+  co_return error(errc::changed, "the first bytes of the shard have changed")
       .at(url)
       .offset(from)
       .skippable()
       .hint(
           "the shard was replaced since the state was saved: put the old one back, or start "
-          "anew");
+          "without the state");
 }
 
 }  // namespace millrace

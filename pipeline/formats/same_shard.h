@@ -11,22 +11,23 @@
 
 namespace millrace {
 
-// Checks whether a shard is the one that an index or a saved state describes. Errors are skippable.
-// Referents outlive the calls.
+// Checks that a shard is the one that an index or a saved state describes. Errors are skippable.
+// Arguments given by reference outlive the calls.
 
-// Fails with `integrity` if an object has more bytes than its index says, or as the run if that is
-// stopped. A shorter object was cut, which its reader reports, and so does it any other failure.
-// `bytes` 0: unknown.
+// Fails with `integrity` if an object has more bytes than its index says (`bytes`; 0: unknown), and
+// with `stopped` if the run is stopped. If the object is shorter, or cannot be read, the reader of
+// the shard reports that.
 awaitable<result<void>> check_length(source_context context, const source_registry& sources,
                                      std::string url, std::int64_t bytes);
 
-// Fails with `integrity` if no sample begins at one of the ends of `part`, which an index says of a
-// plain tar shard: samples of another shard would be cut in two there. It reads the headers of the
-// samples before both ends. Damage says nothing, and failures to read are the reader's to report.
+// Fails with `integrity` if no sample begins at one of the ends of `part`, although the index says
+// so: samples of another shard would be cut in two there. For uncompressed tar shards. Reads the
+// headers of the samples before both ends. Ignores damage, and errors of reading, which the reader
+// of the shard reports; fails with `stopped` if the run is stopped.
 awaitable<result<void>> check_bounds(lane_context& lane, const untar_options& how, shard_ref part);
 
-// Reads the first bytes of a shard again. Fails with `changed` if they differ from `expected`, else
-// as reading fails.
+// Reads the first bytes of a shard again. Fails with `changed` if they differ from `expected`, or
+// with the error of reading them.
 awaitable<result<void>> check_head(lane_context& lane, shard_head expected);
 
 }  // namespace millrace

@@ -20,7 +20,7 @@ void check_made(const std::unique_ptr<sample_reader>& reader) {
                     .hint("return one from open(), and report errors from its next()"));
 }
 
-// The error of a format, with the shard that it was reading.
+// Adds the shard that was being read to an error of a format.
 error named(error why, const std::string& url) {
   if (why.where().empty() && why.kind() != errc::stopped) why.at(url);
   return why;
@@ -28,8 +28,8 @@ error named(error why, const std::string& url) {
 
 constexpr const char* format_name = "the sample_source";
 
-// Keeps the bounds of a part of a shard around a reader that knows nothing of them, and names the
-// shard in what that throws.
+// Limits a reader that ignores bounds to a part of its shard, and names the shard in what the
+// reader throws.
 class bounded_reader final : public sample_reader {
  public:
   bounded_reader(const sample_source& source, lane_context& lane, const shard_ref& which,
@@ -67,7 +67,7 @@ class bounded_reader final : public sample_reader {
         found = named(found.error(), *url());
         if (all_given || !found.error().is_skippable() || inner_->is_broken()) co_return found;
         if (to_skip_ > 0) {
-          --to_skip_;  // another lane's
+          --to_skip_;  // it belongs to another lane
           continue;
         }
         ++given_;
@@ -95,7 +95,7 @@ class bounded_reader final : public sample_reader {
       co_return found;
     }
   }
-  // Samples that are passed over are so again.
+  // If not all of `skip` has been skipped, a resumed reader skips it again.
   std::int64_t offset() const override { return to_skip_ > 0 ? first_ : inner_->offset(); }
   std::int64_t given() const override { return given_; }
   seen_before before() const override { return inner_->before(); }
@@ -149,7 +149,7 @@ class read_stream final : public stream<sample> {
         if (!*shard) co_return std::optional<sample>();
         current_ = **shard;
         opening_ = true;
-        // Where it begins at its first byte, it may be another one than before.
+        // A shard that is read from its first byte may have been replaced.
         if (start_.offset == 0) start_.head = {};
         reader_ = open_within(*source_, lane_, current_, start_);
         opening_ = false;
@@ -210,7 +210,7 @@ class read_stream final : public stream<sample> {
     const auto group = group_record::in(from, group_);
     owes_end_ = group.owes_end;
     start_.before = group.before;
-    if (start_.offset == 0) start_.before.damage = false;  // of the shard before
+    if (start_.offset == 0) start_.before.damage = false;  // it was in the shard before
   }
 
  private:
@@ -222,7 +222,7 @@ class read_stream final : public stream<sample> {
   }
   void leave_shard() {
     start_ = {.before = reader_->before()};
-    start_.before.damage = false;  // these were its own
+    start_.before.damage = false;  // these concern that shard only
     start_.before.told = 0;
     reader_.reset();
   }
@@ -235,14 +235,13 @@ class read_stream final : public stream<sample> {
   std::shared_ptr<const sample_source> source_;
   shard_ref current_;
   lane_cursor start_;      // of the next reader
-  bool owes_end_ = false;  // of the epoch, by a state of an older version
-  bool opening_ =
-      false;  // a reader of the current shard is being made; so it stays where that throws
+  bool owes_end_ = false;  // an end of epoch, by a state of an older version
+  bool opening_ = false;   // a reader of the current shard is being made; stays true if that throws
   std::unique_ptr<sample_reader> reader_;
-  std::optional<lane_cursor> before_;  // while a sample is asked for, and where that has failed
+  std::optional<lane_cursor> before_;  // before the sample that is being read, or that failed
 };
 
-// One file as one sample. Its offset is 0 before it is given, and 1 behind.
+// One file as one sample. Its offset is 0 before it is given, and 1 after.
 class file_reader_as_sample final : public sample_reader {
  public:
   file_reader_as_sample(lane_context& lane, const shard_ref& which, bool given, std::string key,
@@ -272,7 +271,7 @@ class file_reader_as_sample final : public sample_reader {
   bool is_broken() const override { return broken_; }
 
  private:
-  // In one piece: the read buffer itself where the file fits into it.
+  // Returns the file in one piece: the read buffer itself if the file fits into it.
   awaitable<result<bytes>> whole_file() {
     auto opened = co_await lane_.run.sources.open(lane_.source(), *url_);
     if (!opened) co_return opened.error();
@@ -281,7 +280,7 @@ class file_reader_as_sample final : public sample_reader {
     auto more = co_await (*opened)->read();
     if (!more) co_return more.error();
     if (more->empty()) co_return first;
-    // Put together first: its size is not known, and read buffers that are held are not read into.
+    // Collected first: the size is unknown, and read buffers that are held cannot be read into.
     std::vector<std::byte> content(first->data(), first->data() + first->size());
     first = bytes();
     while (!more->empty()) {
@@ -320,7 +319,7 @@ class folder_source final : public sample_source {
     for (std::size_t c = 0; c < classes_.size(); ++c) {
       labels_.push_back(owned_bytes(std::to_string(c)));
     }
-    // Of the others the list of files tells.
+    // Classes with files are covered by the list of files.
     if (tree.empty().empty()) return;
     identity_ = fingerprint("");
     for (const std::string& name : classes_) identity_ = fingerprint(name + "\n", identity_);
@@ -350,8 +349,7 @@ class folder_source final : public sample_source {
 
 error differs_from_index(const shard_ref& which, const std::string& url, std::string_view how) {
   return error(errc::integrity,
-               fmt::format("the shard has {} samples than the index says, which deals out {} of "
-                           "them",
+               fmt::format("the shard has {} samples than the index says; this lane was to read {}",
                            how, which.samples))
       .at(url)
       .hint("`millrace index create` writes a new one")
@@ -379,7 +377,7 @@ std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_con
 }
 
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source) {
-  if (!source) throw failure(error(errc::usage, "read_samples() of no sample_source"));
+  if (!source) throw failure(error(errc::usage, "read_samples() without a sample_source"));
   return {.name = "read_samples",
           .wrap = [source](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
               -> std::unique_ptr<stream<sample>> {
@@ -387,7 +385,7 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
           },
           .unchanged = true,
           .records = {{group_record::name, group_record::deal},
-                      // Of the open shard, which the lanes before have begun.
+                      // Dropped: it is of the open shard, which the former lanes have begun.
                       {shard_head::record, [](const dealing&, state&) {}}},
           .format = source};
 }

@@ -63,32 +63,33 @@ struct shard_reader::impl {
   lane_context& lane;
   std::shared_ptr<const untar_options> how;
   shard_ref which;
-  bool is_resumed;                 // in the middle of what is to be read
-  std::int64_t passed;             // samples passed over so far, of which.skip
-  std::int64_t begun;              // samples given so far, the current one included
+  bool is_resumed;                 // begins in the middle of `which`
+  std::int64_t passed;             // samples skipped so far, of which.skip
+  std::int64_t begun;              // samples given so far, including the current one
   std::int64_t begun_before;       // the same, before `next_header`
-  std::optional<std::string> key;  // of the current sample, where samples are counted
+  std::optional<std::string> key;  // of the current sample; nullopt: none in this archive yet
   std::shared_ptr<const std::string> url;
   tar_parser parser;
   std::int64_t next_header;
-  std::pair<std::int64_t, std::int64_t> before_last{next_header, begun_before};  // member given
-  std::pair<std::int64_t, std::int64_t> sample_at;  // the same, of the current sample
+  // `next_header` and `begun_before` as they were before the last member, and before the sample.
+  std::pair<std::int64_t, std::int64_t> before_last{next_header, begun_before};
+  std::pair<std::int64_t, std::int64_t> sample_at;
   shard_head head;
   bool broken = false;
-  bool after_damage = false;  // no member has been given since
+  bool after_damage = false;  // and no member has been given since
   std::optional<refused_file> refused;
-  bool unpacks = false;   // offsets are of what is within a compressed file
-  bool skipping = false;  // the current sample is one to pass over
+  bool unpacks = false;   // the shard is compressed; offsets are in its unpacked data
+  bool skipping = false;  // the current sample is not given
   std::uint64_t counted_lost = 0;
   std::unique_ptr<byte_source> source;
-  bytes piece;                       // what the parser is being fed
+  bytes piece;                       // the parser's input
   std::span<const std::byte> input;  // the rest of `piece`
   std::uint64_t piece_number = 0;
-  // The piece that members of the current sample are slices of: of one alone, so that a sample
-  // being put together never holds all the buffers that there are.
+  // The piece that members of the current sample are slices of. Only one, so that a sample under
+  // construction never holds all read buffers.
   std::optional<std::uint64_t> sliced;
 
-  // The whole of `data` as a slice of the piece, where it may be one.
+  // Makes all of `data` a slice of the piece. False if the sample has slices of another piece.
   bool slice_into(tar_member& into, std::span<const std::byte> data) {
     if (sliced.value_or(piece_number) != piece_number) return false;
     sliced = piece_number;
@@ -97,7 +98,8 @@ struct shard_reader::impl {
   }
 };
 
-// How the shard is compressed, by its first bytes, which are `piece` where `source` is left open.
+// Opens a range of the shard and returns the compression that its first bytes show. `piece` has
+// these bytes; `source` continues after them.
 awaitable<result<compression>> shard_reader::impl::open_at_begin(byte_range range) {
   auto opened = co_await lane.run.sources.open(lane.source(), *url, range);
   if (!opened) co_return opened.error();
@@ -116,9 +118,10 @@ awaitable<result<void>> shard_reader::impl::open() {
     auto same = co_await check_head(lane, head);
     if (!same) co_return described(same.error());
   }
-  // In the middle of a shard its first bytes are looked at first, unless they will be needed.
+  // To begin in the middle of a shard, only its first bytes are read at first. If its name says
+  // that it is compressed, all bytes before the offset are needed.
   const bool peeks = offset > 0 && compression_named(*url) == compression::none;
-  if (which.end > 0) {  // a part by the offsets of an index: of a plain shard
+  if (which.end > 0) {  // a part by an index's offsets: not compressed
     auto is_part = co_await check_bounds(lane, *how, which);
     if (!is_part) co_return is_part.error();
     auto opened = co_await lane.run.sources.open(lane.source(), *url, range_from(offset));
@@ -145,19 +148,19 @@ awaitable<result<void>> shard_reader::impl::open() {
   co_return result<void>();
 }
 
-// What ends a source ends the shard, or the part of it that is read, as far as that can be known:
-// by the length that the index gives, else by the archive's end blocks.
+// Fails if the source did not end where the shard, or the part of it that is read, ends, as far as
+// that is known: from the length in the index, else from the archive's end blocks.
 result<void> shard_reader::impl::check_end() const {
   const std::uint64_t at = parser.offset();
   if (which.end > 0) {
     if (auto between = parser.finish(end_blocks::optional); !between) return between;
     if (at >= static_cast<std::uint64_t>(which.end)) return {};
-    return error(
-               errc::truncated,
-               fmt::format("the shard ends before byte {}, where the index has the end of a sample",
-                           which.end))
+    return error(errc::truncated,
+                 fmt::format(
+                     "the shard ends before byte {}, where a sample ends according to the index",
+                     which.end))
         .offset(at)
-        .hint("the shard was cut or replaced since it was indexed")
+        .hint("the shard has been cut or replaced since it was indexed")
         .skippable();
   }
   const auto length =
@@ -174,15 +177,15 @@ result<void> shard_reader::impl::check_end() const {
       .skippable();
 }
 
-// By the name that the member is to have (untar_options.rename).
+// Names the member by its new name (untar_options.rename), if `why` names one.
 error of_member(error why, const std::string& name) {
   if (!why.sample_key().empty()) why.key(name);
   return why;
 }
 
-// False at the end of the source.
+// Reads the next piece. False at the end of the source.
 awaitable<result<bool>> shard_reader::impl::refill() {
-  piece = bytes();  // all of it is taken, and its buffer may be the one to read into
+  piece = bytes();  // all of it is consumed, and its buffer may be the next one to read into
   input = {};
   ++piece_number;
   auto more = co_await source->read();
@@ -193,7 +196,8 @@ awaitable<result<bool>> shard_reader::impl::refill() {
   co_return !piece.empty();
 }
 
-// What is unpacked has the same memory, and a member that waits for its pieces would wait for ever.
+// The bytes of the share that members may take. Unpacked pieces are in the same share: a member
+// that took all of it would wait forever for its next piece.
 std::size_t shard_reader::impl::room_for_members() const {
   const std::size_t all = lane.members->limit();
   return all - (unpacks ? std::min(all, room_for_pieces) : 0);
@@ -201,7 +205,7 @@ std::size_t shard_reader::impl::room_for_members() const {
 
 awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::string& name) {
   const auto size = static_cast<std::size_t>(parser.current().size);
-  // With the sample before it, which is complete once this one's name is read.
+  // Includes the sample before it, which is complete once this member's name is read.
   const std::size_t room = room_for_members();
   const std::size_t held = *lane.held_members - (lane.members->limit() - room);
   if (held + charge_of(size) > room) {
@@ -225,8 +229,7 @@ awaitable<result<buffer>> shard_reader::impl::straddling_buffer(const std::strin
   co_return co_await lane.members->acquire(size);
 }
 
-// The member's data as a slice, where it lies in one piece: the usual case, in which there is
-// nothing to wait for.
+// Makes the member's data a slice if it is in one piece: the usual case, which waits for nothing.
 bool shard_reader::impl::slice(tar_member& into) {
   const std::uint64_t size = parser.current().size;
   if (size == 0 || input.size() < size || sliced.value_or(piece_number) != piece_number)
@@ -236,7 +239,7 @@ bool shard_reader::impl::slice(tar_member& into) {
   return parser.step(input).value() == tar_parser::event::member_end;
 }
 
-// What is held of the lane's members, as long as the group does not count it.
+// Counts bytes of the lane's members as held, until the reader of samples counts them.
 class counted_bytes {
  public:
   explicit counted_bytes(std::shared_ptr<std::size_t> among) : among_(std::move(among)) {}
@@ -253,10 +256,10 @@ class counted_bytes {
   std::size_t bytes_ = 0;
 };
 
-// The member's data, wherever they lie: a slice or a copy.
+// Reads the member's data: a slice or a copy.
 awaitable<result<void>> shard_reader::impl::collect(tar_member& into) {
   buffer copy;
-  counted_bytes of_copy(lane.held_members);  // a decoder that needs more must not wait for it
+  counted_bytes of_copy(lane.held_members);  // a decoder that needs more must not wait for these
   std::size_t filled = 0;
   for (;;) {
     const auto step = parser.step(input);
@@ -318,9 +321,9 @@ const std::optional<shard_reader::refused_file>& shard_reader::refused() const {
   return impl_->refused;
 }
 
-// Where all was read and nothing was damaged or left out, the samples dealt must have been there:
-// else this lane would have fewer than others. Of what was read before a state was saved it is not
-// known whether damage was passed over.
+// Fails if the shard has fewer samples than this lane was assigned, although all was read and
+// nothing was damaged or left out: the lane would have fewer than others. After a resume with
+// `resync`, this is not checked: damage may have been skipped before the state was saved.
 result<void> shard_reader::impl::check_count() const {
   const bool may_lack_some = counted_lost > 0 || (is_resumed && how->resync);
   const bool counts_all = !may_lack_some && !how->select;
@@ -328,12 +331,12 @@ result<void> shard_reader::impl::check_count() const {
   return differs_from_index(which, *url, "fewer").offset(parser.offset());
 }
 
-// Damage: what is told of it, and whether the reader goes on behind it.
+// Returns the error to report for damage. With `resync`, the reader continues after it.
 error shard_reader::impl::damaged(error why) {
   broken = !how->resync;
   if (!broken) parser.resync();
   after_damage = true;
-  // What follows may be more of the current sample, which counts as one.
+  // What follows may belong to the current sample, which counts only once.
   if (key && !skipping) std::tie(next_header, begun_before) = sample_at;
   return described(std::move(why));
 }
@@ -343,8 +346,8 @@ void shard_reader::impl::count_lost() {
   counted_lost = parser.lost_bytes();
 }
 
-// What a function of untar_options has thrown at a file. What is not renamed may be of any sample:
-// of the one before it, or of the one behind.
+// Returns the error to report if a function of untar_options threw. `name`: the new name; null if
+// rename threw. Then the shard is broken: the file may belong to the sample before or after it.
 error shard_reader::impl::refuse(error why, const tar_parser::member& found,
                                  const std::string* name) {
   refused.emplace();
@@ -354,14 +357,15 @@ error shard_reader::impl::refuse(error why, const tar_parser::member& found,
   if (!why.byte_offset()) why.offset(found.offset);
   if (broken && why.is_skippable() && why.what_to_do().empty()) {
     why.hint(
-        "the rest of the shard is left out, for a file without a name may be of any sample: let "
-        "rename give every file one, and untar_options.select refuse it");
+        "the rest of the shard is left out, because a file without a name may belong to any "
+        "sample: let untar_options.rename name every file, and refuse files in "
+        "untar_options.select");
   }
   return described(std::move(why));
 }
 
-// Whether a member is a file that is wanted, under the name that it is to have. An error: a
-// function of the program has failed.
+// Whether a member is a file to be given. Sets `name` to its new name. Fails if a function of
+// untar_options threw.
 result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std::string& name) {
   if (!found.is_file()) {
     const bool folder_or_label = found.type == '5' || found.type == 'V' || found.type == 'D';
@@ -385,12 +389,12 @@ result<bool> shard_reader::impl::is_wanted(const tar_parser::member& found, std:
   }
 }
 
-// Counts samples: where one begins, whether it is among those to give.
+// Counts a sample if this member begins one. Returns whether to give the member or end before it.
 shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
   if (key && extension_behind(*key, name)) return skipping ? turn::pass : turn::give;
   const auto split = split_name(name);
-  // Of no sample, which the next stage counts: that of the lane with the samples around it. What is
-  // given is where a state goes on, behind all that is to be passed over.
+  // A file of no sample is given by the lane that has the samples around it; tar_reader counts it.
+  // A state resumes after what was given, so nothing is given before all skipped samples.
   if (!split) return skipping || passed < which.skip ? turn::pass : turn::give;
   if (key != split->key) {
     if (passed < which.skip) {
@@ -399,7 +403,7 @@ shard_reader::impl::turn shard_reader::impl::turn_of(const std::string& name) {
     } else if (which.samples >= 0 && begun == which.samples) {
       return turn::end;
     } else {
-      // Also of a sample that is not given: who continues here does so in front of all of it.
+      // Also for a sample whose files are not given: a reader that resumes here begins before it.
       next_header = static_cast<std::int64_t>(parser.current().offset);
       begun_before = begun++;
       sample_at = {next_header, begun_before};
@@ -415,7 +419,7 @@ result<void> shard_reader::impl::end_of_source() {
   auto whole = check_end();
   if (whole) whole = check_count();
   broken = !whole;
-  // The shard ends in front of the next header: who continues here reads the last member again.
+  // If the shard ends before the next header, a resumed reader reads the last member again.
   const bool is_short = parser.offset() < static_cast<std::uint64_t>(next_header);
   if (!whole && is_short) std::tie(next_header, begun_before) = before_last;
   return whole;
@@ -440,8 +444,8 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
       if (*more) continue;
       s.count_lost();
       const auto whole = s.end_of_source();
-      // Between members, or in one that is passed over: what was given last may have been all of
-      // its sample or not.
+      // Between members, or in one that is skipped: the last sample may be complete or not, so the
+      // error has no key.
       if (!whole) co_return s.described(error(whole.error()).key(""));
       co_return std::optional<tar_member>();
     }
@@ -457,7 +461,7 @@ awaitable<result<std::optional<tar_member>>> shard_reader::next() {
     const auto& found = s.parser.current();
     const auto wanted = s.is_wanted(found, member.name);
     if (!wanted && s.broken) co_return wanted.error();
-    if (wanted && !*wanted) continue;  // its data events pass by
+    if (wanted && !*wanted) continue;  // its data events are skipped
     const auto turn = s.turn_of(member.name);
     if (turn == impl::turn::end) {
       s.broken = s.which.end > 0 || ends_with_shard(s.lane, s.which);

@@ -16,37 +16,38 @@ namespace millrace {
 struct tar_member {
   std::string name;
   bytes data;
-  std::int64_t offset = 0;    // of its first header block, extension headers included
-  std::int64_t number = 0;    // which sample of the shard it belongs to, counted from 0
-  bool ends_archive = false;  // no file: what follows in the shard is of other samples
-  bool after_damage = false;  // the first one after damage
-  bool copied = false;        // `data` has memory of its own rather than a slice of a read buffer
+  std::int64_t offset = 0;    // of its first header block, including extension headers
+  std::int64_t number = 0;    // of its sample in the shard, counted from 0
+  bool ends_archive = false;  // not a file: what follows belongs to other samples
+  bool after_damage = false;  // the first member after damage
+  bool copied = false;        // `data` has memory of its own; false: a slice of a read buffer
 };
 
 // Reads the files of one shard.
 class shard_reader {
  public:
-  // `offset`: where to begin, after `given` samples of `which`. `had`: the head that a shard had
-  // before; if it is this shard's and has changed, next() fails with `changed`. `lane` outlives the
-  // reader.
+  // Begins at `offset`, after `given` samples of `which`. `had`: the head of a shard that was read
+  // before; if it is this shard's and the shard's first bytes have changed, next() fails with
+  // `changed`. `lane` outlives the reader.
   shard_reader(lane_context& lane, std::shared_ptr<const untar_options> how, const shard_ref& which,
                std::uint64_t offset, std::int64_t given = 0, shard_head had = {});
   ~shard_reader();
-  // The next file, or the end of an archive (there may be several); nullopt at the shard's end.
+  // Returns the next file, or the end of an archive (a shard may have several); nullopt at the
+  // shard's end.
   awaitable<result<std::optional<tar_member>>> next();
   // The offset of the next member's header.
   std::int64_t offset() const;
-  // Samples begun so far, those before `offset` included.
+  // Samples begun before offset(), including those before the reader began.
   std::int64_t given() const;
-  // The head of what is read; unknown until that has been passed.
+  // The head of the shard; unknown until offset() is past it.
   shard_head head() const;
-  // After an error: whether this shard gives no more members.
+  // After an error: whether this shard has no more members to return.
   bool is_broken() const;
-  // Whether the shard was damaged, and no member has been given since.
+  // Whether the shard was damaged, and no member has been returned since.
   bool is_after_damage() const;
-  // The file with which a function of untar_options has failed, if that is the error given last.
+  // The file on which a function of untar_options failed, if that was the last error.
   struct refused_file {
-    std::optional<std::string> name;  // nullopt: it has none, and may be of any sample
+    std::optional<std::string> name;  // nullopt: rename failed; it may belong to any sample
   };
   const std::optional<refused_file>& refused() const;
 

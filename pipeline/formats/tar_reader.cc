@@ -56,7 +56,7 @@ awaitable<tar_reader::outcome> tar_reader::next() {
     }
     auto name = split_name((*member)->name);
     if (!name) {
-      before_.damage |= (*member)->after_damage;  // what follows may still be half a sample
+      before_.damage |= (*member)->after_damage;  // what follows may still be an incomplete sample
       ++lane_.run.counts.without_key;
       continue;
     }
@@ -196,8 +196,8 @@ tar_reader::outcome tar_reader::finished() {
     const sample half = *std::exchange(building_, std::nullopt);
     drop();
     return error(errc::truncated,
-                 "the sample after the damage has other fields than the last one before it: it "
-                 "may be half a sample")
+                 "the sample after the damage has different fields from the last one before it, so "
+                 "it may be incomplete")
         .at(*url_)
         .offset(static_cast<std::uint64_t>(half.where.offset))
         .key(half.key)
@@ -226,14 +226,14 @@ std::optional<tar_reader::outcome> tar_reader::broken_by(error why) {
   const std::string& name = refused && refused->name ? *refused->name : why.sample_key();
   const auto broken = is_nameless ? std::nullopt : split_name(name);
   const bool member_alone = broken && is_alone;
-  const bool is_refused = why.kind() == errc::bad_field;  // also one without any name
-  if (is_alone && !broken && (is_refused || !why.sample_key().empty())) {  // of no sample
+  const bool is_refused = why.kind() == errc::bad_field;                   // even if it has no name
+  if (is_alone && !broken && (is_refused || !why.sample_key().empty())) {  // belongs to no sample
     failed_ = leaving_ ? leaving_->at : now();
     return why;
   }
   if (leaving_) {
     const bool is_within = !broken || broken->key == leaving_->key;
-    if (is_within && member_alone) return std::nullopt;  // told already
+    if (is_within && member_alone) return std::nullopt;  // reported already
     if (is_within) return cut_short(std::move(why));
     unread_ = std::move(why);
     return left();

@@ -24,15 +24,15 @@ class tar_reader final : public sample_reader {
   tar_reader& operator=(const tar_reader&) = delete;
 
   awaitable<result<std::optional<sample>>> next() override;
-  // The sample under construction, and the file after it, are read again.
+  // Before the sample under construction: it and the file after it are read again on resume.
   std::int64_t offset() const override { return here().offset; }
   std::int64_t given() const override { return here().given; }
   seen_before before() const override;
-  // In front of what failed last, or of the sample that is being left out, if there is one.
+  // Before what failed last, or before the sample that is being left out, if there is one.
   std::optional<lane_cursor> in_front() const override;
   shard_head head() const override { return members_.head(); }
   void leave_failed() override;
-  // While there is an error to be given for what was read already, it is not.
+  // False while an error is still to be returned for what was read already.
   bool is_broken() const override { return members_.is_broken() && !owed_ && !unread_; }
 
  private:
@@ -42,18 +42,18 @@ class tar_reader final : public sample_reader {
     lane_cursor at;        // before it
     bool goes_on = false;  // as goes_on_after()
   };
-  // A sample of which no more is wanted: its error is given once all of it has been passed, so that
-  // no state is in its middle.
+  // A sample that is being left out. Its error is returned once all of it has been read, so that no
+  // state is in its middle.
   struct left_sample {
     error why;
-    lane_cursor at;  // where it begins
+    lane_cursor at;  // where the sample begins
     std::string key;
   };
 
-  // What a saved state says, without and with what was seen before.
+  // The position for a saved state, without and with what was seen before it.
   lane_cursor here() const;
   lane_cursor now() const;
-  // With the errors that were reported.
+  // Returns `at` with the errors that were reported.
   lane_cursor with_told(lane_cursor at) const;
 
   awaitable<result<std::optional<tar_member>>> next_member();
@@ -62,32 +62,35 @@ class tar_reader final : public sample_reader {
   // Leaves out the sample under construction, because of `member`.
   void leave_out(const tar_member& member, errc kind, std::string what);
   error left();
-  // The error for a sample that is left out and then cut: that of the cut, since it is one sample.
+  // The error for a sample that is left out and then cut: only the cut's, for one sample.
   error cut_short(error why);
-  // The extension of a file of the sample under construction, or of the one being left out.
+  // The extension of a file of the sample under construction, or of the one being left out;
+  // nullopt: it belongs to neither.
   std::optional<std::string_view> belongs(const tar_member& member) const;
-  // Whether the sample may be half a sample: the first one after damage may have begun before it.
-  // It is taken as whole if it has the fields of the last whole one.
+  // Whether the sample may be incomplete: the first one after damage may have begun before it. It
+  // counts as whole if it has the same fields as the last whole one.
   bool is_half();
   outcome finished();
 
-  // Whether an error concerns one file alone, or is damage that is skipped: reading continues in
-  // the same shard.
+  // Whether an error concerns only one file.
   bool is_of_member(const error& why) const;
+  // Whether reading continues in the same shard: after such an error, and after skipped damage.
   bool goes_on_after(const error& why) const;
-  // Whether such an error, which is about to be given, was reported before the state was saved from
-  // which this reader continues in front of the damage. If not, it is once it is left.
+  // Whether an error after which reading continues, and which is about to be returned, was reported
+  // before: this reader resumed before the damage, from a state that was saved after the report. If
+  // not, leave_error() will count it as reported.
   bool was_told(const error& why);
   void leave_error();
 
-  // A file or the shard is broken. The sample under construction is whole if the broken file has
-  // another key, and is given before the error; else it is left out. If a file alone is broken, the
-  // rest of its sample is left out as well. If the broken file is not known, what follows the
-  // damage may be the rest of a sample. nullopt: there is more to read first.
+  // Called if a file or the shard is broken. Returns the sample under construction before the error
+  // if the broken file has another key: the sample is whole. Otherwise leaves it out. If only a
+  // file is broken, leaves out the rest of its sample as well. If the broken file is unknown, what
+  // follows the damage may be the rest of a sample. nullopt: there is more to read first.
   std::optional<outcome> broken_by(error why);
 
   void drop();
-  // Of the lane's memory for members: the sample under construction, and what begins the next one.
+  // Counts what the sample under construction, and the file that begins the next one, hold of the
+  // lane's memory for members.
   void count_held();
 
   lane_context& lane_;
@@ -96,7 +99,7 @@ class tar_reader final : public sample_reader {
   std::shared_ptr<const std::string> url_;
   shard_reader members_;
   std::optional<owed_error> owed_;
-  std::optional<lane_cursor> failed_;  // before the error that was given last
+  std::optional<lane_cursor> failed_;  // before the last error
   std::optional<sample> building_;
   std::size_t names_ = 0;       // bytes of its key and extensions
   std::size_t held_bytes_ = 0;  // of its files that are copies
@@ -104,11 +107,11 @@ class tar_reader final : public sample_reader {
   std::int64_t number_ = 0;  // of the sample under construction, in the shard
   std::optional<std::pair<tar_member, key_and_extension>> carried_;  // begins the next sample
   std::optional<left_sample> leaving_;
-  std::optional<error> unread_;  // what reading failed with after it
+  std::optional<error> unread_;  // the error that was met after it
   bool ended_ = false;           // the shard
   bool after_damage_ = false;    // the sample under construction
-  seen_before before_;           // `damage`: before the next sample; `told` is below
-  // The errors before this byte were reported; the same, once the error given last is left.
+  seen_before before_;           // `damage`: before the next sample; `told`: see told_
+  // Errors before this byte were reported; its next value, set once the last error is left.
   std::int64_t told_ = 0;
   std::int64_t telling_ = 0;
 };

@@ -15,7 +15,7 @@ class tar_source final : public sample_source {
                                       const lane_cursor& at) const override {
     return std::make_unique<tar_reader>(lane, options_, which, at);
   }
-  // It requests no bytes after the end, and skips files without collecting them.
+  // The reader requests no bytes after the end, and skips files without copying them.
   bool keeps_bounds() const override { return true; }
 
  private:

@@ -13,19 +13,19 @@
 
 namespace millrace {
 
-// A lane of this rank, and how far it has come; interleaved() takes samples of several in turn.
+// A lane of this rank, and its progress. interleaved() takes samples from several in turn.
 struct lane {
   std::unique_ptr<lane_context> context;
   std::unique_ptr<stream<sample>> samples;
   std::int64_t epoch = 0;
-  std::int64_t base = 0;                 // positions before it were given out by other lanes
-  std::int64_t given = 0;                // samples of this epoch, pending ones not counted twice
+  std::int64_t base = 0;                 // positions before it were given by other lanes
+  std::int64_t given = 0;                // samples of this epoch; pending ones count once
   std::int64_t failed = 0;               // errors of this epoch
-  bool ended = false;                    // through with this epoch
-  std::optional<std::int64_t> consumer;  // the latest epoch that one was in, of a merged state
-  // Given out before the state was saved, but not delivered: read again, one by one.
+  bool ended = false;                    // has no more samples in this epoch
+  std::optional<std::int64_t> consumer;  // in a merged state: the latest epoch of one
+  // Samples given before the state was saved, but not delivered: read again, one by one.
   std::vector<origin> pending;
-  // Of these, the last ones: the lane's stages failed with them, and they are not among `given`.
+  // How many of these, at the end, the lane's stages failed on. They are not among `given`.
   std::size_t failed_pending = 0;
   std::unique_ptr<again_reader> again;
 
@@ -39,7 +39,7 @@ struct lane {
   }
   bool done() const { return ended && pending.empty(); }
 
-  // What its own stages failed with takes the positions that come next, for as long as it does not
+  // Assigns the next positions to samples that the lane's own stages failed on, in case they do not
   // fail again.
   void place(std::span<origin> failed) const {
     std::int64_t position = next_position();

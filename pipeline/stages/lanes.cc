@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t chunk_read_again = 256_KiB;
 
-// With what the formats of a list say that its names do not.
+// Extends the fingerprint of a list by what its formats say and its names do not.
 std::uint64_t with_formats(const lane_context& lane, std::uint64_t list) {
   const std::uint64_t identity = lane.format ? lane.format->identity() : 0;
   if (identity != 0) list = fingerprint(fmt::format("{:016x}\n", identity), list);
@@ -53,8 +53,8 @@ class lanes_stream final : public stream<sample> {
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
-        // After the last epoch a lane has nothing to be asked for, and comes to no end: a run of
-        // more epochs goes on there.
+        // After the last epoch a lane is not asked for anything and does not end: a run of more
+        // epochs continues there.
         const bool is_over = is_past_last() && l.pending.empty();
         const bool has_next = !is_over && !l.done() && l.next_place().first <= epoch_;
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
@@ -154,8 +154,8 @@ class lanes_stream final : public stream<sample> {
   }
 
  private:
-  // What the state says of a lane, some stage of it must have taken: what a shuffle held is gone
-  // without that shuffle. Taken is what the lane would save now.
+  // Fails if no stage has restored some record of a lane: without the shuffle that held them,
+  // samples would be lost. Restored is what the lane would save now.
   void check_all_taken(const state& from) const {
     state now;
     for (const lane& l : lanes_) l.samples->save(now);
@@ -181,7 +181,7 @@ class lanes_stream final : public stream<sample> {
     return std::ranges::any_of(lanes_, [&](const lane& l) { return l.context->lane == number; });
   }
 
-  // What tells the list apart. Lengths decide the order only where samples are dealt.
+  // Identifies the list. Lengths affect the order only if samples are assigned, not shards.
   std::int64_t list_of(std::int64_t lanes) const {
     return deals(lanes) ? list_and_lengths_.value_or(list_) : list_;
   }
@@ -199,19 +199,19 @@ class lanes_stream final : public stream<sample> {
                       .hint("resume with the same shards, index, seed and mode"));
   }
 
-  // The lanes that have begun the epoch of the tail may have dealt samples where neither these
-  // lanes nor those that saved the state do: by the same lengths as now.
+  // The lanes that began the tail's epoch may have been assigned samples although neither these
+  // lanes nor those that saved the state are. Then the lengths must still be the same.
   void check_lengths(const state& from) const {
     if (tail_.levels.empty()) return;
     const auto* saved = from.find(tail_lengths_record);
     const auto mine = lengths_of_tail();
-    // Where there is no record, the list has told, or nothing was dealt.
+    // Without a record, the list was compared with its lengths, or shards were assigned.
     const bool fits = saved != nullptr ? mine && *saved == state::record{*mine}
                                        : !mine || deals(lanes_of_list(from));
     if (fits) return;
     throw failure(error(errc::bad_state,
-                        "the saved state belongs to another plan: the index differs by which its "
-                        "epoch was begun")
+                        "the saved state belongs to another plan: its epoch was begun with "
+                        "another index")
                       .hint("resume with the same index"));
   }
   std::optional<std::int64_t> lengths_of_tail() const {
@@ -220,7 +220,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   static std::string difference(const state::record* other, const state::record& mine) {
-    static constexpr std::array names = {"the list of shards, or the index of it,", "the seed",
+    static constexpr std::array names = {"the list of shards or its index", "the seed",
                                          "the number of lanes", "the epoch mode",
                                          "the shuffling of shards"};
     for (std::size_t i = 0; other != nullptr && i < names.size() && i < other->size(); ++i) {
@@ -234,7 +234,7 @@ class lanes_stream final : public stream<sample> {
            epoch_ >= options_.first_epoch + options_.epochs;
   }
 
-  // What a lane's own stages gave. Until it is asked again, it stands before that.
+  // Notes an error of a lane's own stages. The lane's place is before it until the next call.
   error failed_with(lane& l, error why) {
     ++l.context->drawn->items;
     failed_ = &l - lanes_.data();
@@ -252,7 +252,7 @@ class lanes_stream final : public stream<sample> {
     } else {
       throw failure(
           error(errc::bad_state, fmt::format("the saved state has no lane {}", l.context->lane))
-              .hint("a job of several ranks is resumed from the states of all of them"));
+              .hint("resume a job of several ranks from the states of all ranks"));
     }
     for (const origin& o : from.held(pending_record)) {
       if (o.lane == l.context->lane) l.pending.push_back(o);
@@ -262,24 +262,24 @@ class lanes_stream final : public stream<sample> {
     l.given -= static_cast<std::int64_t>(l.failed_pending);
   }
 
-  // Older versions let lanes come to an end after the last epoch as well: one of more epochs than
-  // those had would have been over before it began.
+  // Older versions let lanes end after the last epoch as well: for a plan of more epochs, the next
+  // one would be over before it began.
   static bool was_past_last(const lane_record& l, const std::vector<lane_record>& saved,
                             const state& from) {
     return from.find(ends_past_record) != nullptr && l.given == 0 &&
            l.epoch == std::ranges::max(saved, {}, &lane_record::epoch).epoch;
   }
 
-  // Nothing: the stages that failed with it leave it out now.
+  // nullopt: the stages that failed on the sample now drop it.
   awaitable<std::optional<outcome>> take_pending(lane& l) {
     if (!l.again) {
       l.again = std::make_unique<again_reader>(*l.context, l.context->sample_stages.size());
     }
-    // One at a time, whatever their number: they need no more memory than samples that are read on.
+    // One at a time, so that any number of them needs no more memory than other samples.
     const bool is_given = l.is_given_next();
     const std::int64_t position = l.next_place().second;
     auto fetched = co_await l.again->take(l.pending.front(), !is_given);
-    // A state saved meanwhile must know of it, and so must one that is saved after an error.
+    // Pending until here: a state saved meanwhile, or after an error, must list the sample.
     if (!fetched) {
       failed_pending_ = &l - lanes_.data();
       co_return outcome(is_given ? fetched.error() : failed_with(l, fetched.error()));
@@ -297,11 +297,11 @@ class lanes_stream final : public stream<sample> {
   static void leave_pending(lane& l) {
     if (!l.is_given_next()) --l.failed_pending;
     l.pending.erase(l.pending.begin());
-    if (l.pending.empty()) l.again.reset();  // the stages in front may read again themselves
+    if (l.pending.empty()) l.again.reset();  // earlier stages may read again as well
   }
 
-  // What the index says of a lane's epoch beyond what came of it: the rest of broken shards. It is
-  // not known where other lanes began the epoch, or where stages in front leave samples out.
+  // Counts the samples of a lane's epoch that the index has and the lane has not given: the rest of
+  // broken shards. Unknown if other lanes began the epoch, or if earlier stages drop samples.
   void count_lost(const lane& l) {
     const lane_context& lane = *l.context;
     const bool is_known = options_.index && options_.mode != epoch_mode::resample &&
@@ -328,8 +328,8 @@ class lanes_stream final : public stream<sample> {
     const auto surplus = std::exchange(surplus_, 0);
     if (lost > 0) {
       log_notice(fmt::format(
-          "epoch {}: lost with broken shards: {} of the index; the list of skipped samples "
-          "names the shards",
+          "epoch {}: {} of the index lost with broken shards; the list of skipped samples names "
+          "the shards",
           epoch, counted(static_cast<std::uint64_t>(lost), "sample")));
     }
     if (surplus > 0) {
@@ -348,7 +348,7 @@ class lanes_stream final : public stream<sample> {
         !std::exchange(any_this_epoch_, false) && std::ranges::all_of(lanes_, [&](const lane& l) {
           return l.epoch == epoch_ && l.given == 0;
         });
-    // A state saved after it is before it.
+    // A state saved after this error resumes before it.
     if (empty && !any_ever_) return no_samples();
     ++epoch_;
     for (lane& l : lanes_) {
@@ -364,10 +364,10 @@ class lanes_stream final : public stream<sample> {
     return std::optional<sample>();
   }
 
-  // Others may have some.
+  // Other ranks may have samples.
   std::string of_this_rank() const { return options_.world_size > 1 ? " of this rank" : ""; }
 
-  // Names the first of them.
+  // Names the first shard.
   error empty_shards() const {
     std::size_t all = 0;
     const std::string* first = nullptr;
@@ -379,24 +379,24 @@ class lanes_stream final : public stream<sample> {
       }
     }
     error none(errc::no_samples, all == 1 ? "the shard holds no sample"
-                                          : fmt::format("the {} shards{}, of which the "
-                                                        "first is named here, hold no sample",
+                                          : fmt::format("none of the {} shards{} holds a "
+                                                        "sample; the first is named here",
                                                         all, of_this_rank()));
     return first == nullptr
                ? error(errc::no_samples, "the shards" + of_this_rank() + " hold no sample")
                : none.at(*first);
   }
 
-  // Where shards failed, the reason is theirs.
+  // If shards failed, the error is the first of theirs.
   error no_samples() const {
     std::int64_t failed = 0;
     for (const lane& l : lanes_) failed += l.failed;
     if (!first_failure_ && failed > 0) {
       return error(
                  errc::no_samples,
-                 fmt::format("no shard{} gave a sample; before the state was saved there were {}",
-                             of_this_rank(), counted(static_cast<std::uint64_t>(failed), "error")))
-          .hint("begin the epoch again, without the state");
+                 fmt::format("no shard{} gave a sample; the saved state counts {}", of_this_rank(),
+                             counted(static_cast<std::uint64_t>(failed), "error")))
+          .hint("start the epoch without the state");
     }
     const bool any_read = std::ranges::any_of(lanes_, [](const lane& l) {
       const auto has_items = [](const auto& part) { return part.lane->drawn->items > 0; };
@@ -404,7 +404,7 @@ class lanes_stream final : public stream<sample> {
     });
     if (!first_failure_ && any_read) {
       return error(errc::no_samples,
-                   "the stages of the lanes left out every sample of the shards" + of_this_rank())
+                   "the stages of the lanes dropped every sample of the shards" + of_this_rank())
           .hint("check what they select");
     }
     if (!first_failure_) {
@@ -422,23 +422,23 @@ class lanes_stream final : public stream<sample> {
   shard_list_options options_;
   std::size_t shards_;
   std::int64_t list_ = 0;                         // a fingerprint
-  std::optional<std::int64_t> list_and_lengths_;  // where there is an index
+  std::optional<std::int64_t> list_and_lengths_;  // if there is an index
   state::record identity_;
   epoch_tail tail_;
-  std::int64_t epoch_;          // that is being given; lanes of a restored state may be ahead
-  std::int64_t ends_past_ = 0;  // given after that of the last epoch: no epoch ended there
+  std::int64_t epoch_;          // the current one; lanes of a restored state may be ahead
+  std::int64_t ends_past_ = 0;  // ends returned after the last epoch's: no epoch ended there
   bool any_this_epoch_ = false;
   bool any_ever_ = false;
   std::optional<error> first_failure_;
-  // The lane whose error, of its stages or of a sample read again, was given in the last call.
+  // The lane whose error the last call returned: of its stages, or of a sample read again.
   std::optional<std::ptrdiff_t> failed_;
   std::optional<std::ptrdiff_t> failed_pending_;
-  // Of the epoch, over all lanes: against the index.
+  // Missing and surplus samples of the epoch over all lanes, compared with the index.
   std::int64_t lost_ = 0;
   std::int64_t surplus_ = 0;
 };
 
-// Where lengths are known, that each rank has a batch at all.
+// Throws `failure` (usage) if lengths are known and this rank has less than one batch.
 void check_batches(const run_context& run, const shard_list_options& o, std::size_t lanes,
                    std::size_t lanes_here) {
   if (!o.index || o.mode == epoch_mode::resample || !run.drops_last) return;
@@ -446,10 +446,10 @@ void check_batches(const run_context& run, const shard_list_options& o, std::siz
       o.index->samples() / static_cast<std::int64_t>(lanes) * static_cast<std::int64_t>(lanes_here);
   if (here >= run.batch_size) return;
   throw failure(
-      error(
-          errc::usage,
-          fmt::format("a batch of {} is more than this rank's part of {}, about {}", run.batch_size,
-                      counted(static_cast<std::uint64_t>(o.index->samples()), "sample"), here))
+      error(errc::usage,
+            fmt::format("a batch of {} is more than this rank's part of {}, which is about {}",
+                        run.batch_size,
+                        counted(static_cast<std::uint64_t>(o.index->samples()), "sample"), here))
           .hint("use smaller batches or fewer ranks, or keep the last batch"));
 }
 
@@ -469,8 +469,8 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     if (o.rank_of(static_cast<std::int64_t>(l)) == o.rank) mine.push_back(l);
   }
   if (mine.empty()) {
-    throw failure(
-        error(errc::usage, fmt::format("none of {} lanes belongs to rank {}", count, o.rank)));
+    throw failure(error(errc::usage,
+                        fmt::format("none of the {} lanes is assigned to rank {}", count, o.rank)));
   }
   run.lanes.assign(mine.begin(), mine.end());
   run.lanes_in_all = static_cast<std::int64_t>(count);

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// `what`, that is an error where it has left out all samples of shards that are drawn for ever.
+// Makes `what` fail once it has dropped all samples of shards that are drawn forever.
 sample_function not_in_vain(sample_function what, std::shared_ptr<const drawn_shards> drawn) {
   return [what = std::move(what), drawn = std::move(drawn), dropped = std::uint64_t{0},
           since = std::uint64_t{0}](sample s) mutable -> result<std::optional<sample>> {
@@ -21,11 +21,11 @@ sample_function not_in_vain(sample_function what, std::shared_ptr<const drawn_sh
     if (!is_dropped) dropped = 0;
     if (!is_dropped || !drawn->is_endless()) return made;
     if (dropped++ == 0) since = drawn->passes();
-    // The pass that the first of them was in may have begun before it.
+    // The first of these may have been dropped in the middle of a pass.
     if (drawn->passes() < since + 2) return made;
-    return error(errc::no_samples, fmt::format("a stage left out {} in a row, of all shards",
+    return error(errc::no_samples, fmt::format("a stage dropped {} in a row, from all shards",
                                                counted(std::exchange(dropped, 0), "sample")))
-        .hint("check what it selects: the data are drawn for ever");
+        .hint("check what the stage selects: shards are drawn forever");
   };
 }
 

@@ -253,7 +253,7 @@ TEST(ShardOrder, HooksSayWhichShardsAreDrawnAndBySeed) {
   EXPECT_THROW(drawn(o), failure);
   o.hooks.arrange = [](std::int64_t, std::vector<std::int64_t>&) {};
   const auto said = usage_told_by([&] { shards(*urls, o); });
-  EXPECT_NE(said.find("order_hooks.arrange with shards that are drawn"), said.npos) << said;
+  EXPECT_NE(said.find("order_hooks.arrange cannot be combined with resampling"), said.npos) << said;
 }
 
 // Large sizes do not overflow.

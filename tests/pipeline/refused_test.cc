@@ -86,7 +86,8 @@ TEST_F(Refused, WhereThereIsNoObjectItIsSaid) {
             "usage: an empty plan");
   EXPECT_EQ(text_of([&] { eng_.run(interleaved(head()) | gives_none); }).substr(0, 40),
             "usage: the stage 'mine' made no stream; ");
-  EXPECT_EQ(text_of([&] { read_samples(nullptr); }), "usage: read_samples() of no sample_source");
+  EXPECT_EQ(text_of([&] { read_samples(nullptr); }),
+            "usage: read_samples() without a sample_source");
   auto how = with_memory_store(store_);
   how.add_sources = [&](source_registry& sources) {
     sources.add("none",

@@ -234,7 +234,7 @@ TEST_F(StaleIndex, TellsOfAShardThatHasNoSamplesByIt) {
   set_log_sink([&](std::string_view line) { told += line; });
   const auto plan = indexed_shards(index, {.lanes = 1});
   set_log_sink({});
-  EXPECT_NE(told.find("1 shard has no samples, of which nothing is read: memory:t of "),
+  EXPECT_NE(told.find("1 shard has no samples, so nothing is read there (first: memory:t of "),
             std::string::npos)
       << told;
 }
