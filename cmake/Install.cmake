@@ -1,8 +1,13 @@
 # cmake --install, and find_package(millrace) for what is installed.
 include(CMakePackageConfigHelpers)
+# What of train/ a program can link is static.
+set(MILLRACE_TRAIN ${MILLRACE_TORCH})
+if(BUILD_SHARED_LIBS)
+  set(MILLRACE_TRAIN OFF)
+endif()
 install(CODE "set(MILLRACE_SOURCE \"${PROJECT_SOURCE_DIR}\")
 set(MILLRACE_HEADERS \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/millrace\")
-set(MILLRACE_TORCH \"${MILLRACE_TORCH}\")")
+set(MILLRACE_TRAIN \"${MILLRACE_TRAIN}\")")
 install(SCRIPT cmake/InstallHeaders.cmake)
 install(EXPORT millrace NAMESPACE millrace:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/millrace
   FILE millraceTargets.cmake)
@@ -14,5 +19,11 @@ install(FILES ${CMAKE_BINARY_DIR}/millraceConfig.cmake ${CMAKE_BINARY_DIR}/millr
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 # Where it lies, it finds the rest of the installation from there.
 file(RELATIVE_PATH MILLRACE_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+set(MILLRACE_PC_REQUIRES "fmt openssl zlib liburing libarchive libjpeg libhwy libpng libwebp")
+set(MILLRACE_PC_LIBS "-lmillrace_pipeline -lmillrace_io -lmillrace_engine")
+if(BUILD_SHARED_LIBS)
+  set(MILLRACE_PC_REQUIRES "")
+  set(MILLRACE_PC_LIBS "-lmillrace")
+endif()
 configure_file(cmake/millrace.pc.in ${CMAKE_BINARY_DIR}/millrace.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/millrace.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,7 +1,7 @@
 # Run by cmake --install: the interface, which is include/millrace/ and what that includes, by way of others. Headers name
 # each other in full there, <millrace/engine/runtime.h>, so that a program's own engine/runtime.h cannot come in between.
 file(GLOB waiting RELATIVE ${MILLRACE_SOURCE} ${MILLRACE_SOURCE}/include/millrace/*.h)
-if(NOT MILLRACE_TORCH)
+if(NOT MILLRACE_TRAIN)
   list(REMOVE_ITEM waiting include/millrace/train.h)
 endif()
 set(seen ${waiting})

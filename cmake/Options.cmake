@@ -64,7 +64,11 @@ function(millrace_library folder)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
-  install(TARGETS ${target} EXPORT millrace ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  if(BUILD_SHARED_LIBS)
+    set_target_properties(${target} PROPERTIES CXX_VISIBILITY_PRESET hidden)
+  else()
+    install(TARGETS ${target} EXPORT millrace ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  endif()
 endfunction()
 
 # A precompiled header fits where the optimisation is the same.

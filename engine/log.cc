@@ -18,7 +18,7 @@ struct log_state {
   void begin_in_child() { std::construct_at(&mutex); }
 };
 
-log_state& state() {
+log_state& logging() {
   return process_wide<log_state>();
 }
 
@@ -39,7 +39,7 @@ bool told(const std::function<void(std::string_view)>& sink, std::string_view li
 }
 
 void write(log_level at, std::string_view line) {
-  log_state& s = state();
+  log_state& s = logging();
   if (s.level < at) return;
   if (!is_in_sink) {
     const std::scoped_lock lock(s.mutex);
@@ -52,7 +52,7 @@ void write(log_level at, std::string_view line) {
 }  // namespace
 
 void set_log_level(log_level level) {
-  state().level = level;
+  logging().level = level;
 }
 
 void set_log_level(std::string_view name) {
@@ -64,9 +64,9 @@ void set_log_level(std::string_view name) {
 void set_log_sink(std::function<void(std::string_view)> sink) {
   auto next = sink ? std::make_shared<const std::function<void(std::string_view)>>(std::move(sink))
                    : nullptr;
-  std::unique_lock lock(state().mutex, std::defer_lock);
+  std::unique_lock lock(logging().mutex, std::defer_lock);
   if (!is_in_sink) lock.lock();
-  state().sink.swap(next);
+  logging().sink.swap(next);
 }
 
 void log_notice(std::string_view line) {
