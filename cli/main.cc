@@ -144,7 +144,7 @@ int main(int argc, char** argv, char** environment) {
   try {
     const int code = run(argc, argv, environment);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
+      throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
     }
     return code;
   } catch (...) {

@@ -62,7 +62,7 @@ void print_line(std::string_view line) {
   screen().erase();
   fmt::print("{}\n", line);
   if (std::fflush(stdout) != 0) {
-    throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
+    throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
   }
 }
 

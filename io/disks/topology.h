@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/result.h"
 
 namespace millrace {
 
@@ -45,8 +46,8 @@ struct storage {
 // Follows partitions, md, device mapper (LVM, crypt), bcache, and loop devices to their file.
 storage find_storage(const std::filesystem::path& root, dev_t device, const std::string& path);
 
-// The same for a path on this host. nullopt when there is no such file.
-std::optional<storage> storage_of(const std::string& path);
+// The same for a path on this host. Fails with the kind by errno if the file cannot be looked at.
+result<storage> storage_of(const std::string& path);
 
 // Bytes at most that one read keeps together so that every spindle takes part: 0 for one spindle.
 inline std::size_t stripe_bytes(const storage& s) {

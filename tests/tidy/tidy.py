@@ -17,6 +17,7 @@ import sys
 import tempfile
 
 import compile_commands
+import file_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["engine", "io", "pipeline", "tools", "train", "bench", "cli", "tests", "examples", "include"]
@@ -201,6 +202,9 @@ def text_rules():
                 breach(number, "the environment is read in main() alone")
         if folder in ("engine", "io", "pipeline") and path.name not in ("options.cc", "engine_options.cc"):
             for number, what in words_for_programs(text):
+                breach(number, what)
+        if folder not in ("tests", "examples"):
+            for number, what in file_rules.errno_rules(text):
                 breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")

@@ -47,7 +47,7 @@ class StartTest(WithShards):
 class WrongStarts(StartTest):
     def test_what_is_written(self):
         cannot = "/proc/nothing"
-        cases = [("--checkpoint-dir", "io_failed", "the folder for checkpoints"),
+        cases = [("--checkpoint-dir", "not_found", "the folder for checkpoints"),
                  ("--record-batches", "not_found", "cannot write batches"),
                  ("--skipped", "not_found", "cannot write the list of skipped samples"),
                  ("--metrics", "not_found", "cannot write metrics")]
