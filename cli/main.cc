@@ -34,7 +34,7 @@ constexpr std::array<option_flag, 6> flags = {{
 // Prints one line on stderr, and with --json an object on `json`. `words`: the command line.
 int report(const error& failed, std::span<char* const> words, std::FILE* json) {
   const int interrupted = failed.kind() == errc::stopped ? cli::exit_code_of_interrupt() : 0;
-  const error why = with_flags(without_secrets(failed, words), flags);
+  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (json != nullptr) {
     const std::string line =

@@ -123,7 +123,7 @@ findings facts_of(const environment& e, const summary_arguments& a,
                                      .at(path)
                                      .cause(failed.value())
                                      .hint(failed == std::errc::no_such_file_or_directory
-                                               ? "check the path and the brace range"
+                                               ? "check the path"
                                                : hint_on_path(failed.value())));
       } else {
         found.of_shard[url].bytes = bytes;

@@ -31,7 +31,7 @@ constexpr std::array<option_flag, 4> flags = {{
 // One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
 // the command line.
 int report(const error& failed, std::span<char* const> words, bool as_json) {
-  const error why = with_flags(without_secrets(failed, words), flags);
+  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (as_json) {
     const std::string line = error_object(why) + "\n";
