@@ -38,7 +38,7 @@ bool is_sidecar(std::string_view head) {
 const file_kind png_file{"a PNG", is_png};
 const file_kind crops_file{"a list of crops", is_crops};
 const file_kind index_document{"an index of shards", is_index};
-const file_kind index_sidecar{"a sidecar of offsets", is_sidecar};
+const file_kind index_sidecar{"a file of offsets", is_sidecar};
 
 std::vector<std::string> local_paths(std::span<const std::string> urls) {
   std::vector<std::string> out;

@@ -22,6 +22,7 @@ class Index(unittest.TestCase):
             write_tar(folder / "a.tar", samples(5, 100))
             done = run("millrace", "index", "create", "b.tar", "a.tar", "-o", "i.json", cwd=folder)
             self.assertEqual(done.stdout, "setting name to b\nb.tar\na.tar\n", done.stderr)
+            self.assertRegex(done.stderr, r"(?m)^wrote i.json: 2 shards, \d+ samples$")
             entries = [{"url": f"{n}.tar", "md5sum": md5(folder / f"{n}.tar"), "nsamples": count,
                         "filesize": (folder / f"{n}.tar").stat().st_size} for n, count in (("a", 5), ("b", 3))]
             expected = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": entries, "name": "b"}
