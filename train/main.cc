@@ -21,8 +21,9 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::array<option_flag, 4> flags = {{
+constexpr std::array<option_flag, 5> flags = {{
     {"decode_options.label", "--label"},
+    {"decode_options.classes", "--classes"},
     {"error_policy::report", "--skipped"},
     {"shard_list_options.lanes", "--lanes"},
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},

@@ -427,7 +427,7 @@ class Outputs(StartTest):
         text = harness.run("millrace-train", "--help").stdout
         for part in ("Checkpoints:", "--batch-size IMAGES:(1 to 65536)=32", "--timeout SECONDS", "Example"):
             self.assertIn(part, text)
-        for wrong, part in (("--batchsize=3", "there is no option --batchsize; did you mean --batch-size?"),
+        for wrong, part in (("--batchsize=3", "there is no option --batchsize; did you mean --batch-size? See `millrace-train --help`"),
                             ("--lr=abc", "'abc' is not a number; use 0 or more"), ("--epochs=-1", "-1 is not 1 or more"),
                             ("--epochs=1.5", "'1.5' is not a whole number"), ("--on-error=200%", "'200%' is not a policy"),
                             ("--on-error=0.01", "'0.01' is not a policy"), ("--step-epochs=3,x", "such as 30,60,80"),
