@@ -349,10 +349,13 @@ template <class T, class Out>
 lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
   if (!back.unchanged) throw failure(may_change_samples(back.name));
-  auto records = std::move(front.records);
+  auto records = front.records;
   records.insert(records.end(), back.records.begin(), back.records.end());
-  auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
-    return joined<Out>(lane.run, front, back, lane);
+  auto make = [front = std::move(front.make), back = std::move(back),
+               before = std::move(front.records)](lane_context& lane) {
+    auto made = joined<Out>(lane.run, front, back, lane);
+    check_records_apart(before, back.records, back.name);
+    return made;
   };
   return {std::move(make), std::move(front.shards), std::move(front.options), std::move(records)};
 }

@@ -227,6 +227,21 @@ void check_can_be_dealt(const state& from, std::span<const lane_dealer> records)
 
 }  // namespace
 
+void check_records_apart(const std::vector<lane_dealer>& front,
+                         const std::vector<lane_dealer>& back, const std::string& stage) {
+  for (const lane_dealer& record : back) {
+    const bool is_taken =
+        record.record == cursor_record::name ||
+        std::ranges::find(front, record.record, &lane_dealer::record) != front.end();
+    if (!is_taken) continue;
+    throw failure(error(errc::usage, fmt::format("the stage '{}' saves the record '{}', and so "
+                                                 "does a stage before it",
+                                                 stage, record.record))
+                      .hint("give each stage's record a name of its own in lane_stage::records and "
+                            "in save()"));
+  }
+}
+
 std::string lane_record_name(std::int64_t lane, std::string_view record) {
   return fmt::format("lane{}/{}", lane, record);
 }
