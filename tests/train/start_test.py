@@ -171,7 +171,7 @@ class WrongStarts(StartTest):
                     done = training.train(*shards, "--on-error", policy, "--max-steps", 2)
                     self.assertEqual(done.returncode, 0, done.stderr)
         self.refused("truncated", 5, "cut.tar", "--shards", cut, "--shards", good)
-        self.refused("no_samples", 1, "holds no sample", "--shards", empty)
+        self.refused("no_samples", 1, "no sample is in the shard", "--shards", empty)
 
     def test_validation_with_fewer_shards_than_ranks(self):
         val = self.data / "train-000000.tar"
