@@ -3,12 +3,15 @@
 #include <string>
 #include <string_view>
 
+#include "engine/awaitable.h"
 #include "engine/result.h"
 
 namespace millrace {
 
-// The content of a small file, without white space around it.
+// The content of a small file, without white space around it. Blocks.
 result<std::string> read_secret_file(const std::string& path, std::string_view what);
+// The same by blocking().
+awaitable<result<std::string>> secret_in_file(std::string path, std::string what);
 
 // The name of a secret's file as it may be shown: empty where it may be the secret itself that was
 // given in the place of a name, for neither it nor its folder is there, and it does not look like

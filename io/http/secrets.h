@@ -18,7 +18,7 @@ class request_signer {
   virtual awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) = 0;
   // The server refused what sign() gave: gets new credentials, or forgets those it has. True when
   // asking again may help.
-  virtual bool refused() = 0;
+  virtual awaitable<bool> refused() = 0;
 };
 
 // For http: and https: URLs, the first of: userinfo in the URL, a token file for the host (read

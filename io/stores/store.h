@@ -22,6 +22,8 @@ struct listed_object {
 class object_store {
  public:
   virtual ~object_store() = default;
+  // Reads the files that say who asks, and where. Call it before each locate() and list().
+  virtual awaitable<void> prepare() { co_return; }
   // The target to request for the object, encoded for a URL. Fails with usage or not_allowed.
   virtual result<http_object> locate(const url& where) = 0;
   // All objects whose URL begins with `prefix`, as the store gives them: in any order, with others

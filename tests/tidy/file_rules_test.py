@@ -22,6 +22,19 @@ if (why.kind() == errc::not_found) { log(why); } other.cause(errno);
 """
 
 
+ACCESS = r"""
+std::ifstream in(path);  // bad
+if (fs::exists(path, failed)) return;  // bad
+if (stat(path.c_str(), &info) != 0) return;  // bad
+const int fd = open(path.c_str(), O_RDONLY);  // bad
+if (host_files().stat(path, info) != 0) return;
+const held_file file(host_files().open(path, O_RDONLY));
+awaitable<result<void>> open(source_context context);
+co_await cache->open(context);
+// std::ifstream in a comment
+"""
+
+
 def marked(text):
     return [number for number, line in enumerate(text.splitlines(), 1) if "// bad" in line]
 
@@ -29,6 +42,10 @@ def marked(text):
 class FileRules(unittest.TestCase):
     def test_an_errno_has_one_kind(self):
         self.assertEqual(sorted({line for line, _ in file_rules.errno_rules(ERRORS)}), marked(ERRORS))
+
+    def test_files_are_for_the_seam(self):
+        self.assertEqual([line for line, _ in file_rules.access_rules("io/x.cc", ACCESS)], marked(ACCESS))
+        self.assertEqual(list(file_rules.access_rules("cli/x.cc", ACCESS)), [])
 
 
 if __name__ == "__main__":

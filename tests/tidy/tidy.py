@@ -205,7 +205,7 @@ def text_rules():
             for number, what in words_for_programs(text):
                 breach(number, what)
         if folder not in ("tests", "examples"):
-            for number, what in file_rules.errno_rules(text):
+            for number, what in [*file_rules.errno_rules(text), *file_rules.access_rules(str(path), text)]:
                 breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")
