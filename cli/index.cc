@@ -22,6 +22,7 @@
 #include "engine/standard_error.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
+#include "io/names/folder_listing.h"
 #include "io/names/url_scheme.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/shard_index.h"

@@ -143,9 +143,7 @@ int main(int argc, char** argv, char** environment) {
   std::FILE* const json = stream_of_json(argc, argv);
   try {
     const int code = run(argc, argv, environment);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
-    }
+    flush_stdout();
     return code;
   } catch (...) {
     return exit_code_of_caught([&](const error& why) {

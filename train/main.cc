@@ -75,9 +75,7 @@ int main(int argc, char** argv, char** environment) {
   open_standard_streams();
   try {
     const int code = run(argc, argv, environment);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
-    }
+    flush_stdout();
     return code;
   } catch (...) {
     return exit_code_of_caught([&](const error& why) {
