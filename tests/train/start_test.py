@@ -173,6 +173,10 @@ class WrongStarts(StartTest):
         self.refused("truncated", 5, "cut.tar", "--shards", cut, "--shards", good)
         self.refused("no_samples", 1, "no sample is in the shard", "--shards", empty)
 
+    def test_a_label_out_of_range_says_once_what_to_do(self):
+        self.refused("bad_label", 1, "; set --classes to the number of classes in the data; --on-error skip, a number or",
+                     "--shards", self.shards, "--classes", 2)
+
     def test_validation_with_fewer_shards_than_ranks(self):
         val = self.data / "train-000000.tar"
         job = Job(2, lambda r: [], ["--shards", self.shards, "--val-shards", val, "--max-steps", 2])
