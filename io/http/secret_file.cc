@@ -11,6 +11,7 @@
 namespace millrace {
 
 result<std::string> read_secret_file(const std::string& path, std::string_view what) {
+  errno = 0;  // which a folder leaves unset
   const auto content = read_whole_file(path);
   if (!content) {
     error why(errc::not_allowed, fmt::format("cannot read {}", what));
