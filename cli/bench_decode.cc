@@ -8,6 +8,7 @@
 #include "cli/interrupt.h"
 #include "cli/outputs.h"
 #include "engine/words.h"
+#include "io/names/folder_listing.h"
 #include "tools/decode_bench.h"
 
 namespace millrace::cli {

@@ -28,7 +28,7 @@ void write_all(std::span<const std::byte> data) {
   while (!data.empty()) {
     const ssize_t n = write(STDOUT_FILENO, data.data(), data.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
+    if (n < 0) throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
     data = data.subspan(static_cast<std::size_t>(n));
   }
 }

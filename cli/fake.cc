@@ -91,7 +91,14 @@ int fake(const fake_arguments& a) {
   }();
   shown.end();
   if (!whole) {
-    if (a.json) print_json({{"interrupted", true}});
+    if (a.json) {
+      print_json({{"interrupted", true}, {"complete", complete.load()}});
+    } else {
+      print_line(fmt::format(
+          "stopped: {} of {} {} complete{}", complete.load(), counted(paths.size(), "shard"),
+          complete == 1 ? "is" : "are",
+          complete == 0 || a.options.overwrite ? "" : "; run it again with --overwrite"));
+    }
     return exit_code_of_interrupt();
   }
   if (a.json) {

@@ -176,9 +176,12 @@ std::vector<std::string> names_of_options(const CLI::App& app) {
   return out;
 }
 
-std::string did_you_mean(const std::string& word, const std::vector<std::string>& names) {
+// What to do about a word that is not one of `names`.
+std::string advice(const std::string& word, const std::vector<std::string>& names,
+                   const std::string& help) {
   const std::string near = near_of(word, names, word.starts_with("--") ? 2 : 0);
-  return near.empty() ? "" : fmt::format("; did you mean {}?", near);
+  return near.empty() ? fmt::format("see `{}`", help)
+                      : fmt::format("did you mean {}? See `{}`", near, help);
 }
 
 // The command that `words` name, and its full name; throws `failure` (usage) if there is none.
@@ -190,9 +193,8 @@ std::pair<const CLI::App*, std::string> named(const CLI::App& program,
     const auto found =
         at->get_subcommands([&](const CLI::App* c) { return c->get_name() == word; });
     if (found.empty()) {
-      throw failure(error(errc::usage, fmt::format("'{}' is not a command of {}{}", word, name,
-                                                   did_you_mean(word, names_of_commands(*at))))
-                        .hint("`millrace help` lists them"));
+      throw failure(error(errc::usage, fmt::format("'{}' is not a command of {}", word, name))
+                        .hint(advice(word, names_of_commands(*at), "millrace help")));
     }
     at = found.front();
     name += " " + word;
@@ -228,12 +230,13 @@ std::string explanation(const CLI::App& program, const CLI::ParseError& wrong) {
   const CLI::App& at = deepest(program);
   const bool is_program = at.get_parent() == nullptr;
   const std::string name = is_program ? "millrace" : "millrace " + full_name(at);
-  const std::string see = fmt::format("; see `{} --help`", name);
+  const std::string help = name + " --help";
+  const std::string see = fmt::format("; see `{}`", help);
   const auto left = at.remaining();
   const auto commands = names_of_commands(at);
   if (!commands.empty() && !left.empty() && !left.front().starts_with('-')) {
-    return fmt::format("'{}' is not a command of {}{}{}", left.front(), name,
-                       did_you_mean(left.front(), commands), see);
+    return fmt::format("'{}' is not a command of {}; {}", left.front(), name,
+                       advice(left.front(), commands, help));
   }
   const auto option = std::ranges::find_if(
       left, [](const std::string& word) { return word.size() > 1 && word.starts_with('-'); });
@@ -241,8 +244,8 @@ std::string explanation(const CLI::App& program, const CLI::ParseError& wrong) {
     const std::string word = option->substr(0, option->find('='));
     const std::string now = is_program ? "" : new_name(full_name(at), word);
     return now.empty()
-               ? fmt::format("{} has no option {}{}{}", name, word,
-                             did_you_mean(word, names_of_options(at)), see)
+               ? fmt::format("{} has no option {}; {}", name, word,
+                             advice(word, names_of_options(at), help))
                : fmt::format("{} has no option {}: it is now called {}{}", name, word, now, see);
   }
   if (!left.empty()) {

@@ -20,7 +20,9 @@
 #include "engine/printable.h"
 #include "engine/scope.h"
 #include "engine/standard_error.h"
+#include "engine/words.h"
 #include "engine/written_file.h"
+#include "io/names/folder_listing.h"
 #include "io/names/url_scheme.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/shard_index.h"
@@ -58,7 +60,8 @@ struct create_arguments {
         ->type_name("FILE");
     app.add_option("-b,--base", base, "base of relative URLs, recorded in the index")
         ->type_name("URL");
-    app.add_flag("--offsets", offsets, "also write a sidecar with the offset of each sample");
+    app.add_flag("--offsets", offsets,
+                 "also write the offset of each sample, to a file next to the index");
     app.add_flag("--compat", compat,
                  "write URLs as given, as widsindex does; all readers resolve relative ones "
                  "against the index's folder");
@@ -88,11 +91,23 @@ ordered_json entry_of(const shard_facts& f, const std::string& url, bool md5) {
   return entry;
 }
 
-void print_created(const std::string& output, const shard_index& made) {
-  print_json({{"index", output},
-              {"shards", made.shards.size()},
-              {"samples", made.samples()},
-              {"bytes", made.bytes()}});
+// `offsets`: the file with the offsets, or empty. The text goes to stderr, because stdout is
+// byte-for-byte that of `widsindex create`.
+void tell_of_created(const create_arguments& a, const std::string& offsets,
+                     const shard_index& made) {
+  if (!a.json) {
+    to_stderr("wrote {}{}: {}, {}\n", printable(a.output),
+              offsets.empty() ? "" : " and " + printable(offsets),
+              counted(made.shards.size(), "shard"),
+              counted(static_cast<std::uint64_t>(made.samples()), "sample"));
+    return;
+  }
+  nlohmann::json told{{"index", a.output},
+                      {"shards", made.shards.size()},
+                      {"samples", made.samples()},
+                      {"bytes", made.bytes()}};
+  if (!offsets.empty()) told["offsets"] = offsets;
+  print_json(told);
 }
 
 // The default name of a dataset: that of its first shard; of a URL, only its path counts.
@@ -200,7 +215,7 @@ int create(const environment& e, const create_arguments& a) {
   written_file index_file(a.output, "index");  // first: if it fails, no data is read in vain
   check_nobody_else_writes(a.output);
   std::optional<written_file> sidecar_file;
-  if (a.offsets) sidecar_file.emplace(sidecar, "sidecar");
+  if (a.offsets) sidecar_file.emplace(sidecar, "offsets");
   auto shards = scanned(e, a, urls, has_left_out);
   if (!shards) {
     if (a.json) {
@@ -226,7 +241,7 @@ int create(const environment& e, const create_arguments& a) {
     to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
               printable(sidecar));
   }
-  if (a.json) print_created(a.output, offsets);
+  tell_of_created(a, sidecar_file ? sidecar : "", offsets);
   if (has_left_out) {
     to_stderr("removed from the URLs: users, passwords, and unknown parameters\n");
   }

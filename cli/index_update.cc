@@ -20,6 +20,8 @@
 #include "engine/nesting.h"
 #include "engine/printable.h"
 #include "engine/scope.h"
+#include "engine/standard_error.h"
+#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/names/url_scheme.h"
 #include "pipeline/shard_index.h"
@@ -264,9 +266,9 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   }
   write_copy(copy, text, "copy of the index", a.file);
   if (offsets) {
-    write_copy(sidecar_copy, read_local(sidecar), "copy of the sidecar", sidecar);
+    write_copy(sidecar_copy, read_local(sidecar), "copy of the offsets", sidecar);
     written_file index_file(a.file, "index");
-    written_file sidecar_file(sidecar_place(a.file), "sidecar");
+    written_file sidecar_file(sidecar_place(a.file), "offsets");
     index_file.append(python_json(index));
     sidecar_file.append(*offsets);
     commit_index(index_file, a.file, &sidecar_file);
@@ -275,7 +277,13 @@ int update_index(const environment& e, const index_update_arguments& a, bool jso
   }
   // Partial files of killed updates, whichever files those were to write.
   remove_partial_files(std::array{sidecar_place(a.file), copy, sidecar_copy});
-  if (json) print_json({{"index", a.file}, {"shards", index["shardlist"].size()}});
+  const std::size_t shards = index["shardlist"].size();
+  if (json) {
+    print_json({{"index", a.file}, {"shards", shards}});
+  } else {
+    to_stderr("wrote {}: {}; the previous one is {}\n", printable(a.file), counted(shards, "shard"),
+              printable(copy));
+  }
   return 0;
 }
 

@@ -62,7 +62,7 @@ class stop_watch {
   stop_watch() {
     std::array<int, 2> ends{};
     if (pipe2(ends.data(), O_CLOEXEC) != 0) {
-      throw failure(error(errc::no_descriptors, "cannot make a pipe").cause(errno));
+      throw failure(error(kind_of(errno), "cannot make a pipe").cause(errno));
     }
     wakes = ends[1];
     if (asked_to_end) stop_.request_stop();

@@ -13,6 +13,7 @@
 #include "engine/printable.h"
 #include "engine/standard_error.h"
 #include "engine/words.h"
+#include "io/names/folder_listing.h"
 #include "tools/contact_sheet.h"
 
 namespace millrace::cli {

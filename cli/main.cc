@@ -34,7 +34,7 @@ constexpr std::array<option_flag, 6> flags = {{
 // Prints one line on stderr, and with --json an object on `json`. `words`: the command line.
 int report(const error& failed, std::span<char* const> words, std::FILE* json) {
   const int interrupted = failed.kind() == errc::stopped ? cli::exit_code_of_interrupt() : 0;
-  const error why = with_flags(without_secrets(failed, words), flags);
+  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (json != nullptr) {
     const std::string line =
@@ -143,9 +143,7 @@ int main(int argc, char** argv, char** environment) {
   std::FILE* const json = stream_of_json(argc, argv);
   try {
     const int code = run(argc, argv, environment);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
-    }
+    flush_stdout();
     return code;
   } catch (...) {
     return exit_code_of_caught([&](const error& why) {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <sstream>
 
-#include "io/names/url.h"
-
 namespace millrace::cli {
 namespace {
 
@@ -38,16 +36,6 @@ bool is_sidecar(std::string_view head) {
 const file_kind png_file{"a PNG", is_png};
 const file_kind crops_file{"a list of crops", is_crops};
 const file_kind index_document{"an index of shards", is_index};
-const file_kind index_sidecar{"a sidecar of offsets", is_sidecar};
-
-std::vector<std::string> local_paths(std::span<const std::string> urls) {
-  std::vector<std::string> out;
-  for (const std::string& url : urls) {
-    const auto where = parse_url(url);
-    if (where && where->scheme == "file") out.push_back(where->path);
-    if (where && where->scheme == "-") out.emplace_back("/dev/stdin");  // perhaps a file
-  }
-  return out;
-}
+const file_kind index_sidecar{"a file of offsets", is_sidecar};
 
 }  // namespace millrace::cli

@@ -10,6 +10,7 @@
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/memory.h"
+#include "engine/program.h"
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"
 #include "engine/words.h"
@@ -61,9 +62,7 @@ void print_line(std::string_view line) {
   const std::scoped_lock lock(screen().mutex);
   screen().erase();
   fmt::print("{}\n", line);
-  if (std::fflush(stdout) != 0) {
-    throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
-  }
+  flush_stdout();
 }
 
 progress::progress(std::string command, amount_of_work all, std::function<work_done()> look)

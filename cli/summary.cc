@@ -123,7 +123,7 @@ findings facts_of(const environment& e, const summary_arguments& a,
                                      .at(path)
                                      .cause(failed.value())
                                      .hint(failed == std::errc::no_such_file_or_directory
-                                               ? "check the path and the brace range"
+                                               ? "check the path"
                                                : hint_on_path(failed.value())));
       } else {
         found.of_shard[url].bytes = bytes;
@@ -215,7 +215,7 @@ int summarize_names(bool json) {
     if (!line.empty()) names.push_back(line);
   }
   if (std::ferror(stdin) != 0) {
-    throw failure(error(errc::io_failed, "cannot read the names from stdin").cause(errno));
+    throw failure(error(kind_of(errno), "cannot read the names from stdin").cause(errno));
   }
   auto groups = nlohmann::json::array();
   for (const std::string& pattern : brace_summary(names)) {

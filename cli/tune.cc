@@ -135,7 +135,7 @@ int tune(const environment& e, const tune_arguments& a) {
   if (a.json) {
     print_tuning(found);
   } else {
-    const auto on = files > 0 ? storage_of(files_below(urls).front()) : std::nullopt;
+    const auto on = files > 0 ? storage_of(files_below(urls).front()) : result<storage>(error());
     if (on && with_overrides(*on, how.source).rotational) {
       print_equation(with_overrides(*on, how.source), how);
     }

@@ -172,8 +172,6 @@ class verification {
     ++shards_;
   }
 
-  std::uint64_t shards() const { return shards_; }
-
   // Counts shards of the index that were not checked; they are problems if `were_all`, that is, if
   // the shards came from folders or patterns.
   void look_for_missing(const shard_index& index, bool were_all) {

@@ -9,6 +9,8 @@ endif()
 
 add_library(millrace_build_options INTERFACE)  # libraries and programs
 target_link_libraries(millrace_build_options INTERFACE millrace_warnings)
+target_compile_options(millrace_build_options INTERFACE
+  $<$<CXX_COMPILER_ID:Clang>:-Wunused-member-function;-Wunused-template>)  # what -Wall lets pass
 # Most of the time that tests take is their compiler's: it optimises what is tested, and not them.
 add_library(millrace_test_options INTERFACE)
 target_link_libraries(millrace_test_options INTERFACE millrace_warnings)

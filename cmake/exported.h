@@ -1,5 +1,5 @@
-// Included before everything else where libmillrace.so is compiled, with -fvisibility=hidden: the library
-// exports what the interface's headers declare, and nothing else. Not installed.
+// The first thing that is compiled of libmillrace.so, with -fvisibility=hidden: the library exports
+// what the interface's headers declare, and nothing else. Not installed.
 #pragma once
 
 #pragma GCC visibility push(default)

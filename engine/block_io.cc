@@ -94,7 +94,7 @@ awaitable<result<std::size_t>> block_io::read_at(std::shared_ptr<open_file> file
     const bool again = is_passing(op->outcome) || (op->outcome == -EINVAL && align > 1);
     if (op->outcome == -ENOMEM) co_return out_of_memory().at(file->path()).offset(offset + done);
     if (op->outcome < 0 && !again) {
-      co_return error(errc::io_failed, "cannot read the file")
+      co_return error(kind_of(-op->outcome), "cannot read the file")
           .at(file->path())
           .offset(offset + done)
           .cause(-op->outcome)

@@ -37,6 +37,16 @@ error with_flags(error why, std::span<const option_flag> flags) {
   return why;
 }
 
+error with_range_hint(error why, std::span<char* const> words) {
+  const bool has_range = std::ranges::any_of(words, [](std::string_view word) {
+    const auto brace = word.find('{');
+    return brace != word.npos && word.find("..", brace) != word.npos;
+  });
+  if (has_range && why.what_to_do() == "check the path")
+    why.hint("check the path and the brace range");
+  return why;
+}
+
 error without_secrets(const error& why, std::span<char* const> words) {
   std::vector<std::pair<std::string, std::string>> secrets;
   const auto add = [&](std::string_view text) {

@@ -27,7 +27,13 @@ error no_event_loop(int index, const boost::system::system_error& why) {
                 : "lower engine_options.io_threads (MILLRACE_IO_THREADS)");
 }
 
+thread_local io_thread* of_this_thread = nullptr;
+
 }  // namespace
+
+io_thread* io_thread::here() {
+  return of_this_thread;
+}
 
 io_thread::io_thread(int index, const make_block_io& make_files) try
     : files_(make_files(*this)), steps_(stepper::in_force()) {
@@ -37,6 +43,7 @@ io_thread::io_thread(int index, const make_block_io& make_files) try
   }
   thread_ = start_thread(fmt::format("mr-io-{}", index), [this, index] {
     set_owner_of_this_thread(this);
+    of_this_thread = this;
     stay_on_a_node(index);
     context_.run();
   });

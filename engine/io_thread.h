@@ -30,6 +30,13 @@ class io_thread final : private task_home {
   io_thread(const io_thread&) = delete;
   io_thread& operator=(const io_thread&) = delete;
 
+  // The one whose thread calls; null: another thread.
+  static io_thread* here();
+
+  // The pool for what blocks, which outlives every coroutine here. Set it before work begins.
+  void set_pool(worker_pool& pool) { pool_ = &pool; }
+  worker_pool* pool() { return pool_; }
+
   io_executor executor() { return context_.get_executor(); }
   asio::io_context& context() { return context_; }
   block_io& files() { return *files_; }
@@ -52,6 +59,7 @@ class io_thread final : private task_home {
   asio::executor_work_guard<asio::io_context::executor_type> guard_{context_.get_executor()};
   condition came_back_{executor()};
   int away_ = 0;
+  worker_pool* pool_ = nullptr;
   bounded_queue<pool_task*> done_{max_tasks};
   // One call wakes the thread for all completions that arrive before it drains.
   const wake_up drain_{executor(), [this] { drain(); }};

@@ -13,33 +13,21 @@ namespace millrace {
 namespace {
 
 error open_error(const std::string& path, int why) {
-  switch (why) {
-    case ENOENT:
-    case ENOTDIR:
-      return error(errc::not_found, "no such file")
-          .at(path)
-          .cause(why)
-          .skippable()
-          .hint("check the path and the brace range");
-    case EACCES:
-    case EPERM:
-      return error(errc::not_allowed, "no permission to read the file")
-          .at(path)
-          .cause(why)
-          .skippable()
-          .hint("check the permissions");
-    case EMFILE:
-    case ENFILE:
-      return error(errc::no_descriptors, "no file descriptor is left")
-          .at(path)
-          .cause(why)
-          .hint("raise `ulimit -n`, or open fewer shards at once");
+  const auto told = [&](const char* what, const char* hint) {
+    return error(kind_of(why), what).at(path).cause(why).skippable().hint(hint);
+  };
+  switch (kind_of(why)) {
+    case errc::not_found:
+      return told("no such file", "check the path");
+    case errc::not_allowed:
+      return told("no permission to read the file", "check the permissions");
+    case errc::no_descriptors:
+      return told("no file descriptor is left", "raise `ulimit -n`, or open fewer shards at once");
+    case errc::no_memory:
+      return out_of_memory().at(path);
     default:
-      return error(errc::io_failed, "cannot open the file")
-          .at(path)
-          .cause(why)
-          .skippable()
-          .hint(why == ELOOP ? "its links lead in a circle" : "check the disk (dmesg, smartctl)");
+      return told("cannot open the file",
+                  why == ELOOP ? "its links lead in a circle" : "check the disk (dmesg, smartctl)");
   }
 }
 

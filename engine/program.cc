@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 
 #include "engine/error.h"
 
@@ -21,6 +22,11 @@ void open_standard_streams() {
   }
   std::signal(SIGCHLD, SIG_DFL);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void flush_stdout() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return;
+  throw failure(error(kind_of(errno), "cannot write to stdout").cause(errno));
 }
 
 }  // namespace millrace

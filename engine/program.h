@@ -17,6 +17,9 @@ namespace millrace {
 // first in main().
 void open_standard_streams();
 
+// Writes out what was printed. Throws `failure` if stdout cannot be written, now or before.
+void flush_stdout();
+
 // The exit code for the exception being handled: the result of `report`, which prints the error.
 // Without memory for that, prints a fixed line.
 template <class F>

@@ -40,6 +40,7 @@ runtime::runtime(const runtime_options& options) {
   cpu_ = std::make_unique<worker_pool>(
       "mr-cpu", options.cpu_threads > 0 ? options.cpu_threads : allowed_cpus(),
       io_.size() * io_thread::max_tasks);
+  for (const auto& io : io_) io->set_pool(*cpu_);
 }
 
 runtime::~runtime() {

@@ -8,7 +8,10 @@
 using namespace millrace;
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: example_first_batch 'train-{000000..000005}.tar'\n");
+    return 2;
+  }
   const auto start = steady_clock::now();
   engine eng(engine_options::from_environment());
   auto data = eng.run(shards(expand(argv[1]), {.seed = 1}) | untar() | group_by_key() |

@@ -74,7 +74,10 @@ result<masked> with_mask(const sample& s, const decode_options& images) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: example_masks 'train-{000000..000099}.tar'\n");
+    return 2;
+  }
   engine eng(engine_options::from_environment());
   const auto images = checked({.size = 64, .seed = 42});
   const auto masks = [=](const sample& s) { return with_mask(s, images); };

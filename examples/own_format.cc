@@ -104,7 +104,10 @@ class lines final : public sample_source {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: example_own_format 'lines-{0..3}.tsv'\n");
+    return 2;
+  }
   engine eng(engine_options::from_environment());
   auto data =
       eng.run(shards(expand(argv[1]), {.seed = 1}) | read_samples(std::make_shared<lines>()) |

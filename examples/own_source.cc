@@ -73,7 +73,10 @@ awaitable<result<std::unique_ptr<byte_source>>> open_stdio(source_context contex
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: example_own_source 'stdio:train-{000000..000003}.tar'\n");
+    return 2;
+  }
   engine_options options = engine_options::from_environment();
   options.add_sources = [](source_registry& to) { to.add("stdio", open_stdio); };
   engine eng(options);

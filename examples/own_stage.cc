@@ -68,7 +68,10 @@ stage<sample, sequence> packed_into(std::size_t most_bytes) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: example_own_stage 'text-{000000..000009}.tar' 2048\n");
+    return 2;
+  }
   const std::size_t most_bytes = parse_bytes(argv[2]).value();
   engine eng(engine_options::from_environment());
   auto plan = shards(expand(argv[1]), {.seed = 1}) | untar() | group_by_key() | keep_fields("txt") |

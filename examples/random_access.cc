@@ -10,7 +10,10 @@
 using namespace millrace;
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: example_random_access train.json 123\n");
+    return 2;
+  }
   engine eng(engine_options::from_environment());
   indexed_dataset data(eng, read_index(eng, argv[1]));
   const sample s = data.get(std::strtol(argv[2], nullptr, 10));  // one ranged read

@@ -8,7 +8,10 @@
 using namespace millrace;
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: example_read 'shards-{000000..000007}.tar' 256M\n");
+    return 2;
+  }
   auto options = engine_options::from_environment();
   options.memory_bytes = parse_bytes(argv[2]).value();
   engine eng(options);

@@ -32,7 +32,10 @@ void write_whole(const std::string& path, const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 4) return 2;
+  if (argc != 4) {
+    std::fprintf(stderr, "usage: example_resume 'train-{000000..000099}.tar' position.json 1000\n");
+    return 2;
+  }
   const std::string path = argv[2];
   const long most = std::strtol(argv[3], nullptr, 10);
   engine eng(engine_options::from_environment());

@@ -49,7 +49,10 @@ struct model {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 3) return 2;
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: example_training_loop 'train-{000000..000003}.tar' 5\n");
+    return 2;
+  }
   const long epochs = std::strtol(argv[2], nullptr, 10);
   engine eng(engine_options::from_environment());
   auto data = eng.run(shards(expand(argv[1]), {.seed = 1, .epochs = epochs}) | untar() |

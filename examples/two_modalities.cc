@@ -38,7 +38,10 @@ result<captioned> with_caption(const sample& s, const decode_options& images) {
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 2) return 2;
+  if (argc != 2) {
+    std::fprintf(stderr, "usage: example_two_modalities 'train-{000000..000099}.tar'\n");
+    return 2;
+  }
   engine eng(engine_options::from_environment());
   const auto images = checked({.size = 64, .seed = 42, .label = "none"});
   const auto captions = [=](const sample& s) { return with_caption(s, images); };

@@ -64,7 +64,8 @@ std::optional<std::string> rate_lost(const source_options& options, const std::s
                                      std::size_t share_bytes, std::size_t shards,
                                      std::size_t budget_bytes) {
   const auto where = parse_url(rewritten(url, options.rewrites));
-  const auto found = where && where->scheme == "file" ? storage_of(where->path) : std::nullopt;
+  const auto found =
+      where && where->scheme == "file" ? storage_of(where->path) : result<storage>(error());
   if (!found) return std::nullopt;
   return rate_lost(with_overrides(*found, options), options, share_bytes, shards, budget_bytes);
 }

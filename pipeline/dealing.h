@@ -26,6 +26,11 @@ struct lane_dealer {
   std::function<void(const dealing& what, state& to)> deal;
 };
 
+// Throws `failure` (usage) if a stage with `back` records follows stages with `front` ones, and
+// both save one of the same name: each would overwrite the other's.
+void check_records_apart(const std::vector<lane_dealer>& front,
+                         const std::vector<lane_dealer>& back, const std::string& stage);
+
 // The name of a lane's record, as lane_context::id() of a plan without mixes.
 std::string lane_record_name(std::int64_t lane, std::string_view record);
 

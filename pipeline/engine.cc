@@ -20,6 +20,7 @@
 #include "engine/worker_pool.h"
 #include "io/standard_sources.h"
 #include "pipeline/engine_core.h"
+#include "pipeline/lane_names.h"
 #include "pipeline/records.h"
 
 namespace millrace {
@@ -194,7 +195,7 @@ void run_base::check_all_claimed(const state& saved_by, const state& now) {
   for (const auto& [name, values] : saved_by.records()) {
     const std::string stage = stage_of(name);
     const bool is_known =
-        name.starts_with("lane") || std::ranges::find(of_lanes, stage) != of_lanes.end() ||
+        is_name_of_lanes(name) || std::ranges::find(of_lanes, stage) != of_lanes.end() ||
         std::ranges::any_of(now.records(),
                             [&](const auto& r) { return stage_of(r.first) == stage; });
     if (is_known) continue;

@@ -106,7 +106,7 @@ result<std::int64_t> label_of(const sample& s, std::string_view which, std::int6
   return in_sample(errc::bad_label, s,
                    fmt::format("the label {} is not one of {} classes (0 to {})", *label, classes,
                                classes - 1))
-      .hint("set the number of classes to that of the data, or skip such samples");
+      .hint("set decode_options.classes to the number of classes in the data");
 }
 
 }  // namespace millrace

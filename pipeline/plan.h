@@ -376,6 +376,7 @@ lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
   if (!back.unchanged) throw failure(may_change_samples(back.name));
   auto traits = std::move(front.traits);
+  check_records_apart(traits.records, back.records, back.name);
   traits.records.insert(traits.records.end(), back.records.begin(), back.records.end());
   if (back.format) traits.format = back.format;
   traits.reads_ahead = traits.reads_ahead || back.reads_ahead;

@@ -6,6 +6,7 @@
 #include <array>
 #include <limits>
 
+#include "pipeline/lane_names.h"
 #include "pipeline/records.h"
 #include "pipeline/shards.h"
 
@@ -14,11 +15,8 @@ namespace {
 
 // The last part of the name of a lane's record; empty for other records.
 std::string_view record_of_lane(std::string_view name) {
-  const auto end = name.starts_with("lane") ? name.find('/') : name.npos;
-  if (end == name.npos) return {};
-  const auto number = name.substr(4, end - 4);
-  const bool is_lane = !number.empty() && number.find_first_not_of("0123456789") == number.npos;
-  return is_lane ? name.substr(name.rfind('/') + 1) : std::string_view();
+  const std::string_view record = split_lane_name(name).second;
+  return record.substr(record.rfind('/') + 1);
 }
 
 error incomplete(const std::string& what) {
@@ -197,7 +195,7 @@ std::uint64_t plan_fingerprint(const state& of) {
   std::string_view lane;
   for (const auto& [name, values] : of.records()) {
     if (record_of_lane(name) != mix_record || values.empty()) continue;
-    const auto its = std::string_view(name).substr(0, name.find('/'));
+    const auto its = split_lane_name(name).first;
     if (lane.empty()) lane = its;
     if (its == lane) add(values.front());
   }
@@ -210,9 +208,8 @@ namespace {
 // some lanes may be past their epoch and lack a record.
 void check_can_be_dealt(const state& from, std::span<const lane_dealer> records) {
   const auto check = [&](std::string_view name) {
-    if (record_of_lane(name).empty()) return;
-    const auto record = name.substr(name.find('/') + 1);  // with the prefix of a mix's source
-    if (record == cursor_record::name) return;
+    const auto record = split_lane_name(name).second;  // with the prefix of a mix's source
+    if (record.empty() || record == cursor_record::name) return;
     const auto known = std::ranges::find(records, record, &lane_dealer::record);
     if (known != records.end() && known->deal) return;
     throw failure(
@@ -229,6 +226,21 @@ void check_can_be_dealt(const state& from, std::span<const lane_dealer> records)
 }
 
 }  // namespace
+
+void check_records_apart(const std::vector<lane_dealer>& front,
+                         const std::vector<lane_dealer>& back, const std::string& stage) {
+  for (const lane_dealer& record : back) {
+    const bool is_taken =
+        record.record == cursor_record::name ||
+        std::ranges::find(front, record.record, &lane_dealer::record) != front.end();
+    if (!is_taken) continue;
+    throw failure(error(errc::usage, fmt::format("the stage '{}' saves the record '{}', and so "
+                                                 "does a stage before it",
+                                                 stage, record.record))
+                      .hint("give each stage's record a name of its own in lane_stage::records and "
+                            "in save()"));
+  }
+}
 
 std::string lane_record_name(std::int64_t lane, std::string_view record) {
   return fmt::format("lane{}/{}", lane, record);
@@ -296,7 +308,7 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   std::ranges::sort(pending, {}, &origin::place);
   for (const auto& of_lane : in_turns(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
-    const bool of_lanes = name.starts_with("lane") || name == plan_record || name == base_record ||
+    const bool of_lanes = is_name_of_lanes(name) || name == plan_record || name == base_record ||
                           name == tail_record || name == tail_seen_record ||
                           name == tail_lengths_record || name == list_lanes_record ||
                           name == end_owed_record || name == own_ends_record;

@@ -11,6 +11,7 @@
 #include "engine/json_tree.h"
 #include "engine/memory.h"
 #include "engine/nesting.h"
+#include "pipeline/lane_names.h"
 
 namespace millrace {
 namespace {
@@ -120,7 +121,7 @@ bool add_run(std::vector<origin>& to, const json_tree& in) {
 
 // Whether a record was saved by a source of the mix in `within`; empty: of the mix of its lane.
 bool is_of_source(std::string_view name, std::string_view within) {
-  if (within.empty() && name.starts_with("lane")) within = name.substr(0, name.find('/') + 1);
+  if (within.empty()) within = split_lane_name(name).first;
   if (!name.starts_with(within)) return false;
   name.remove_prefix(within.size());
   if (!name.starts_with(mix_record)) return false;

@@ -13,6 +13,7 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
+#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/names/shard_spec.h"
 #include "io/unpack/unpack.h"
@@ -168,8 +169,8 @@ std::string shard_names::operator()(std::size_t i) const {
     return before_ + fmt::format("{:0{}}", i, width_) + after_;
   }
   if (i >= names_.size()) {
-    throw failure(error(errc::usage, fmt::format("the pattern names {} shards, and more are needed",
-                                                 names_.size()))
+    throw failure(error(errc::usage, fmt::format("the pattern names {}, and more are needed",
+                                                 counted(names_.size(), "shard")))
                       .hint("write %06d for any number"));
   }
   return names_[i];

@@ -61,16 +61,6 @@ rewritten_sample rewrite(sample s, int restart) {
   return out;
 }
 
-std::vector<std::string> local_files(const std::vector<std::string>& urls) {
-  std::vector<std::string> out;
-  for (const std::string& url : urls) {
-    const auto where = parse_url(url);
-    if (where && where->scheme == "file") out.push_back(where->path);
-    if (where && where->scheme == "-") out.emplace_back("/dev/stdin");  // perhaps a file
-  }
-  return out;
-}
-
 // Of the inputs and the options: what the shards depend on. URLs count with their queries, but for
 // what signs them, and local files with their sizes and times.
 std::uint64_t fingerprint_of(const repack_options& options) {
@@ -108,7 +98,7 @@ class repacker {
     job_ = begin_job(names_, {.fingerprint = fingerprint_of(options),
                               .shards = options.urls.size(),
                               .overwrite = options.overwrite,
-                              .inputs = [&] { return local_files(options.urls); }});
+                              .inputs = [&] { return local_paths(options.urls); }});
     for (std::size_t i = 0; i < options.urls.size(); ++i) {
       if (job_.has(i)) {
         ++report.kept;

@@ -127,7 +127,7 @@ tuning tune_disk(const engine_options& how, const std::vector<std::string>& path
   std::uint64_t size = 0;
   for (const auto& path : files) {
     const auto on = storage_of(path);
-    gated |= on && gate_permits(with_overrides(*on, how.source), how.source) > 0;
+    gated |= on.has_value() && gate_permits(with_overrides(*on, how.source), how.source) > 0;
     const auto file = open_file::open(path);
     if (!file) throw failure(file.error());
     size += (*file)->size();

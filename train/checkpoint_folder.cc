@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 
 // `code`: 0 or -errno.
 void check(int code, const std::string& path, const char* what) {
-  if (code < 0) throw_io_failed(path, what, -code);
+  if (code < 0) throw_failed_call(path, what, -code);
 }
 
 std::string name_of(const std::string& path) {
@@ -40,7 +40,7 @@ fs::path without_slash(const std::string& path) {
 // Whether both are the same folder. Throws if that cannot be determined.
 bool are_same(const std::string& one, const std::string& other) {
   const auto is = is_same(one, other);
-  if (!is) throw_io_failed(one, "cannot examine the checkpoint's folder", EIO);
+  if (!is) throw_failed_call(one, "cannot examine the checkpoint's folder", EIO);
   return *is;
 }
 
@@ -48,7 +48,7 @@ bool are_same(const std::string& one, const std::string& other) {
 // connected with it by links in either direction. Empty: it is not in the folder.
 std::string name_in(const std::string& folder, const std::vector<std::string>& found,
                     const std::string& resumed) {
-  if (!is_there(resumed)) throw_io_failed(resumed, "cannot find the checkpoint", ENOENT);
+  if (!is_there(resumed)) throw_failed_call(resumed, "cannot find the checkpoint", ENOENT);
   const fs::path given = without_slash(resumed);
   const fs::path parent = given.has_parent_path() ? given.parent_path() : ".";
   if (is_step_name(given.filename().string()) && are_same(parent, folder)) return given.filename();

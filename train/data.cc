@@ -137,10 +137,15 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   return overflows ? std::numeric_limits<std::size_t>::max() : most;
 }
 
+// The start of a hint that continues the one that `why` has.
+static std::string after_hint(const error& why) {
+  return why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
+}
+
 error with_policy(const error& why, const train_options& o) {
   if (!why.is_skippable() || o.bad_samples.most_skipped > 0) return why;
-  const std::string before = why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
-  return error(why).hint(before + "--on-error skip, a number or a share skips such samples");
+  return error(why).hint(after_hint(why) +
+                         "--on-error skip, a number or a share skips such samples");
 }
 
 error of_validation(const error& why) {
@@ -156,7 +161,7 @@ static lane_plan<shard_ref> validation_shards(const train_options& o,
     return shards(o.val_shards, list);
   } catch (const failure& f) {
     error why = of_validation(f.why());
-    if (!o.val_lengths) why.hint(why.what_to_do() + "; give it as --val-index");
+    if (!o.val_lengths) why.hint(after_hint(why) + "give it as --val-index");
     throw failure(why);
   }
 }

@@ -15,6 +15,6 @@ void sync_names_in(const std::string& folder);
 // The error that `path` cannot be written, with what to do. `why`: an errno.
 error cannot_write(const std::string& what, const std::string& path, int why);
 // `why`: an errno.
-[[noreturn]] void throw_io_failed(const std::string& file, const char* what, int why);
+[[noreturn]] void throw_failed_call(const std::string& file, const char* what, int why);
 
 }  // namespace millrace

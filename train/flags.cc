@@ -143,7 +143,7 @@ CLI::Option* flag_set::numbers(const char* name, std::vector<double>& to, const 
       ->check(CLI::Validator(check, ""));
 }
 
-std::string flag_set::unknown(const CLI::App& app) {
+error flag_set::unknown(const CLI::App& app) {
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
@@ -151,9 +151,12 @@ std::string flag_set::unknown(const CLI::App& app) {
   for (const std::string& word : app.remaining()) {
     if (!word.starts_with("-")) continue;
     const std::string name = word.substr(0, word.find('='));
-    return fmt::format("there is no option {}; did you mean {}?", name, nearest_of(name, known));
+    return error(errc::usage, fmt::format("there is no option {}", name))
+        .hint(fmt::format("did you mean {}? See `millrace-train --help`", nearest_of(name, known)));
   }
-  return fmt::format("'{}' is not the value of an option", app.remaining().front());
+  return error(errc::usage,
+               fmt::format("'{}' is not the value of an option", app.remaining().front()))
+      .hint("see `millrace-train --help`");
 }
 
 arguments flag_set::said_by(const CLI::App& app) {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/error.h"
 #include "train/arguments.h"
 
 namespace millrace {
@@ -68,7 +69,7 @@ class flag_set {
   }
 
   // The error for words of a command line that are not options, with the nearest option's name.
-  static std::string unknown(const CLI::App& app);
+  static error unknown(const CLI::App& app);
   // Every option's value, with secrets removed from URLs. Empty for a flag at its default, given or
   // not, because older versions wrote flags that were not given so.
   static arguments said_by(const CLI::App& app);

@@ -62,7 +62,7 @@ folder_lock::folder_lock(const std::string& folder)
   std::error_code why;
   fs::create_directories(folder, why);
   if (why) {
-    throw_io_failed(folder, "cannot create the folder for checkpoints", why.value());
+    throw_failed_call(folder, "cannot create the folder for checkpoints", why.value());
   }
   while (!try_lock(folder)) {
   }
@@ -78,7 +78,7 @@ bool folder_lock::try_lock(const std::string& folder) {
     if (file_ < 0 && errno == ENOENT) return false;
   }
   if (file_ < 0 && errno == ELOOP) throw failure(not_a_lock(path_));
-  if (file_ < 0) throw_io_failed(folder, "cannot write checkpoints", errno);
+  if (file_ < 0) throw_failed_call(folder, "cannot write checkpoints", errno);
   if (!is_lock(file_)) {
     close(file_);
     throw failure(not_a_lock(path_));

@@ -21,8 +21,9 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::array<option_flag, 4> flags = {{
+constexpr std::array<option_flag, 5> flags = {{
     {"decode_options.label", "--label"},
+    {"decode_options.classes", "--classes"},
     {"error_policy::report", "--skipped"},
     {"shard_list_options.lanes", "--lanes"},
     {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
@@ -31,7 +32,7 @@ constexpr std::array<option_flag, 4> flags = {{
 // One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
 // the command line.
 int report(const error& failed, std::span<char* const> words, bool as_json) {
-  const error why = with_flags(without_secrets(failed, words), flags);
+  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
   to_stderr("millrace: {}\n", why.message());
   if (as_json) {
     const std::string line = error_object(why) + "\n";
@@ -74,9 +75,7 @@ int main(int argc, char** argv, char** environment) {
   open_standard_streams();
   try {
     const int code = run(argc, argv, environment);
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw failure(error(errc::io_failed, "cannot write to stdout").cause(errno));
-    }
+    flush_stdout();
     return code;
   } catch (...) {
     return exit_code_of_caught([&](const error& why) {

@@ -347,19 +347,18 @@ parsed_options parse_train_options(int argc, char** argv) {
   add_model(f, parsed.options);
   add_optimizer(f, parsed.options);
   add_run(f, parsed.options);
-  std::string wrong;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {
     parsed.exit_code = app.exit(asked);
     return parsed;
   } catch (const CLI::ExtrasError&) {
-    wrong = flag_set::unknown(app);
+    throw failure(flag_set::unknown(app));
   } catch (const CLI::ParseError& e) {
-    wrong = e.what();
-    for (char& c : wrong) c = c == '\n' ? ' ' : c;
+    std::string wrong = e.what();
+    std::ranges::replace(wrong, '\n', ' ');
+    throw failure(error(errc::usage, wrong).hint("see `millrace-train --help`"));
   }
-  if (!wrong.empty()) throw failure(error(errc::usage, wrong).hint("see millrace-train --help"));
   check(parsed.options);
   check_effects(app, parsed.options);
   parsed.options.said = flag_set::said_by(app);

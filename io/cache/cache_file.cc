@@ -22,11 +22,7 @@ bool has_mark_at(int fd, std::uint64_t at) {
 }
 
 error open_error(const std::string& path, int why) {
-  const errc kind = why == ENOENT                    ? errc::not_found
-                    : why == EMFILE || why == ENFILE ? errc::no_descriptors
-                    : why == EACCES || why == EPERM  ? errc::not_allowed
-                                                     : errc::io_failed;
-  return error(kind, "cannot open a file of the cache").at(path).cause(why);
+  return error(kind_of(why), "cannot open a file of the cache").at(path).cause(why);
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ result<void> cache_folder::prepare() const {
   }
   const int made = host_files().make_folder(folder, 0700);
   if (made != 0 && made != -EEXIST) {
-    return error(errc::io_failed, "cannot create the cache's folder").at(folder).cause(-made);
+    return error(kind_of(-made), "cannot create the cache's folder").at(folder).cause(-made);
   }
   return check();
 }
@@ -55,7 +55,7 @@ result<void> cache_folder::check() const {
   const std::string& folder = options_.folder;
   struct stat info{};
   if (const int none = host_files().stat(folder, info, false); none != 0) {
-    return error(errc::not_found, "the cache's folder does not exist")
+    return error(kind_of(-none), "cannot examine the cache's folder")
         .at(folder)
         .cause(-none)
         .hint("check cache_options.folder (MILLRACE_CACHE)");

@@ -117,7 +117,7 @@ void cache_writer::refuse() {
 
 error cache_writer::failed(int why) {
   give_up();
-  return error(errc::io_failed, "cannot write to the cache").at(path_).cause(why);
+  return error(kind_of(why), "cannot write to the cache").at(path_).cause(why);
 }
 
 result<void> cache_writer::end_block() {

@@ -14,9 +14,7 @@ awaitable<result<object_version>> version_of_file(io_thread* io, runtime* thread
   co_return co_await offload(*io, threads->cpu(), [&]() -> result<object_version> {
     struct stat info{};
     if (const int none = host_files().stat(path, info); none != 0) {
-      return error(none == -ENOENT ? errc::not_found : errc::io_failed, "cannot find the file")
-          .at(path)
-          .cause(-none);
+      return error(kind_of(-none), "cannot find the file").at(path).cause(-none);
     }
     return object_version{
         .total = static_cast<std::uint64_t>(info.st_size),

@@ -43,7 +43,9 @@ awaitable<void> keep_alive(source_context context, std::shared_ptr<cache_writer>
 // Called when a fetched file has lost its name: checks whether the whole folder is gone.
 awaitable<void> look_for_folder(std::shared_ptr<object_cache> cache, source_context context) {
   const auto there = co_await in_pool(context, [&] { return cache->folder().check(); });
-  if (!there && there.error().kind() == errc::not_found) cache->lost();
+  if (there) co_return;
+  if (there.error().kind() == errc::not_found) co_return cache->lost();
+  cache->fail(there.error());
 }
 
 // Fetches the whole object into the cache. The step that appends the last byte also finishes the

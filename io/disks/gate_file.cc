@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t first_ticket = 1'000'000;  // a boot's first millisecond; places are below it
 
 error gate_error(const std::string& path, std::string what, int why) {
-  return error(errc::io_failed, std::move(what))
+  return error(kind_of(why), std::move(what))
       .at(path)
       .cause(why)
       .hint(

@@ -5,6 +5,7 @@
 #include <sys/sysmacros.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <fstream>
 #include <set>
 
@@ -238,9 +239,15 @@ storage find_storage(const fs::path& root, dev_t device, const std::string& path
   return explorer(root).find(device, path);
 }
 
-std::optional<storage> storage_of(const std::string& path) {
+result<storage> storage_of(const std::string& path) {
   struct stat info{};
-  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  if (stat(path.c_str(), &info) != 0) {
+    const errc kind = kind_of(errno);
+    return error(kind, kind == errc::not_found ? "no such file" : "cannot look at the file")
+        .at(path)
+        .cause(errno)
+        .hint("check the path");
+  }
   std::error_code none;
   const auto real = fs::canonical(path, none);
   return find_storage("/", info.st_dev, none ? path : real.string());

@@ -4,9 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include "engine/result.h"
 
 namespace millrace {
 
@@ -45,8 +46,9 @@ struct storage {
 // Follows partitions, md, device mapper (LVM, crypt), bcache, and loop devices to their files.
 storage find_storage(const std::filesystem::path& root, dev_t device, const std::string& path);
 
-// The same for a path on this host; nullopt: there is no such file.
-std::optional<storage> storage_of(const std::string& path);
+// The same for a path on this host. Fails with the kind of the errno if the file cannot be
+// examined.
+result<storage> storage_of(const std::string& path);
 
 // The bytes of one full stripe: a read of as many keeps every spindle busy. 0: one spindle.
 inline std::size_t stripe_bytes(const storage& s) {

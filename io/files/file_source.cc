@@ -86,7 +86,7 @@ awaitable<result<std::size_t>> read_some(std::shared_ptr<asio::posix::stream_des
       co_await pipe->async_read_some(asio::buffer(into.data(), into.size()), no_throw);
   if (failed == asio::error::eof) co_return std::size_t{0};
   if (failed) {
-    co_return error(errc::io_failed, "cannot read standard input").cause(failed.value());
+    co_return error(kind_of(failed.value()), "cannot read standard input").cause(failed.value());
   }
   co_return got;
 }
@@ -138,7 +138,9 @@ awaitable<opened> open_stdin(std::shared_ptr<disk_table> disks, source_context c
   boost::system::error_code failed;
   pipe->assign(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0), failed);
   if (failed) {
-    co_return error(errc::io_failed, "cannot read standard input").at("-").cause(failed.value());
+    co_return error(kind_of(failed.value()), "cannot read standard input")
+        .at("-")
+        .cause(failed.value());
   }
   auto ahead = std::make_shared<queue>(context.io.executor(), 1);
   auto source = std::make_unique<read_ahead_source>(ahead);

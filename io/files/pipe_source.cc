@@ -59,7 +59,7 @@ awaitable<void> listen(std::shared_ptr<running> to) {
 
 awaitable<result<void>> wait_for_end(std::shared_ptr<running> of) {
   const int failed = co_await of->process->wait_for_end();
-  if (failed != 0) co_return error(errc::io_failed, "cannot wait for the command").cause(-failed);
+  if (failed != 0) co_return error(kind_of(-failed), "cannot wait for the command").cause(-failed);
   co_return result<void>();
 }
 
@@ -98,7 +98,7 @@ awaitable<result<std::size_t>> read_output(std::shared_ptr<running> from,
                                            std::span<std::byte> into) {
   const ssize_t got = co_await from->process->read_some(output::out, into);
   if (got < 0) {
-    co_return error(errc::io_failed, "cannot read what the command writes")
+    co_return error(kind_of(static_cast<int>(-got)), "cannot read what the command writes")
         .cause(static_cast<int>(-got));
   }
   co_return static_cast<std::size_t>(got);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "engine/async.h"
+#include "engine/blocking.h"
 #include "io/hashes.h"
 #include "io/http/dialer.h"
 #include "io/http/pool.h"
@@ -275,16 +276,15 @@ class pooled_client final : public http_client {
     return *text + what.body;
   }
 
-  tls_context* tls(error& why) {
+  // Made with the first connection that needs it: reading the host's certificates takes
+  // milliseconds.
+  awaitable<result<tls_context*>> tls() {
     if (!tls_) {
-      auto made = make_tls_context(options_.tls);
-      if (!made) {
-        why = made.error();
-        return nullptr;
-      }
-      tls_ = std::move(*made);
+      auto made = co_await blocking([this] { return make_tls_context(options_.tls); });
+      if (!made) co_return made.error();
+      if (!tls_) tls_ = std::move(*made);  // else another connection was faster
     }
-    return tls_.get();
+    co_return tls_.get();
   }
 
   // If descriptors are short, other connections end first.
@@ -338,11 +338,10 @@ class pooled_client final : public http_client {
   }
 
   awaitable<result<dialer::dialed>> encrypted(dialer::dialed below, url peer) {
-    error why;
-    tls_context* const context = tls(why);
-    if (context == nullptr) co_return why;
-    auto stream = co_await context->handshake(std::move(below.stream), peer.host, peer.origin(),
-                                              time_.now() + options_.timeouts.tls);
+    const auto context = co_await tls();
+    if (!context) co_return context.error();
+    auto stream = co_await (*context)->handshake(std::move(below.stream), peer.host, peer.origin(),
+                                                 time_.now() + options_.timeouts.tls);
     if (!stream) co_return stream.error();
     co_return dialer::dialed{std::move(*stream), below.is_private};
   }

@@ -77,7 +77,7 @@ int ask_resolver(const std::string& host, std::vector<std::string>& into) {
 
 error no_address(const std::string& host, int failed, int os_errno) {
   if (failed == EAI_SYSTEM && os_errno == EMFILE) {
-    return error(errc::no_descriptors, "no file descriptor is left for a name look-up")
+    return error(kind_of(os_errno), "no file descriptor is left for a name look-up")
         .cause(os_errno);
   }
   if (failed == EAI_MEMORY) return out_of_memory();

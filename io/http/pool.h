@@ -95,7 +95,7 @@ class connection_pool : public std::enable_shared_from_this<connection_pool> {
   // for a moment; at most until `deadline`.
   awaitable<void> until_one_may_be_free(time_source::time_point deadline);
 
-  std::size_t idle_connections() const;
+  std::size_t idle_connections() const;  // for tests
 
  private:
   using ticket = std::pair<std::uint64_t, std::uint64_t>;

@@ -146,11 +146,13 @@ awaitable<result<http_request>> range_fetch::next_request() {
 }
 
 // Whether to ask for new credentials, once, and retry.
-bool range_fetch::is_refused(const response_head& head) {
+awaitable<bool> range_fetch::is_refused(const response_head& head) {
   const bool refused = head.status == 401 || head.status == 403 || head.status == 400;
-  if (!refused || refused_once_ || !object_.secrets || !transfer_.may_send_secrets()) return false;
+  if (!refused || refused_once_ || !object_.secrets || !transfer_.may_send_secrets()) {
+    co_return false;
+  }
   refused_once_ = true;
-  return object_.secrets->refused();
+  co_return co_await object_.secrets->refused();
 }
 
 // Adds the server's code, if the answer's body is a store's error page.
@@ -189,7 +191,7 @@ awaitable<http_transfer::action> range_fetch::attempt() {
   fresh_connection_ = false;
   http_exchange& exchange = *outcome->exchange;
   const response_head& head = exchange.head();
-  if (is_refused(head)) co_return http_transfer::ask_again{};
+  if (co_await is_refused(head)) co_return http_transfer::ask_again{};
   const double first_byte = seconds_of(exchange.time_to_head());
   context_.counters.first_bytes.add(first_byte);
   context_.counters.first_byte_wait_s += first_byte;

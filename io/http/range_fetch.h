@@ -62,7 +62,7 @@ class range_fetch {
   void count_buffer();
   awaitable<std::optional<http_transfer::action>> at_end(http_exchange& exchange);
   awaitable<result<http_request>> next_request();
-  bool is_refused(const response_head& head);
+  awaitable<bool> is_refused(const response_head& head);
   void on_object();
   http_transfer::action after_failure(const error& why);
   awaitable<void> pause(http_transfer::ask_again how);

@@ -3,12 +3,15 @@
 #include <string>
 #include <string_view>
 
+#include "engine/awaitable.h"
 #include "engine/result.h"
 
 namespace millrace {
 
-// The content of a small file, without surrounding white space.
+// The content of a small file, without surrounding white space. Blocks.
 result<std::string> read_secret_file(const std::string& path, std::string_view what);
+// The same by blocking().
+awaitable<result<std::string>> secret_in_file(std::string path, std::string what);
 
 // The name of a secret's file as it may be shown: empty if it may be the secret itself, given in
 // place of a name. That is assumed if neither the file nor its folder exists, and the text does not

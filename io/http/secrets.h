@@ -18,7 +18,7 @@ class request_signer {
   virtual awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) = 0;
   // The server refused the fields of sign(): fetches new credentials, or forgets the present ones.
   // True if another request may succeed.
-  virtual bool refused() = 0;
+  virtual awaitable<bool> refused() = 0;
 };
 
 // For http: and https: URLs, the first of: userinfo in the URL, a token file for the host (read

@@ -183,7 +183,7 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       const bool refused = answer.head.status / 100 == 4 && object.secrets && !refused_once;
       if (refused && std::holds_alternative<error>(next)) {
         refused_once = true;
-        if (object.secrets->refused()) continue;
+        if (co_await object.secrets->refused()) continue;
       }
     }
     if (const auto* why = std::get_if<error>(&next)) {

@@ -172,8 +172,7 @@ class asio_network final : public network {
     }
     watched->socket.open(endpoint.protocol(), failed);
     if (failed == asio::error::no_descriptors) {
-      co_return error(errc::no_descriptors, "no file descriptor is left for a connection")
-          .cause(EMFILE);
+      co_return error(kind_of(EMFILE), "no file descriptor is left for a connection").cause(EMFILE);
     }
     if (failed) co_return connect_error(where, failed);
     if (receive_buffer_bytes_ > 0) {

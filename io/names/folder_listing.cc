@@ -164,4 +164,14 @@ result<std::vector<std::string>> with_folders(std::vector<std::string> urls, boo
   return out;
 }
 
+std::vector<std::string> local_paths(std::span<const std::string> urls) {
+  std::vector<std::string> out;
+  for (const std::string& url : urls) {
+    const auto where = parse_url(url);
+    if (where && where->scheme == "file") out.push_back(where->path);
+    if (where && where->scheme == "-") out.emplace_back("/dev/stdin");  // perhaps a file
+  }
+  return out;
+}
+
 }  // namespace millrace

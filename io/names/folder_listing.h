@@ -1,5 +1,6 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,5 +18,8 @@ const char* hint_on_path(int why);
 // `lists_any`, if given, when a path names several files.
 result<std::vector<std::string>> with_folders(std::vector<std::string> urls,
                                               bool* lists_any = nullptr);
+
+// The paths of those URLs that are local files, including standard input. Pure.
+std::vector<std::string> local_paths(std::span<const std::string> urls);
 
 }  // namespace millrace

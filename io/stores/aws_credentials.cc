@@ -4,9 +4,10 @@
 
 #include <algorithm>
 #include <ctime>
-#include <fstream>
 #include <sstream>
 
+#include "engine/blocking.h"
+#include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/words.h"
 #include "io/http/secret_file.h"
@@ -18,10 +19,8 @@ namespace {
 constexpr std::int64_t renewed_before_s = 300;
 
 std::map<std::string, std::map<std::string, std::string>> profiles_in(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream content;
-  content << in.rdbuf();
-  return parse_profiles(content.str());
+  const auto content = read_whole_file(path);
+  return parse_profiles(content ? *content : "");
 }
 
 // Parses an answer of the container or instance endpoint.
@@ -91,7 +90,10 @@ awaitable<result<aws_keys>> aws_credential_chain::keys(scope& tasks) {
 awaitable<result<aws_credentials>> aws_credential_chain::search(scope& tasks) {
   if (auto fixed = from_environment()) co_return *fixed;
   auto found = co_await from_web_identity(tasks);
-  if (found && !*found) found = from_profile();
+  if (found && !*found) {
+    co_await read_profiles();
+    found = from_profile();
+  }
   if (found && !*found) found = co_await from_container(tasks);
   if (found && !*found) found = co_await from_instance(tasks);
   if (!found) co_return found.error();
@@ -113,17 +115,22 @@ aws_credential_chain::found aws_credential_chain::from_environment() const {
       .ends = {}};
 }
 
-std::string aws_credential_chain::profile_value(const std::string& name) const {
+awaitable<void> aws_credential_chain::read_profiles() {
   const http_options& o = stack_->options();
   const auto path = [&](const char* variable, const char* usual) {
     const std::string& set = o.variable(variable);
     return set.empty() ? o.variable("HOME") + usual : set;
   };
-  const std::string profile =
-      o.variable("AWS_PROFILE").empty() ? "default" : o.variable("AWS_PROFILE");
-  for (const std::string& file : {path("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials"),
-                                  path("AWS_CONFIG_FILE", "/.aws/config")}) {
-    const auto profiles = profiles_in(file);
+  const std::string credentials = path("AWS_SHARED_CREDENTIALS_FILE", "/.aws/credentials");
+  const std::string config = path("AWS_CONFIG_FILE", "/.aws/config");
+  profiles_ =
+      co_await blocking([&] { return std::vector{profiles_in(credentials), profiles_in(config)}; });
+}
+
+std::string aws_credential_chain::profile_value(const std::string& name) const {
+  const std::string& named = stack_->options().variable("AWS_PROFILE");
+  const std::string profile = named.empty() ? "default" : named;
+  for (const auto& profiles : profiles_) {
     const auto found = profiles.find(profile);
     if (found == profiles.end()) continue;
     const auto value = found->second.find(name);
@@ -132,12 +139,13 @@ std::string aws_credential_chain::profile_value(const std::string& name) const {
   return {};
 }
 
-std::string aws_credential_chain::region() const {
+awaitable<std::string> aws_credential_chain::region() {
   for (const char* name : {"AWS_REGION", "AWS_DEFAULT_REGION"}) {
-    if (const std::string& set = stack_->options().variable(name); !set.empty()) return set;
+    if (const std::string& set = stack_->options().variable(name); !set.empty()) co_return set;
   }
+  co_await read_profiles();
   const std::string set = profile_value("region");
-  return set.empty() ? "us-east-1" : set;
+  co_return set.empty() ? "us-east-1" : set;
 }
 
 result<aws_credential_chain::found> aws_credential_chain::from_profile() const {
@@ -166,11 +174,12 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_web_id
   const std::string& file = o.variable("AWS_WEB_IDENTITY_TOKEN_FILE");
   const std::string& role = o.variable("AWS_ROLE_ARN");
   if (file.empty() || role.empty()) co_return found();
-  const auto token = read_secret_file(file, "the web identity token");
+  const auto token = co_await secret_in_file(file, "the web identity token");
   if (!token) co_return token.error();
   const std::string& endpoint = o.variable("AWS_ENDPOINT_URL_STS");
-  auto target = parse_url(endpoint.empty() ? fmt::format("https://sts.{}.amazonaws.com/", region())
-                                           : endpoint);
+  const std::string here = co_await region();
+  auto target =
+      parse_url(endpoint.empty() ? fmt::format("https://sts.{}.amazonaws.com/", here) : endpoint);
   if (!target) co_return target.error();
   const std::string session = o.variable("AWS_ROLE_SESSION_NAME").empty()
                                   ? "millrace"
@@ -216,7 +225,7 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_contai
   http_object endpoint(*target);
   std::string token = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
   if (const auto& file = o.variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !file.empty()) {
-    auto read = read_secret_file(file, "the container's token");
+    auto read = co_await secret_in_file(file, "the container's token");
     if (!read) co_return read.error();
     token = *read;
   }

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "io/http/stack.h"
 #include "io/stores/sigv4.h"
@@ -34,7 +35,7 @@ class aws_credential_chain {
   // Call when the server refused the credentials: fetches new ones. False if they are fixed.
   bool forget();
   // From the environment or the profile; "us-east-1" if neither names one.
-  std::string region() const;
+  awaitable<std::string> region();
 
  private:
   using found = std::optional<aws_credentials>;
@@ -45,9 +46,11 @@ class aws_credential_chain {
   awaitable<result<found>> from_instance(scope& tasks);
   awaitable<result<aws_credentials>> search(scope& tasks);
   std::string profile_value(const std::string& name) const;
+  awaitable<void> read_profiles();
 
   std::shared_ptr<http_stack> stack_;
   std::optional<aws_credentials> current_;
+  std::vector<std::map<std::string, std::map<std::string, std::string>>> profiles_;  // by file
 };
 
 }  // namespace millrace

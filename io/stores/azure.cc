@@ -48,7 +48,7 @@ class shared_key_signer final : public request_signer {
     added.push_back({"Authorization", fmt::format("SharedKey {}:{}", account_, signature)});
     co_return added;
   }
-  bool refused() override { return false; }
+  awaitable<bool> refused() override { co_return false; }
 
  private:
   std::string resource(const url& target) const {

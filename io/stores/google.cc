@@ -32,9 +32,9 @@ class google_signer final : public request_signer {
     if (token_.empty()) co_return http_fields{};
     co_return http_fields{{"Authorization", "Bearer " + token_}};
   }
-  bool refused() override {
+  awaitable<bool> refused() override {
     renew_at_ = ends_ = 0;
-    return stack_->options().variable("GOOGLE_OAUTH_ACCESS_TOKEN").empty() && !token_.empty();
+    co_return stack_->options().variable("GOOGLE_OAUTH_ACCESS_TOKEN").empty() && !token_.empty();
   }
 
  private:
@@ -48,7 +48,7 @@ class google_signer final : public request_signer {
     const std::string file =
         named.empty() ? o.variable("HOME") + "/.config/gcloud/application_default_credentials.json"
                       : named;
-    const auto content = read_secret_file(file, "the Google credentials");
+    const auto content = co_await secret_in_file(file, "the Google credentials");
     if (content) co_return co_await by_file(tasks, *content, file);
     if (!named.empty()) co_return content.error();
     co_return co_await by_metadata(tasks);

@@ -111,6 +111,16 @@ class hugging_face final : public object_store {
  public:
   explicit hugging_face(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
 
+  awaitable<void> prepare() override {
+    const http_options& o = stack_->options();
+    token_ = o.variable("HF_TOKEN");
+    if (!token_.empty()) co_return;
+    const std::string& home = o.variable("HF_HOME");
+    const auto kept = co_await secret_in_file(
+        (home.empty() ? o.variable("HOME") + "/.cache/huggingface" : home) + "/token", "the token");
+    if (kept) token_ = *kept;
+  }
+
   result<http_object> locate(const url& where) override {
     const auto file = parse(where);
     if (!file) return file.error();
@@ -174,19 +184,12 @@ class hugging_face final : public object_store {
     if (!target) return target.error();
     target->path += path;
     http_object found(std::move(*target));
-    std::string token = o.variable("HF_TOKEN");
-    if (token.empty()) {
-      const std::string& home = o.variable("HF_HOME");
-      const auto kept = read_secret_file(
-          (home.empty() ? o.variable("HOME") + "/.cache/huggingface" : home) + "/token",
-          "the token");
-      if (kept) token = *kept;
-    }
-    if (!token.empty()) found.fields.push_back({"Authorization", "Bearer " + token});
+    if (!token_.empty()) found.fields.push_back({"Authorization", "Bearer " + token_});
     return found;
   }
 
   std::shared_ptr<http_stack> stack_;
+  std::string token_;  // empty: none
 };
 
 }  // namespace

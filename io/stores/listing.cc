@@ -80,6 +80,7 @@ awaitable<result<std::vector<listed_object>>> list_one(store_table* stores, scop
   if (star != std::string::npos) where.path.erase(star);
   // held over co_await: the table is complete, and nothing is added or removed.
   object_store* const store = stores->at(where.scheme).get();
+  co_await store->prepare();
   auto found = co_await store->list(*tasks, where);
   if (!found) co_return refused(found.error(), pattern);
   const bool lists_any = !found->empty();

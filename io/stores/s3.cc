@@ -12,17 +12,18 @@ class s3_signer final : public request_signer {
   explicit s3_signer(std::shared_ptr<http_stack> stack) : stack_(stack), chain_(std::move(stack)) {}
 
   awaitable<result<http_fields>> sign(scope& tasks, const http_request& what) override {
+    co_await find_region();
     const auto keys = co_await chain_.keys(tasks);
     if (!keys) co_return keys.error();
     co_return sigv4_fields(
         what, *keys,
         {.region = region(), .service = "s3", .unix_seconds = stack_->time().unix_seconds()});
   }
-  bool refused() override { return chain_.forget(); }
-  const std::string& region() {
-    if (region_.empty()) region_ = chain_.region();
-    return region_;
+  awaitable<bool> refused() override { co_return chain_.forget(); }
+  awaitable<void> find_region() {
+    if (region_.empty()) region_ = co_await chain_.region();
   }
+  const std::string& region() const { return region_; }  // once it is found
 
  private:
   std::shared_ptr<http_stack> stack_;
@@ -34,6 +35,8 @@ class s3 final : public object_store {
  public:
   explicit s3(std::shared_ptr<http_stack> stack)
       : stack_(std::move(stack)), signer_(std::make_shared<s3_signer>(stack_)) {}
+
+  awaitable<void> prepare() override { co_await signer_->find_region(); }
 
   result<http_object> locate(const url& where) override {
     auto found = bucket(where);

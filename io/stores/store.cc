@@ -11,6 +11,7 @@ awaitable<result<std::unique_ptr<byte_source>>> open_stored(std::shared_ptr<http
                                                             source_context context,
                                                             std::string text, url where,
                                                             byte_range range) {
+  co_await store->prepare();
   auto object = store->locate(where);
   if (!object) co_return error(object.error()).skippable(false);
   object->name = text;

@@ -22,6 +22,9 @@ struct listed_object {
 class object_store {
  public:
   virtual ~object_store() = default;
+  // Reads the files that name the credentials and the endpoint. Call it before each locate() and
+  // list().
+  virtual awaitable<void> prepare() { co_return; }
   // The target to request for the object, URL-encoded. Fails with usage or not_allowed.
   virtual result<http_object> locate(const url& where) = 0;
   // All objects whose URL begins with `prefix`, as the store returns them: in any order, mixed with

@@ -77,10 +77,6 @@ std::string pax_records(std::string_view name, std::uint64_t size) {
   return out;
 }
 
-std::size_t padded(std::size_t size) {
-  return (size + block_size - 1) / block_size * block_size;
-}
-
 // Whether a file begins with a header with a correct checksum, or with the zeros of an empty
 // archive.
 bool is_archive(std::string_view head) {
@@ -173,16 +169,6 @@ struct tar_writer::impl {
     put(h.data(), h.size());
   }
 };
-
-std::uint64_t tar_writer::size_of_member(std::string_view name, std::uint64_t size) {
-  const std::size_t extension = pax_records(name, size).size();
-  return (extension > 0 ? block_size + padded(extension) : 0) + block_size +
-         (size + block_size - 1) / block_size * block_size;
-}
-
-std::uint64_t tar_writer::size_of_archive(std::uint64_t members) {
-  return (members + 2 * block_size + record_size - 1) / record_size * record_size;
-}
 
 tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>(path)) {}
 tar_writer::~tar_writer() = default;

@@ -56,10 +56,6 @@ class tar_writer {
   // Like close(), through written_file::commit_over().
   void close_over(const std::optional<file_stamp>& before);
 
-  // The bytes of a member in an archive, and of an archive whose members take `members` bytes.
-  static std::uint64_t size_of_member(std::string_view name, std::uint64_t size);
-  static std::uint64_t size_of_archive(std::uint64_t members);
-
  private:
   struct impl;
   std::unique_ptr<impl> impl_;

@@ -27,7 +27,7 @@ int nameless_file(const std::string& folder, std::size_t bytes) {
   std::string path = folder + "/millrace-decoded-XXXXXX";
   const int fd = mkostemp(path.data(), O_CLOEXEC);
   if (fd < 0) {
-    throw failure(error(errc::io_failed, "cannot make a file for decoded images")
+    throw failure(error(kind_of(errno), "cannot make a file for decoded images")
                       .at(folder)
                       .cause(errno)
                       .hint("name a folder on a local file system"));
@@ -37,7 +37,7 @@ int nameless_file(const std::string& folder, std::size_t bytes) {
   if (failed == 0) return fd;
   close(fd);
   throw failure(
-      error(errc::io_failed, fmt::format("no room for {} MB of decoded images", bytes / 1'000'000))
+      error(kind_of(failed), fmt::format("no room for {} MB of decoded images", bytes / 1'000'000))
           .at(folder)
           .cause(failed)
           .hint("ask for less, or use another folder"));
@@ -107,7 +107,7 @@ decoded_cache::decoded_cache(decoded_cache_options options)
   constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
   void* memory = mmap(nullptr, options_.bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (memory == MAP_FAILED) {
-    throw failure(error(errc::no_memory, "cannot map memory for decoded images").cause(errno));
+    throw failure(error(kind_of(errno), "cannot map memory for decoded images").cause(errno));
   }
   memory_ = static_cast<std::byte*>(memory);
 }

@@ -367,8 +367,8 @@ class lanes_stream final : public stream<sample> {
   // Other ranks may have samples.
   std::string of_this_rank() const { return options_.world_size > 1 ? " of this rank" : ""; }
 
-  // Names the first shard.
-  error empty_shards() const {
+  // `what` of the shards of this rank, with their number; located at the first of them.
+  error of_shards(errc kind, std::string_view what) const {
     std::size_t all = 0;
     const std::string* first = nullptr;
     for (const lane& l : lanes_) {
@@ -378,13 +378,11 @@ class lanes_stream final : public stream<sample> {
         if (all++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
       }
     }
-    error none(errc::no_samples, all == 1 ? "the shard holds no sample"
-                                          : fmt::format("none of the {} shards{} holds a "
-                                                        "sample; the first is named here",
-                                                        all, of_this_rank()));
-    return first == nullptr
-               ? error(errc::no_samples, "the shards" + of_this_rank() + " hold no sample")
-               : none.at(*first);
+    if (first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank())};
+    if (all == 1) return error(kind, fmt::format("{} the shard", what)).at(*first);
+    return error(kind, fmt::format("{} the {} shards{}; the first is named here", what,
+                                   all, of_this_rank()))
+        .at(*first);
   }
 
   // If shards failed, the error is the first of theirs.
@@ -392,10 +390,9 @@ class lanes_stream final : public stream<sample> {
     std::int64_t failed = 0;
     for (const lane& l : lanes_) failed += l.failed;
     if (!first_failure_ && failed > 0) {
-      return error(
-                 errc::no_samples,
-                 fmt::format("no shard{} gave a sample; the saved state counts {}", of_this_rank(),
-                             counted(static_cast<std::uint64_t>(failed), "error")))
+      return of_shards(errc::no_samples,
+                       fmt::format("the saved state counts {}, and no sample is in",
+                                   counted(static_cast<std::uint64_t>(failed), "error")))
           .hint("start the epoch without the state");
     }
     const bool any_read = std::ranges::any_of(lanes_, [](const lane& l) {
@@ -403,18 +400,19 @@ class lanes_stream final : public stream<sample> {
       return l.context->drawn->items > 0 || std::ranges::any_of(l.context->parts, has_items);
     });
     if (!first_failure_ && any_read) {
-      return error(errc::no_samples,
-                   "the stages of the lanes dropped every sample of the shards" + of_this_rank())
+      return of_shards(errc::no_samples, "the stages of the lanes dropped every sample of")
           .hint("check what they select");
     }
     if (!first_failure_) {
-      return empty_shards().hint(
-          "check that members are named KEY.EXTENSION, that no function deselects them or their "
-          "shards, and that there are shards for every rank");
+      return of_shards(errc::no_samples, "no sample is in")
+          .hint(
+              "check that members are named KEY.EXTENSION, that no function deselects them or "
+              "their shards, and that there are shards for every rank");
     }
-    return error(first_failure_->kind(), "no shard" + of_this_rank() +
-                                             " gave a sample; the first failed with " +
-                                             first_failure_->message());
+    error none = of_shards(
+        first_failure_->kind(),
+        fmt::format("the first error is '{}', and no sample came from", first_failure_->message()));
+    return none.where().empty() ? none.at(first_failure_->where()) : none;
   }
 
   std::vector<lane> lanes_;

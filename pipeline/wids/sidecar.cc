@@ -121,7 +121,7 @@ bool remove_sidecar(const std::string& path, bool is_written_anew) {
   const bool had_one = code == 0;
   if (had_one) code = sync_folder(std::filesystem::path(older).parent_path());
   if (code != 0 && code != -ENOENT) {
-    throw failure(error(errc::io_failed, "cannot remove the offsets of the previous index")
+    throw failure(error(kind_of(-code), "cannot remove the offsets of the previous index")
                       .at(path)
                       .cause(-code));
   }

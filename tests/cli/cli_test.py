@@ -62,7 +62,7 @@ class Messages(unittest.TestCase):
         self.check(2, ["usage", "not a pattern", "%06d"], "fake", "x-%s.tar")
         self.check(2, ["usage", "'frob' is not a command"], "frob", "--json")
         self.check(2, ["usage", "'frob' is not a command"], "help", "frob", "--json")
-        self.check(2, ["usage", "did you mean --base?"], "ls", "--bsae", "x")
+        self.check(2, ["usage", "did you mean --base? See `millrace ls --help`"], "ls", "--bsae", "x")
         self.assertNotIn("did you mean", self.check(2, ["no option --nope"], "ls", "--nope", "x").stderr)
 
     def test_numbers(self):
@@ -127,7 +127,9 @@ class Messages(unittest.TestCase):
 
     def test_missing_file(self):
         for command in "ls", "digest", "cat":
-            self.check(4, ["not_found", "/no/such.tar", "check the path"], command, "/no/such.tar")
+            done = self.check(4, ["not_found", "/no/such.tar"], command, "/no/such.tar")
+            self.assertTrue(done.stderr.endswith("; check the path\n"), done.stderr)
+            self.check(4, ["/no/such-0.tar", "; check the path and the brace range"], command, "/no/such-{0..1}.tar")
 
     def test_refused_connection(self):
         port = harness.free_port()
@@ -321,6 +323,15 @@ class Reading(unittest.TestCase):
         self.assertEqual(process.stderr.read(), b"")
         process.stderr.close()
         self.assertEqual(process.wait(20), -signal.SIGPIPE)
+
+    def test_a_reader_that_has_enough_ends_it_with_a_code_of_the_table(self):
+        done = subprocess.run(["sh", "-c", f"{harness.BIN}/millrace fake {self.folder}/many.tar --shards 1 --samples 6000 --size 8 "
+                               f">/dev/null && {{ {harness.BIN}/millrace ls {self.folder}/many.tar; echo $? >&2; }} | head -1"],
+                              capture_output=True, text=True, env=harness.CLEAN, timeout=60)
+        code = done.stderr.strip()
+        self.assertEqual((len(done.stdout.splitlines()), code), (1, "141"))
+        table = (harness.ROOT / "README.md").read_text().split("\nExit codes: ", 1)[1].split("Errors go", 1)[0]
+        self.assertIn(f", {code} ended", table)
 
     def test_ctrl_c_ends_at_once(self):
         process = harness.start("millrace", "digest", "-", stdin=subprocess.PIPE,

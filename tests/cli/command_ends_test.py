@@ -301,6 +301,8 @@ class Signals(CommandTest):
                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE)
                 done = self.interrupted("fake", process, which, lambda: list(self.output.glob("*.partial.*")))
                 self.assertEqual(done.returncode, 128 + which)
+                said = rb'{"complete":\d,"interrupted":true}\n' if more else rb"stopped: \d of 8 shards (is|are) complete(; .*)?\n"
+                self.assertRegex(done.stdout, said)
 
 
 if __name__ == "__main__":

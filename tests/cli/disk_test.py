@@ -216,6 +216,7 @@ class BenchDisk(unittest.TestCase):
                     self.assertEqual(json.loads(done.stdout)["storage"], expected)
             for name, code, says in ((folder / "file-{011..012}", 4, f"no such file, at {folder}/file-012"),
                                      (folder / "none*", 4, "no file matches"),
+                                     (folder / ("long" * 64), 4, "io_failed: cannot look at the file, at"),
                                      ("http://127.0.0.1:1/a.tar", 2, "doctor looks at the disks of local files, at http://")):
                 done = run("millrace", "doctor", name)
                 self.assertEqual((done.returncode, done.stdout), (code, ""), done.stderr)

@@ -22,6 +22,12 @@ class Index(unittest.TestCase):
             write_tar(folder / "a.tar", samples(5, 100))
             done = run("millrace", "index", "create", "b.tar", "a.tar", "-o", "i.json", cwd=folder)
             self.assertEqual(done.stdout, "setting name to b\nb.tar\na.tar\n", done.stderr)
+            self.assertRegex(done.stderr, r"(?m)^wrote i.json: 2 shards, \d+ samples$")
+            done = run("millrace", "index", "a.tar", cwd=folder)
+            self.assertIn("wrote shardindex.json: 1 shard, 5 samples\n", done.stderr)
+            self.assertNotIn("sidecar", run("millrace", "help", "--json").stdout)
+            told = json.loads(run("millrace", "index", "a.tar", "-o", "o.json", "--offsets", "--json", cwd=folder).stdout)
+            self.assertEqual((told["index"], told["offsets"]), ("o.json", "o.offsets"))
             entries = [{"url": f"{n}.tar", "md5sum": md5(folder / f"{n}.tar"), "nsamples": count,
                         "filesize": (folder / f"{n}.tar").stat().st_size} for n, count in (("a", 5), ("b", 3))]
             expected = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": entries, "name": "b"}

@@ -79,6 +79,8 @@ class Pack(unittest.TestCase):
             self.assertEqual(done.returncode, 5)
             self.assertIn("two files for the field 'jpg'", done.stderr)
             (tree / "c0/s0.JPG").unlink()
+            done = run("millrace", "pack", tree, "-o", folder / "one-{0..0}.tar", "--max-count", 1)
+            self.assertEqual((done.returncode, "the pattern names 1 shard, and more are needed" in done.stderr), (2, True), done.stderr)
             (tree / "c0/s0.cls").write_bytes(b"5")
             done = run("millrace", "pack", tree, "-o", folder / "o-%d.tar")
             self.assertEqual((done.returncode, "a class of its own, beside 0" in done.stderr), (5, True), done.stderr)

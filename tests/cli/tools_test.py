@@ -171,7 +171,7 @@ class Verify(unittest.TestCase):
             for command in ("ls", "digest"):
                 done = run("millrace", command, folder / "empty.tar")
                 self.assertEqual(done.returncode, 1)
-                self.assertIn(f"the shard holds no sample, at {folder / 'empty.tar'}", done.stderr)
+                self.assertIn(f"no sample is in the shard, at {folder / 'empty.tar'}", done.stderr)
 
     def test_a_missing_shard_is_one_problem(self):
         with Folder() as folder:

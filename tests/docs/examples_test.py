@@ -61,6 +61,16 @@ class Examples(unittest.TestCase):
                 self.assertIn(done.returncode, (1, 4), done.stderr)
                 self.assertIn("missing.tar", done.stderr)
 
+    def test_each_says_how_it_is_used(self):
+        for source in sorted((harness.ROOT / "examples").glob("*.cc")):
+            text = source.read_text()
+            if "argc > 1" in text:
+                continue
+            with self.subTest(source.stem):
+                done = harness.run(f"example_{source.stem}")
+                [usage] = re.findall(r"^//   (example_.*)$", text, re.M)
+                self.assertEqual((done.returncode, done.stderr), (2, f"usage: {usage}\n"))
+
     def test_keys(self):
         lines = self.example("keys", self.images)
         self.assertEqual(len(lines), 400)

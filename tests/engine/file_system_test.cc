@@ -6,6 +6,8 @@
 #include <cerrno>
 
 #include "engine/error.h"
+#include "engine/folders.h"
+#include "engine/open_file.h"
 #include "engine/seams.h"
 #include "engine/written_file.h"
 #include "tests/support/memory_files.h"
@@ -18,6 +20,11 @@ using testing::memory_files;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
+}
+
+template <class T>
+std::optional<errc> kind_if_failed(const result<T>& done) {
+  return done ? std::nullopt : std::optional(done.error().kind());
 }
 
 class MemoryFiles : public ::testing::Test {
@@ -161,6 +168,26 @@ TEST_F(MemoryFiles, TheNthCallFails) {
   const held_file f(files_->open("/d/f", O_RDWR, 0));
   EXPECT_EQ(write_all(f.fd(), bytes_of("longer"), 0), -ENOSPC);
   EXPECT_EQ(files_->content("/d/f"), "longe");  // what the disk had room for
+}
+
+// Whatever is called, and wherever the error comes from.
+TEST_F(MemoryFiles, AnErrnoHasOneKind) {
+  use(1);
+  const std::pair<const char*, std::function<std::optional<errc>()>> calls[] = {
+      {"open_file", [] { return kind_if_failed(open_file::open("/d/f")); }},
+      {"read_whole_file", [] { return kind_if_failed(read_whole_file("/d/f")); }},
+      {"folders_within",
+       [] { return kind_if_failed(folders_within("/d", dangling_links::refused)); }},
+      {"visit_folder", [] { return kind_if_failed(visit_folder("/d", [](const visited&) {})); }},
+  };
+  for (const int why : {ENOENT, ENOTDIR, EACCES, EPERM, EROFS, EMFILE, ENFILE, ENOMEM, EIO}) {
+    for (const auto& [name, call] : calls) {
+      files_->fault = [&](const char*, const std::string&) { return -why; };
+      EXPECT_EQ(call(), kind_of(why)) << name << ", errno " << why;
+      files_->fault = nullptr;
+      EXPECT_EQ(call(), std::nullopt) << name;
+    }
+  }
 }
 
 TEST_F(MemoryFiles, AWriterThatDoesNotSyncIsCaught) {

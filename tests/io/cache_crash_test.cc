@@ -2,6 +2,7 @@
 
 #include "engine/random.h"
 #include "engine/seams.h"
+#include "io/cache/cache_folder.h"
 #include "io/cache/cache_writer.h"
 #include "io/cache/cached_file.h"
 #include "io/cache/entry_name.h"
@@ -55,6 +56,20 @@ bool fill() {
     if (!(*filler)->append(piece)) return false;
   }
   return static_cast<bool>((*filler)->finish());
+}
+
+TEST(CacheFailures, AnErrnoHasOneKind) {
+  memory_files disk;
+  simulate_files(&disk);
+  const cache_folder folder({.folder = "/cache"});
+  ASSERT_TRUE(folder.prepare());
+  for (const int why : {ENOENT, EACCES, EROFS, EMFILE, ENOMEM, EIO}) {
+    disk.fault = [&](const char*, const std::string&) { return -why; };
+    EXPECT_EQ(folder.prepare().error().kind(), kind_of(why)) << why;
+    EXPECT_EQ(folder.check().error().kind(), kind_of(why)) << why;
+    EXPECT_EQ(cache_writer::open(path, filled_url, version).error().kind(), kind_of(why)) << why;
+  }
+  simulate_files(nullptr);
 }
 
 // Power is lost after every call of a filler; unsynced data may be lost, torn or reordered.

@@ -350,6 +350,33 @@ TEST_F(OtherLanes, TakeARecordOfAStageOfOnesOwnThatSaysHowItIsDealt) {
   }
 }
 
+// Each would overwrite the other's.
+TEST_F(OtherLanes, TwoStagesDoNotSaveOneRecord) {
+  const auto index = put("own", 4, 0);
+  const auto saving = [](const char* record) {
+    return lane_stage<sample, sample>{
+        .name = "own",
+        .wrap =
+            [](lane_context& lane, std::unique_ptr<stream<sample>> samples) {
+              return std::make_unique<at_most>(lane, std::move(samples), 12);
+            },
+        .unchanged = true,
+        .records = {{record, at_most::deal}}};
+  };
+  const auto head = shards(urls_of(*index), {.lanes = 2}) | untar() | group_by_key();
+  EXPECT_NO_THROW(head | saving("one") | saving("other") | shuffle());
+  for (const char* record : {"one", "group", "shuffle", "cursor"}) {
+    try {
+      const auto plan = head | shuffle() | saving("one") | saving(record);
+      ADD_FAILURE() << "not refused: " << record;
+    } catch (const failure& f) {
+      EXPECT_EQ(f.kind(), errc::usage) << f.what();
+      EXPECT_NE(std::string(f.what()).find(fmt::format("'{}'", record)), std::string::npos)
+          << f.what();
+    }
+  }
+}
+
 TEST_F(OtherLanes, AreToldWhichRecordCannotBeMade) {
   const auto index = put("own", 4, 0);
   const auto plan_of = [&](int lanes) {

@@ -36,6 +36,25 @@ class Refused : public testing::text_shards {
   engine eng_{with_memory_store(store_)};
 };
 
+// For whatever reason there is none: the error says of how many shards, and names the first.
+TEST_F(Refused, AnEpochWithoutASampleNamesItsShards) {
+  const auto drops = select([](const sample&) { return false; });
+  const auto none = [&](const lane_plan<sample>& plan) {
+    auto data = eng_.run(interleaved(plan) | on_error(skip_up_to(5)));
+    return said_by([&] { data.next(); });
+  };
+  const auto lost = [](const std::string& url) { return "memory:lost-" + url; };
+  for (const auto& [plan, count] :
+       {std::pair{shards(urls()) | untar() | group_by_key() | drops, urls().size()},
+        {shards({lost("a"), lost("b")}) | untar() | group_by_key(), std::size_t{2}},
+        {shards({lost("a")}) | untar() | group_by_key(), std::size_t{1}}}) {
+    const error why = none(plan);
+    EXPECT_NE(std::ranges::find(*plan.shards, why.where()), plan.shards->end()) << why.message();
+    const std::string number = count == 1 ? "the shard" : fmt::format("the {} shards", count);
+    EXPECT_NE(why.what().find(number), std::string::npos) << why.message();
+  }
+}
+
 TEST_F(Refused, WhatIsThrownWhileARunIsMadeNamesTheStage) {
   const auto thrower = [] { throw std::runtime_error("told while it was made"); };
   const stage<sample, sample> wraps{"mine",

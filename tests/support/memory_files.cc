@@ -33,6 +33,10 @@ memory_files::~memory_files() = default;
 
 memory_files::call memory_files::begin(const char* which, const std::string& path) {
   ++calls_;
+  if (is_on_io_thread) {
+    const unhooked here;
+    calls_on_io_threads.insert(std::string(which) + " " + path);
+  }
   if (dead_.contains(current_)) return {-EIO};
   return {fault ? fault(which, path) : 0};
 }
@@ -223,6 +227,14 @@ void memory_files::describe(const node& n, struct stat& to) {
 
 int memory_files::stat(int fd, struct stat& to) {
   const call c = begin("stat", fd);
+  if (c.refused != 0) return c.refused;
+  descriptor* const d = c.of;
+  describe(*d->of, to);
+  return 0;
+}
+
+int memory_files::stat_known(int fd, struct stat& to) {
+  const call c = begin("stat_known", fd);
   if (c.refused != 0) return c.refused;
   descriptor* const d = c.of;
   describe(*d->of, to);

@@ -26,6 +26,9 @@ class memory_files final : public file_system {
   // Called before each call with its name and path ("open", "/a/b"). Returns -errno, and the call
   // then has no effect, or 0.
   std::function<int(const char* call, const std::string& path)> fault;
+  // Set while an I/O thread runs, which may not wait for a disk: what it calls nevertheless.
+  bool is_on_io_thread = false;
+  std::set<std::string> calls_on_io_threads;
   // Whether it can exchange names: some file systems cannot.
   bool exchanges = true;
   // Free bytes of the disk; writing more fails with ENOSPC.
@@ -69,7 +72,7 @@ class memory_files final : public file_system {
   int truncate(int fd, std::uint64_t size) override;
   int stat(int fd, struct stat& to) override;
   int stat(const std::string& path, struct stat& to, bool follow) override;
-  int stat_known(int fd, struct stat& to) override { return stat(fd, to); }
+  int stat_known(int fd, struct stat& to) override;
   int set_mode(int /*fd*/, mode_t /*mode*/) override { return 0; }
   int set_times(int fd, std::span<const timespec, 2> times) override;
   int rename(const std::string& from, const std::string& to) override;

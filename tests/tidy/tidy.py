@@ -17,6 +17,8 @@ import sys
 import tempfile
 
 import compile_commands
+import file_rules
+import unused_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["engine", "io", "pipeline", "tools", "train", "bench", "cli", "tests", "examples", "include"]
@@ -202,6 +204,9 @@ def text_rules():
         if folder in ("engine", "io", "pipeline") and path.name not in ("options.cc", "engine_options.cc"):
             for number, what in words_for_programs(text):
                 breach(number, what)
+        if folder not in ("tests", "examples"):
+            for number, what in [*file_rules.errno_rules(text), *file_rules.access_rules(str(path), text)]:
+                breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")
         if path.suffix == ".cc" and not path.match("tests/toolchain/*"):
@@ -329,9 +334,9 @@ def room_rules():
 MOST_LINES = 100_000  # of <millrace/millrace.h>, preprocessed
 
 
-def interface():
-    """What a program includes by <millrace/millrace.h>: each file of ours, with what it includes, (quoted, system)."""
-    includes, waiting = {}, ["include/millrace/millrace.h"]
+def interface(*headers):
+    """What a program includes by these headers: each file of ours, with what it includes, (quoted, system)."""
+    includes, waiting = {}, list(headers)
     while waiting:
         path = waiting.pop()
         if path not in includes:
@@ -343,13 +348,21 @@ def interface():
 def interface_rules():
     """What <millrace/millrace.h> brings in is the standard library and ours, and what programs' compilers compile rightly."""
     breaches = []
-    for path, includes in interface().items():
+    for path, includes in interface("include/millrace/millrace.h").items():
         breaches += [f"{path}: <{system}> would be in the interface" for _, system in includes if re.search(r"/|\.h$", system)]
         code = re.sub(r"//[^\n]*", "", (ROOT / path).read_text())
         # GCC 12 destroys aggregates twice that are made there, and what a lambda has captured may be one.
         breaches += [f"{path}: '{wait.strip()}': make what it is given a variable in the line before, for GCC 12"
                      for wait in re.findall(r"(?<!operator )co_await\b[^;{\[]*[{\[]", code)]
     return breaches
+
+
+def unused_rules():
+    """No header declares what nothing but tests uses."""
+    offered = interface(*(str(p) for p in sources(".h") if p.is_relative_to("include")))
+    files = {str(p): (ROOT / p).read_text() for p in sources(".h", ".cc")}
+    return [f"{path}:{line}: '{name}' is used by no program: delete it, or say beside it that it is for tests"
+            for path, line, name in unused_names.unused(files, offered)]
 
 
 def in_parallel(jobs):
@@ -430,7 +443,8 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + words_rules() + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules()
+        breaches = text_rules() + words_rules() + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules() + \
+            unused_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
     elif arguments == ["--format"]:

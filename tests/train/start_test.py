@@ -47,7 +47,7 @@ class StartTest(WithShards):
 class WrongStarts(StartTest):
     def test_what_is_written(self):
         cannot = "/proc/nothing"
-        cases = [("--checkpoint-dir", "io_failed", "the folder for checkpoints"),
+        cases = [("--checkpoint-dir", "not_found", "the folder for checkpoints"),
                  ("--record-batches", "not_found", "cannot write batches"),
                  ("--skipped", "not_found", "cannot write the list of skipped samples"),
                  ("--metrics", "not_found", "cannot write metrics")]
@@ -171,7 +171,11 @@ class WrongStarts(StartTest):
                     done = training.train(*shards, "--on-error", policy, "--max-steps", 2)
                     self.assertEqual(done.returncode, 0, done.stderr)
         self.refused("truncated", 5, "cut.tar", "--shards", cut, "--shards", good)
-        self.refused("no_samples", 1, "holds no sample", "--shards", empty)
+        self.refused("no_samples", 1, "no sample is in the shard", "--shards", empty)
+
+    def test_a_label_out_of_range_says_once_what_to_do(self):
+        self.refused("bad_label", 1, "; set --classes to the number of classes in the data; --on-error skip, a number or",
+                     "--shards", self.shards, "--classes", 2)
 
     def test_validation_with_fewer_shards_than_ranks(self):
         val = self.data / "train-000000.tar"
@@ -427,7 +431,7 @@ class Outputs(StartTest):
         text = harness.run("millrace-train", "--help").stdout
         for part in ("Checkpoints:", "--batch-size IMAGES:(1 to 65536)=32", "--timeout SECONDS", "Example"):
             self.assertIn(part, text)
-        for wrong, part in (("--batchsize=3", "there is no option --batchsize; did you mean --batch-size?"),
+        for wrong, part in (("--batchsize=3", "there is no option --batchsize; did you mean --batch-size? See `millrace-train --help`"),
                             ("--lr=abc", "'abc' is not a number; use 0 or more"), ("--epochs=-1", "-1 is not 1 or more"),
                             ("--epochs=1.5", "'1.5' is not a whole number"), ("--on-error=200%", "'200%' is not a policy"),
                             ("--on-error=0.01", "'0.01' is not a policy"), ("--step-epochs=3,x", "such as 30,60,80"),

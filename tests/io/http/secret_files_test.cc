@@ -1,0 +1,112 @@
+// No file is touched on an I/O thread: a disk that is slow, or a mount that hangs, would stop all
+// that the thread reads.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "engine/blocking.h"
+#include "engine/runtime.h"
+#include "engine/scope.h"
+#include "engine/seams.h"
+#include "io/http/stack.h"
+#include "io/http/transport.h"
+#include "io/stores/store.h"
+#include "tests/support/memory_files.h"
+#include "tests/support/spine.h"
+
+namespace millrace {
+namespace {
+
+using testing::memory_files;
+using testing::run_on;
+using testing::settle;
+
+const http_options options{
+    .netrc = "/secrets/netrc",
+    .tokens = {{"with.token", "/secrets/token"}},
+    .environment = {{"AWS_SHARED_CREDENTIALS_FILE", "/secrets/aws"},
+                    {"AWS_CONFIG_FILE", "/secrets/config"},
+                    {"GOOGLE_APPLICATION_CREDENTIALS", "/secrets/google"},
+                    {"HF_HOME", "/secrets/hf"},
+                    {"AZURE_STORAGE_ACCOUNT", "account"}},
+};
+
+class SecretFiles : public ::testing::Test {
+ protected:
+  SecretFiles() {
+    settle(threads_.io(0));
+    for (const auto& [path, content] :
+         {std::pair<const char*, const char*>{"/secrets/token", "t"},
+          {"/secrets/netrc", "machine with.netrc login u password p"},
+          {"/secrets/aws", "[default]\naws_access_key_id = k\naws_secret_access_key = s\n"},
+          {"/secrets/config", "[default]\nregion = eu-central-1\n"},
+          {"/secrets/google", "{}"},
+          {"/secrets/hf/token", "t"}}) {
+      disk_.put(path, content);
+    }
+    simulate_files(&disk_);
+    disk_.fault = [this](const char* call, const std::string& path) {
+      const std::lock_guard lock(guard_);
+      (io_thread::here() != nullptr ? on_io_thread_ : elsewhere_).push_back(path + " " + call);
+      return 0;
+    };
+  }
+  ~SecretFiles() override { simulate_files(nullptr); }
+
+  bool was_opened(const std::string& path) const {
+    return std::ranges::find(elsewhere_, path + " open") != elsewhere_.end();
+  }
+
+  runtime threads_{{.cpu_threads = 1, .io = io_backend::pread}};
+  memory_files disk_;
+  std::mutex guard_;
+  std::vector<std::string> on_io_thread_;
+  std::vector<std::string> elsewhere_;
+};
+
+awaitable<std::vector<std::string>> signed_by_each(std::shared_ptr<http_stack> stack) {
+  scope tasks(co_await this_executor);
+  std::vector<std::string> out;
+  for (const char* host : {"with.token", "with.netrc", "with.neither"}) {
+    const url target = parse_url(std::string("http://") + host + "/a").value();
+    const auto signer = stack->secrets_for(target);
+    http_request request;
+    request.target = target;
+    const auto fields = co_await signer->sign(tasks, request);
+    out.push_back(fields && !fields->empty() ? fields->front().value : "");
+    static_cast<void>(co_await signer->refused());
+  }
+  for (const auto& [scheme, store] : object_stores(stack)) {
+    url where;
+    where.scheme = scheme;
+    where.host = scheme == "hf" ? "datasets" : "bucket";
+    where.path = "/owner/name/key";
+    co_await store->prepare();
+    const auto object = store->locate(where);
+    if (!object) continue;
+    if (scheme == "s3") out.push_back(object->target.host);
+    if (scheme == "hf") out.push_back(object->fields.front().value);
+    http_request request;
+    request.target = object->target;
+    if (object->secrets) static_cast<void>(co_await object->secrets->sign(tasks, request));
+  }
+  tasks.stop();
+  co_await tasks.join();
+  co_return out;
+}
+
+TEST_F(SecretFiles, AreReadByThePool) {
+  const auto stack = std::make_shared<http_stack>(options, real_network(0), real_time());
+  const auto said = run_on(threads_.io(0), signed_by_each(stack));
+  EXPECT_EQ(said, (std::vector<std::string>{"Bearer t", "Basic dTpw", "", "Bearer t",
+                                            "bucket.s3.eu-central-1.amazonaws.com"}));
+  for (const char* path : {"/secrets/token", "/secrets/netrc", "/secrets/aws", "/secrets/config",
+                           "/secrets/google", "/secrets/hf/token"}) {
+    EXPECT_TRUE(was_opened(path)) << path;
+  }
+  EXPECT_EQ(on_io_thread_, std::vector<std::string>());
+}
+
+}  // namespace
+}  // namespace millrace

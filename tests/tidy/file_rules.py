@@ -1,0 +1,43 @@
+"""Rules on calls of the file system: what a failed one becomes, and where one may be made. Part of `tidy.py --text`."""
+
+import re
+
+# A kind that stands for an errno.
+OF_ERRNO = r"(?<!= )errc::(not_found|not_allowed|no_descriptors|no_memory|io_failed)\b"
+
+
+def errno_rules(text):
+    """(line, what is wrong): an error with a cause() has the kind that kind_of() gives to its errno, so that one errno
+    is one kind, exit code and policy wherever it comes from."""
+    code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), text)
+    for found in re.finditer(OF_ERRNO + r"[^;{}]*?\.cause\(", code):
+        yield code.count("\n", 0, found.start()) + 1, "an error with a cause has the kind of its errno: kind_of(errno)"
+    # pipe_source.cc: the URL of a command that does not exist is no missing object.
+    for found in re.finditer(rf"== -?E[A-Z]+\b[^;{{}}]*?\?\s*{OF_ERRNO}[^;{{}}]*;", code):
+        if "kind_of(" not in found[0]:
+            yield code.count("\n", 0, found.start()) + 1, "kind_of(errno) gives an errno its kind"
+
+
+# Calls that tests cannot see to be made on an I/O thread.
+TOUCHES_FILES = (r"\bstd::i?o?fstream\b|\bfopen\(|(?<![\w.>])(?:::)?open\([^\n]*\bO_[A-Z]|\bopendir\(|\bdirectory_iterator\b|\b(?:fs|filesystem)::(?:exists|is_\w+|canonical|"
+                 r"file_size|last_write_time|read_symlink|status|remove\w*|rename|create_\w+)\(|\baccess\(|(?<![\w.>:])l?stat\(\w+\.c_str")
+# Of io/, in the pool or before the run begins.
+MAY_TOUCH_FILES = {
+    "io/disks/topology.cc",   # /sys and /proc
+    "io/disks/mounts.cc",
+    "io/disks/disk.cc",
+    "io/files/file_source.cc",   # /proc/meminfo
+    "io/standard_sources.cc",
+    "io/http/tls.cc",   # OpenSSL reads its files itself
+}
+
+
+def access_rules(path, text):
+    """(line, what is wrong): io/ reads and writes files by host_files(), so that a test sees those calls of an I/O thread that may
+    block (SecretFiles, simulator.cc)."""
+    if not path.startswith("io/") or path in MAY_TOUCH_FILES:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
+        if re.search(TOUCHES_FILES, code):
+            yield number, "files are for host_files(), away from I/O threads: offload() or blocking()"
