@@ -19,7 +19,7 @@ namespace millrace {
 class host_allocator {
  public:
   virtual ~host_allocator() = default;
-  // Returns `size` bytes, which begin at a multiple of 4096 if they are as many. Throws
+  // Returns `size` bytes; if `size` is at least 4096, they begin at a multiple of 4096. Throws
   // std::bad_alloc if there is no memory; any other exception ends the run (uncaught).
   virtual std::byte* allocate(std::size_t size) = 0;
   // Takes back what allocate(size) returned.

@@ -46,7 +46,7 @@ class random_stream {
 
   // Words drawn so far; a stream constructed alike and set to this position continues from here.
   std::uint64_t position() const { return drawn_; }
-  // Continues after as many words: see position().
+  // Continues after this many words: see position().
   void seek(std::uint64_t words_drawn) { drawn_ = words_drawn; }
 
  private:

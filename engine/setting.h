@@ -21,7 +21,7 @@ struct setting {
   std::string_view group = {};    // under which it is listed: "Cache"
   // The value without the secrets that it may hold. Null: redacted() hides them.
   std::string (*shown)(const std::string& value) = nullptr;
-  std::string initial = {};  // as a user writes it; "auto" where millrace chooses
+  std::string initial = {};  // as a user writes it; "auto" if millrace chooses
 };
 
 // A variable that is a number of bytes from `least` to `most`. Settings are made without their
@@ -48,7 +48,7 @@ struct foreign_variable {
 // The value of a variable that is set.
 struct setting_value {
   std::string text;   // of a switch as `choices` has it, whatever the user wrote: "on" for "true"
-  double number = 0;  // 0 for "auto", and for a choice where there could be a number
+  double number = 0;  // 0 for "auto", and for a word of setting_type::choice_or_integer
 };
 
 // The value that `text` means; nullopt if it is not one of the setting's values. Pure.

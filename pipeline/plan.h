@@ -64,7 +64,7 @@ struct lane_stage {
   // they pass again, or in the format.
   bool unchanged = false;
   // The records that it saves of its lane. A state with other records, or with one that cannot be
-  // dealt, does not resume with another number of lanes.
+  // redistributed, does not resume with another number of lanes.
   std::vector<lane_dealer> records = {};
 };
 

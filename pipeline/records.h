@@ -66,7 +66,7 @@ std::size_t failed_in(const state& from, std::int64_t lane);
 inline constexpr const char* base_record = "lanes_base";
 // Their number; 0 if none is recorded.
 std::int64_t position_base(const state& from);
-// In a state that was dealt to other lanes: the number of lanes by which the plan's record
+// In a state that was redistributed to other lanes: the number of lanes by which the plan's record
 // identifies the list.
 inline constexpr const char* list_lanes_record = "list_lanes";
 // That number, or the plan's number of lanes; 0 if neither is recorded.

@@ -51,9 +51,9 @@ inline constexpr std::size_t usual_index_bytes = std::size_t{512} << 20;
 // An index from JSON text. `where` is its URL: relative URLs of shards are relative to its folder,
 // or to `base` if that is not empty, or else to the base that the JSON names. `load` gives the text
 // of indexes that it includes (`datasets`, one level deep). Fails with bad_index, naming the wrong
-// entry: among others if an index that is no local file (and may come from anybody) names a command
-// or a local file; and with too_large if it takes more than `most` bytes of memory, half for the
-// JSON as it is parsed and half for what is kept.
+// entry: among others if an index that is not a local file (and may come from anybody) names a
+// command or a local file; and with too_large if it takes more than `most` bytes of memory, half
+// for the JSON as it is parsed and half for what is kept.
 result<shard_index> parse_index(std::string_view json, const std::string& where,
                                 const std::string& base, const text_loader& load,
                                 std::size_t most = usual_index_bytes);

@@ -83,7 +83,7 @@ struct train_options {
   // Batches of each rank's first epoch, if counted; 0: not counted.
   std::int64_t counted_batches = 0;
   std::int64_t epochs = 90;    // to train, at least 1
-  std::int64_t max_steps = 0;  // stop after so many; 0: only `epochs` limits them
+  std::int64_t max_steps = 0;  // stop after this many steps; 0: only `epochs` limits them
   error_policy bad_samples;    // of training and of validation
   int prefetch = 2;            // batches ready beyond the one in use
 

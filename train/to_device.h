@@ -46,7 +46,8 @@ class to_device {
   std::deque<std::unique_ptr<in_flight>> copying_;
 };
 
-// Pinned host memory where there is a GPU; null where there is none.
+// An allocator of pinned host memory for engine_options::allocator if the device is a GPU; else
+// null.
 std::unique_ptr<host_allocator> make_pinned_allocator(c10::Device device);
 
 }  // namespace millrace

@@ -63,12 +63,12 @@ def settings_for(folder):
     return (HERE / "Doxyfile").read_text() + "".join(f"{name} = {value}\n" for name, value in more.items())
 
 
-def build(folder, edited={}):
+def build(folder, edited=None):
     """Writes the pages, and returns Doxygen's warnings, with paths and lines of the repository. `edited`: texts of headers, by
     their paths, other than those in the repository."""
     headers = folder / "headers"
     shutil.rmtree(headers, ignore_errors=True)
-    write_headers(headers, edited)
+    write_headers(headers, edited or {})
     (folder / "examples.dox").write_text(example_pages())
     done = subprocess.run(["doxygen", "-"], input=settings_for(folder), capture_output=True, text=True, cwd=folder)
     warnings = done.stderr

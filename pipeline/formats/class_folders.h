@@ -14,7 +14,7 @@ namespace millrace {
 // numbered in the order of their names.
 struct class_names {
   std::vector<std::string> names;  // sorted; class i has label i
-  std::uint64_t hidden = 0;        // hidden folders, which are no classes
+  std::uint64_t hidden = 0;        // hidden folders, which are not classes
 };
 // The classes of the tree `root`. Throws `failure`: not_found, or why it cannot be listed.
 class_names class_names_in(const std::string& root);
@@ -44,7 +44,7 @@ struct class_folders {
   std::vector<std::string> files;    // full paths, sorted
   std::vector<std::string> classes;  // names, sorted
   std::string root;                  // with a '/' at its end
-  // Files that are no samples, sorted: no image, in no class folder, a link to a folder or to
+  // Files that are not samples, sorted: no image, in no class folder, a link to a folder or to
   // nothing, a pipe, or litter. Without hidden files.
   std::vector<std::string> left_out;
 

@@ -49,8 +49,7 @@ struct augment_step {
 };
 
 // Applies steps in place, as torchvision.transforms.functional does to byte tensors: moved pixels
-// are taken from the nearest neighbour, and are 0 where there is none. One thread; keeps its
-// memory.
+// are taken from the nearest neighbour, or are 0 if there is none. One thread; keeps its memory.
 class op_applier {
  public:
   // Changes `pixels` in place.

@@ -11,8 +11,8 @@ struct batch_options {
   // Leaves out batches that are cut short, by an epoch's end or by an image of another size. Their
   // images count as dropped, and the first batch that a size cuts short is reported in a notice.
   bool drop_last = false;
-  // Batches that the program keeps at once, 1 to 2^20: the budget must have room for them. A
-  // program that keeps more (to feed several devices, or to accumulate) says so here; next() waits
+  // Batches that the program keeps at once, 1 to 2^20: the budget must have room for them. Set it
+  // if the program keeps more than two (to feed several devices, or to accumulate); next() waits
   // for memory while it keeps more than the budget has room for.
   int held = 2;
 };

@@ -24,11 +24,13 @@ struct image_limits {
 struct image_options {
   image_limits limits = {};                            // beyond which an image is an error
   resample_filter filter = resample_filter::bilinear;  // for scaling the crop to the output
-  // Damaged data that the libraries only warn about is no error, but counted: warnings().
+  // Damaged data that the libraries only warn about is counted (see warnings()), and is not an
+  // error.
   bool lenient = false;
-  // Images whose end is missing are no errors: the missing part is gray, and counts as a warning.
+  // Images whose end is missing are not errors: the missing part is gray, and counts as a warning.
   bool fill_truncated = false;
-  // Turns images as EXIF says, before anything else; sizes and views are those of the turned image.
+  // Turns images as EXIF demands, before anything else; sizes and views are those of the turned
+  // image.
   bool orient = true;
   // JPEG: decodes only the runs under the region, if restart markers cut the file into runs. The
   // pixels are the same.

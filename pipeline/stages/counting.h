@@ -68,7 +68,7 @@ class item_count {
   bool passes_end_again();
 
   void save(state& to) const;
-  // For a stage whose ends are not those of the stages in front: after those have saved, and before
+  // For a stage whose ends are not those of the earlier stages: after those have saved, and before
   // save().
   static void save_own_ends(state& to);
   void restore_own_ends(const state& from);  // after restore()
@@ -137,7 +137,7 @@ class item_count {
   std::deque<end_again> ends_again_;
   std::int64_t ends_in_front_again_ = 0;
   std::int64_t samples_of_item_ = 1;  // the most
-  std::int64_t length_ = 0;           // of an epoch, where it has one; as many as a record knows
+  std::int64_t length_ = 0;           // of an epoch, if it has one; at most what a record can hold
 };
 
 template <class T>
@@ -151,7 +151,7 @@ class epochs_of_stream final : public passing<T> {
     is_dry_ = false;
     for (int ends = 0;;) {
       if (given_.takes_end_again()) co_return std::optional<T>();
-      // One more than its length, where an item that was to come again cannot be read any more.
+      // One more than its length, if an item that was to come again can no longer be read.
       if (given_.value >= length_ + (given_.awaits_again() ? 1 : 0)) {
         given_.value = 0;
         given_.end();
