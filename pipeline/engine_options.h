@@ -11,8 +11,7 @@
 
 namespace millrace {
 
-// Options of an engine. Ranges are those of the variables (docs/variables.md); 0 and empty mean the
-// default.
+// Options of an engine. Ranges are those of the variables (docs/variables.md).
 struct engine_options {
   // Decoding threads. 0: as few as keep the consumer from waiting, at most the CPUs that affinity
   // and the cgroup allow.

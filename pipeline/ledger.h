@@ -30,7 +30,8 @@ struct ledger {
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
   std::uint64_t meta_files = 0;   // named __x__, or below such a folder: of no sample
-  std::vector<std::string> first_skipped;  // the first max_listed messages
+  // The first max_listed messages: one for each skipped sample, and for each unreadable shard.
+  std::vector<std::string> first_skipped;
 
   static constexpr std::size_t max_listed = 100;  // messages
 

@@ -11,7 +11,7 @@ namespace millrace {
 // A header field of a request or a response.
 struct http_field {
   std::string name;   // a token; case is ignored when fields are found
-  std::string value;  // without the blanks around it
+  std::string value;  // as sent
   bool operator==(const http_field&) const = default;
 };
 // In the order in which they were sent. A name may occur several times.

@@ -124,7 +124,8 @@ class on_error_stream final : public stream<T> {
 
 // A stage that skips errors of the stages before it by a policy. For items of any kind; put it
 // after the stages that decode, and before batch(). Beyond the policy next() throws
-// too_many_skipped. Examples: examples/epoch.cc, docs/embedding.md.
+// too_many_skipped, or the error itself if the policy skips nothing. Examples: examples/epoch.cc,
+// docs/embedding.md.
 struct on_error {
   error_policy policy;  // as given
   // Throws `failure` (usage) for a most_rate outside [0, 1].
