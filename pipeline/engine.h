@@ -209,7 +209,7 @@ class loader {
   state save() { return the_run().save(); }
   // Continues from a saved position. Call it before the first next(); a second call replaces the
   // first. Throws `failure` (bad_state) after next(), and for a state of another plan; the loader
-  // is then as it was before.
+  // is then as it was before. Example: examples/resume.cc.
   void restore(const state& from) { the_run().restore(from); }
   // Figures of the run so far: waits for the run's I/O thread to collect them. Any thread.
   run_stats stats() { return the_run().stats(); }

@@ -40,7 +40,7 @@ struct lane_plan {
 };
 
 // A pipeline of which the lanes are one stream. Append stages by '|'; run it by engine::run() any
-// number of times. A value; any thread.
+// number of times. A value; any thread. Examples: examples/epoch.cc, docs/embedding.md.
 template <class T>
 struct plan {
   using value_type = T;
