@@ -29,8 +29,9 @@ class asio_fiber : public fiber {
  public:
   explicit asio_fiber(asio::any_io_executor home) : home_(std::move(home)) {}
 
+  // The executor of its I/O thread.
   const asio::any_io_executor& home() const { return home_; }
-  // Of what is waited for: told by stop().
+  // The slot of the awaited operation: stop() emits to it.
   asio::cancellation_slot on_stop() { return signal_.slot(); }
 
  protected:
@@ -41,17 +42,22 @@ class asio_fiber : public fiber {
   asio::cancellation_signal signal_;
 };
 
-// `co_await this_executor`: the executor of the I/O thread. Never waits, never throws.
+// The type of `this_executor`: `co_await this_executor` is the executor of the I/O thread. Never
+// waits, never throws.
 struct this_executor_t : detail::asks_fiber {
+  // What `co_await` returns. Lives as long as the coroutine.
   const asio::any_io_executor& operator()(fiber& of) const {
     return static_cast<asio_fiber&>(of).home();
   }
 };
+// See this_executor_t.
 inline constexpr this_executor_t this_executor;
 
-// The completion token for all Asio and Beast operations that coroutines await. The result is a
-// tuple whose first element is the error code; only an operation without memory to start throws.
+// The type of `no_throw`, the completion token for all Asio and Beast operations that coroutines
+// await. The result is a tuple whose first element is the error code; only an operation without
+// memory to start throws.
 struct no_throw_t {};
+// See no_throw_t.
 inline constexpr no_throw_t no_throw;
 
 namespace detail {
@@ -145,15 +151,20 @@ class steady_timer : public asio::basic_waitable_timer<steady_clock> {
   using base = asio::basic_waitable_timer<steady_clock>;
 
  public:
+  // A timer without an expiry: set one before waiting for it.
   explicit steady_timer(const asio::any_io_executor& executor) : base(executor) {}
+  // A timer that expires at `when`.
   steady_timer(const asio::any_io_executor& executor, steady_clock::time_point when)
       : base(executor, steady_clock::firing_at(when)) {}
+  // A timer that expires `time` from now.
   steady_timer(const asio::any_io_executor& executor, steady_clock::duration time)
       : steady_timer(executor, steady_clock::after(time)) {}
 
+  // Sets the expiry and cancels the present waits. Returns the number of those.
   std::size_t expires_at(steady_clock::time_point when) {
     return base::expires_at(steady_clock::firing_at(when));
   }
+  // Like expires_at(), `time` from now.
   std::size_t expires_after(steady_clock::duration time) {
     return expires_at(steady_clock::after(time));
   }

@@ -14,6 +14,7 @@ class awaitable;
 // Unwinds a coroutine that was asked to stop. Catch it only to rethrow it.
 class stopped_coroutine final : public std::exception {
  public:
+  // A fixed text: it needs no memory.
   const char* what() const noexcept override { return "the coroutine was asked to stop"; }
 };
 
@@ -34,6 +35,7 @@ class fiber {
   // Asks the coroutines to end: their next await throws `stopped_coroutine`, unless they are
   // uninterrupted. Idempotent.
   void stop();
+  // Whether it was asked to end, and does not ignore that.
   bool is_stopped() const { return is_stopped_; }
   // Ignores stop() from now on, including an earlier one.
   void ignore_stops();
@@ -172,6 +174,7 @@ template <class T>
 class [[nodiscard]] awaitable {
  public:
   using promise_type = detail::promise<T>;
+  // The coroutine that it owns.
   using handle = std::coroutine_handle<promise_type>;
 
   awaitable(awaitable&& other) noexcept : frame_(std::exchange(other.frame_, nullptr)) {}
@@ -192,6 +195,7 @@ class [[nodiscard]] awaitable {
     }
     T await_resume() const { return frame.promise().take(); }
   };
+  // Begins the coroutine, and waits for what it returns or throws.
   awaiter operator co_await() && noexcept { return {frame_}; }
 
  private:
@@ -219,10 +223,13 @@ inline awaitable<void> promise<void>::get_return_object() noexcept {
 
 }  // namespace detail
 
-// `co_await this_fiber`: the fiber that the coroutine is of. Never waits, never throws.
+// The type of `this_fiber`: `co_await this_fiber` is the fiber of the coroutine. Never waits, never
+// throws.
 struct this_fiber_t : detail::asks_fiber {
+  // What `co_await` returns. Lives as long as the coroutine.
   fiber& operator()(fiber& of) const noexcept { return of; }
 };
+// See this_fiber_t.
 inline constexpr this_fiber_t this_fiber;
 
 // While this lives, awaits of the fiber do not throw because it was asked to stop.
@@ -250,6 +257,7 @@ class parking {
   parking(const parking&) = delete;
   parking& operator=(const parking&) = delete;
 
+  // Whether a coroutine waits here.
   bool is_taken() const { return waiting_ != nullptr; }
   // Runs the coroutine here, up to its next wait: it may have destroyed this when it returns.
   void resume() { std::exchange(waiting_, nullptr)->resume(); }
@@ -270,6 +278,7 @@ class parking {
     }
     static void await_resume() noexcept {}
   };
+  // Waits until resume(). Await it at once.
   awaiter wait() { return {*this}; }
 
  private:

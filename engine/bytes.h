@@ -14,8 +14,8 @@ class memory_share;
 
 // A piece of payload memory, charged to a share of the budget while it lives (engine/memory.h).
 struct block {
-  std::byte* data = nullptr;
-  std::size_t size = 0;
+  std::byte* data = nullptr;            // its first byte
+  std::size_t size = 0;                 // in bytes
   const memory_share* share = nullptr;  // charged with it; null: none
 };
 
@@ -24,6 +24,7 @@ struct block {
 class bytes {
  public:
   bytes() = default;
+  // The bytes [offset, offset + size) of a block, which they keep alive.
   bytes(std::shared_ptr<const block> owner, std::size_t offset, std::size_t size)
       : view_(owner->data + offset, size), owner_(std::move(owner)) {}
   // Bytes that live forever (literals) or for as long as the caller guarantees.
@@ -36,10 +37,16 @@ class bytes {
     return unowned(std::as_bytes(std::span(text.data(), text.size())));
   }
 
+  // The first byte; valid while this slice or another one of its block lives, as are span() and
+  // text().
   const std::byte* data() const { return view_.data(); }
+  // The number of bytes.
   std::size_t size() const { return view_.size(); }
+  // Whether there are none.
   bool empty() const { return view_.empty(); }
+  // The bytes.
   std::span<const std::byte> span() const { return view_; }
+  // The bytes as characters, whatever they are.
   std::string_view text() const {
     return {reinterpret_cast<const char*>(view_.data()), view_.size()};
   }
@@ -79,8 +86,8 @@ bytes owned_bytes(Container content) {
 
 // A range of an object; without `end`, or with one beyond the object's: to its end.
 struct byte_range {
-  std::uint64_t begin = 0;
-  std::optional<std::uint64_t> end;
+  std::uint64_t begin = 0;           // the first byte
+  std::optional<std::uint64_t> end;  // the byte after the last one
   bool operator==(const byte_range&) const = default;
 };
 
@@ -90,10 +97,15 @@ class buffer {
   buffer() = default;
   explicit buffer(std::shared_ptr<block> owner) : owner_(std::move(owner)) {}
 
+  // The first byte to be written. Not of an empty buffer.
   std::byte* data() const { return owner_->data; }
+  // Bytes to be written; 0 for an empty buffer.
   std::size_t size() const { return owner_ ? owner_->size : 0; }
+  // All of them. Not of an empty buffer.
   std::span<std::byte> span() const { return {owner_->data, owner_->size}; }
+  // False for an empty buffer, which has no memory.
   explicit operator bool() const { return owner_ != nullptr; }
+  // The block; null for an empty buffer.
   const std::shared_ptr<block>& owner() const { return owner_; }
 
   // The first `size` bytes, from now on immutable.

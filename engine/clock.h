@@ -9,6 +9,7 @@ namespace millrace {
 class simulated_clock {
  public:
   virtual ~simulated_clock() = default;
+  // The present time of the simulation.
   virtual std::chrono::steady_clock::time_point now() const = 0;
   // Seconds since 1970, UTC.
   virtual std::int64_t unix_seconds() const = 0;
@@ -27,9 +28,11 @@ class steady_clock {
   using time_point = std::chrono::steady_clock::time_point;
   static constexpr bool is_steady = true;
 
+  // The present time. Never goes back.
   static time_point now() noexcept {
     return simulated_ == nullptr ? std::chrono::steady_clock::now() : simulated_->now();
   }
+  // Seconds since 1970, UTC. May be set back.
   static std::int64_t unix_seconds() noexcept {
     if (simulated_ != nullptr) return simulated_->unix_seconds();
     return std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());

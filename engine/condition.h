@@ -18,14 +18,18 @@ class io_thread;
 // the next co_await of that coroutine then throws `stopped_coroutine`.
 class condition {
  public:
+  // For coroutines of the I/O thread `home`.
   explicit condition(const io_executor& home);
   explicit condition(io_thread& home);
   ~condition();
   condition(const condition&) = delete;
   condition& operator=(const condition&) = delete;
 
+  // Waits for the next notification.
   awaitable<void> wait();
+  // Wakes the coroutine that has waited longest.
   void notify_one();
+  // Wakes all that wait now.
   void notify_all();
 
  private:

@@ -47,6 +47,7 @@ enum class errc : std::uint8_t {
   internal,          // a bug in millrace
 };
 
+// The name of the enumerator: "not_found".
 std::string_view kind_name(errc kind);
 
 // The kind of a failed call of the operating system, by its errno.
@@ -66,16 +67,22 @@ std::string redacted(std::string_view text);
 // refined on its way up with the setters, then only read. Not thread-safe while being refined.
 class error {
  public:
+  // An error that is neither retryable nor skippable. `what`: a short clause, without a full stop.
   error(errc kind, std::string what);
   // What result::error() returns if there is no error.
   error() : error(errc::internal, "no error") {}
 
   // A URL or a path. It is redacted here, so an error never holds a secret.
   error& at(std::string_view url);
+  // The byte of the object at which it happened.
   error& offset(std::uint64_t byte);
+  // The key of the sample that it concerns.
   error& key(std::string_view sample_key);
+  // The errno of the failed call, whose text message() adds; 0: none.
   error& cause(int os_errno);
+  // The remedy, as an imperative: "raise the budget".
   error& hint(std::string_view what_to_do);
+  // Whether the same may succeed when it is tried again.
   error& retryable(bool yes = true);
   // A skippable error concerns one sample or one shard: the stream continues after it. stopped,
   // no_memory and no_descriptors never are.
@@ -83,16 +90,26 @@ class error {
   // A shard yielded nothing: it cannot be opened, or breaks before its first sample.
   error& whole_shard();
 
+  // What went wrong: decide by this, never by the texts.
   errc kind() const { return fields_->kind; }
+  // See retryable().
   bool is_retryable() const { return fields_->retryable; }
+  // See skippable().
   bool is_skippable() const { return fields_->skippable; }
+  // See whole_shard().
   bool is_of_whole_shard() const { return fields_->whole_shard; }
+  // The text that it was made with. Valid, like the other references, until the error is changed or
+  // destroyed.
   const std::string& what() const { return fields_->what; }
+  // The URL or path, without secrets; empty: none.
   const std::string& where() const { return fields_->where; }
   // The fingerprint of at()'s argument: distinguishes URLs that are equal once redacted.
   std::uint64_t where_fingerprint() const { return fields_->where_fingerprint; }
+  // The hint; empty: none.
   const std::string& what_to_do() const { return fields_->hint; }
+  // The key of the sample; empty: none.
   const std::string& sample_key() const { return fields_->key; }
+  // The byte of the object; nullopt: none.
   std::optional<std::uint64_t> byte_offset() const { return fields_->offset; }
 
   // One line: "kind: what, at URL byte N, key K (cause); hint".
@@ -122,11 +139,14 @@ class error {
 // no_memory: the host has no more. Created without allocating; never skippable.
 error out_of_memory();
 
-// How an error leaves the library: thrown to the caller's own thread.
+// How an error leaves the library: thrown to the caller's own thread. what() is the error's
+// message(). Catch it in main(): examples/epoch.cc.
 class failure : public std::runtime_error {
  public:
   explicit failure(error why) : std::runtime_error(why.message()), why_(std::move(why)) {}
+  // The error; lives as long as this.
   const error& why() const { return why_; }
+  // The error's kind.
   errc kind() const { return why_.kind(); }
 
  private:

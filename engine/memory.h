@@ -15,13 +15,17 @@
 namespace millrace {
 
 // The source of payload memory. The default maps pages; a program with a GPU passes one that
-// returns pinned memory. Called from any thread.
+// returns pinned memory (engine_options::allocator). Called from any thread.
 class host_allocator {
  public:
   virtual ~host_allocator() = default;
-  virtual std::byte* allocate(std::size_t size) = 0;  // 4096-aligned; throws std::bad_alloc
+  // Returns `size` bytes; if `size` is at least 4096, they begin at a multiple of 4096. Throws
+  // std::bad_alloc if there is no memory; any other exception ends the run (uncaught).
+  virtual std::byte* allocate(std::size_t size) = 0;
+  // Takes back what allocate(size) returned.
   virtual void release(std::byte* data, std::size_t size) noexcept = 0;
 };
+// The allocator that maps pages. Lives as long as the process.
 host_allocator& default_host_allocator();
 
 class memory_holder;
@@ -54,6 +58,7 @@ class memory_reservation {
     left_ -= size;
     return {share_, size};
   }
+  // Bytes that are charged and not taken.
   std::size_t left() const { return left_; }
 
  private:
@@ -73,6 +78,7 @@ class memory_reservation {
 // unchanged.
 class memory_share : public std::enable_shared_from_this<memory_share> {
  public:
+  // `name` is used in errors. The allocator must outlive the share and all of its memory.
   memory_share(std::string name, std::size_t limit_bytes, host_allocator& allocator);
   ~memory_share();
   memory_share(const memory_share&) = delete;
@@ -90,12 +96,15 @@ class memory_share : public std::enable_shared_from_this<memory_share> {
   // Like acquire(), without waiting: an empty buffer if there is no free memory or others wait.
   buffer try_acquire(std::size_t size);
 
-  // Set before the first acquire.
+  // Changes the limit. Only before the first acquire.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
+  // The most bytes that may be charged to it at once.
   std::size_t limit() const { return limit_; }
+  // Bytes that are charged at present, reserved ones included.
   std::size_t in_use() const;
   // Whether somebody waits for memory and none has been returned since the last call.
   bool is_starved();
+  // The name that errors call it by.
   const std::string& name() const { return name_; }
 
  private:
@@ -160,6 +169,7 @@ class memory_plan {
   // budget is below the sum of the minimums.
   result<void> divide();
 
+  // The bytes that are divided.
   std::size_t budget() const { return budget_; }
   // Describes the starved shares, such as "lane 3 reads (64.0 MiB)"; empty: none.
   std::string starved();
@@ -184,6 +194,7 @@ std::size_t default_memory_bytes();
 int allowed_cpus();
 // "512M", "4G", "1048576" (K, M, G, T are powers of 1024; an i and a B may follow).
 result<std::size_t> parse_bytes(std::string_view text);
+// The unit of large allocations and of direct reads, in bytes.
 inline constexpr std::size_t page_bytes = 4096;
 // `size` rounded up to a multiple of `unit`.
 constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
@@ -193,13 +204,17 @@ constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
 // "256.0 MiB".
 std::string format_bytes(std::size_t bytes);
 
+// Sizes in bytes, such as 512_MiB.
 inline namespace literals {
+// Units of 1024 bytes: 64_KiB.
 constexpr std::size_t operator""_KiB(unsigned long long n) {
   return n << 10;
 }
+// Units of 1024^2 bytes: 512_MiB.
 constexpr std::size_t operator""_MiB(unsigned long long n) {
   return n << 20;
 }
+// Units of 1024^3 bytes: 4_GiB.
 constexpr std::size_t operator""_GiB(unsigned long long n) {
   return n << 30;
 }

@@ -33,8 +33,10 @@ enum class purpose : std::uint32_t {
 // epoch and sample position, ...); `a` counts modulo 2^32.
 class random_stream {
  public:
+  // The stream of (seed, what, a, b), at its beginning.
   random_stream(std::uint64_t seed, purpose what, std::uint64_t a = 0, std::uint64_t b = 0);
 
+  // The next 32 random bits. A stream repeats after 2^34 of them.
   std::uint32_t next_u32();
   // Uniform in [0, n); n > 0. Unbiased (Lemire's multiplication with rejection).
   std::uint32_t below(std::uint32_t n);
@@ -44,6 +46,7 @@ class random_stream {
 
   // Words drawn so far; a stream constructed alike and set to this position continues from here.
   std::uint64_t position() const { return drawn_; }
+  // Continues after this many words: see position().
   void seek(std::uint64_t words_drawn) { drawn_ = words_drawn; }
 
  private:

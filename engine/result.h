@@ -29,6 +29,7 @@ class [[nodiscard]] result {
  public:
   using value_type = T;
 
+  // A default-constructed value.
   result()
     requires std::default_initializable<T>
       : held_(std::in_place_index<0>) {}
@@ -39,10 +40,12 @@ class [[nodiscard]] result {
       : held_(std::in_place_index<0>, std::forward<U>(value)) {}
   result(millrace::error why) : held_(std::in_place_index<1>, std::move(why)) {}
 
+  // Whether it is a value, and no error.
   bool has_value() const noexcept { return held_.index() == 0; }
+  // As has_value().
   explicit operator bool() const noexcept { return has_value(); }
 
-  // Throws `failure` if there is an error.
+  // The value. Throws the error as a `failure` if there is one.
   T& value() & {
     check();
     return **this;
@@ -56,14 +59,15 @@ class [[nodiscard]] result {
     return *std::move(*this);
   }
 
-  // Only if there is a value.
+  // The value. Undefined if there is an error: test for that first.
   T& operator*() & noexcept { return *std::get_if<0>(&held_); }
   const T& operator*() const& noexcept { return *std::get_if<0>(&held_); }
   T operator*() && { return std::move(*std::get_if<0>(&held_)); }
+  // A member of the value. Undefined if there is an error.
   T* operator->() noexcept { return std::get_if<0>(&held_); }
   const T* operator->() const noexcept { return std::get_if<0>(&held_); }
 
-  // If there is a value, an `internal` error.
+  // The error; `internal` ("no error") if there is a value.
   millrace::error error() const {
     const auto* why = std::get_if<1>(&held_);
     return why != nullptr ? *why : millrace::error();
@@ -77,6 +81,7 @@ class [[nodiscard]] result {
   std::variant<T, millrace::error> held_;
 };
 
+// Success or an error.
 template <>
 class [[nodiscard]] result<void> {
  public:
@@ -85,11 +90,15 @@ class [[nodiscard]] result<void> {
   result() = default;
   result(millrace::error why) : why_(std::move(why)) {}
 
+  // Whether it is a success.
   bool has_value() const noexcept { return !why_; }
+  // As has_value().
   explicit operator bool() const noexcept { return has_value(); }
+  // Throws the error as a `failure` if there is one.
   void value() const {
     if (why_) throw failure(*why_);
   }
+  // The error; `internal` ("no error") on success.
   millrace::error error() const { return why_ ? *why_ : millrace::error(); }
 
  private:

@@ -22,6 +22,7 @@ class io_executor;
 // scope), never a capturing lambda: captures die with the lambda object, not with the coroutine.
 class scope {
  public:
+  // For coroutines of the I/O thread `home`.
   explicit scope(const io_executor& home);
   // The scope must be empty: joined, or never used. Checked.
   ~scope();
@@ -29,19 +30,23 @@ class scope {
   scope& operator=(const scope&) = delete;
 
   // Stops its coroutine when destroyed. The coroutine still ends within the scope.
-  //
-  // Without memory for another coroutine, both throw std::bad_alloc and leave the scope unchanged.
-  // Once started, a coroutine needs no memory to end.
   class task;
+  // Like spawn(), with a handle that stops the coroutine.
   [[nodiscard]] task spawn_stoppable(awaitable<void> work);
+  // Starts a coroutine, which runs up to its first wait before this returns. Throws std::bad_alloc
+  // without memory for it, and then leaves the scope unchanged. Once started, a coroutine needs no
+  // memory to end.
   void spawn(awaitable<void> work);
 
   // Asks every coroutine to end at its next suspension. Idempotent.
   void stop();
+  // Whether stop() was called, or a coroutine threw.
   bool stopped() const { return stopped_; }
   // The first exception that was thrown; null while there is none.
   const std::exception_ptr& first_thrown() const { return first_thrown_; }
+  // The number of coroutines that have not ended.
   std::size_t running() const;
+  // The executor of its I/O thread.
   const io_executor& executor() const;
 
   // Waits for all, even if the awaiting coroutine is cancelled. One join at a time.
@@ -66,6 +71,7 @@ class scope {
   bool stopped_ = false;
 };
 
+// The handle of a coroutine of a scope, which may outlive both.
 class scope::task {
  public:
   task() = default;
@@ -76,6 +82,7 @@ class scope::task {
     return *this;
   }
   ~task() { stop(); }
+  // Asks the coroutine to end. Nothing if it has ended.
   void stop();
 
  private:

@@ -11,9 +11,9 @@ namespace millrace {
 
 // The work of one stage so far. Times are wall time on the spine, in seconds.
 struct stage_stats {
-  std::string name;
-  std::uint64_t items = 0;
-  std::uint64_t bytes = 0;
+  std::string name;           // "decode_jpeg"
+  std::uint64_t items = 0;    // that it has given
+  std::uint64_t bytes = 0;    // of payload in them
   double busy = 0;            // working, or waiting for its work in the pool
   double waiting_input = 0;   // for the stage before it
   double waiting_output = 0;  // for the next stage to ask
@@ -23,11 +23,15 @@ struct stage_stats {
 // is right within 9 %.
 class latency_histogram {
  public:
+  // Counts one duration.
   void add(double seconds);
+  // Counts all those of another one.
   void add(const latency_histogram& other);
   // In seconds; 0 when nothing was counted. `share` in [0, 1].
   double percentile(double share) const;
+  // The longest, in seconds, exactly.
   double most() const { return most_; }
+  // How many were counted.
   std::uint64_t count() const { return count_; }
 
  private:
@@ -42,8 +46,8 @@ struct run_stats {
   std::uint64_t bytes_read = 0;     // from files and servers
   std::uint64_t requests = 0;       // files opened and HTTP requests made
   std::uint64_t retries = 0;        // transfers resumed or retried
-  double seconds = 0;
-  double spine_cpu = 0;  // CPU time of the I/O thread
+  double seconds = 0;               // since the run began
+  double spine_cpu = 0;             // CPU time of the I/O thread
   // Of the pool, which all runs of an engine share.
   int pool_threads = 0;
   int pool_used = 0;     // threads that take work at present

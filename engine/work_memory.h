@@ -19,19 +19,22 @@ namespace millrace {
 // limit.
 class work_memory {
  public:
+  // At most `limit_bytes` are in use at once.
   explicit work_memory(std::size_t limit_bytes);
   ~work_memory();
   work_memory(const work_memory&) = delete;
   work_memory& operator=(const work_memory&) = delete;
 
-  // Before the first use.
+  // Changes the limit. Only before the first use.
   void set_limit(std::size_t bytes) { limit_ = bytes; }
+  // The most bytes in use at once.
   std::size_t limit() const { return limit_; }
+  // Bytes that pieces of work have taken or reserved at present.
   std::size_t in_use() const;
 
   // The work memory of this thread: that of the innermost work_memory_scope, else the process's.
   static work_memory& current();
-  // Of 512 MiB, whatever the budget.
+  // The process's: 512 MiB, whatever the budget.
   static work_memory& of_process();
 
  private:
@@ -48,6 +51,7 @@ class work_memory {
 // While it lives, `memory` is current() on this thread.
 class work_memory_scope {
  public:
+  // `memory` must outlive it.
   explicit work_memory_scope(work_memory& memory);
   ~work_memory_scope();
   work_memory_scope(const work_memory_scope&) = delete;
@@ -74,8 +78,10 @@ class work_meter {
 
   // False if there is not enough memory: the work must then end, with any error.
   bool take(std::size_t bytes);
+  // Returns bytes that were taken: to this piece of work, which may take them again.
   void give(std::size_t bytes);
 
+  // Whether a take() failed: the work is to be repeated with wanted() bytes reserved.
   bool was_refused() const { return wanted_ > 0; }
   // The bytes to reserve for another try.
   std::size_t wanted() const { return wanted_; }
@@ -94,6 +100,7 @@ inline bool take_work_memory(std::size_t bytes) {
   work_meter* meter = work_meter::of_thread();
   return meter == nullptr || meter->take(bytes);
 }
+// Returns what take_work_memory() took.
 inline void give_work_memory(std::size_t bytes) {
   if (work_meter* meter = work_meter::of_thread()) meter->give(bytes);
 }

@@ -9,16 +9,17 @@
 
 namespace millrace {
 
-// Scheme -> factory. Passed in wherever sources are opened; there is no global one.
+// Opens URLs by their schemes. Each I/O thread of an engine has its own, engine::sources(); a
+// program adds sources by engine_options::add_sources (examples/own_source.cc).
 class source_registry {
  public:
-  // Takes the place of what was there for the scheme, which is that of small and capital letters
-  // alike. An exception of the factory or its sources
-  // becomes an error that names the URL; returning no source is an error as well (usage).
+  // Adds a scheme, whose case is ignored, or replaces it. An exception of the factory or of its
+  // sources becomes an error that names the URL, and so does returning no source (usage).
   void add(std::string scheme, source_factory factory);
-  // The same for a factory that, like its sources, throws nothing but a stop: without that care.
+  // Like add(), without that guard: for a factory that, like its sources, throws only when stopped.
   void add_unguarded(std::string scheme, source_factory factory);
-  // Fails with `unsupported` for a scheme that nobody added.
+  // Opens a range of the object that `text`, a URL or path, names. Fails with `unsupported` for an
+  // unknown scheme, and as the factory does.
   awaitable<result<std::unique_ptr<byte_source>>> open(source_context context, std::string text,
                                                        byte_range range = {}) const;
 

@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-// The byte ranges that an item holds, to be replaced in place.
+// The byte ranges that an item holds, to be replaced in place. Valid until the item changes.
 std::vector<bytes*> parts_of(sample& s);
 std::vector<bytes*> parts_of(record& r);
 std::vector<bytes*> parts_of(tuple_of_values& t);
 
-// What is charged to `memory` for the bytes of a sample: its blocks, each once.
+// The bytes that are charged to `memory` for a sample: its blocks, each once.
 std::size_t held_of(const memory_share& memory, const sample& s);
 
 template <class T>
@@ -36,7 +36,8 @@ struct collecting {
 };
 }  // namespace detail
 
-// The same item with its bytes in separate memory, so that it keeps no read buffer alive.
+// The same item with its bytes in separate memory, so that it keeps no read buffer alive. Waits for
+// that memory; fails with no_memory if it exceeds the share.
 template <has_parts T>
 awaitable<result<T>> compacted(std::shared_ptr<memory_share> memory, T item) {
   auto moved = co_await detail::move_parts(std::move(memory), parts_of(item));
@@ -44,20 +45,21 @@ awaitable<result<T>> compacted(std::shared_ptr<memory_share> memory, T item) {
   co_return item;
 }
 
-// Memory for a stage that groups items. Otherwise the lanes would wait for the read buffers that
-// its items hold, while it waits for the lanes. Items that are not known to hold bytes stay as they
-// are.
+// Memory for a stage that groups items. Without it the lanes would wait for the read buffers that
+// the stage's items hold, while the stage waits for the lanes. Items that are not known to hold
+// bytes stay as they are. Spine only.
 template <class T>
 class collected_memory {
  public:
+  // Claims a share of the run's budget: make it with the stage. `name` is used in errors.
   collected_memory(run_context& run, const std::string& name)
       : sets_(2 + static_cast<std::size_t>(run.batches_queued)) {
     if constexpr (has_parts<T>) share_ = run.memory.share(name, 1_MiB, run.memory.budget() / 4);
   }
 
-  // Returns `item` with its bytes in this memory, for this stage to hold. Fails with no_memory
-  // where they would leave too little room for the batches that others still hold, and with
-  // too_large, which is skippable, where no batch could hold them.
+  // Returns `item` with its bytes in this memory, for this stage to hold. Fails with no_memory if
+  // that would leave too little room for the batches that others still hold, and with too_large
+  // (skippable) if no batch could hold it.
   awaitable<result<T>> keep(T item) {
     if constexpr (has_parts<T>) {
       const std::size_t own = charge_of(size_of(item));
@@ -82,11 +84,11 @@ class collected_memory {
     for (const bytes* part : parts_of(item)) size += part->size();
     return size;
   }
-  // What the budget has for a batch.
+  // Bytes of the budget for one batch.
   std::size_t limit() const { return share_->limit() / sets_; }
   detail::collecting room() const { return {share_->name(), limit()}; }
 
-  std::size_t sets_;  // batches that there are at a time: in the making, with others, queued
+  std::size_t sets_;  // batches at a time: under construction, in use, queued
   std::shared_ptr<memory_share> share_;
   std::size_t held_ = 0;
 };

@@ -1,5 +1,5 @@
-// What plans of the library's own items consist of, compiled once, in the library: a program that
-// reads samples, images and batches compiles what it writes itself.
+// The templates that plans of samples, images and batches are made of, compiled once, in the
+// library: a program compiles only the stages that it writes itself.
 #pragma once
 
 #include "pipeline/engine.h"

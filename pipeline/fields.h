@@ -14,59 +14,64 @@
 
 namespace millrace {
 
-// Whether files of that extension are images, also in formats that only other readers decode. In
-// lower case, without its dot.
+// Whether files with this extension are images, including formats that only other readers decode.
+// In lower case, without its dot.
 bool is_image_extension(std::string_view extension);
 
-// Patterns of extensions, joined by ';', with '*' for any text and '?' for any character.
+// Whether an extension matches one of the patterns, which are joined by ';', with '*' for any text
+// and '?' for any character: "jpg;seg.*".
 bool matches_any(std::string_view patterns, std::string_view extension);
-// Numbers in the row-major order of `shape`, little-endian. `type` as NumPy writes it: f4, i8,
-// u1...
+// Numbers in the row-major order of `shape`, little-endian.
 struct tensor {
-  std::string type;
-  std::vector<std::int64_t> shape;
-  bytes data;
+  std::string type;                 // as NumPy writes it: f4, i8, u1, ...
+  std::vector<std::int64_t> shape;  // empty: one number
+  bytes data;                       // count() numbers
 
+  // The product of `shape`.
   std::int64_t count() const;
 };
 using tensors = std::vector<std::pair<std::string, tensor>>;  // by name; without one, in order
 
-// The value of a field: its bytes where there is no decoder for them; text; an integer; JSON text
-// (of json, msgpack and cbor); arrays.
+// JSON of a field: also of MessagePack and CBOR, converted.
 struct json_text {
-  std::string text;
+  std::string text;  // valid JSON
 };
+// The value of a field: its bytes if there is no decoder for them, a text, an integer, JSON, an
+// array, or several.
 using value = std::variant<bytes, std::string, std::int64_t, json_text, tensor, tensors>;
 
+// A sample with decoded fields, from decode_fields().
 struct record {
-  std::string key;
+  std::string key;                                    // of the sample
   std::vector<std::pair<std::string, value>> fields;  // by extension, as in the sample
-  origin where;
-  std::shared_ptr<const std::string> url;
+  origin where;                                       // the sample's
+  std::shared_ptr<const std::string> url;             // of its shard; may be null
 
-  // nullptr where there is none.
+  // The field with this extension; nullptr if there is none. Valid until `fields` changes.
   const value* find(std::string_view extension) const;
 };
 
-// The value of a field by the last part of its extension, case ignored:
+// The value of a field, by the last part of its extension, case ignored:
 //   txt text transcript: UTF-8 text          cls cls2 class count index inx id: an integer
 //   json jsn: JSON    mp msg msgpack: MessagePack    cbor: CBOR    (all as JSON text)
 //   npy: a tensor     npz: tensors by name           ten tb tenbin: tensors in order
-//   gz: what is compressed, by the part before       anything else, pickles too: its bytes
-// Fails with bad_field. No code in the data is ever run: there is no decoder for pickles.
+//   gz: decompressed, then by the part before it     any other, pickles too: its bytes
+// Fails with bad_field, or with too_large if decoding needs too much memory. No code in the data is
+// ever run: there is no decoder for pickles. Any thread.
 result<value> decode_field(std::string_view extension, const bytes& content);
 
-// All fields of a sample, for map(). Errors name URL, offset and key; skippable.
+// Decodes all fields of a sample: for map(). Errors name URL, offset and key, and are skippable.
 result<record> decode_fields(const sample& s);
 
-// The first field of each pattern list, in that order: {"jpg;jpeg", "cls"}.
+// Chosen fields of a sample, from to_tuple().
 struct tuple_of_values {
-  std::vector<value> values;
-  std::string key;
-  origin where;
-  std::shared_ptr<const std::string> url;
+  std::vector<value> values;               // one for each list of patterns
+  std::string key;                         // of the sample
+  origin where;                            // the sample's
+  std::shared_ptr<const std::string> url;  // of its shard; may be null
 };
-// For map(). Fails with missing_field, skippable.
+// A function for map(): the first field of each list of extensions, in order, such as {"jpg;jpeg",
+// "cls"}. Fails with missing_field, skippable.
 std::function<result<tuple_of_values>(const record&)> to_tuple(std::vector<std::string> patterns);
 
 }  // namespace millrace

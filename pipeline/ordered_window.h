@@ -22,15 +22,15 @@ struct window_job {
   std::vector<origin> origins;  // of the item; in states until the job is given out
   std::optional<error> failed;
   bool finished = false;
-  bool under_way = false;  // whoever works on it will finish it
+  bool under_way = false;  // its worker will finish it
   bool ends_epoch = false;
-  bool failed_in_front = false;  // the stage in front has, which has given no item
+  bool failed_in_front = false;  // the stage before it failed, and gave no item
 };
 
 // The items of such a stage, in the order in which they come, and the coroutine that takes them
-// from the stage in front while others are under way: at most `size` at once, none of an epoch
-// before the end of the last one is given out, and none after an error of the stage in front before
-// its consumer asks again. States have the items as origins. `Job` derives from window_job<In>.
+// from the stage before while others are under way: at most `size` at once, none of an epoch before
+// the end of the last one is given out, and none after an error of the stage before until its
+// consumer asks again. States have the items as origins. `Job` derives from window_job<In>.
 //
 // Spine only. Shared with the coroutines that work on its jobs.
 template <class In, class Job>
@@ -50,15 +50,15 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
 
   run_context& run;
 
-  // The coroutine that fills the window. It ends when what is returned is destroyed.
+  // The coroutine that fills the window. It ends when the returned handle is destroyed.
   [[nodiscard]] scope::task filled() {
     return run.tasks.spawn_stoppable(fill_until_it_fails(this->shared_from_this()));
   }
   // Call when the work on jobs has ended, after `finished` is set.
   void notify_finished() { has_finished_.notify_all(); }
 
-  // The first of the jobs, finished; with `any`, the first that is, but the end of an epoch after
-  // all others. The error, where there is no memory for further jobs.
+  // The first of the jobs, finished; with `any`, the first finished one, but the end of an epoch
+  // after all others. The error, if there is no memory for further jobs.
   awaitable<result<std::shared_ptr<Job>>> take(bool any) {
     leave_failed();
     for (;;) {
@@ -94,7 +94,7 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
   void restore(const state& from) { items_->restore(from); }
 
  protected:
-  // Begins the work on a job, which is among the jobs already. An error ends the run after the jobs
+  // Begins the work on a job, which is already among the jobs. An error ends the run after the jobs
   // before this one.
   virtual awaitable<result<void>> start(std::shared_ptr<Job> j) = 0;
   virtual void end_epoch() {}
@@ -109,8 +109,8 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
     has_room_.notify_one();
   }
 
-  // What is thrown on the way is the error of the first item that nobody works on for it, and of
-  // all that are asked for after: the item in hand may be in no state.
+  // An exception is the error of the first item that no worker has, and of all items that are asked
+  // for later: the item in hand may be in no state.
   static awaitable<void> fill_until_it_fails(std::shared_ptr<ordered_window> w) {
     auto failed = co_await failure_of(w->fill(), w->stage_);
     if (!failed) co_return;
@@ -159,15 +159,15 @@ class ordered_window : public std::enable_shared_from_this<ordered_window<In, Jo
   std::deque<std::shared_ptr<Job>> jobs_;
   std::vector<origin> failed_;   // of the job whose error was given, until the next call
   std::optional<error> broken_;  // why there are no further jobs, and no state
-  bool ended_ = false;           // nothing more is asked of the stage in front
+  bool ended_ = false;           // the stage before is asked for nothing more
   bool epoch_held_ = false;      // the end of an epoch waits to be taken
-  bool error_held_ = false;      // an error of the stage in front waits, or its consumer does
+  bool error_held_ = false;      // an error of the stage before waits, or its consumer does
   bool error_told_ = false;      // such an error was given in the last call
   condition has_finished_;
   condition has_room_;
 };
 
-// A stage that gives what becomes of the jobs of such a window.
+// A stage that gives the results of the jobs of such a window.
 template <class Out, class Window>
 class windowed_stream : public stream<Out> {
  public:

@@ -28,16 +28,15 @@ namespace millrace {
 
 struct shard_list_options;
 
-// What the stages of a lane say of themselves, for those after them and for samples that are read
-// again.
+// What the stages of a lane declare, for later stages and for samples that are read again.
 struct lane_traits {
   std::vector<lane_dealer> records = {};             // of all stages
   std::shared_ptr<const sample_source> format = {};  // of the head; null: it names none
   std::vector<sample_function> sample_stages = {};   // in order
-  bool is_shuffled = false;
+  bool is_shuffled = false;                          // by a shuffle()
   bool reads_ahead = false;  // as lane_stage::reads_ahead, also in a source of a mix
 
-  // Lane `lane` of `lanes` of all ranks, for these stages.
+  // Lane `lane` of `lanes` of all ranks, of which this rank has `lanes_here`.
   std::unique_ptr<lane_context> lane_of(run_context& run, std::int64_t lane, std::size_t lanes,
                                         std::size_t lanes_here) const {
     return std::make_unique<lane_context>(lane_context{.run = run,
@@ -49,36 +48,43 @@ struct lane_traits {
   }
 };
 
+// The stages that run once for each lane: shards() and what follows, up to the first stage that is
+// not per lane. Append stages by '|'; run it by engine::run(). A value; any thread.
 template <class T>
 struct lane_plan {
   using value_type = T;
-  std::function<std::unique_ptr<stream<T>>(lane_context&)> make;
-  std::shared_ptr<const std::vector<std::string>> shards;
-  std::shared_ptr<const shard_list_options> options;
-  lane_traits traits = {};
+  std::function<std::unique_ptr<stream<T>>(lane_context&)> make;  // null: an empty plan
+  std::shared_ptr<const std::vector<std::string>> shards;         // URLs, in the order of the list
+  std::shared_ptr<const shard_list_options> options;              // of shards()
+  lane_traits traits = {};                                        // of its stages
 };
 
+// A pipeline of which the lanes are one stream. Append stages by '|'; run it by engine::run() any
+// number of times. A value; any thread. Examples: examples/epoch.cc, docs/embedding.md.
 template <class T>
 struct plan {
   using value_type = T;
-  std::function<std::unique_ptr<stream<T>>(run_context&)> make;
+  std::function<std::unique_ptr<stream<T>>(run_context&)> make;  // null: an empty plan
 };
 
+// A stage that runs once for each lane. Append it to a lane_plan by '|': docs/stages.md.
 template <class In, class Out>
 struct lane_stage {
   using input = In;
   using output = Out;
-  std::string name;
+  std::string name;  // in statistics and errors
+  // Makes the stream of a lane after that of the stage before. Called for each lane and run, before
+  // the first next(); it may claim memory of the run's plan. Returning null is an error (usage).
   std::function<std::unique_ptr<stream<Out>>(lane_context&, std::unique_ptr<stream<In>>)> wrap;
   // As stage::takes_ahead.
   bool takes_ahead = false;
-  // It gives samples as the format has them (some of them, in any order). After a resume, those
-  // that later stages held are read again by their places, and do not pass it. A plan does not take
-  // a stage that does not say so: samples are changed by a sample_stage, which they pass again, or
-  // by the format.
+  // Promises that it gives samples as the format has them: some of them, in any order. After a
+  // resume, those that later stages held are read again by their places, and do not pass this
+  // stage. A plan refuses a stage without this promise: change samples in a sample_stage, which
+  // they pass again, or in the format.
   bool unchanged = false;
-  // The records that it saves of its lane. A state with others, or with one that cannot be dealt,
-  // is not resumed with another number of lanes.
+  // The records that it saves of its lane. A state with other records, or with one that cannot be
+  // redistributed, does not resume with another number of lanes.
   std::vector<lane_dealer> records = {};
   // It keeps samples that it has read ahead in the lane's memory: no shuffle() may follow.
   bool reads_ahead = false;
@@ -87,26 +93,30 @@ struct lane_stage {
   std::shared_ptr<const sample_source> format = {};
 };
 
+// A stage after the lanes. Append it to a plan by '|'. Examples: examples/own_stage.cc,
+// docs/stages.md.
 template <class In, class Out>
 struct stage {
   using input = In;
   using output = Out;
-  std::string name;
+  std::string name;  // in statistics and errors
+  // Makes the stream after that of the stage before. Called for each run, before the first next();
+  // it may claim memory of the run's plan. Returning null is an error (usage).
   std::function<std::unique_ptr<stream<Out>>(run_context&, std::unique_ptr<stream<In>>)> wrap;
   // Called before the earlier stages are made, to announce the needs of this one.
   std::function<void(run_context&)> announce = nullptr;
-  // It passes items on in order, each at most once, and unchanged.
+  // Promises that it passes items on in order, each at most once, and unchanged.
   bool keeps_order = false;
-  // It saves states that it took of the stages in front, rather than where those are: an item with
-  // which it fails is in them.
+  // It saves states that it took earlier of the stages before it, rather than their present ones:
+  // an item with which it fails is in them.
   bool saves_snapshots = false;
   // It takes items while others are under way, and names the one that fails in its errors itself.
-  // Where it does not, that is the item which the stage took last.
+  // For other stages that is the item taken last.
   bool takes_ahead = false;
 };
 
-// Lanes interleaved sample by sample (pipeline/stages/lanes.h).
 struct sample;
+// Lanes interleaved sample by sample (pipeline/stages/lanes.h).
 plan<sample> interleaved(lane_plan<sample> lanes);
 
 namespace detail {
@@ -135,7 +145,7 @@ void append_origins(std::vector<origin>& to, const T& item) {
   }
 }
 
-// What errors call an item by: its key and its URL, where it has them.
+// The names by which errors call an item: its key and its URL, if it has them.
 struct item_name {
   std::string key;
   std::shared_ptr<const std::string> url;
@@ -149,8 +159,8 @@ struct item_name {
     }
     if constexpr (requires { url = item.url; }) url = item.url;
   }
-  // The error of what failed with the item, which it names as far as it names nothing. That the run
-  // is stopped is of no item. Without the memory for the name, the error as it is.
+  // The error of what failed with the item, completed by the item's names. A stop concerns no item.
+  // Without the memory for the names, the error as it is.
   error named(error why) const noexcept {
     if (why.kind() == errc::stopped) return why;
     try {
@@ -161,7 +171,7 @@ struct item_name {
     }
     return why;
   }
-  // The same for what failed most probably with the item: not where it names another one.
+  // The same for what most probably failed with the item: unchanged if it names another one.
   error named_unless_of_another(error why) const noexcept {
     try {
       if (!why.sample_key().empty() && why.sample_key() != key) return why;
@@ -173,11 +183,11 @@ struct item_name {
   }
 };
 
-// What a stage has given since the one behind it was last asked.
+// What a stage has given since it was last asked.
 struct handed_on {
   std::vector<origin> origins;
   item_name name;                                    // of the item
-  std::function<void(state&)> save_giver = nullptr;  // that stage's state, with those in front
+  std::function<void(state&)> save_giver = nullptr;  // that stage's state, with those before
 
   template <class T>
   void note(const T& item) {
@@ -200,19 +210,19 @@ auto called_as(const std::string& who, F f) {
   }
 }
 
-// Around every stage: counts what passes, makes what the stage throws, its own code or what that
-// calls, its error (in save() and restore() as well, where the one that threw is named whatever is
-// behind it), names in errors the item that the stage took last, and keeps the promises of
+// Wraps every stage. Counts what passes; turns what the stage throws, in its own code or what that
+// calls, into its error (in save() and restore() as well, where the stage that threw is named,
+// whatever follows it); names in errors the item that the stage took last; and keeps promises of
 // stream.h about errors that the stage itself may not:
-//   - an error that is not skippable is given again to whoever asks again;
-//   - whoever asks a run that is stopped is told so, also where nothing that it asks for waits;
+//   - an error that is not skippable is given again when the stage is asked again;
+//   - a run that is stopped says so to the consumer, even if nothing that it asks for waits;
 //   - the item with which a stage failed is in the state until the stage is asked again;
-//   - a stage that had no memory saves no state: what it had in hand may be in none.
+//   - a stage that had no memory saves no state: the item in hand may be in none.
 template <class T>
 class metered final : public stream<T> {
  public:
-  // `takes_ahead`: as stage::takes_ahead. `within`: with what the names of the lane's records
-  // begin; empty behind the lanes.
+  // `takes_ahead`: as stage::takes_ahead. `within`: the beginning of the names of the lane's
+  // records; empty after the lanes.
   metered(std::unique_ptr<stream<T>> inner, const run_context& run,
           run_context::stage_figures& figures, std::shared_ptr<handed_on> taken, bool takes_ahead,
           std::string within)
@@ -230,7 +240,7 @@ class metered final : public stream<T> {
 
   const std::shared_ptr<handed_on>& given() const { return given_; }
 
-  // Who asks is through with what was given last, also where a stop comes before this begins.
+  // The consumer is done with what was given last, even if a stop comes before this begins.
   awaitable<typename stream<T>::outcome> next() override {
     if (!broken_) {
       metered::leave_failed();
@@ -242,7 +252,7 @@ class metered final : public stream<T> {
   void save(state& to) const override {
     if (lost_) throw failure(*broken_);
     const bool tells_taken = failed_ && taken_ && !taken_->origins.empty();
-    // What other sources of a mix hold, which are in `to` already, says nothing of what was taken
+    // What other sources of a mix hold, which is in `to` already, says nothing about what was taken
     // here: each numbers its shards on its own.
     state own;
     state& into = tells_taken ? own : to;
@@ -264,8 +274,8 @@ class metered final : public stream<T> {
   }
 
  private:
-  // Whether the stage itself has in `own` what it took. What those in front hold is another draw of
-  // the same sample: they have given this one away.
+  // Whether the stage itself has in `own` what it took. What the stages before it hold is another
+  // draw of the same sample: they have given this one away.
   bool holds_taken(const state& own, const origin& taken) const {
     const std::size_t held = own.count_held(taken, within_);
     if (held == 0 || !taken_->save_giver) return held > 0;
@@ -292,7 +302,7 @@ class metered final : public stream<T> {
     if (thrown && is_stop(thrown)) {
       item = co_await error_unless_stopped(std::move(thrown), "the stage '" + figures_.name + "'");
     } else if (thrown) {
-      lost_ = true;  // until it is told, for which there may be no memory either
+      lost_ = true;  // until that is reported, for which there may be no memory either
       broken_ = out_of_memory();
       error why = error_of(thrown, "the stage '" + figures_.name + "'");
       lost_ = why.kind() == errc::no_memory;
@@ -315,11 +325,11 @@ class metered final : public stream<T> {
   std::unique_ptr<stream<T>> inner_;
   const std::atomic<bool>& stop_asked_;
   run_context::stage_figures& figures_;
-  std::shared_ptr<handed_on> taken_;  // by the stage, of the one in front; null: of none
-  bool names_items_;                  // an error is of the item taken last
+  std::shared_ptr<handed_on> taken_;  // by the stage, from the one before; null: unknown
+  bool names_items_;                  // an error concerns the item taken last
   std::string within_;
   std::shared_ptr<handed_on> given_ = std::make_shared<handed_on>();
-  std::optional<error> broken_;  // for whoever asks again
+  std::optional<error> broken_;  // given again when asked again
   bool failed_ = false;          // the last call of next()
   bool lost_ = false;            // the stage had no memory
 };
@@ -414,6 +424,8 @@ concept any_stage = requires {
 
 }  // namespace detail
 
+// Appends a stage. Does not compile if the stage does not take what the plan yields; throws
+// `failure` (usage) for an empty plan and for a lane_stage without `unchanged`.
 template <detail::any_plan P, detail::any_stage S>
 auto operator|(P front, S back) {
   constexpr bool fits = std::is_same_v<typename P::value_type, typename S::input>;
@@ -425,7 +437,7 @@ auto operator|(P front, S back) {
   }
 }
 
-// Stages for items of any type, which is that of the plan before them.
+// Appends a stage for items of any type (map, on_error, prefetch, ...), for the items of the plan.
 template <detail::any_plan P, class G>
   requires requires(G g) { g.template for_items<typename P::value_type>(); }
 auto operator|(P front, const G& generic) {

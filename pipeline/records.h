@@ -15,107 +15,125 @@
 
 namespace millrace {
 
-// The records that describe where a lane stands. Written by the stages that know best.
+// The records that describe the position of each lane. Written by the stages that know it best.
 struct cursor_record {
-  static constexpr const char* name = "cursor";
+  static constexpr const char* name = "cursor";  // for lane_context::id()
+  // The record of a lane in `epoch`.
   static state::record of(std::int64_t epoch, const lane_cursor& at) {
     return {epoch, at.draw, at.offset, at.given};
   }
-  // Throws `failure` (bad_state) where there is none.
+  // The epoch and the cursor of the record `name`. Throws `failure` (bad_state) if there is none.
   static std::pair<std::int64_t, lane_cursor> in(const state& from, const std::string& name);
-  // For a reader of shards that was restored to `start` and not asked for anything yet: within the
-  // shard whose record the stage before it has just saved in `to`.
+  // For a reader of shards that was restored to `start` and not asked for anything yet: moves the
+  // record that the stage before it has just saved in `to` to that place within the shard.
   static void put_restored(state& to, const std::string& name, const lane_cursor& start);
 };
+// The name of an epoch_tail.
 inline constexpr const char* tail_record = "tail";
-inline constexpr const char* tail_seen_record = "tail_seen";  // lane_cursor::before, where any is
-// A fingerprint of the list and the lengths of its shards, where the first lanes of a tail have
-// dealt samples.
+inline constexpr const char* tail_seen_record = "tail_seen";  // lane_cursor::before, if any is set
+// A fingerprint of the list and the lengths of its shards, if the first lanes of a tail were cut by
+// samples.
 inline constexpr const char* tail_lengths_record = "tail_lengths";
+// The tail of a state; empty if there is none. Throws `failure` (bad_state) for a damaged one.
 epoch_tail tail_in(const state& from);
+// Puts a tail, unless it is empty.
 void put_tail(state& to, const epoch_tail& tail);
 
-// The records of a lane, of the list of shards, and of the positions given out before the lanes
-// were redistributed.
+// The progress of a lane as the interleaving stage saves it.
 struct lane_record {
-  std::int64_t lane = 0;
-  std::int64_t epoch = 0;
-  std::int64_t given = 0;
-  bool ended = false;
+  std::int64_t lane = 0;    // its number
+  std::int64_t epoch = 0;   // in which it is
+  std::int64_t given = 0;   // samples, in this epoch
+  bool ended = false;       // this epoch
   std::int64_t failed = 0;  // samples and shards, in this epoch
 };
+// The records of a rank's lanes; none if the state has none.
 std::vector<lane_record> lane_records(const state& from);
+// Appends the records of lanes.
 void put_lane_records(state& to, const std::vector<lane_record>& lanes);
+// The name of the records of lanes.
 inline constexpr const char* lanes_record = "lanes";
+// The name of the fingerprints and numbers of the list of shards.
 inline constexpr const char* plan_record = "plan";
-inline constexpr std::size_t plan_record_lanes = 2;  // which of its values is the number of lanes
-inline constexpr std::size_t plan_record_mode = 3;   // and which the epoch mode
-// Lane and number of those samples of a lane, the last of its pending ones, with which its own
-// stages failed. They are among its `given` as the state has it, and take no position where they
-// fail again.
+inline constexpr std::size_t plan_record_lanes = 2;  // the position in it of the number of lanes
+inline constexpr std::size_t plan_record_mode = 3;   // the position in it of the epoch mode
+// Lane and number of those pending samples of a lane, its last ones, with which its own stages
+// failed. They are among its `given` in the state, and take no position if they fail again.
 inline constexpr const char* failed_record = "lanes_failed";
+// That number for a lane; 0 if none is recorded.
 std::size_t failed_in(const state& from, std::int64_t lane);
+// The name of the positions given out before the lanes were redistributed.
 inline constexpr const char* base_record = "lanes_base";
+// Their number; 0 if none is recorded.
 std::int64_t position_base(const state& from);
-// In a state that was dealt to other lanes: of how many lanes the plan's record names the list.
+// In a state that was redistributed to other lanes: the number of lanes by which the plan's record
+// identifies the list.
 inline constexpr const char* list_lanes_record = "list_lanes";
+// That number, or the plan's number of lanes; 0 if neither is recorded.
 std::int64_t lanes_of_list(const state& from);
 
-// The record to which a later stage adds a value when it also holds an end of epoch: the lanes have
-// begun the next epoch, which the consumer has not.
+// The record to which a later stage adds a value while it holds the end of an epoch: the lanes have
+// begun the next epoch, but the consumer has not.
 inline constexpr const char* end_owed_record = "end_owed";
-// Ends that the lanes gave after that of the last epoch: nobody owes them.
+// Ends that the lanes gave after the end of the last epoch: no stage owes them.
 inline constexpr const char* ends_past_record = "ends_past";
-// For each stage that gives ends of its own in place of those of the stages in front (epochs_of),
-// in order: how many of the ends owed were in the state as those in front had saved.
+// For each stage that gives ends of its own instead of those of the stages before it (epochs_of),
+// in order: how many of the owed ends were in the state when those stages had saved.
 inline constexpr const char* own_ends_record = "own_ends";
-// These numbers, and that of all ends owed.
+// These numbers, and then the number of all owed ends.
 state::record ends_held_in(const state& saved);
 
-// How the names of records end that are of one rank of several; the beginnings of that: of any, and
-// of the first.
+// The ending of names of records that are of one rank of several.
 std::string of_rank(int rank, int world_size);
+// The beginning of that ending, for any rank.
 inline constexpr const char* of_rank_begin = " of rank ";
+// The beginning of that ending, for the first rank.
 inline constexpr const char* of_rank_0 = " of rank 0 of ";
 // With such an ending, in a state merged of all ranks: what ends_held_in() was for the rank.
 inline constexpr const char* ends_held_record = "ends_held";
 
-// The epoch that the consumer is in: the lanes' own, less the ends that later stages hold.
+// The epoch of the lanes.
 inline constexpr const char* epoch_record = "lanes_epoch";
+// The epoch that the consumer is in: the lanes' own, less the ends that later stages hold. Throws
+// `failure` (bad_state) if none is recorded.
 std::int64_t consumers_epoch(const state& from);
 // In a state merged of all ranks, and in those of runs that were resumed from it: each lane, and
 // the latest epoch that a consumer of it was in.
 inline constexpr const char* consumers_record = "lanes_consumers";
+// That epoch for a lane; nullopt if none is recorded.
 std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane);
 
-// Throws `failure` (bad_state) where a number of a state can be nobody's: a state is a file, and
-// stages calculate with what it says.
+// Throws `failure` (bad_state) if a number of a state is impossible: a state is a file, and stages
+// calculate with its numbers.
 void check_numbers(const state& from);
+// The error (bad_state) for a record that makes no sense.
 error senseless(std::string_view record);
 
-// What group_by_key() saves beside its cursor.
+// What group_by_key() saves in addition to its cursor.
 struct group_record {
-  static constexpr const char* name = "group";
-  bool owes_end = false;  // of the epoch
-  seen_before before;     // the sample that comes next
+  static constexpr const char* name = "group";  // for lane_context::id()
+  bool owes_end = false;                        // of the epoch
+  seen_before before;                           // before the next sample
 
-  // Of a state without such a record, what it is at first. Throws `failure` (bad_state).
+  // The record `name`; a fresh one if a state has none. Throws `failure` (bad_state) for one of an
+  // older version, within a sample.
   static group_record in(const state& from, const std::string& name);
+  // Puts it as the record `name`.
   void put(state& to, const std::string& name) const;
-  // For other lanes (lane_dealer): what the first lane that has met a whole sample knows of it, for
-  // what is damaged before the first whole one. The data are of one kind.
+  // For other lanes (lane_dealer): passes on what the first lane that has met a whole sample knows
+  // about it, for damage before the first whole one. The data are of one kind.
   static void deal(const dealing& what, state& to);
 };
 
-// The record of window_shuffle(): each lane has one, also where it is within no window. Older
-// versions wrote none there.
+// The record of window_shuffle(): each lane has one, even if it is within no window. Older versions
+// wrote none there.
 inline constexpr const char* window_record = "window";
 
-// The record of on_error(): the numbers of skipped or lost samples, of those in a row, and of
-// passed ones; how the names of those of a second such stage, and of further ones, begin.
+// The record of on_error(): the numbers of samples skipped or lost, of those in a row, and of those
+// passed. The names of a second such stage and of further ones begin with it.
 inline constexpr const char* skipped_record = "on_error";
-// Beside it: how many of the pending samples are those of stages in front and, of the epoch under
-// way, what the shards that were lost whole are judged by.
+// Next to it: how many of the pending samples belong to earlier stages and, for the current epoch,
+// the figures by which wholly lost shards are estimated.
 inline constexpr const char* lost_record = "lost_shards";
 
 }  // namespace millrace

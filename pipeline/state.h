@@ -13,38 +13,49 @@
 
 namespace millrace {
 
-// The position of a run: records of integers by name, one or more per stage, and the samples that
-// stages hold. Copies cheaply enough to be taken at every batch. Text form: versioned, checksummed
-// JSON, of about four bytes for a sample that is held.
+// The position of a run: named records of integers, one or more per stage, and the samples that
+// stages hold. From loader::save(). Copies cheaply enough to be taken at every batch. Text form:
+// versioned, checksummed JSON, about four bytes for each held sample. One thread; example:
+// examples/resume.cc.
 class state {
  public:
+  // Integers, whose meaning is known to the stage that saves them.
   using record = std::vector<std::int64_t>;
 
+  // Sets a record.
   void put(const std::string& name, record values) { records_[name] = std::move(values); }
+  // Appends to a record, which need not exist.
   void append(const std::string& name, std::span<const std::int64_t> values);
-  // Adds all records of another state.
+  // Appends all records and held samples of another state.
   void append(const state& other);
-  // nullptr where there is none.
+  // The record; nullptr if there is none. Valid until the state changes.
   const record* find(const std::string& name) const;
+  // All records by name.
   const std::map<std::string, record>& records() const { return records_; }
 
-  // Appends to the samples that a stage holds, which are read again when it is restored.
+  // Appends to the samples that a stage holds, which are read again when it is restored. Stages
+  // after the lanes use the name `pending_record`.
   void hold(const std::string& name, std::span<const origin> samples);
-  const std::vector<origin>& held(const std::string& name) const;  // empty where there are none
+  // The samples held under a name, in order; empty if there are none.
+  const std::vector<origin>& held(const std::string& name) const;
+  // All held samples by name.
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
+  // The number of held samples.
   std::size_t samples_held() const;
-  // How often it is held by stages that number shards as those of the lane do whose names begin
-  // with `within` (lane_context::id("")); empty: as those behind the lanes. The sources of a mix
-  // number theirs on their own: what they hold is not looked at. More than once where shards are
-  // drawn with replacement.
+  // How often a sample is held by stages that number shards as those of the lane do whose names
+  // begin with `within` (lane_context::id("")); empty: as those after the lanes. The sources of a
+  // mix number theirs separately: what they hold is not looked at. It may be more than once if
+  // shards are drawn with replacement.
   std::size_t count_held(const origin& sample, std::string_view within) const;
-  // The records of a name from the `first` on, for changes; valid until the next change of the
-  // state.
+  // The samples held under a name from number `first` on, for changes; valid until the next change
+  // of the state.
   std::span<origin> held_from(const std::string& name, std::size_t first);
 
+  // The text form.
   std::string to_json() const;
-  // Fails with bad_state for text that is damaged or of another version, and with too_large for
-  // what takes more than `most` bytes of memory; 0: a quarter of the host's, 4 GiB at most.
+  // Parses the text form. Fails with bad_state for text that is damaged or of another version, and
+  // with too_large if it takes more than `most` bytes of memory; 0: a quarter of the host's, at
+  // most 4 GiB.
   static result<state> from_json(std::string_view text, std::size_t most = 0);
 
   bool operator==(const state&) const = default;
@@ -54,11 +65,11 @@ class state {
   std::map<std::string, std::vector<origin>> held_;
 };
 
-// The most that a number of a state may count to, unless it is a fingerprint or a seed.
+// The largest number that a state may count to, except for fingerprints and seeds.
 inline constexpr std::int64_t most_counted = std::int64_t{1} << 46;
 
-// The record that tells a mix apart. The names of what its source of a number saves begin, within
-// the lane, with this, the number, and '/'.
+// The record of a mix. The names of what its source N saves begin, within the lane, with this, N,
+// and '/'.
 inline constexpr const char* mix_record = "mix";
 
 // The name under which stages after the lanes hold samples.

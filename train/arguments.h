@@ -16,6 +16,7 @@ enum class difference {
   told,     // training changes from here on: resuming prints a notice
   refused,  // samples would be lost or repeated, or the weights do not fit: no resuming
 };
+// The consequence of an option, by its name: "--lr".
 difference meaning_of(std::string_view option);
 
 // Options that differ and mean at least `least`: "--lr 0.2 instead of 0.1".

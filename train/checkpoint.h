@@ -15,15 +15,15 @@ namespace millrace {
 // The state from which a run is resumed. Only rank 0 writes and reads it: the other ranks need not
 // see the folder.
 struct checkpoint : checkpoint_record {
-  tensor_dict model;
-  tensor_dict momentum;
+  tensor_dict model;     // weights_of() the model
+  tensor_dict momentum;  // of SGD, by the names of the parameters
 };
 
 // The parameters of record_in() that describe the reading run.
 struct read_terms {
-  std::int64_t lanes = 0;
-  int batch_size = 0;
-  std::size_t state_bytes = 0;
+  std::int64_t lanes = 0;       // of all ranks
+  int batch_size = 0;           // of each rank
+  std::size_t state_bytes = 0;  // memory that a rank's state may take
 };
 
 // A rank's view of a checkpoint's files: see record_in().

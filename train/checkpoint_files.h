@@ -14,17 +14,17 @@ namespace millrace {
 // with model.safetensors, optimizer.safetensors, data-rankR.json for each rank, and train.json,
 // which holds the rest and the sizes and CRC-32Cs of the others. It appears whole or not at all.
 struct checkpoint_record {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
+  std::int64_t step = 0;            // steps taken
+  std::int64_t epoch = 0;           // in which the next step is
   std::int64_t batch_in_epoch = 0;  // batches of `epoch` already trained on
   std::int64_t epoch_batches = 0;   // of the last whole epoch; 0: none yet
   // An upper bound on `epoch_batches`, which is inexact after a change of batch size; not stored.
   std::int64_t epoch_batches_most = 0;
   std::int64_t samples = 0;  // trained on by each rank
   int batch_size = 0;        // of each rank; 0: unknown
-  int world_size = 1;
-  std::string run;  // the same for all checkpoints of a run, however often it is resumed
-  arguments said;   // the command line of the run that saved it
+  int world_size = 1;        // ranks
+  std::string run;           // the same for all checkpoints of a run, however often it is resumed
+  arguments said;            // the command line of the run that saved it
   // The sorted names of its class folders; empty for shards.
   std::vector<std::string> classes;
   // The validation_fingerprint() of the validation after this step; empty: none, or by an older
@@ -33,8 +33,11 @@ struct checkpoint_record {
   state data;  // this rank's
 };
 
+// The file of a checkpoint with everything but weights and states.
 inline constexpr const char* meta_name = "train.json";
+// The file with the weights.
 inline constexpr const char* model_name = "model.safetensors";
+// The file with the momentum of SGD.
 inline constexpr const char* momentum_name = "optimizer.safetensors";
 // The file with the result of validation after a checkpoint's step.
 inline constexpr const char* validation_name = "validation.json";

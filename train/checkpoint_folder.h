@@ -15,9 +15,10 @@ namespace millrace {
 // file deletes it; files in the way of another run are set aside. Called only by rank 0. All throw
 // `failure` (io_failed) if the file system refuses.
 
+// A checkpoint that was read.
 struct chosen_checkpoint {
-  std::string path;
-  checkpoint_files files;
+  std::string path;        // its folder
+  checkpoint_files files;  // checked against train.json
 };
 
 // The checkpoint that `resume` names: a path, or "auto" for the newest in `folder` that is whole

@@ -36,7 +36,7 @@ plan<host_batch> validation_plan(const train_options& options, const job_place& 
 // options and budget.
 std::size_t state_bytes(const train_options& options, const engine_options& engine);
 
-// The error that ends a run. If --on-error could have skipped the sample, its hint says so.
+// The error that ends a run. Its hint names --on-error if that could have skipped the sample.
 error with_policy(const error& why, const train_options& options);
 // The error, marked as one of validation, whose shards are not training's.
 error of_validation(const error& why);

@@ -19,18 +19,19 @@ class Reducer;
 
 namespace millrace {
 
-// This process's place in the job: from RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and
-// TORCHELASTIC_RESTART_COUNT, as torchrun and others set them; without them, rank 0 of 1.
+// This process's place in the job. By from_environment(): from RANK, WORLD_SIZE, LOCAL_RANK,
+// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE, as
+// torchrun and others set them; without them, rank 0 of 1.
 struct job_place {
-  int rank = 0;
-  int world_size = 1;
-  int local_rank = 0;
-  std::string master_address = "127.0.0.1";
-  int master_port = 29500;
-  bool agent_serves_store = false;  // torchrun's agent serves the store
-  int attempt = 0;                  // restarts by torchrun so far: its store outlives each attempt
+  int rank = 0;                              // in [0, world_size)
+  int world_size = 1;                        // processes of the job
+  int local_rank = 0;                        // number on this host: chooses the GPU
+  std::string master_address = "127.0.0.1";  // host of rank 0
+  int master_port = 29500;                   // of rank 0
+  bool agent_serves_store = false;           // torchrun's agent serves the store
+  int attempt = 0;  // restarts by torchrun so far: its store outlives each attempt
 
-  // Throws `failure` (usage) for values that make no sense.
+  // The place that the environment names. Throws `failure` (usage) for values that make no sense.
   static job_place from_environment();
 };
 
@@ -51,12 +52,15 @@ class process_group {
   // Called by all ranks, once, before tensors of `device` are broadcast, summed or reduced.
   void connect(c10::Device device);
 
+  // The place that it was made with.
   const job_place& place() const { return place_; }
+  // Whether the job has one rank: nothing has to be agreed on.
   bool alone() const { return place_.world_size == 1; }
+  // Whether this is rank 0.
   bool is_first() const { return place_.rank == 0; }
 
-  // Collective calls: all ranks make them at the same point, with no other call of the group in
-  // between. Rank `root`'s text, on every rank.
+  // Rank `root`'s text, on every rank. A collective call, as all that follow: all ranks make them
+  // at the same point, with no other call of the group in between.
   std::string shared(std::string text, int root = 0);
   // Every rank's text in the order of ranks, on rank 0; empty on the others.
   std::vector<std::string> gathered(const std::string& text);
@@ -66,12 +70,13 @@ class process_group {
 
   void broadcast(at::Tensor& t);  // from rank 0
   void sum(at::Tensor& t);        // in place, over all ranks
+  // Returns when all ranks have called it.
   void barrier();
 
-  // The minimum of each value over all ranks, started now and read later, so that it overlaps other
-  // work.
+  // Values that were begun to be agreed on; smallest() returns it.
   class agreement {
    public:
+    // The minimum of each value. Blocks until all ranks have begun; throws `failure` (peer_lost).
     std::vector<std::int64_t> wait();
 
    private:
@@ -79,6 +84,8 @@ class process_group {
     struct impl;
     std::shared_ptr<impl> impl_;
   };
+  // The minimum of each value over all ranks, begun now and read later, so that it overlaps other
+  // work. As many values on every rank.
   agreement smallest(std::vector<std::int64_t> values);
 
   // Gradients of `parameters` averaged over the ranks while backward() runs (DDP's reducer). Null
@@ -97,6 +104,8 @@ class process_group {
 
 // Prepares `reducer` (may be null) for one backward pass, which averages the gradients.
 void prepare_forward(c10d::Reducer* reducer);
+// Computes the gradients of `loss`, averaged over the ranks by `reducer` unless that is null.
+// Throws `failure` (peer_lost).
 void backward(c10d::Reducer* reducer, const at::Tensor& loss);
 
 }  // namespace millrace

@@ -26,6 +26,7 @@ class gpu_decoder {
   // `batch.encoded` names. The CPU decodes images that nvJPEG refuses; damage that it finds is
   // filled, counted, and reported once.
   void decode(const host_batch& batch, at::Tensor& images);
+  // The number of damaged images so far.
   std::uint64_t damaged() const;
 
  private:

@@ -12,6 +12,7 @@ namespace millrace {
 // A network from NCHW float images to class scores.
 class model : public torch::nn::Module {
  public:
+  // The scores, N x classes, of N x 3 x H x W images as to_device gives them.
   virtual torch::Tensor forward(torch::Tensor images) = 0;
 };
 

@@ -15,18 +15,21 @@
 
 namespace millrace {
 
+// How the learning rate changes: not at all, by a factor at some epochs, or along half a cosine,
+// down to 0.
 enum class lr_schedule { constant, step, cosine };
 
+// SGD and its learning rate.
 struct optimizer_options {
-  double lr = 0.1;
-  double momentum = 0.9;
-  double weight_decay = 1e-4;
-  bool nesterov = false;
-  double clip_norm = 0;  // of the gradient, over all parameters; 0: not clipped
-  lr_schedule schedule = lr_schedule::step;
+  double lr = 0.1;                           // learning rate, for the whole batch of all ranks
+  double momentum = 0.9;                     // 0 to 1
+  double weight_decay = 1e-4;                // of all parameters
+  bool nesterov = false;                     // needs a momentum above 0
+  double clip_norm = 0;                      // of the gradient, over all parameters; 0: not clipped
+  lr_schedule schedule = lr_schedule::step;  // of the learning rate
   std::vector<double> step_epochs{30, 60, 80};  // where `step` multiplies by `step_factor`
-  double step_factor = 0.1;
-  double warmup_epochs = 0;  // linear, from a hundredth of lr
+  double step_factor = 0.1;                     // 0 to 1
+  double warmup_epochs = 0;                     // linear, from a hundredth of lr
 };
 
 // How all ranks get the same number of batches.
@@ -35,10 +38,13 @@ enum class train_epochs {
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
 };
 
+// What and how to train: millrace-train's command line (`millrace-train --help`), with the facts
+// that the program then finds out about the data. parse_train_options() checks the
+// ranges; train() does not.
 struct train_options {
-  std::vector<std::string> shards;
-  std::vector<std::string> val_shards;
-  std::string val_index;                           // the same of the validation shards
+  std::vector<std::string> shards;                 // URLs for training
+  std::vector<std::string> val_shards;             // URLs for validation; empty: none
+  std::string val_index;                           // of the validation shards: wids v1 JSON
   std::shared_ptr<const shard_index> val_lengths;  // in the order of `val_shards`
   object_sizes val_sizes;                          // of validation shards, as listed by stores
   std::string raw;                                 // a folder of class folders, instead of shards
@@ -50,42 +56,42 @@ struct train_options {
   std::vector<std::string> raw_empty;              // those of them without a file
   std::vector<std::string> raw_left_out;           // its files that are not samples
   bool resync = false;                             // continue after damage within a shard
-  std::string base;
-  bool allow_pipe = false;
-  std::string label = "auto";
-  int batch_size = 32;  // per rank
-  int val_batch_size = 64;
-  int size = 224;
-  bool augment = true;      // random crops and flips; else as in validation
-  augment_options changes;  // further augmentations of training images
-  mixing_options mixing;
-  growing_size growing;
-  image_options image;         // how images are decoded
-  double gpu_decode = 0;       // part of the JPEGs that nvJPEG decodes on the GPU
+  std::string base;                                // of relative names: see with_base()
+  bool allow_pipe = false;                         // whether pipe: URLs may run commands
+  std::string label = "auto";                      // decode_options::label
+  int batch_size = 32;                             // per rank
+  int val_batch_size = 64;                         // per rank
+  int size = 224;                                  // side of the images in pixels, 8 to 4096
+  bool augment = true;                             // random crops and flips; else as in validation
+  augment_options changes;                         // further augmentations of training images
+  mixing_options mixing;                           // mixup and CutMix
+  growing_size growing;                            // of image sizes by epoch
+  image_options image;                             // how images are decoded
+  double gpu_decode = 0;       // fraction of the JPEGs that nvJPEG decodes on the GPU
   std::string cache_decoded;   // bytes for decoded images: "8G"; empty: none are kept
   std::string cache_folder;    // where; empty: in memory
   int cache_resize = 0;        // their shorter side; 0: full size
-  double min_crop = 0.08;      // smallest area of a training crop, as a part of the image
+  double min_crop = 0.08;      // smallest area of a training crop, as a fraction of the image
   std::size_t shuffle = 5000;  // samples held; 0: none
-  int lanes = 0;
-  std::uint64_t seed = 0;
-  train_epochs mode = train_epochs::equal;
+  int lanes = 0;               // of all ranks; 0: shard_list_options::lanes
+  std::uint64_t seed = 0;      // of order, augmentation and initial weights
+  train_epochs mode = train_epochs::equal;  // epochs of training
   // The length of an epoch that is not one pass over the data: the next epoch continues where it
   // stopped. At most one of the two is set; 0: not given.
   std::int64_t epoch_batches = 0;  // per rank
   std::int64_t epoch_samples = 0;  // over all ranks
   // Batches of each rank's first epoch, if counted; 0: not counted.
   std::int64_t counted_batches = 0;
-  std::int64_t epochs = 90;
-  std::int64_t max_steps = 0;  // stop after so many; 0: only `epochs` limits them
-  error_policy bad_samples;
-  int prefetch = 2;  // batches ready beyond the one in use
+  std::int64_t epochs = 90;    // to train, at least 1
+  std::int64_t max_steps = 0;  // stop after this many steps; 0: only `epochs` limits them
+  error_policy bad_samples;    // of training and of validation
+  int prefetch = 2;            // batches ready beyond the one in use
 
   std::string model = "resnet50";  // resnet18|resnet34|resnet50|trivial
-  int classes = 1000;
-  std::string init_weights;  // a state dict to start from
-  optimizer_options optimizer;
-  double label_smoothing = 0;
+  int classes = 1000;              // labels are 0 to classes - 1
+  std::string init_weights;        // a state dict to start from
+  optimizer_options optimizer;     // SGD
+  double label_smoothing = 0;      // of the loss, 0 to 1
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU
@@ -94,26 +100,27 @@ struct train_options {
   arguments said;      // the command line, as checkpoints record it
   arguments defaults;  // one without options
 
-  std::string checkpoint_dir;
+  std::string checkpoint_dir;         // written by rank 0; empty: none
   std::int64_t checkpoint_every = 0;  // steps; 0: only at the end of each epoch
   int keep = 2;                       // checkpoints of this run that are kept
   std::string resume;                 // "auto", or a checkpoint folder; empty: from the start
   bool overwrite = false;             // set another run's checkpoints aside, replace its files
   std::string metrics;                // JSON lines
-  double log_every_s = 10;
-  bool json = false;           // an object on the last line of stdout
+  double log_every_s = 10;            // seconds between log lines
+  bool json = false;                  // an object on the last line of stdout
   std::string record_batches;  // writes every batch there, for comparisons with other programs
 };
 
 // Batches per rank of an epoch of given length; 0: an epoch is one pass over the data.
 std::int64_t epoch_length(const train_options& o, int world_size);
 
-// Parses the command line. Exits by throwing `failure` (usage), or returns the code to end with for
-// --help and --version.
+// A parsed command line.
 struct parsed_options {
-  train_options options;
-  std::optional<int> exit_code;
+  train_options options;         // valid unless `exit_code` is set
+  std::optional<int> exit_code;  // set: end with it, after --help or --version
 };
+// Parses and checks the command line of millrace-train. Prints what --help and --version ask for.
+// Throws `failure` (usage).
 parsed_options parse_train_options(int argc, char** argv);
 
 }  // namespace millrace

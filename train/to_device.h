@@ -12,25 +12,27 @@
 
 namespace millrace {
 
-// A batch in the model's input format: N x 3 x H x W float32, channels_last, normalised with
-// ImageNet's mean and deviation; labels int64. On the device. other_labels: of mixed images; else
-// not defined.
+// A batch in the model's input format, on the device.
 struct device_batch {
+  // N x 3 x H x W float32, channels_last, normalised by ImageNet's mean and deviation.
   at::Tensor images;
-  at::Tensor labels;
-  at::Tensor other_labels;
-  double share = 1;  // of what `labels` say
-  std::int64_t epoch = 0;
+  at::Tensor labels;        // N int64
+  at::Tensor other_labels;  // N int64 for mixed images, else undefined
+  double share = 1;         // weight of `labels`; `other_labels` have the rest
+  std::int64_t epoch = 0;   // of its first image
+  // N.
   std::int64_t size() const;
 };
 
-// Hands batches to a device: uint8 is copied, and normalised there. On a GPU the copy is
-// asynchronous, so the host memory is kept until it is done. One thread.
+// Moves batches to a device: copies uint8, and normalises it there. On a GPU the copy is
+// asynchronous, and the host memory is kept until it is done. One thread.
 class to_device {
  public:
-  // `decoder`: of images that come encoded; null where none do.
+  // `decoder`: of images that come encoded; null if none do.
   explicit to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder = nullptr);
   ~to_device();
+  // The batch on the device. On a GPU it may still be on its way: work on the current stream waits
+  // for it.
   device_batch operator()(host_batch b);
   // Images whose data the device's decoder found damaged.
   std::uint64_t damaged() const { return decoder_ ? decoder_->damaged() : 0; }
@@ -44,7 +46,8 @@ class to_device {
   std::deque<std::unique_ptr<in_flight>> copying_;
 };
 
-// Pinned host memory where there is a GPU; null where there is none.
+// An allocator of pinned host memory for engine_options::allocator if the device is a GPU; else
+// null.
 std::unique_ptr<host_allocator> make_pinned_allocator(c10::Device device);
 
 }  // namespace millrace

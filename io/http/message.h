@@ -8,32 +8,36 @@
 
 namespace millrace {
 
+// A header field of a request or a response.
 struct http_field {
-  std::string name;
-  std::string value;
+  std::string name;   // a token; case is ignored when fields are found
+  std::string value;  // as sent
   bool operator==(const http_field&) const = default;
 };
+// In the order in which they were sent. A name may occur several times.
 using http_fields = std::vector<http_field>;
 
-bool equal_ignoring_case(std::string_view a, std::string_view b);  // of ASCII
+// Compares ASCII letters without their case.
+bool equal_ignoring_case(std::string_view a, std::string_view b);
 
-// Whether a field may be called so: a token (RFC 9110, 5.6.2).
+// Whether `name` is a valid field name: a token (RFC 9110, 5.6.2).
 bool is_field_name(std::string_view name);
 
-// The value of the first field of that name, in whatever case; nullopt where there is none.
+// The value of the first field of that name, whose case is ignored; nullopt if there is none.
 std::optional<std::string> find_field(const http_fields& fields, std::string_view name);
 
-// The value of a validator (ETag, Last-Modified) tells one version of an object from another, and a
-// request can carry it: not one that is empty or blank, or has a control byte in it.
+// Whether a validator's value (ETag, Last-Modified) distinguishes versions of an object and can be
+// sent in a request: it is neither empty nor blank, and has no control byte.
 bool is_validator(std::string_view value);
 
 // The head of a response.
 struct response_head {
-  int status = 0;
-  std::optional<std::uint64_t> content_length;
-  http_fields fields;
-  bool from_private = false;  // of a server at an address of is_private_address()
+  int status = 0;                               // 200
+  std::optional<std::uint64_t> content_length;  // bytes of the body; nullopt: not announced
+  http_fields fields;                           // of the head
+  bool from_private = false;                    // the server's address is_private_address()
 
+  // As find_field().
   std::optional<std::string> field(std::string_view name) const { return find_field(fields, name); }
 };
 

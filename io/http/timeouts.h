@@ -7,13 +7,14 @@ namespace millrace {
 
 // How long each step of a request may take.
 struct http_timeouts {
-  std::chrono::milliseconds connect{5'000};
-  std::chrono::milliseconds tls{5'000};
-  std::chrono::milliseconds first_byte{10'000};
-  std::chrono::milliseconds progress{10'000};  // for progress_bytes
+  std::chrono::milliseconds connect{5'000};      // name look-up and connection
+  std::chrono::milliseconds tls{5'000};          // TLS handshake
+  std::chrono::milliseconds first_byte{10'000};  // from request to response
+  std::chrono::milliseconds progress{10'000};    // in which a transfer must bring progress_bytes
 };
 
-// A server that brings fewer bytes than this in http_timeouts::progress has stalled.
+// A transfer that brings fewer bytes than this in http_timeouts::progress has stalled, and is
+// retried.
 inline constexpr std::uint64_t progress_bytes = 65'536;
 
 }  // namespace millrace

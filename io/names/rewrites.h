@@ -11,10 +11,10 @@ namespace millrace {
 // Rules that replace a prefix of URLs: the prefix and its replacement.
 using rewrite_rules = std::vector<std::pair<std::string, std::string>>;
 
-// The first rule whose `from` the URL begins with replaces it. Pure.
+// The URL with its prefix replaced by the first rule that matches; unchanged if none does. Pure.
 std::string rewritten(const std::string& url, const rewrite_rules& rules);
 
-// "from=to;from=to". Fails with bad_setting. Pure.
+// Parses "from=to;from=to". Fails with bad_setting. Pure.
 result<rewrite_rules> parse_rewrites(const std::string& text);
 
 }  // namespace millrace

@@ -11,20 +11,22 @@
 
 namespace millrace {
 
-// Looks up ${NAME} in a shard spec. WebDataset gives WDS_NAME from the environment.
+// Looks up ${NAME} in a shard spec; nullopt: not set.
 using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
+// What WebDataset looks up: NAME is the variable WDS_NAME of the environment.
 variable_lookup wds_variables();
 
-// The shards that `spec` names, in its order: parts separated by "::", each with ${NAME}
-// substituted (up to 10 rounds) and braces expanded. A part "@FILE" stands for the specs in FILE,
-// one a line, blank lines and lines that begin with '#' left out ("@-": on stdin); "-" is stdin
-// itself. Fails with `usage` or, for an unreadable list, not_found.
+// The shards that `spec` names, in its order: parts separated by "::", in each of which ${NAME} is
+// substituted (up to 10 rounds) and braces are expanded. A part "@FILE" stands for the specs in
+// FILE, one on each line, without blank lines and lines that begin with '#'; "@-" reads them from
+// stdin. "-" is stdin itself. Fails with `usage`, or with not_found for an unreadable list.
 result<std::vector<std::string>> expand_shards(std::string_view spec,
                                                const variable_lookup& variables = wds_variables());
 result<std::vector<std::string>> expand_shards(std::span<const std::string> specs,
                                                const variable_lookup& variables = wds_variables());
 
-// The same, throwing `failure`: for the head of a plan.
+// Like expand_shards(), but throws `failure`: for the head of a plan,
+// shards(expand("train-{000000..000099}.tar")). find_shards() also lists folders and stores.
 std::vector<std::string> expand(std::string_view spec);
 
 }  // namespace millrace

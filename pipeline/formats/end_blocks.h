@@ -4,8 +4,8 @@ namespace millrace {
 
 // Whether an archive must end with zero blocks, which tar, tarfile and libarchive write.
 enum class end_blocks {
-  required,
-  optional,  // its length is known to be right, or its writer leaves them out
+  required,  // without them it was cut
+  optional,  // its length is known to be right, or its writer omits them
 };
 
 }  // namespace millrace

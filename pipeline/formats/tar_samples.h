@@ -7,7 +7,8 @@
 
 namespace millrace {
 
-// Tar archives as a format: their consecutive files with equal keys are samples (untar.h, group.h).
+// Tar archives as a format for read_samples(): consecutive files of a shard with equal keys are
+// samples, as untar() and group_by_key() say.
 std::shared_ptr<const sample_source> tar_samples(const untar_options& options = {});
 
 }  // namespace millrace

@@ -8,21 +8,21 @@
 
 namespace millrace {
 
-// Both functions are called on the spine, once for each file, in archive order; they must be pure.
-// One that throws a `failure` that is skippable leaves out the sample of the file; anything else
-// ends the run. Where `rename` does, the rest of the shard is left out, with the sample that it is
-// in: a file without a name may be of any sample.
+// Options of untar() and tar_samples(). Both functions are called on the I/O thread, once for each
+// file, in archive order; they must be pure. If one throws a skippable `failure`, the sample of
+// that file is left out (if `rename` does, also the rest of the shard: a file without a name may be
+// of any sample); anything else that it throws ends the run.
 struct untar_options {
-  // After damage, continue at the next valid header instead of the next shard. The loss is a
+  // After damage, continues at the next valid header instead of the next shard. The loss is a
   // separate error, and counted in the ledger.
   bool resync = false;
   // How to treat an archive without end blocks. `required`: it was cut (truncated), and its last
-  // sample is left out, unless an index gives its length and it is that long. `optional`: taken as
-  // whole.
+  // sample is left out, unless an index gives its length and it is that long. `optional`: it is
+  // complete.
   millrace::end_blocks end_blocks = millrace::end_blocks::required;
-  // Renames a file, before `select` sees it.
+  // Returns the new name of a file. Called before `select`.
   std::function<std::string(std::string_view name)> rename = nullptr;
-  // Whether a file is wanted.
+  // Returns whether a file is wanted.
   std::function<bool(std::string_view name)> select = nullptr;
 };
 

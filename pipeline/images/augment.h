@@ -12,65 +12,68 @@
 
 namespace millrace {
 
-// Which policy chooses operations, with torchvision's ranges and defaults.
+// The policy that chooses operations, with torchvision's ranges and defaults.
 enum class augment_policy : std::uint8_t {
-  none,
+  none,            // no operations
   autoaugment,     // Cubuk et al., "AutoAugment" (CVPR 2019): its policy for ImageNet
   randaugment,     // Cubuk et al., "RandAugment" (NeurIPS 2020)
   trivialaugment,  // Mueller and Hutter, "TrivialAugment" (ICCV 2021), wide ranges
 };
 
-// Changes to a training image after its crop and flip, in this order; all off by default. A field
-// named "probability", or one that is only a number, is the fraction of images that are changed.
+// Changes to a training image after its crop and flip, in the order of the fields; all off by
+// default. A probability is the fraction of the images that are changed. check() has the ranges.
 struct augment_options {
-  augment_policy policy = augment_policy::none;
-  int randaugment_ops = 2;
-  int randaugment_magnitude = 9;  // of 30
-  // torchvision's ColorJitter: factors in [1 - x, 1 + x], hue in [-x, x], in random order.
+  augment_policy policy = augment_policy::none;  // draws operations for each image
+  int randaugment_ops = 2;        // operations on an image, with `randaugment`; 0 to 16
+  int randaugment_magnitude = 9;  // their strength, 0 to 30
+  // torchvision's ColorJitter: each factor in [1 - x, 1 + x], hue in [-x, x], in random order.
   struct color_jitter {
-    double brightness = 0;
-    double contrast = 0;
-    double saturation = 0;
-    double hue = 0;  // at most 0.5
-    double probability = 1;
-  } jitter = {};
-  double gray = 0;
-  double solarize = 0;
-  double solarize_from = 128;
+    double brightness = 0;     // x of the factor; so for the next two
+    double contrast = 0;       // 0: unchanged
+    double saturation = 0;     // 0: unchanged
+    double hue = 0;            // turns of the colour wheel, at most 0.5
+    double probability = 1;    // fraction of the images
+  } jitter = {};               // brightness, contrast, saturation and hue
+  double gray = 0;             // fraction of the images made gray
+  double solarize = 0;         // fraction of the images solarised
+  double solarize_from = 128;  // values from here on are inverted; 0 to 255
+  // torchvision's GaussianBlur.
   struct gaussian_blur {
-    double probability = 0;
-    int size = 23;  // of the kernel in pixels, odd
-    double least_sigma = 0.1;
-    double most_sigma = 2;
-  } blur = {};
+    double probability = 0;    // fraction of the images
+    int size = 23;             // of the kernel in pixels, odd, at most 255; cut for small images
+    double least_sigma = 0.1;  // standard deviation in pixels, drawn uniformly
+    double most_sigma = 2;     // up to this
+  } blur = {};                 // off unless its probability is set
   // torchvision's RandomErasing (Zhong et al., AAAI 2020).
   struct random_erasing {
-    double probability = 0;
-    double least_area = 0.02;  // of the image
-    double most_area = 1.0 / 3;
-    double least_aspect = 0.3;
-    double most_aspect = 3.3;
-    std::array<std::uint8_t, 3> colour = {124, 116, 104};  // ImageNet's mean
-  } erasing = {};
+    double probability = 0;                                // fraction of the images
+    double least_area = 0.02;                              // of the box, as a fraction of the image
+    double most_area = 1.0 / 3;                            // up to this
+    double least_aspect = 0.3;                             // height / width of the box
+    double most_aspect = 3.3;                              // up to this
+    std::array<std::uint8_t, 3> colour = {124, 116, 104};  // RGB; ImageNet's mean
+  } erasing = {};                                          // off unless its probability is set
 };
 
-// Whether any of them is on.
+// Whether any change is on.
 bool changes_pixels(const augment_options& options);
-// Throws `failure` (usage) for values out of range.
+// Throws `failure` (usage) for values out of range. decode_jpeg() calls it.
 void check(const augment_options& options);
 
-// The changes to one image: a function of the options, the random numbers and the size.
+// The changes to one image, in this order.
 struct augment_steps {
-  std::vector<augment_step> steps = {};
-  double blur_sigma = 0;  // 0: not blurred
-  std::optional<pixel_box> erased = {};
+  std::vector<augment_step> steps = {};  // of the policy, the jitter, gray and solarize
+  double blur_sigma = 0;                 // in pixels; 0: not blurred
+  std::optional<pixel_box> erased = {};  // the box; nullopt: none
 };
+// Draws the changes: a function of the options, the random numbers and the size in pixels.
 augment_steps draw_steps(const augment_options& options, random_stream random, int width,
                          int height);
 
-// Draws and applies. One thread; keeps its memory.
+// Draws changes and applies them. One thread; keeps its memory from image to image.
 class augmenter {
  public:
+  // Changes `pixels` in place. The options must pass check().
   void apply(const augment_options& options, random_stream random, const rgb_pixels& pixels);
 
  private:

@@ -7,10 +7,11 @@
 namespace millrace {
 
 // Decodes each sample's image in the CPU pool, straight into its slot of the batch's block, and
-// reads its label. Order is kept. Crops, flips and augmentations are a function of (seed, epoch,
-// position). Errors are per sample: bad_image, too_large, bad_label, missing_field, all skippable.
-// Images that were decoded with warnings are counted in the ledger (damaged). Made for JPEGs; also
-// decodes the other formats of image_decoder.h.
+// reads its label. Keeps the order. Crops, flips and augmentations are a function of (seed, epoch,
+// position). Fails with bad_image, too_large, bad_label or missing_field, all skippable and about
+// one sample. Images that were decoded with warnings are counted in the ledger (damaged). Made for
+// JPEGs; also decodes the other formats of image_decoder. Throws `failure` (usage) as checked()
+// does. Examples: examples/epoch.cc, docs/images.md.
 stage<sample, image> decode_jpeg(const decode_options& options = {});
 
 }  // namespace millrace

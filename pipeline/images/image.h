@@ -13,46 +13,51 @@
 
 namespace millrace {
 
-// In the place of pixels, a slot may hold the file of a JPEG that the device is to decode.
+// The file of a JPEG that the device is to decode: a slot may hold it instead of pixels.
 struct encoded_image {
-  std::size_t bytes = 0;
-  view_of_image view;
+  std::size_t bytes = 0;  // of the file
+  view_of_image view;     // the part that becomes the output
 };
 
-// A decoded image in its slot of a batch's block.
+// A decoded image in its slot of a batch's block. Keeps memory of the budget while it lives.
 struct image {
-  std::shared_ptr<block> pixels;  // slots of height x width x 3 bytes, RGB
-  std::size_t slot = 0;
-  int height = 0;
-  int width = 0;
-  std::int64_t label = -1;
-  std::optional<encoded_image> encoded;
-  std::string key;
-  origin where;
+  std::shared_ptr<block> pixels;           // slots of height x width x 3 bytes, RGB
+  std::size_t slot = 0;                    // begins at slot x bytes_per_image() of the block
+  int height = 0;                          // in pixels
+  int width = 0;                           // in pixels
+  std::int64_t label = -1;                 // the class; -1: none
+  std::optional<encoded_image> encoded;    // set: the slot holds a file, and no pixels yet
+  std::string key;                         // of its sample
+  origin where;                            // its sample's
   std::shared_ptr<const std::string> url;  // of its shard
 
+  // height x width x 3.
   std::size_t bytes_per_image() const {
     return static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;
   }
 };
 
-// A batch in host memory: uint8, NHWC, RGB, contiguous. Memory of the budget while it lives.
+// A batch in host memory: uint8, NHWC, RGB, contiguous. Keeps memory of the budget while it lives.
+// Image i has the i-th label, key and origin.
 struct host_batch {
-  std::shared_ptr<block> pixels;
-  int height = 0;
-  int width = 0;
-  std::int64_t epoch = 0;
-  std::vector<std::int64_t> labels;
-  // Of mixed images (images/mixing.h): what they were mixed with, and the share of what they were.
+  std::shared_ptr<block> pixels;     // at least payload_bytes()
+  int height = 0;                    // of each image in pixels
+  int width = 0;                     // of each image in pixels
+  std::int64_t epoch = 0;            // of its first image
+  std::vector<std::int64_t> labels;  // classes; -1: none
+  // Of mixed images (mix_images): the labels of what they were mixed with; else empty.
   std::vector<std::int64_t> other_labels;
-  double share = 1;
-  // Images that the device is to decode, by their index (decode_options.encoded_share).
+  double share = 1;  // of each mixed image, what is left of the image itself
+  // Images that the device is to decode, by their index (decode_options::encoded_share).
   std::vector<std::pair<std::size_t, encoded_image>> encoded;
-  std::vector<std::string> keys;
-  std::vector<origin> origins;
+  std::vector<std::string> keys;  // of the samples
+  std::vector<origin> origins;    // of the samples
 
+  // The number of images.
   std::size_t size() const { return labels.size(); }
+  // The first byte of the first image. Valid while the batch or its block lives.
   const std::uint8_t* data() const { return reinterpret_cast<const std::uint8_t*>(pixels->data); }
+  // size() x height x width x 3.
   std::size_t payload_bytes() const {
     return size() * static_cast<std::size_t>(height) * static_cast<std::size_t>(width) * 3;
   }

@@ -12,13 +12,14 @@
 namespace millrace {
 
 // Decodes images of every kind that millrace takes, told apart by their first bytes, never by their
-// names: JPEG, PNG, WebP, PGM and PPM, .npy, bare pixels. Others are refused by name. One thread;
-// keeps its memory from image to image.
+// names: JPEG, PNG, WebP, PGM and PPM, .npy, bare pixels. Refuses other kinds by name (bad_image).
+// One thread; keeps its memory from image to image. Example: examples/masks.cc.
 class image_decoder {
  public:
-  // As jpeg_decoder.
+  // As jpeg_decoder::decode().
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
+  // How often the decoder warned about the last image.
   int warnings() const { return warnings_; }
 
  private:

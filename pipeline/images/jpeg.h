@@ -11,9 +11,9 @@
 namespace millrace {
 
 // Decodes baseline, progressive and arithmetic-coded JPEGs by libjpeg-turbo (islow, fancy
-// upsampling), gray, RGB, YCbCr, CMYK and YCCK alike to RGB; only the rows and columns that are
-// asked for, and straight into the output: no buffer is as large as the image. One thread; keeps
-// its memory from image to image.
+// upsampling): gray, RGB, YCbCr, CMYK and YCCK, all to RGB. Decodes only the rows and columns that
+// are needed, straight into the output: no buffer is as large as the image. One thread; keeps its
+// memory from image to image.
 class jpeg_decoder {
  public:
   jpeg_decoder();
@@ -21,18 +21,20 @@ class jpeg_decoder {
   jpeg_decoder(const jpeg_decoder&) = delete;
   jpeg_decoder& operator=(const jpeg_decoder&) = delete;
 
-  // Decodes `file` into the place of the view that is chosen for it. Fails with bad_image or
-  // too_large (both skippable); what is in the place is then undefined.
+  // Decodes `file`: asks `choose` for the view of an image of its size, and writes that to the
+  // memory that `place` returns. Fails with bad_image or too_large, both skippable; the memory then
+  // holds anything.
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
   // How often the library warned about the last image.
   int warnings() const;
 
-  // The size that the file says it has, before it is turned. Fails like decode().
+  // The size that a file states, before the image is turned.
   struct image_size {
-    int width = 0;
-    int height = 0;
+    int width = 0;   // in pixels
+    int height = 0;  // in pixels
   };
+  // Reads the size from the headers. Fails as decode() does.
   result<image_size> read_size(std::span<const std::byte> file, const image_limits& limits = {});
 
  private:
@@ -40,7 +42,7 @@ class jpeg_decoder {
   std::unique_ptr<impl> impl_;
 };
 
-// Encodes width x height RGB pixels (baseline, 4:2:0).
+// Encodes width x height RGB pixels as a baseline JPEG with 4:2:0 chroma. `quality`: 1 to 100.
 std::vector<std::byte> encode_jpeg(std::span<const std::uint8_t> rgb, int width, int height,
                                    int quality);
 

@@ -11,39 +11,38 @@
 
 namespace millrace {
 
-// The library upsamples the chroma of images and regions of a few columns in another way: regions
-// of wider images are widened to this many columns (of the image as decoded).
+// Columns of the narrowest region that is decoded, in pixels of the image as decoded. The library
+// upsamples the chroma of narrower ones differently, so these are widened.
 inline constexpr int narrowest_region = 32;
 
-// Facts in a JPEG's headers that libjpeg does not give, or not without decoding. `runs` is for
-// files whose entropy-coded data restart markers cut into runs, every `interval` MCUs: each can be
-// decoded without those before it. Such files are baseline or extended sequential, of one scan, 8
-// bits a sample, Huffman-coded.
+// Facts in a JPEG's headers that libjpeg does not report, or not without decoding.
 struct jpeg_headers {
-  exif_orientation orientation;
+  exif_orientation orientation;  // 1 if there is none
+  // Files whose entropy-coded data are cut by restart markers into runs of `interval` MCUs, each of
+  // which can be decoded without those before it: baseline or extended sequential, of one scan, 8
+  // bits a sample, Huffman-coded.
   struct run_layout {
-    int width = 0;  // of the image, in pixels
-    int height = 0;
-    int mcu_width = 0;  // of an MCU, in pixels
-    int mcu_height = 0;
-    int mcus_across = 0;
-    int mcus_down = 0;
+    int width = 0;            // of the image, in pixels
+    int height = 0;           // of the image, in pixels
+    int mcu_width = 0;        // of an MCU, in pixels
+    int mcu_height = 0;       // of an MCU, in pixels
+    int mcus_across = 0;      // MCUs in a row
+    int mcus_down = 0;        // rows of MCUs
     int interval = 0;         // MCUs of a run; divides mcus_across, or is a multiple of it
-    std::size_t size_at = 0;  // where SOF has height and width
-    std::size_t scan_at = 0;  // where the entropy-coded data begins
-  } runs;
-  bool has_runs = false;
-  // Tables that stand before the first scan: bits 0 to 3 the DC tables of these numbers, 4 to 7 AC
-  // tables, 8 to 11 quantisation tables.
+    std::size_t size_at = 0;  // byte at which SOF has height and width
+    std::size_t scan_at = 0;  // byte at which the entropy-coded data begin
+  } runs;                     // valid if `has_runs`
+  bool has_runs = false;      // whether the file can be decoded by runs
+  // Tables before the first scan: bits 0 to 3 are the DC tables of these numbers, 4 to 7 AC tables,
+  // 8 to 11 quantisation tables.
   std::uint32_t tables = 0;
-  // Bytes that belong to no segment were passed over, as libjpeg does, and behind the image that
-  // was found stands another one: where the headers are damaged, what was found is that one's
-  // preview.
+  // The reader skipped bytes of no segment, as libjpeg does, and another image follows the one that
+  // it found: if the headers are damaged, that is only the preview.
   bool may_be_preview = false;
   std::vector<std::pair<std::size_t, std::size_t>> kept;  // headers that decoding needs: [from, to)
 
-  // Reads the headers again, into the same memory. Any bytes: what is not well formed ends the
-  // reading.
+  // Reads the headers of another file, into the same memory. Takes any bytes: stops at what is not
+  // well formed.
   void read(std::span<const std::byte> file);
 
  private:
@@ -52,17 +51,17 @@ struct jpeg_headers {
   bool passed_junk_ = false;
 };
 
-// A smaller JPEG made of the runs under a region: the same tables, another size.
+// A smaller JPEG, made of the runs under a region: the same tables, another size.
 struct joined_runs {
-  std::vector<std::byte> file;
-  int x = 0;  // where it lies in the image, in pixels
-  int y = 0;
+  std::vector<std::byte> file;  // complete
+  int x = 0;                    // column of its left edge in the image, in pixels
+  int y = 0;                    // row of its upper edge
 };
 
-// Joins the runs that `region` needs, with the margin that chroma upsampling looks at, so that
-// decoding them gives the pixels that decoding the whole image gives. False where markers are
-// missing or out of order, and where joining would omit nothing: the file is then decoded as it is.
-// Pure; reuses what `into` has allocated.
+// Joins the runs that `region` needs, with the margin that chroma upsampling reads, so that
+// decoding them gives the pixels that decoding the whole image gives. False if markers are missing
+// or out of order, or if joining would omit nothing: decode the file itself then. Pure; reuses the
+// memory of `into`.
 bool join_runs(std::span<const std::byte> file, const jpeg_headers& headers,
                const pixel_box& region, joined_runs& into);
 

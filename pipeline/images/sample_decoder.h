@@ -14,22 +14,26 @@
 
 namespace millrace {
 
-// The part of an image of that size that becomes a sample's output.
+// The part of an image of this size that becomes the sample's output: also for a mask that needs
+// the image's crop (examples/masks.cc). `options` must have passed checked().
 view_of_image view_of(const decode_options& options, const origin& where, int width, int height);
-// The first of the fields that `names` ("jpg;jpeg") lists; nullptr where a sample has none.
+// The first of the fields that `names` ("jpg;jpeg") lists; nullptr if the sample has none of them.
+// Valid as long as the sample's fields.
 const field* first_field(const sample& s, std::string_view names);
 
-// One sample's image and label. One thread; keeps its memory from sample to sample.
+// Decodes one sample's image and label: what decode_jpeg() does, for functions of a program
+// (examples/two_modalities.cc). One thread; keeps its memory from sample to sample.
 class sample_decoder {
  public:
+  // What a sample was decoded to, in addition to its pixels.
   struct decoded {
-    std::int64_t label = -1;
-    int warnings = 0;  // of the image's decoder
-    std::optional<encoded_image> encoded = {};
+    std::int64_t label = -1;                    // the class; -1: none
+    int warnings = 0;                           // of the image's decoder
+    std::optional<encoded_image> encoded = {};  // set: `out` holds the file
   };
-  // `out`: size_in(options, epoch) squared x 3 bytes. The pixels are a function of the sample and
-  // the options. Fails, naming the sample, with bad_image, too_large, bad_label or missing_field
-  // (all skippable); `out` is then undefined.
+  // Decodes into `out`: size_in(options, epoch) squared x 3 bytes. The pixels are a function of the
+  // sample and the options, which must have passed checked(). Fails, naming the sample, with
+  // bad_image, too_large, bad_label or missing_field (all skippable); `out` then holds anything.
   result<decoded> decode(const sample& s, const decode_options& options, std::uint8_t* out);
 
  private:

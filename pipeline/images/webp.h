@@ -9,9 +9,9 @@
 
 namespace millrace {
 
-// Decodes lossy and lossless WebP images by libwebp, to RGB: alpha is left out. Only the region
-// that is needed is held, and what lies below it is not decoded. Animations are refused. One
-// thread; keeps its memory from image to image.
+// Decodes lossy and lossless WebP images by libwebp, to RGB: alpha is left out. Holds only the
+// region that is needed, and does not decode what is below it. Refuses animations. One thread;
+// keeps its memory from image to image.
 class webp_decoder {
  public:
   webp_decoder();
@@ -19,9 +19,10 @@ class webp_decoder {
   webp_decoder(const webp_decoder&) = delete;
   webp_decoder& operator=(const webp_decoder&) = delete;
 
-  // As jpeg_decoder. libwebp has no warnings: only an image that was cut counts as one.
+  // As jpeg_decoder::decode().
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
+  // 1 if the last image was cut or its chunks were damaged, else 0.
   int warnings() const;
 
  private:

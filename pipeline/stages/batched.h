@@ -14,11 +14,12 @@
 
 namespace millrace {
 
-// Consecutive items, from batched().
+// Consecutive items in one, from batched() and bucketed().
 template <class T>
 struct group_of {
-  std::vector<T> items;
+  std::vector<T> items;  // in order, at least one
 
+  // The number of items.
   std::size_t size() const { return items.size(); }
   auto begin() const { return items.begin(); }
   auto end() const { return items.end(); }
@@ -90,7 +91,7 @@ class batched_stream final : public stream<group_of<T>> {
   std::size_t size_;
   bool partial_;
   group_of<T> held_;
-  std::vector<origin> aside_;  // of an item on its way to the others
+  std::vector<origin> aside_;  // of an item that is about to be held
   bool ended_ = false;
 };
 
@@ -129,12 +130,14 @@ class unbatched_stream final : public stream<T> {
 
 }  // namespace detail
 
-// `size` items in a row, the last ones of an epoch fewer, or dropped where not `partial`. Samples,
-// records and tuples are copied out of read buffers into memory for batches; where that is too
-// small for a few batches, next() throws no_memory.
+// A stage that groups `size` consecutive items; the last group of an epoch has fewer, or is dropped
+// if not `partial`. Samples, records and tuples are copied from read buffers into memory for
+// batches; if that is too small for a few batches, next() throws no_memory. Example:
+// docs/from-webdataset.md.
 struct batched {
-  std::size_t size;
-  bool partial;
+  std::size_t size;  // of a group, at least 1
+  bool partial;      // keep the last group of an epoch
+  // Throws `failure` (usage) for groups of no items.
   explicit batched(std::size_t n, bool keep_partial = true) : size(n), partial(keep_partial) {
     if (n == 0) throw failure(error(errc::usage, "batches of no items"));
   }
@@ -151,7 +154,7 @@ struct batched {
   }
 };
 
-// Splits groups into their items.
+// A stage that splits groups into their items.
 struct unbatched {
   template <class G>
   auto for_items() const {

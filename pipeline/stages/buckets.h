@@ -10,17 +10,17 @@
 
 namespace millrace {
 
-// Items of at most this measure, `size` of them to a batch.
+// A class of items of similar size.
 struct bucket {
-  std::int64_t up_to = 0;
-  std::size_t size = 1;
+  std::int64_t up_to = 0;  // the largest measure that it takes
+  std::size_t size = 1;    // items of a batch, at least 1
 };
 
 namespace detail {
 
-// The first of them that takes an item of this size. Fails with too_large, skippable.
+// The first bucket that takes an item of this size. Fails with too_large, skippable.
 result<std::size_t> bucket_for(const std::vector<bucket>& buckets, std::int64_t size);
-// Throws `failure` (usage) where they do not ascend, or one takes nothing.
+// Throws `failure` (usage) for buckets that do not ascend, or that take nothing.
 void check_buckets(const std::vector<bucket>& buckets);
 
 template <class T>
@@ -95,24 +95,24 @@ class bucketed_stream final : public stream<group_of<T>> {
   std::vector<bucket> buckets_;
   bool partial_;
   std::vector<group_of<T>> held_;  // one for each bucket, less than full
-  std::vector<origin> aside_;      // of an item on its way to the others
+  std::vector<origin> aside_;      // of an item that is about to be held
   bool ended_ = false;
 };
 
 }  // namespace detail
 
-// Batches of items of like size: `measure` gives the size of an item (pixels, tokens, bytes), which
-// waits for others in the first bucket that takes this size. Batches come as buckets fill; at the
-// end of an epoch come those not full, smallest bucket first, or they are dropped where not
-// `partial`. An item for which there is no bucket is an error (too_large, skippable). `measure` is
-// called on the I/O thread, and must be pure. Throws `failure` (usage) for buckets that do not
-// ascend, or take nothing.
+// A stage that makes batches of items of similar size. `measure` returns the size of an item
+// (pixels, tokens, bytes), which waits for others in the first bucket that takes this size. A batch
+// comes when its bucket is full; at the end of an epoch the rest comes, smallest bucket first, or
+// is dropped if not `partial`. An item without a bucket is an error (too_large, skippable).
+// `measure` is called on the I/O thread, and must be pure.
 template <class F>
 struct bucketed {
-  F measure;
-  std::vector<bucket> buckets;
-  bool partial;
+  F measure;                    // std::int64_t(const item&)
+  std::vector<bucket> buckets;  // ascending
+  bool partial;                 // keep batches that an epoch's end cuts short
 
+  // Throws `failure` (usage) for buckets that do not ascend, or that take nothing.
   bucketed(F f, std::vector<bucket> which, bool keep_partial = true)
       : measure(std::move(f)), buckets(std::move(which)), partial(keep_partial) {
     detail::check_buckets(buckets);

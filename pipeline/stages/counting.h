@@ -19,11 +19,11 @@ namespace millrace {
 
 namespace detail {
 
-// An epoch without items looks like the end of the data, after which there are ends whenever one is
-// asked for. Stages that make epochs of others go past empty ones; after so many in a row without
-// an item they have run dry: they give an end themselves, so that nobody waits for ever, and such
-// stages behind them do so at once. Else each would ask for a hundred times as many as the one
-// before.
+// An epoch without items looks like the end of the data, after which there is another end each time
+// that one is asked for. Stages that make epochs of others pass over empty ones. After this many in
+// a row without an item they have run dry: they give an end themselves, so that the consumer does
+// not wait forever, and such stages after them do so at once. Otherwise each would ask for a
+// hundred times as many as the one before.
 inline constexpr int most_empty_epochs = 100;
 
 // What a stage that counts has counted in its epoch, and the ends that it has given; its state.
@@ -31,7 +31,7 @@ inline constexpr int most_empty_epochs = 100;
 // counted twice. With another number of ranks or of lanes, each rank takes its part of the total.
 class item_count {
  public:
-  // `stage` names the record, with a number from the second one of its kind on.
+  // `stage` names the record; a second stage of its kind, and further ones, add a number.
   item_count(run_context& run, std::string_view stage, std::int64_t length = 0);
 
   std::int64_t value = 0;
@@ -56,19 +56,19 @@ class item_count {
   }
   bool awaits_again() const { return !again_.empty() || to_come_ > 0; }
 
-  // For a stage that gives ends of its own. Whether an end that a later stage held is the next to
-  // be given: it comes again after the items that it came after.
+  // For a stage that gives ends of its own. Whether the next item to give is an end that a later
+  // stage held: it comes again after the items that preceded it.
   bool takes_end_again();
   // For such a stage: it gives an end, and whatever has not come again will not.
   void end();
-  // For such a stage, at each end of those in front: whether it was taken before the state was
-  // saved. It comes again for the sake of the stages in front, after items that later ones held.
+  // For such a stage, at each end of the stages before it: whether it was taken before the state
+  // was saved. It comes again for the sake of the earlier stages, after items that later ones held.
   bool takes_end_in_front_again();
   // For a stage that passes ends on, at each: whether it was given before the state was saved.
   bool passes_end_again();
 
   void save(state& to) const;
-  // For a stage whose ends are not those of the stages in front: after those have saved, and before
+  // For a stage whose ends are not those of the earlier stages: after those have saved, and before
   // save().
   static void save_own_ends(state& to);
   void restore_own_ends(const state& from);  // after restore()
@@ -78,7 +78,7 @@ class item_count {
   void restore_of_length(const state& from);
   // For what is not divided among ranks.
   void restore_whole(const state& from) { restore_whole(from, true); }
-  // Nothing is to come again any more.
+  // Expects nothing to come again any more.
   void forget_again() {
     again_.clear();
     to_come_ = 0;
@@ -87,8 +87,8 @@ class item_count {
  private:
   using place = std::pair<std::int64_t, std::int64_t>;  // in the order
   struct given_end {
-    place after{-1, -1};      // the last in the order of all that was given before it
-    std::vector<place> late;  // given behind it all the same, though in front of that in the order
+    place after{-1, -1};        // the last in the order of all that was given before it
+    std::vector<place> late;    // given after it although earlier in the order
     std::int64_t to_come = -1;  // in a state: origins that come again before it; -1: by the above
   };
   // What a rank saved.
@@ -126,8 +126,8 @@ class item_count {
   place last_{-1, -1};           // of all that were given
   std::deque<given_end> ends_;   // as many as may be held
   std::deque<origin> again_;     // that have not come again yet, in order
-  // The same of a stage whose epochs depend on the number of its items alone: where those in front
-  // change the order, others come between them, and whichever come stand for them.
+  // The same for a stage whose epochs depend only on the number of its items: if earlier stages
+  // change the order, other items come between them, and count in their place.
   std::int64_t to_come_ = 0;
   std::size_t came_again_ = 0;  // origins
   struct end_again {
@@ -137,7 +137,7 @@ class item_count {
   std::deque<end_again> ends_again_;
   std::int64_t ends_in_front_again_ = 0;
   std::int64_t samples_of_item_ = 1;  // the most
-  std::int64_t length_ = 0;           // of an epoch, where it has one; as many as a record knows
+  std::int64_t length_ = 0;           // of an epoch, if it has one; at most what a record can hold
 };
 
 template <class T>
@@ -151,7 +151,7 @@ class epochs_of_stream final : public passing<T> {
     is_dry_ = false;
     for (int ends = 0;;) {
       if (given_.takes_end_again()) co_return std::optional<T>();
-      // One more than its length, where an item that was to come again cannot be read any more.
+      // One more than its length, if an item that was to come again can no longer be read.
       if (given_.value >= length_ + (given_.awaits_again() ? 1 : 0)) {
         given_.value = 0;
         given_.end();
@@ -232,7 +232,7 @@ class repeated_stream final : public passing<T> {
   bool is_dry_ = false;
 };
 
-// Where shards are drawn for ever, next() of a slice would wait for an end without a word.
+// Warns that next() of a slice waits for an end that never comes: shards are drawn forever.
 void tell_of_endless_epoch();
 
 struct slice_bounds {
@@ -281,15 +281,17 @@ class slice_stream final : public passing<T> {
  private:
   item_count at_;
   slice_bounds which_;
-  bool never_ends_;  // the epoch, unless a stage of the program's own ends it; not told yet
+  bool never_ends_;  // the epoch, unless a stage of the program's own ends it; not reported yet
 };
 
 }  // namespace detail
 
-// Epochs of `length` items each, whatever the data's own epochs are: each continues where the last
-// one stopped. The last one ends when the data end, or have given no item in 100 epochs.
+// A stage that makes epochs of `length` items each, whatever the data's own epochs are: each
+// continues where the last one stopped. The last one ends when the data end, or have given no item
+// in 100 epochs. Counts the items of this rank. Example: docs/from-webdataset.md.
 struct epochs_of {
-  std::int64_t length;
+  std::int64_t length;  // items, at least 1
+  // Throws `failure` (usage) for a length below 1.
   explicit epochs_of(std::int64_t n) : length(n) {
     if (n < 1) throw failure(error(errc::usage, "epochs of no items"));
   }
@@ -305,10 +307,11 @@ struct epochs_of {
   }
 };
 
-// Epochs of `times` of the data's own epochs each, one after the other, or of fewer where 100 of
-// them in a row have given no item.
+// A stage that makes an epoch of `times` consecutive epochs of the data, or of fewer if 100 of them
+// in a row have given no item.
 struct repeated {
-  std::int64_t times;
+  std::int64_t times;  // at least 1
+  // Throws `failure` (usage) for a number below 1.
   explicit repeated(std::int64_t n) : times(n) {
     if (n < 1) throw failure(error(errc::usage, "epochs of no epochs"));
   }
@@ -324,10 +327,12 @@ struct repeated {
   }
 };
 
-// Of each epoch the items [begin, end), every step-th of them. It reads on to the epoch's end: of
-// shards that are drawn for ever (epoch_mode::resample) put epochs_of() in front, which makes one.
+// A stage that passes every step-th of the items [begin, end) of each epoch. It reads on to the
+// epoch's end: before it, make epochs of shards that are drawn forever (epoch_mode::resample) by
+// epochs_of().
 struct slice {
-  detail::slice_bounds which;
+  detail::slice_bounds which;  // as given
+  // Throws `failure` (usage) unless 0 <= begin <= end and step >= 1.
   slice(std::int64_t begin, std::int64_t end, std::int64_t step = 1) : which{begin, end, step} {
     if (begin < 0 || end < begin || step < 1) throw failure(error(errc::usage, "no such slice"));
   }

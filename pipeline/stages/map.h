@@ -18,7 +18,7 @@ namespace millrace {
 
 namespace detail {
 
-// Converts the return value of a user's function: an item, an item or nothing (the sample is left
+// Converts the return value of a user's function: an item, an item or nothing (which leaves it
 // out), or an error.
 template <class R>
 struct mapped {
@@ -61,9 +61,10 @@ result<std::optional<Out>> called(const F& f, In&& item) {
 
 }  // namespace detail
 
+// Options of map().
 struct map_options {
-  // Threads of the CPU pool that call the function, side by side; it must be safe to call so. 0:
-  // the I/O thread calls it, which suits what takes microseconds.
+  // Threads of the CPU pool that call the function at once, at most 65,536: it must be thread-safe.
+  // 0: the I/O thread calls it, which suits work of microseconds.
   int threads = 0;
   bool ordered = true;  // false: results come as they are ready
 };
@@ -72,7 +73,7 @@ namespace detail {
 
 template <class In, class Out>
 struct map_job : window_job<In> {
-  std::optional<Out> out;  // nullopt: it is left out
+  std::optional<Out> out;  // nullopt: the item is left out
 };
 
 template <class In, class Out>
@@ -169,16 +170,17 @@ class direct_map final : public stream<Out> {
 
 }  // namespace detail
 
-// Calls `what` with each item, which must know where it comes from (a member `where`): what is
-// under way when a state is saved is read again. A returned value is passed on, an empty optional
-// leaves the item out, and a result's error fails it (skippable, if the error is). An exception
-// fails it as well: a `failure` with its error, anything else with `uncaught`, which is not
-// skippable. The outcome does not depend on the number of threads. Throws `failure` (usage) for
-// fewer than 0, or above 65,536.
+// A stage that calls `what` with each item. An item must know where it comes from (a member
+// `where`, `origins` or `items`): what is under way when a state is saved is read again. A returned
+// value is passed on, an empty optional leaves the item out, and a result's error fails it
+// (skippable, if the error is). An exception fails it as well: a `failure` with its error, any
+// other with `uncaught`, which is not skippable. The outcome does not depend on the number of
+// threads. Examples: examples/two_modalities.cc, docs/embedding.md.
 template <class F>
 struct map {
-  F what;
-  map_options options;
+  F what;               // callable with an item, as const
+  map_options options;  // where it is called
+  // Throws `failure` (usage) for options out of range.
   explicit map(F f, const map_options& o = {}) : what(std::move(f)), options(o) {
     constexpr int most = 1 << 16;
     check_option("map_options.threads", o.threads, 0, most);

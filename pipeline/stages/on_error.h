@@ -14,56 +14,59 @@ namespace millrace {
 
 class line_file;
 
-// The policy for skippable errors of the earlier stages. The ledger counts every skipped one by
-// kind, and lists the first hundred.
+// The policy for skippable errors of earlier stages. The ledger counts every skipped one by kind,
+// and lists the first hundred.
 //
-// A shard that fails counts with the samples that are lost with it: those that the index says or,
-// where there is none, for a shard of which no sample came (it cannot be opened, is empty, or is no
-// archive), as many as the first 256 others give on average. They are known, and counted, at the
-// end of an epoch, also of one in which the run was resumed. Without an index nobody knows what a
-// shard lacks that is cut or damaged further on: that counts as one sample, and a notice says how
-// many such shards there are.
+// A shard that fails counts with the samples that are lost with it. These are the ones that the
+// index gives or, without an index, for a shard of which no sample came (it cannot be opened, is
+// empty, or is no archive), as many as the first 256 other shards give on average. They are known,
+// and counted, at the end of an epoch, also of one in which the run was resumed. Without an index
+// nobody knows what a shard lacks that is cut or damaged further on: that counts as one sample, and
+// a notice gives the number of such shards.
 struct error_policy {
-  std::uint64_t most_skipped = 0;  // of this rank, over the whole run
+  std::uint64_t most_skipped = 0;  // by this rank, over the whole run
   // Skipped and lost samples, as a fraction of all; checked from the thousandth sample on, and at
   // the end of every epoch.
   double most_rate = 1;
-  std::uint64_t most_in_a_row = 1000;
+  std::uint64_t most_in_a_row = 1000;  // without a good sample between them
   // A file to which every skipped sample is appended, as a line of JSON: kind, url, offset, key and
-  // message. Empty: none. Processes may share it. Where it cannot be written, nothing is skipped:
-  // the run ends, with the kind of what the host says.
+  // message. Empty: none. Several processes may share it. If it cannot be written, nothing is
+  // skipped: the run ends, with the kind of the host's error.
   std::string report = {};
-  // What those lines have as "of", where several plans share the file. Empty: nothing.
+  // The value of "of" in those lines, if several plans share the file. Empty: none.
   std::string report_of = {};
 };
 
+// Skips nothing: the first error ends the run. The default.
 inline error_policy fail_on_error() {
   return {.most_skipped = 0};
 }
+// Skips at most `n` samples of this rank in the whole run; one more fails with too_many_skipped.
 inline error_policy skip_up_to(std::uint64_t n) {
   return {.most_skipped = n};
 }
-// Skips all errors; a thousand in a row without a single good sample still end the run.
+// Skips all errors; a thousand in a row without a good sample still end the run.
 inline error_policy skip_errors() {
   return {.most_skipped = ~std::uint64_t{0}};
 }
-// Skips at most this fraction of all samples, from 0 to 1.
+// Skips at most this fraction of all samples, from 0 to 1. A thousand in a row without a good
+// sample still end the run.
 inline error_policy skip_rate(double most) {
   return {.most_skipped = ~std::uint64_t{0}, .most_rate = most};
 }
 
 namespace detail {
 
-// The part that does not depend on what the items are.
+// The part that does not depend on the type of the items.
 class error_counter {
  public:
   virtual ~error_counter() = default;
-  // nullopt: skipped. Else the error to pass on.
+  // nullopt: skipped. Otherwise the error to pass on.
   virtual std::optional<error> on_failure(const error& why) = 0;
-  // `where`: the sample that the item is; null for items that are of several.
+  // `where`: the item's sample; null for items made of several.
   virtual void on_item(const origin* where) = 0;
-  // nullopt: the epoch ends. Else the error that ends the run, before that end: too many were
-  // skipped and lost.
+  // nullopt: the epoch ends. Otherwise the error that ends the run before that end: too many
+  // samples were skipped and lost.
   virtual std::optional<error> on_end_of_epoch() = 0;
   virtual void save(state& to) const = 0;
   virtual void restore(const state& from) = 0;
@@ -74,7 +77,7 @@ class error_counter {
   error_counter& operator=(const error_counter&) = default;
 };
 
-// Throws `failure` (not_allowed) where the report cannot be written.
+// Throws `failure` (not_allowed) if the report cannot be written.
 std::unique_ptr<error_counter> count_errors(run_context& run, error_policy policy);
 
 template <class T>
@@ -119,10 +122,13 @@ class on_error_stream final : public stream<T> {
 
 }  // namespace detail
 
-// A stage for items of any kind, made for the plan that it is appended to. Throws `failure` (usage)
-// for a part of the samples that is below 0 or above 1.
+// A stage that skips errors of the stages before it by a policy. For items of any kind; put it
+// after the stages that decode, and before batch(). Beyond the policy next() throws
+// too_many_skipped, or the error itself if the policy skips nothing. Examples: examples/epoch.cc,
+// docs/embedding.md.
 struct on_error {
-  error_policy policy;
+  error_policy policy;  // as given
+  // Throws `failure` (usage) for a most_rate outside [0, 1].
   explicit on_error(error_policy p) : policy(std::move(p)) {
     check_option("error_policy.most_rate", policy.most_rate, 0, 1);
   }

@@ -19,11 +19,11 @@ class prefetch_stream final : public stream<T> {
   using outcome = typename stream<T>::outcome;
   struct entry {
     outcome item;
-    // The state with the item delivered; for an error, with all that came before it. Null where
-    // there was no memory for one.
+    // The state with the item delivered; for an error, with all that came before it. Null if there
+    // was no memory for it.
     std::shared_ptr<const state> position;
     bool has_run_dry = false;
-    std::shared_ptr<const state> left = nullptr;  // that of an error, with what failed left behind
+    std::shared_ptr<const state> left = nullptr;  // for an error, after that item
   };
   static std::size_t held_by(const entry& e) {
     return (e.position ? e.position->samples_held() : 0) + (e.left ? e.left->samples_held() : 0);
@@ -37,13 +37,13 @@ class prefetch_stream final : public stream<T> {
     std::unique_ptr<stream<T>> items;
     std::size_t capacity;
     std::deque<entry> ready;
-    std::size_t held = 0;  // samples, by the states of all that is ready
+    std::size_t held = 0;  // samples in the states of all that is ready
     bool ended = false;
     bool is_asked = false;  // next() waits for an item
     condition has_item;
     condition has_room;
 
-    // Two items are always made, that one is ready behind the one in use.
+    // Two items are always made, so that one is ready after the one in use.
     bool is_full() const {
       return ready.size() >= capacity || (ready.size() > 1 && held >= most_held);
     }
@@ -52,7 +52,7 @@ class prefetch_stream final : public stream<T> {
       items->save(*now);
       return now;
     }
-    // The error that ends the run is told, whether or not its position can be.
+    // The error that ends the run is reported even if there is no memory for its position.
     std::shared_ptr<const state> position_of(const outcome& item) const {
       if (item || item.error().is_skippable()) return snapshot();
       try {
@@ -142,7 +142,7 @@ class prefetch_stream final : public stream<T> {
   run_context& run_;
   std::shared_ptr<shared> shared_;
   std::shared_ptr<const state> delivered_;
-  std::shared_ptr<const state> left_;  // with the item behind that failed in the last call
+  std::shared_ptr<const state> left_;  // if an item failed in the last call, the state after it
   bool is_failed_ = false;             // the last item given
   bool has_run_dry_ = false;           // with the end given last
   std::optional<error> lost_;          // why there is no position to save
@@ -152,11 +152,12 @@ class prefetch_stream final : public stream<T> {
 
 }  // namespace detail
 
-// Keeps up to `items` items (batches, as a rule), from 1 to 2^20, ready beyond the one in use;
-// fewer (but two) where their states would take more than 32 MiB together: each has a place for
-// every sample that shuffles hold. A stage for items of any kind.
+// A stage that keeps up to `items` items ready beyond the one in use: batches, as a rule; put it
+// last. Fewer, but at least two, if their states would take more than 32 MiB together: each has a
+// place for every sample that shuffles hold. For items of any kind. Example: examples/epoch.cc.
 struct prefetch {
-  int items;
+  int items;  // 1 to 2^20
+  // Throws `failure` (usage) for a number out of range.
   explicit prefetch(int n) : items(n) {
     constexpr int most = 1 << 20;
     if (n < 1 || n > most) {

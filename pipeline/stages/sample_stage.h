@@ -10,13 +10,17 @@
 namespace millrace {
 
 // A cheap stage that handles samples one by one; allowed in lanes, before the shuffle, and after
-// them. Returning nothing leaves the sample out. Where shards are drawn for ever and it leaves out
-// all samples of all of them, the stage fails with no_samples.
+// them. Samples that a later stage held when a state was saved pass it again on resume. If shards
+// are drawn forever and it leaves out all samples of all of them, the stage fails with no_samples.
+// Example: docs/stages.md.
 struct sample_stage {
-  std::string name;
+  std::string name;  // in statistics and errors
+  // Called on the I/O thread, and again for samples that are read again.
   sample_function what;
 };
+// Appends it to lanes, for each of which it is called.
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);
+// Appends it after the lanes.
 plan<sample> operator|(plan<sample> front, sample_stage back);
 
 }  // namespace millrace

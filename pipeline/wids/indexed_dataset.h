@@ -10,31 +10,36 @@
 
 namespace millrace {
 
+// Options of an indexed_dataset.
 struct indexed_dataset_options {
-  // Shards whose sample offsets are kept in memory, of those that have none in the index: the least
-  // recently used are forgotten.
+  // Shards without offsets in the index whose offsets are kept in memory; the least recently used
+  // are forgotten. At least 1.
   std::size_t lru_shards = 1000;
 };
 
-// Samples by their number in an index, over any source: one ranged read each, or one from the cache
-// where there is one. A shard without offsets in the index is read through once to find them.
-// One thread. The engine outlives it.
+// Samples by their number in an index, over any source: each takes one ranged read, or one from the
+// cache if there is one. A shard without offsets in the index is read through once to find them.
+// One thread. The engine must outlive it. Example: examples/random_access.cc.
 class indexed_dataset {
  public:
+  // Reads nothing yet. `index` from read_index().
   indexed_dataset(engine& eng, shard_index index, const indexed_dataset_options& options = {});
 
+  // The number of samples.
   std::int64_t size() const { return size_; }
+  // The index. Lives as long as this.
   const shard_index& index() const { return index_; }
 
-  // Which sample of which shard number `i` is. Throws `failure` (usage) outside [0, size()).
+  // The shard and the number in it of a sample.
   struct place {
-    std::size_t shard = 0;
-    std::int64_t sample = 0;
+    std::size_t shard = 0;    // index in the list of shards
+    std::int64_t sample = 0;  // number within the shard, from 0
   };
+  // The place of sample `i`. Throws `failure` (usage) outside [0, size()).
   place find(std::int64_t i) const;
 
-  // Blocks. Throws `failure`: usage outside [0, size()), integrity where the shard is not what the
-  // index says, or an error of reading it.
+  // Reads sample `i`. Blocks. Throws `failure`: usage outside [0, size()), integrity if the shard
+  // is not as the index says, unsupported for a compressed shard, or an error of reading it.
   sample get(std::int64_t i);
 
  private:

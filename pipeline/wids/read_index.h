@@ -9,13 +9,15 @@ namespace millrace {
 
 class engine;
 
-// An index from a file or URL, with its sidecar where there is one, within the engine's budget.
-// Blocks. Throws `failure`.
+// Reads an index from a file or URL, with its file of offsets if there is one, within the engine's
+// budget. `base`: of relative URLs; see parse_index(). Blocks. Throws `failure` as that does, and
+// for errors of reading. Example: examples/random_access.cc.
 shard_index read_index(engine& eng, const std::string& url, const std::string& base = "");
 
-// The text of an index, of at most an eighth of the engine's budget. Blocks. Throws `failure`.
+// The text of a file or URL, of at most an eighth of the engine's budget (else too_large). Blocks.
+// Throws `failure`.
 std::string read_text(engine& eng, const std::string& url);
-// The bytes that the JSON of an index may take when it is parsed: a quarter of the budget.
+// Bytes that the JSON of an index may take when it is parsed: a quarter of the budget.
 std::size_t room_for_index(const engine& eng);
 
 }  // namespace millrace
