@@ -48,6 +48,10 @@ awaitable<void> look_for_folder(std::shared_ptr<object_cache> cache, source_cont
   cache->fail(there.error());
 }
 
+awaitable<void> give_up(source_context context, std::shared_ptr<cache_writer> writer) {
+  return in_pool(context, [writer = std::move(writer)] { writer->give_up(); });
+}
+
 // Fetches the whole object into the cache. The step that appends the last byte also finishes the
 // entry, so a program that ends right after reading that byte leaves a complete entry.
 awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context, cache_origin from,
@@ -55,14 +59,17 @@ awaitable<void> fill(std::shared_ptr<object_cache> cache, source_context context
   const auto beat = context.tasks.spawn_stoppable(
       keep_alive(context, writer, cache->folder().options().patience / 4));
   const auto opened = co_await from.open(context, {.begin = writer->size(), .end = {}}, version);
-  if (!opened) co_return writer->give_up();
+  if (!opened) co_return co_await give_up(context, writer);
   for (;;) {
     const auto piece = co_await (*opened)->read();
-    if (!piece && piece.error().kind() == errc::integrity) co_return writer->refuse();
-    if (!piece) co_return writer->give_up();  // readers ask the origin, and get its error
+    if (!piece && piece.error().kind() == errc::integrity) {
+      co_return co_await in_pool(context, [&] { writer->refuse(); });
+    }
+    // Readers ask the origin, and get its error.
+    if (!piece) co_return co_await give_up(context, writer);
     const std::uint64_t size = writer->size() + piece->size();
     if (size > *version.total || (piece->empty() && size < *version.total)) {
-      co_return writer->give_up();
+      co_return co_await give_up(context, writer);
     }
     const bool ended = size == *version.total;
     const auto put = co_await in_pool(context, [&] {
@@ -93,7 +100,7 @@ class cached_source final : public byte_source {
       if (!ready_.empty()) {
         bytes piece = std::move(ready_.front());
         ready_.pop_front();
-        co_return checked(std::move(piece));
+        co_return co_await checked(std::move(piece));
       }
       if (end_ && at_ >= *end_) co_return bytes();
       switch (phase_) {
@@ -113,7 +120,7 @@ class cached_source final : public byte_source {
             break;
           }
           if (!piece) co_return piece;
-          co_return checked(std::move(*piece));
+          co_return co_await checked(std::move(*piece));
         }
       }
     }
@@ -129,20 +136,20 @@ class cached_source final : public byte_source {
 
   // Passes on the next piece. Withholds the last piece of a whole object that does not match its
   // digest, if the object was read in several ways or from an unchecked entry.
-  result<bytes> checked(bytes piece) {
+  awaitable<result<bytes>> checked(bytes piece) {
     if (check_) {
       check_->add(piece.span());
       if (at_ + piece.size() == *version_.total) {
         const auto right = check_->finish();
         check_.reset();
         if (!right) {
-          if (file_) cache_->folder().remove(name_, *file_);
-          return not_the_object(right.error());
+          if (file_) co_await blocking([&] { cache_->folder().remove(name_, *file_); });
+          co_return not_the_object(right.error());
         }
       }
     }
     at_ += piece.size();
-    return piece;
+    co_return piece;
   }
 
   error not_the_object(error why) const {
@@ -353,7 +360,7 @@ class cached_source final : public byte_source {
     ++context_.counters.cache_healed;
     log_notice(fmt::format("the cache's copy of {} is damaged at byte {}; fetching it again",
                            redacted(from_.url), block_ * cache_block_bytes));
-    cache_->folder().remove(name_, *file_);
+    co_await blocking([&] { cache_->folder().remove(name_, *file_); });
     if (is_whole_ && version_.digest && !check_) {
       // Bytes already given out are checked together with the rest, which comes from elsewhere.
       check_ = co_await blocking([&] { return file_->digest_of(block_, *version_.digest); });
@@ -380,7 +387,8 @@ class cached_source final : public byte_source {
     file_ = co_await blocking([&] { return part_->completed(); });
     const auto part = std::exchange(part_, nullptr);
     if (file_) co_return co_await begin_file();
-    if (!now.named && is_whole_ && at_ > 0 && part->is_refused()) {
+    const bool may_be_refused = !now.named && is_whole_ && at_ > 0;
+    if (may_be_refused && co_await blocking([&] { return part->is_refused(); })) {
       co_return not_the_object(
           error(errc::integrity, "the bytes do not have the digest that the server says"));
     }

@@ -36,7 +36,7 @@ class sample_reader {
   // of a reader that continues there, which fails with `changed` if the shard begins with other
   // bytes.
   virtual shard_head head() const { return {}; }
-  // The error given last was assigned with: a state that is saved from now on is after it.
+  // The error given last has been handled: a state that is saved from now on is after it.
   virtual void leave_failed() {}
   // After an error: whether this shard gives no more samples.
   virtual bool is_broken() const = 0;
