@@ -380,8 +380,8 @@ class lanes_stream final : public stream<sample> {
     }
     if (first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank())};
     if (all == 1) return error(kind, fmt::format("{} the shard", what)).at(*first);
-    return error(kind, fmt::format("{} the {} shards{}; the first is named here", what,
-                                   all, of_this_rank()))
+    return error(kind, fmt::format("{} the {} shards{}; the first is named here", what, all,
+                                   of_this_rank()))
         .at(*first);
   }
 

@@ -112,6 +112,44 @@ class Install(unittest.TestCase):
                 self.assertEqual(self.command(build / "own_items", spec), "28 28 28 28 10\n" * 2)
 
 
+    def test_a_consumer_of_the_shared_library_builds_and_runs(self):
+        folder = self.enterContext(harness.Folder())
+        prefix, build = folder / "prefix", folder / "build"
+        # What is compiled without optimisation exports the same.
+        self.command("cmake", "-G", "Ninja", "-S", harness.ROOT, "-B", build, "-DCMAKE_CXX_COMPILER=clang++-19",
+                     "-DCMAKE_CXX_FLAGS=-O0 -g0", "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12",
+                     "-DBUILD_SHARED_LIBS=ON", "-DMILLRACE_TORCH=OFF", "-DMILLRACE_TESTS=OFF")
+        self.command("cmake", "--build", build, "--target", "millrace_shared")
+        library = build / "libmillrace.so"
+        exported = self.command("nm", "--dynamic", "--defined-only", "--demangle", library)
+        for name in ("millrace::engine::engine(", "millrace::shuffle(", "typeinfo for millrace::failure"):
+            self.assertIn(name, exported)
+        for name in ("millrace::tar_reader::", "millrace::io_thread::", "millrace::http_client", "archive_read"):
+            self.assertNotIn(name, exported)
+        # The program millrace is static, and lies in the build that is tested.
+        (build / "bin").mkdir(exist_ok=True)
+        shutil.copy(harness.BIN / "millrace", build / "bin/millrace")
+        self.command("cmake", "--install", build, "--prefix", prefix)
+        self.assertEqual([], list(prefix.rglob("*.a")))
+        self.assertFalse((prefix / "include/millrace/train.h").exists())
+        code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS train)\n")
+        self.assertNotEqual(code, 0)
+        self.assertIn("the component 'train' is a static library", said)
+        spec = harness.fake(folder, "a", 3, 40)
+        for compiler in ("clang++-15", "g++"):
+            if not shutil.which(compiler):
+                print(f"skipped: there is no {compiler}", file=sys.stderr)
+                continue
+            with self.subTest(compiler):
+                consumer = folder / f"build-{compiler}"
+                self.command("cmake", "-G", "Ninja", "-S", harness.ROOT / "tests/install/consumer", "-B", consumer,
+                             f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}")
+                self.command("cmake", "--build", consumer)
+                self.assertEqual(self.command(consumer / "consumer", spec), "40\n")
+                if compiler != "g++":
+                    self.assertEqual(self.command(consumer / "asio_stage", spec), "40\n")
+                self.assertEqual(self.command(consumer / "own_items", spec), "28 28 28 28 10\n" * 2)
+
     def test_a_consumer_builds_by_pkg_config(self):
         folder, prefix = self.installed()
         moved = folder / "moved"  # the file finds the rest from where it lies
