@@ -161,7 +161,7 @@ class Embedding(Page):
         self.assertEqual("".join(figures), SNIPPETS)
         self.assertIn("check the path: not_found: the first error is 'not_found: no such file, at ", done.stdout)
         self.assertIn("key b3", done.stdout)
-        self.assertRegex(done.stdout, r"untar: [\d.]+ s of work")
+        self.assertRegex(done.stdout, r"read_samples: [\d.]+ s of work")
 
     def test_every_example_is_listed(self):
         text = (harness.ROOT / "docs/embedding.md").read_text()
