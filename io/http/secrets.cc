@@ -52,38 +52,47 @@ class netrc_secret final : public request_signer {
   std::optional<http_fields> fields_;
 };
 
+// Shared by all requests to a host: calls in the pool know nothing of it, and only the I/O thread
+// changes it.
 class token_file final : public request_signer {
  public:
   explicit token_file(std::string path) : path_(std::move(path)) {}
 
   awaitable<result<http_fields>> sign(scope& /*tasks*/, const http_request& /*what*/) override {
-    const auto read = co_await blocking([this] { return read_if_changed(); });
+    const auto read =
+        co_await blocking([path = path_, known = known_] { return read_if_changed(path, known); });
     if (!read) co_return read.error();
-    co_return http_fields{{"Authorization", "Bearer " + token_}};
+    known_ = *read;
+    co_return http_fields{{"Authorization", "Bearer " + (*read)->token}};
   }
   // The file may have been written again within the clock's resolution.
   awaitable<bool> refused() override {
-    const std::string before = std::exchange(token_, {});
+    const auto before = known_;
     const auto now = co_await secret_in_file(path_, "the token");
-    co_return now && *now != before;
+    known_.reset();
+    co_return now && (!before || *now != before->token);
   }
 
  private:
-  result<void> read_if_changed() {
+  struct content {
+    std::string token;
+    std::int64_t written_ns = 0;
+  };
+  using shared_content = std::shared_ptr<const content>;
+
+  static result<shared_content> read_if_changed(const std::string& path,
+                                                const shared_content& known) {
     struct stat info{};
-    const bool is_there = host_files().stat(path_, info) == 0;
+    const bool is_there = host_files().stat(path, info) == 0;
     const std::int64_t written_ns = is_there ? modified_ns(info) : 0;
-    if (!token_.empty() && is_there && written_ns == written_ns_) return {};
-    auto token = read_secret_file(path_, "the token");
+    if (known && is_there && written_ns == known->written_ns) return known;
+    auto token = read_secret_file(path, "the token");
     if (!token) return token.error();
-    token_ = std::move(*token);
-    written_ns_ = written_ns;
-    return {};
+    return std::make_shared<const content>(content{std::move(*token), written_ns});
   }
 
   std::string path_;
-  std::string token_;
-  std::int64_t written_ns_ = 0;
+  shared_content known_;  // null: not read since it was refused
 };
 
 }  // namespace

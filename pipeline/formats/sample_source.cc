@@ -165,7 +165,7 @@ class read_stream final : public stream<sample> {
       if (thrown) found = co_await error_unless_stopped(std::move(thrown), format_name);
       if (!found) {
         error why = named(found.error(), (*lane_.shards)[static_cast<std::size_t>(current_.shard)]);
-        const bool gave_none = before_->offset <= current_.begin && before_->given == 0;
+        const bool gave_none = before_->given == 0 && before_->before.told == 0;
         if (gave_none && reader_->is_broken() && loses_shard(why, current_, lane_.index.get()))
           why.whole_shard();
         co_return why;

@@ -52,6 +52,7 @@ awaitable<tar_reader::outcome> tar_reader::next() {
     }
     if (const auto extension = belongs(**member)) {
       if (!leaving_) add(std::move(**member), lowered(*extension));
+      if (leaving_) before_.damage = false;  // it was before this sample
       continue;
     }
     auto name = split_name((*member)->name);

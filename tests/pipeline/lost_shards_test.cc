@@ -121,6 +121,35 @@ TEST_F(LostShards, EmptyAndCutOnesAreToldWithoutAnIndex) {
   EXPECT_EQ(end(skip_up_to(lost_ * 2)), "");
 }
 
+// A shard of which an error was reported before it breaks has lost that sample, not all of them: in
+// an unbroken run, and in one that is resumed in between.
+TEST_F(LostShards, AreNotThoseThatBreakAfterAReportedError) {
+  testing::tar_builder broken;
+  for (int i = 0; i < 3; ++i) {
+    broken.file(fmt::format("x{}.txt", i), std::string(100, 'a'))
+        .file(fmt::format("x{}.cls", i), "1");
+  }
+  std::string bytes = broken.str();
+  bytes[1024] ^= 1;                                // the header of the second file
+  store_->put("t0", bytes.substr(0, 2048 + 600));  // cut within the second sample
+  const auto plan = shards(urls(), {.lanes = 1, .shuffle = false}) | untar({.resync = true}) |
+                    group_by_key() | on_error(skip_up_to(20));
+  auto data = whole_.run(plan);
+  std::vector<std::string> all;
+  std::vector<state> saved = {data.save()};
+  while (auto s = data.next()) {
+    all.push_back(s->key);
+    saved.push_back(data.save());
+  }
+  EXPECT_EQ(data.counts().skipped_in_all(), 2U);
+  for (std::size_t at = 0; at < saved.size(); at += 40) {
+    auto again = whole_.run(plan);
+    again.restore(saved[at]);
+    const auto rest = keys_of_epoch(again);
+    EXPECT_EQ(rest, std::vector(all.begin() + static_cast<std::ptrdiff_t>(at), all.end())) << at;
+  }
+}
+
 // Errors of sources name the byte requested and hide parts of URLs; shards that could not be opened
 // are still distinguished.
 TEST_F(LostShards, OfServersCountAsThoseOfDisks) {

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <mutex>
+#include <set>
 
 #include "engine/blocking.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
 #include "engine/seams.h"
+#include "io/http/secrets.h"
 #include "io/http/stack.h"
 #include "io/http/transport.h"
 #include "io/stores/store.h"
@@ -58,7 +60,7 @@ class SecretFiles : public ::testing::Test {
     return std::ranges::find(elsewhere_, path + " open") != elsewhere_.end();
   }
 
-  runtime threads_{{.cpu_threads = 1, .io = io_backend::pread}};
+  runtime threads_{{.cpu_threads = 4, .io = io_backend::pread}};
   memory_files disk_;
   std::mutex guard_;
   std::vector<std::string> on_io_thread_;
@@ -106,6 +108,35 @@ TEST_F(SecretFiles, AreReadByThePool) {
     EXPECT_TRUE(was_opened(path)) << path;
   }
   EXPECT_EQ(on_io_thread_, std::vector<std::string>());
+}
+
+awaitable<void> sign_or_refuse(std::shared_ptr<request_signer> signer, scope* tasks, bool refuses,
+                               std::set<std::string>* out) {
+  if (refuses) {
+    static_cast<void>(co_await signer->refused());
+    co_return;
+  }
+  const auto fields = co_await signer->sign(*tasks, http_request());
+  out->insert(fields ? fields->front().value : fields.error().message());
+}
+
+awaitable<std::set<std::string>> signed_at_once() {
+  std::set<std::string> out;
+  for (int round = 0; round < 200; ++round) {
+    // A new one is read for the first time by all of its requests.
+    const auto signer = web_secrets(parse_url("http://with.token/a").value(), options);
+    scope tasks(co_await this_executor);
+    for (int i = 0; i < 12; ++i) tasks.spawn(sign_or_refuse(signer, &tasks, i == 6, &out));
+    co_await tasks.join();
+  }
+  co_return out;
+}
+
+// All requests to a host share its signer.
+TEST_F(SecretFiles, SignManyRequestsAtOnce) {
+  const std::string token(1200, 't');
+  disk_.put("/secrets/token", token);
+  EXPECT_EQ(run_on(threads_.io(0), signed_at_once()), (std::set<std::string>{"Bearer " + token}));
 }
 
 }  // namespace
