@@ -124,7 +124,7 @@ class Install(unittest.TestCase):
         exported = self.command("nm", "--dynamic", "--defined-only", "--demangle", library)
         for name in ("millrace::engine::engine(", "millrace::shuffle(", "typeinfo for millrace::failure"):
             self.assertIn(name, exported)
-        for name in ("millrace::tar_reader::", "millrace::io_thread::", "millrace::http_client", "archive_read"):
+        for name in ("millrace::tar_reader::", "millrace::uring_io::", "millrace::http_transfer", "archive_read"):
             self.assertNotIn(name, exported)
         # The program millrace is static, and lies in the build that is tested.
         (build / "bin").mkdir(exist_ok=True)
