@@ -36,6 +36,22 @@ class Install(unittest.TestCase):
             capture_output=True, text=True, env=harness.CLEAN)
         return done.returncode, " ".join((done.stdout + done.stderr).split())
 
+    def check_consumer(self, compiler, folder, prefix, spec, flags):
+        """tests/install/consumer, built by a compiler, reads the 40 samples of `spec`."""
+        if not shutil.which(compiler):
+            print(f"skipped: there is no {compiler}", file=sys.stderr)
+            return
+        with self.subTest(compiler):
+            build = folder / f"build-{compiler}"
+            self.command("cmake", "-G", "Ninja", "-S", harness.ROOT / "tests/install/consumer", "-B", build,
+                         f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}", f"-DCMAKE_CXX_FLAGS={flags}")
+            self.command("cmake", "--build", build)
+            self.assertEqual(self.command(build / "consumer", spec), "40\n")
+            if compiler != "g++":
+                self.assertEqual(self.command(build / "asio_stage", spec), "40\n")
+            # Of 40 samples each third, fourth and fifth of ten is left out, fails or throws.
+            self.assertEqual(self.command(build / "own_items", spec), "28 28 28 28 10\n" * 2)
+
     def test_what_cannot_be_used_is_refused_with_the_reason(self):
         folder, prefix = self.installed()
         optional = ("find_package(millrace)\nif(millrace_FOUND)\n  message(STATUS \"it is there\")\n"
@@ -95,22 +111,9 @@ class Install(unittest.TestCase):
         folder, prefix = self.installed()
         self.assertTrue((prefix / "bin/millrace").exists())
         spec = harness.fake(folder, "a", 3, 40)
+        flags = os.environ.get("MILLRACE_TEST_SANITIZE", "-fsanitize=address,undefined -fno-sanitize=vptr")
         for compiler in ("clang++-19", "clang++-15", "g++"):
-            if not shutil.which(compiler):
-                print(f"skipped: there is no {compiler}", file=sys.stderr)
-                continue
-            with self.subTest(compiler):
-                build = folder / f"build-{compiler}"
-                self.command("cmake", "-G", "Ninja", "-S", harness.ROOT / "tests/install/consumer", "-B", build,
-                             f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}",
-                             "-DCMAKE_CXX_FLAGS=" + os.environ.get("MILLRACE_TEST_SANITIZE", "-fsanitize=address,undefined -fno-sanitize=vptr"))
-                self.command("cmake", "--build", build)
-                self.assertEqual(self.command(build / "consumer", spec), "40\n")
-                if compiler != "g++":
-                    self.assertEqual(self.command(build / "asio_stage", spec), "40\n")
-                # Of 40 samples each third, fourth and fifth of ten is left out, fails or throws.
-                self.assertEqual(self.command(build / "own_items", spec), "28 28 28 28 10\n" * 2)
-
+            self.check_consumer(compiler, folder, prefix, spec, flags)
 
     def test_a_consumer_of_the_shared_library_builds_and_runs(self):
         folder = self.enterContext(harness.Folder())
@@ -137,18 +140,7 @@ class Install(unittest.TestCase):
         self.assertIn("the component 'train' is a static library", said)
         spec = harness.fake(folder, "a", 3, 40)
         for compiler in ("clang++-15", "g++"):
-            if not shutil.which(compiler):
-                print(f"skipped: there is no {compiler}", file=sys.stderr)
-                continue
-            with self.subTest(compiler):
-                consumer = folder / f"build-{compiler}"
-                self.command("cmake", "-G", "Ninja", "-S", harness.ROOT / "tests/install/consumer", "-B", consumer,
-                             f"-DCMAKE_PREFIX_PATH={prefix}", f"-DCMAKE_CXX_COMPILER={compiler}")
-                self.command("cmake", "--build", consumer)
-                self.assertEqual(self.command(consumer / "consumer", spec), "40\n")
-                if compiler != "g++":
-                    self.assertEqual(self.command(consumer / "asio_stage", spec), "40\n")
-                self.assertEqual(self.command(consumer / "own_items", spec), "28 28 28 28 10\n" * 2)
+            self.check_consumer(compiler, folder, prefix, spec, "")
 
     def test_a_consumer_builds_by_pkg_config(self):
         folder, prefix = self.installed()
