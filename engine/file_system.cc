@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -174,17 +175,19 @@ std::optional<double> kernel_files::cached_share(int fd, std::uint64_t size) {
   return static_cast<double>(cached) / static_cast<double>(pages);
 }
 
-file_system* in_the_kernels_place = nullptr;
+// Threads that begin read files of the host while a test sets it.
+std::atomic<file_system*> in_the_kernels_place = nullptr;
 
 }  // namespace
 
 file_system& host_files() {
   static kernel_files kernel;
-  return in_the_kernels_place != nullptr ? *in_the_kernels_place : kernel;
+  file_system* const instead = in_the_kernels_place.load(std::memory_order_acquire);
+  return instead != nullptr ? *instead : kernel;
 }
 
 void simulate_files(file_system* instead) {
-  in_the_kernels_place = instead;
+  in_the_kernels_place.store(instead, std::memory_order_release);
 }
 
 ssize_t read_all(int fd, std::span<std::byte> into, std::uint64_t at) {

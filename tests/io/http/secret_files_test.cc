@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <mutex>
 #include <set>
 
@@ -16,6 +17,7 @@
 #include "io/stores/store.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/spine.h"
+#include "tests/support/temporary_folder.h"
 
 namespace millrace {
 namespace {
@@ -34,10 +36,15 @@ const http_options options{
                     {"AZURE_STORAGE_ACCOUNT", "account"}},
 };
 
+awaitable<bool> settled_pool() {
+  co_return co_await blocking([] { return true; });
+}
+
 class SecretFiles : public ::testing::Test {
  protected:
   SecretFiles() {
     settle(threads_.io(0));
+    run_on(threads_.io(0), settled_pool());  // threads that begin read the host's files
     for (const auto& [path, content] :
          {std::pair<const char*, const char*>{"/secrets/token", "t"},
           {"/secrets/netrc", "machine with.netrc login u password p"},
@@ -60,7 +67,7 @@ class SecretFiles : public ::testing::Test {
     return std::ranges::find(elsewhere_, path + " open") != elsewhere_.end();
   }
 
-  runtime threads_{{.cpu_threads = 4, .io = io_backend::pread}};
+  runtime threads_{{.cpu_threads = 1, .io = io_backend::pread}};
   memory_files disk_;
   std::mutex guard_;
   std::vector<std::string> on_io_thread_;
@@ -120,11 +127,11 @@ awaitable<void> sign_or_refuse(std::shared_ptr<request_signer> signer, scope* ta
   out->insert(fields ? fields->front().value : fields.error().message());
 }
 
-awaitable<std::set<std::string>> signed_at_once() {
+awaitable<std::set<std::string>> signed_at_once(http_options of) {
   std::set<std::string> out;
   for (int round = 0; round < 200; ++round) {
     // A new one is read for the first time by all of its requests.
-    const auto signer = web_secrets(parse_url("http://with.token/a").value(), options);
+    const auto signer = web_secrets(parse_url("http://with.token/a").value(), of);
     scope tasks(co_await this_executor);
     for (int i = 0; i < 12; ++i) tasks.spawn(sign_or_refuse(signer, &tasks, i == 6, &out));
     co_await tasks.join();
@@ -133,10 +140,14 @@ awaitable<std::set<std::string>> signed_at_once() {
 }
 
 // All requests to a host share its signer.
-TEST_F(SecretFiles, SignManyRequestsAtOnce) {
+TEST(TokenFile, SignsManyRequestsAtOnce) {
   const std::string token(1200, 't');
-  disk_.put("/secrets/token", token);
-  EXPECT_EQ(run_on(threads_.io(0), signed_at_once()), (std::set<std::string>{"Bearer " + token}));
+  const testing::temporary_folder folder;
+  const std::string file = folder / "token";
+  std::ofstream(file) << token;
+  runtime threads({.cpu_threads = 4, .io = io_backend::pread});
+  EXPECT_EQ(run_on(threads.io(0), signed_at_once({.tokens = {{"with.token", file}}})),
+            (std::set<std::string>{"Bearer " + token}));
 }
 
 }  // namespace
