@@ -53,7 +53,7 @@ class collected_memory {
  public:
   // Claims a share of the run's budget: make it with the stage. `name` is used in errors.
   collected_memory(run_context& run, const std::string& name)
-      : sets_(2 + static_cast<std::size_t>(run.batches_queued)) {
+      : sets_(2 + static_cast<std::size_t>(run.downstream.batches_queued)) {
     if constexpr (has_parts<T>) share_ = run.memory.share(name, 1_MiB, run.memory.budget() / 4);
   }
 

@@ -103,8 +103,8 @@ struct stage {
   // Makes the stream after that of the stage before. Called for each run, before the first next();
   // it may claim memory of the run's plan. Returning null is an error (usage).
   std::function<std::unique_ptr<stream<Out>>(run_context&, std::unique_ptr<stream<In>>)> wrap;
-  // Called before the earlier stages are made, to announce the needs of this one.
-  std::function<void(run_context&)> announce = nullptr;
+  // Called before the earlier stages are made, to add the needs of this one.
+  std::function<void(downstream_needs&)> announce = nullptr;
   // Promises that it passes items on in order, each at most once, and unchanged.
   bool keeps_order = false;
   // It saves states that it took earlier of the stages before it, rather than their present ones:
@@ -400,10 +400,11 @@ template <class T, class Out>
 plan<Out> append(plan<T> front, stage<T, Out> back) {
   check_not_empty(front.make != nullptr);
   return {[front = std::move(front.make), back = std::move(back)](run_context& run) {
-    ++run.stages_joined;
-    if (!back.keeps_order) run.in_order = false;
+    downstream_needs& needs = run.downstream;
+    ++needs.stages;
+    if (!back.keeps_order && needs.batches) needs.batches->in_order = false;
     if (back.announce) {
-      called_as("the stage '" + back.name + "'", [&] { return back.announce(run); });
+      called_as("the stage '" + back.name + "'", [&] { return back.announce(needs); });
     }
     return joined<Out>(run, front, back, run);
   }};

@@ -16,6 +16,7 @@
 #include "engine/work_memory.h"
 #include "io/registry.h"
 #include "io/source.h"
+#include "pipeline/downstream_needs.h"
 #include "pipeline/ledger.h"
 #include "pipeline/sample.h"
 #include "pipeline/shard_head.h"
@@ -44,6 +45,21 @@ inline error run_stopped() {
   return {errc::stopped, "the run was stopped"};
 }
 
+// The lanes that a rank reads.
+struct lanes_of_rank {
+  int rank = 0;
+  int world_size = 1;                                                      // ranks of the job
+  std::vector<std::int64_t> lanes = {};                                    // of this rank
+  std::int64_t lanes_in_all = 0;                                           // of all ranks
+  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();  // by lanes
+};
+
+// What decode_jpeg() gives to later stages.
+struct decoded_images {
+  bool into_batches = false;    // images are slots of a batch's block, in order
+  std::size_t image_bytes = 0;  // of the largest
+};
+
 // The state that the stages of one run share, also those of a program (docs/stages.md). Made by
 // engine::run(), outlives the streams of the run. Spine only.
 struct run_context {
@@ -66,33 +82,14 @@ struct run_context {
   // themselves.
   bool is_stopped() const { return stop_asked.load(std::memory_order_relaxed); }
 
-  // Set by the lanes, for later stages.
-  int rank = 0;
-  int world_size = 1;                                                      // ranks of the job
-  std::vector<std::int64_t> lanes;                                         // of this rank
-  std::int64_t lanes_in_all = 0;                                           // of all ranks
-  std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();  // by lanes
+  downstream_needs downstream;  // of the stages, as far as they are made
+  lanes_of_rank place;          // set by the lanes
+  decoded_images decoded;       // set by decode_jpeg()
 
-  // Set by later stages, before the earlier ones are made.
-  bool has_batches = false;     // there is a batch stage
-  int batch_size = 1;           // images of a batch
-  int batches_held = 0;         // at once, by the program and the stages after the batch stage
-  int batches_queued = 0;       // by prefetch stages
-  std::size_t images_held = 0;  // by stages that hold them while they wait for more
-  bool in_order = false;        // batches get images in the order in which decode_jpeg() gives them
-  bool drops_last = false;      // leaves out batches that are not full
-  bool ends_moved = false;      // their epochs end elsewhere than those of decode_jpeg()
-
-  // Stages of the plan after the lanes; each holds at most one end of epoch.
-  std::size_t stages_joined = 0;
   // The name of a stage's record in states: the stage's, with a number from the second stage of a
   // kind on. Call it once for each stage that is made.
   std::string record_of(std::string_view stage);
   std::map<std::string, int> stages_of_a_kind;  // made so far
-
-  // Set by decode_jpeg for later stages.
-  bool decoded_into_batches = false;  // images are slots of a batch's block, in order
-  std::size_t image_bytes = 0;        // of the largest
 
   std::uint64_t lost_counted = 0;  // part of the ledger's lost, counted by an error policy
 

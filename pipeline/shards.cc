@@ -323,7 +323,7 @@ class reading_needs {
     const run_context& run = lane.run;
     const std::scoped_lock lock(mutex_);
     // A later run may have the address of an earlier one.
-    if (run_ != &run || lane.lane == run.lanes.front()) {
+    if (run_ != &run || lane.lane == run.place.lanes.front()) {
       needs_ = {memory_for(run.source, urls), memory_for(run.source_again, urls)};
       run_ = &run;
     }

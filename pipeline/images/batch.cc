@@ -16,11 +16,11 @@ class batch_stream final : public stream<host_batch> {
   batch_stream(run_context& run, std::unique_ptr<stream<image>> images,
                const batch_options& options)
       : run_(run), images_(std::move(images)), options_(options) {
-    if (run.decoded_into_batches && !run.ends_moved) return;
+    if (run.decoded.into_batches && !run.downstream.batches->ends_moved) return;
     const std::size_t bytes =
-        round_up(run.image_bytes * static_cast<std::size_t>(options.size), page_bytes);
-    const auto held = static_cast<std::size_t>(run.batches_held);
-    const auto queued = static_cast<std::size_t>(run.batches_queued);
+        round_up(run.decoded.image_bytes * static_cast<std::size_t>(options.size), page_bytes);
+    const auto held = static_cast<std::size_t>(run.downstream.batches_held);
+    const auto queued = static_cast<std::size_t>(run.downstream.batches_queued);
     copies_ =
         run.memory.share("batches", (1 + held) * bytes, (2 + held + queued) * bytes, run.allocator);
     run.memory.take_rest(copies_);
@@ -84,7 +84,7 @@ class batch_stream final : public stream<host_batch> {
   // The memory of a batch. With images in the order of their slots: the block of the first image,
   // unless an earlier batch took that block. Otherwise a new block.
   awaitable<result<std::shared_ptr<block>>> make_block(std::size_t image_bytes) {
-    in_place_ = run_.decoded_into_batches && spent_.lock() != arrived_->pixels;
+    in_place_ = run_.decoded.into_batches && spent_.lock() != arrived_->pixels;
     if (in_place_) co_return arrived_->pixels;
     auto fresh = co_await copies_->acquire(image_bytes * static_cast<std::size_t>(options_.size));
     if (!fresh) co_return fresh.error().skippable(false);
@@ -139,12 +139,9 @@ stage<image, host_batch> batch(const batch_options& options) {
                     std::unique_ptr<stream<image>> images) -> std::unique_ptr<stream<host_batch>> {
             return std::make_unique<batch_stream>(run, std::move(images), options);
           },
-          [options](run_context& run) {
-            run.batch_size = options.size;
-            run.has_batches = run.in_order = true;
-            run.ends_moved = false;
-            run.batches_held += options.held;
-            run.drops_last = options.drop_last;
+          [options](downstream_needs& needs) {
+            needs.batches = {.size = options.size, .drops_last = options.drop_last};
+            needs.batches_held += options.held;
           }};
 }
 

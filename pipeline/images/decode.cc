@@ -25,7 +25,9 @@ class decode_window final : public detail::ordered_window<sample, job> {
                 std::size_t size)
       : ordered_window(r, "decode_jpeg", std::move(samples), size),
         options(o),
-        slots_(r.in_order ? static_cast<std::size_t>(r.batch_size) : 1),
+        slots_(r.downstream.takes_images_in_order()
+                   ? static_cast<std::size_t>(r.downstream.batches->size)
+                   : 1),
         decoding_(r.memory_for_decoding()) {
     claim_memory(size);
   }
@@ -149,18 +151,19 @@ awaitable<result<void>> decode_window::start(std::shared_ptr<job> j) {
 // and those queued. Otherwise each image has its own block: those in the window, and those that
 // downstream stages hold while they wait for more.
 void decode_window::claim_memory(std::size_t window) {
-  run.decoded_into_batches = run.in_order;
-  run.image_bytes = bytes_of(options.size);
-  const std::size_t block = round_up(run.image_bytes * slots_, page_bytes);
-  const auto held = static_cast<std::size_t>(run.batches_held);
-  const auto queued = static_cast<std::size_t>(run.batches_queued);
-  const std::size_t least = run.in_order ? 2 + held : 4 + run.images_held;
-  const std::size_t more = run.in_order ? 1 + queued : window + queued;
+  const downstream_needs& needs = run.downstream;
+  const bool in_order = needs.takes_images_in_order();
+  const std::size_t image_bytes = bytes_of(options.size);
+  run.decoded = {.into_batches = in_order, .image_bytes = image_bytes};
+  const std::size_t block = round_up(image_bytes * slots_, page_bytes);
+  const auto held = static_cast<std::size_t>(needs.batches_held);
+  const auto queued = static_cast<std::size_t>(needs.batches_queued);
+  const std::size_t least = in_order ? 2 + held : 4 + needs.images_held;
+  const std::size_t more = in_order ? 1 + queued : window + queued;
   // Images that are copied into batches need no device-readable memory.
-  const bool passes_through = run.has_batches && !run.in_order;
-  blocks_ =
-      run.memory.share(run.in_order ? "batches" : "images", least * block, (least + more) * block,
-                       passes_through ? default_host_allocator() : run.allocator);
+  const bool passes_through = needs.batches && !in_order;
+  blocks_ = run.memory.share(in_order ? "batches" : "images", least * block, (least + more) * block,
+                             passes_through ? default_host_allocator() : run.allocator);
   run.memory.take_rest(blocks_);
 }
 

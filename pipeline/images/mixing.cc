@@ -85,6 +85,11 @@ mix_images::mix_images(const mixing_options& options) : options_(options) {
 }
 
 host_batch mix_images::operator()(host_batch b) const {
+  if (!b.encoded.empty()) {
+    throw failure(error(errc::usage, "mix_images got a batch with encoded images")
+                      .hint("mix batches on the device, or decode all images on the CPU: "
+                            "decode_options.encoded_share = 0"));
+  }
   const bool both = options_.mixup > 0 && options_.cutmix > 0;
   if (options_.mixup + options_.cutmix == 0 || b.size() == 0) return b;
   const origin& first = b.origins.front();

@@ -30,10 +30,10 @@ namespace detail {
 // Announces to earlier stages the items that a grouping stage holds: `gathered` items that wait for
 // others, and `group` items in each of two groups held by later stages or the program.
 template <class T>
-void announce_groups(run_context& run, std::size_t gathered, std::size_t group) {
+void announce_groups(downstream_needs& needs, std::size_t gathered, std::size_t group) {
   const std::size_t held = gathered + 2 * group;
-  if constexpr (std::is_same_v<T, image>) run.images_held += held;
-  if constexpr (std::is_same_v<T, host_batch>) run.batches_held += static_cast<int>(held);
+  if constexpr (std::is_same_v<T, image>) needs.images_held += held;
+  if constexpr (std::is_same_v<T, host_batch>) needs.batches_held += static_cast<int>(held);
 }
 
 template <class T>
@@ -150,7 +150,7 @@ struct batched {
               return std::make_unique<detail::batched_stream<T>>(run, std::move(items), b.size,
                                                                  b.partial);
             },
-            [n = size](run_context& run) { detail::announce_groups<T>(run, n, n); }};
+            [n = size](downstream_needs& needs) { detail::announce_groups<T>(needs, n, n); }};
   }
 };
 

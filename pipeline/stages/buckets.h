@@ -126,14 +126,14 @@ struct bucketed {
               return std::make_unique<detail::bucketed_stream<T>>(run, std::move(items), b.measure,
                                                                   b.buckets, b.partial);
             },
-            [all = buckets](run_context& run) {
+            [all = buckets](downstream_needs& needs) {
               std::size_t gathered = 0;
               std::size_t largest = 0;
               for (const bucket& one : all) {
                 gathered += one.size;
                 if (one.size > largest) largest = one.size;
               }
-              detail::announce_groups<T>(run, gathered, largest);
+              detail::announce_groups<T>(needs, gathered, largest);
             }};
   }
 };

@@ -111,7 +111,7 @@ void item_count::end() {
 // Each stage holds at most one end.
 void item_count::note_end(const place& after) {
   ends_.push_back({.after = std::max(after, last_)});
-  if (ends_.size() > run_.stages_joined) ends_.pop_front();
+  if (ends_.size() > run_.downstream.stages) ends_.pop_front();
 }
 
 void item_count::save(state& to) const {
@@ -132,7 +132,7 @@ void item_count::save(state& to) const {
   r.insert(r.end(), {samples_of_item_, length_});
   const state::record again = of_again();
   r.insert(r.end(), again.begin(), again.end());
-  to.put(stage_ + of_rank(run_.rank, run_.world_size), std::move(r));
+  to.put(stage_ + of_rank(run_.place.rank, run_.place.world_size), std::move(r));
 }
 
 // The number of samples to come again; the number of origins that come again, with their places
@@ -160,7 +160,7 @@ void item_count::save_own_ends(state& to) {
 
 // For the first stage of its kind: what comes again to later ones is unknown.
 void item_count::restore_own_ends(const state& from) {
-  const std::string of = of_rank(run_.rank, run_.world_size);
+  const std::string of = of_rank(run_.place.rank, run_.place.world_size);
   const auto* const saved = from.find(stage_ + of);
   if (saved == nullptr) return;
   const state::record r = completed(*saved);
@@ -183,11 +183,11 @@ void item_count::restore(const state& from) {
     check_total(total);
     samples_of_item_ = std::max(samples_of_item_, by.samples_of_item);
     std::ranges::copy_if(by.again, std::back_inserter(again_), [&](const origin& o) {
-      return !same_lanes || std::ranges::find(run_.lanes, o.lane) != run_.lanes.end();
+      return !same_lanes || std::ranges::find(run_.place.lanes, o.lane) != run_.place.lanes.end();
     });
   }
   std::ranges::sort(again_, {}, &origin::place);
-  value = total * ranks.front().world_size / std::ssize(ranks) / run_.world_size;
+  value = total * ranks.front().world_size / std::ssize(ranks) / run_.place.world_size;
 }
 
 // Held samples are counted when they come again, on whichever rank, so that all ranks have counted
@@ -199,7 +199,8 @@ void item_count::restore_of_length(const state& from) {
   const int then = ranks.front().world_size;
   std::int64_t total = 0;
   for (const saved_count& by : ranks) {
-    const std::int64_t of_epoch = by.length > 0 ? by.length : length_ * run_.world_size / then;
+    const std::int64_t of_epoch =
+        by.length > 0 ? by.length : length_ * run_.place.world_size / then;
     const std::int64_t again = std::ssize(by.again) + by.to_come;
     const std::int64_t held = (again + by.samples_of_item - 1) / by.samples_of_item;
     total += by.value + by.ends_held * of_epoch - held;
@@ -208,7 +209,7 @@ void item_count::restore_of_length(const state& from) {
   }
   total = std::max<std::int64_t>(total, 0);
   if (std::ssize(ranks) != then) total = total / std::ssize(ranks) * then;
-  value = total / run_.world_size;
+  value = total / run_.place.world_size;
 }
 
 void item_count::restore_whole(const state& from, bool by_number) {
@@ -229,20 +230,20 @@ void item_count::check_total(std::int64_t n) const {
 bool item_count::has_lanes_of(const state& from) const {
   const auto* plan = from.find(plan_record);
   return plan == nullptr || plan->size() <= plan_record_lanes ||
-         (*plan)[plan_record_lanes] == run_.lanes_in_all;
+         (*plan)[plan_record_lanes] == run_.place.lanes_in_all;
 }
 
 // Whether the state is this rank's own, so that everything held comes again to this rank.
 bool item_count::goes_on_alone(const state& from) const {
-  return from.find(stage_ + of_rank(run_.rank, run_.world_size)) != nullptr &&
-         (run_.world_size == 1 || has_lanes_of(from));
+  return from.find(stage_ + of_rank(run_.place.rank, run_.place.world_size)) != nullptr &&
+         (run_.place.world_size == 1 || has_lanes_of(from));
 }
 
 // The count of this rank alone if it continues alone, otherwise of all ranks.
 std::vector<item_count::saved_count> item_count::saved_in(const state& from) const {
   std::vector<saved_count> out;
   if (goes_on_alone(from)) {
-    out.push_back(saved_by(from, run_.rank, run_.world_size));
+    out.push_back(saved_by(from, run_.place.rank, run_.place.world_size));
     return out;
   }
   const std::string begin = stage_ + of_rank_0;
@@ -303,11 +304,12 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   const place last_again(r[5], r[6]);
   // If the lanes are the current ones, they are known; otherwise a hook may also have reassigned
   // them.
-  const bool is_mine = rank == run_.rank && world_size == run_.world_size && has_lanes_of(from);
+  const bool is_mine =
+      rank == run_.place.rank && world_size == run_.place.world_size && has_lanes_of(from);
   for (const origin& o : from.held(pending_record)) {
-    const bool is_its =
-        world_size == 1 || (is_mine ? std::ranges::find(run_.lanes, o.lane) != run_.lanes.end()
-                                    : o.lane % world_size == rank);
+    const bool is_its = world_size == 1 || (is_mine ? std::ranges::find(run_.place.lanes, o.lane) !=
+                                                          run_.place.lanes.end()
+                                                    : o.lane % world_size == rank);
     if (!is_its) continue;
     const bool is_behind = in_front-- <= 0;
     const bool is_left =

@@ -249,7 +249,7 @@ class slice_stream final : public passing<T> {
       : passing<T>(std::move(items)),
         at_(run, "slice"),
         which_(which),
-        never_ends_(run.drawn->is_endless() && !run.stages_of_a_kind.contains("epochs_of")) {}
+        never_ends_(run.place.drawn->is_endless() && !run.stages_of_a_kind.contains("epochs_of")) {}
 
   awaitable<outcome> next() override {
     for (;;) {
@@ -303,7 +303,10 @@ struct epochs_of {
                          std::unique_ptr<stream<T>> items) -> std::unique_ptr<stream<T>> {
               return std::make_unique<detail::epochs_of_stream<T>>(run, std::move(items), n);
             },
-            [](run_context& run) { run.ends_moved = true; }, true};
+            [](downstream_needs& needs) {
+              if (needs.batches) needs.batches->ends_moved = true;
+            },
+            true};
   }
 };
 

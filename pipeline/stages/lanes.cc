@@ -439,14 +439,18 @@ class lanes_stream final : public stream<sample> {
 // Throws `failure` (usage) if lengths are known and this rank has less than one batch.
 void check_batches(const run_context& run, const shard_list_options& o, std::size_t lanes,
                    std::size_t lanes_here) {
-  if (!o.index || o.mode == epoch_mode::resample || !run.drops_last) return;
+  if (!o.index || o.mode == epoch_mode::resample || !run.downstream.batches ||
+      !run.downstream.batches->drops_last) {
+    return;
+  }
   const std::int64_t here =
       o.index->samples() / static_cast<std::int64_t>(lanes) * static_cast<std::int64_t>(lanes_here);
-  if (here >= run.batch_size) return;
+  const int batch_size = run.downstream.batches->size;
+  if (here >= batch_size) return;
   throw failure(
       error(errc::usage,
             fmt::format("a batch of {} is more than this rank's part of {}, which is about {}",
-                        run.batch_size,
+                        batch_size,
                         counted(static_cast<std::uint64_t>(o.index->samples()), "sample"), here))
           .hint("use smaller batches or fewer ranks, or keep the last batch"));
 }
@@ -454,8 +458,8 @@ void check_batches(const run_context& run, const shard_list_options& o, std::siz
 std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sample>& plan) {
   const shard_list_options& o = *plan.options;
   const auto count = static_cast<std::size_t>(o.lane_count());
-  run.rank = o.rank;
-  run.world_size = o.world_size;
+  run.place.rank = o.rank;
+  run.place.world_size = o.world_size;
   run.source.working_set_bytes = working_set_of(*plan.shards);
   run.source.quick_start = true;
   run.source_again = run.source;
@@ -470,15 +474,15 @@ std::unique_ptr<stream<sample>> make_lanes(run_context& run, const lane_plan<sam
     throw failure(error(errc::usage,
                         fmt::format("none of the {} lanes is assigned to rank {}", count, o.rank)));
   }
-  run.lanes.assign(mine.begin(), mine.end());
-  run.lanes_in_all = static_cast<std::int64_t>(count);
+  run.place.lanes.assign(mine.begin(), mine.end());
+  run.place.lanes_in_all = static_cast<std::int64_t>(count);
   check_batches(run, o, count, mine.size());
   for (const std::size_t l : mine) {
     lane made;
     made.context = plan.traits.lane_of(run, static_cast<std::int64_t>(l), count, mine.size());
     made.epoch = o.first_epoch;
     made.samples = plan.make(*made.context);
-    if (made.context->drawn->is_endless()) run.drawn->of_parts.push_back(made.context->drawn);
+    if (made.context->drawn->is_endless()) run.place.drawn->of_parts.push_back(made.context->drawn);
     lanes.push_back(std::move(made));
   }
   return std::make_unique<lanes_stream>(std::move(lanes), o, *plan.shards, plan.traits.records);

@@ -275,7 +275,7 @@ void skip_counter::list(const std::string& what, bool is_listed) {
 }
 
 void skip_counter::save(state& to) const {
-  to.put(record_ + of_rank(run_.rank, run_.world_size),
+  to.put(record_ + of_rank(run_.place.rank, run_.place.world_size),
          {static_cast<std::int64_t>(failed_ + newly_lost()), static_cast<std::int64_t>(in_a_row_),
           static_cast<std::int64_t>(passed_)});
   if (failed_at_end_) to.append(end_owed_record, state::record{1});
@@ -301,7 +301,7 @@ void skip_counter::save_lost(state& to) const {
   for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
   const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
   std::sort(of_lost, r.end());
-  to.put(lost_record_ + of_rank(run_.rank, run_.world_size), std::move(r));
+  to.put(lost_record_ + of_rank(run_.place.rank, run_.place.world_size), std::move(r));
 }
 
 // Of another rank's state, takes the lost shards assigned to this rank.
@@ -324,10 +324,10 @@ void skip_counter::add_lost(const state::record& saved, bool is_own) {
     std::copy_n(at, of_place, p.begin());
     if (is_own) again_.insert(p);
   }
-  const auto ranks = static_cast<std::uint64_t>(run_.world_size);
+  const auto ranks = static_cast<std::uint64_t>(run_.place.world_size);
   for (; at != saved.end(); ++at) {
     const auto which = static_cast<std::uint64_t>(*at);
-    if (is_own || which % ranks == static_cast<std::uint64_t>(run_.rank)) {
+    if (is_own || which % ranks == static_cast<std::uint64_t>(run_.place.rank)) {
       gave_no_sample_.insert(which);
     }
   }
@@ -339,13 +339,14 @@ void skip_counter::add_lost(const state::record& saved, bool is_own) {
 void skip_counter::await_again(const state& from, std::int64_t in_front) {
   std::int64_t before = 0;
   for (const origin& o : from.held(pending_record)) {
-    const bool is_own = o.lane % run_.world_size == run_.rank;
+    const bool is_own = o.lane % run_.place.world_size == run_.place.rank;
     if (is_own && before++ >= in_front) again_.insert(place_of(o));
   }
 }
 
 void skip_counter::restore_lost(const state& from) {
-  if (const auto* mine = from.find(lost_record_ + of_rank(run_.rank, run_.world_size))) {
+  if (const auto* mine =
+          from.find(lost_record_ + of_rank(run_.place.rank, run_.place.world_size))) {
     add_lost(*mine, true);
     if (from.find(list_lanes_record) == nullptr) await_again(from, (*mine)[pending_in_front]);
     return;
@@ -365,7 +366,7 @@ void skip_counter::restore(const state& from) {
     ++ranks;
     all = {all[0] + r[0], std::max(all[1], r[1]), all[2] + r[2]};
   };
-  if (const auto* mine = from.find(record_ + of_rank(run_.rank, run_.world_size))) {
+  if (const auto* mine = from.find(record_ + of_rank(run_.place.rank, run_.place.world_size))) {
     add(*mine);
   } else {
     const std::string of_any = record_ + of_rank_begin;
@@ -377,7 +378,8 @@ void skip_counter::restore(const state& from) {
     if (const auto* one = from.find(record_)) add(*one);
     // Each rank takes its part of the total count.
     for (const std::size_t i : {0U, 2U}) {
-      all[i] = all[i] / run_.world_size + (run_.rank < all[i] % run_.world_size ? 1 : 0);
+      all[i] = all[i] / run_.place.world_size +
+               (run_.place.rank < all[i] % run_.place.world_size ? 1 : 0);
     }
   }
   if (ranks == 0) {

@@ -174,7 +174,7 @@ struct prefetch {
               return std::make_unique<detail::prefetch_stream<T>>(run, std::move(from),
                                                                   static_cast<std::size_t>(n));
             },
-            [n = items](run_context& run) { run.batches_queued += n; }, true, true};
+            [n = items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
   }
 };
 

@@ -49,7 +49,7 @@ lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
 
 plan<sample> operator|(plan<sample> front, sample_stage back) {
   auto make = [what = std::move(back.what)](run_context& run, auto samples) {
-    return applied(std::move(samples), what, run.drawn);
+    return applied(std::move(samples), what, run.place.drawn);
   };
   return std::move(front) | stage<sample, sample>{back.name, std::move(make)};
 }

@@ -405,5 +405,18 @@ TEST_F(Mixing, SharesAreBetaDistributed) {
   }
 }
 
+// Their slots hold files, not pixels.
+TEST(Augment, MixingRefusesBatchesWithEncodedImages) {
+  host_batch b;
+  b.labels = {1, 2};
+  b.encoded.emplace_back(1, encoded_image());
+  try {
+    mix_images({.mixup = 1})(b);
+    FAIL();
+  } catch (const failure& why) {
+    EXPECT_EQ(why.kind(), errc::usage);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

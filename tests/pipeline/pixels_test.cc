@@ -61,7 +61,9 @@ stage<image, image> in_disorder(std::size_t most, int times, std::uint64_t seed)
       [=](run_context&, std::unique_ptr<stream<image>> images) -> std::unique_ptr<stream<image>> {
         return std::make_unique<disordered>(std::move(images), most, times, seed);
       },
-      [=](run_context& run) { run.images_held += most + static_cast<std::size_t>(times); }};
+      [=](downstream_needs& needs) {
+        needs.images_held += most + static_cast<std::size_t>(times);
+      }};
 }
 
 // Takes a time that varies from image to image.

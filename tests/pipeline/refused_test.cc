@@ -64,7 +64,7 @@ TEST_F(Refused, WhatIsThrownWhileARunIsMadeNamesTheStage) {
                                     }};
   const stage<sample, sample> announces{
       "mine", [](run_context&, std::unique_ptr<stream<sample>> samples) { return samples; },
-      [&](run_context&) { thrower(); }};
+      [&](downstream_needs&) { thrower(); }};
   const lane_stage<sample, sample> in_lane{
       .name = "mine",
       .wrap =
