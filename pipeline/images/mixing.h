@@ -23,8 +23,8 @@ class mix_images {
  public:
   // Throws `failure` (usage) for parameters out of range.
   explicit mix_images(const mixing_options& options);
-  // The batch, mixed in place. Throws `failure` (usage) for a batch with encoded images, whose slots
-  // hold files.
+  // The batch, mixed in place. Throws `failure` (usage) for a batch with encoded images, whose
+  // slots hold files.
   host_batch operator()(host_batch batch) const;
 
  private:
