@@ -1,7 +1,8 @@
 // Prints the key of every sample, with the extensions and sizes of its files.
 //
 //   example_keys 'train-{000000..000099}.tar'
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/plan.h>
 
 #include <cstdio>
 

@@ -2,7 +2,10 @@
 // ranks, resuming and all later stages work as for tar archives. Prints a few samples.
 //
 //   example_own_format 'lines-{0..3}.tsv'
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/formats.h>
+#include <millrace/plan.h>
+#include <millrace/stages.h>
 
 #include <algorithm>
 #include <cstdio>

@@ -2,7 +2,9 @@
 // blocking client: each call runs on a thread of the pool. Prints how much was read.
 //
 //   example_own_source 'stdio:train-{000000..000003}.tar'
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/plan.h>
+#include <millrace/sources.h>
 
 #include <algorithm>
 #include <cerrno>

@@ -2,7 +2,10 @@
 // a sequence of its own. Prints how full the sequences are.
 //
 //   example_own_stage 'text-{000000..000009}.tar' 2048
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/plan.h>
+#include <millrace/stages.h>
+#include <millrace/stream.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 //
 //   millrace index 'train-{000000..000003}.tar' -o train.json --offsets
 //   example_random_access train.json 123
-#include <millrace/millrace.h>
+#include <millrace/random_access.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,7 +1,9 @@
 // Reads shards through eight lanes and a shuffle, within a budget, and prints the rate.
 //
 //   example_read 'shards-{000000..000007}.tar' 256M
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/plan.h>
+#include <millrace/stages.h>
 
 #include <cstdio>
 

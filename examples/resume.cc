@@ -2,7 +2,10 @@
 // exactly the next sample: also within an epoch, and with the samples held by the shuffle.
 //
 //   example_resume 'train-{000000..000099}.tar' position.json 1000
-#include <millrace/millrace.h>
+#include <millrace/engine.h>
+#include <millrace/plan.h>
+#include <millrace/stages.h>
+#include <millrace/state.h>
 
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,8 @@
 #include "pipeline/compiled_plans.h"
 
+#include "pipeline/stages/on_error.h"
+#include "pipeline/stages/prefetch.h"
+
 namespace millrace {
 
 namespace detail {

@@ -3,12 +3,10 @@
 #pragma once
 
 #include "pipeline/engine.h"
-#include "pipeline/formats/untar.h"
-#include "pipeline/images/decode.h"
 #include "pipeline/images/image.h"
 #include "pipeline/plan.h"
-#include "pipeline/stages/on_error.h"
-#include "pipeline/stages/prefetch.h"
+#include "pipeline/sample.h"
+#include "pipeline/shards.h"
 
 namespace millrace {
 
@@ -29,12 +27,5 @@ extern template class run<image>;
 extern template class run<host_batch>;
 
 }  // namespace detail
-
-extern template stage<sample, sample> on_error::for_items() const;
-extern template stage<image, image> on_error::for_items() const;
-extern template stage<host_batch, host_batch> on_error::for_items() const;
-extern template stage<sample, sample> prefetch::for_items() const;
-extern template stage<image, image> prefetch::for_items() const;
-extern template stage<host_batch, host_batch> prefetch::for_items() const;
 
 }  // namespace millrace

@@ -1,34 +1,16 @@
-// All of the loader: the engine, sources, and stages. Training is in <millrace/train.h>.
+// All of the loader: the sum of the headers of its topics, which can also be included alone. Begin
+// with this one. Training is in <millrace/train.h>.
 #pragma once
 
-#include "engine/log.h"
-#include "engine/memory.h"
-#include "io/names/shard_spec.h"
-#include "io/shard_urls.h"
-#include "pipeline/compiled_plans.h"
-#include "pipeline/engine.h"
-#include "pipeline/fields.h"
-#include "pipeline/formats/group.h"
-#include "pipeline/formats/sample_source.h"
-#include "pipeline/formats/tar_samples.h"
-#include "pipeline/formats/untar.h"
-#include "pipeline/images/batch.h"
-#include "pipeline/images/decode.h"
-#include "pipeline/images/decoded_cache.h"
-#include "pipeline/images/mixing.h"
-#include "pipeline/images/sample_decoder.h"
-#include "pipeline/redeal.h"
-#include "pipeline/shards.h"
-#include "pipeline/stages/buckets.h"
-#include "pipeline/stages/collate.h"
-#include "pipeline/stages/counting.h"
-#include "pipeline/stages/map.h"
-#include "pipeline/stages/mix.h"
-#include "pipeline/stages/on_error.h"
-#include "pipeline/stages/prefetch.h"
-#include "pipeline/stages/select.h"
-#include "pipeline/stages/shuffle.h"
-#include "pipeline/stages/window_shuffle.h"
-#include "pipeline/wids/indexed_dataset.h"
-#include "pipeline/wids/read_index.h"
-#include "pipeline/wids/samplers.h"
+#include <millrace/engine.h>
+#include <millrace/error.h>
+#include <millrace/formats.h>
+#include <millrace/images.h>
+#include <millrace/options.h>
+#include <millrace/plan.h>
+#include <millrace/random_access.h>
+#include <millrace/sample.h>
+#include <millrace/sources.h>
+#include <millrace/stages.h>
+#include <millrace/state.h>
+#include <millrace/stream.h>

@@ -7,8 +7,10 @@
 #include <utility>
 
 #include "engine/check_option.h"
+#include "pipeline/images/image.h"
 #include "pipeline/plan.h"
 #include "pipeline/records.h"
+#include "pipeline/sample.h"
 
 namespace millrace {
 
@@ -143,5 +145,10 @@ struct on_error {
             nullptr, true};
   }
 };
+
+// Compiled once, in the library (compiled_plans.cc).
+extern template stage<sample, sample> on_error::for_items() const;
+extern template stage<image, image> on_error::for_items() const;
+extern template stage<host_batch, host_batch> on_error::for_items() const;
 
 }  // namespace millrace

@@ -5,7 +5,9 @@
 #include <optional>
 
 #include "engine/condition.h"
+#include "pipeline/images/image.h"
 #include "pipeline/plan.h"
+#include "pipeline/sample.h"
 #include "pipeline/stages/on_error.h"
 
 namespace millrace {
@@ -177,5 +179,10 @@ struct prefetch {
             [n = items](downstream_needs& needs) { needs.batches_queued += n; }, true, true};
   }
 };
+
+// Compiled once, in the library (compiled_plans.cc).
+extern template stage<sample, sample> prefetch::for_items() const;
+extern template stage<image, image> prefetch::for_items() const;
+extern template stage<host_batch, host_batch> prefetch::for_items() const;
 
 }  // namespace millrace

@@ -10,6 +10,8 @@
 #undef main
 #pragma clang diagnostic pop
 
+#include <millrace/state.h>
+
 #include <set>
 #include <stdexcept>
 

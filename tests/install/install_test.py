@@ -1,5 +1,6 @@
 """cmake --install, find_package(millrace) in a project of its own, and the program that comes out."""
 
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -107,6 +108,20 @@ class Install(unittest.TestCase):
         for hidden in ("engine/io_thread.h", "engine/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h"):
             self.assertFalse((include / hidden).exists(), hidden)
 
+    def test_each_header_of_a_topic_compiles_alone(self):
+        _, prefix = self.installed()
+        # The others are compiled by the consumers, or need LibTorch.
+        headers = sorted({h.stem for h in (prefix / "include/millrace").glob("*.h")} - {"asio", "millrace", "train"})
+        compilers = [c for c in ("g++-12", "clang++-15") if shutil.which(c)]
+
+        def compile(compiler, header):
+            return subprocess.run([compiler, "-std=c++20", "-fsyntax-only", "-isystem", prefix / "include", "-x", "c++", "-"],
+                                  input=f"#include <millrace/{header}.h>\n", capture_output=True, text=True).stderr
+
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = {(c, h): pool.submit(compile, c, h) for c in compilers for h in headers}
+        self.assertEqual({job: done.result() for job, done in jobs.items() if done.result()}, {})
+
     def test_a_consumer_builds_and_runs(self):
         folder, prefix = self.installed()
         self.assertTrue((prefix / "bin/millrace").exists())
@@ -134,6 +149,11 @@ class Install(unittest.TestCase):
         shutil.copy(harness.BIN / "millrace", build / "bin/millrace")
         self.command("cmake", "--install", build, "--prefix", prefix)
         self.assertEqual([], list(prefix.rglob("*.a")))
+        text = "".join(h.read_text() for h in (prefix / "include").rglob("*.h"))
+        owners = set(re.findall(r"^\w+ \w millrace::(?:detail::)?(\w+)::", exported, re.M))
+        self.assertIn("engine", owners)
+        # cmake/exported.inc hides those that the headers only name.
+        self.assertEqual([c for c in sorted(owners) if not re.search(rf"\b(class|struct|namespace)( \[\[\w+\]\])? {c}\b[^;]*\{{", text)], [])
         self.assertFalse((prefix / "include/millrace/train.h").exists())
         code, said = self.configured(folder, prefix, "find_package(millrace REQUIRED COMPONENTS train)\n")
         self.assertNotEqual(code, 0)

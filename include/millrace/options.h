@@ -1,0 +1,9 @@
+// Options of an engine, also from the environment: threads, memory and its allocators, and how
+// files, servers, stores and caches are read. Include it for code that sets them and runs no plan.
+#pragma once
+
+#include "engine/memory.h"
+#include "engine/runtime.h"
+#include "engine/settings.h"
+#include "io/options.h"
+#include "pipeline/engine_options.h"

@@ -1,0 +1,10 @@
+// For a source of your own: how the bytes of a URL are read, and the registry of URL schemes.
+// Include it where engine_options::add_sources is set.
+#pragma once
+
+#include "engine/bytes.h"
+#include "engine/memory.h"
+#include "engine/offload.h"
+#include "io/names/url.h"
+#include "io/registry.h"
+#include "io/source.h"
