@@ -218,7 +218,7 @@ void check_folder(const std::string& folder, const std::string& resumed, bool ma
   throw failure(
       error(errc::usage,
             resumed.empty()
-                ? fmt::format("the folder holds {} checkpoint{} of another run", others.size(),
+                ? fmt::format("the folder holds {} checkpoint{} of an earlier run", others.size(),
                               others.size() == 1 ? "" : "s")
                 : fmt::format("the folder holds checkpoints other than those before {}", resumed))
           .at(others.back())

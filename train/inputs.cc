@@ -132,17 +132,17 @@ void check_samples(const train_options& o, const std::vector<std::string>& urls,
 }
 
 // `share`: samples of a rank's epoch.
-error batch_too_large(const train_options& o, std::int64_t share) {
+error batch_too_large(const train_options& o, const job_place& place, std::int64_t share) {
   return error(errc::usage,
                fmt::format("--batch-size {} is more than the {} of a rank's epoch", o.batch_size,
                            counted(static_cast<std::uint64_t>(share), "sample")))
-      .hint("lower it, or use fewer ranks");
+      .hint(place.world_size > 1 ? "lower it, or use fewer ranks" : "lower it");
 }
 
 void check_batch(const train_options& o, const job_place& place) {
   const std::int64_t samples = known_samples(o, place);
   if (samples == 0 || known_epoch_batches(o, place) > 0) return;
-  throw failure(batch_too_large(o, samples / place.world_size));
+  throw failure(batch_too_large(o, place, samples / place.world_size));
 }
 
 }  // namespace
@@ -351,7 +351,7 @@ std::int64_t count_first_epoch(const train_options& o, const job_place& place,
   const std::int64_t least = least_of_a_rank(o, place, samples);
   // A run that is resumed may be in an epoch with another share.
   const std::int64_t share = o.resume.empty() ? least : all / place.world_size;
-  if (share < o.batch_size) throw failure(batch_too_large(o, share));
+  if (share < o.batch_size) throw failure(batch_too_large(o, place, share));
   return least / o.batch_size;
 }
 

@@ -86,6 +86,7 @@ class skip_counter final : public error_counter {
   std::unordered_set<std::uint64_t> gave_no_sample_;
   std::uint64_t errors_of_no_sample_ = 0;
   std::unordered_set<std::uint64_t> damaged_;
+  std::size_t told_damaged_ = 0;  // of the last epoch
   std::shared_ptr<const line_file> report_;
 };
 
@@ -162,13 +163,16 @@ error skip_counter::too_many(const std::string& why) const {
 }
 
 // Without an index, the number of samples that damaged shards lack is unknown. Empty if there are
-// none in this epoch.
+// none in this epoch. The notice is not repeated for epochs with as many.
 std::string skip_counter::tell_of_damaged(bool is_known) {
   const std::size_t count = std::exchange(damaged_, {}).size();
+  const bool is_new = std::exchange(told_damaged_, count) != count;
   if (is_known || count == 0) return {};
   std::string damaged = counted(count, "shard") + " could not be read whole";
-  log_notice(fmt::format("{} in this epoch; what {} is counted only with an index", damaged,
-                         count == 1 ? "it lacks" : "they lack"));
+  if (is_new) {
+    log_notice(fmt::format("{} in this epoch; what {} is counted only with an index", damaged,
+                           count == 1 ? "it lacks" : "they lack"));
+  }
   return damaged;
 }
 

@@ -67,8 +67,9 @@ indexed_dataset::indexed_dataset(engine& eng, shard_index index,
 
 indexed_dataset::place indexed_dataset::find(std::int64_t i) const {
   if (i < 0 || i >= size_) {
-    throw failure(
-        error(errc::usage, fmt::format("sample {} of {}", i, size_)).hint("samples count from 0"));
+    throw failure(error(errc::usage, fmt::format("there is no sample {}", i))
+                      .hint(fmt::format("the index has {}, numbered from 0",
+                                        counted(static_cast<std::uint64_t>(size_), "sample"))));
   }
   const auto after = std::ranges::upper_bound(first_, i);
   const auto shard = static_cast<std::size_t>(after - first_.begin()) - 1;

@@ -49,7 +49,7 @@ class Folders(CheckpointTest):
     def test_a_used_folder_is_refused_without_a_word_of_what_is_meant(self):
         self.train("--max-steps", 8, "--checkpoint-every", 4)
         self.train("--max-steps", 3, code=2)
-        self.assertIn("holds 2 checkpoints of another run", self.stderr)
+        self.assertIn("holds 2 checkpoints of an earlier run", self.stderr)
         self.assertEqual(self.kept(), named(4, 8))
         self.train("--max-steps", 3, "--overwrite")
         self.assertEqual(self.kept(), ["set-aside-1", *named(3)])
