@@ -52,7 +52,7 @@ ROOMS = {
         "front": r"shard_urls|standard_sources",
     },
     "pipeline": {
-        "plans": r"(?!engine$|engine_core$|compiled_plans$)[^/]*",
+        "plans": r"(?!engine$|engine_core$|run$|compiled_plans$)[^/]*",
         "formats": r"formats/.*",
         "images": r"images/.*",
         "stages": r"stages/.*",
