@@ -5,7 +5,6 @@
 #include <chrono>
 #include <utility>
 
-#include "engine/error_of.h"
 #include "engine/worker_pool.h"
 #include "io/standard_sources.h"
 #include "pipeline/engine_core.h"

@@ -329,8 +329,8 @@ class shard_scan {
       std::string any;
       for (const auto& x : options_.required[i]) any += (any.empty() ? "" : " or ") + x;
       problem(error(errc::missing_field,
-                    fmt::format("{} of {} without a field '{}', the first of them", missing_[i].count,
-                                counted(facts_.samples.size(), "sample"), any))
+                    fmt::format("{} of {} without a field '{}', the first of them",
+                                missing_[i].count, counted(facts_.samples.size(), "sample"), any))
                   .at(facts_.url)
                   .offset(static_cast<std::uint64_t>(missing_[i].first.begin))
                   .key(missing_[i].first.key));
