@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/option_list.h"
 #include "engine/worker_pool.h"
 #include "io/standard_sources.h"
 #include "pipeline/engine_core.h"
