@@ -1,9 +1,10 @@
 #include "tools/create_index.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 #include "engine/printable.h"
@@ -22,8 +23,6 @@
 namespace millrace {
 namespace {
 
-using nlohmann::ordered_json;
-
 // The shard's URL as the index names it: relative to the index's folder, since readers resolve it
 // from there, and without credentials, since readers have their own.
 std::string url_in_index(const std::string& path, const index_options& o, const std::string& url) {
@@ -36,13 +35,28 @@ std::string url_in_index(const std::string& path, const index_options& o, const 
   return fs::absolute(url).lexically_normal().lexically_relative(from).string();
 }
 
-// One entry of the shard list.
-ordered_json entry_of(const shard_facts& f, const std::string& url, bool md5) {
-  ordered_json entry{{"url", url}};
-  if (md5) entry["md5sum"] = f.md5;
-  entry["nsamples"] = f.samples.size();
-  if (md5) entry["filesize"] = f.bytes;
-  return entry;
+// One entry of the shard list, formatted like Python's json.dump(indent=2). As text, because the
+// destructors of JSON values need memory, and end the process where there is none.
+std::string entry_of(const shard_facts& f, const std::string& url, bool md5) {
+  std::string entry = fmt::format("    {{\n      \"url\": {}", quoted_json(url));
+  if (md5) entry += fmt::format(",\n      \"md5sum\": {}", quoted_json(f.md5));
+  entry += fmt::format(",\n      \"nsamples\": {}", f.samples.size());
+  if (md5) entry += fmt::format(",\n      \"filesize\": {}", f.bytes);
+  return entry + "\n    }";
+}
+
+// What precedes the entries, and what follows them.
+constexpr std::string_view list_begin =
+    "{\n  \"__kind__\": \"wids-shard-index-v1\",\n  \"wids_version\": 1,\n  \"shardlist\": [";
+std::string after_list(const index_options& o) {
+  std::string out = "\n  ]";
+  const auto add = [&](std::string_view name, const std::string& text) {
+    out += fmt::format(",\n  \"{}\": {}", name, quoted_json(text));
+  };
+  if (!o.name.empty()) add("name", o.name);
+  if (o.base) add("base", without_secrets(*o.base));
+  if (o.info) add("info", *o.info);
+  return out + "\n}";
 }
 
 // JSON is UTF-8: a name in another encoding would become another file's name.
@@ -76,7 +90,7 @@ void check_has_no_problem(const shard_facts& f) {
 }
 
 struct indexed_shard {
-  ordered_json entry;
+  std::string entry;
   shard_index::shard offsets;
 };
 
@@ -123,6 +137,7 @@ void check_outputs(const std::vector<std::string>& urls, const std::string& path
 
 index_report create_index(engine& eng, const std::vector<std::string>& urls,
                           const std::string& path, const index_options& options) {
+  if (urls.empty()) throw failure(error(errc::usage, "no shards").hint("name some to index"));
   for (const std::string& url : urls) {
     check_is_text(url);
     if (!options.urls_as_given) check_is_no_command(url);
@@ -140,17 +155,13 @@ index_report create_index(engine& eng, const std::vector<std::string>& urls,
     report.interrupted = true;
     return report;
   }
-  ordered_json index{{"__kind__", "wids-shard-index-v1"}, {"wids_version", 1}};
-  index["shardlist"] = ordered_json::array();
+  index_file.append(list_begin);
   shard_index offsets;
   for (indexed_shard& s : *shards) {
-    index["shardlist"].push_back(std::move(s.entry));
+    index_file.append((offsets.shards.empty() ? "\n" : ",\n") + s.entry);
     offsets.shards.push_back(std::move(s.offsets));
   }
-  if (!options.name.empty()) index["name"] = options.name;
-  if (options.base) index["base"] = without_secrets(*options.base);
-  if (options.info) index["info"] = *options.info;
-  index_file.append(python_json(index));
+  index_file.append(after_list(options));
   if (sidecar_file) sidecar_file->append(offsets_text(offsets));
   if (commit_index(index_file, path, sidecar_file ? &*sidecar_file : nullptr)) {
     report.removed_offsets = sidecar;

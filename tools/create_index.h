@@ -49,9 +49,9 @@ struct index_report {
 // of the engine. read_index() reads the result.
 //
 // Throws `failure`: the first problem of a shard (verify_shards() lists all of them); usage if
-// `path` is one of the shards or a file of another kind, if another run is writing it, if a name is
-// not UTF-8, and for `pipe:` URLs, which might hold secrets, unless `urls_as_given`; and what
-// writing a file throws.
+// there are no shards, if `path` is one of them or a file of another kind, if another run is
+// writing it, if a name is not UTF-8, and for `pipe:` URLs, which might hold secrets, unless
+// `urls_as_given`; and what writing a file throws.
 index_report create_index(engine& eng, const std::vector<std::string>& urls,
                           const std::string& path, const index_options& options = {});
 

@@ -45,6 +45,10 @@ bool is_utf8(const std::string& text) {
   return value.dump(-1, ' ', false, ignore).size() == value.dump(-1, ' ', false, replace).size();
 }
 
+std::string quoted_json(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
 std::string python_json(const nlohmann::ordered_json& value) {
   return value.dump(2, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
 }

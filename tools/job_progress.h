@@ -9,7 +9,7 @@ namespace millrace {
 
 // How far a long call has come, for a line of progress: make one, give its address to the call's
 // options, and look at it from any thread, while the call runs and afterwards. It must outlive the
-// call; one call at a time. Example: examples/write_shards.cc.
+// call; one call at a time.
 class job_progress {
  public:
   job_progress() = default;
