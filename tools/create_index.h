@@ -33,8 +33,8 @@ struct index_options {
 
 // The result of create_index().
 struct index_report {
-  std::uint64_t shards = 0;
-  std::uint64_t samples = 0;
+  std::uint64_t shards = 0;     // in the index
+  std::uint64_t samples = 0;    // in these shards
   std::uint64_t bytes = 0;      // of the shards; 0 without `md5`
   std::string offsets;          // the path of the file of offsets; empty: none was written
   std::string removed_offsets;  // that of the index that was there before; empty: none

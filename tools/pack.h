@@ -15,25 +15,25 @@ class engine;
 
 // The result of pack_shards() and repack_shards().
 struct pack_report {
-  std::uint64_t samples = 0;
-  std::uint64_t classes = 0;
-  std::uint64_t shards = 0;
-  std::uint64_t kept = 0;          // of them: there already, from a run that was stopped
-  std::uint64_t written = 0;       // shards
-  std::uint64_t bytes = 0;         // of the shards written
-  std::uint64_t scaled = 0;        // images made smaller
-  std::uint64_t not_scaled = 0;    // images that cannot be decoded: packed as they are
-  std::uint64_t bytes_before = 0;  // of the images made smaller
-  std::uint64_t bytes_after = 0;
+  std::uint64_t samples = 0;             // in the shards of this part, those kept included
+  std::uint64_t classes = 0;             // different ones
+  std::uint64_t shards = 0;              // of this part, those kept included
+  std::uint64_t kept = 0;                // of these shards: left by a run that was stopped
+  std::uint64_t written = 0;             // shards
+  std::uint64_t bytes = 0;               // of the shards written
+  std::uint64_t scaled = 0;              // images made smaller
+  std::uint64_t not_scaled = 0;          // images that cannot be decoded: packed unchanged
+  std::uint64_t bytes_before = 0;        // of the images made smaller
+  std::uint64_t bytes_after = 0;         // of the same, scaled
   std::uint64_t rewritten = 0;           // images with restart markers
-  std::uint64_t not_rewritten = 0;       // images that cannot have them: packed as they are
-  std::uint64_t other_images = 0;        // that are no JPEGs: packed as they are
+  std::uint64_t not_rewritten = 0;       // images that cannot have them: packed unchanged
+  std::uint64_t other_images = 0;        // other than JPEG: packed unchanged
   std::vector<std::string> undecodable;  // paths, of `not_scaled`: the first ten by name
-  double seconds = 0;
-  double cpu_seconds = 0;
-  bool interrupted = false;
-  std::string classes_file;           // names of the classes, a line for each label; empty: none
-  std::vector<std::string> left_out;  // "3 hidden files"
+  double seconds = 0;                    // that the call took
+  double cpu_seconds = 0;                // of the process meanwhile
+  bool interrupted = false;              // by `stop`
+  std::string classes_file;              // names of the classes, a line for each label; empty: none
+  std::vector<std::string> left_out;     // what was not packed, in words: "3 hidden files"
 };
 
 // Packs files into shards. The files of a folder whose names differ only after a dot are the fields

@@ -36,10 +36,10 @@ struct pack_options {
   // JPEGs of up to 256 MiB get a restart marker after this many MCUs, losslessly, so that crops
   // decode faster; 0: none.
   int restart = 0;
-  int part = 1;  // of `parts`: writes each parts-th shard, from the part-th on
-  int parts = 1;
-  bool compat = false;                         // keys 00000000, 00000001, ... instead of paths
-  int threads = 0;                             // shards written at once; 0: one
+  int part = 1;         // of `parts`: writes each parts-th shard, from the part-th on
+  int parts = 1;        // runs, on any hosts, that share the work: see `part`
+  bool compat = false;  // keys 00000000, 00000001, ... instead of paths
+  int threads = 0;      // shards written at once; 0: one
   same_name of_one_name = same_name::unknown;  // for images
   bool overwrite = false;                      // replaces shards, and cannot be resumed
   // Called once, with the number of shards and the bytes of their payload, before the first is

@@ -16,8 +16,8 @@ namespace millrace {
 
 // A shard that a shard_writer has written.
 struct written_shard {
-  std::string path;
-  std::uint64_t samples = 0;
+  std::string path;                 // its name, by the pattern
+  std::uint64_t samples = 0;        // in it
   std::uint64_t payload_bytes = 0;  // of the samples' files
   std::uint64_t bytes = 0;          // of the shard
 };

@@ -11,12 +11,11 @@ class engine;
 
 // What update_index() changes; what is empty stays.
 struct index_changes {
-  std::string name;  // of the dataset
-  std::string info;  // a description
-  std::string base;  // base of the shards' URLs
-  // The folder of every shard; with `no_folder`, which excludes it, the folders are removed.
-  std::string folder;
-  bool no_folder = false;
+  std::string name;               // of the dataset
+  std::string info;               // a description
+  std::string base;               // base of the shards' URLs
+  std::string folder;             // of every shard
+  bool no_folder = false;         // removes the folders of all shards; excludes `folder`
   bool rebase = false;            // the folder of all shards becomes the base
   std::optional<bool> keep = {};  // the flag of this name
   // Called with the new base of `rebase`, without secrets; may be null.

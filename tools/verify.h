@@ -35,7 +35,7 @@ struct verify_options {
 
 // The result of verify_shards().
 struct verify_report {
-  std::uint64_t problems = 0;
+  std::uint64_t problems = 0;           // found, those counted together included
   std::uint64_t shards = 0;             // verified
   std::uint64_t samples = 0;            // of these shards
   std::uint64_t payload_bytes = 0;      // of the samples' files
