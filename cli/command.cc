@@ -17,6 +17,7 @@
 #include "pipeline/shards.h"
 #include "pipeline/stages/on_error.h"
 #include "pipeline/wids/index_entries.h"
+#include "tools/index_files.h"
 
 namespace millrace::cli {
 
@@ -90,13 +91,6 @@ std::string line_of(const nlohmann::json& value) {
 }
 
 }  // namespace
-
-bool is_utf8(const std::string& text) {
-  constexpr auto ignore = nlohmann::json::error_handler_t::ignore;
-  constexpr auto replace = nlohmann::json::error_handler_t::replace;
-  const nlohmann::json value(text);
-  return value.dump(-1, ' ', false, ignore).size() == value.dump(-1, ' ', false, replace).size();
-}
 
 void print_json(const nlohmann::json& object, std::FILE* to) {
   fmt::print(to, "{}\n", line_of(object));

@@ -7,9 +7,7 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <stop_token>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "io/shard_urls.h"
 #include "pipeline/engine.h"
 #include "pipeline/ledger.h"
+#include "tools/take_until_stopped.h"
 
 namespace millrace::cli {
 
@@ -50,26 +49,6 @@ action add_summary(CLI::App& app);
 action add_tune(CLI::App& app);
 action add_verify(CLI::App& app);
 
-// Passes each item of `data` to `each` until the end, until `each` returns false (if it returns a
-// value), or until `stop`. Returns false if it was stopped.
-template <class T, class Function>
-bool take_until_stopped(loader<T>& data, std::stop_token stop, Function each) {
-  const std::stop_callback stopping(std::move(stop), [&data] { data.stop(); });
-  try {
-    for (T& item : data) {
-      if constexpr (std::is_void_v<std::invoke_result_t<Function&, T&>>) {
-        each(item);
-      } else if (!each(item)) {
-        break;
-      }
-    }
-  } catch (const failure& f) {
-    if (f.kind() != errc::stopped) throw;
-    return false;
-  }
-  return true;
-}
-
 // For CLI::Option::check: a number from `least` to `most`, inclusive.
 CLI::Validator whole_in_range(std::int64_t least, std::int64_t most);
 CLI::Validator in_range(double least, double most);
@@ -83,7 +62,6 @@ CLI::Validator seed_number();
 
 // --json, the same for every command.
 void add_json(CLI::App& app, bool& json);
-bool is_utf8(const std::string& text);
 // Prints the object of --json on its own line. Bytes that are not UTF-8 are replaced; in the names
 // of members they are written as \xff.
 void print_json(const nlohmann::json& object, std::FILE* to = stdout);

@@ -1,40 +1,26 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <span>
+#include <optional>
 #include <sstream>
 
 #include "cli/command.h"
-#include "cli/index_lock.h"
 #include "cli/index_sample.h"
-#include "cli/index_text.h"
-#include "cli/index_update.h"
 #include "cli/interrupt.h"
-#include "cli/outputs.h"
-#include "engine/json_tree.h"
 #include "engine/printable.h"
-#include "engine/scope.h"
 #include "engine/standard_error.h"
 #include "engine/words.h"
-#include "engine/written_file.h"
-#include "io/names/folder_listing.h"
-#include "io/names/url_scheme.h"
-#include "pipeline/formats/scan.h"
-#include "pipeline/shard_index.h"
-#include "pipeline/wids/indexed_dataset.h"
-#include "pipeline/wids/read_index.h"
-#include "pipeline/wids/sidecar.h"
+#include "tools/create_index.h"
+#include "tools/index_files.h"
+#include "tools/index_summary.h"
 #include "tools/names.h"
+#include "tools/update_index.h"
 
 namespace millrace::cli {
 namespace {
-
-using nlohmann::ordered_json;
 
 struct create_arguments {
   shard_arguments shards;
@@ -70,74 +56,6 @@ struct create_arguments {
   }
 };
 
-// The shard's URL as the index names it: relative to the index's folder, since readers resolve it
-// from there, and without credentials, since readers have their own.
-std::string url_in_index(const create_arguments& a, const std::string& url) {
-  namespace fs = std::filesystem;
-  if (a.compat) return url;
-  if (has_scheme(url) || url.starts_with('/')) return without_secrets(url);
-  const auto folder = fs::path(a.output).parent_path();
-  if (a.base || folder.empty()) return url;
-  const auto from = fs::absolute(folder).lexically_normal();
-  return fs::absolute(url).lexically_normal().lexically_relative(from).string();
-}
-
-// One entry of the shard list.
-ordered_json entry_of(const shard_facts& f, const std::string& url, bool md5) {
-  ordered_json entry{{"url", url}};
-  if (md5) entry["md5sum"] = f.md5;
-  entry["nsamples"] = f.samples.size();
-  if (md5) entry["filesize"] = f.bytes;
-  return entry;
-}
-
-// `offsets`: the file with the offsets, or empty. The text goes to stderr, because stdout is
-// byte-for-byte that of `widsindex create`.
-void tell_of_created(const create_arguments& a, const std::string& offsets,
-                     const shard_index& made) {
-  if (!a.json) {
-    to_stderr("wrote {}{}: {}, {}\n", printable(a.output),
-              offsets.empty() ? "" : " and " + printable(offsets),
-              counted(made.shards.size(), "shard"),
-              counted(static_cast<std::uint64_t>(made.samples()), "sample"));
-    return;
-  }
-  nlohmann::json told{{"index", a.output},
-                      {"shards", made.shards.size()},
-                      {"samples", made.samples()},
-                      {"bytes", made.bytes()}};
-  if (!offsets.empty()) told["offsets"] = offsets;
-  print_json(told);
-}
-
-// The default name of a dataset: that of its first shard; of a URL, only its path counts.
-std::string name_of(const std::string& spec, const std::vector<std::string>& urls) {
-  if (!has_scheme(spec) && spec.find("://") == spec.npos) {
-    const std::string name = dataset_name(spec);
-    return !name.empty() ? name : dataset_name(urls.front());  // of "./"
-  }
-  const auto where = parse_url(urls.front());
-  const bool has_path = where && where->scheme != "pipe";
-  return has_path ? dataset_name(where->path.substr(0, where->path.find('?'))) : "";
-}
-
-// JSON is UTF-8: a name in another encoding would become another file's name.
-void check_is_text(const std::string& url) {
-  if (is_utf8(url)) return;
-  throw failure(error(errc::usage, "an index cannot name a shard whose name is not UTF-8")
-                    .at(printable(url))
-                    .hint("rename the file"));
-}
-
-// A command may contain passwords, and would run on the machines of the index's readers.
-void check_is_no_command(const create_arguments& a, const std::string& url) {
-  const auto where = parse_url(url);
-  if (a.compat || !where || where->scheme != "pipe") return;
-  throw failure(error(errc::usage, "an index does not list commands, which may hold secrets")
-                    .at(url)
-                    .hint("list the shards' own URLs; --compat writes commands as they are"));
-}
-
 // This may be intended: the samples then come twice in each epoch.
 void tell_of_repeated(const std::vector<std::string>& urls) {
   const auto twice = repeated_shard(urls);
@@ -146,104 +64,101 @@ void tell_of_repeated(const std::vector<std::string>& urls) {
             printable(redacted(*twice)));
 }
 
-struct indexed_shard {
-  ordered_json entry;
-  shard_index::shard offsets;
-};
-
-// The contents of the shards, in order of their URLs; nullopt after a signal. Sets `has_left_out`
-// if a URL had secrets.
-std::optional<std::vector<indexed_shard>> scanned(const environment& e, const create_arguments& a,
-                                                  const std::vector<std::string>& urls,
-                                                  bool& has_left_out) {
-  const std::stop_token stop = stop_requested();
-  engine eng(a.shards.engine(e));
-  auto data = eng.run(scan(urls, {.md5 = !a.no_md5, .keys = false}));
-  std::vector<indexed_shard> shards;
-  std::atomic<std::uint64_t> done = 0;
-  amount_of_work all = sample_walk::work_of(urls);
-  if (a.no_md5) all.bytes = 0;  // most of them are skipped
-  progress shown("index", all, [&] { return work_done{data.stats().bytes_read, done}; });
-  const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
-    if (!f.problems.empty()) {
-      error why = f.problems.front();
-      const bool is_read = exit_code(why.kind()) != exit_code(errc::io_failed);
-      if (is_read && why.what_to_do().empty()) {
-        why.hint("`millrace verify` lists all that is wrong with the shards");
-      }
-      throw failure(why);
-    }
-    if (!a.json) print_line(printable(redacted(f.url)));
-    const std::string url = url_in_index(a, f.url);
-    has_left_out = has_left_out || (has_scheme(f.url) && url != f.url);
-    indexed_shard& shard = shards.emplace_back();
-    shard.entry = entry_of(f, url, !a.no_md5);
-    shard.offsets.url = url;
-    shard.offsets.samples = std::ssize(f.samples);
-    shard.offsets.bytes = static_cast<std::int64_t>(f.bytes);
-    shard.offsets.md5 = f.md5;
-    if (a.offsets) list_places(f, shard.offsets);
-    ++done;
-  });
-  if (!whole) return std::nullopt;
-  std::ranges::sort(shards, {},
-                    [](const indexed_shard& s) -> const std::string& { return s.offsets.url; });
-  return shards;
+// The text goes to stderr, because stdout is byte-for-byte that of `widsindex create`.
+void tell_of_created(const create_arguments& a, const index_report& made) {
+  if (!made.removed_offsets.empty()) {
+    to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
+              printable(made.removed_offsets));
+  }
+  if (a.json) {
+    nlohmann::json told{{"index", a.output},
+                        {"shards", made.shards},
+                        {"samples", made.samples},
+                        {"bytes", made.bytes}};
+    if (!made.offsets.empty()) told["offsets"] = made.offsets;
+    print_json(told);
+  } else {
+    to_stderr("wrote {}{}: {}, {}\n", printable(a.output),
+              made.offsets.empty() ? "" : " and " + printable(made.offsets),
+              counted(made.shards, "shard"), counted(made.samples, "sample"));
+  }
+  if (made.has_left_out) {
+    to_stderr("removed from the URLs: users, passwords, and unknown parameters\n");
+  }
 }
 
 int create(const environment& e, const create_arguments& a) {
   const auto urls = a.shards.urls(e);
-  std::string name = a.name.value_or("");
+  index_options how{.name = a.name.value_or(""),
+                    .base = a.base,
+                    .offsets = a.offsets,
+                    .md5 = !a.no_md5,
+                    .urls_as_given = a.compat};
   if (!a.name) {
-    name = name_of(a.shards.specs.front(), urls);
-    if (!a.json) fmt::print("setting name to {}\n", printable(name));
-  }
-  for (const std::string& url : urls) {
-    check_is_text(url);
-    check_is_no_command(a, url);
+    how.name = dataset_name(a.shards.specs.front(), urls);
+    if (!a.json) fmt::print("setting name to {}\n", printable(how.name));
   }
   tell_of_repeated(urls);
-  const std::string info = a.info_file.empty() ? "" : read_local(a.info_file);
-  bool has_left_out = false;
-  const std::string sidecar = sidecar_place(a.output);
-  auto inputs = local_paths(urls);
-  if (!a.info_file.empty()) inputs.push_back(a.info_file);
-  check_output(a.output, index_document, inputs);
-  for (const auto& path : {sidecar, sidecar_of(a.output)})
-    check_output(path, index_sidecar, inputs);
-  const held_file alone = hold_index(a.output);
-  written_file index_file(a.output, "index");  // first: if it fails, no data is read in vain
-  check_nobody_else_writes(a.output);
-  std::optional<written_file> sidecar_file;
-  if (a.offsets) sidecar_file.emplace(sidecar, "offsets");
-  auto shards = scanned(e, a, urls, has_left_out);
-  if (!shards) {
-    if (a.json) {
-      print_json({{"interrupted", true}});
-    } else {
-      print_line("stopped: no index was written");
-    }
-    return exit_code_of_interrupt();
+  if (!a.info_file.empty()) {
+    how.info = read_local(a.info_file);
+    how.inputs = {a.info_file};
   }
-  ordered_json index{{"__kind__", "wids-shard-index-v1"}, {"wids_version", 1}};
-  index["shardlist"] = ordered_json::array();
-  shard_index offsets;
-  for (indexed_shard& s : *shards) {
-    index["shardlist"].push_back(std::move(s.entry));
-    offsets.shards.push_back(std::move(s.offsets));
+  if (!a.json) how.read = [](const std::string& url) { print_line(printable(redacted(url))); };
+  job_progress done;
+  how.progress = &done;
+  how.stop = stop_requested();
+  engine eng(a.shards.engine(e));
+  amount_of_work all = sample_walk::work_of(urls);
+  if (a.no_md5) all.bytes = 0;  // most of them are skipped
+  progress shown("index", all, [&] { return work_done{done.bytes(), done.shards()}; });
+  const index_report made = create_index(eng, urls, a.output, how);
+  shown.end();
+  if (!made.interrupted) {
+    tell_of_created(a, made);
+    return 0;
   }
-  if (!name.empty()) index["name"] = name;
-  if (a.base) index["base"] = without_secrets(*a.base);
-  if (!a.info_file.empty()) index["info"] = info;
-  index_file.append(python_json(index));
-  if (sidecar_file) sidecar_file->append(offsets_text(offsets));
-  if (commit_index(index_file, a.output, sidecar_file ? &*sidecar_file : nullptr)) {
-    to_stderr("removed {}, which belonged to the previous index; --offsets writes a new one\n",
-              printable(sidecar));
+  if (a.json) {
+    print_json({{"interrupted", true}});
+  } else {
+    print_line("stopped: no index was written");
   }
-  tell_of_created(a, sidecar_file ? sidecar : "", offsets);
-  if (has_left_out) {
-    to_stderr("removed from the URLs: users, passwords, and unknown parameters\n");
+  return exit_code_of_interrupt();
+}
+
+struct update_arguments {
+  std::string file;
+  index_changes changes;
+  bool keep = false;
+  bool no_keep = false;
+
+  void add_to(CLI::App& app) {
+    app.add_option("FILE", file, "the index")->required();
+    app.option_defaults()->group("Index");
+    app.add_option("-n,--name", changes.name, "name of the dataset");
+    app.add_option("-i,--info", changes.info, "description of the dataset");
+    app.add_option("-b,--base", changes.base, "base of the shards' URLs")->type_name("URL");
+    app.add_option("-d,--dir", changes.folder, "folder of every shard")->type_name("DIR");
+    app.add_flag("-D,--nodir", changes.no_folder, "remove the folders of all shards")
+        ->excludes("--dir");
+    app.add_flag("-B,--rebase", changes.rebase, "make the shards' folder the base");
+    app.add_flag("-k,--keep", keep, "set the keep flag");
+    app.add_flag("-K,--nokeep", no_keep, "clear the keep flag")->excludes("--keep");
+  }
+};
+
+int update(const environment& e, const update_arguments& a, bool json) {
+  index_changes changes = a.changes;
+  if (a.keep || a.no_keep) changes.keep = a.keep;
+  changes.rebasing = [](const std::string& base) {
+    fmt::print("rebasing to {}\n", printable(base));
+  };
+  engine eng(engine_options::from(e.variables));
+  const index_update made = update_index(eng, a.file, changes);
+  if (json) {
+    print_json({{"index", a.file}, {"shards", made.shards}});
+  } else {
+    to_stderr("wrote {}: {}; the previous one is {}\n", printable(a.file),
+              counted(made.shards, "shard"), printable(made.copy));
   }
   return 0;
 }
@@ -268,11 +183,26 @@ std::string printable_lines(const std::string& text) {
   return out;
 }
 
-// The items of a list of the index; empty if the member is missing.
-std::span<const json_tree> items_in(const json_tree& raw, const char* member) {
-  const json_tree* const found = raw.find(member);
-  const auto* const items = found == nullptr ? nullptr : found->as<json_tree::list>();
-  return items == nullptr ? std::span<const json_tree>() : *items;
+nlohmann::json to_json(const index_summary& s, const std::string& file) {
+  return {{"file", file},       {"name", s.name},         {"info", s.info},      {"base", s.base},
+          {"shards", s.shards}, {"samples", s.samples},   {"bytes", s.bytes},    {"first", s.first},
+          {"last", s.last},     {"datasets", s.datasets}, {"offsets", s.offsets}};
+}
+
+void print(const index_summary& s, const std::string& file) {
+  fmt::print("filename: {}\n", file);
+  fmt::print("            name: {}\n", or_none(printable(s.name)));
+  fmt::print("            info: {}\n", or_none(printable_lines(s.info)));
+  fmt::print("            base: {} (assumed: {})\n", or_none(printable(s.base)),
+             std::filesystem::path(file).parent_path().string());
+  fmt::print("      total size: {}\n", with_suffix(static_cast<double>(s.bytes)));
+  fmt::print("   total samples: {}\n", with_suffix(static_cast<double>(s.samples)));
+  fmt::print(" avg sample size: {}\n", with_suffix(whole_part(s.bytes, s.samples)));
+  fmt::print("  avg shard size: {}\n", with_suffix(whole_part(s.bytes, s.shards)));
+  fmt::print("     first shard: {}\n", printable(s.first));
+  fmt::print("      last shard: {}\n", printable(s.last));
+  if (s.datasets > 0) fmt::print("        datasets: {}\n", s.datasets);
+  fmt::print("         offsets: {}\n\n", s.offsets ? "of every sample" : "none");
 }
 
 int info(const environment& e, const std::vector<std::string>& files, bool table, bool json) {
@@ -280,58 +210,19 @@ int info(const environment& e, const std::vector<std::string>& files, bool table
   auto said = nlohmann::json::array();
   if (table && !json) fmt::print("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets\n");
   for (const std::string& file : files) {
-    const shard_index index = read_index(eng, file);
-    const auto raw = json_tree::read(read_text(eng, file), {.most = room_for_index(eng)}).value();
-    const auto shown_url = [&](const std::string& url) {
-      return json ? redacted(url) : printable(redacted(url));
-    };
-    const std::string base = shown_url(std::string(raw.text_of("base")));
-    const auto list = items_in(raw, "shardlist");
-    const auto url_of = [&](const json_tree& entry) {
-      std::string url(entry.text_of("url"));
-      if (has_scheme(url) || !has_scheme(index.base)) return url;
-      const auto query = url.find_first_of("?#");  // behind a URL, where it may hold secrets
-      return query == url.npos ? url : url.substr(0, query) + "?...";
-    };
-    const std::string first =
-        shown_url(list.empty() ? index.shards.front().url : url_of(list.front()));
-    const std::string last =
-        shown_url(list.empty() ? index.shards.back().url : url_of(list.back()));
-    const auto datasets = items_in(raw, "datasets").size();
-    const std::string shown = shown_url(file);
+    const index_summary found = summary_of_index(eng, file);
     if (json) {
-      said.push_back({{"file", shown},
-                      {"name", index.name},
-                      {"info", index.info},
-                      {"base", base},
-                      {"shards", index.shards.size()},
-                      {"samples", index.samples()},
-                      {"bytes", index.bytes()},
-                      {"first", first},
-                      {"last", last},
-                      {"datasets", datasets},
-                      {"offsets", index.has_offsets()}});
+      said.push_back(to_json(found, redacted(file)));
       continue;
     }
+    const std::string shown = printable(redacted(file));
     if (table) {
-      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", shown, or_none(printable(index.name)),
-                 index.bytes(), index.samples(), or_none(base), last, datasets);
-      continue;
+      fmt::print("{}\t{}\t{}\t{}\t{}\t{}\t{}\n", shown, or_none(printable(found.name)), found.bytes,
+                 found.samples, or_none(printable(found.base)), printable(found.last),
+                 found.datasets);
+    } else {
+      print(found, shown);
     }
-    const auto shards = static_cast<std::int64_t>(index.shards.size());
-    fmt::print("filename: {}\n", shown);
-    fmt::print("            name: {}\n", or_none(printable(index.name)));
-    fmt::print("            info: {}\n", or_none(printable_lines(index.info)));
-    fmt::print("            base: {} (assumed: {})\n", or_none(base),
-               std::filesystem::path(shown).parent_path().string());
-    fmt::print("      total size: {}\n", with_suffix(static_cast<double>(index.bytes())));
-    fmt::print("   total samples: {}\n", with_suffix(static_cast<double>(index.samples())));
-    fmt::print(" avg sample size: {}\n", with_suffix(whole_part(index.bytes(), index.samples())));
-    fmt::print("  avg shard size: {}\n", with_suffix(whole_part(index.bytes(), shards)));
-    fmt::print("     first shard: {}\n", first);
-    fmt::print("      last shard: {}\n", last);
-    if (datasets > 0) fmt::print("        datasets: {}\n", datasets);
-    fmt::print("         offsets: {}\n\n", index.has_offsets() ? "of every sample" : "none");
   }
   if (json) print_json({{"indices", said}});
   return 0;
@@ -349,7 +240,7 @@ action add_index(CLI::App& app) {
   CLI::App* creating = index->add_subcommand("create", "lists counts, sizes and digests of shards");
   made->add_to(*creating, true);
 
-  auto changed = std::make_shared<index_update_arguments>();
+  auto changed = std::make_shared<update_arguments>();
   CLI::App* updating = index->add_subcommand(
       "update", "changes an index; the previous one, and its offsets, are kept as .bak files");
   changed->add_to(*updating);
@@ -387,7 +278,7 @@ action add_index(CLI::App& app) {
 
   return [=](const environment& e) {
     if (creating->parsed()) return create(e, *made);
-    if (updating->parsed()) return update_index(e, *changed, *json);
+    if (updating->parsed()) return update(e, *changed, *json);
     if (informing->parsed()) return info(e, *files, *table, *json);
     if (showing->parsed()) return show_index_sample(e, *one);
     if (direct->shards.specs.empty()) {

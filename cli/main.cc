@@ -21,10 +21,11 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::array<option_flag, 6> flags = {{
+constexpr std::array<option_flag, 7> flags = {{
     {"say which by pack_options.of_one_name",
      "--same-name fields or --same-name samples says which"},
     {"pack_options.overwrite", "--overwrite"},
+    {"index_options.urls_as_given", "--compat"},
     {"decode_options.label", "--label"},
     {"decode_options.size", "--size"},
     {"batch_options.size", "--batch"},

@@ -19,23 +19,9 @@ bool is_crops(std::string_view head) {
   return numbers == 5;
 }
 
-// wids and this program begin an index with its kind; other writers' indices have the list.
-bool is_index(std::string_view head) {
-  const auto first = head.find_first_not_of(" \t\r\n");
-  return first != head.npos && head[first] == '{' &&
-         (head.find("\"wids-shard-index-v1\"") != head.npos ||
-          head.find("\"shardlist\"") != head.npos);
-}
-
-bool is_sidecar(std::string_view head) {
-  return head.starts_with("millrace offsets ");
-}
-
 }  // namespace
 
 const file_kind png_file{"a PNG", is_png};
 const file_kind crops_file{"a list of crops", is_crops};
-const file_kind index_document{"an index of shards", is_index};
-const file_kind index_sidecar{"a file of offsets", is_sidecar};
 
 }  // namespace millrace::cli

@@ -11,7 +11,5 @@ namespace millrace::cli {
 // The kinds of files that commands write, for check_output().
 extern const file_kind png_file;
 extern const file_kind crops_file;  // of bench decode: lines of five numbers
-extern const file_kind index_document;
-extern const file_kind index_sidecar;
 
 }  // namespace millrace::cli

@@ -1,13 +1,13 @@
 #include <fmt/format.h>
 
-#include <atomic>
 #include <charconv>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
 
 #include "cli/command.h"
 #include "cli/interrupt.h"
-#include "engine/asked_to_end.h"
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
@@ -52,17 +52,16 @@ pack_report from_shards(const environment& e, const pack_arguments& a,
   }
   const auto urls = a.shards.urls(e);
   const std::stop_token stop = stop_requested();  // before this, a signal ends it at once
-  std::atomic<std::uint64_t> shards = 0;
+  job_progress done;
   engine eng(a.shards.engine(e));
-  const progress shown("pack", {.items = urls.size()}, [&] { return work_done{0, shards}; });
-  return repack_shards(eng,
-                       {.urls = urls,
-                        .pattern = o.pattern,
-                        .restart = o.restart,
-                        .complete = &shards,
-                        .stop = stop,
-                        .overwrite = o.overwrite},
-                       say, interrupted());
+  const progress shown("pack", {.items = urls.size()}, [&] { return work_done{0, done.shards()}; });
+  return repack_shards(eng, {.urls = urls,
+                             .pattern = o.pattern,
+                             .restart = o.restart,
+                             .overwrite = o.overwrite,
+                             .say = say,
+                             .progress = &done,
+                             .stop = stop});
 }
 
 pack_report from_files(const environment& e, pack_arguments& a,
@@ -77,14 +76,20 @@ pack_report from_files(const environment& e, pack_arguments& a,
   if (o.threads == 0) {
     o.threads = std::max(allowed_cpus(), engine_options::from(e.variables).cpu_threads);
   }
-  std::atomic<std::uint64_t> packed = 0;
+  o.say = say;
+  job_progress done;
+  o.progress = &done;
+  std::stop_source stopping;
+  o.stop = stopping.get_token();
+  const auto stop_it = [&] { stopping.request_stop(); };
+  std::optional<std::stop_callback<decltype(stop_it)>> stops;
   std::optional<progress> shown;
-  o.packed = &packed;
   o.planned = [&](std::uint64_t /*shards*/, std::uint64_t payload) {
-    static_cast<void>(stop_requested());  // before this, a signal ends it at once
-    shown.emplace("pack", amount_of_work{.bytes = payload}, [&] { return work_done{packed, 0}; });
+    stops.emplace(stop_requested(), stop_it);  // before this, a signal ends it at once
+    shown.emplace("pack", amount_of_work{.bytes = payload},
+                  [&] { return work_done{done.bytes(), 0}; });
   };
-  return pack_shards(o, say, asked_to_end);
+  return pack_shards(o);
 }
 
 nlohmann::json to_json(const pack_report& r) {

@@ -20,7 +20,7 @@ install(FILES ${CMAKE_BINARY_DIR}/millraceConfig.cmake ${CMAKE_BINARY_DIR}/millr
 # Where it lies, it finds the rest of the installation from there.
 file(RELATIVE_PATH MILLRACE_PC_PREFIX ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 set(MILLRACE_PC_REQUIRES "fmt openssl zlib liburing libarchive libjpeg libhwy libpng libwebp")
-set(MILLRACE_PC_LIBS "-lmillrace_pipeline -lmillrace_io -lmillrace_engine")
+set(MILLRACE_PC_LIBS "-lmillrace_tools -lmillrace_pipeline -lmillrace_io -lmillrace_engine")
 if(BUILD_SHARED_LIBS)
   set(MILLRACE_PC_REQUIRES "")
   set(MILLRACE_PC_LIBS "-lmillrace")

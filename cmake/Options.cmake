@@ -54,12 +54,17 @@ if(MILLRACE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 
-# What every folder's library has in common: name, warnings, include paths, installation.
+# What every folder's library has in common: name, warnings, include paths, installation. `options`, where it is
+# given: the target that it is compiled with, instead of millrace_build_options.
 function(millrace_library folder)
   set(target millrace_${folder})
+  set(options millrace_build_options)
+  if(ARGC GREATER 1)
+    set(options ${ARGV1})
+  endif()
   add_library(millrace::${folder} ALIAS ${target})
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${folder})
-  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:millrace_build_options>)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${options}>)
   # Threads and global objects of a program use the library's statics to the end (engine/process_wide.h).
   target_compile_options(${target} PRIVATE -Wexit-time-destructors)
   target_include_directories(${target} PUBLIC
@@ -78,7 +83,8 @@ function(millrace_program_headers target)
   if(MILLRACE_SANITIZE STREQUAL "")
     target_precompile_headers(${target} REUSE_FROM millrace_engine)
   elseif(${target} STREQUAL millrace_tools)
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/engine/precompiled.h)
+    target_precompile_headers(${target} PRIVATE
+      $<$<BOOL:${BUILD_SHARED_LIBS}>:${PROJECT_SOURCE_DIR}/cmake/exported.inc> ${PROJECT_SOURCE_DIR}/engine/precompiled.h)
   else()
     target_precompile_headers(${target} REUSE_FROM millrace_tools)
   endif()

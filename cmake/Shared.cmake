@@ -3,8 +3,9 @@ if(NOT BUILD_SHARED_LIBS)
   return()
 endif()
 add_library(millrace_shared SHARED
-  $<TARGET_OBJECTS:millrace_engine> $<TARGET_OBJECTS:millrace_io> $<TARGET_OBJECTS:millrace_pipeline>)
-foreach(folder IN ITEMS engine io pipeline)
+  $<TARGET_OBJECTS:millrace_engine> $<TARGET_OBJECTS:millrace_io> $<TARGET_OBJECTS:millrace_pipeline>
+  $<TARGET_OBJECTS:millrace_tools>)
+foreach(folder IN ITEMS engine io pipeline tools)
   get_target_property(libraries millrace_${folder} LINK_LIBRARIES)
   list(FILTER libraries EXCLUDE REGEX "^millrace::|millrace_")
   target_link_libraries(millrace_shared PRIVATE ${libraries})

@@ -435,7 +435,8 @@ void check_output(const std::string& path, const file_kind& kind,
   if (!there_now) fail("cannot read the file that would be replaced", path, -there_now.fd());
   const ssize_t n = read_all(there_now.fd(), std::as_writable_bytes(std::span(head)), 0);
   if (n == 0) return;
-  if (n > 0 && kind.matches({head.data(), static_cast<std::size_t>(n)})) return;
+  if (n < 0) fail("cannot read the file that would be replaced", path, static_cast<int>(-n));
+  if (kind.matches({head.data(), static_cast<std::size_t>(n)})) return;
   throw failure(error(errc::usage, fmt::format("the file that is there is not {}", kind.name))
                     .at(path)
                     .hint("choose another name for the output, or remove that file first"));

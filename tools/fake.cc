@@ -9,12 +9,12 @@
 #include <numbers>
 #include <utility>
 
-#include "engine/file_system.h"
 #include "engine/random.h"
 #include "engine/written_file.h"
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/images/jpeg.h"
 #include "tools/job_record.h"
+#include "tools/shard_rules.h"
 
 namespace millrace {
 namespace {
@@ -32,12 +32,6 @@ color from_hue(double hue, double value) {
     c[i] = value * std::clamp(k, 0.0, 1.0);
   }
   return c;
-}
-
-// Or a pipe, whose reader may come to it only when it is through with the one before.
-bool is_device(const std::string& path) {
-  struct stat there{};
-  return host_files().stat(path, there) == 0 && !S_ISREG(there.st_mode);
 }
 
 }  // namespace
@@ -97,7 +91,7 @@ bool write_fake_shards(const std::vector<std::string>& paths, const fake_options
       shard->add(key + ".cls", std::to_string(label));
     }
     // Others see by its partial file that this run lives: it has one until its last shard is there.
-    if (s + 1 < shards && !is_device(paths[s + 1])) {
+    if (s + 1 < shards && !is_device_path(paths[s + 1])) {
       next = std::make_unique<tar_writer>(paths[s + 1]);
     }
     shard->close_over(before[s]);

@@ -284,22 +284,20 @@ void check_no_shard_after(const shard_names& names, std::size_t count) {
               older.size() == 1 ? "it" : fmt::format("them (up to {})", printable(older.back())))));
 }
 
-void check_no_living_run(const shard_names& names, std::size_t count) {
+void check_no_living_run(const shard_names& names, std::span<const std::string> shards) {
   for (const std::string& list : lists_beside(record_path(names))) {
     if (is_held(list)) throw failure(is_running(list));
   }
-  std::vector<std::string> all;
   std::map<std::size_t, file_stamp> there;
   std::set<fs::path> folders;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::string& name = all.emplace_back(names(i));
-    const auto stamp = stamp_of_file(name);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const auto stamp = stamp_of_file(shards[i]);
     if (!stamp) continue;
     there[i] = *stamp;
-    folders.insert(fs::path(name).parent_path());
+    folders.insert(fs::path(shards[i]).parent_path());
   }
   check_not_of_the_living(there, folders, "");
-  check_not_being_written(all);
+  check_not_being_written(shards);
 }
 
 void check_not_being_written(std::span<const std::string> shards) {

@@ -90,8 +90,9 @@ class shard_job {
 shard_job begin_job(const shard_names& names, const job_record& job);
 
 // For a job that keeps no record: throws `failure` (usage) where a living run is writing shards of
-// these names, or one that keeps a record has written one of them.
-void check_no_living_run(const shard_names& names, std::size_t count);
+// these names, by the same pattern, or one of `shards`, or one that keeps a record has written one
+// of them.
+void check_no_living_run(const shard_names& names, std::span<const std::string> shards);
 
 // Throws `failure` (usage) where another living run, whether it keeps a record or not, is writing
 // one of these shards now.

@@ -16,6 +16,8 @@
 #include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/names/shard_spec.h"
+#include "io/names/url.h"
+#include "io/names/url_scheme.h"
 #include "io/unpack/unpack.h"
 
 namespace millrace {
@@ -245,6 +247,16 @@ std::string dataset_name(std::string_view first_file) {
   std::string out;
   for (const std::string& w : words) out += (out.empty() ? "" : "-") + w;
   return out;
+}
+
+std::string dataset_name(const std::string& spec, const std::vector<std::string>& urls) {
+  if (!has_scheme(spec) && spec.find("://") == spec.npos) {
+    const std::string name = dataset_name(spec);
+    return !name.empty() ? name : dataset_name(urls.front());  // of "./"
+  }
+  const auto where = parse_url(urls.front());
+  const bool has_path = where && where->scheme != "pipe";
+  return has_path ? dataset_name(where->path.substr(0, where->path.find('?'))) : "";
 }
 
 }  // namespace millrace

@@ -38,4 +38,8 @@ std::string with_suffix(double figure);
 // What widsindex calls a dataset whose first file is this: its words but for numbers, once each.
 std::string dataset_name(std::string_view first_file);
 
+// The default name of a dataset: that of its first shard, from the first `spec` that names shards,
+// or from the path of its first URL, where the spec is a URL. `urls`: its shards, at least one.
+std::string dataset_name(const std::string& spec, const std::vector<std::string>& urls);
+
 }  // namespace millrace

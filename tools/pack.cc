@@ -9,10 +9,12 @@
 #include <condition_variable>
 #include <ctime>
 #include <filesystem>
+#include <limits>
 #include <mutex>
 #include <set>
 #include <thread>
 
+#include "engine/check_option.h"
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
@@ -28,8 +30,10 @@
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/state.h"
 #include "tools/job_record.h"
+#include "tools/job_reporter.h"
 #include "tools/names.h"
 #include "tools/pack_files.h"
+#include "tools/shard_rules.h"
 
 namespace millrace {
 namespace {
@@ -41,6 +45,19 @@ jpeg_decoder& scaling_decoder() {
   return decoder;
 }
 #pragma clang diagnostic pop
+
+const pack_options& checked(const pack_options& o) {
+  constexpr auto most = std::numeric_limits<std::int64_t>::max();
+  check_option("pack_options.most_count", o.most_count, 1, most);
+  check_option("pack_options.most_bytes", o.most_bytes, 1,
+               std::numeric_limits<std::uint64_t>::max());
+  check_option("pack_options.quality", o.quality, 1, 100);
+  check_option_or_0("pack_options.resize", o.resize, 8, 16384);
+  check_option_or_0("pack_options.restart", o.restart, 1, 65535);
+  check_option("pack_options.parts", o.parts, 1, std::numeric_limits<int>::max());
+  check_option("pack_options.part", o.part, 1, o.parts);
+  return o;
+}
 
 struct shard_plan {
   std::size_t begin = 0;  // samples
@@ -60,8 +77,8 @@ std::vector<shard_plan> plan_shards(const std::vector<packed_sample>& samples,
                                     const pack_options& o) {
   std::vector<shard_plan> out;
   for (std::size_t i = 0; i < samples.size(); ++i) {
-    const bool full = out.empty() || out.back().payload >= o.most_bytes ||
-                      out.back().end - out.back().begin >= static_cast<std::size_t>(o.most_count);
+    const bool full = out.empty() || is_full_shard(out.back().end - out.back().begin,
+                                                   out.back().payload, o.most_count, o.most_bytes);
     if (full) out.push_back({.begin = i, .end = i});
     out.back().end = i + 1;
     out.back().payload += samples[i].payload;
@@ -89,9 +106,8 @@ std::string modified(const std::string& path) {
 
 class packer {
  public:
-  packer(const pack_options& options, const std::function<void(const std::string&)>& say,
-         const std::atomic<bool>& interrupted)
-      : options_(options), say_(say), interrupted_(interrupted), names_(options.pattern) {}
+  explicit packer(const pack_options& options)
+      : options_(checked(options)), names_(options.pattern), progress_(options.progress) {}
 
   pack_report run() {
     files_to_pack found = find_files(options_.from, options_.of_one_name);
@@ -111,8 +127,8 @@ class packer {
     begin(found.classes);
     work_on_threads();
     if (failed_) throw failure(*failed_);
-    report_.interrupted = interrupted_;
-    if (!interrupted_) job_.remove_leavings();
+    report_.interrupted = is_stopped();
+    if (!report_.interrupted) job_.remove_leavings();
     return report_;
   }
 
@@ -183,6 +199,11 @@ class packer {
     return out;
   }
 
+  bool is_stopped() const { return options_.stop.stop_requested(); }
+  void say(const std::string& line) const {
+    if (options_.say) options_.say(line);
+  }
+
   // Until there is no more, or one of them has failed.
   void work_on_threads() {
     std::vector<std::jthread> threads;
@@ -220,21 +241,21 @@ class packer {
   // The next one that is this part's and not there yet.
   std::optional<std::size_t> next_shard() {
     const std::scoped_lock lock(mutex_);
-    for (; next_ < shards_.size() && !failed_ && !interrupted_; ++next_) {
+    for (; next_ < shards_.size() && !failed_ && !is_stopped(); ++next_) {
       const auto turn = static_cast<int>(next_ % static_cast<std::size_t>(options_.parts));
       if (turn != options_.part - 1) continue;
       const shard_plan& s = shards_[next_];
       ++report_.shards;
       report_.samples += s.end - s.begin;
       if (job_.has(next_)) {
-        if (options_.packed != nullptr) *options_.packed += s.payload;
+        progress_.add_bytes(s.payload);
         ++report_.kept;
         continue;
       }
       const shard_plan before = next_ > 0 ? shards_[next_ - 1] : shard_plan{};
       if (!options_.compat) return next_++;
-      say_(fmt::format("# writing {} {} {:.1f} GB {}", names_(next_), before.end - before.begin,
-                       static_cast<double>(before.payload) / 1e9, s.begin));
+      say(fmt::format("# writing {} {} {:.1f} GB {}", names_(next_), before.end - before.begin,
+                      static_cast<double>(before.payload) / 1e9, s.begin));
       return next_++;
     }
     return std::nullopt;
@@ -244,19 +265,20 @@ class packer {
     tar_writer out(names_(i));
     std::vector<std::byte> buffer;
     for (std::size_t s = shards_[i].begin; s < shards_[i].end; ++s) {
-      if (interrupted_) return;
+      if (is_stopped()) return;
       for (const packed_field& f : samples_[s].fields) write_field(out, samples_[s], f, buffer);
-      if (interrupted_) return;  // perhaps within a file
-      if (options_.packed != nullptr) *options_.packed += samples_[s].payload;
+      if (is_stopped()) return;  // perhaps within a file
+      progress_.add_bytes(samples_[s].payload);
     }
     job_.add(i, out);
     const std::uint64_t written = size_of_file(names_(i)).value_or(0);
     const std::scoped_lock lock(mutex_);
     report_.bytes += written;
     ++report_.written;
+    progress_.add_shard();
     if (options_.compat) return;
-    say_(fmt::format("{}: {}, {}", printable(names_(i)),
-                     counted(shards_[i].end - shards_[i].begin, "sample"), format_bytes(written)));
+    say(fmt::format("{}: {}, {}", printable(names_(i)),
+                    counted(shards_[i].end - shards_[i].begin, "sample"), format_bytes(written)));
   }
 
   void write_field(tar_writer& out, const packed_sample& s, const packed_field& f,
@@ -287,7 +309,7 @@ class packer {
     buffer.resize(changes ? f.size : std::min(f.size, piece));
     if (!changes) out.begin(name, f.size);
     for (std::uint64_t at = 0; at < f.size; at += buffer.size()) {
-      if (interrupted_) return;
+      if (is_stopped()) return;
       buffer.resize(std::min<std::uint64_t>(buffer.size(), f.size - at));
       const ssize_t n = read_all(file.fd(), buffer, at);
       if (n < 0) throw failure(cannot_read(f.path, static_cast<int>(-n)));
@@ -391,9 +413,8 @@ class packer {
   };
 
   const pack_options& options_;
-  const std::function<void(const std::string&)>& say_;
-  const std::atomic<bool>& interrupted_;
   shard_names names_;
+  job_reporter progress_;
   std::vector<packed_sample> samples_;
   std::vector<shard_plan> shards_;
   shard_job job_;
@@ -412,12 +433,10 @@ double cpu_seconds() {
 
 }  // namespace
 
-pack_report pack_shards(const pack_options& options,
-                        const std::function<void(const std::string&)>& say,
-                        const std::atomic<bool>& interrupted) {
+pack_report pack_shards(const pack_options& options) {
   const auto begin = std::chrono::steady_clock::now();
   const double cpu_begin = cpu_seconds();
-  pack_report out = packer(options, say, interrupted).run();
+  pack_report out = packer(options).run();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   out.cpu_seconds = cpu_seconds() - cpu_begin;
   return out;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/pack_options.h"
+
 namespace millrace {
 
 // Files as they will be packed.
@@ -26,17 +28,13 @@ struct files_to_pack {
   std::vector<std::string> left_out;
 };
 
-// What a.png and a.seg.png are where a.jpg is there: fields of that sample, as readers of tars take
-// them, or samples of their own, with the keys a_png and a_seg. `unknown`: an error. Files that are
-// no images are fields: a.txt always, a.box.json unless it says `samples`.
-enum class same_name : std::uint8_t { unknown, fields, samples };
-
 // The files of `from`: a folder whose folders are classes, numbered in the order of their names, or
 // "@FILE" with lines PATH or PATH<tab>CLASS. Classes of a list are numbers, which are labels as
 // they are, or names, which are numbered in their order. Hidden files, files without an extension,
 // links to nothing and files of the system (Thumbs.db, desktop.ini) are left out; so are, from a
 // folder with images, files that belong to none of them (notes.txt): a sample is an image and the
-// files of its name. Throws `failure`.
+// files of its name. Files that are
+// no images are fields: a.txt always, a.box.json unless `how` says samples. Throws `failure`.
 files_to_pack find_files(const std::string& from, same_name how = same_name::unknown);
 
 }  // namespace millrace

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "engine/check_option.h"
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
@@ -25,6 +26,7 @@
 #include "pipeline/shards.h"
 #include "pipeline/stages/map.h"
 #include "tools/job_record.h"
+#include "tools/job_reporter.h"
 #include "tools/names.h"
 #include "tools/pack.h"
 
@@ -92,8 +94,8 @@ std::uint64_t fingerprint_of(const repack_options& options) {
 // The shards, one after the other.
 class repacker {
  public:
-  repacker(const repack_options& options, const std::function<void(const std::string&)>& say)
-      : options_(options), say_(say), names_(options.pattern) {
+  explicit repacker(const repack_options& options)
+      : options_(options), names_(options.pattern), progress_(options.progress) {
     names_(options.urls.size() - 1);  // that there are enough
     job_ = begin_job(names_, {.fingerprint = fingerprint_of(options),
                               .shards = options.urls.size(),
@@ -149,12 +151,13 @@ class repacker {
     out_.reset();
     ++report.shards;
     ++report.written;
-    if (options_.complete != nullptr) ++*options_.complete;
+    progress_.add_shard();
     const std::uint64_t written = size_of_file(names_(shard_)).value_or(0);
     report.bytes += written;
-    say_(fmt::format("{} from {}: {}, {}", printable(names_(shard_)),
-                     printable(redacted(options_.urls[shard_])),
-                     counted(report.samples - before_, "sample"), format_bytes(written)));
+    if (!options_.say) return;
+    options_.say(fmt::format("{} from {}: {}, {}", printable(names_(shard_)),
+                             printable(redacted(options_.urls[shard_])),
+                             counted(report.samples - before_, "sample"), format_bytes(written)));
   }
   // Those before `end`, in left_; one that gave no sample is written without any, as it was.
   void finish_up_to(std::size_t end) {
@@ -166,8 +169,8 @@ class repacker {
   }
 
   const repack_options& options_;
-  const std::function<void(const std::string&)>& say_;
   shard_names names_;
+  job_reporter progress_;
   shard_job job_;
   std::vector<std::size_t> left_;  // of options_.urls
   std::optional<tar_writer> out_;
@@ -178,7 +181,7 @@ class repacker {
 
 // The samples of `urls`, rewritten. False where `stop` came first.
 bool repack(engine& eng, repacker& out, const std::vector<std::string>& urls,
-            const repack_options& options, const std::atomic<bool>& interrupted) {
+            const repack_options& options) {
   const auto change = [restart = options.restart](sample s) {
     return rewrite(std::move(s), restart);
   };
@@ -187,7 +190,7 @@ bool repack(engine& eng, repacker& out, const std::vector<std::string>& urls,
       shards(urls, {.lanes = 1, .shuffle = false}) | untar() | group_by_key() | map(change, on_all),
       options.stop);
   try {
-    while (!interrupted) {
+    while (!options.stop.stop_requested()) {
       const auto s = data.next();
       if (!s) break;
       out.add(*s);
@@ -205,19 +208,21 @@ bool repack(engine& eng, repacker& out, const std::vector<std::string>& urls,
   tell(counts.meta_files, "file named __x__ or below such a folder",
        "files named __x__ or below such folders");
   tell(counts.not_files, "link or device", "links and devices");
-  return !interrupted;
+  return !options.stop.stop_requested();
 }
 
 }  // namespace
 
-pack_report repack_shards(engine& eng, const repack_options& options,
-                          const std::function<void(const std::string&)>& say,
-                          const std::atomic<bool>& interrupted) {
+pack_report repack_shards(engine& eng, const repack_options& options) {
+  if (options.urls.empty()) {
+    throw failure(error(errc::usage, "no shards").hint("name some to write again"));
+  }
+  check_option_or_0("repack_options.restart", options.restart, 1, 65535);
   const auto begin = std::chrono::steady_clock::now();
   const std::clock_t cpu_begin = std::clock();
-  repacker out(options, say);
+  repacker out(options);
   const auto urls = out.urls();
-  const bool complete = urls.empty() || repack(eng, out, urls, options, interrupted);
+  const bool complete = urls.empty() || repack(eng, out, urls, options);
   if (complete) out.finish();
   pack_report& r = out.report;
   r.interrupted = !complete;

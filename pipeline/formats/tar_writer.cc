@@ -131,29 +131,6 @@ struct tar_writer::impl {
     check_whole();
     if (!missing) refuse("no member has been begun", "call begin() first");
   }
-  void check_can_be_read(std::string_view name, std::uint64_t bytes) const {
-    const auto refused = [&](std::string_view why) {
-      throw failure(
-          error(errc::usage, fmt::format("readers find no sample under this name: {}", why))
-              .at(path)
-              .key(name)
-              .hint("name the member KEY.EXTENSION"));
-    };
-    if (name.empty()) refused("it is empty");
-    if (name.find('\0') != name.npos) refused("it has a zero byte");
-    if (name.ends_with('/')) refused("it ends with '/', as a folder's does");
-    if (is_meta_name(name)) refused("it is __x__, or below such a folder");
-    if (!split_name(name)) refused("it has no extension after a key");
-    if (name.size() > tar_parser::max_name_size) {
-      refused(fmt::format("it has {} bytes (at most {})", name.size(), tar_parser::max_name_size));
-    }
-    if (bytes <= tar_parser::max_member_size) return;
-    throw failure(error(errc::usage, fmt::format("a member of {} bytes (at most {})", bytes,
-                                                 tar_parser::max_member_size))
-                      .at(path)
-                      .key(name)
-                      .hint("divide it"));
-  }
   void put(const char* data, std::size_t bytes) {
     const auto from = std::as_bytes(std::span(data, bytes));
     written += bytes;
@@ -173,11 +150,34 @@ struct tar_writer::impl {
 tar_writer::tar_writer(std::string path) : impl_(std::make_unique<impl>(path)) {}
 tar_writer::~tar_writer() = default;
 
+void tar_writer::check_member(const std::string& path, std::string_view name, std::uint64_t size) {
+  const auto refused = [&](std::string_view why) {
+    throw failure(error(errc::usage, fmt::format("readers find no sample under this name: {}", why))
+                      .at(path)
+                      .key(name)
+                      .hint("name the member KEY.EXTENSION"));
+  };
+  if (name.empty()) refused("it is empty");
+  if (name.find('\0') != name.npos) refused("it has a zero byte");
+  if (name.ends_with('/')) refused("it ends with '/', as a folder's does");
+  if (is_meta_name(name)) refused("it is __x__, or below such a folder");
+  if (!split_name(name)) refused("it has no extension after a key");
+  if (name.size() > tar_parser::max_name_size) {
+    refused(fmt::format("it has {} bytes (at most {})", name.size(), tar_parser::max_name_size));
+  }
+  if (size <= tar_parser::max_member_size) return;
+  throw failure(error(errc::usage, fmt::format("a member of {} bytes (at most {})", size,
+                                               tar_parser::max_member_size))
+                    .at(path)
+                    .key(name)
+                    .hint("divide it"));
+}
+
 void tar_writer::begin(std::string_view name, std::uint64_t size) {
   impl& w = *impl_;
   w.check_none_is_open("another one is begun");
   if (w.finished) w.refuse("a member is added after finish()", "add all members first");
-  w.check_can_be_read(name, size);
+  check_member(w.path, name, size);
   w.member = name;
   w.size = size;
   w.missing = size;

@@ -42,6 +42,9 @@ class tar_writer {
   void add(std::string_view name, std::string_view content) {
     add(name, std::as_bytes(std::span(content.data(), content.size())));
   }
+  // Throws what add() to this path would throw for the name and size of a member, and writes
+  // nothing. Pure.
+  static void check_member(const std::string& path, std::string_view name, std::uint64_t size);
   // Adds a member in pieces: begin(), append() until there are `size` bytes, end(). append() throws
   // `failure` (usage) for more bytes; end(), finish() and close() throw it while some are missing.
   void begin(std::string_view name, std::uint64_t size);

@@ -54,7 +54,7 @@ class Examples(unittest.TestCase):
             with self.subTest(program.name):
                 name = program.name.removeprefix("example_")
                 more = {"read": ["64M"], "own_stage": ["100"], "resume": ["state", "1"], "training_loop": ["1"],
-                        "random_access": ["0"]}.get(name, [])
+                        "random_access": ["0"], "write_shards": ["none-%06d.tar", "none.json"]}.get(name, [])
                 where = "stdio:missing.tar" if name == "own_source" else "missing.tar"
                 # One shard that may be skipped: that nothing came is the error, with its reason.
                 done = harness.run(program.name, where, *more, cwd=self.folder)
@@ -193,6 +193,17 @@ class Examples(unittest.TestCase):
         self.assertEqual([len(set(d)) for d in drawn], [5, 5])
         self.assertFalse(set(drawn[0]) & set(drawn[1]))
         self.assertIn("400", self.example("random_access", "train.json", "400", code=2))
+
+    def test_write_shards(self):
+        lines = self.example("write_shards", self.images, "sized-%06d.tar", "sized.json")
+        self.assertEqual(lines, [f"sized-{i:06}.tar: {n} samples" for i, n in enumerate((150, 150, 100))] + ["0 problems"])
+        before, after = (json.loads(harness.run("millrace", "ls", "--json", shards, cwd=self.folder).stdout)["list"]
+                         for shards in (self.images, "sized-{000000..000002}.tar"))
+        self.assertEqual([s["key"] for s in after], [s["key"] for s in before])
+        self.assertEqual([s["fields"]["jpg"] for s in after], [s["fields"]["jpg"] for s in before])
+        self.assertEqual([s["fields"]["size.txt"] for s in after], [len(str(s["fields"]["jpg"])) for s in before])
+        self.assertEqual(json.loads((self.folder / "sized.json").read_text())["name"], "sized")
+        self.assertIn("exists", self.example("write_shards", self.images, "sized-%06d.tar", "sized.json", code=2))
 
 
 if __name__ == "__main__":

@@ -50,8 +50,15 @@ class Install(unittest.TestCase):
             self.assertEqual(self.command(build / "consumer", spec), "40\n")
             if compiler != "g++":
                 self.assertEqual(self.command(build / "asio_stage", spec), "40\n")
+            self.check_tools(build / "tools", folder / compiler)
             # Of 40 samples each third, fourth and fifth of ten is left out, fails or throws.
             self.assertEqual(self.command(build / "own_items", spec), "28 28 28 28 10\n" * 2)
+
+    def check_tools(self, program, folder):
+        """tests/install/consumer/tools.cc writes, verifies and indexes shards."""
+        folder.mkdir()
+        self.assertEqual(self.command(program, folder / "w-%06d.tar", folder / "w.json"), "2 shards, 6 samples, all is well\n")
+        self.assertEqual(sorted(p.name for p in folder.iterdir()), ["w-000000.tar", "w-000001.tar", "w.json", "w.offsets"])
 
     def test_what_cannot_be_used_is_refused_with_the_reason(self):
         folder, prefix = self.installed()
@@ -86,12 +93,12 @@ class Install(unittest.TestCase):
 
     def test_headers_of_the_same_names_are_not_ours(self):
         folder, prefix = self.installed()
-        for name in ("engine/runtime.h", "io/source.h", "pipeline/plan.h", "train/model.h"):
+        for name in ("engine/runtime.h", "io/source.h", "pipeline/plan.h", "tools/pack.h", "train/model.h"):
             (folder / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "own" / name).write_text("struct of_the_program {};\n")
         self.assertFalse(
             [h for h in (prefix / "include").rglob("*.h")
-             if re.search('#include "(engine|io|pipeline|train)/', h.read_text())])
+             if re.search('#include "(engine|io|pipeline|tools|train)/', h.read_text())])
         (folder / "main.cc").write_text(
             '#include <millrace/millrace.h>\n#include "engine/runtime.h"\nof_the_program p;\n')
         self.command("clang++-19", "-std=c++20", "-fsyntax-only", f"-I{folder / 'own'}", "-isystem", prefix / "include",
@@ -105,7 +112,7 @@ class Install(unittest.TestCase):
         if not (harness.BIN / "millrace-train").exists():
             front.remove("train.h")
         self.assertEqual(set(include.rglob("*.h")), named | {include / name for name in front})
-        for hidden in ("engine/io_thread.h", "engine/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h"):
+        for hidden in ("engine/io_thread.h", "engine/seams.h", "io/http/client.h", "pipeline/formats/tar_parser.h", "tools/job_record.h"):
             self.assertFalse((include / hidden).exists(), hidden)
 
     def test_each_header_of_a_topic_compiles_alone(self):
@@ -140,9 +147,9 @@ class Install(unittest.TestCase):
         self.command("cmake", "--build", build, "--target", "millrace_shared")
         library = build / "libmillrace.so"
         exported = self.command("nm", "--dynamic", "--defined-only", "--demangle", library)
-        for name in ("millrace::engine::engine(", "millrace::shuffle(", "typeinfo for millrace::failure"):
+        for name in ("millrace::engine::engine(", "millrace::shuffle(", "millrace::shard_writer::close(", "typeinfo for millrace::failure"):
             self.assertIn(name, exported)
-        for name in ("millrace::tar_reader::", "millrace::uring_io::", "millrace::http_transfer", "archive_read"):
+        for name in ("millrace::tar_reader::", "millrace::uring_io::", "millrace::http_transfer", "millrace::key_table::", "archive_read"):
             self.assertNotIn(name, exported)
         # The program millrace is static, and lies in the build that is tested.
         (build / "bin").mkdir(exist_ok=True)
@@ -176,6 +183,9 @@ class Install(unittest.TestCase):
                      harness.ROOT / "tests/install/consumer/own_items.cc", "-o", folder / "own_items", *libraries)
         self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/main.cc",
                      "-o", folder / "by-pkg-config", *libraries)
+        self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/tools.cc",
+                     "-o", folder / "tools", *libraries)
+        self.check_tools(folder / "tools", folder / "written")
         spec = harness.fake(folder, "a", 2, 30)
         self.assertEqual(self.command(folder / "by-pkg-config", spec), "30\n")
 

@@ -14,7 +14,6 @@
 #include "engine/seams.h"
 #include "engine/written_file.h"
 #include "millrace/millrace.h"
-#include "pipeline/formats/scan.h"
 #include "pipeline/shard_index.h"
 #include "pipeline/wids/sidecar.h"
 #include "tests/simulation/allocations.h"
@@ -22,7 +21,9 @@
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"
 #include "tests/support/tar_builder.h"
+#include "tools/create_index.h"
 #include "tools/pack.h"
+#include "tools/shard_writer.h"
 
 namespace millrace::testing {
 namespace {
@@ -52,10 +53,7 @@ void put_class_folders(memory_files& disk) {
 }
 
 void pack() {
-  const std::atomic<bool> interrupted = false;
-  pack_shards(
-      {.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .shuffle = 3},
-      [](const std::string&) {}, interrupted);
+  pack_shards({.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .shuffle = 3});
 }
 
 void put_shards(memory_files& disk) {
@@ -74,16 +72,16 @@ engine small_engine() {
 
 void repack() {
   engine eng = small_engine();
-  const std::atomic<bool> interrupted = false;
-  repack_shards(
-      eng, {.urls = {"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, .pattern = "/out/t-%06d.tar"},
-      [](const std::string&) {}, interrupted);
+  repack_shards(eng,
+                {.urls = {"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, .pattern = "/out/t-%06d.tar"});
 }
 
-// As `millrace index` does.
+constexpr const char* old_index = R"({"shardlist": "an older one"})";
+constexpr const char* old_offsets = "millrace offsets of an older one";
+// As create_index() ends.
 void put_old_index(memory_files& disk) {
-  disk.put("/out/i.json", "an older one");
-  disk.put("/out/i.offsets", "older offsets");
+  disk.put("/out/i.json", old_index);
+  disk.put("/out/i.offsets", old_offsets);
   disk.put("/out/notes.txt", "keep me");
 }
 void write_index() {
@@ -97,36 +95,35 @@ void write_index() {
   sidecar.append(offsets_text(index));
   commit_index(file, "/out/i.json", &sidecar);
 }
-// The same, with shards that are read for it, as `millrace index create --offsets` does.
+// The same, with shards that are read for it.
 void put_shards_and_old_index(memory_files& disk) {
   put_shards(disk);
   put_old_index(disk);
 }
-void create_index() {
-  written_file file("/out/i.json", "index");
-  written_file sidecar("/out/i.offsets", "sidecar");
-  shard_index index;
-  std::string json;
+void index_shards() {
   engine eng = small_engine();
-  auto data = eng.run(scan({"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, {.keys = false}));
-  for (const shard_facts& f : data) {
-    if (!f.problems.empty()) throw failure(f.problems.front());
-    json += fmt::format("{{{} {} {}}}\n", f.url, f.samples.size(), f.md5);
-    auto& added = index.shards.emplace_back();
-    added.url = f.url;
-    added.samples = std::ssize(f.samples);
-    list_places(f, added);
-  }
-  file.append(json);
-  sidecar.append(offsets_text(index));
-  commit_index(file, "/out/i.json", &sidecar);
+  create_index(eng, {"/in/s0.tar", "/in/s1.tar", "/in/s2.tar"}, "/out/i.json", {.offsets = true});
 }
+
+// A program's own samples.
+void put_notes(memory_files& disk) {
+  disk.put("/out/notes.txt", "keep me");
+}
+void write_shards() {
+  shard_writer out({.pattern = "/out/t-%06d.tar", .most_count = 2, .overwrite = true});
+  for (int i = 0; i < 5; ++i) {
+    out.write(fmt::format("k{}", i),
+              {{"txt", std::string(static_cast<std::size_t>(900 * i), 'x')}});
+  }
+  out.close();
+}
+
 // An old index never has new offsets, nor a new one old offsets.
 bool is_one_index(const contents& there) {
   const auto json = there.find("/out/i.json");
   const auto offsets = there.find("/out/i.offsets");
   if (offsets == there.end()) return true;
-  return (json->second == "an older one") == (offsets->second == "older offsets");
+  return (json->second == old_index) == (offsets->second == old_offsets);
 }
 
 const work works[] = {
@@ -135,9 +132,10 @@ const work works[] = {
     {.name = "Index", .prepare = put_old_index, .run = write_index, .is_right = is_one_index},
     {.name = "IndexCreate",
      .prepare = put_shards_and_old_index,
-     .run = create_index,
+     .run = index_shards,
      .is_simulated = true,
      .is_right = is_one_index},
+    {.name = "ShardWriter", .prepare = put_notes, .run = write_shards},
 };
 
 struct trouble {
@@ -311,8 +309,8 @@ TEST(Index, WhoseDiskHasNoRoomKeepsTheOldOneAndItsOffsets) {
     is_complete = made <= refused;
     EXPECT_EQ(!failed, is_complete);
     if (is_complete) continue;
-    EXPECT_TRUE(disk.content("/out/i.json") == "an older one") << refused;
-    EXPECT_TRUE(disk.content("/out/i.offsets") == "older offsets") << refused;
+    EXPECT_TRUE(disk.content("/out/i.json") == old_index) << refused;
+    EXPECT_TRUE(disk.content("/out/i.offsets") == old_offsets) << refused;
   }
   EXPECT_GT(refused, 3U);
   set_log_level(log_level::notice);
@@ -323,11 +321,9 @@ TEST(Pack, OfWhichAThreadIsRefusedSaysSoAndIsCompletedByTheNextRun) {
   memory_files disk;
   put_class_folders(disk);
   simulate_files(&disk);
-  const std::atomic<bool> interrupted = false;
   const auto pack_on = [&](int threads) {
     return pack_shards(
-        {.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .threads = threads},
-        [](const std::string&) {}, interrupted);
+        {.from = "/in", .pattern = "/out/t-%06d.tar", .most_count = 2, .threads = threads});
   };
   refuse_threads([] { return true; });
   try {

@@ -1,4 +1,4 @@
-#include "cli/index_update.h"
+#include "tools/update_index.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -10,25 +10,23 @@
 #include <nlohmann/json.hpp>
 #include <span>
 #include <tuple>
+#include <utility>
+#include <vector>
 
-#include "cli/index_lock.h"
-#include "cli/index_text.h"
-#include "cli/outputs.h"
 #include "engine/file_system.h"
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
 #include "engine/printable.h"
-#include "engine/scope.h"
-#include "engine/standard_error.h"
-#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/names/url_scheme.h"
+#include "pipeline/engine.h"
 #include "pipeline/shard_index.h"
 #include "pipeline/wids/read_index.h"
 #include "pipeline/wids/sidecar.h"
+#include "tools/index_files.h"
 
-namespace millrace::cli {
+namespace millrace {
 namespace {
 
 using nlohmann::ordered_json;
@@ -145,12 +143,13 @@ void check_apart(const std::vector<moved_shard>& sorted) {
 }
 
 // Gives the shards their new URLs and sorts by them. Returns the old place of each.
-std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arguments& a) {
+std::vector<std::size_t> move_shards(ordered_json& index, const std::string& file,
+                                     const index_changes& a) {
   ordered_json list = std::move(index["shardlist"]);  // a new member moves the others
-  const std::string base_before = base_of(index, a.file);
+  const std::string base_before = base_of(index, file);
   if (a.rebase) {
     const std::string base = without_secrets(common_folder(list, base_before));
-    fmt::print("rebasing to {}\n", printable(redacted(base)));
+    if (a.rebasing) a.rebasing(redacted(base));
     index["base"] = base;
   }
   const bool bare = a.no_folder || a.folder.empty();
@@ -178,9 +177,8 @@ std::vector<std::size_t> move_shards(ordered_json& index, const index_update_arg
 
 // The index's existing sidecar, reordered like `list`, whose shards had these places. Throws
 // `failure` if it is damaged or belongs to another index.
-std::string moved_offsets(const environment& e, const std::string& file, const ordered_json& list,
+std::string moved_offsets(engine& eng, const std::string& file, const ordered_json& list,
                           const std::vector<std::size_t>& places) {
-  engine eng(engine_options::from(e.variables));
   const shard_index before = read_index(eng, file);
   shard_index after = before;  // included indices' shards follow its own
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -191,8 +189,7 @@ std::string moved_offsets(const environment& e, const std::string& file, const o
 }
 
 // The text of a local index, refused if parsing it would exceed the memory budget.
-std::string bounded_local(const engine_options& o, const std::string& path) {
-  const std::size_t most = (o.memory_bytes > 0 ? o.memory_bytes : default_memory_bytes()) / 4;
+std::string bounded_local(const std::string& path, std::size_t most) {
   const auto refuse = [&](const error& why) {
     throw failure(error(why).at(path).hint("raise engine_options.memory_bytes (MILLRACE_MEMORY)"));
   };
@@ -228,63 +225,43 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
 
 }  // namespace
 
-void index_update_arguments::add_to(CLI::App& app) {
-  app.add_option("FILE", file, "the index")->required();
-  app.option_defaults()->group("Index");
-  app.add_option("-n,--name", name, "name of the dataset");
-  app.add_option("-i,--info", info, "description of the dataset");
-  app.add_option("-b,--base", base, "base of the shards' URLs")->type_name("URL");
-  app.add_option("-d,--dir", folder, "folder of every shard")->type_name("DIR");
-  app.add_flag("-D,--nodir", no_folder, "remove the folders of all shards")->excludes("--dir");
-  app.add_flag("-B,--rebase", rebase, "make the shards' folder the base");
-  app.add_flag("-k,--keep", keep, "set the keep flag");
-  app.add_flag("-K,--nokeep", no_keep, "clear the keep flag")->excludes("--keep");
-}
-
-int update_index(const environment& e, const index_update_arguments& a, bool json) {
-  const held_file alone = hold_index(a.file);
-  const std::string text = bounded_local(engine_options::from(e.variables), a.file);
-  auto index = parsed_index(text, a.file);
-  const std::string copy = a.file + ".bak";
-  const std::string sidecar = sidecar_there(a.file);
-  const std::string sidecar_copy = sidecar_of(a.file) + ".bak";
-  check_copy(copy, index_document, std::array{a.file, sidecar});
-  check_copy(sidecar_copy, index_sidecar, std::array{a.file, sidecar});
+index_update update_index(engine& eng, const std::string& path, const index_changes& changes) {
+  const held_file alone = hold_index(path);
+  const std::string text = bounded_local(path, room_for_index(eng));
+  auto index = parsed_index(text, path);
+  const std::string copy = path + ".bak";
+  const std::string sidecar = sidecar_there(path);
+  const std::string sidecar_copy = sidecar_of(path) + ".bak";
+  check_copy(copy, index_document, std::array{path, sidecar});
+  check_copy(sidecar_copy, index_sidecar, std::array{path, sidecar});
   remove_link(copy);
   remove_link(sidecar_copy);
-  if (!a.name.empty()) index["name"] = a.name;
-  if (a.keep || a.no_keep) index["keep"] = a.keep;
-  if (!a.info.empty()) index["info"] = a.info;
-  if (!a.base.empty()) index["base"] = without_secrets(a.base);
+  if (!changes.name.empty()) index["name"] = changes.name;
+  if (changes.keep) index["keep"] = *changes.keep;
+  if (!changes.info.empty()) index["info"] = changes.info;
+  if (!changes.base.empty()) index["base"] = without_secrets(changes.base);
   std::optional<std::string> offsets;
-  if (!a.folder.empty() || a.no_folder || a.rebase) {
-    const auto places = move_shards(index, a);
-    if (is_there(sidecar)) offsets = moved_offsets(e, a.file, index["shardlist"], places);
+  if (!changes.folder.empty() || changes.no_folder || changes.rebase) {
+    const auto places = move_shards(index, path, changes);
+    if (is_there(sidecar)) offsets = moved_offsets(eng, path, index["shardlist"], places);
   }
   if (!index.contains("name")) {
-    index["name"] = std::filesystem::path(a.file).stem().string();
+    index["name"] = std::filesystem::path(path).stem().string();
   }
-  write_copy(copy, text, "copy of the index", a.file);
+  write_copy(copy, text, "copy of the index", path);
   if (offsets) {
     write_copy(sidecar_copy, read_local(sidecar), "copy of the offsets", sidecar);
-    written_file index_file(a.file, "index");
-    written_file sidecar_file(sidecar_place(a.file), "offsets");
+    written_file index_file(path, "index");
+    written_file sidecar_file(sidecar_place(path), "offsets");
     index_file.append(python_json(index));
     sidecar_file.append(*offsets);
-    commit_index(index_file, a.file, &sidecar_file);
+    commit_index(index_file, path, &sidecar_file);
   } else {
-    write_whole_file(a.file, python_json(index), "index");
+    write_whole_file(path, python_json(index), "index");
   }
   // Partial files of killed updates, whichever files those were to write.
-  remove_partial_files(std::array{sidecar_place(a.file), copy, sidecar_copy});
-  const std::size_t shards = index["shardlist"].size();
-  if (json) {
-    print_json({{"index", a.file}, {"shards", shards}});
-  } else {
-    to_stderr("wrote {}: {}; the previous one is {}\n", printable(a.file), counted(shards, "shard"),
-              printable(copy));
-  }
-  return 0;
+  remove_partial_files(std::array{sidecar_place(path), copy, sidecar_copy});
+  return {.shards = index["shardlist"].size(), .copy = copy};
 }
 
-}  // namespace millrace::cli
+}  // namespace millrace

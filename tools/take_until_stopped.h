@@ -1,0 +1,31 @@
+#pragma once
+
+#include <stop_token>
+#include <type_traits>
+#include <utility>
+
+#include "pipeline/engine.h"
+
+namespace millrace {
+
+// Passes each item of `data` to `each` until the end, until `each` returns false (if it returns a
+// value), or until `stop`. Returns false if it was stopped.
+template <class T, class Function>
+bool take_until_stopped(loader<T>& data, std::stop_token stop, Function each) {
+  const std::stop_callback stopping(std::move(stop), [&data] { data.stop(); });
+  try {
+    for (T& item : data) {
+      if constexpr (std::is_void_v<std::invoke_result_t<Function&, T&>>) {
+        each(item);
+      } else if (!each(item)) {
+        break;
+      }
+    }
+  } catch (const failure& f) {
+    if (f.kind() != errc::stopped) throw;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace millrace
