@@ -198,12 +198,10 @@ void check_classes(const std::string& path, const job_record& job, std::string_v
   if (!there || *there == job.classes) return;
   const bool is_older = is_of_record(there, older);
   if (is_older ? job.overwrite : job.classes.empty()) return;
-  throw failure(
-      error(errc::usage, "another file stands where the names of the classes go")
-          .at(path)
-          .hint(is_older
-                    ? "choose another name, or replace it by --overwrite (pack_options.overwrite)"
-                    : "remove that file, or choose another name for the shards"));
+  throw failure(error(errc::usage, "another file stands where the names of the classes go")
+                    .at(path)
+                    .hint(is_older ? "choose another name, or set pack_options.overwrite"
+                                   : "remove that file, or choose another name for the shards"));
 }
 
 // A living process holds the list of its part. A file system without locks has no answer: add()
@@ -361,10 +359,9 @@ void shard_job::check_shards(const shard_names& names, const job_record& job,
       there_.insert(i);
       continue;
     }
-    throw failure(
-        error(errc::usage, "a shard of that name exists, of another run")
-            .at(name)
-            .hint("choose another name, or replace it by --overwrite (pack_options.overwrite)"));
+    throw failure(error(errc::usage, "a shard of that name exists, of another run")
+                      .at(name)
+                      .hint("choose another name, or set pack_options.overwrite"));
   }
   check_not_of_the_living(replaced_, folders, list_path_);
   check_not_being_written(std::span(files_).subspan(2));  // behind the records

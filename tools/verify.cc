@@ -130,14 +130,15 @@ class verification {
     for (const shard_index::shard& s : options_.index->shards) {
       if (!compared_.insert(shard_place(s.url)).second) continue;
       if (++report.missing > shard_facts::most_problems || !options_.are_all) continue;
-      tell(error(errc::not_found, "the index lists a shard that does not exist")
+      tell(error(errc::not_found, "the index lists a shard that is not among those given")
                .at(s.url)
-               .hint("copy it there, or create the index again"));
+               .hint("name it as well, or use an index of these shards; if it is lost, copy it "
+                     "there"));
     }
     if (options_.are_all && report.missing > shard_facts::most_problems) {
       const std::uint64_t more = report.missing - shard_facts::most_problems;
-      tell(error(errc::not_found, counted(more, "more shard of the index does not exist",
-                                          "more shards of the index do not exist")));
+      tell(error(errc::not_found, counted(more, "more shard of the index is not among those given",
+                                          "more shards of the index are not among those given")));
     }
   }
 
