@@ -46,7 +46,7 @@ jpeg_decoder& scaling_decoder() {
 }
 #pragma clang diagnostic pop
 
-const pack_options& checked(const pack_options& o) {
+void check_ranges(const pack_options& o) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   check_option("pack_options.most_count", o.most_count, 1, most);
   check_option("pack_options.most_bytes", o.most_bytes, 1,
@@ -56,7 +56,6 @@ const pack_options& checked(const pack_options& o) {
   check_option_or_0("pack_options.restart", o.restart, 1, 65535);
   check_option("pack_options.parts", o.parts, 1, std::numeric_limits<int>::max());
   check_option("pack_options.part", o.part, 1, o.parts);
-  return o;
 }
 
 struct shard_plan {
@@ -107,7 +106,9 @@ std::string modified(const std::string& path) {
 class packer {
  public:
   explicit packer(const pack_options& options)
-      : options_(checked(options)), names_(options.pattern), progress_(options.progress) {}
+      : options_(options), names_(options.pattern), progress_(options.progress) {
+    check_ranges(options);
+  }
 
   pack_report run() {
     files_to_pack found = find_files(options_.from, options_.of_one_name);

@@ -46,19 +46,19 @@ open_shard::open_shard(const std::string& path, bool overwrite)
   out = std::make_unique<tar_writer>(path);
 }
 
-const shard_writer_options& checked(const shard_writer_options& o) {
+void check_options(const shard_writer_options& o) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max();
   check_option("shard_writer_options.most_count", o.most_count, 1, most);
   check_option("shard_writer_options.most_bytes", o.most_bytes, 1,
                std::numeric_limits<std::uint64_t>::max());
   check_option("shard_writer_options.first_shard", o.first_shard, 0, most);
-  return o;
 }
 
 }  // namespace
 
 struct shard_writer::impl {
-  explicit impl(const shard_writer_options& o) : options(checked(o)), names(o.pattern) {
+  explicit impl(const shard_writer_options& o) : options(o), names(o.pattern) {
+    check_options(o);
     const auto first = static_cast<std::size_t>(o.first_shard);
     const auto there = names.there_from(first);
     check_no_living_run(names, there);  // first: `overwrite` does not help against one
@@ -204,6 +204,7 @@ const std::vector<written_shard>& shard_writer::close() {
   }
   w.now.reset();
   std::vector<std::string> paths;
+  paths.reserve(w.done.size());
   for (const written_shard& s : w.done) paths.push_back(s.path);
   remove_partial_files(paths);
   check_no_shard_after(w.names, w.next());

@@ -58,8 +58,9 @@ struct field_view {
 // while the disk writes, and need no memory of an engine. Example: examples/write_shards.cc.
 //
 // Errors are thrown as `failure`. A sample that is refused (usage) is not written, and the next one
-// may be. After a shard could not be written (io_failed, not_allowed, ...) that shard is lost, and
-// every further call throws the same.
+// may be. If the next shard cannot be begun, the sample is not written, and close() completes the
+// shard before it. After a shard could not be written (io_failed, not_allowed, ...) that shard is
+// lost, and every further call throws the same.
 class shard_writer {
  public:
   // Creates the first shard's file. Throws `failure`: usage for a wrong pattern or an option out of
