@@ -119,19 +119,21 @@ error no_byte() {
 
 }  // namespace
 
+transfer_options transfer_options_for(const http_stack& stack, const http_object& object) {
+  return {.attempts = stack.options().attempts,
+          .first_pause = stack.options().backoff,
+          .private_redirects = stack.options().private_redirects,
+          .name = object.name,
+          .trusted_hosts = object.trusted_hosts};
+}
+
 // The limit for the body of a refusal.
 constexpr std::size_t most_of_an_error = 64UL << 10;
 
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
                                    std::string method, std::string body, std::size_t most) {
-  http_transfer transfer(object.target, {}, {},
-                         {.attempts = stack.options().attempts,
-                          .first_pause = stack.options().backoff,
-                          .redirects = 5,
-                          .private_redirects = stack.options().private_redirects,
-                          .name = object.name,
-                          .trusted_hosts = object.trusted_hosts},
-                         stack.time(), stack.next_seed());
+  http_transfer transfer(object.target, {}, {}, transfer_options_for(stack, object), stack.time(),
+                         stack.next_seed());
   bool fresh = false;
   bool refused_once = false;
   for (;;) {

@@ -61,6 +61,11 @@ struct http_object {
   std::string name;           // the user's name for it; empty: its target
 };
 
+class http_stack;
+struct transfer_options;
+// How to transfer the object, by the stack's options.
+transfer_options transfer_options_for(const http_stack& stack, const http_object& object);
+
 // The state shared by the parts of one object and its reader.
 struct fetch_signals {
   explicit fetch_signals(const asio::any_io_executor& executor) : changed(executor) {}

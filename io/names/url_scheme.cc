@@ -1,7 +1,6 @@
 #include "io/names/url_scheme.h"
 
 #include <algorithm>
-#include <array>
 
 namespace millrace {
 
@@ -12,10 +11,13 @@ bool has_scheme(std::string_view text) {
   return !where || where->scheme != "file" || where->path != text;
 }
 
+bool is_of_store(std::string_view scheme) {
+  return std::ranges::find(store_schemes, scheme) != store_schemes.end();
+}
+
 bool is_on_network(const url& u) {
-  static constexpr std::array<std::string_view, 7> known = {"http", "https", "s3", "gs",
-                                                            "az",   "ais",   "hf"};
-  return std::ranges::find(known, u.scheme) != known.end() && !u.host.empty() && u.socket.empty();
+  const bool is_known = u.scheme == "http" || u.scheme == "https" || is_of_store(u.scheme);
+  return is_known && !u.host.empty() && u.socket.empty();
 }
 
 }  // namespace millrace

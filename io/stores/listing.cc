@@ -11,14 +11,11 @@
 #include "engine/spawn_on.h"
 #include "io/http/transport.h"
 #include "io/names/shard_name.h"
+#include "io/names/url_scheme.h"
 #include "io/stores/store.h"
 
 namespace millrace {
 namespace {
-
-bool is_store(std::string_view scheme) {
-  return scheme == "s3" || scheme == "gs" || scheme == "az" || scheme == "ais" || scheme == "hf";
-}
 
 // Whether a store's URL has neither a key nor the '/' before it.
 bool is_bucket(std::string_view url) {
@@ -131,7 +128,7 @@ awaitable<result<std::vector<std::string>>> list_all(std::vector<std::string> ur
 
 bool is_listing(const std::string& url) {
   const auto scheme = url.find("://");
-  if (scheme == std::string::npos || !is_store(std::string_view(url).substr(0, scheme)))
+  if (scheme == std::string::npos || !is_of_store(std::string_view(url).substr(0, scheme)))
     return false;
   return url.ends_with('/') || is_bucket(url) || url.find('*', scheme + 3) != std::string::npos;
 }

@@ -38,7 +38,7 @@ class object_store {
 
 using store_table = std::map<std::string, std::shared_ptr<object_store>, std::less<>>;
 
-// The stores s3:, gs:, az:, ais: and hf:, with credentials from the usual variables and files.
+// The stores of store_schemes, with credentials from the usual variables and files.
 store_table object_stores(const std::shared_ptr<http_stack>& stack);
 
 std::shared_ptr<object_store> s3_store(std::shared_ptr<http_stack> stack);
