@@ -69,7 +69,7 @@ error with_way_on(error why, std::size_t complete, bool overwrites) {
 int fake(const fake_arguments& a) {
   const auto paths = paths_of(a);
   const shard_names names(a.pattern);
-  check_no_living_run(names, paths);  // first: --overwrite does not help against one
+  check_no_living_run(names, 0, paths);  // first: --overwrite does not help against one
   for (const std::string& path : paths) {
     check_is_of_shard(path);
     check_shard_output(path, a.options.overwrite);

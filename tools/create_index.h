@@ -35,7 +35,7 @@ struct index_options {
 struct index_report {
   std::uint64_t shards = 0;     // in the index
   std::uint64_t samples = 0;    // in these shards
-  std::uint64_t bytes = 0;      // of the shards; 0 without `md5`
+  std::uint64_t bytes = 0;      // of the shards, where it is known
   std::string offsets;          // the path of the file of offsets; empty: none was written
   std::string removed_offsets;  // that of the index that was there before; empty: none
   bool has_left_out = false;    // URLs had users, passwords, or unknown parameters
@@ -49,7 +49,7 @@ struct index_report {
 // of the engine. read_index() reads the result.
 //
 // Throws `failure`: the first problem of a shard (verify_shards() lists all of them); usage if
-// there are no shards, if `path` is one of them or a file of another kind, if another run is
+// there are no shards, if `path` is one of them or a file of another kind, if another process is
 // writing it, if a name is not UTF-8, and for `pipe:` URLs, which might hold secrets, unless
 // `urls_as_given`; and what writing a file throws.
 index_report create_index(engine& eng, const std::vector<std::string>& urls,

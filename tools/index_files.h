@@ -31,8 +31,8 @@ std::string read_local(const std::string& path);
 // run holds it.
 held_file hold_index(const std::string& path);
 
-// The same if there was no index: call it once this run's own partial file exists. Of two runs that
-// begin at once, at least one is refused.
+// The same if there was no index: call it once this run's own partial file exists. Of two processes
+// that begin at once, at least one is refused.
 void check_nobody_else_writes(const std::string& path);
 
 }  // namespace millrace

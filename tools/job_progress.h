@@ -16,9 +16,10 @@ class job_progress {
   job_progress(const job_progress&) = delete;
   job_progress& operator=(const job_progress&) = delete;
 
-  // Bytes of the shards read so far, or of the files packed. Waits for the engine's I/O thread.
+  // Bytes of the shards read so far, or of the files packed; 0 for repack_shards(). Waits for the
+  // engine's I/O thread: not for a function that runs there, such as a source.
   std::uint64_t bytes() const;
-  // Shards that are complete.
+  // Shards that this call has completed; not those that it found.
   std::uint64_t shards() const { return shards_; }
 
  private:

@@ -274,15 +274,16 @@ void check_no_shard_after(const shard_names& names, std::size_t count) {
   const auto older = names.there_from(count);
   if (older.empty()) return;
   throw failure(
-      error(errc::usage, fmt::format("{} of an older run would follow the {} of this one",
-                                     counted(older.size(), "shard"), count))
+      error(errc::usage, fmt::format("{} of an older run would follow those of this one",
+                                     counted(older.size(), "shard")))
           .at(older.front())
           .hint(fmt::format(
               "remove {}, or choose another name",
               older.size() == 1 ? "it" : fmt::format("them (up to {})", printable(older.back())))));
 }
 
-void check_no_living_run(const shard_names& names, std::span<const std::string> shards) {
+void check_no_living_run(const shard_names& names, std::size_t first,
+                         std::span<const std::string> shards) {
   for (const std::string& list : lists_beside(record_path(names))) {
     if (is_held(list)) throw failure(is_running(list));
   }
@@ -295,7 +296,11 @@ void check_no_living_run(const shard_names& names, std::span<const std::string> 
     folders.insert(fs::path(shards[i]).parent_path());
   }
   check_not_of_the_living(there, folders, "");
-  check_not_being_written(shards);
+  std::vector<std::string> all(shards.begin(), shards.end());
+  for (std::size_t i = first + shards.size(); i < first + shards.size() + 2; ++i) {
+    if (names.limit() == 0 || i < names.limit()) all.push_back(names(i));
+  }
+  check_not_being_written(all);
 }
 
 void check_not_being_written(std::span<const std::string> shards) {

@@ -90,9 +90,11 @@ class shard_job {
 shard_job begin_job(const shard_names& names, const job_record& job);
 
 // For a job that keeps no record: throws `failure` (usage) where a living run is writing shards of
-// these names, by the same pattern, or one of `shards`, or one that keeps a record has written one
-// of them.
-void check_no_living_run(const shard_names& names, std::span<const std::string> shards);
+// these names, by the same pattern, or one of `shards`, the names from `first` on, or one of the
+// two after them, where a run is that has completed those; or where one that keeps a record has
+// written one of them.
+void check_no_living_run(const shard_names& names, std::size_t first,
+                         std::span<const std::string> shards);
 
 // Throws `failure` (usage) where another living run, whether it keeps a record or not, is writing
 // one of these shards now.

@@ -61,7 +61,7 @@ struct shard_writer::impl {
     check_options(o);
     const auto first = static_cast<std::size_t>(o.first_shard);
     const auto there = names.there_from(first);
-    check_no_living_run(names, there);  // first: `overwrite` does not help against one
+    check_no_living_run(names, first, there);  // first: `overwrite` does not help against one
     if (!there.empty() && !o.overwrite) refuse_existing(there.front());
     now.emplace(names(first), o.overwrite);
   }
@@ -71,6 +71,8 @@ struct shard_writer::impl {
   std::optional<open_shard> now;  // nullopt: closed
   std::vector<written_shard> done;
   std::optional<error> failed;
+  bool has_failed = false;  // also where there was no memory for `failed`
+  bool is_closed = false;   // and has said what close() says
 
   bool is_full() const {
     return is_full_shard(now->facts.samples, now->facts.payload_bytes, options.most_count,
@@ -80,10 +82,15 @@ struct shard_writer::impl {
 
   // The names of a sample's files.
   std::vector<std::string> names_of(std::string_view key, std::span<const field_view> fields) const;
+  void check_not_failed() const;
   void check_usable() const;
+  // Calls `f`, after whose failure the writer cannot be used.
+  template <class Function>
+  void attempt(Function f);
   void add(std::string_view key, std::span<const field_view> fields);
   void begin_next();
   void finish();
+  void tell() const;
 };
 
 std::vector<std::string> shard_writer::impl::names_of(std::string_view key,
@@ -126,8 +133,25 @@ std::vector<std::string> shard_writer::impl::names_of(std::string_view key,
   return out;
 }
 
-void shard_writer::impl::check_usable() const {
+void shard_writer::impl::check_not_failed() const {
   if (failed) throw failure(*failed);
+  if (has_failed) throw failure(out_of_memory());
+}
+
+template <class Function>
+void shard_writer::impl::attempt(Function f) {
+  has_failed = true;
+  try {
+    f();
+  } catch (...) {
+    failed = error_of(std::current_exception());
+    throw;
+  }
+  has_failed = false;
+}
+
+void shard_writer::impl::check_usable() const {
+  check_not_failed();
   if (!now) {
     throw failure(error(errc::usage, "the shards are closed").hint("make another shard_writer"));
   }
@@ -136,14 +160,14 @@ void shard_writer::impl::check_usable() const {
 void shard_writer::impl::add(std::string_view key, std::span<const field_view> fields) {
   check_usable();
   const auto files = names_of(key, fields);
-  if (is_full()) begin_next();
-  try {
+  if (is_full()) {
+    begin_next();
+    check_usable();  // `written` may have closed it
+  }
+  attempt([&] {
     now->last_key = key;
     for (std::size_t i = 0; i < files.size(); ++i) now->out->add(files[i], fields[i].content);
-  } catch (...) {
-    failed = error_of(std::current_exception());
-    throw;
-  }
+  });
   ++now->facts.samples;
   for (const field_view& f : fields) now->facts.payload_bytes += f.content.size();
 }
@@ -155,28 +179,27 @@ void shard_writer::impl::begin_next() {
   std::optional<open_shard> after;
   if (!is_device_path(path)) after.emplace(path, options.overwrite);
   finish();
-  try {
-    if (!after) after.emplace(path, options.overwrite);
-  } catch (...) {
-    failed = error_of(std::current_exception());
-    throw;
-  }
+  if (!after) attempt([&] { after.emplace(path, options.overwrite); });
   now = std::move(after);
-  if (options.written) options.written(done.back());
+  tell();
 }
 
 void shard_writer::impl::finish() {
-  try {
+  attempt([&] {
     now->facts.bytes = now->out->finish().size;
     if (done.size() == done.capacity())
       done.reserve(2 * done.size() + 8);  // before the name is given
     now->out->close_over(now->before);
-  } catch (...) {
-    failed = error_of(std::current_exception());
-    throw;
-  }
+  });
   done.push_back(std::move(now->facts));
   now.reset();
+}
+
+// `written` may call the writer, which may move what is done.
+void shard_writer::impl::tell() const {
+  if (!options.written) return;
+  const written_shard last = done.back();
+  options.written(last);
 }
 
 shard_writer::shard_writer(const shard_writer_options& options)
@@ -196,18 +219,19 @@ void shard_writer::write(const sample& s) {
 
 const std::vector<written_shard>& shard_writer::close() {
   impl& w = *impl_;
-  if (w.failed) throw failure(*w.failed);
-  if (!w.now) return w.done;
-  if (w.now->facts.samples > 0) {
+  w.check_not_failed();
+  if (w.is_closed) return w.done;
+  if (w.now && w.now->facts.samples > 0) {
     w.finish();
-    if (w.options.written) w.options.written(w.done.back());
+    w.tell();
   }
   w.now.reset();
   std::vector<std::string> paths;
   paths.reserve(w.done.size());
   for (const written_shard& s : w.done) paths.push_back(s.path);
   remove_partial_files(paths);
-  check_no_shard_after(w.names, w.next());
+  if (w.options.overwrite) check_no_shard_after(w.names, w.next());
+  w.is_closed = true;
   return w.done;
 }
 

@@ -31,7 +31,9 @@ struct shard_writer_options {
   std::uint64_t most_bytes = 3'000'000'000;  // payload after which a shard ends, at least 1
   std::int64_t first_shard = 0;              // the number of the first shard, at least 0
   bool overwrite = false;                    // replaces shards that are there
-  // Called with each shard when it has its name, on the thread of the writer; may be null.
+  // Called with each shard when it has its name, on the thread of the writer; may be null. If it
+  // throws, or closes the writer, the write() that ended the shard throws, and its sample is not
+  // written.
   std::function<void(const written_shard&)> written = nullptr;
 };
 

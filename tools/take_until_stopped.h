@@ -2,7 +2,6 @@
 
 #include <stop_token>
 #include <type_traits>
-#include <utility>
 
 #include "pipeline/engine.h"
 
@@ -11,8 +10,8 @@ namespace millrace {
 // Passes each item of `data` to `each` until the end, until `each` returns false (if it returns a
 // value), or until `stop`. Returns false if it was stopped.
 template <class T, class Function>
-bool take_until_stopped(loader<T>& data, std::stop_token stop, Function each) {
-  const std::stop_callback stopping(std::move(stop), [&data] { data.stop(); });
+bool take_until_stopped(loader<T>& data, const std::stop_token& stop, Function each) {
+  const std::stop_callback stopping(stop, [&data] { data.stop(); });
   try {
     for (T& item : data) {
       if constexpr (std::is_void_v<std::invoke_result_t<Function&, T&>>) {
@@ -22,7 +21,7 @@ bool take_until_stopped(loader<T>& data, std::stop_token stop, Function each) {
       }
     }
   } catch (const failure& f) {
-    if (f.kind() != errc::stopped) throw;
+    if (f.kind() != errc::stopped || !stop.stop_requested()) throw;
     return false;
   }
   return true;

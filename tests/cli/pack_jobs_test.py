@@ -239,7 +239,7 @@ class PackJobs(unittest.TestCase):
             pack = ["millrace", "pack", tree, "-o", folder / "t-%d.tar", "--overwrite"]
             done = run(*pack)
             self.assertEqual(done.returncode, 2)
-            self.assertIn(f"2 shards of an older run would follow the 1 of this one, at {folder}/t-2.tar", done.stderr)
+            self.assertIn(f"2 shards of an older run would follow those of this one, at {folder}/t-2.tar", done.stderr)
             self.assertIn("t-12.tar", done.stderr)
             for name in ("t-2.tar", "t-12.tar"):
                 (folder / name).unlink()

@@ -81,6 +81,18 @@ TEST_F(ShardWriter, EndsAShardAtItsCountAndSaysWhatItWrote) {
   EXPECT_EQ(out.close().size(), 3U);
 }
 
+TEST_F(ShardWriter, MayBeClosedByTheFunctionThatItTells) {
+  shard_writer* writer = nullptr;
+  auto options = named("a-%d.tar");
+  options.most_count = 1;
+  options.written = [&](const written_shard&) { writer->close(); };
+  shard_writer out(options);
+  writer = &out;
+  out.write("k0", {{"txt", "zero"}});
+  EXPECT_THROW(out.write("k1", {{"txt", "one"}}), failure);
+  EXPECT_EQ(out.close().size(), 1U);
+}
+
 TEST_F(ShardWriter, EndsAShardAtItsPayload) {
   auto options = named("a-{7..9}.tar");
   options.most_bytes = 10;
@@ -204,8 +216,14 @@ TEST_F(ShardWriter, ReplacesShardsOnlyIfItIsToldTo) {
   write(1, false, 2);  // behind them
   EXPECT_EQ(files(), (names{"a-000000.tar", "a-000001.tar", "a-000002.tar"}));
   write(3, true);
-  EXPECT_NE(refused([&] { write(1, true); }).find("2 shards of an older run would follow"),
-            std::string::npos);
+  auto options = named("a-%06d.tar");
+  options.overwrite = true;
+  shard_writer out(options);
+  out.write("k0", {{"txt", "text"}});
+  for (int call = 0; call < 2; ++call) {
+    EXPECT_NE(refused([&] { out.close(); }).find("2 shards of an older run would follow"),
+              std::string::npos);
+  }
   EXPECT_EQ(files().size(), 3U);
 }
 
