@@ -47,7 +47,7 @@ inline error run_stopped() {
 
 // The lanes that a rank reads.
 struct lanes_of_rank {
-  int rank = 0;
+  int rank = 0;                                                            // in [0, world_size)
   int world_size = 1;                                                      // ranks of the job
   std::vector<std::int64_t> lanes = {};                                    // of this rank
   std::int64_t lanes_in_all = 0;                                           // of all ranks

@@ -209,7 +209,7 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
   if (const auto why = why_not_parsed(text)) {
     const bool is_object = text.find('{') == text.find_first_not_of(" \t\r\n");
     error bad(errc::bad_index, "not an index: " + (is_object ? *why : "it is not a JSON object"));
-    bad.hint(is_object ? flatten_hint : "`millrace index SHARD... -o FILE` writes a correct one");
+    bad.hint(is_object ? flatten_hint : "`millrace index create` writes a correct one");
     throw failure(bad.at(file));
   }
   auto index = ordered_json::parse(text, nullptr, false);
@@ -220,7 +220,7 @@ ordered_json parsed_index(const std::string& text, const std::string& file) {
   if (is_list) return index;
   throw failure(error(errc::bad_index, "not an index: every shard of its list needs a 'url'")
                     .at(file)
-                    .hint("`millrace index SHARD... -o FILE` writes a correct one"));
+                    .hint("`millrace index create` writes a correct one"));
 }
 
 }  // namespace

@@ -462,7 +462,7 @@ class Index(unittest.TestCase):
                 done = run("millrace", *words, cwd=folder)
                 self.assertEqual(done.returncode, 5, done.stderr)
                 self.assertIn("it is not a JSON object", done.stderr)
-                self.assertIn("`millrace index SHARD... -o FILE`", done.stderr)
+                self.assertIn("`millrace index create`", done.stderr)
             (folder / "i.offsets").write_bytes((folder / "i.offsets").read_bytes()[:-9] + b"x" * 9)
             self.assertEqual(run("millrace", "index", "sample", "i.json", 1, cwd=folder).returncode, 5)
 
