@@ -31,7 +31,7 @@ std::string figure_text(const disk_bench_report& r) {
       r.cached_before < 0
           ? "it is not known whether the files were in the page cache"
           : fmt::format("{:.0f} % of the files were in the page cache", 100 * r.cached_before);
-  const std::string how = fmt::format("{:.0f} % of the bytes bypassed it", 100 * r.direct_share);
+  const std::string how = fmt::format("{:.0f} % of the bytes bypassed it", 100 * r.direct_share());
   switch (r.figure()) {
     case disk_bench_report::kind::disk:
       return fmt::format("the disk's: {} before, {}", before, how);
@@ -55,7 +55,7 @@ nlohmann::json to_json(const disk_bench_report& r) {
   auto devices = nlohmann::json::array();
   for (const storage& s : r.devices) devices.push_back(storage_json(s));
   const auto cpu = r.cpu_s_per_gb();
-  return {
+  nlohmann::json out{
       {"bytes", r.bytes},
       {"seconds", r.seconds},
       {"mb_per_s", r.mb_per_s()},
@@ -65,17 +65,9 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"streams_served", r.streams_served},
       {"files", r.files},
       {"file_bytes", r.file_bytes},
-      {"reads",
-       {{"count", r.reads.count()},
-        {"p50_ms", 1e3 * r.reads.percentile(0.5)},
-        {"p99_ms", 1e3 * r.reads.percentile(0.99)},
-        {"max_ms", 1e3 * r.reads.most()}}},
       {"depth", r.depth},
-      {"seeks_avoided", r.seeks_avoided},
-      {"gate_wait_seconds", r.gate_wait_s},
-      {"memory_wait_seconds", r.memory_wait_s},
       {"figure", r.figure_name()},
-      {"direct_share", r.direct_share},
+      {"direct_share", r.direct_share()},
       {"cached_before", r.cached_before < 0 ? nlohmann::json() : nlohmann::json(r.cached_before)},
       {"limit", r.limit(allowed_cpus())},
       {"io", r.io},
@@ -83,6 +75,8 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"mb_per_s_over_time", r.rate_over_time},
       {"devices", std::move(devices)},
       {"interrupted", r.interrupted}};
+  add_figures(out, r.counters);
+  return out;
 }
 
 void print(const disk_bench_report& r) {
@@ -99,8 +93,9 @@ void print(const disk_bench_report& r) {
                *std::ranges::max_element(r.rate_over_time), r.seconds);
   }
   fmt::print("figure    {}\n", figure_text(r));
+  const latency_histogram& reads = r.counters.reads;
   fmt::print("reads     p50 {:.2f} ms, p99 {:.2f} ms, max {:.2f} ms; at most {} at once\n",
-             1e3 * r.reads.percentile(0.5), 1e3 * r.reads.percentile(0.99), 1e3 * r.reads.most(),
+             1e3 * reads.percentile(0.5), 1e3 * reads.percentile(0.99), 1e3 * reads.most(),
              r.depth);
   if (r.streams_served < r.streams) {
     fmt::print("streams   {} of {} read nothing in this time\n", r.streams - r.streams_served,
@@ -109,9 +104,9 @@ void print(const disk_bench_report& r) {
   if (const auto cpu = r.cpu_s_per_gb()) {
     fmt::print("CPU       {:.3f} s/GB\n", *cpu);
   }
-  if (r.gate_wait_s > 0 || r.seeks_avoided > 0) {
+  if (r.counters.gate_wait_s > 0 || r.counters.seeks_avoided > 0) {
     fmt::print("gate      all streams together waited {:.1f} s for turns; about {} seeks avoided\n",
-               r.gate_wait_s, r.seeks_avoided);
+               r.counters.gate_wait_s, r.counters.seeks_avoided);
   }
   fmt::print("limit     {}\n", r.limit(allowed_cpus()));
 }

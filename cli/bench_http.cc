@@ -22,32 +22,21 @@ struct bench_http_arguments {
 };
 
 nlohmann::json to_json(const http_bench_report& r) {
-  const source_counters& c = r.counters;
   const auto cpu = r.cpu_s_per_gb();
-  return {{"bytes", r.bytes},
-          {"seconds", r.seconds},
-          {"mb_per_s", r.mb_per_s()},
-          {"cpu_seconds", r.cpu_seconds},
-          {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
-          {"connections", r.connections},
-          {"objects", r.objects},
-          {"requests", c.requests},
-          {"first_byte",
-           {{"p50_ms", 1e3 * c.first_bytes.percentile(0.5)},
-            {"p99_ms", 1e3 * c.first_bytes.percentile(0.99)},
-            {"max_ms", 1e3 * c.first_bytes.most()}}},
-          {"retries", c.retries},
-          {"resumed", c.resumed},
-          {"stalls", c.stalls},
-          {"hedges", c.hedges},
-          {"hedges_won", c.hedges_won},
-          {"wasted_bytes", c.wasted_bytes},
-          {"memory_wait_seconds", c.memory_wait_s},
-          {"limit", r.limit(allowed_cpus())},
-          {"interval_seconds", r.interval_s},
-          {"mb_per_s_over_time", r.rate_over_time},
-          {"mb_per_s_per_connection", r.rate_of_connection},
-          {"interrupted", r.interrupted}};
+  nlohmann::json out{{"bytes", r.bytes},
+                     {"seconds", r.seconds},
+                     {"mb_per_s", r.mb_per_s()},
+                     {"cpu_seconds", r.cpu_seconds},
+                     {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
+                     {"connections", r.connections},
+                     {"objects", r.objects},
+                     {"limit", r.limit(allowed_cpus())},
+                     {"interval_seconds", r.interval_s},
+                     {"mb_per_s_over_time", r.rate_over_time},
+                     {"mb_per_s_per_connection", r.rate_of_connection},
+                     {"interrupted", r.interrupted}};
+  add_figures(out, r.counters);
+  return out;
 }
 
 void print(const http_bench_report& r) {

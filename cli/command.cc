@@ -96,6 +96,19 @@ void print_json(const nlohmann::json& object, std::FILE* to) {
   fmt::print(to, "{}\n", line_of(object));
 }
 
+void add_figures(nlohmann::json& to, const source_counters& counters) {
+  source_counters::each(
+      [&](std::string_view name, auto figure, auto) { to[std::string(name)] = counters.*figure; });
+  const auto durations = [](const latency_histogram& of) {
+    return nlohmann::json{{"count", of.count()},
+                          {"p50_ms", 1e3 * of.percentile(0.5)},
+                          {"p99_ms", 1e3 * of.percentile(0.99)},
+                          {"max_ms", 1e3 * of.most()}};
+  };
+  to["reads"] = durations(counters.reads);
+  to["first_byte"] = durations(counters.first_bytes);
+}
+
 json_list::~json_list() {
   // If this cannot be written, the exception in flight says so.
   if (begun_ && !ended_) std::fputs("]}\n", stdout);

@@ -66,9 +66,12 @@ void add_json(CLI::App& app, bool& json);
 // of members they are written as \xff.
 void print_json(const nlohmann::json& object, std::FILE* to = stdout);
 
-// The same for an object with one list that grows with the input: its items are printed as they
-// come, before the other members, and none is kept. If an exception ends it after an item, the
-// destructor completes the object, and the error's own line follows.
+// Adds the figures of sources to an object of --json: each by its name, and durations in ms.
+void add_figures(nlohmann::json& to, const source_counters& counters);
+
+// The same as print_json() for an object with one list that grows with the input: its items are
+// printed as they come, before the other members, and none is kept. If an exception ends it after
+// an item, the destructor completes the object, and the error's own line follows.
 class json_list {
  public:
   explicit json_list(std::string name) : name_(std::move(name)) {}

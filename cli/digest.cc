@@ -19,7 +19,7 @@ int digest(const environment& e, const sample_walk& walk, bool json) {
   auto data = eng.run(walk.samples(urls));
   std::atomic<std::uint64_t> shard = 0;
   progress shown("digest", sample_walk::work_of(urls),
-                 [&] { return work_done{data.stats().bytes_read, shard}; });
+                 [&] { return work_done{data.stats().sources.bytes, shard}; });
   sample_digest digest;
   std::uint64_t samples = 0;
   std::uint64_t payload = 0;

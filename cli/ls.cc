@@ -46,7 +46,7 @@ int list(const environment& e, const ls_arguments& a) {
   // On a terminal the listed lines show progress.
   if (isatty(STDOUT_FILENO) == 0) {
     shown.emplace("ls", sample_walk::work_of(urls),
-                  [&] { return work_done{data.stats().bytes_read, shard}; });
+                  [&] { return work_done{data.stats().sources.bytes, shard}; });
   }
   std::optional<json_list> listed;
   if (a.json) listed.emplace("list");

@@ -112,7 +112,7 @@ std::optional<shard_list> lengths(const environment& e, const sim_arguments& a) 
   auto data = eng.run(scan(out.names, {.md5 = false, .keys = false}));
   std::atomic<std::uint64_t> shards = 0;
   const progress shown("sim", {.items = out.names.size()},
-                       [&] { return work_done{data.stats().bytes_read, shards}; });
+                       [&] { return work_done{data.stats().sources.bytes, shards}; });
   const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
     if (!f.problems.empty()) throw failure(f.problems.front());
     out.samples.push_back(std::ssize(f.samples));

@@ -88,7 +88,7 @@ void add_from_shards(const environment& e, const summary_arguments& a,
   auto data =
       eng.run(scan(std::move(urls), {.only_open = !a.samples, .md5 = false, .keys = false}));
   std::atomic<std::uint64_t> shards = 0;
-  progress shown("summary", all, [&] { return work_done{data.stats().bytes_read, shards}; });
+  progress shown("summary", all, [&] { return work_done{data.stats().sources.bytes, shards}; });
   const bool whole = take_until_stopped(data, stop, [&](const shard_facts& f) {
     ++shards;
     for (const error& why : f.problems) found.problems.push_back(why);

@@ -19,6 +19,13 @@ void latency_histogram::add(const latency_histogram& other) {
   most_ = std::max(most_, other.most_);
 }
 
+latency_histogram latency_histogram::since(const latency_histogram& before) const {
+  latency_histogram out = *this;
+  for (std::size_t i = 0; i < counts_.size(); ++i) out.counts_[i] -= before.counts_[i];
+  out.count_ -= before.count_;
+  return out;
+}
+
 double latency_histogram::percentile(double share) const {
   double left = share * static_cast<double>(count_);
   for (std::size_t i = 0; i < counts_.size(); ++i) {

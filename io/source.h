@@ -12,9 +12,9 @@
 #include "engine/result.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
-#include "engine/stats.h"
 #include "io/names/url.h"
 #include "io/options.h"
+#include "io/source_counters.h"
 
 namespace millrace {
 
@@ -34,32 +34,6 @@ struct source_memory {
   std::size_t least = 0;  // without which it cannot be opened
   std::size_t most = 0;   // beyond which it gets no faster
 };
-// What sources count. One I/O thread only.
-struct source_counters {
-  std::uint64_t bytes = 0;          // read from files and servers
-  std::uint64_t requests = 0;       // files opened, and requests sent
-  std::uint64_t retries = 0;        // transfers resumed or retried
-  std::uint64_t resumed = 0;        // part of retries: in the middle of a transfer
-  std::uint64_t stalls = 0;         // part of retries: a server that gave nothing in time
-  std::uint64_t hedges = 0;         // parts that were requested a second time
-  std::uint64_t hedges_won = 0;     // part of hedges: the second request was faster
-  std::uint64_t wasted_bytes = 0;   // received and not used
-  std::uint64_t direct_bytes = 0;   // part of bytes: past the page cache
-  std::uint64_t seeks_avoided = 0;  // at gates; see docs/decisions.md, 15
-  std::uint64_t cache_hits = 0;     // objects read from the cache
-  std::uint64_t cache_misses = 0;   // objects fetched into it
-  std::uint64_t cache_healed = 0;   // objects fetched again because their copy was damaged
-  double gate_wait_s = 0;           // seconds of all readers, summed
-  double memory_wait_s = 0;         // seconds of all readers, summed
-  int most_depth = 0;               // chunks under way at once on a device, at most; add() sums
-  double first_byte_wait_s = 0;     // from requests to the heads of their responses, summed
-  latency_histogram reads;          // durations of reads of a chunk
-  latency_histogram first_bytes;    // durations from request to response
-
-  // Adds the figures of another one.
-  void add(const source_counters& other);
-};
-
 // The version of an object that is opened several times. The first source that gets an empty one
 // fills it, at its first read() at the latest; later sources fail with `changed` if they find
 // another version. What a server does not name is not compared. One I/O thread.

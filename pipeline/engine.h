@@ -7,7 +7,6 @@
 #include <stop_token>
 #include <utility>
 
-#include "engine/stats.h"
 #include "pipeline/engine_options.h"
 #include "pipeline/plan.h"
 #include "pipeline/run.h"

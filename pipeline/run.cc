@@ -222,9 +222,7 @@ run_stats run_base::stats() {
   run_stats out;
   on_spine([&] {
     out.seconds = std::chrono::duration<double>(steady_clock::now() - inside_->start).count();
-    out.bytes_read = inside_->context->counters.bytes;
-    out.requests = inside_->context->counters.requests;
-    out.retries = inside_->context->counters.retries;
+    out.sources = inside_->context->counters;
     const worker_pool& pool = inside_->context->threads.cpu();
     out.pool_threads = pool.threads();
     out.pool_used = pool.used();

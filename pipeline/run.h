@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "engine/awaitable.h"
-#include "engine/stats.h"
 #include "pipeline/plan.h"
 #include "pipeline/records.h"
+#include "pipeline/run_stats.h"
 #include "pipeline/stages/lanes.h"
 
 // What a loader is made of (pipeline/engine.h).

@@ -12,7 +12,6 @@
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/scope.h"
-#include "engine/stats.h"
 #include "engine/work_memory.h"
 #include "io/registry.h"
 #include "io/source.h"

@@ -101,7 +101,7 @@ std::optional<std::vector<indexed_shard>> scanned(engine& eng, const std::vector
                                                   bool& has_left_out) {
   auto data = eng.run(scan(urls, {.md5 = o.md5, .keys = false}));
   std::vector<indexed_shard> shards;
-  job_reporter progress(o.progress, [&] { return data.stats().bytes_read; });
+  job_reporter progress(o.progress, [&] { return data.stats().sources.bytes; });
   const bool whole = take_until_stopped(data, o.stop, [&](const shard_facts& f) {
     check_has_no_problem(f);
     if (o.read) o.read(f.url);

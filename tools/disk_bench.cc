@@ -162,23 +162,14 @@ void look_at_files(const std::vector<target>& files, const source_options& optio
 }
 
 void add_up(const std::vector<std::unique_ptr<bench_state>>& parts, disk_bench_report& report) {
-  std::uint64_t read = 0;
-  std::uint64_t direct = 0;
   for (const auto& part : parts) {
     if (part->failed) throw failure(*part->failed);
-    const source_counters& c = part->counters;
     report.bytes += part->given;
     report.streams_served +=
         static_cast<int>(std::count(&part->served[0], &part->served[0] + report.streams, true));
-    report.reads.add(c.reads);
-    report.seeks_avoided += c.seeks_avoided;
-    report.depth += c.most_depth;
-    report.gate_wait_s += c.gate_wait_s;
-    report.memory_wait_s += c.memory_wait_s;
-    read += c.bytes;
-    direct += c.direct_bytes;
+    report.counters.add(part->counters);
+    report.depth += part->counters.most_depth;
   }
-  report.direct_share = static_cast<double>(direct) / std::max(1.0, static_cast<double>(read));
 }
 
 }  // namespace
@@ -255,12 +246,17 @@ disk_bench_report run_disk_bench(const engine_options& how, const disk_bench_opt
   return report;
 }
 
+double disk_bench_report::direct_share() const {
+  const auto read = static_cast<double>(counters.bytes);
+  return static_cast<double>(counters.direct_bytes) / std::max(1.0, read);
+}
+
 disk_bench_report::kind disk_bench_report::figure() const {
   const bool in_memory = std::ranges::any_of(devices, [](const storage& s) {
     return s.file_system == "tmpfs" || s.file_system == "ramfs";
   });
   if (in_memory) return kind::memory;
-  const double through_cache = 1 - direct_share;
+  const double through_cache = 1 - direct_share();
   // Bytes read through the cache more than once came from the cache the second time.
   const double again =
       bytes > file_bytes ? 1 - static_cast<double>(file_bytes) / static_cast<double>(bytes) : 0;
@@ -287,14 +283,14 @@ std::string disk_bench_report::limit(int cpus) const {
   if (bytes == 0) return "nothing was read";
   if (cpu_seconds > 0.85 * seconds * cpus) return "the CPUs";
   // All streams share one I/O thread, whose time is used up.
-  if (cpu_seconds > 0.9 * seconds && gate_wait_s < 0.1 * seconds) {
+  if (cpu_seconds > 0.9 * seconds && counters.gate_wait_s < 0.1 * seconds) {
     return "one I/O thread, which is what a loader uses (MILLRACE_IO_THREADS is for several "
            "loaders)";
   }
   const double all = seconds * streams;
-  if (memory_wait_s > 0.5 * all) return "the memory budget (MILLRACE_MEMORY)";
+  if (counters.memory_wait_s > 0.5 * all) return "the memory budget (MILLRACE_MEMORY)";
   if (figure() == kind::page_cache || figure() == kind::memory) return "memory, not a disk";
-  if (gate_wait_s > 0.2 * all) {
+  if (counters.gate_wait_s > 0.2 * all) {
     return "the device: its readers take turns at the gate, one large extent each";
   }
   return "the device";

@@ -30,18 +30,16 @@ struct disk_bench_report {
   double cpu_seconds = 0;
   std::vector<double> rate_over_time;  // one for each `interval_s`
   double interval_s = 0.1;
-  latency_histogram reads;
-  std::uint64_t seeks_avoided = 0;
-  int depth = 0;              // the most chunks in flight
-  double gate_wait_s = 0;     // of all streams
-  double memory_wait_s = 0;   // likewise: for the budget
-  double direct_share = 0;    // of the bytes, bypassing the page cache
+  source_counters counters;   // of all streams
+  std::uint64_t depth = 0;    // the most chunks in flight, on all devices
   double cached_before = -1;  // share of the files' pages that was cached; -1: unknown
   std::vector<storage> devices;
   std::string io;  // "uring" or "pread"
   bool interrupted = false;
 
   enum class kind { disk, page_cache, mixed, memory };
+  // The fraction of the bytes that bypassed the page cache.
+  double direct_share() const;
   // What the rate measures: a figure from the page cache says nothing about a disk.
   kind figure() const;
   // Its name: "disk", "page cache", "mixed", "memory".

@@ -31,28 +31,27 @@ enum class load_limit : std::uint8_t { consumer, decoding, spine, reading, host 
 // The loader's figures from its first batch to its end, with a consumer that does nothing.
 struct load_bench_report {
   std::uint64_t images = 0;
-  std::uint64_t bytes = 0;  // read
   double seconds = 0;
-  double cpu_seconds = 0;    // of the process
-  double waited = 0;         // seconds, by the consumer, including an unfinished last wait
-  double first_batch_s = 0;  // from the start to the first batch
-  std::vector<stage_stats> stages;
-  int pool_threads = 0;  // all threads of the pool
-  double pool_used = 0;  // the mean number that took work
-  double pool_busy = 0;  // thread-seconds
-  double pool_cpu = 0;
-  double spine_cpu = 0;
+  double cpu_seconds = 0;     // of the process
+  double waited = 0;          // seconds, by the consumer, including an unfinished last wait
+  double first_batch_s = 0;   // from the start to the first batch
+  run_stats loader;           // since the first batch
+  double pool_used = 0;       // the mean number of threads that took work
   std::string ledger;         // its summary
   std::string first_skipped;  // the message; empty if nothing was skipped
   bool interrupted = false;
   load_limit limit = load_limit::consumer;
 
   // The fraction of the time with work for the decoding threads that they were on a CPU.
-  double pool_on_cpu() const { return pool_busy > 0 ? std::min(1.0, pool_cpu / pool_busy) : 1; }
+  double pool_on_cpu() const {
+    return loader.pool_busy > 0 ? std::min(1.0, loader.pool_cpu / loader.pool_busy) : 1;
+  }
+  // Bytes read, in 10^6 per second.
+  double mb_per_s() const { return static_cast<double>(loader.sources.bytes) / 1e6 / seconds; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // CPU time of one image outside the pool, in microseconds.
   double outside_us() const {
-    return images == 0 ? 0 : 1e6 * (cpu_seconds - pool_cpu) / static_cast<double>(images);
+    return images == 0 ? 0 : 1e6 * (cpu_seconds - loader.pool_cpu) / static_cast<double>(images);
   }
 };
 

@@ -144,7 +144,8 @@ tuning tune_disk(const engine_options& how, const std::vector<std::string>& path
         drop_pages(files);
         const auto report = run_disk_bench(
             with, {.paths = files, .streams = streams, .seconds = turn_s}, interrupted);
-        return figures_of(report, report.reads.percentile(0.99), std::string(report.figure_name()));
+        return figures_of(report, report.counters.reads.percentile(0.99),
+                          std::string(report.figure_name()));
       },
       seconds, progress, interrupted);
 }

@@ -212,7 +212,7 @@ verify_report verify_shards(engine& eng, const std::vector<std::string>& urls,
   if (urls.empty()) throw failure(error(errc::usage, "no shards").hint("name some to verify"));
   auto data = eng.run(scan(urls, scan_of(options)));
   verification found(urls, options, eng.options().memory_bytes / 2);
-  job_reporter progress(options.progress, [&] { return data.stats().bytes_read; });
+  job_reporter progress(options.progress, [&] { return data.stats().sources.bytes; });
   const bool whole = take_until_stopped(data, options.stop, [&](const shard_facts& f) {
     found.add(f);
     progress.add_shard();

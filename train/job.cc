@@ -72,6 +72,11 @@ std::int64_t step_recorded(const std::string& name) {
   return is_recorded ? step : std::numeric_limits<std::int64_t>::max();
 }
 
+json sum_of(const json& a, const json& b) {
+  if (a.is_number_float() || b.is_number_float()) return a.get<double>() + b.get<double>();
+  return a.get<std::uint64_t>() + b.get<std::uint64_t>();
+}
+
 }  // namespace
 
 c10::Device pick_device(const std::string& name, int local_rank) {
@@ -164,10 +169,10 @@ std::optional<chosen_checkpoint> choose_start(const train_options& options) {
 
 std::string begin_line(const train_options& options, const job_place& place, const std::string& run,
                        std::int64_t step, std::int64_t parameters) {
-  return json{{"arguments", options.said}, {"begin", run},
-              {"rank", place.rank},        {"world_size", place.world_size},
-              {"attempt", place.attempt},  {"from_step", step},
-              {"parameters", parameters}}
+  return json{{"arguments", options.said},  {"begin", run},
+              {"rank", place.rank},         {"world_size", place.world_size},
+              {"launcher", place.launcher}, {"attempt", place.attempt},
+              {"from_step", step},          {"parameters", parameters}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
@@ -284,9 +289,10 @@ std::string json_of(const run_figures& f) {
            {"dropped", f.counts.dropped},
            {"lost", f.counts.lost},
            {"damaged", f.counts.damaged},
-           {"bytes", f.stats.bytes_read},
-           {"bytes_read", f.stats.bytes_read},
-           {"retries", f.stats.retries}};
+           {"bytes", f.stats.sources.bytes}};
+  source_counters::each([&](std::string_view name, auto figure, auto) {
+    out[std::string(name)] = f.stats.sources.*figure;
+  });
   if (f.loss) out["last_loss"] = *f.loss;
   if (f.validation) {
     out["top1"] = f.validation->top1;
@@ -304,12 +310,15 @@ std::string json_of_job(const std::vector<std::string>& of_ranks) {
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     const json other = json::parse(of_ranks[rank]);
     for (const char* sum : {"samples", "samples_per_s", "cpu_seconds", "delivered", "skipped",
-                            "dropped", "lost", "damaged", "bytes", "bytes_read", "retries"}) {
-      const bool is_real = out[sum].is_number_float() || other[sum].is_number_float();
-      out[sum] = is_real ? json(out[sum].get<double>() + other[sum].get<double>())
-                         : json(out[sum].get<std::uint64_t>() + other[sum].get<std::uint64_t>());
+                            "dropped", "lost", "damaged", "bytes"}) {
+      out[sum] = sum_of(out[sum], other[sum]);
     }
     out["waiting"] = std::max(out["waiting"].get<double>(), other["waiting"].get<double>());
+    source_counters::each([&](std::string_view figure, auto, source_counters::total how) {
+      const std::string name(figure);
+      out[name] = how == source_counters::total::sum ? sum_of(out[name], other[name])
+                                                     : std::max(out[name], other[name]);
+    });
   }
   return out.dump();
 }
@@ -331,8 +340,9 @@ std::string text_of(const run_figures& f) {
       rank, f.signal != 0 ? "stopped" : "done", number_of(f.step, "step"),
       number_of(f.samples, "sample"), time_text(f.seconds), rate, in_all,
       f.seconds > 0 ? 100 * f.waiting / f.seconds : 0, rank, f.counts.summary(),
-      format_bytes(f.stats.bytes_read), counted(f.stats.requests, "request"),
-      counted(f.stats.retries, "retry", "retries"), rank, stages, time_text(f.stats.pool_cpu));
+      format_bytes(f.stats.sources.bytes), counted(f.stats.sources.requests, "request"),
+      counted(f.stats.sources.retries, "retry", "retries"), rank, stages,
+      time_text(f.stats.pool_cpu));
 }
 
 }  // namespace millrace

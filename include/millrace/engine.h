@@ -3,7 +3,7 @@
 #pragma once
 
 #include "engine/log.h"
-#include "engine/stats.h"
 #include "pipeline/compiled_plans.h"
 #include "pipeline/engine.h"
 #include "pipeline/ledger.h"
+#include "pipeline/run_stats.h"
