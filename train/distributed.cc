@@ -14,11 +14,9 @@
 #endif
 #include <torch/torch.h>
 
-#include <charconv>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <stop_token>
@@ -34,23 +32,6 @@ using c10d::ProcessGroup;
 
 constexpr std::size_t bucket_bytes = 25 << 20;       // as torch's DistributedDataParallel
 constexpr std::size_t first_bucket_bytes = 1 << 20;  // small, so that reducing begins early
-
-int integer_from_environment(const char* name, int otherwise, int least = 0,
-                             int most = std::numeric_limits<int>::max()) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return otherwise;
-  const std::string_view all(text);
-  int value = 0;
-  const auto [end, failed] = std::from_chars(all.data(), all.data() + all.size(), value);
-  if (failed != std::errc{} || end != all.data() + all.size()) {
-    throw failure(error(errc::usage, fmt::format("{}='{}' is not a number", name, text)));
-  }
-  if (value < least || value > most) {
-    throw failure(error(errc::usage, fmt::format("{}={} is out of range", name, value))
-                      .hint(fmt::format("set it to {} to {}", least, most)));
-  }
-  return value;
-}
 
 error lost(const std::string& doing, std::string_view what) {
   return error(errc::peer_lost,
@@ -80,32 +61,6 @@ std::string named(const job_place& place, const char* doing) {
 }
 
 }  // namespace
-
-job_place job_place::from_environment() {
-  job_place p;
-  p.rank = integer_from_environment("RANK", 0);
-  p.world_size = integer_from_environment("WORLD_SIZE", 1, 1);
-  p.local_rank = integer_from_environment("LOCAL_RANK", p.rank);
-  p.master_port = integer_from_environment("MASTER_PORT", p.master_port, 1, 65535);
-  p.attempt = integer_from_environment("TORCHELASTIC_RESTART_COUNT", 0);
-  if (const char* address = std::getenv("MASTER_ADDR")) p.master_address = address;
-  const char* agent = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  p.agent_serves_store = agent != nullptr && std::string_view(agent) == "True";
-  if (p.rank >= p.world_size) {
-    throw failure(error(errc::usage, fmt::format("RANK={} of WORLD_SIZE={}", p.rank, p.world_size))
-                      .hint("ranks go from 0 to the world size minus one"));
-  }
-  if (p.world_size > 1 && std::getenv("RANK") == nullptr) {
-    throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
-                      .hint("give each process its RANK, from 0 on, or launch by torchrun "
-                            "--no-python"));
-  }
-  if (p.world_size > 1 && std::getenv("MASTER_ADDR") == nullptr) {
-    throw failure(error(errc::usage, "WORLD_SIZE is above 1, but MASTER_ADDR is not set")
-                      .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
-  }
-  return p;
-}
 
 struct process_group::impl {
   c10::intrusive_ptr<c10d::Store> store;

@@ -12,28 +12,13 @@
 #include <vector>
 
 #include "engine/error.h"
+#include "train/job_place.h"
 
 namespace c10d {
 class Reducer;
 }
 
 namespace millrace {
-
-// This process's place in the job. By from_environment(): from RANK, WORLD_SIZE, LOCAL_RANK,
-// MASTER_ADDR, MASTER_PORT, TORCHELASTIC_RESTART_COUNT and TORCHELASTIC_USE_AGENT_STORE, as
-// torchrun and others set them; without them, rank 0 of 1.
-struct job_place {
-  int rank = 0;                              // in [0, world_size)
-  int world_size = 1;                        // processes of the job
-  int local_rank = 0;                        // number on this host: chooses the GPU
-  std::string master_address = "127.0.0.1";  // host of rank 0
-  int master_port = 29500;                   // of rank 0
-  bool agent_serves_store = false;           // torchrun's agent serves the store
-  int attempt = 0;  // restarts by torchrun so far: its store outlives each attempt
-
-  // The place that the environment names. Throws `failure` (usage) for values that make no sense.
-  static job_place from_environment();
-};
 
 // The process group of a job: NCCL for tensors on GPUs, Gloo for those in memory and for what the
 // ranks have to agree on. With one rank everything is a no-op. One thread. A rank that is gone, or

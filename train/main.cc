@@ -13,6 +13,7 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
+#include "train/job_place.h"
 #include "train/options.h"
 #include "train/signals.h"
 #include "train/trainer.h"
@@ -45,8 +46,7 @@ int report(const error& failed, std::span<char* const> words, bool as_json) {
 
 // Known before the command line is understood, and where it cannot be.
 bool wants_json(int argc, char** argv) {
-  const char* rank = std::getenv("RANK");
-  if (rank != nullptr && std::string_view(rank) != "0") return false;
+  if (is_other_rank(variables_of_process())) return false;
   return std::any_of(argv + 1, argv + std::max(1, argc),
                      [](const char* word) { return std::string_view(word) == "--json"; });
 }

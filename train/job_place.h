@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+namespace millrace {
+
+// This process's place in the job, as its launcher says it.
+struct job_place {
+  int rank = 0;                              // in [0, world_size)
+  int world_size = 1;                        // processes of the job
+  int local_rank = 0;                        // number on this host: chooses the GPU
+  std::string launcher = {};                 // "torchrun", "Slurm", ...; empty: none, one process
+  std::string master_address = "127.0.0.1";  // host of rank 0
+  int master_port = 29500;                   // of rank 0
+  bool agent_serves_store = false;           // torchrun's agent serves the store
+  int attempt = 0;  // restarts by torchrun so far: its store outlives each attempt
+
+  // The variables of an environment, by their names.
+  using variables = std::map<std::string, std::string, std::less<>>;
+
+  // The place that an environment names: by RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and
+  // MASTER_PORT, which torchrun and others set, or by the variables of the first launcher of
+  // docs/scale.md that are set; without any, rank 0 of 1. MASTER_ADDR and MASTER_PORT win over
+  // what a launcher says of them. A variable that is empty counts as not set. Throws `failure`
+  // (usage) for values that make no sense, and if a part is missing. Any thread.
+  static job_place from(const variables& environment);
+  // The same for the environment of this process.
+  static job_place from_environment();
+};
+
+// "rank 3 of 8, by Slurm; rank 0 is at node1:15042"; "one process" without a launcher.
+std::string text_of(const job_place& place);
+
+// Whether the environment names another rank than 0, even if it is wrong otherwise: for what is
+// reported before, or because, the place cannot be made out. Never throws.
+bool is_other_rank(const job_place::variables& environment);
+
+// The variables of this process.
+job_place::variables variables_of_process();
+
+}  // namespace millrace
