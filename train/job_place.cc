@@ -16,15 +16,17 @@ namespace millrace {
 namespace {
 
 // What a launcher tells the processes that it starts, by which variables.
-struct launcher {
+struct launcher_variables {
   std::string_view name;
   std::string_view sign;        // set if and only if it has started this process
   std::string_view rank;        // of the process, or of its host
   std::string_view world_size;  // the number of those
   // Number on the host: the first of them that is set. None: one process on each host.
   std::array<std::string_view, 3> local_rank = {};
-  std::string_view local_size = {};  // ranks on this host: if that is all of them, it is rank 0's
-  std::string_view hosts = {};       // names of all hosts, rank 0's first
+  // Ranks on this host, and the number of hosts: by either, all ranks may turn out to be here.
+  std::string_view local_size = {};
+  std::string_view host_count = {};
+  std::string_view hosts = {};  // names of all hosts, rank 0's first
   std::string_view port = {};
   std::string_view job = {};       // its number, of which the port is made
   std::string_view per_host = {};  // processes that are expected on each host
@@ -34,68 +36,73 @@ struct launcher {
 // before that one: torchrun or mpirun within a Slurm job. Flux, PALS and Slurm may set PMI_RANK
 // too, and Slurm's differ from it where MPICH's mpiexec starts its own helpers by srun.
 constexpr std::array launchers{
-    launcher{.name = "torchrun",
-             .sign = "TORCHELASTIC_RUN_ID",
-             .rank = "RANK",
-             .world_size = "WORLD_SIZE",
-             .local_rank = {"LOCAL_RANK", "RANK"}},
-    launcher{.name = "RANK and WORLD_SIZE",
-             .sign = "RANK",
-             .rank = "RANK",
-             .world_size = "WORLD_SIZE",
-             .local_rank = {"LOCAL_RANK", "RANK"}},
-    launcher{.name = "Open MPI",
-             .sign = "OMPI_COMM_WORLD_RANK",
-             .rank = "OMPI_COMM_WORLD_RANK",
-             .world_size = "OMPI_COMM_WORLD_SIZE",
-             .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
-             .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    launcher{.name = "Flux",
-             .sign = "FLUX_TASK_RANK",
-             .rank = "FLUX_TASK_RANK",
-             .world_size = "FLUX_JOB_SIZE",
-             .local_rank = {"FLUX_TASK_LOCAL_ID"}},
-    launcher{.name = "PALS",
-             .sign = "PALS_RANKID",
-             .rank = "PALS_RANKID",
-             .world_size = "PMI_SIZE",
-             .local_rank = {"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"},
-             .local_size = "PALS_LOCAL_SIZE"},
-    launcher{.name = "MPI",
-             .sign = "PMI_RANK",
-             .rank = "PMI_RANK",
-             .world_size = "PMI_SIZE",
-             .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"},
-             .local_size = "MPI_LOCALNRANKS"},
-    launcher{.name = "Slurm",
-             .sign = "SLURM_STEP_NUM_TASKS",
-             .rank = "SLURM_PROCID",
-             .world_size = "SLURM_STEP_NUM_TASKS",
-             .local_rank = {"SLURM_LOCALID"},
-             .hosts = "SLURM_STEP_NODELIST",
-             .job = "SLURM_JOB_ID"},
-    launcher{.name = "PMIx",
-             .sign = "PMIX_RANK",
-             .rank = "PMIX_RANK",
-             .world_size = "WORLD_SIZE",
-             .local_rank = {"LOCAL_RANK", "PMIX_RANK"}},
-    launcher{.name = "TrainJob",
-             .sign = "PET_NODE_RANK",
-             .rank = "PET_NODE_RANK",
-             .world_size = "PET_NNODES",
-             .hosts = "PET_MASTER_ADDR",
-             .port = "PET_MASTER_PORT",
-             .per_host = "PET_NPROC_PER_NODE"},
-    launcher{.name = "Kubernetes",
-             .sign = "JOB_COMPLETION_INDEX",
-             .rank = "JOB_COMPLETION_INDEX",
-             .world_size = "WORLD_SIZE"},
-    launcher{.name = "SkyPilot",
-             .sign = "SKYPILOT_NODE_RANK",
-             .rank = "SKYPILOT_NODE_RANK",
-             .world_size = "SKYPILOT_NUM_NODES",
-             .hosts = "SKYPILOT_NODE_IPS",
-             .per_host = "SKYPILOT_NUM_GPUS_PER_NODE"}};
+    launcher_variables{.name = "torchrun",
+                       .sign = "TORCHELASTIC_RUN_ID",
+                       .rank = "RANK",
+                       .world_size = "WORLD_SIZE",
+                       .local_rank = {"LOCAL_RANK", "RANK"}},
+    launcher_variables{.name = "RANK and WORLD_SIZE",
+                       .sign = "RANK",
+                       .rank = "RANK",
+                       .world_size = "WORLD_SIZE",
+                       .local_rank = {"LOCAL_RANK", "RANK"}},
+    launcher_variables{.name = "Open MPI",
+                       .sign = "OMPI_COMM_WORLD_RANK",
+                       .rank = "OMPI_COMM_WORLD_RANK",
+                       .world_size = "OMPI_COMM_WORLD_SIZE",
+                       .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
+                       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    launcher_variables{.name = "Flux",
+                       .sign = "FLUX_TASK_RANK",
+                       .rank = "FLUX_TASK_RANK",
+                       .world_size = "FLUX_JOB_SIZE",
+                       .local_rank = {"FLUX_TASK_LOCAL_ID"},
+                       .host_count = "FLUX_JOB_NNODES"},
+    launcher_variables{.name = "PALS",
+                       .sign = "PALS_RANKID",
+                       .rank = "PALS_RANKID",
+                       .world_size = "PMI_SIZE",
+                       .local_rank = {"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"},
+                       .local_size = "PALS_LOCAL_SIZE"},
+    launcher_variables{.name = "MPI",
+                       .sign = "PMI_RANK",
+                       .rank = "PMI_RANK",
+                       .world_size = "PMI_SIZE",
+                       .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"},
+                       .local_size = "MPI_LOCALNRANKS",
+                       .host_count = "SLURM_STEP_NUM_NODES",
+                       .hosts = "SLURM_STEP_NODELIST",
+                       .job = "SLURM_JOB_ID"},
+    launcher_variables{.name = "Slurm",
+                       .sign = "SLURM_STEP_NUM_TASKS",
+                       .rank = "SLURM_PROCID",
+                       .world_size = "SLURM_STEP_NUM_TASKS",
+                       .local_rank = {"SLURM_LOCALID"},
+                       .host_count = "SLURM_STEP_NUM_NODES",
+                       .hosts = "SLURM_STEP_NODELIST",
+                       .job = "SLURM_JOB_ID"},
+    launcher_variables{.name = "PMIx",
+                       .sign = "PMIX_RANK",
+                       .rank = "PMIX_RANK",
+                       .world_size = "WORLD_SIZE",
+                       .local_rank = {"LOCAL_RANK", "PMIX_RANK"}},
+    launcher_variables{.name = "TrainJob",
+                       .sign = "PET_NODE_RANK",
+                       .rank = "PET_NODE_RANK",
+                       .world_size = "PET_NNODES",
+                       .hosts = "PET_MASTER_ADDR",
+                       .port = "PET_MASTER_PORT",
+                       .per_host = "PET_NPROC_PER_NODE"},
+    launcher_variables{.name = "Kubernetes",
+                       .sign = "JOB_COMPLETION_INDEX",
+                       .rank = "JOB_COMPLETION_INDEX",
+                       .world_size = "WORLD_SIZE"},
+    launcher_variables{.name = "SkyPilot",
+                       .sign = "SKYPILOT_NODE_RANK",
+                       .rank = "SKYPILOT_NODE_RANK",
+                       .world_size = "SKYPILOT_NUM_NODES",
+                       .hosts = "SKYPILOT_NODE_IPS",
+                       .per_host = "SKYPILOT_NUM_GPUS_PER_NODE"}};
 
 using variables = job_place::variables;
 
@@ -105,9 +112,9 @@ const std::string* find(const variables& environment, std::string_view name) {
   return found == environment.end() || found->second.empty() ? nullptr : &found->second;
 }
 
-const launcher* launcher_of(const variables& environment) {
+const launcher_variables* launcher_of(const variables& environment) {
   const auto* const found = std::ranges::find_if(
-      launchers, [&](const launcher& l) { return find(environment, l.sign) != nullptr; });
+      launchers, [&](const launcher_variables& l) { return find(environment, l.sign) != nullptr; });
   return found == launchers.end() ? nullptr : found;
 }
 
@@ -146,7 +153,7 @@ std::string first_host(std::string_view list) {
 }
 
 // Fills in rank, world size and local rank.
-void number_process(const variables& environment, const launcher& by, job_place& place) {
+void number_process(const variables& environment, const launcher_variables& by, job_place& place) {
   const auto rank = number(environment, by.rank);
   const auto world_size = number(environment, by.world_size, 1);
   if (!rank || !world_size) {
@@ -178,12 +185,15 @@ void number_process(const variables& environment, const launcher& by, job_place&
 }
 
 // Fills in where rank 0 is.
-void find_master(const variables& environment, const launcher& by, job_place& place) {
+void find_master(const variables& environment, const launcher_variables& by, job_place& place) {
+  const bool are_all_here = place.world_size == 1 ||
+                            number(environment, by.local_size) == place.world_size ||
+                            number(environment, by.host_count) == 1;
   if (const std::string* address = find(environment, "MASTER_ADDR")) {
     place.master_address = *address;
-  } else if (const std::string* hosts = find(environment, by.hosts)) {
+  } else if (const std::string* hosts = are_all_here ? nullptr : find(environment, by.hosts)) {
     place.master_address = first_host(*hosts);
-  } else if (place.world_size > 1 && number(environment, by.local_size) != place.world_size) {
+  } else if (!are_all_here) {
     throw failure(
         error(errc::usage, by.sign == "RANK"
                                ? "WORLD_SIZE is above 1, but MASTER_ADDR is not set"
@@ -210,7 +220,7 @@ job_place job_place::from(const variables& environment) {
   place.attempt = number(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   const std::string* agent = find(environment, "TORCHELASTIC_USE_AGENT_STORE");
   place.agent_serves_store = agent != nullptr && *agent == "True";
-  const launcher* by = launcher_of(environment);
+  const launcher_variables* by = launcher_of(environment);
   if (by == nullptr) {
     if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
@@ -236,7 +246,7 @@ std::string text_of(const job_place& place) {
 }
 
 bool is_other_rank(const variables& environment) {
-  const launcher* by = launcher_of(environment);
+  const launcher_variables* by = launcher_of(environment);
   const std::string* rank = by == nullptr ? nullptr : find(environment, by->rank);
   return rank != nullptr && *rank != "0";
 }

@@ -233,7 +233,8 @@ awaitable<void> file_reader::prepare_cache(std::uint64_t from, std::size_t size)
 
 void file_reader::start(const piece& what, buffer into, std::unique_ptr<place> at, bool apart) {
   const auto chunk = window_->add(what.size - what.skipped);
-  context_.counters.most_depth = std::max(context_.counters.most_depth, device_->under_way());
+  context_.counters.most_depth =
+      std::max(context_.counters.most_depth, static_cast<std::uint64_t>(device_->under_way()));
   chunk->task = context_.tasks.spawn_stoppable(
       read_chunk(shared_from_this(), chunk, what, std::move(into), std::move(at), apart));
 }

@@ -1,5 +1,6 @@
 """What commands write: nothing over files of another kind or inputs, whole or not there, resumable, without leavings."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -328,6 +329,16 @@ class Words(unittest.TestCase):
         self.assertEqual(run("millrace", "help", "bench", "dsk").returncode, 2)
         for command in json.loads(run("millrace", "help", "--json").stdout)["commands"]:
             self.assertIn("xample", run("millrace", *command["command"].split(), "--help").stdout, command["command"])
+
+    def test_the_readme_names_each_command(self):
+        rows = {}
+        for words, text in re.findall(r"^\| `millrace ([^`]*)` \| (.*)", (harness.ROOT / "README.md").read_text(), re.M):
+            *first, last = itertools.takewhile(lambda w: re.match(r"[a-z|\\]+$", w), words.split())
+            rows |= {" ".join([*first, one.strip("\\")]): text for one in last.split("|")}
+        found = {c["command"] for c in json.loads(run("millrace", "help", "--json").stdout)["commands"]}
+        # A row may name the parts of its command in its text: index create.
+        parts = {c for c in found - set(rows) if c.split()[-1] in rows.get(c.split()[0], "")}
+        self.assertEqual(set(rows) | parts, found)
 
     def test_the_last_one_of_an_option_wins(self):
         with Folder() as folder:

@@ -1,4 +1,5 @@
-"""Rules on calls of the file system: what a failed one becomes, and where one may be made. Part of `tidy.py --text`."""
+"""Rules on single files: calls of the file system (what a failed one becomes, where one may be made), and numbers of enumerators. Part of
+`tidy.py --text`."""
 
 import re
 
@@ -41,3 +42,14 @@ def access_rules(path, text):
         code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
         if re.search(TOUCHES_FILES, code):
             yield number, "files are for host_files(), away from I/O threads: offload() or blocking()"
+
+
+def enum_rules(text):
+    """(line, what is wrong): enumerators that are given numbers, as the purposes of random numbers are, have different ones."""
+    for enum in re.finditer(r"\benum\s+(?:class\s+)?\w+[^;{]*\{([^}]*)\}", text):
+        code = re.sub(r"//[^\n]*", lambda comment: " " * len(comment[0]), enum[1])
+        seen = {}
+        for found in re.finditer(r"\b(\w+)\s*=\s*(\d+|0x[0-9a-fA-F]+)\s*(?:,|$)", code):
+            name = seen.setdefault(int(found[2], 0), found[1])
+            if name != found[1]:
+                yield text.count("\n", 0, enum.start(1) + found.start()) + 1, f"{found[1]} has the number of {name}"

@@ -34,6 +34,17 @@ co_await cache->open(context);
 // std::ifstream in a comment
 """
 
+ENUMS = r"""
+enum class purpose : std::uint32_t {
+  order = 1,  // as in order = 2
+  draw = 2,
+  shuffle = 2,  // bad
+  mix = 0x2,    // bad
+};
+enum code { ok = 0, failed = 1 };
+enum class other { order = 1 };
+"""
+
 
 def marked(text):
     return [number for number, line in enumerate(text.splitlines(), 1) if "// bad" in line]
@@ -46,6 +57,9 @@ class FileRules(unittest.TestCase):
     def test_files_are_for_the_seam(self):
         self.assertEqual([line for line, _ in file_rules.access_rules("io/x.cc", ACCESS)], marked(ACCESS))
         self.assertEqual(list(file_rules.access_rules("cli/x.cc", ACCESS)), [])
+
+    def test_enumerators_differ(self):
+        self.assertEqual([line for line, _ in file_rules.enum_rules(ENUMS)], marked(ENUMS))
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ ROOMS = {
     "io": {
         "names": r"names/.*",
         "settings": r"options|.*/options|http/(message|secret_file|timeouts|tls_options)",
-        "sources": r"(source|registry|read_ahead|hashes)",
+        "sources": r"(source|source_counters|registry|read_ahead|hashes)",
         "disks": r"disks/.*",
         "unpack": r"unpack/.*",
         "files": r"files/.*",
@@ -52,7 +52,7 @@ ROOMS = {
         "front": r"shard_urls|standard_sources",
     },
     "pipeline": {
-        "plans": r"(?!engine$|engine_core$|run$|compiled_plans$)[^/]*",
+        "plans": r"(?!engine$|engine_core$|run$|run_stats$|compiled_plans$)[^/]*",
         "formats": r"formats/.*",
         "images": r"images/.*",
         "stages": r"stages/.*",
@@ -206,7 +206,8 @@ def text_rules():
             for number, what in words_for_programs(text):
                 breach(number, what)
         if folder not in ("tests", "examples"):
-            for number, what in [*file_rules.errno_rules(text), *file_rules.access_rules(str(path), text)]:
+            for number, what in [*file_rules.errno_rules(text), *file_rules.access_rules(str(path), text),
+                                 *file_rules.enum_rules(text)]:
                 breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")
