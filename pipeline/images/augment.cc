@@ -12,6 +12,26 @@ namespace {
 
 using op = augment_op;
 
+// Where a change is drawn.
+struct drawing {
+  random_stream& random;
+  int width;  // of the image, in pixels
+  int height;
+  augment_steps& out;
+};
+
+// One kind of change: all that is known of its options. A new one is a row of `changes`, below.
+struct change {
+  // Throws `failure` (usage) for options out of range.
+  void (*check)(const augment_options& o);
+  bool (*is_on)(const augment_options& o);
+  // Draws it for one image. Called only if it is on: what is off takes no random numbers.
+  void (*draw)(const augment_options& o, drawing& to);
+  // Applies what was drawn, if it is not one of augment_steps::steps.
+  void (*apply)(const augment_options& o, const augment_steps& drawn, op_applier& ops,
+                const rgb_pixels& pixels) = nullptr;
+};
+
 // The amounts of an operation: interpolated linearly from `none` (level 0) to `most` (level 1).
 struct op_range {
   op what = op::identity;
@@ -113,6 +133,31 @@ void auto_augment(random_stream& random, int width, int height, std::vector<augm
   }
 }
 
+constexpr change policy_change = {
+    .check =
+        [](const augment_options& o) {
+          check_option("augment_options.randaugment_ops", o.randaugment_ops, 0, 16);
+          check_option("augment_options.randaugment_magnitude", o.randaugment_magnitude, 0, 30);
+        },
+    .is_on = [](const augment_options& o) { return o.policy != augment_policy::none; },
+    .draw =
+        [](const augment_options& o, drawing& to) {
+          switch (o.policy) {
+            case augment_policy::none:
+              break;
+            case augment_policy::autoaugment:
+              auto_augment(to.random, to.width, to.height, to.out.steps);
+              break;
+            case augment_policy::randaugment:
+              rand_augment(o, to.random, to.width, to.height, to.out.steps);
+              break;
+            case augment_policy::trivialaugment:
+              trivial_augment(to.random, to.out.steps);
+              break;
+          }
+        },
+};
+
 void jitter_colours(const augment_options::color_jitter& o, random_stream& random,
                     std::vector<augment_step>& to) {
   if (random.uniform() >= o.probability) return;
@@ -132,6 +177,80 @@ void jitter_colours(const augment_options::color_jitter& o, random_stream& rando
   }
 }
 
+constexpr change jitter_change = {
+    .check =
+        [](const augment_options& o) {
+          constexpr double most_factor = 255;
+          const auto& j = o.jitter;
+          check_option("color_jitter.brightness", j.brightness, 0, most_factor);
+          check_option("color_jitter.contrast", j.contrast, 0, most_factor);
+          check_option("color_jitter.saturation", j.saturation, 0, most_factor);
+          check_option("color_jitter.hue", j.hue, 0, 0.5);
+          check_option("color_jitter.probability", j.probability, 0, 1);
+        },
+    .is_on =
+        [](const augment_options& o) {
+          const auto& j = o.jitter;
+          return j.brightness > 0 || j.contrast > 0 || j.saturation > 0 || j.hue > 0;
+        },
+    .draw = [](const augment_options& o,
+               drawing& to) { jitter_colours(o.jitter, to.random, to.out.steps); },
+};
+
+constexpr change gray_change = {
+    .check = [](const augment_options& o) { check_option("augment_options.gray", o.gray, 0, 1); },
+    .is_on = [](const augment_options& o) { return o.gray > 0; },
+    .draw =
+        [](const augment_options& o, drawing& to) {
+          if (to.random.uniform() < o.gray) to.out.steps.push_back({op::grayscale, 0});
+        },
+};
+
+constexpr change solarize_change = {
+    .check =
+        [](const augment_options& o) {
+          check_option("augment_options.solarize", o.solarize, 0, 1);
+          check_option("augment_options.solarize_from", o.solarize_from, 0, 255);
+        },
+    .is_on = [](const augment_options& o) { return o.solarize > 0; },
+    .draw =
+        [](const augment_options& o, drawing& to) {
+          if (to.random.uniform() < o.solarize) {
+            to.out.steps.push_back({op::solarize, o.solarize_from});
+          }
+        },
+};
+
+constexpr change blur_change = {
+    .check =
+        [](const augment_options& o) {
+          constexpr double most_sigma = 1000;
+          constexpr int most_size = 255;
+          const auto& b = o.blur;
+          check_option("gaussian_blur.probability", b.probability, 0, 1);
+          check_option("gaussian_blur.size", b.size, 1, most_size);
+          if (b.size % 2 == 0) {
+            refuse_option("gaussian_blur.size", option_text(b.size), "an odd number");
+          }
+          check_option("gaussian_blur.most_sigma", b.most_sigma, 1e-3, most_sigma);
+          check_option("gaussian_blur.least_sigma", b.least_sigma, 1e-3, b.most_sigma);
+        },
+    .is_on = [](const augment_options& o) { return o.blur.probability > 0; },
+    .draw =
+        [](const augment_options& o, drawing& to) {
+          if (to.random.uniform() >= o.blur.probability) return;
+          to.out.blur_sigma = to.random.uniform(o.blur.least_sigma, o.blur.most_sigma);
+        },
+    .apply =
+        [](const augment_options& o, const augment_steps& drawn, op_applier& ops,
+           const rgb_pixels& pixels) {
+          if (drawn.blur_sigma == 0) return;
+          // The kernel must not reach beyond the reflection of a small image.
+          const int most = 2 * std::min(pixels.width, pixels.height) - 1;
+          ops.blur(std::min(o.blur.size, most), drawn.blur_sigma, pixels);
+        },
+};
+
 std::optional<pixel_box> erased_box(const augment_options::random_erasing& o, random_stream& random,
                                     int width, int height) {
   const double area = static_cast<double>(width) * height;
@@ -150,84 +269,61 @@ std::optional<pixel_box> erased_box(const augment_options::random_erasing& o, ra
   return std::nullopt;
 }
 
+constexpr change erasing_change = {
+    .check =
+        [](const augment_options& o) {
+          constexpr double most_aspect = 1000;
+          const auto& e = o.erasing;
+          check_option("random_erasing.probability", e.probability, 0, 1);
+          check_option("random_erasing.most_area", e.most_area, 0, 1);
+          check_option("random_erasing.least_area", e.least_area, 0, e.most_area);
+          check_option("random_erasing.most_aspect", e.most_aspect, 1 / most_aspect, most_aspect);
+          check_option("random_erasing.least_aspect", e.least_aspect, 1 / most_aspect,
+                       e.most_aspect);
+        },
+    .is_on = [](const augment_options& o) { return o.erasing.probability > 0; },
+    .draw =
+        [](const augment_options& o, drawing& to) {
+          if (to.random.uniform() >= o.erasing.probability) return;
+          to.out.erased = erased_box(o.erasing, to.random, to.width, to.height);
+        },
+    .apply =
+        [](const augment_options& o, const augment_steps& drawn, op_applier& /*ops*/,
+           const rgb_pixels& pixels) {
+          if (drawn.erased) erase(*drawn.erased, o.erasing.colour, pixels);
+        },
+};
+
+// In the order in which they draw their random numbers, which is part of what a seed means, and in
+// which they are applied: first those that are steps.
+constexpr std::array changes = {policy_change,   jitter_change, gray_change,
+                                solarize_change, blur_change,   erasing_change};
+
 }  // namespace
 
 void check(const augment_options& o) {
-  constexpr double most_factor = 255;
-  constexpr double most_aspect = 1000;
-  constexpr double most_sigma = 1000;
-  constexpr int most_size = 255;
-  check_option("augment_options.randaugment_ops", o.randaugment_ops, 0, 16);
-  check_option("augment_options.randaugment_magnitude", o.randaugment_magnitude, 0, 30);
-  check_option("augment_options.gray", o.gray, 0, 1);
-  check_option("augment_options.solarize", o.solarize, 0, 1);
-  check_option("augment_options.solarize_from", o.solarize_from, 0, 255);
-  const auto& j = o.jitter;
-  check_option("color_jitter.brightness", j.brightness, 0, most_factor);
-  check_option("color_jitter.contrast", j.contrast, 0, most_factor);
-  check_option("color_jitter.saturation", j.saturation, 0, most_factor);
-  check_option("color_jitter.hue", j.hue, 0, 0.5);
-  check_option("color_jitter.probability", j.probability, 0, 1);
-  const auto& b = o.blur;
-  check_option("gaussian_blur.probability", b.probability, 0, 1);
-  check_option("gaussian_blur.size", b.size, 1, most_size);
-  if (b.size % 2 == 0) refuse_option("gaussian_blur.size", option_text(b.size), "an odd number");
-  check_option("gaussian_blur.most_sigma", b.most_sigma, 1e-3, most_sigma);
-  check_option("gaussian_blur.least_sigma", b.least_sigma, 1e-3, b.most_sigma);
-  const auto& e = o.erasing;
-  check_option("random_erasing.probability", e.probability, 0, 1);
-  check_option("random_erasing.most_area", e.most_area, 0, 1);
-  check_option("random_erasing.least_area", e.least_area, 0, e.most_area);
-  check_option("random_erasing.most_aspect", e.most_aspect, 1 / most_aspect, most_aspect);
-  check_option("random_erasing.least_aspect", e.least_aspect, 1 / most_aspect, e.most_aspect);
+  for (const change& each : changes) each.check(o);
 }
 
 bool changes_pixels(const augment_options& o) {
-  const auto& j = o.jitter;
-  return o.policy != augment_policy::none || j.brightness > 0 || j.contrast > 0 ||
-         j.saturation > 0 || j.hue > 0 || o.gray > 0 || o.solarize > 0 || o.blur.probability > 0 ||
-         o.erasing.probability > 0;
+  return std::ranges::any_of(changes, [&](const change& each) { return each.is_on(o); });
 }
 
 augment_steps draw_steps(const augment_options& o, random_stream random, int width, int height) {
   augment_steps out;
-  switch (o.policy) {
-    case augment_policy::none:
-      break;
-    case augment_policy::autoaugment:
-      auto_augment(random, width, height, out.steps);
-      break;
-    case augment_policy::randaugment:
-      rand_augment(o, random, width, height, out.steps);
-      break;
-    case augment_policy::trivialaugment:
-      trivial_augment(random, out.steps);
-      break;
+  drawing to{.random = random, .width = width, .height = height, .out = out};
+  for (const change& each : changes) {
+    if (each.is_on(o)) each.draw(o, to);
   }
-  const auto& j = o.jitter;
-  const bool jitters = j.brightness > 0 || j.contrast > 0 || j.saturation > 0 || j.hue > 0;
-  if (jitters) jitter_colours(j, random, out.steps);
-  const auto happens = [&](double probability) {
-    return probability > 0 && random.uniform() < probability;
-  };
-  if (happens(o.gray)) out.steps.push_back({op::grayscale, 0});
-  if (happens(o.solarize)) out.steps.push_back({op::solarize, o.solarize_from});
-  if (happens(o.blur.probability)) {
-    out.blur_sigma = random.uniform(o.blur.least_sigma, o.blur.most_sigma);
-  }
-  if (happens(o.erasing.probability)) out.erased = erased_box(o.erasing, random, width, height);
   return out;
 }
 
 void augmenter::apply(const augment_options& o, random_stream random, const rgb_pixels& pixels) {
   const augment_steps drawn = draw_steps(o, random, pixels.width, pixels.height);
   for (const augment_step& step : drawn.steps) ops_.apply(step, pixels);
-  if (drawn.blur_sigma > 0) {
-    // The kernel must not reach beyond the reflection of a small image.
-    const int most = 2 * std::min(pixels.width, pixels.height) - 1;
-    ops_.blur(std::min(o.blur.size, most), drawn.blur_sigma, pixels);
+  for (const change& each : changes) {
+    if (each.apply != nullptr) each.apply(o, drawn, ops_, pixels);
   }
-  if (drawn.erased) erase(*drawn.erased, o.erasing.colour, pixels);
 }
 
 }  // namespace millrace

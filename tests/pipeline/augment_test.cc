@@ -298,6 +298,73 @@ TEST_F(Images, OptionsThatCannotBeAreRefused) {
   EXPECT_THROW(mix_images({.mixup = -1}), failure);
 }
 
+// Whether one of many draws changes the image.
+bool is_drawn(const augment_options& o) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    const auto drawn = draw_steps(o, random_stream(1, purpose::colours, 0, i), 100, 80);
+    const auto& [steps, blur_sigma, erased] = drawn;
+    if (!steps.empty() || blur_sigma != 0 || erased) return true;
+  }
+  return false;
+}
+
+TEST(Augment, WhatIsOnIsDrawnAndNothingElse) {
+  EXPECT_FALSE(changes_pixels({}));
+  EXPECT_FALSE(is_drawn({}));
+  for (const auto& change : std::vector<std::function<void(augment_options&)>>{
+           [](auto& o) { o.policy = augment_policy::autoaugment; },
+           [](auto& o) { o.policy = augment_policy::randaugment; },
+           [](auto& o) { o.policy = augment_policy::trivialaugment; },
+           [](auto& o) { o.jitter.brightness = 0.1; }, [](auto& o) { o.jitter.contrast = 0.1; },
+           [](auto& o) { o.jitter.saturation = 0.1; }, [](auto& o) { o.jitter.hue = 0.1; },
+           [](auto& o) { o.gray = 0.5; }, [](auto& o) { o.solarize = 0.5; },
+           [](auto& o) { o.blur.probability = 0.5; },
+           [](auto& o) { o.erasing.probability = 0.5; }}) {
+    augment_options o;
+    change(o);
+    EXPECT_NO_THROW(check(o));
+    EXPECT_TRUE(changes_pixels(o));
+    EXPECT_TRUE(is_drawn(o));
+  }
+}
+
+// The order is part of what a seed means; a jitter that is on takes one even if it is not done.
+TEST(Augment, WhatIsOnTakesRandomNumbersInOrderAndWhatIsOffNone) {
+  augment_options o;
+  o.blur.probability = 0.5;
+  for (const bool all : {false, true}) {
+    if (all) o.gray = o.solarize = o.erasing.probability = 0.5;
+    if (all) o.jitter = {.brightness = 0.1, .probability = 0};
+    for (std::uint64_t i = 0; i < 20; ++i) {
+      random_stream random(1, purpose::colours, 0, i);
+      if (all) random.uniform();
+      std::size_t steps = all && random.uniform() < 0.5 ? 1 : 0;
+      steps += all && random.uniform() < 0.5 ? 1 : 0;
+      const double sigma = random.uniform() < 0.5 ? random.uniform(0.1, 2) : 0;
+      const auto drawn = draw_steps(o, random_stream(1, purpose::colours, 0, i), 100, 80);
+      EXPECT_EQ(drawn.steps.size(), steps) << i;
+      EXPECT_EQ(drawn.blur_sigma, sigma) << i;
+      EXPECT_EQ(drawn.erased.has_value(), all && random.uniform() < 0.5) << i;
+    }
+  }
+}
+
+TEST(Augment, FlagsSetSharesOfChanges) {
+  augment_options o;
+  for (const share_flag& flag : share_flags(o)) {
+    EXPECT_EQ(*flag.share, 0) << flag.name;
+    *flag.share = 0.5;
+    EXPECT_NO_THROW(check(o)) << flag.name;
+    EXPECT_TRUE(changes_pixels(o)) << flag.name;
+    EXPECT_TRUE(is_drawn(o)) << flag.name;
+    for (const double wrong : {-0.1, 1.1}) {
+      *flag.share = wrong;
+      EXPECT_THROW(check(o), failure) << flag.name;
+    }
+    *flag.share = 0;
+  }
+}
+
 TEST(Augment, ErasedBoxesHaveTheRangesAsked) {
   augment_options o;
   o.erasing.probability = 0.25;
