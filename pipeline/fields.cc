@@ -268,13 +268,6 @@ result<value> decode_metered(std::string_view extension, const bytes& content);
 
 }  // namespace
 
-bool is_image_extension(std::string_view extension) {
-  constexpr std::array<std::string_view, 15> images = {"jpg",  "jpeg", "png", "webp", "ppm",
-                                                       "pgm",  "pnm",  "bmp", "gif",  "tif",
-                                                       "tiff", "jp2",  "jxl", "avif", "heic"};
-  return std::ranges::find(images, extension) != images.end();
-}
-
 bool matches_any(std::string_view patterns, std::string_view extension) {
   for (std::size_t from = 0; from <= patterns.size();) {
     const auto end = std::min(patterns.find(';', from), patterns.size());

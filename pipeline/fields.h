@@ -14,10 +14,6 @@
 
 namespace millrace {
 
-// Whether files with this extension are images, including formats that only other readers decode.
-// In lower case, without its dot.
-bool is_image_extension(std::string_view extension);
-
 // Whether an extension matches one of the patterns, which are joined by ';', with '*' for any text
 // and '?' for any character: "jpg;seg.*".
 bool matches_any(std::string_view patterns, std::string_view extension);

@@ -5,9 +5,9 @@
 #include <thread>
 
 #include "engine/start_thread.h"
-#include "pipeline/fields.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg.h"
 #include "pipeline/images/resample.h"
 #include "pipeline/images/sample_decoder.h"

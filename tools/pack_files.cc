@@ -19,10 +19,10 @@
 #include "engine/scope.h"
 #include "engine/words.h"
 #include "io/names/folder_listing.h"
-#include "pipeline/fields.h"
 #include "pipeline/formats/class_folders.h"
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/sample_name.h"
 #include "tools/pack_list.h"
 

@@ -11,7 +11,6 @@
 
 #include "engine/words.h"
 #include "pipeline/engine.h"
-#include "pipeline/fields.h"
 #include "pipeline/formats/scan.h"
 #include "pipeline/images/image_decoder.h"
 #include "pipeline/wids/index_entries.h"

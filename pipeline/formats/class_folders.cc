@@ -15,7 +15,7 @@
 #include "engine/scope.h"
 #include "engine/words.h"
 #include "io/names/folder_listing.h"
-#include "pipeline/fields.h"
+#include "pipeline/images/image_decoder.h"
 
 namespace millrace {
 namespace {

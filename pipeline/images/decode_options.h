@@ -5,6 +5,7 @@
 #include <string>
 
 #include "pipeline/images/augment.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/images/options.h"
 
 namespace millrace {
@@ -28,8 +29,7 @@ struct decode_options {
   crop_options crop = {};        // if `train`
   augment_options augment = {};  // if `train`
   growing_size growing = {};     // if `train`
-  std::string images =
-      "jpg;jpeg;png;webp;ppm;pgm;pnm";  // the first of these fields that a sample has
+  std::string images = decoded_extensions();  // the first of these fields that a sample has
   // The class: "auto" (the first of the fields cls, cls2, index, inx, id), an extension (that
   // field's integer), "json:A.B" (the number at A.B in the field json), or "none" (-1).
   std::string label = "auto";

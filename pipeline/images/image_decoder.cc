@@ -2,54 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <array>
-#include <string_view>
+#include <algorithm>
 
+#include "pipeline/fields.h"
+#include "pipeline/images/jpeg.h"
+#include "pipeline/images/png.h"
+#include "pipeline/images/raw_pixels.h"
+#include "pipeline/images/webp.h"
 #include "pipeline/npy.h"
 
 namespace millrace {
+
+struct image_codecs {
+  jpeg_decoder jpeg;
+  png_decoder png;
+  webp_decoder webp;
+  raw_pixels raw;
+  int warnings = 0;  // of the codec that decoded the last image
+};
+
 namespace {
 
 using namespace std::string_view_literals;
 
-struct signature {
-  std::string_view name;
-  std::size_t at;
-  std::string_view bytes;
-};
-
-// Formats that are recognised but not decoded.
-constexpr std::array refused = {
-    signature{"a GIF", 0, "GIF8"sv},
-    signature{"a BMP", 0, "BM"sv},
-    signature{"a TIFF", 0, "II*\0"sv},
-    signature{"a TIFF", 0, "MM\0*"sv},
-    signature{"a JPEG 2000 file", 0, "\0\0\0\x0CjP  "sv},
-    signature{"a JPEG 2000 codestream", 0, "\xFF\x4F\xFF\x51"sv},
-    signature{"a JPEG XL file", 0, "\0\0\0\x0CJXL "sv},
-    signature{"a JPEG XL codestream", 0, "\xFF\x0A"sv},
-    signature{"a JPEG-LS file", 0, "\xFF\xD8\xFF\xF7"sv},
-    signature{"an AVIF", 4, "ftypavi"sv},
-    signature{"a HEIC", 4, "ftyphei"sv},
-    signature{"a HEIC", 4, "ftypmif1"sv},
-    signature{"a video", 4, "ftyp"sv},
-    signature{"a Photoshop file", 0, "8BPS"sv},
-    signature{"an OpenEXR file", 0, "v/1\x01"sv},
-    signature{"a QOI file", 0, "qoif"sv},
-    signature{"a PNM file of another kind than P5 and P6", 0, "P1"sv},
-    signature{"a PNM file of another kind than P5 and P6", 0, "P2"sv},
-    signature{"a PNM file of another kind than P5 and P6", 0, "P3"sv},
-    signature{"a PNM file of another kind than P5 and P6", 0, "P4"sv},
-    signature{"a PDF", 0, "%PDF"sv},
-    signature{"an SVG", 0, "<svg"sv},
-    signature{"XML or SVG", 0, "<?xml"sv},
-    signature{"HTML", 0, "<!DOCTYPE"sv},
-    signature{"HTML", 0, "<html"sv},
-    signature{"gzip-compressed", 0, "\x1F\x8B"sv},
-};
-
-bool is_at(std::string_view file, std::size_t at, std::string_view bytes) {
-  return file.size() >= at && file.substr(at).starts_with(bytes);
+bool starts_like(std::string_view file, std::string_view start) {
+  return file.size() >= start.size() &&
+         std::ranges::equal(start, file.substr(0, start.size()),
+                            [](char a, char b) { return a == '.' || a == b; });
 }
 
 // The length of leading white space and UTF-8 byte order marks, which scripts that print images
@@ -58,7 +37,7 @@ std::size_t blank_bytes(std::string_view file) {
   constexpr auto utf8_mark = "\xEF\xBB\xBF"sv;
   std::size_t at = 0;
   while (at < file.size()) {
-    if (is_at(file, at, utf8_mark)) {
+    if (file.substr(at).starts_with(utf8_mark)) {
       at += utf8_mark.size();
     } else if (" \t\r\n"sv.find(file[at]) != std::string_view::npos) {
       ++at;
@@ -66,35 +45,130 @@ std::size_t blank_bytes(std::string_view file) {
       break;
     }
   }
-  return is_at(file, at, "\xFF\xD8\xFF"sv) ? at : 0;
+  return file.substr(at).starts_with("\xFF\xD8\xFF"sv) ? at : 0;
+}
+
+std::string_view text_of(std::span<const std::byte> file) {
+  return {reinterpret_cast<const char*>(file.data()), file.size()};
+}
+
+// Decodes by this member of image_codecs.
+template <auto Codec>
+result<void> by(image_codecs& codecs, std::span<const std::byte> file, const image_options& options,
+                const view_chooser& choose, const pixel_place& place) {
+  auto& codec = codecs.*Codec;
+  auto decoded = codec.decode(file, options, choose, place);
+  if constexpr (requires { codec.warnings(); }) codecs.warnings = codec.warnings();
+  return decoded;
+}
+
+result<void> by_jpeg(image_codecs& codecs, std::span<const std::byte> file,
+                     const image_options& options, const view_chooser& choose,
+                     const pixel_place& place) {
+  return by<&image_codecs::jpeg>(codecs, file.subspan(blank_bytes(text_of(file))), options, choose,
+                                 place);
+}
+
+// A file is of the first format of which it has a start: "ftyp" is after those that begin with it.
+// The order of the formats that are decoded is the order in which a sample's fields are looked for.
+constexpr std::array formats = {
+    // Also what is of no format: libjpeg reports what it finds.
+    image_format{.name = "JPEG", .extensions = "jpg;jpeg", .decode = by_jpeg},
+    image_format{.name = "PNG",
+                 .extensions = "png",
+                 .starts = {"\x89PNG\r\n\x1A\n"sv},
+                 .decode = by<&image_codecs::png>},
+    image_format{.name = "WebP",
+                 .extensions = "webp",
+                 .starts = {"RIFF....WEBP"sv},
+                 .decode = by<&image_codecs::webp>},
+    image_format{.name = "PGM, PPM",
+                 .extensions = "ppm;pgm;pnm",
+                 .starts = {"P5"sv, "P6"sv},
+                 .decode = by<&image_codecs::raw>},
+    // No extension: most fields npy are not images.
+    image_format{.name = ".npy", .starts = {npy_magic}, .decode = by<&image_codecs::raw>},
+    image_format{.name = "a GIF", .extensions = "gif", .starts = {"GIF8"sv}},
+    image_format{.name = "a BMP", .extensions = "bmp", .starts = {"BM"sv}},
+    image_format{.name = "a TIFF", .extensions = "tif;tiff", .starts = {"II*\0"sv, "MM\0*"sv}},
+    image_format{.name = "a JPEG 2000 file", .extensions = "jp2", .starts = {"\0\0\0\x0CjP  "sv}},
+    image_format{.name = "a JPEG 2000 codestream", .starts = {"\xFF\x4F\xFF\x51"sv}},
+    image_format{.name = "a JPEG XL file", .extensions = "jxl", .starts = {"\0\0\0\x0CJXL "sv}},
+    image_format{.name = "a JPEG XL codestream", .starts = {"\xFF\x0A"sv}},
+    image_format{.name = "a JPEG-LS file", .starts = {"\xFF\xD8\xFF\xF7"sv}},
+    image_format{.name = "an AVIF", .extensions = "avif", .starts = {"....ftypavi"sv}},
+    image_format{
+        .name = "a HEIC", .extensions = "heic", .starts = {"....ftyphei"sv, "....ftypmif1"sv}},
+    image_format{.name = "a video", .starts = {"....ftyp"sv}},
+    image_format{.name = "a Photoshop file", .starts = {"8BPS"sv}},
+    image_format{.name = "an OpenEXR file", .starts = {"v/1\x01"sv}},
+    image_format{.name = "a QOI file", .starts = {"qoif"sv}},
+    image_format{.name = "a PNM file of another kind than P5 and P6",
+                 .starts = {"P1"sv, "P2"sv, "P3"sv, "P4"sv}},
+    image_format{.name = "a PDF", .starts = {"%PDF"sv}},
+    image_format{.name = "an SVG", .starts = {"<svg"sv}},
+    image_format{.name = "XML or SVG", .starts = {"<?xml"sv}},
+    image_format{.name = "HTML", .starts = {"<!DOCTYPE"sv, "<html"sv}},
+    image_format{.name = "gzip-compressed", .starts = {"\x1F\x8B"sv}},
+};
+
+const image_format& format_of(std::string_view file) {
+  const auto found = std::ranges::find_if(formats, [&](const image_format& format) {
+    return std::ranges::any_of(format.starts, [&](std::string_view start) {
+      return !start.empty() && starts_like(file, start);
+    });
+  });
+  return found == formats.end() ? formats.front() : *found;
+}
+
+// "JPEG, PNG and .npy".
+std::string decoded_names() {
+  std::string out;
+  for (const image_format& format : formats) {
+    if (format.decode != nullptr) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
+  }
+  constexpr auto comma = ", "sv;
+  return out.replace(out.rfind(comma), comma.size(), " and ");
 }
 
 }  // namespace
 
+std::span<const image_format> image_formats() {
+  return formats;
+}
+
+std::string decoded_extensions() {
+  std::string out;
+  for (const image_format& format : formats) {
+    if (format.decode == nullptr || format.extensions.empty()) continue;
+    out += fmt::format("{}{}", out.empty() ? "" : ";", format.extensions);
+  }
+  return out;
+}
+
+bool is_image_extension(std::string_view extension) {
+  return std::ranges::any_of(formats, [&](const image_format& format) {
+    return !format.extensions.empty() && matches_any(format.extensions, extension);
+  });
+}
+
+image_decoder::image_decoder() : codecs_(std::make_unique<image_codecs>()) {}
+image_decoder::~image_decoder() = default;
+
+int image_decoder::warnings() const {
+  return codecs_->warnings;
+}
+
 result<void> image_decoder::decode(std::span<const std::byte> file, const image_options& options,
                                    const view_chooser& choose, const pixel_place& place) {
-  const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
-  const auto by = [&](auto& decoder) {
-    auto decoded = decoder.decode(file, options, choose, place);
-    if constexpr (requires { decoder.warnings(); }) warnings_ = decoder.warnings();
-    return decoded;
-  };
-  warnings_ = 0;
-  const bool is_raw = is_at(text, 0, "P5"sv) || is_at(text, 0, "P6"sv) || is_at(text, 0, npy_magic);
-  if (options.raw_width > 0 || is_raw) return by(raw_);
-  if (is_at(text, 0, "\x89PNG\r\n\x1A\n"sv)) return by(png_);
-  if (is_at(text, 0, "RIFF"sv) && is_at(text, 8, "WEBP"sv)) return by(webp_);
-  for (const signature& s : refused) {
-    if (!is_at(text, s.at, s.bytes)) continue;
-    return error(errc::bad_image,
-                 fmt::format("the image is {}; JPEG, PNG, WebP, PGM, PPM and .npy are decoded: "
-                             "convert it, or have it skipped",
-                             s.name))
-        .skippable();
-  }
-  // If there is no image, libjpeg reports what it finds.
-  file = file.subspan(blank_bytes(text));
-  return by(jpeg_);
+  codecs_->warnings = 0;
+  if (options.raw_width > 0) return by<&image_codecs::raw>(*codecs_, file, options, choose, place);
+  const image_format& format = format_of(text_of(file));
+  if (format.decode != nullptr) return format.decode(*codecs_, file, options, choose, place);
+  return error(errc::bad_image, fmt::format("the image is {}; {} are decoded: convert it, or have "
+                                            "it skipped",
+                                            format.name, decoded_names()))
+      .skippable();
 }
 
 }  // namespace millrace

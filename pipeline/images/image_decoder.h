@@ -1,33 +1,57 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
+#include <string_view>
 
-#include "pipeline/images/jpeg.h"
-#include "pipeline/images/png.h"
-#include "pipeline/images/raw_pixels.h"
-#include "pipeline/images/webp.h"
+#include "engine/result.h"
+#include "pipeline/images/options.h"
 
 namespace millrace {
+
+struct image_codecs;  // a decoder of each format; in image_decoder.cc
+
+// A format of images: one that is decoded, or one that is only recognised, to be refused by name.
+struct image_format {
+  std::string_view name;             // in messages: "PNG"; of a format that is refused, "a GIF"
+  std::string_view extensions = {};  // of its files, in lower case, joined by ';'
+  // The first bytes of its files are one of these; '.' stands for any byte.
+  std::array<std::string_view, 4> starts = {};
+  // As jpeg_decoder::decode(); null: the format is refused.
+  result<void> (*decode)(image_codecs& codecs, std::span<const std::byte> file,
+                         const image_options& options, const view_chooser& choose,
+                         const pixel_place& place) = nullptr;
+};
+// All formats, those that are decoded first.
+std::span<const image_format> image_formats();
+// The extensions of the formats that are decoded, joined by ';'. Of a sample's images, the one
+// whose extension is first in the list is decoded (decode_options::images).
+std::string decoded_extensions();
+// Whether files with this extension are images, also of a format that is refused. In lower case,
+// without its dot.
+bool is_image_extension(std::string_view extension);
 
 // Decodes images of every kind that millrace takes, told apart by their first bytes, never by their
 // names: JPEG, PNG, WebP, PGM and PPM, .npy, bare pixels. Refuses other kinds by name (bad_image).
 // One thread; keeps its memory from image to image. Example: examples/masks.cc.
 class image_decoder {
  public:
+  image_decoder();
+  ~image_decoder();
+  image_decoder(const image_decoder&) = delete;
+  image_decoder& operator=(const image_decoder&) = delete;
+
   // As jpeg_decoder::decode().
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
   // How often the decoder warned about the last image.
-  int warnings() const { return warnings_; }
+  int warnings() const;
 
  private:
-  jpeg_decoder jpeg_;
-  png_decoder png_;
-  webp_decoder webp_;
-  raw_pixels raw_;
-  int warnings_ = 0;
+  std::unique_ptr<image_codecs> codecs_;
 };
 
 }  // namespace millrace

@@ -10,7 +10,9 @@
 #include "pipeline/images/decode_options.h"
 #include "pipeline/images/image.h"
 #include "pipeline/images/image_decoder.h"
+#include "pipeline/images/jpeg.h"
 #include "pipeline/images/jpeg_headers.h"
+#include "pipeline/images/raw_pixels.h"
 
 namespace millrace {
 

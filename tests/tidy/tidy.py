@@ -53,8 +53,8 @@ ROOMS = {
     },
     "pipeline": {
         "plans": r"(?!engine$|engine_core$|run$|run_stats$|compiled_plans$)[^/]*",
-        "formats": r"formats/.*",
         "images": r"images/.*",
+        "formats": r"formats/.*",
         "stages": r"stages/.*",
         "engine": r"[^/]*",
         "wids": r"wids/.*",
