@@ -160,8 +160,8 @@ void add_augmentation(flag_set& f, train_options& o) {
                 "B,C,S,H", "brightness, contrast, saturation, hue: 0.4,0.4,0.4,0.1");
   f.number("--jitter-part", a.jitter.probability, 0, 1, "SHARE", "share of the images to jitter")
       ->needs(jitter);
-  for (const share_flag& each : share_flags(a)) {
-    f.number(each.name, *each.share, 0, 1, "SHARE", each.meaning);
+  for (const change_share& each : shares_of(a)) {
+    f.number((std::string("--") + each.name).c_str(), *each.share, 0, 1, "SHARE", each.meaning);
   }
   f.number("--mixup", o.mixing.mixup, 0, "ALPHA", "alpha of mixup, such as 0.2; 0: none");
   f.number("--cutmix", o.mixing.cutmix, 0, "ALPHA", "alpha of CutMix, such as 1; 0: none");

@@ -305,6 +305,13 @@ void check(const augment_options& o) {
   for (const change& each : changes) each.check(o);
 }
 
+std::vector<change_share> shares_of(augment_options& o) {
+  return {{"gray", &o.gray, "share of the images to make gray"},
+          {"solarize", &o.solarize, "share of the images to solarise"},
+          {"blur", &o.blur.probability, "share of the images to blur"},
+          {"erase", &o.erasing.probability, "share of the images to erase a box from"}};
+}
+
 bool changes_pixels(const augment_options& o) {
   return std::ranges::any_of(changes, [&](const change& each) { return each.is_on(o); });
 }

@@ -55,19 +55,14 @@ struct augment_options {
   } erasing = {};                                          // off unless its probability is set
 };
 
-// An option of a command line that is the fraction of the images to change.
-struct share_flag {
-  const char* name = nullptr;     // "--gray"
-  double* share = nullptr;        // what it sets, 0 to 1
-  const char* meaning = nullptr;  // one clause, for --help
+// An option that is the fraction of the images to change, for programs that offer them all.
+struct change_share {
+  const char* name = nullptr;     // "gray"
+  double* share = nullptr;        // the option, 0 to 1
+  const char* meaning = nullptr;  // one clause: "share of the images to make gray"
 };
-// Those of `o`, which must outlive them; millrace-train has them all.
-inline std::vector<share_flag> share_flags(augment_options& o) {
-  return {{"--gray", &o.gray, "share of the images to make gray"},
-          {"--solarize", &o.solarize, "share of the images to solarise"},
-          {"--blur", &o.blur.probability, "share of the images to blur"},
-          {"--erase", &o.erasing.probability, "share of the images to erase a box from"}};
-}
+// Those of `options`, which must outlive them.
+std::vector<change_share> shares_of(augment_options& options);
 
 // Whether any change is on.
 bool changes_pixels(const augment_options& options);

@@ -349,19 +349,19 @@ TEST(Augment, WhatIsOnTakesRandomNumbersInOrderAndWhatIsOffNone) {
   }
 }
 
-TEST(Augment, FlagsSetSharesOfChanges) {
+TEST(Augment, SharesOfChangesTurnThemOn) {
   augment_options o;
-  for (const share_flag& flag : share_flags(o)) {
-    EXPECT_EQ(*flag.share, 0) << flag.name;
-    *flag.share = 0.5;
-    EXPECT_NO_THROW(check(o)) << flag.name;
-    EXPECT_TRUE(changes_pixels(o)) << flag.name;
-    EXPECT_TRUE(is_drawn(o)) << flag.name;
+  for (const change_share& option : shares_of(o)) {
+    EXPECT_EQ(*option.share, 0) << option.name;
+    *option.share = 0.5;
+    EXPECT_NO_THROW(check(o)) << option.name;
+    EXPECT_TRUE(changes_pixels(o)) << option.name;
+    EXPECT_TRUE(is_drawn(o)) << option.name;
     for (const double wrong : {-0.1, 1.1}) {
-      *flag.share = wrong;
-      EXPECT_THROW(check(o), failure) << flag.name;
+      *option.share = wrong;
+      EXPECT_THROW(check(o), failure) << option.name;
     }
-    *flag.share = 0;
+    *option.share = 0;
   }
 }
 
