@@ -132,8 +132,9 @@ class DifferingRanks(RanksTest):
         for rank in "0", "1":  # the one that listens, and one that asks for it
             done = training.train("--shards", self.shards, "--timeout", 3, env=env | {"RANK": rank}, timeout=30)
             self.assertEqual(done.returncode, 6, done.stderr)
-            self.assertIn("peer_lost", done.stderr)
-            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)  # without torch's stack trace
+            place, error = done.stderr.splitlines()  # without torch's stack trace
+            self.assertIn(f"rank {rank} of 2, by RANK and WORLD_SIZE; rank 0 is at 127.0.0.1:{env['MASTER_PORT']}", place)
+            self.assertIn("peer_lost", error)
         env["MASTER_PORT"] = str(harness.free_port())
         process = training.start("--shards", self.shards, "--timeout", 300, env=env)
         # It catches the signal and listens: /proc says when.
