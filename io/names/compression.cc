@@ -1,32 +1,11 @@
 #include "io/names/compression.h"
 
 #include <algorithm>
-#include <array>
 
-#include "engine/scope.h"
 #include "engine/words.h"
 
 namespace millrace {
 namespace {
-
-using namespace std::string_view_literals;
-
-struct known_compression {
-  compression how;
-  std::string_view magic;
-  std::string_view ending;   // of any file
-  std::string_view archive;  // of a tar; empty: only .tar and `ending`
-  std::uint64_t window;
-};
-
-constexpr std::array all{
-    known_compression{compression::gzip, "\x1f\x8b"sv, ".gz", ".tgz", 0},
-    known_compression{compression::bzip2, "BZh"sv, ".bz2", ".tbz2", 4_MiB},
-    known_compression{compression::xz, "\xfd\x37zXZ\0"sv, ".xz", ".txz", largest_window},
-    known_compression{compression::zstd, "\x28\xb5\x2f\xfd"sv, ".zst", ".tzst", largest_window},
-    known_compression{compression::lz4, "\x04\x22\x4d\x18"sv, ".lz4", "", 24_MiB},
-    known_compression{compression::lzw, "\x1f\x9d"sv, ".z", "", 0}};
-static_assert(std::ranges::all_of(all, [](auto& c) { return c.magic.size() <= magic_bytes; }));
 
 bool is_short_archive(std::string_view lower, const known_compression& c) {
   return !c.archive.empty() && lower.ends_with(c.archive);
@@ -36,8 +15,8 @@ bool is_short_archive(std::string_view lower, const known_compression& c) {
 
 compression compression_of(std::string_view first) {
   const auto is_it = [&](const auto& c) { return first.starts_with(c.magic); };
-  const auto* const found = std::ranges::find_if(all, is_it);
-  return found == all.end() ? compression::none : found->how;
+  const auto* const found = std::ranges::find_if(known_compressions, is_it);
+  return found == known_compressions.end() ? compression::none : found->how;
 }
 
 compression compression_named(std::string_view url) {
@@ -45,8 +24,8 @@ compression compression_named(std::string_view url) {
   const auto is_it = [&](const auto& c) {
     return lower.ends_with(c.ending) || is_short_archive(lower, c);
   };
-  const auto* const found = std::ranges::find_if(all, is_it);
-  return found == all.end() ? compression::none : found->how;
+  const auto* const found = std::ranges::find_if(known_compressions, is_it);
+  return found == known_compressions.end() ? compression::none : found->how;
 }
 
 bool is_archive_name(std::string_view name) {
@@ -58,12 +37,12 @@ bool is_archive_name(std::string_view name) {
     return packed.ends_with(c.ending) &&
            packed.substr(0, packed.size() - c.ending.size()).ends_with(tar);
   };
-  return lower.ends_with(tar) || std::ranges::any_of(all, is_it);
+  return lower.ends_with(tar) || std::ranges::any_of(known_compressions, is_it);
 }
 
 std::size_t usual_window(compression how) {
-  const auto* const found = std::ranges::find(all, how, &known_compression::how);
-  return found == all.end() ? 0 : static_cast<std::size_t>(found->window);
+  const auto* const found = std::ranges::find(known_compressions, how, &known_compression::how);
+  return found == known_compressions.end() ? 0 : static_cast<std::size_t>(found->window);
 }
 
 }  // namespace millrace

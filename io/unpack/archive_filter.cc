@@ -1,4 +1,4 @@
-// The one translation unit of io/ that includes libarchive.
+// The one translation unit of io/ that calls libarchive.
 #include <archive.h>
 #include <archive_entry.h>
 
@@ -16,7 +16,9 @@
 #include "engine/posted_call.h"
 #include "engine/start_thread.h"
 #include "engine/work_memory.h"
+#include "io/names/compression.h"
 #include "io/unpack/unpack.h"
+#include "io/unpack/unpacker.h"
 
 namespace millrace {
 namespace {
@@ -25,8 +27,8 @@ namespace {
 // that waits there. Spine and thread take turns: one works while the other waits.
 class archive_filter final : public unpacker {
  public:
-  archive_filter(const source_context& context, compression how)
-      : filter_(code_of(how)),
+  archive_filter(const source_context& context, int filter)
+      : filter_(filter),
         done_(std::make_shared<condition>(context.io.executor())),
         tell_(context.io.executor(), [done = done_] { done->notify_all(); }),
         thread_(start_thread("mr-unpack", [this] { run(); })) {}
@@ -194,7 +196,7 @@ class archive_filter final : public unpacker {
 
   // `left`: all bytes that are left, or as many as the head of a bzip2 stream has.
   error begins_no_stream(std::string_view left) const {
-    constexpr std::string_view magic = "BZh";
+    constexpr std::string_view magic = magic_of(compression::bzip2);
     const bool is_cut = filter_ == ARCHIVE_FILTER_BZIP2 && left.size() < bzip2_head &&
                         left.substr(0, magic.size()) == magic.substr(0, left.size());
     const std::string what = "the compressed stream is damaged: ";
@@ -223,25 +225,6 @@ class archive_filter final : public unpacker {
         std::ranges::any_of(std::array{"runcated", "remature", "No progress is possible"},
                             [&](const char* words) { return text.find(words) != text.npos; });
     return {cut ? errc::truncated : errc::bad_archive, "the compressed stream is damaged: " + text};
-  }
-
-  static int code_of(compression how) {
-    switch (how) {
-      case compression::bzip2:
-        return ARCHIVE_FILTER_BZIP2;
-      case compression::xz:
-        return ARCHIVE_FILTER_XZ;
-      case compression::zstd:
-        return ARCHIVE_FILTER_ZSTD;
-      case compression::lz4:
-        return ARCHIVE_FILTER_LZ4;
-      case compression::lzw:
-        return ARCHIVE_FILTER_COMPRESS;
-      case compression::gzip:
-      case compression::none:
-        return ARCHIVE_FILTER_NONE;
-    }
-    return ARCHIVE_FILTER_NONE;
   }
 
   // What libarchive examines before it accepts another bzip2 stream: the heads of a stream and a
@@ -324,8 +307,8 @@ result<std::vector<std::pair<std::string, std::string>>> unzip_all(
   return out;
 }
 
-std::shared_ptr<unpacker> make_archive_filter(const source_context& context, compression how) {
-  return std::make_shared<archive_filter>(context, how);
+std::shared_ptr<unpacker> make_archive_filter(const source_context& context, int filter) {
+  return std::make_shared<archive_filter>(context, filter);
 }
 
 }  // namespace millrace

@@ -7,6 +7,7 @@
 #include "engine/offload.h"
 #include "engine/work_memory.h"
 #include "io/unpack/unpack.h"
+#include "io/unpack/unpacker.h"
 
 namespace millrace {
 namespace {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/result.h"
 #include "io/names/compression.h"
@@ -18,8 +18,6 @@ namespace millrace {
 class stream_windows {
  public:
   virtual ~stream_windows() = default;
-  // Null for compressions whose decoders take less than `free_bytes`, whatever the stream claims.
-  static std::unique_ptr<stream_windows> of(compression how);
   // The memory that every decoder takes, and that needed() leaves out.
   static constexpr std::uint64_t free_bytes = 1 << 20;
 
@@ -42,8 +40,7 @@ class stream_windows {
   const std::optional<error>& failed() const { return failed_; }
 
  protected:
-  // `magic`: the first bytes of a stream.
-  explicit stream_windows(std::string_view magic) : magic_(magic) {}
+  explicit stream_windows(compression how) : magic_(magic_of(how)) {}
   // Expects `size` bytes for on_bytes() after skipping `skipped`. 0: no more bytes are examined.
   void expect(std::size_t size, std::uint64_t skipped = 0);
   // The same for the first bytes of a stream, which zeros may precede.
@@ -56,7 +53,7 @@ class stream_windows {
   virtual void on_bytes(std::string_view got) = 0;
 
  private:
-  const std::string_view magic_;
+  const std::string_view magic_;  // the first bytes of a stream
   std::uint64_t needed_ = 0;
   std::optional<error> failed_;
   std::size_t expected_ = 0;

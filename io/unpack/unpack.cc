@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "io/unpack/stream_windows.h"
+#include "io/unpack/decoders.h"
 
 namespace millrace {
 namespace {
@@ -14,16 +14,15 @@ constexpr std::uint64_t free_growth = 64_MiB;
 
 class unpacking_source final : public byte_source {
  public:
-  unpacking_source(const source_context& context, unpack_memory memory, packed what,
-                   std::uint64_t offset)
+  unpacking_source(const source_context& context, const decoder& by, unpack_memory memory,
+                   packed what, std::uint64_t offset)
       : most_growth_(static_cast<std::uint64_t>(context.options.max_expansion)),
         memory_(std::move(memory)),
         what_(std::move(what)),
         to_discard_(offset),
         taken_(what_.first.size()),
-        windows_(stream_windows::of(what_.how)),
-        unpacker_(what_.how == compression::gzip ? make_gunzip(context)
-                                                 : make_archive_filter(context, what_.how)) {
+        windows_(by.windows()),
+        unpacker_(by.make(context, by.filter)) {
     if (memory_.held) *memory_.held += room_for_pieces;
   }
   ~unpacking_source() override {
@@ -257,7 +256,9 @@ std::size_t memory_for_windows(std::span<const std::string> urls) {
 
 std::unique_ptr<byte_source> unpack(const source_context& context, unpack_memory memory,
                                     packed what, std::uint64_t offset) {
-  return std::make_unique<unpacking_source>(context, std::move(memory), std::move(what), offset);
+  const decoder& by = decoder_of(what.how);
+  return std::make_unique<unpacking_source>(context, by, std::move(memory), std::move(what),
+                                            offset);
 }
 
 }  // namespace millrace

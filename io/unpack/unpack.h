@@ -22,7 +22,7 @@ struct begun_source {
 // does.
 awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source);
 
-// What to unpack, and its compression.
+// What to unpack, and its compression, which is not none.
 struct packed {
   compression how = compression::none;
   std::unique_ptr<byte_source> source;
@@ -68,27 +68,5 @@ result<std::string> gunzip_all(std::span<const std::byte> compressed, std::size_
 // errors.
 result<std::vector<std::pair<std::string, std::string>>> unzip_all(
     std::span<const std::byte> archive, std::size_t most);
-
-// One decompressor. Runs within `unpack`, one step at a time.
-class unpacker {
- public:
-  virtual ~unpacker() = default;
-  // The result of a step: bytes written, and whether more input is needed. 0 bytes without needing
-  // input: the end.
-  struct progress {
-    std::size_t written = 0;
-    bool wants_input = false;
-  };
-  // An empty piece ends the input. Call it only when input is needed.
-  virtual void feed(bytes input) = 0;
-  // Fills `into` as far as the input allows. The caller keeps `self` alive until then.
-  virtual awaitable<result<progress>> step(std::shared_ptr<unpacker> self, buffer into) = 0;
-};
-
-// By zlib, because it verifies the checksum; runs in the CPU pool.
-std::shared_ptr<unpacker> make_gunzip(const source_context& context);
-// By one of libarchive's filters, which pull their input: each has a thread of its own. The output
-// is not unpacked again, whatever it is.
-std::shared_ptr<unpacker> make_archive_filter(const source_context& context, compression how);
 
 }  // namespace millrace

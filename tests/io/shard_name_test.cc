@@ -2,17 +2,47 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
 #include <string>
+#include <vector>
+
+#include "io/names/compression.h"
 
 namespace millrace {
 namespace {
 
+std::string upper(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
+  return text;
+}
+
 TEST(ShardName, IsThatOfAnArchiveInAnyCompressionThatIsRead) {
-  for (const char* ending : {".tar", ".tgz", ".tbz2", ".txz", ".tzst", ".tar.gz", ".tar.bz2",
-                             ".tar.xz", ".tar.zst", ".tar.lz4", ".tar.Z", ".TAR", ".Tar.GZ"}) {
-    EXPECT_TRUE(is_shard_name(std::string("a") + ending)) << ending;
-    EXPECT_TRUE(is_shard_name(std::string("sub/a.b") + ending)) << ending;
+  std::vector<std::string> endings{".tar", ".tar.gz", ".tgz", ".Tar.GZ", ".tar.Z"};
+  for (const known_compression& c : known_compressions) {
+    endings.push_back(".tar" + std::string(c.ending));
+    if (!c.archive.empty()) endings.emplace_back(c.archive);
   }
+  for (const std::string& ending : endings) {
+    for (const std::string& written : {ending, upper(ending)}) {
+      EXPECT_TRUE(is_shard_name("a" + written)) << written;
+      EXPECT_TRUE(is_shard_name("sub/a.b" + written)) << written;
+    }
+  }
+}
+
+TEST(Compression, IsRecognizedByItsMagicAndItsEndings) {
+  for (const known_compression& c : known_compressions) {
+    const std::string ending(c.ending);
+    EXPECT_EQ(compression_of(std::string(c.magic) + "and what follows"), c.how) << ending;
+    EXPECT_EQ(compression_of(c.magic.substr(1)), compression::none) << ending;
+    EXPECT_EQ(compression_named("a" + ending), c.how) << ending;
+    EXPECT_EQ(compression_named("http://h/a" + upper(ending) + "?b=.c#d"), c.how) << ending;
+    if (!c.archive.empty()) EXPECT_EQ(compression_named("a" + std::string(c.archive)), c.how);
+    EXPECT_EQ(usual_window(c.how), c.window) << ending;
+  }
+  EXPECT_EQ(compression_of("a tar"), compression::none);
+  EXPECT_EQ(compression_named("a.tar"), compression::none);
 }
 
 TEST(ShardName, IsNotThatOfWhatLiesBesideShards) {
