@@ -11,7 +11,9 @@
 #include "engine/blocking.h"
 #include "io/hashes.h"
 #include "io/http/dialer.h"
+#include "io/http/options.h"
 #include "io/http/pool.h"
+#include "io/http/proxy.h"
 #include "io/http/response_reader.h"
 #include "io/http/tls.h"
 #include "io/http/transport.h"
@@ -211,15 +213,16 @@ class exchange final : public http_exchange {
 
 class pooled_client final : public http_client {
  public:
-  pooled_client(http_client_options options, std::shared_ptr<network> over, time_source& time)
-      : options_(std::move(options)),
+  pooled_client(const http_options& options, std::shared_ptr<network> over, time_source& time)
+      : options_(options),
+        proxies_(proxies_of(options)),
         time_(time),
         dialer_(std::move(over), time),
         pool_(std::make_shared<connection_pool>(time, options_.connections, options_.idle,
                                                 2 * longest_request(options_.timeouts))) {}
 
   awaitable<result<outcome>> send(scope& tasks, http_request what) override {
-    auto proxy = proxy_for(what.target, options_.proxies);
+    auto proxy = proxy_for(what.target, proxies_);
     if (!proxy) co_return proxy.error();
     auto text = written(what, *proxy);
     if (!text) co_return text.error();
@@ -262,7 +265,6 @@ class pooled_client final : public http_client {
     http_fields fields{{"Host", authority(target, false)},
                        {"User-Agent", options_.user_agent},
                        {"Accept-Encoding", "identity"}};
-    fields.insert(fields.end(), options_.fields.begin(), options_.fields.end());
     fields.insert(fields.end(), what.fields.begin(), what.fields.end());
     if (const auto secret = by_proxy ? proxy_authorization(*proxy) : std::nullopt) {
       fields.push_back(*secret);
@@ -328,7 +330,7 @@ class pooled_client final : public http_client {
   error of_proxy(const error& why, const url& target) const {
     if (why.kind() == errc::stopped || why.kind() == errc::no_descriptors) return why;
     const bool is_https = target.scheme == "https";
-    const auto& own = is_https ? options_.proxies.https_proxy : options_.proxies.http_proxy;
+    const auto& own = is_https ? proxies_.https_proxy : proxies_.http_proxy;
     const std::string variable = own.empty() ? "all_proxy" : target.scheme + "_proxy";
     return error(why.kind(),
                  fmt::format("the proxy ({}) cannot be reached: {}", variable, why.what()))
@@ -383,7 +385,8 @@ class pooled_client final : public http_client {
         .hint(refused ? "put user:password@ into the proxy's URL" : "");
   }
 
-  http_client_options options_;
+  const http_options options_;
+  const proxy_settings proxies_;
   time_source& time_;
   dialer dialer_;
   std::shared_ptr<connection_pool> pool_;
@@ -392,9 +395,9 @@ class pooled_client final : public http_client {
 
 }  // namespace
 
-std::shared_ptr<http_client> make_http_client(http_client_options options,
+std::shared_ptr<http_client> make_http_client(const http_options& options,
                                               std::shared_ptr<network> over, time_source& time) {
-  return std::make_shared<pooled_client>(std::move(options), std::move(over), time);
+  return std::make_shared<pooled_client>(options, std::move(over), time);
 }
 
 }  // namespace millrace

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,28 +11,17 @@
 #include "engine/result.h"
 #include "engine/scope.h"
 #include "io/http/message.h"
-#include "io/http/proxy.h"
-#include "io/http/timeouts.h"
-#include "io/http/tls_options.h"
 #include "io/http/transport.h"
 #include "io/names/url.h"
 
 namespace millrace {
 
-struct http_client_options {
-  http_timeouts timeouts;
-  int connections = 64;  // at once to one origin; some paused ones do not count
-  std::chrono::milliseconds idle{15'000};
-  std::string user_agent;
-  http_fields fields;  // added to every request
-  proxy_settings proxies;
-  tls_options tls;
-};
+struct http_options;
 
 struct http_request {
   url target;
   std::string method = "GET";
-  http_fields fields;  // in addition to Host, User-Agent, Accept-Encoding and the client's own
+  http_fields fields;  // in addition to Host, User-Agent and Accept-Encoding
   std::string body;
   int priority = 0;               // if connections are scarce: lowest first
   bool fresh_connection = false;  // not one that was kept alive
@@ -55,7 +43,7 @@ class http_exchange {
   // Call these around any wait of the reader other than read_body() (paused_exchange): other
   // requests may be in line for its connection. `wake` is notified when is_wanted() may have become
   // true. Null: this exchange cannot be given up, and meanwhile its connection does not count
-  // against http_client_options::connections.
+  // against http_options::connections.
   virtual void pause(condition* /*wake*/) {}
   virtual void resume() {}
   // Paused, and other requests wait for its connection: destroy the exchange, and request the rest
@@ -97,7 +85,7 @@ class http_client {
 };
 
 // `time` outlives the client.
-std::shared_ptr<http_client> make_http_client(http_client_options options,
+std::shared_ptr<http_client> make_http_client(const http_options& options,
                                               std::shared_ptr<network> over, time_source& time);
 
 }  // namespace millrace

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "io/http/object_version.h"
 #include "io/http/stack.h"
 #include "io/source.h"
 

@@ -8,6 +8,7 @@
 
 #include "engine/async.h"
 #include "engine/scope.h"
+#include "io/http/options.h"
 
 namespace millrace {
 namespace {
@@ -56,6 +57,18 @@ bool excluded(const url& target, const std::string& no_proxy) {
 }
 
 }  // namespace
+
+proxy_settings proxies_of(const http_options& options) {
+  const auto either = [&](const char* lower, const char* upper) {
+    const std::string& first = options.variable(lower);
+    return first.empty() ? options.variable(upper) : first;
+  };
+  // HTTP_PROXY in capitals is ignored: a CGI's caller can set it.
+  return {.http_proxy = options.variable("http_proxy"),
+          .https_proxy = either("https_proxy", "HTTPS_PROXY"),
+          .all_proxy = either("all_proxy", "ALL_PROXY"),
+          .no_proxy = either("no_proxy", "NO_PROXY")};
+}
 
 result<std::optional<url>> proxy_for(const url& target, const proxy_settings& settings) {
   const bool https = target.scheme == "https";

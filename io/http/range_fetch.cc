@@ -39,8 +39,8 @@ range_fetch::range_fetch(source_context context, std::shared_ptr<http_stack> sta
       reserved_(std::move(reserved)),
       priority_(priority),
       signals_(std::move(signals)),
-      transfer_(object_.target, range, std::move(known), transfer_options_for(*stack_, object_),
-                stack_->time(), stack_->next_seed()),
+      transfer_(object_, range, std::move(known), stack_->options(), stack_->time(),
+                stack_->next_seed()),
       ramp_(whole_pages(std::min(context_.options.chunk_bytes, context_.memory->limit() / 2))),
       started_(stack_->time().now()),
       counted_(started_) {}

@@ -7,35 +7,14 @@
 #include "engine/log.h"
 #include "io/http/client.h"
 #include "io/http/header_values.h"
+#include "io/http/transfer.h"
 
 namespace millrace {
-namespace {
-
-http_client_options client_options(const http_options& o) {
-  const auto either = [&](const char* lower, const char* upper) {
-    const std::string& first = o.variable(lower);
-    return first.empty() ? o.variable(upper) : first;
-  };
-  return {.timeouts = o.timeouts,
-          .connections = o.connections,
-          .idle = o.idle,
-          .user_agent = o.user_agent,
-          .fields = {},
-          // HTTP_PROXY in capitals is ignored: a CGI's caller can set it.
-          .proxies = {.http_proxy = o.variable("http_proxy"),
-                      .https_proxy = either("https_proxy", "HTTPS_PROXY"),
-                      .all_proxy = either("all_proxy", "ALL_PROXY"),
-                      .no_proxy = either("no_proxy", "NO_PROXY")},
-          .tls = o.tls};
-}
-
-}  // namespace
-
 http_stack::http_stack(http_options options, std::shared_ptr<network> over, time_source& time)
     : options_(std::move(options)),
       time_(time),
       seed_(over->seed()),
-      client_(make_http_client(client_options(options_), std::move(over), time)) {}
+      client_(make_http_client(options_, std::move(over), time)) {}
 
 http_origin& http_stack::origin_of(const url& target) {
   return origins_.try_emplace(target.origin(), options_).first->second;
@@ -119,21 +98,12 @@ error no_byte() {
 
 }  // namespace
 
-transfer_options transfer_options_for(const http_stack& stack, const http_object& object) {
-  return {.attempts = stack.options().attempts,
-          .first_pause = stack.options().backoff,
-          .private_redirects = stack.options().private_redirects,
-          .name = object.name,
-          .trusted_hosts = object.trusted_hosts};
-}
-
 // The limit for the body of a refusal.
 constexpr std::size_t most_of_an_error = 64UL << 10;
 
 awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object object,
                                    std::string method, std::string body, std::size_t most) {
-  http_transfer transfer(object.target, {}, {}, transfer_options_for(stack, object), stack.time(),
-                         stack.next_seed());
+  http_transfer transfer(object, {}, {}, stack.options(), stack.time(), stack.next_seed());
   bool fresh = false;
   bool refused_once = false;
   for (;;) {

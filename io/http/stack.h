@@ -9,6 +9,7 @@
 #include "engine/condition.h"
 #include "io/disks/depth_controller.h"
 #include "io/http/client.h"
+#include "io/http/object.h"
 #include "io/http/options.h"
 #include "io/http/policies.h"
 #include "io/http/secrets.h"
@@ -49,22 +50,6 @@ class scoped_count {
  private:
   int* count_;
 };
-
-// The request for an object.
-struct http_object {
-  explicit http_object(url asked) : target(std::move(asked)) {}
-
-  url target;
-  std::shared_ptr<request_signer> secrets;  // null: none
-  http_fields fields;
-  std::string trusted_hosts;  // hosts to which secrets may be redirected
-  std::string name;           // the user's name for it; empty: its target
-};
-
-class http_stack;
-struct transfer_options;
-// How to transfer the object, by the stack's options.
-transfer_options transfer_options_for(const http_stack& stack, const http_object& object);
 
 // The state shared by the parts of one object and its reader.
 struct fetch_signals {

@@ -11,14 +11,7 @@
 namespace millrace {
 namespace {
 
-using std::chrono::milliseconds;
-
-constexpr milliseconds longest_pause{30'000};
-constexpr std::chrono::seconds longest_retry_after{60};
-// For the retry budget, a request that brought this much has not failed.
-constexpr std::uint64_t worthwhile = 65'536;
-// Multiples of `attempts`: requests in a row that may bring less than that.
-constexpr int most_crumbs = 10;
+constexpr int most_redirects = 5;
 
 // Whether both are the same server, as far as secrets are concerned.
 bool is_same_place(const url& a, const url& b) {
@@ -28,11 +21,13 @@ bool is_same_place(const url& a, const url& b) {
 
 }  // namespace
 
-http_transfer::http_transfer(url target, byte_range range, object_version known,
-                             const transfer_options& options, time_source& time,
+http_transfer::http_transfer(const http_object& object, byte_range range, object_version known,
+                             const http_options& options, time_source& time,
                              std::uint64_t jitter_seed)
-    : origin_(target),
-      target_(std::move(target)),
+    : name_(object.name),
+      trusted_hosts_(object.trusted_hosts),
+      origin_(object.target),
+      target_(object.target),
       begin_(range.begin),
       offset_(range.begin),
       end_(range.end),
@@ -42,15 +37,13 @@ http_transfer::http_transfer(url target, byte_range range, object_version known,
       is_known_(version_.total || version_.is_known()),
       was_known_(is_known_),
       options_(options),
-      time_(time),
-      jitter_(jitter_seed, purpose::retry),
+      retries_(options, time, jitter_seed),
       origin_is_private_(is_private_host(origin_.host) || !origin_.socket.empty()) {}
 
 bool http_transfer::may_send_secrets() const {
-  const std::string& trusted = options_.trusted_hosts;
   const bool no_worse = target_.scheme == "https" || origin_.scheme == "http";
-  if (!trusted.empty() && no_worse && target_.socket.empty() &&
-      (trusted == "*" || target_.host.ends_with(trusted))) {
+  if (!trusted_hosts_.empty() && no_worse && target_.socket.empty() &&
+      (trusted_hosts_ == "*" || target_.host.ends_with(trusted_hosts_))) {
     return true;
   }
   return is_same_place(target_, origin_);
@@ -74,7 +67,7 @@ bool http_transfer::public_only() const {
 }
 
 error http_transfer::described(error why) const {
-  if (why.where().empty()) why.at(options_.name.empty() ? to_string(origin_) : options_.name);
+  if (why.where().empty()) why.at(name_.empty() ? to_string(origin_) : name_);
   const bool is_file = why.where().starts_with('/');  // certificates or secrets
   if (!why.byte_offset() && !is_file) why.offset(offset_);
   return why;
@@ -101,16 +94,9 @@ http_transfer::action http_transfer::retry(const error& why,
                          .skippable()
                          .hint("have the server send an ETag or a Last-Modified"));
   }
-  ++attempts_;
-  crumbs_ = gained_ < worthwhile ? crumbs_ + 1 : 0;
-  if (from_begin && ++restarts_ >= options_.attempts) {
-    return give_up(why, fmt::format("restarted {} times", restarts_));
-  }
-  if (attempts_ >= options_.attempts) {
-    return give_up(why, fmt::format("attempt {} of {}", attempts_, options_.attempts));
-  }
-  if (crumbs_ >= most_crumbs * options_.attempts) {
-    return give_up(why, fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
+  const auto decided = retries_.on_failure(from_begin, retry_after);
+  if (const auto* no_more = std::get_if<retry_policy::no_more>(&decided)) {
+    return give_up(why, *no_more);
   }
   if (from_begin) {
     // Other parts of the object may rely on its known version.
@@ -120,34 +106,21 @@ http_transfer::action http_transfer::retry(const error& why,
     front_.clear();
   }
   forget_unbound();
-  // Full jitter: uniform between zero and the exponential bound.
-  const auto doubled = options_.first_pause * (1 << std::min(attempts_ - 1, 16));
-  const auto bound = std::min<milliseconds>(doubled, longest_pause);
-  milliseconds pause(
-      static_cast<long long>(static_cast<double>(bound.count()) * jitter_.uniform()));
-  // A connection that worked for a while may be replaced at once.
-  if (attempts_ == 1 && gained_ > 0) pause = milliseconds(0);
-  const bool is_retry = std::exchange(gained_, 0) < worthwhile;
-  if (retry_after) {
-    if (const auto asked = parse_retry_after(*retry_after, time_.unix_seconds())) {
-      pause = std::max<milliseconds>(pause, std::min(*asked, longest_retry_after));
-    }
-  }
   go_back();  // after a redirect, its destination may be what fails
+  const auto [pause, is_retry] = std::get<retry_policy::again>(decided);
   return ask_again{pause, is_retry, from_begin, why};
 }
 
-http_transfer::action http_transfer::give_up(const error& why, std::string_view told) const {
-  std::string what = fmt::format("{} ({})", why.what(), told);
+http_transfer::action http_transfer::give_up(const error& why,
+                                             const retry_policy::no_more& decided) const {
+  std::string what = fmt::format("{} ({})", why.what(), decided.why);
   if (why.kind() == errc::changed) return changed(std::move(what));
   return described(error(why.kind(), std::move(what))
                        .skippable()
                        .hint(why.kind() == errc::no_descriptors
                                  ? "raise `ulimit -n`, or lower http_options.connections "
                                    "(MILLRACE_HTTP_CONNECTIONS)"
-                                 : "check the server and the network; http_options.attempts "
-                                   "(MILLRACE_HTTP_ATTEMPTS) sets "
-                                   "the number of attempts"));
+                                 : "check the server and the network; " + decided.hint));
 }
 
 void http_transfer::begin_anew(object_version of) {
@@ -216,11 +189,10 @@ http_transfer::action http_transfer::on_redirect(const response_head& head) {
     }
     return described(lost.skippable());
   }
-  if (++redirects_ > options_.redirects) {
-    return described(
-        error(errc::protocol, fmt::format("more than {} redirects", options_.redirects))
-            .skippable()
-            .hint("use the URL that the object is at"));
+  if (++redirects_ > most_redirects) {
+    return described(error(errc::protocol, fmt::format("more than {} redirects", most_redirects))
+                         .skippable()
+                         .hint("use the URL that the object is at"));
   }
   auto next = resolve_url(target_, *location);
   if (!next) {  // the server's mistake, not the user's
@@ -352,7 +324,7 @@ http_transfer::action http_transfer::on_head(const response_head& head) {
     case 416:
       return on_refused_range(head);
     default:
-      return described(status_error(head.status, origin_, options_.name));
+      return described(status_error(head.status, origin_, name_));
   }
   if (const auto encoding = unwanted_encoding(head)) {
     return described(
@@ -372,8 +344,7 @@ std::uint64_t http_transfer::on_body(std::uint64_t n) {
   if (n > unwanted) {
     offset_ += n - unwanted;
     if (holds_front()) return unwanted;  // an error page gains nothing
-    gained_ += n - unwanted;
-    attempts_ = 0;
+    retries_.gained(n - unwanted);
   }
   return unwanted;
 }
@@ -425,10 +396,10 @@ http_transfer::action http_transfer::on_page(std::string_view page) {
 // A server may send less than was requested; only a request beyond the end shows where it is.
 http_transfer::action http_transfer::ask_on() {
   go_back();
-  crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
-  if (crumbs_ < most_crumbs * options_.attempts) return ask_again{};
-  return give_up(error(errc::cut, "the server sends next to nothing at a time"),
-                 fmt::format("{} requests in a row brought less than 64 KiB each", crumbs_));
+  const auto decided = retries_.on_end();
+  const auto* no_more = std::get_if<retry_policy::no_more>(&decided);
+  if (no_more == nullptr) return ask_again{};
+  return give_up(error(errc::cut, "the server sends next to nothing at a time"), *no_more);
 }
 
 // The bytes after a part of unknown length are known to be of the same version only if there is a

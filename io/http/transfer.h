@@ -8,23 +8,15 @@
 #include <variant>
 
 #include "engine/bytes.h"
-#include "engine/random.h"
 #include "engine/result.h"
 #include "engine/time_source.h"
 #include "io/http/message.h"
+#include "io/http/object.h"
 #include "io/http/object_version.h"
+#include "io/http/policies.h"
 #include "io/names/url.h"
 
 namespace millrace {
-
-struct transfer_options {
-  int attempts = 6;  // in a row without a byte gained; ten times as many that gain little
-  std::chrono::milliseconds first_pause{500};
-  int redirects = 5;
-  bool private_redirects = false;  // follow redirects to loopback and link-local addresses
-  std::string name;                // for messages; empty: the target
-  std::string trusted_hosts;       // host suffix, or "*": hosts that may get secrets
-};
 
 // Fetches one range of an object, over as many requests as it takes: the sans-io algorithm. Every
 // byte is delivered exactly once, and bytes of two versions of the object never mix.
@@ -50,9 +42,10 @@ class http_transfer {
   struct finished {};
   using action = std::variant<take_body, ask_again, finished, error>;
 
-  // `known`: what other parts of the same object have shown. `time` outlives the transfer.
-  http_transfer(url target, byte_range range, object_version known, const transfer_options& options,
-                time_source& time, std::uint64_t jitter_seed);
+  // `known`: what other parts of the same object have shown. `options` and `time` outlive the
+  // transfer.
+  http_transfer(const http_object& object, byte_range range, object_version known,
+                const http_options& options, time_source& time, std::uint64_t jitter_seed);
 
   const url& target() const { return target_; }
   // False after a redirect to another scheme, host or port: do not send secrets there.
@@ -126,7 +119,7 @@ class http_transfer {
   std::optional<action> judged_passing(std::string_view piece);
   action on_page(std::string_view page);
   error changed(std::string what) const;
-  action give_up(const error& why, std::string_view told) const;
+  action give_up(const error& why, const retry_policy::no_more& decided) const;
   bool must_begin_anew() const;
   void begin_anew(object_version of);
   void go_back();
@@ -135,6 +128,8 @@ class http_transfer {
   void forget_unbound();
   action on_refused_range(const response_head& head);
 
+  std::string name_;  // for messages; empty: the target
+  std::string trusted_hosts_;
   url origin_;
   url target_;
   std::uint64_t begin_;
@@ -149,19 +144,14 @@ class http_transfer {
   // The head of a part has arrived. The following parts are then requested as of the same object,
   // before this one has brought a byte.
   bool is_bound_ = false;
-  transfer_options options_;
-  time_source& time_;
-  random_stream jitter_;
+  const http_options& options_;
+  retry_policy retries_;
   std::uint64_t to_discard_ = 0;  // body bytes before the next one
   std::string front_;             // of the object, while it may be an error page
   std::string passed_;            // the start of the object, when an answer repeats it
   // The end of a part of an object whose length the server does not state.
   std::optional<std::uint64_t> part_end_;
   bool ignores_ranges_ = false;
-  std::uint64_t gained_ = 0;  // bytes since the last failure
-  int attempts_ = 0;          // in a row without a byte
-  int crumbs_ = 0;            // in a row that gained little
-  int restarts_ = 0;
   bool gave_out_ = false;
   bool origin_is_private_;
   int redirects_ = 0;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "io/hashes.h"
+#include "io/http/transfer.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"
 
@@ -146,8 +147,10 @@ TEST_F(ErrorPages, NeverRepeatWhatIsSecret) {
 
 // A store's URL without an archive's ending may be meant as a prefix.
 TEST_F(ErrorPages, OfAPrefixTellWhatItLacks) {
-  const auto hint_of = [](const std::string& name, const std::string& target) {
-    http_transfer t(parse_url(target).value(), {}, {}, {.name = name}, real_time(), 1);
+  const auto hint_of = [&](const std::string& name, const std::string& target) {
+    http_object object(parse_url(target).value());
+    object.name = name;
+    http_transfer t(object, {}, {}, options_, real_time(), 1);
     const auto next = t.on_head({.status = 404, .content_length = {}, .fields = {}});
     return std::get<error>(next).what_to_do();
   };

@@ -4,6 +4,7 @@
 
 #include "engine/scope.h"
 #include "io/hashes.h"
+#include "io/http/transfer.h"
 #include "tests/support/numbered.h"
 #include "tests/support/simulated_client.h"
 
@@ -61,7 +62,13 @@ class HttpLengths : public ::testing::Test {
   }
 
   static http_transfer transfer(byte_range range, object_version known = {}) {
-    return {parse_url("http://h/a").value(), range, std::move(known), {}, real_time(), 1};
+    static const http_options options;
+    return {http_object(parse_url("http://h/a").value()),
+            range,
+            std::move(known),
+            options,
+            real_time(),
+            1};
   }
 
   testing::simulated_client client_;

@@ -50,12 +50,8 @@ class HttpTransfer : public ::testing::Test {
   }
   http_transfer transfer_of(const std::string& target, byte_range range,
                             object_version known = {}) {
-    return {parse_url(target).value(),
-            range,
-            std::move(known),
-            {.attempts = 3, .first_pause = 100ms},
-            real_time(),
-            1};
+    return {
+        http_object(parse_url(target).value()), range, std::move(known), options_, real_time(), 1};
   }
   static std::optional<std::string> range(const http_transfer& t) {
     return find_field(t.request_fields(), "range");
@@ -63,6 +59,7 @@ class HttpTransfer : public ::testing::Test {
   static std::optional<std::string> if_range(const http_transfer& t) {
     return find_field(t.request_fields(), "if-range");
   }
+  const http_options options_{.attempts = 3, .backoff = 100ms};
   http_transfer t_ = transfer_at(0);
 };
 

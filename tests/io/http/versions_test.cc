@@ -271,10 +271,11 @@ TEST(HttpVersions, TheVersionThatTheFirstHeadNamesIsThatOfAllParts) {
 
 // The same for the algorithm alone, whatever the length of the other object.
 TEST(HttpVersions, TheHeadOfAPartBindsItToTheVersion) {
+  const http_options options{.attempts = 3, .backoff = 100ms};
   for (const std::uint64_t length : {90U, 100U, 120U}) {
     for (const bool is_set_aside : {true, false}) {
-      http_transfer t(parse_url("http://h/a.tar").value(), {.begin = 0, .end = 50}, {},
-                      {.attempts = 3, .first_pause = 100ms}, real_time(), 1);
+      http_transfer t(http_object(parse_url("http://h/a.tar").value()), {.begin = 0, .end = 50}, {},
+                      options, real_time(), 1);
       t.on_head({.status = 206,
                  .content_length = 50,
                  .fields = {{"Content-Range", "bytes 0-49/100"}, {"ETag", "\"v1\""}}});
@@ -332,13 +333,13 @@ TEST(HttpVersions, AnAnswerThatIsNotOfTheObjectIsAskedForAgain) {
       {.status = 412, .content_length = {}, .fields = {}},
       {.status = 416, .content_length = {}, .fields = {{"Content-Range", "bytes */10"}}},
   };
+  const http_options options{.attempts = 3, .backoff = 100ms};
   for (std::size_t i = 0; i < others.size(); ++i) {
     for (const bool is_one_of_parts : {false, true}) {
       SCOPED_TRACE(fmt::format("answer {} to {}", i, is_one_of_parts ? "a part" : "a resume"));
-      http_transfer t(parse_url("http://h/a.tar").value(),
+      http_transfer t(http_object(parse_url("http://h/a.tar").value()),
                       is_one_of_parts ? byte_range{.begin = 60, .end = 100} : byte_range(),
-                      is_one_of_parts ? known : object_version(),
-                      {.attempts = 3, .first_pause = 100ms}, real_time(), 1);
+                      is_one_of_parts ? known : object_version(), options, real_time(), 1);
       if (!is_one_of_parts) {
         t.on_head(whole(100));
         t.on_body(60);
