@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "engine/printable.h"
+#include "io/stores/known_stores.h"
 #include "pipeline/engine_options.h"
 
 namespace millrace::cli {

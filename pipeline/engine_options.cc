@@ -5,6 +5,7 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/option_list.h"
+#include "io/stores/known_stores.h"
 
 namespace millrace {
 namespace {

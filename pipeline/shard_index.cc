@@ -16,6 +16,7 @@
 #include "io/cache/entry_name.h"
 #include "io/names/url_scheme.h"
 #include "io/shard_urls.h"
+#include "io/stores/known_stores.h"
 
 namespace millrace {
 namespace {

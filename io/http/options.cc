@@ -17,8 +17,8 @@
 namespace millrace {
 namespace {
 
-// Proxies, and credentials for object stores.
-constexpr std::array<foreign_variable, 43> foreign{{
+// Proxies, and what object stores share.
+constexpr auto foreign = std::to_array<foreign_variable>({
     {"HOME", "where ~/.netrc, ~/.aws and other files of credentials are"},
     {"NETRC", "file with names and passwords for hosts (MILLRACE_NETRC precedes it)"},
     {"http_proxy", "proxy for http: URLs"},
@@ -28,41 +28,7 @@ constexpr std::array<foreign_variable, 43> foreign{{
     {"ALL_PROXY", "proxy for all URLs without one of their own"},
     {"no_proxy", "hosts that are reached without a proxy, separated by commas"},
     {"NO_PROXY", "hosts that are reached without a proxy, separated by commas"},
-    {"AWS_ACCESS_KEY_ID", "S3: identity of the key"},
-    {"AWS_SECRET_ACCESS_KEY", "S3: the secret key"},
-    {"AWS_SESSION_TOKEN", "S3: token of temporary credentials"},
-    {"AWS_PROFILE", "S3: section of the files of credentials and configuration"},
-    {"AWS_REGION", "S3: region"},
-    {"AWS_DEFAULT_REGION", "S3: region, where AWS_REGION is not set"},
-    {"AWS_SHARED_CREDENTIALS_FILE", "S3: file of credentials, in place of ~/.aws/credentials"},
-    {"AWS_CONFIG_FILE", "S3: file of configuration, in place of ~/.aws/config"},
-    {"AWS_ENDPOINT_URL", "S3: URL of the store, for all services"},
-    {"AWS_ENDPOINT_URL_S3", "S3: URL of the store"},
-    {"AWS_ENDPOINT_URL_STS", "S3: URL of the service that gives temporary credentials"},
-    {"AWS_ROLE_ARN", "S3: role to take on with a web identity"},
-    {"AWS_ROLE_SESSION_NAME", "S3: name of that role's session"},
-    {"AWS_WEB_IDENTITY_TOKEN_FILE", "S3: file with the token of a web identity"},
-    {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "S3: where a container gets credentials (ECS)"},
-    {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "S3: where a container gets credentials (EKS)"},
-    {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "S3: token to show there"},
-    {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "S3: file with the token to show there"},
-    {"AWS_EC2_METADATA_DISABLED", "S3: \"true\" asks no metadata service for credentials"},
-    {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "S3: URL of the metadata service"},
-    {"GOOGLE_APPLICATION_CREDENTIALS", "Google: file of a service account or user"},
-    {"GOOGLE_OAUTH_ACCESS_TOKEN", "Google: token to use as it is"},
-    {"STORAGE_EMULATOR_HOST", "Google: URL of an emulator of the store"},
-    {"GCE_METADATA_HOST", "Google: host of the metadata service"},
-    {"AZURE_STORAGE_ACCOUNT", "Azure: account"},
-    {"AZURE_STORAGE_KEY", "Azure: shared key"},
-    {"AZURE_STORAGE_SAS_TOKEN", "Azure: shared access signature"},
-    {"AZURE_STORAGE_CONNECTION_STRING", "Azure: account, key and endpoint in one"},
-    {"AZURE_STORAGE_BLOB_ENDPOINT", "Azure: URL of the store"},
-    {"AIS_ENDPOINT", "AIStore: URL of the cluster"},
-    {"AIS_AUTHN_TOKEN", "AIStore: token"},
-    {"HF_TOKEN", "Hugging Face: token"},
-    {"HF_ENDPOINT", "Hugging Face: URL of the hub"},
-    {"HF_HOME", "Hugging Face: folder in which the token is"},
-}};
+});
 
 std::string shown_path(const std::string& value) {
   const std::string shown = redacted(shown_file(value));
@@ -225,7 +191,7 @@ const option_list<http_options>& http_options::variables() {
   return list;
 }
 
-std::span<const foreign_variable> foreign_variables() {
+std::span<const foreign_variable> http_options::foreign_variables() {
   return foreign;
 }
 

@@ -38,19 +38,18 @@ struct http_options {
   std::optional<bool> s3_path_style = {};  // bucket in the path; unset: if an endpoint is set
   bool s3_unsigned = false;        // S3 and Google stores without credentials, for public buckets
   bool s3_requester_pays = false;  // agree to pay for requests to such buckets
-  // The variables of other programs that millrace reads: proxies, credentials of object stores.
-  // Empty: none of them.
+  // The variables of other programs that millrace reads: proxies, credentials of object stores
+  // (io/stores/known_stores.h). Empty: none of them.
   std::map<std::string, std::string> environment = {};
 
   static const option_list<http_options>& variables();
+  // Those of `environment` that are no store's own.
+  static std::span<const foreign_variable> foreign_variables();
   // Sets `environment`, and `netrc` if that is empty: to $NETRC or ~/.netrc. "off" then means none.
   void use_environment(const std::map<std::string, std::string>& foreign);
   // The value of a variable in `environment`; empty if it is not set. Valid until that changes.
   const std::string& variable(const std::string& name) const;
 };
-
-// The variables that http_options::environment may have. Lives as long as the process.
-std::span<const foreign_variable> foreign_variables();
 
 // Parses "host=file;host=file" for http_options::tokens. Fails with bad_setting.
 result<std::map<std::string, std::string>> parse_token_files(const std::string& text);

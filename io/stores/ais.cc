@@ -1,8 +1,10 @@
 #include <fmt/format.h>
 
+#include <array>
 #include <utility>
 
 #include "engine/log.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 
@@ -57,8 +59,12 @@ class ais final : public object_store {
 
 }  // namespace
 
-std::shared_ptr<object_store> ais_store(std::shared_ptr<http_stack> stack) {
-  return std::make_shared<ais>(std::move(stack));
+known_store ais_store() {
+  static constexpr auto variables = std::to_array<foreign_variable>({
+      {"AIS_ENDPOINT", "AIStore: URL of the cluster"},
+      {"AIS_AUTHN_TOKEN", "AIStore: token"},
+  });
+  return {"ais", make_store<ais>, variables};
 }
 
 }  // namespace millrace

@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
 #include <map>
 
 #include "io/hashes.h"
 #include "io/http/client.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 
@@ -184,8 +186,15 @@ class azure final : public object_store {
 
 }  // namespace
 
-std::shared_ptr<object_store> azure_store(std::shared_ptr<http_stack> stack) {
-  return std::make_shared<azure>(std::move(stack));
+known_store azure_store() {
+  static constexpr auto variables = std::to_array<foreign_variable>({
+      {"AZURE_STORAGE_ACCOUNT", "Azure: account"},
+      {"AZURE_STORAGE_KEY", "Azure: shared key"},
+      {"AZURE_STORAGE_SAS_TOKEN", "Azure: shared access signature"},
+      {"AZURE_STORAGE_CONNECTION_STRING", "Azure: account, key and endpoint in one"},
+      {"AZURE_STORAGE_BLOB_ENDPOINT", "Azure: URL of the store"},
+  });
+  return {"az", make_store<azure>, variables};
 }
 
 }  // namespace millrace

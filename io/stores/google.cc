@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "engine/json_tree.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/http/secret_file.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 
@@ -173,8 +175,14 @@ class google final : public object_store {
 
 }  // namespace
 
-std::shared_ptr<object_store> google_store(std::shared_ptr<http_stack> stack) {
-  return std::make_shared<google>(std::move(stack));
+known_store google_store() {
+  static constexpr auto variables = std::to_array<foreign_variable>({
+      {"GOOGLE_APPLICATION_CREDENTIALS", "Google: file of a service account or user"},
+      {"GOOGLE_OAUTH_ACCESS_TOKEN", "Google: token to use as it is"},
+      {"STORAGE_EMULATOR_HOST", "Google: URL of an emulator of the store"},
+      {"GCE_METADATA_HOST", "Google: host of the metadata service"},
+  });
+  return {"gs", make_store<google>, variables};
 }
 
 }  // namespace millrace

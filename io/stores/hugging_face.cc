@@ -1,12 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/algorithm/string.hpp>
 #include <string_view>
 #include <vector>
 
 #include "engine/json_tree.h"
 #include "io/http/secret_file.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
 
@@ -194,8 +196,13 @@ class hugging_face final : public object_store {
 
 }  // namespace
 
-std::shared_ptr<object_store> hugging_face_store(std::shared_ptr<http_stack> stack) {
-  return std::make_shared<hugging_face>(std::move(stack));
+known_store hugging_face_store() {
+  static constexpr auto variables = std::to_array<foreign_variable>({
+      {"HF_TOKEN", "Hugging Face: token"},
+      {"HF_ENDPOINT", "Hugging Face: URL of the hub"},
+      {"HF_HOME", "Hugging Face: folder in which the token is"},
+  });
+  return {"hf", make_store<hugging_face>, variables};
 }
 
 }  // namespace millrace

@@ -11,7 +11,7 @@
 #include "engine/spawn_on.h"
 #include "io/http/transport.h"
 #include "io/names/shard_name.h"
-#include "io/names/url_scheme.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/store.h"
 
 namespace millrace {

@@ -1,9 +1,7 @@
 #include "io/stores/store.h"
 
-#include <array>
-
-#include "io/names/url_scheme.h"
 #include "io/stores/http.h"
+#include "io/stores/known_stores.h"
 
 namespace millrace {
 namespace {
@@ -25,14 +23,8 @@ awaitable<result<std::unique_ptr<byte_source>>> open_stored(std::shared_ptr<http
 }  // namespace
 
 store_table object_stores(const std::shared_ptr<http_stack>& stack) {
-  using maker = std::shared_ptr<object_store> (*)(std::shared_ptr<http_stack>);
-  // In the order of store_schemes.
-  constexpr auto makers =
-      std::to_array<maker>({s3_store, google_store, azure_store, ais_store, hugging_face_store});
-  static_assert(makers.size() == store_schemes.size());
   store_table stores;
-  for (std::size_t i = 0; i < makers.size(); ++i)
-    stores.emplace(store_schemes[i], makers[i](stack));
+  for (const auto store : known_stores) stores.emplace(store().scheme, store().make(stack));
   return stores;
 }
 

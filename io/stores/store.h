@@ -38,14 +38,8 @@ class object_store {
 
 using store_table = std::map<std::string, std::shared_ptr<object_store>, std::less<>>;
 
-// The stores of store_schemes, with credentials from the usual variables and files.
+// All of known_stores by their schemes, with credentials from the usual variables and files.
 store_table object_stores(const std::shared_ptr<http_stack>& stack);
-
-std::shared_ptr<object_store> s3_store(std::shared_ptr<http_stack> stack);
-std::shared_ptr<object_store> google_store(std::shared_ptr<http_stack> stack);
-std::shared_ptr<object_store> azure_store(std::shared_ptr<http_stack> stack);
-std::shared_ptr<object_store> ais_store(std::shared_ptr<http_stack> stack);
-std::shared_ptr<object_store> hugging_face_store(std::shared_ptr<http_stack> stack);
 
 source_factory store_source_factory(std::shared_ptr<http_stack> stack,
                                     std::shared_ptr<object_store> store,

@@ -2,12 +2,15 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "io/cache/cache_folder.h"
 #include "io/files/pipe_source.h"
 #include "io/http/client.h"
+#include "io/http/transport.h"
 #include "io/shard_urls.h"
 #include "io/stores/aws_credentials.h"
+#include "io/stores/known_stores.h"
 #include "io/stores/listing.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
@@ -32,6 +35,35 @@ http_request get(const std::string& target, http_fields fields = {}) {
   what.target = parse_url(target).value();
   what.fields = std::move(fields);
   return what;
+}
+
+TEST(KnownStores, EachHasASchemeOfItsOwnAndIsReachedByIt) {
+  const auto stack = std::make_shared<http_stack>(http_options(), real_network(0), real_time());
+  const store_table made = object_stores(stack);
+  EXPECT_EQ(made.size(), known_stores.size());
+  for (const auto store : known_stores) {
+    const std::string scheme(store().scheme);
+    EXPECT_TRUE(made.contains(scheme)) << scheme;
+    EXPECT_TRUE(is_of_store(scheme)) << scheme;
+    EXPECT_TRUE(is_on_network(parse_url(scheme + "://bucket/key").value())) << scheme;
+  }
+  for (const char* other : {"http", "https", "file", "pipe", "-", "memory", ""}) {
+    EXPECT_FALSE(is_of_store(other)) << other;
+  }
+}
+
+TEST(KnownStores, TheVariablesOfEachAreRead) {
+  std::set<std::string_view> names;
+  for (const foreign_variable& v : foreign_variables()) {
+    EXPECT_TRUE(names.insert(v.name).second) << v.name;
+  }
+  EXPECT_TRUE(names.contains("https_proxy"));
+  for (const auto store : known_stores) {
+    EXPECT_FALSE(store().variables.empty()) << store().scheme;
+    for (const foreign_variable& v : store().variables) {
+      EXPECT_TRUE(names.contains(v.name)) << v.name;
+    }
+  }
 }
 
 TEST(SigV4, TheExamplesOfTheS3Reference) {

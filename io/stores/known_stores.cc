@@ -1,0 +1,32 @@
+#include "io/stores/known_stores.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "io/http/options.h"
+
+namespace millrace {
+
+bool is_of_store(std::string_view scheme) {
+  return std::ranges::any_of(known_stores, [&](auto store) { return store().scheme == scheme; });
+}
+
+bool is_on_network(const url& u) {
+  const bool is_known = u.scheme == "http" || u.scheme == "https" || is_of_store(u.scheme);
+  return is_known && !u.host.empty() && u.socket.empty();
+}
+
+std::span<const foreign_variable> foreign_variables() {
+  static const auto& all = *new auto([] {
+    const auto of_http = http_options::foreign_variables();
+    std::vector<foreign_variable> list(of_http.begin(), of_http.end());
+    for (const auto store : known_stores) {
+      const auto own = store().variables;
+      list.insert(list.end(), own.begin(), own.end());
+    }
+    return list;
+  }());
+  return all;
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "engine/setting.h"
+#include "io/names/url.h"
+
+namespace millrace {
+
+class http_stack;
+class object_store;
+
+// An object store that millrace reads.
+struct known_store {
+  std::string_view scheme;  // of its URLs
+  std::shared_ptr<object_store> (*make)(std::shared_ptr<http_stack> stack);
+  // The variables of its own programs that it reads. Static.
+  std::span<const foreign_variable> variables;
+};
+
+// Each in a file of its own.
+known_store s3_store();
+known_store google_store();
+known_store azure_store();
+known_store ais_store();
+known_store hugging_face_store();
+
+inline constexpr std::array known_stores = {s3_store, google_store, azure_store, ais_store,
+                                            hugging_face_store};
+
+// known_store::make of a class with that constructor.
+template <class Store>
+std::shared_ptr<object_store> make_store(std::shared_ptr<http_stack> stack) {
+  return std::make_shared<Store>(std::move(stack));
+}
+
+bool is_of_store(std::string_view scheme);
+
+// Whether a server on the network answers for the URL, by HTTP or as an object store: not a
+// command, a file of this host, or the socket of a program on it.
+bool is_on_network(const url& u);
+
+// The variables that http_options::environment may have: those of HTTP, then those of each store.
+// Lives as long as the process.
+std::span<const foreign_variable> foreign_variables();
+
+}  // namespace millrace
