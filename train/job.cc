@@ -289,9 +289,12 @@ std::string json_of(const run_figures& f) {
            {"dropped", f.counts.dropped},
            {"lost", f.counts.lost},
            {"damaged", f.counts.damaged},
-           {"bytes", f.stats.sources.bytes}};
+           {"bytes", f.stats.sources.bytes},
+           {"bytes_read", f.stats.sources.bytes},
+           {"retries", f.stats.sources.retries}};
+  json& sources = out["sources"];
   source_counters::each([&](std::string_view name, auto figure, auto) {
-    out[std::string(name)] = f.stats.sources.*figure;
+    sources[std::string(name)] = f.stats.sources.*figure;
   });
   if (f.loss) out["last_loss"] = *f.loss;
   if (f.validation) {
@@ -310,14 +313,14 @@ std::string json_of_job(const std::vector<std::string>& of_ranks) {
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     const json other = json::parse(of_ranks[rank]);
     for (const char* sum : {"samples", "samples_per_s", "cpu_seconds", "delivered", "skipped",
-                            "dropped", "lost", "damaged", "bytes"}) {
+                            "dropped", "lost", "damaged", "bytes", "bytes_read", "retries"}) {
       out[sum] = sum_of(out[sum], other[sum]);
     }
     out["waiting"] = std::max(out["waiting"].get<double>(), other["waiting"].get<double>());
     source_counters::each([&](std::string_view figure, auto, source_counters::total how) {
-      const std::string name(figure);
-      out[name] = how == source_counters::total::sum ? sum_of(out[name], other[name])
-                                                     : std::max(out[name], other[name]);
+      json& mine = out["sources"][std::string(figure)];
+      const json& its = other["sources"][std::string(figure)];
+      mine = how == source_counters::total::sum ? sum_of(mine, its) : std::max(mine, its);
     });
   }
   return out.dump();
