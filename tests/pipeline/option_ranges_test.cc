@@ -1,26 +1,18 @@
-#include <gtest/gtest.h>
+#include "tests/support/option_ranges.h"
 
-#include <cmath>
-#include <limits>
+#include <gtest/gtest.h>
 
 #include "millrace/millrace.h"
 #include "pipeline/images/decoded_cache.h"
 #include "tests/support/temporary_folder.h"
 #include "tests/support/text_shards.h"
-#include "tests/support/watchdog.h"
 #include "tools/fake.h"
 
 namespace millrace {
 namespace {
 
-using std::chrono::milliseconds;
-using testing::bounded;
+using testing::one_number;
 using testing::with_memory_store;
-
-// Every number among the options, whatever its value, either works or is refused by name.
-//
-// The members are listed by structured bindings, which do not compile if one is added: add it here,
-// and decide on its range where the options are checked.
 
 template <class F>
 void members(http_timeouts& o, F& f) {
@@ -157,100 +149,11 @@ void members(distributed_chunked_sampler& o, F& f) {
   f("replicas", replicas), f("rank", rank), f("chunk", chunk);
   f("seed", seed);
 }
-// For functions.
-struct one_number {
-  std::int64_t n = 3;
-};
-template <class F>
-void members(one_number& o, F& f) {
-  f("", o.n);
-}
-
-// The option that may be named in place of this one, because its range depends on it.
-std::string partner_of(const std::string& name) {
-  if (name.starts_with("most_")) return "least_" + name.substr(5);
-  return name == "raw_width"    ? "raw_height"
-         : name == "raw_height" ? "raw_width"
-         : name == "from"       ? "growing_size"
-                                : name;
-}
-
-constexpr int values = 7;
-
-// The n-th value to try in place of `usual`.
-template <class N>
-N extreme(int n, N usual) {
-  using limits = std::numeric_limits<N>;
-  if constexpr (std::is_floating_point_v<N>) {
-    const N all[values] = {
-        -limits::max(),     -1, 0, limits::quiet_NaN(), limits::infinity(), limits::max(),
-        -limits::infinity()};
-    return all[n];
-  } else {
-    const N all[values] = {limits::min(),     static_cast<N>(-1), 0, 1, limits::max(),
-                           limits::max() - 1, limits::max() / 2};
-    static_cast<void>(usual);
-    return all[n];
-  }
-}
-milliseconds extreme(int n, milliseconds usual) {
-  return milliseconds(extreme(n, usual.count()));
-}
-std::optional<int> extreme(int n, std::optional<int> /*usual*/) {
-  return extreme(n, 1);
-}
-
-// Sets one member to an extreme value.
-struct one_member {
-  int wanted;
-  int value;
-  int at = 0;
-  std::string name = {};
-  std::string said = {};
-
-  template <class N>
-  void operator()(const char* of, N& member) {
-    if (at++ != wanted) return;
-    member = extreme(value, member);
-    name = of;
-    if constexpr (std::is_arithmetic_v<N>) {
-      said = fmt::format("{} = {}", of, member);
-    } else {
-      said = fmt::format("{}, value {}", of, value);
-    }
-  }
-};
-
 class OptionRanges : public testing::text_shards {
  protected:
-  // `use` runs something with the options.
   template <class O, class Use>
-  void expect_served_or_refused(const O& usual, Use use) {
-    int tried = 0;
-    for (int member = 0;; ++member) {
-      for (int value = 0; value < values; ++value) {
-        O with = usual;
-        one_member change{member, value};
-        members(with, change);
-        if (change.said.empty()) {
-          EXPECT_GT(tried, 0);
-          return;
-        }
-        ++tried;
-        try {
-          bounded(change.said, [&] { use(with); });
-        } catch (const failure& f) {
-          EXPECT_TRUE(f.kind() == errc::usage || f.kind() == errc::no_memory)
-              << change.said << ": " << f.what();
-          const std::string said = f.why().message();
-          EXPECT_TRUE(said.find(change.name) != std::string::npos ||
-                      said.find(partner_of(change.name)) != std::string::npos)
-              << change.said << ": " << said;
-        } catch (const std::exception& e) {
-          ADD_FAILURE() << change.said << ": " << e.what();
-        }
-      }
-    }
+  static void expect_served_or_refused(const O& usual, Use use) {
+    testing::expect_served_or_refused(usual, use, [](O& o, auto& f) { members(o, f); });
   }
   static lane_plan<sample> data(const shard_list_options& o = {.seed = 1, .lanes = 2}) {
     return shards(urls(2), o) | untar() | group_by_key();

@@ -124,7 +124,7 @@ class DifferingRanks(RanksTest):
         self.assertEqual((job["samples"], job["step"], job["world_size"]), (2 * 5 * 8, 5, 2))
         for key in ("samples", "delivered", "dropped", "bytes_read"):
             self.assertEqual(job[key], own[0][key] + own[1][key], key)
-            self.assertEqual(job["sources"]["bytes_read"], job["bytes_read"])
+        self.assertEqual(job["sources"]["bytes_read"], job["bytes_read"])
         self.assertAlmostEqual(job["samples_per_s"], own[0]["samples_per_s"] + own[1]["samples_per_s"])
         self.assertEqual(job["waiting"], max(one["waiting"] for one in own))
 
