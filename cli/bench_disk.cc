@@ -55,7 +55,7 @@ nlohmann::json to_json(const disk_bench_report& r) {
   auto devices = nlohmann::json::array();
   for (const storage& s : r.devices) devices.push_back(storage_json(s));
   const auto cpu = r.cpu_s_per_gb();
-  nlohmann::json out{
+  return {
       {"bytes", r.bytes},
       {"seconds", r.seconds},
       {"mb_per_s", r.mb_per_s()},
@@ -65,7 +65,12 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"streams_served", r.streams_served},
       {"files", r.files},
       {"file_bytes", r.file_bytes},
+      {"reads", to_json(r.counters.reads)},
       {"depth", r.depth},
+      {"seeks_avoided", r.counters.seeks_avoided},
+      {"gate_wait_seconds", r.counters.gate_wait_s},
+      {"memory_wait_seconds", r.counters.memory_wait_s},
+      {"sources", to_json(r.counters)},
       {"figure", r.figure_name()},
       {"direct_share", r.direct_share()},
       {"cached_before", r.cached_before < 0 ? nlohmann::json() : nlohmann::json(r.cached_before)},
@@ -75,8 +80,6 @@ nlohmann::json to_json(const disk_bench_report& r) {
       {"mb_per_s_over_time", r.rate_over_time},
       {"devices", std::move(devices)},
       {"interrupted", r.interrupted}};
-  add_figures(out, r.counters);
-  return out;
 }
 
 void print(const disk_bench_report& r) {

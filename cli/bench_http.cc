@@ -22,21 +22,30 @@ struct bench_http_arguments {
 };
 
 nlohmann::json to_json(const http_bench_report& r) {
+  const source_counters& c = r.counters;
   const auto cpu = r.cpu_s_per_gb();
-  nlohmann::json out{{"bytes", r.bytes},
-                     {"seconds", r.seconds},
-                     {"mb_per_s", r.mb_per_s()},
-                     {"cpu_seconds", r.cpu_seconds},
-                     {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
-                     {"connections", r.connections},
-                     {"objects", r.objects},
-                     {"limit", r.limit(allowed_cpus())},
-                     {"interval_seconds", r.interval_s},
-                     {"mb_per_s_over_time", r.rate_over_time},
-                     {"mb_per_s_per_connection", r.rate_of_connection},
-                     {"interrupted", r.interrupted}};
-  add_figures(out, r.counters);
-  return out;
+  return {{"bytes", r.bytes},
+          {"seconds", r.seconds},
+          {"mb_per_s", r.mb_per_s()},
+          {"cpu_seconds", r.cpu_seconds},
+          {"cpu_s_per_gb", cpu ? nlohmann::json(*cpu) : nlohmann::json()},
+          {"connections", r.connections},
+          {"objects", r.objects},
+          {"requests", c.requests},
+          {"first_byte", to_json(c.first_bytes)},
+          {"retries", c.retries},
+          {"resumed", c.resumed},
+          {"stalls", c.stalls},
+          {"hedges", c.hedges},
+          {"hedges_won", c.hedges_won},
+          {"wasted_bytes", c.wasted_bytes},
+          {"memory_wait_seconds", c.memory_wait_s},
+          {"sources", to_json(c)},
+          {"limit", r.limit(allowed_cpus())},
+          {"interval_seconds", r.interval_s},
+          {"mb_per_s_over_time", r.rate_over_time},
+          {"mb_per_s_per_connection", r.rate_of_connection},
+          {"interrupted", r.interrupted}};
 }
 
 void print(const http_bench_report& r) {

@@ -37,7 +37,7 @@ const char* name_of(load_limit limit) {
 
 // The bottleneck, and what would remove it, in one line.
 std::string verdict(const load_bench_report& r) {
-  const double pool = 100 * r.loader.pool_busy / (r.seconds * std::max(1, r.loader.pool_threads));
+  const double pool = 100 * r.stats.pool_busy / (r.seconds * std::max(1, r.stats.pool_threads));
   switch (r.limit) {
     case load_limit::consumer:
       return fmt::format(
@@ -50,14 +50,14 @@ std::string verdict(const load_bench_report& r) {
           "limited by decoding: {} busy {:.0f} % of the time; more cores would help, "
           "or shards with restart runs (millrace pack --from-shards ... --restart 4), or "
           "smaller stored images (pack --resize)",
-          r.loader.pool_threads == 1 ? "its thread is"
-                                     : fmt::format("its {} threads are", r.loader.pool_threads),
+          r.stats.pool_threads == 1 ? "its thread is"
+                                    : fmt::format("its {} threads are", r.stats.pool_threads),
           pool);
     case load_limit::spine:
       return fmt::format(
           "limited by the I/O thread: it is busy {:.0f} % of the time; another process or loader "
           "would help, or larger samples",
-          100 * r.loader.spine_cpu / r.seconds);
+          100 * r.stats.spine_cpu / r.seconds);
     case load_limit::reading:
       return fmt::format(
           "limited by reading: {:.0f} MB/s arrive, and the decoding threads are busy {:.0f} % of "
@@ -71,7 +71,7 @@ std::string verdict(const load_bench_report& r) {
             "limited by the host: not by the decoding threads (busy {:.0f} % of the time), the I/O "
             "thread ({:.0f} %) or reading; other programs or virtual machines use its CPUs, so "
             "measure again without them",
-            pool, 100 * r.loader.spine_cpu / r.seconds);
+            pool, 100 * r.stats.spine_cpu / r.seconds);
       }
       return fmt::format(
           "limited by the host: the decoding threads had a CPU for {:.0f} % of the time in which "
@@ -85,7 +85,7 @@ std::string verdict(const load_bench_report& r) {
 
 nlohmann::json to_json(const load_bench_report& r) {
   auto stages = nlohmann::json::array();
-  for (const stage_stats& s : r.loader.stages) {
+  for (const stage_stats& s : r.stats.stages) {
     stages.push_back({{"name", s.name},
                       {"items", s.items},
                       {"bytes", s.bytes},
@@ -93,28 +93,27 @@ nlohmann::json to_json(const load_bench_report& r) {
                       {"waiting_input", s.waiting_input},
                       {"waiting_output", s.waiting_output}});
   }
-  nlohmann::json out{{"bytes", r.loader.sources.bytes},
-                     {"seconds", r.seconds},
-                     {"mb_per_s", r.mb_per_s()},
-                     {"cpu_seconds", r.cpu_seconds},
-                     {"samples", r.images},
-                     {"samples_per_s", r.images_per_s()},
-                     {"cores", r.cpu_seconds / r.seconds},
-                     {"waiting", r.waited / r.seconds},
-                     {"first_batch_s", r.first_batch_s},
-                     {"outside_us", r.outside_us()},
-                     {"pool_threads", r.loader.pool_threads},
-                     {"pool_used", r.pool_used},
-                     {"pool_busy", r.loader.pool_busy},
-                     {"spine_cpu", r.loader.spine_cpu},
-                     {"stages", stages},
-                     {"ledger", r.ledger},
-                     {"first_skipped", r.first_skipped},
-                     {"limit", name_of(r.limit)},
-                     {"verdict", verdict(r)},
-                     {"interrupted", r.interrupted}};
-  add_figures(out, r.loader.sources);
-  return out;
+  return {{"bytes", r.stats.sources.bytes},
+          {"seconds", r.seconds},
+          {"mb_per_s", r.mb_per_s()},
+          {"cpu_seconds", r.cpu_seconds},
+          {"samples", r.images},
+          {"samples_per_s", r.images_per_s()},
+          {"cores", r.cpu_seconds / r.seconds},
+          {"waiting", r.waited / r.seconds},
+          {"first_batch_s", r.first_batch_s},
+          {"outside_us", r.outside_us()},
+          {"pool_threads", r.stats.pool_threads},
+          {"pool_used", r.pool_used},
+          {"pool_busy", r.stats.pool_busy},
+          {"spine_cpu", r.stats.spine_cpu},
+          {"stages", stages},
+          {"sources", to_json(r.stats.sources)},
+          {"ledger", r.ledger},
+          {"first_skipped", r.first_skipped},
+          {"limit", name_of(r.limit)},
+          {"verdict", verdict(r)},
+          {"interrupted", r.interrupted}};
 }
 
 void print(const load_bench_report& r) {
@@ -123,9 +122,9 @@ void print(const load_bench_report& r) {
   fmt::print(
       "{:.2f} cores: {:.2f} for decoding (on {:.1f} of {}), {:.2f} for the rest, {:.1f} us per "
       "image\n",
-      r.cpu_seconds / r.seconds, r.loader.pool_cpu / r.seconds, r.pool_used,
-      counted(static_cast<std::uint64_t>(r.loader.pool_threads), "thread"),
-      (r.cpu_seconds - r.loader.pool_cpu) / r.seconds, r.outside_us());
+      r.cpu_seconds / r.seconds, r.stats.pool_cpu / r.seconds, r.pool_used,
+      counted(static_cast<std::uint64_t>(r.stats.pool_threads), "thread"),
+      (r.cpu_seconds - r.stats.pool_cpu) / r.seconds, r.outside_us());
   fmt::print("consumer waited {:.1f} % of the time\n", 100 * r.waited / r.seconds);
   fmt::print("ledger: {}\n", r.ledger);
   if (!r.first_skipped.empty()) fmt::print("first skipped: {}\n", r.first_skipped);
@@ -135,7 +134,7 @@ void print(const load_bench_report& r) {
   const auto part = [&](double seconds) {
     return fmt::format("{} {:>5.1f} %", time_text(seconds), 100 * seconds / r.seconds);
   };
-  for (const stage_stats& s : r.loader.stages) {
+  for (const stage_stats& s : r.stats.stages) {
     fmt::print("{:<16}{:>12}{:>12}{:>18}{:>18}{:>18}\n", s.name, s.items, format_bytes(s.bytes),
                part(s.busy), part(s.waiting_input), part(s.waiting_output));
   }

@@ -96,17 +96,20 @@ void print_json(const nlohmann::json& object, std::FILE* to) {
   fmt::print(to, "{}\n", line_of(object));
 }
 
-void add_figures(nlohmann::json& to, const source_counters& counters) {
+nlohmann::json to_json(const latency_histogram& durations) {
+  return {{"count", durations.count()},
+          {"p50_ms", 1e3 * durations.percentile(0.5)},
+          {"p99_ms", 1e3 * durations.percentile(0.99)},
+          {"max_ms", 1e3 * durations.most()}};
+}
+
+nlohmann::json to_json(const source_counters& counters) {
+  nlohmann::json out;
   source_counters::each(
-      [&](std::string_view name, auto figure, auto) { to[std::string(name)] = counters.*figure; });
-  const auto durations = [](const latency_histogram& of) {
-    return nlohmann::json{{"count", of.count()},
-                          {"p50_ms", 1e3 * of.percentile(0.5)},
-                          {"p99_ms", 1e3 * of.percentile(0.99)},
-                          {"max_ms", 1e3 * of.most()}};
-  };
-  to["reads"] = durations(counters.reads);
-  to["first_byte"] = durations(counters.first_bytes);
+      [&](std::string_view name, auto figure, auto) { out[std::string(name)] = counters.*figure; });
+  out["reads"] = to_json(counters.reads);
+  out["first_byte"] = to_json(counters.first_bytes);
+  return out;
 }
 
 json_list::~json_list() {

@@ -27,6 +27,7 @@ latency_histogram latency_histogram::since(const latency_histogram& before) cons
 }
 
 double latency_histogram::percentile(double share) const {
+  if (count_ == 0) return 0;  // most_ may be of before
   double left = share * static_cast<double>(count_);
   for (std::size_t i = 0; i < counts_.size(); ++i) {
     left -= static_cast<double>(counts_[i]);

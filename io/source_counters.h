@@ -31,8 +31,8 @@ struct source_counters {
 
   // How a figure of several sources is put together.
   enum class total : std::uint8_t { sum, greatest };
-  // Calls f(name, member, total) for each figure but the histograms: its name in JSON, a pointer
-  // to the member, and how it is put together.
+  // Calls f(name, member, total) for each figure but the histograms: its name in reports, which
+  // programs read (docs/compatibility.md), a pointer to the member, and how it is put together.
   template <class F>
   static constexpr void each(F&& f);
 

@@ -78,12 +78,13 @@ result<std::int64_t> any_label_of(const sample& s, std::string_view which) {
     }
     return in_sample(errc::missing_field, s,
                      fmt::format("no label among the fields {}", extensions_of(s)))
-        .hint("decode_options.label names the field, or json:FIELD");
+        .hint("decode_options.label names the field, or json:FIELD; none: there are no labels");
   }
   const field* f = s.find(which);
   if (f == nullptr) {
     return in_sample(errc::missing_field, s,
-                     fmt::format("no field '{}' among {}", which, extensions_of(s)));
+                     fmt::format("no field '{}' among {}", which, extensions_of(s)))
+        .hint("decode_options.label names it without its first dot");
   }
   return integer_in(s, *f);
 }

@@ -10,7 +10,9 @@ namespace millrace {
 
 // The work of one stage so far. Times are wall time on the spine, in seconds.
 struct stage_stats {
-  std::string name;           // "decode_jpeg"
+  // "decode_jpeg". Stages that are read as one have one name: untar() | group_by_key() is
+  // "read_samples"; "lanes" interleaves the lanes.
+  std::string name;
   std::uint64_t items = 0;    // that it has given
   std::uint64_t bytes = 0;    // of payload in them
   double busy = 0;            // working, or waiting for its work in the pool
@@ -33,7 +35,8 @@ struct run_stats {
   double pool_busy = 0;  // wall time of its tasks, summed over the threads
   double pool_cpu = 0;   // CPU time of its threads
 
-  // What happened after `before`, an earlier snapshot of the same run.
+  // What happened after `before`, an earlier snapshot of the same run; pool_threads and pool_used
+  // are those of now. See source_counters::since() for what is of the whole time.
   run_stats since(const run_stats& before) const;
 };
 

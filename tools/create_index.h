@@ -15,7 +15,7 @@ class engine;
 
 // Options of create_index().
 struct index_options {
-  std::string name;                      // of the dataset; empty: none
+  std::string name = {};                 // of the dataset; empty: none
   std::optional<std::string> info = {};  // a description
   std::optional<std::string> base = {};  // base of relative URLs
   bool offsets = false;                  // also writes the offset of each sample

@@ -31,7 +31,7 @@ struct disk_bench_report {
   std::vector<double> rate_over_time;  // one for each `interval_s`
   double interval_s = 0.1;
   source_counters counters;   // of all streams
-  std::uint64_t depth = 0;    // the most chunks in flight, on all devices
+  std::uint64_t depth = 0;    // chunks in flight: the most of each I/O thread, summed
   double cached_before = -1;  // share of the files' pages that was cached; -1: unknown
   std::vector<storage> devices;
   std::string io;  // "uring" or "pread"

@@ -102,8 +102,8 @@ std::optional<host_batch> next_unless_stopped(loader<host_batch>& data) {
 
 // Seconds that the decoding stage waited for upstream stages.
 double waited_for_input(const load_bench_report& r) {
-  const auto decoding = std::ranges::find(r.loader.stages, "decode_jpeg", &stage_stats::name);
-  return decoding == r.loader.stages.end() ? 0 : decoding->waiting_input;
+  const auto decoding = std::ranges::find(r.stats.stages, "decode_jpeg", &stage_stats::name);
+  return decoding == r.stats.stages.end() ? 0 : decoding->waiting_input;
 }
 
 }  // namespace
@@ -118,10 +118,10 @@ load_limit limit_of(const load_bench_report& r, double images_per_s) {
   if (images_per_s > 0 && r.images_per_s() >= paced * images_per_s) return load_limit::consumer;
   const bool is_taken = r.pool_on_cpu() < taken;
   const double cpus = r.cpu_seconds / r.seconds / allowed_cpus();
-  const double pool = r.loader.pool_busy / (r.seconds * r.loader.pool_threads);
+  const double pool = r.stats.pool_busy / (r.seconds * r.stats.pool_threads);
   if (pool > nearly) return is_taken ? load_limit::host : load_limit::decoding;
-  if (cpus > nearly && r.loader.pool_cpu > r.loader.spine_cpu) return load_limit::decoding;
-  if (r.loader.spine_cpu > nearly * r.seconds) return load_limit::spine;
+  if (cpus > nearly && r.stats.pool_cpu > r.stats.spine_cpu) return load_limit::decoding;
+  if (r.stats.spine_cpu > nearly * r.seconds) return load_limit::spine;
   if (waited_for_input(r) > r.seconds / 2) return load_limit::reading;
   // Nothing was busy, and only CPUs were waited for.
   return is_taken || pool < idle ? load_limit::host : load_limit::decoding;
@@ -166,7 +166,7 @@ load_bench_report run_load_bench(const engine_options& how, const load_bench_opt
   r.seconds = watch.seconds();
   r.cpu_seconds = watch.cpu_seconds();
   r.pool_used = looked > 0 ? used / looked : 0;
-  r.loader = data.stats().since(before);
+  r.stats = data.stats().since(before);
   const ledger counts = data.counts();
   r.ledger = counts.summary();
   r.first_skipped = counts.first_skipped.empty() ? "" : counts.first_skipped.front();

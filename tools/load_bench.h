@@ -25,7 +25,7 @@ struct load_bench_options {
   std::atomic<std::uint64_t>* taken = nullptr;  // images; for progress, may be null
 };
 
-// The bottleneck of a loader. `host`: its threads have work, but wait for a CPU.
+// The bottleneck of a stats. `host`: its threads have work, but wait for a CPU.
 enum class load_limit : std::uint8_t { consumer, decoding, spine, reading, host };
 
 // The loader's figures from its first batch to its end, with a consumer that does nothing.
@@ -35,7 +35,7 @@ struct load_bench_report {
   double cpu_seconds = 0;     // of the process
   double waited = 0;          // seconds, by the consumer, including an unfinished last wait
   double first_batch_s = 0;   // from the start to the first batch
-  run_stats loader;           // since the first batch
+  run_stats stats;            // since the first batch
   double pool_used = 0;       // the mean number of threads that took work
   std::string ledger;         // its summary
   std::string first_skipped;  // the message; empty if nothing was skipped
@@ -44,14 +44,14 @@ struct load_bench_report {
 
   // The fraction of the time with work for the decoding threads that they were on a CPU.
   double pool_on_cpu() const {
-    return loader.pool_busy > 0 ? std::min(1.0, loader.pool_cpu / loader.pool_busy) : 1;
+    return stats.pool_busy > 0 ? std::min(1.0, stats.pool_cpu / stats.pool_busy) : 1;
   }
   // Bytes read, in 10^6 per second.
-  double mb_per_s() const { return static_cast<double>(loader.sources.bytes) / 1e6 / seconds; }
+  double mb_per_s() const { return static_cast<double>(stats.sources.bytes) / 1e6 / seconds; }
   double images_per_s() const { return static_cast<double>(images) / seconds; }
   // CPU time of one image outside the pool, in microseconds.
   double outside_us() const {
-    return images == 0 ? 0 : 1e6 * (cpu_seconds - loader.pool_cpu) / static_cast<double>(images);
+    return images == 0 ? 0 : 1e6 * (cpu_seconds - stats.pool_cpu) / static_cast<double>(images);
   }
 };
 

@@ -141,6 +141,10 @@ shard_names::shard_names(const std::string& pattern) {
     std::set<std::string> seen;
     for (const std::string& name : names_) {
       check_name(name);
+      if (name.find('{') != name.npos && pattern.find('\\') == pattern.npos) {
+        throw failure(error(errc::usage, fmt::format("'{}' is not a pattern for names", pattern))
+                          .hint("write one %06d, or a brace range such as {000000..000007}"));
+      }
       if (seen.insert(std::filesystem::path(name).lexically_normal().string()).second) continue;
       throw failure(error(errc::usage, fmt::format("'{}' names a shard twice", pattern))
                         .at(name)

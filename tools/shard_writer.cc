@@ -98,6 +98,10 @@ std::vector<std::string> shard_writer::impl::names_of(std::string_view key,
   const auto refuse = [&](const std::string& what, const std::string& hint) {
     throw failure(error(errc::usage, what).at(now->facts.path).key(key).hint(hint));
   };
+  if (key.starts_with('/') || ("/" + std::string(key) + "/").find("/../") != std::string::npos) {
+    refuse("a key that leads out of the folder where a shard is unpacked",
+           "write keys without '..', and without a '/' at their start");
+  }
   if (fields.empty()) refuse("a sample without a field", "give it one");
   if (fields.size() > most_fields) {
     refuse(fmt::format("a sample of {} fields (at most {})", fields.size(), most_fields),
@@ -108,6 +112,10 @@ std::vector<std::string> shard_writer::impl::names_of(std::string_view key,
   std::size_t name_bytes = key.size();
   for (const field_view& f : fields) {
     const std::string extension = extensions.emplace_back(lowered(f.extension));
+    if (extension.empty() || extension.front() == '.') {
+      refuse(fmt::format("'{}' is not an extension", f.extension),
+             "write it without its first dot: jpg, seg.png");
+    }
     const std::string& name = out.emplace_back(fmt::format("{}.{}", key, extension));
     tar_writer::check_member(now->facts.path, name, f.content.size());
     const auto read = split_name(name);

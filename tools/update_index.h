@@ -11,10 +11,10 @@ class engine;
 
 // What update_index() changes; what is empty stays.
 struct index_changes {
-  std::string name;               // of the dataset
-  std::string info;               // a description
-  std::string base;               // base of the shards' URLs
-  std::string folder;             // of every shard
+  std::string name = {};          // of the dataset
+  std::string info = {};          // a description
+  std::string base = {};          // base of the shards' URLs
+  std::string folder = {};        // of every shard
   bool no_folder = false;         // removes the folders of all shards; excludes `folder`
   bool rebase = false;            // the folder of all shards becomes the base
   std::optional<bool> keep = {};  // the flag of this name

@@ -182,6 +182,12 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
                              const std::function<void(const error&)>& before_end)
     : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
   if (alone()) return;
+  if (place.master_address.empty()) {
+    throw failure(error(errc::usage, named(place,
+                                           "MASTER_ADDR is not set, and nothing else says "
+                                           "where rank 0 is"))
+                      .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+  }
   // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   const joining_deadline deadline(place_, timeout, before_end);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/error.h"
-#include "train/job_place.h"
+#include "engine/job_place.h"
 
 namespace c10d {
 class Reducer;

@@ -9,11 +9,11 @@
 #include <string_view>
 
 #include "engine/error_object.h"
+#include "engine/job_place.h"
 #include "engine/log.h"
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
-#include "train/job_place.h"
 #include "train/options.h"
 #include "train/signals.h"
 #include "train/trainer.h"

@@ -1,7 +1,9 @@
 // Options of an engine, also from the environment: threads, memory and its allocators, and how
-// files, servers, stores and caches are read. Include it for code that sets them and runs no plan.
+// files, servers, stores and caches are read; and the rank of this process, as its launcher says
+// it. Include it for code that sets them and runs no plan.
 #pragma once
 
+#include "engine/job_place.h"
 #include "engine/memory.h"
 #include "engine/runtime.h"
 #include "engine/settings.h"

@@ -5,7 +5,6 @@
 #include "train/checkpoint.h"
 #include "train/data.h"
 #include "train/distributed.h"
-#include "train/job_place.h"
 #include "train/model.h"
 #include "train/safetensors.h"
 #include "train/schedule.h"

@@ -84,7 +84,7 @@ class http_client {
   virtual awaitable<result<outcome>> send(scope& tasks, http_request what) = 0;
 };
 
-// `time` outlives the client.
+// Copies the options; `time` outlives the client.
 std::shared_ptr<http_client> make_http_client(const http_options& options,
                                               std::shared_ptr<network> over, time_source& time);
 

@@ -1,23 +1,9 @@
 #include "io/http/policies.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
-
-#include "io/http/header_values.h"
 
 namespace millrace {
 namespace {
-
-using std::chrono::milliseconds;
-
-constexpr milliseconds longest_pause{30'000};
-constexpr std::chrono::seconds longest_retry_after{60};
-// A request that brought this many bytes has not failed, as far as retries are concerned.
-constexpr std::uint64_t worthwhile = 65'536;
-// Multiples of http_options::attempts: requests in a row that may bring less than that.
-constexpr int most_crumbs = 10;
 
 constexpr double smoothing = 0.25;
 
@@ -25,61 +11,7 @@ void smooth(double& value, double sample) {
   value = value == 0 ? sample : (1 - smoothing) * value + smoothing * sample;
 }
 
-retry_policy::no_more no_more_of(std::string why) {
-  return {std::move(why),
-          "http_options.attempts (MILLRACE_HTTP_ATTEMPTS) sets the number of attempts"};
-}
-
-std::string told_of(int crumbs) {
-  return fmt::format("{} requests in a row brought less than 64 KiB each", crumbs);
-}
-
 }  // namespace
-
-void retry_policy::gained(std::uint64_t bytes) {
-  gained_ += bytes;
-  attempts_ = 0;
-}
-
-bool retry_policy::gains_too_little() const {
-  return crumbs_ >= most_crumbs * options_.attempts;
-}
-
-retry_policy::decision retry_policy::on_failure(bool restarts,
-                                                const std::optional<std::string>& retry_after) {
-  ++attempts_;
-  crumbs_ = gained_ < worthwhile ? crumbs_ + 1 : 0;
-  if (restarts && ++restarts_ >= options_.attempts) {
-    return no_more_of(fmt::format("restarted {} times", restarts_));
-  }
-  if (attempts_ >= options_.attempts) {
-    return no_more_of(fmt::format("attempt {} of {}", attempts_, options_.attempts));
-  }
-  if (gains_too_little()) return no_more_of(told_of(crumbs_));
-  milliseconds wait = pause();
-  if (retry_after) {
-    if (const auto asked = parse_retry_after(*retry_after, time_.unix_seconds())) {
-      wait = std::max<milliseconds>(wait, std::min(*asked, longest_retry_after));
-    }
-  }
-  return again{wait, std::exchange(gained_, 0) < worthwhile};
-}
-
-milliseconds retry_policy::pause() {
-  // Full jitter: uniform between zero and the exponential bound.
-  const auto doubled = options_.backoff * (1 << std::min(attempts_ - 1, 16));
-  const auto bound = std::min<milliseconds>(doubled, longest_pause);
-  const milliseconds drawn(
-      static_cast<long long>(static_cast<double>(bound.count()) * jitter_.uniform()));
-  // A connection that worked for a while may be replaced at once.
-  return attempts_ == 1 && gained_ > 0 ? milliseconds(0) : drawn;
-}
-
-retry_policy::decision retry_policy::on_end() {
-  crumbs_ = std::exchange(gained_, 0) < worthwhile ? crumbs_ + 1 : 0;
-  if (gains_too_little()) return no_more_of(told_of(crumbs_));
-  return again{};
-}
 
 void retry_budget::succeeded() {
   tokens_ = std::min(most, tokens_ + per_success);

@@ -17,6 +17,7 @@ struct proxy_settings {
   std::string no_proxy;     // "host,.domain,10.0.0.0/8,[::1],host:port" or "*"
 };
 
+// By http_options::environment: names in lower case win, and HTTP_PROXY in capitals is ignored.
 proxy_settings proxies_of(const http_options& options);
 
 // The proxy for `target`; nullopt: none, because none is set or no_proxy names the host. Fails with

@@ -10,6 +10,7 @@
 #include "io/http/transfer.h"
 
 namespace millrace {
+
 http_stack::http_stack(http_options options, std::shared_ptr<network> over, time_source& time)
     : options_(std::move(options)),
       time_(time),

@@ -36,7 +36,7 @@ http_transfer::http_transfer(const http_object& object, byte_range range, object
       version_(known_),
       is_known_(version_.total || version_.is_known()),
       was_known_(is_known_),
-      options_(options),
+      private_redirects_(options.private_redirects),
       retries_(options, time, jitter_seed),
       origin_is_private_(is_private_host(origin_.host) || !origin_.socket.empty()) {}
 
@@ -63,7 +63,7 @@ bool http_transfer::must_begin_anew() const {
 }
 
 bool http_transfer::public_only() const {
-  return target_.host != origin_.host && !origin_is_private_ && !options_.private_redirects;
+  return target_.host != origin_.host && !origin_is_private_ && !private_redirects_;
 }
 
 error http_transfer::described(error why) const {
@@ -120,7 +120,8 @@ http_transfer::action http_transfer::give_up(const error& why,
                        .hint(why.kind() == errc::no_descriptors
                                  ? "raise `ulimit -n`, or lower http_options.connections "
                                    "(MILLRACE_HTTP_CONNECTIONS)"
-                                 : "check the server and the network; " + decided.hint));
+                                 : "check the server and the network; http_options.attempts "
+                                   "(MILLRACE_HTTP_ATTEMPTS) sets the number of attempts"));
 }
 
 void http_transfer::begin_anew(object_version of) {
@@ -172,8 +173,7 @@ std::optional<error> http_transfer::refused_redirect(const url& next) const {
   }
   // Other names are judged by their addresses when they are connected to: public_only().
   const bool is_other = next.host != origin_.host;
-  if (is_other && is_private_host(next.host) && !origin_is_private_ &&
-      !options_.private_redirects) {
+  if (is_other && is_private_host(next.host) && !origin_is_private_ && !private_redirects_) {
     return refused(fmt::format("a redirect to the private address {} is not followed", next.host))
         .hint("http_options.private_redirects (MILLRACE_HTTP_PRIVATE_REDIRECTS=on) follows it");
   }

@@ -13,7 +13,7 @@
 #include "io/http/message.h"
 #include "io/http/object.h"
 #include "io/http/object_version.h"
-#include "io/http/policies.h"
+#include "io/http/retry_policy.h"
 #include "io/names/url.h"
 
 namespace millrace {
@@ -42,8 +42,7 @@ class http_transfer {
   struct finished {};
   using action = std::variant<take_body, ask_again, finished, error>;
 
-  // `known`: what other parts of the same object have shown. `options` and `time` outlive the
-  // transfer.
+  // `known`: what other parts of the same object have shown. `time` outlives the transfer.
   http_transfer(const http_object& object, byte_range range, object_version known,
                 const http_options& options, time_source& time, std::uint64_t jitter_seed);
 
@@ -144,7 +143,7 @@ class http_transfer {
   // The head of a part has arrived. The following parts are then requested as of the same object,
   // before this one has brought a byte.
   bool is_bound_ = false;
-  const http_options& options_;
+  bool private_redirects_;
   retry_policy retries_;
   std::uint64_t to_discard_ = 0;  // body bytes before the next one
   std::string front_;             // of the object, while it may be an error page

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// The compressions that can be read: known_compressions has how they are recognized,
+// The compressions that can be read: known_compressions has how they are recognised,
 // io/unpack/decoders.cc how they are decoded.
 enum class compression { none, gzip, bzip2, xz, zstd, lz4, lzw };
 

@@ -57,14 +57,13 @@ class ais final : public object_store {
   bool told_of_default_ = false;
 };
 
+constexpr auto ais_variables = std::to_array<foreign_variable>({
+    {"AIS_ENDPOINT", "AIStore: URL of the cluster"},
+    {"AIS_AUTHN_TOKEN", "AIStore: token"},
+});
+
 }  // namespace
 
-known_store ais_store() {
-  static constexpr auto variables = std::to_array<foreign_variable>({
-      {"AIS_ENDPOINT", "AIStore: URL of the cluster"},
-      {"AIS_AUTHN_TOKEN", "AIStore: token"},
-  });
-  return {"ais", make_store<ais>, variables};
-}
+constinit const known_store ais_store{"ais", make_store<ais>, ais_variables};
 
 }  // namespace millrace

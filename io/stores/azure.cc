@@ -184,17 +184,16 @@ class azure final : public object_store {
   std::string endpoint_;
 };
 
+constexpr auto azure_variables = std::to_array<foreign_variable>({
+    {"AZURE_STORAGE_ACCOUNT", "Azure: account"},
+    {"AZURE_STORAGE_KEY", "Azure: shared key"},
+    {"AZURE_STORAGE_SAS_TOKEN", "Azure: shared access signature"},
+    {"AZURE_STORAGE_CONNECTION_STRING", "Azure: account, key and endpoint in one"},
+    {"AZURE_STORAGE_BLOB_ENDPOINT", "Azure: URL of the store"},
+});
+
 }  // namespace
 
-known_store azure_store() {
-  static constexpr auto variables = std::to_array<foreign_variable>({
-      {"AZURE_STORAGE_ACCOUNT", "Azure: account"},
-      {"AZURE_STORAGE_KEY", "Azure: shared key"},
-      {"AZURE_STORAGE_SAS_TOKEN", "Azure: shared access signature"},
-      {"AZURE_STORAGE_CONNECTION_STRING", "Azure: account, key and endpoint in one"},
-      {"AZURE_STORAGE_BLOB_ENDPOINT", "Azure: URL of the store"},
-  });
-  return {"az", make_store<azure>, variables};
-}
+constinit const known_store azure_store{"az", make_store<azure>, azure_variables};
 
 }  // namespace millrace

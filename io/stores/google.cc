@@ -173,16 +173,15 @@ class google final : public object_store {
   std::shared_ptr<google_signer> signer_;
 };
 
+constexpr auto google_variables = std::to_array<foreign_variable>({
+    {"GOOGLE_APPLICATION_CREDENTIALS", "Google: file of a service account or user"},
+    {"GOOGLE_OAUTH_ACCESS_TOKEN", "Google: token to use as it is"},
+    {"STORAGE_EMULATOR_HOST", "Google: URL of an emulator of the store"},
+    {"GCE_METADATA_HOST", "Google: host of the metadata service"},
+});
+
 }  // namespace
 
-known_store google_store() {
-  static constexpr auto variables = std::to_array<foreign_variable>({
-      {"GOOGLE_APPLICATION_CREDENTIALS", "Google: file of a service account or user"},
-      {"GOOGLE_OAUTH_ACCESS_TOKEN", "Google: token to use as it is"},
-      {"STORAGE_EMULATOR_HOST", "Google: URL of an emulator of the store"},
-      {"GCE_METADATA_HOST", "Google: host of the metadata service"},
-  });
-  return {"gs", make_store<google>, variables};
-}
+constinit const known_store google_store{"gs", make_store<google>, google_variables};
 
 }  // namespace millrace

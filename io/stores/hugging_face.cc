@@ -194,15 +194,15 @@ class hugging_face final : public object_store {
   std::string token_;  // empty: none
 };
 
+constexpr auto hugging_face_variables = std::to_array<foreign_variable>({
+    {"HF_TOKEN", "Hugging Face: token"},
+    {"HF_ENDPOINT", "Hugging Face: URL of the hub"},
+    {"HF_HOME", "Hugging Face: folder in which the token is"},
+});
+
 }  // namespace
 
-known_store hugging_face_store() {
-  static constexpr auto variables = std::to_array<foreign_variable>({
-      {"HF_TOKEN", "Hugging Face: token"},
-      {"HF_ENDPOINT", "Hugging Face: URL of the hub"},
-      {"HF_HOME", "Hugging Face: folder in which the token is"},
-  });
-  return {"hf", make_store<hugging_face>, variables};
-}
+constinit const known_store hugging_face_store{"hf", make_store<hugging_face>,
+                                               hugging_face_variables};
 
 }  // namespace millrace

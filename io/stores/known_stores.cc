@@ -8,7 +8,7 @@
 namespace millrace {
 
 bool is_of_store(std::string_view scheme) {
-  return std::ranges::any_of(known_stores, [&](auto store) { return store().scheme == scheme; });
+  return std::ranges::any_of(known_stores, [&](auto* store) { return store->scheme == scheme; });
 }
 
 bool is_on_network(const url& u) {
@@ -20,9 +20,8 @@ std::span<const foreign_variable> foreign_variables() {
   static const auto& all = *new auto([] {
     const auto of_http = http_options::foreign_variables();
     std::vector<foreign_variable> list(of_http.begin(), of_http.end());
-    for (const auto store : known_stores) {
-      const auto own = store().variables;
-      list.insert(list.end(), own.begin(), own.end());
+    for (const known_store* store : known_stores) {
+      list.insert(list.end(), store->variables.begin(), store->variables.end());
     }
     return list;
   }());

@@ -17,19 +17,20 @@ class object_store;
 struct known_store {
   std::string_view scheme;  // of its URLs
   std::shared_ptr<object_store> (*make)(std::shared_ptr<http_stack> stack);
-  // The variables of its own programs that it reads. Static.
+  // The variables of the store's own tools (AWS CLI, ...) that it reads. Valid as long as the
+  // process.
   std::span<const foreign_variable> variables;
 };
 
 // Each in a file of its own.
-known_store s3_store();
-known_store google_store();
-known_store azure_store();
-known_store ais_store();
-known_store hugging_face_store();
+extern const known_store s3_store;
+extern const known_store google_store;
+extern const known_store azure_store;
+extern const known_store ais_store;
+extern const known_store hugging_face_store;
 
-inline constexpr std::array known_stores = {s3_store, google_store, azure_store, ais_store,
-                                            hugging_face_store};
+inline constexpr std::array known_stores = {&s3_store, &google_store, &azure_store, &ais_store,
+                                            &hugging_face_store};
 
 // known_store::make of a class with that constructor.
 template <class Store>

@@ -90,32 +90,31 @@ class s3 final : public object_store {
   std::shared_ptr<s3_signer> signer_;
 };
 
+constexpr auto s3_variables = std::to_array<foreign_variable>({
+    {"AWS_ACCESS_KEY_ID", "S3: identity of the key"},
+    {"AWS_SECRET_ACCESS_KEY", "S3: the secret key"},
+    {"AWS_SESSION_TOKEN", "S3: token of temporary credentials"},
+    {"AWS_PROFILE", "S3: section of the files of credentials and configuration"},
+    {"AWS_REGION", "S3: region"},
+    {"AWS_DEFAULT_REGION", "S3: region, where AWS_REGION is not set"},
+    {"AWS_SHARED_CREDENTIALS_FILE", "S3: file of credentials, in place of ~/.aws/credentials"},
+    {"AWS_CONFIG_FILE", "S3: file of configuration, in place of ~/.aws/config"},
+    {"AWS_ENDPOINT_URL", "S3: URL of the store, for all services"},
+    {"AWS_ENDPOINT_URL_S3", "S3: URL of the store"},
+    {"AWS_ENDPOINT_URL_STS", "S3: URL of the service that gives temporary credentials"},
+    {"AWS_ROLE_ARN", "S3: role to take on with a web identity"},
+    {"AWS_ROLE_SESSION_NAME", "S3: name of that role's session"},
+    {"AWS_WEB_IDENTITY_TOKEN_FILE", "S3: file with the token of a web identity"},
+    {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "S3: where a container gets credentials (ECS)"},
+    {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "S3: where a container gets credentials (EKS)"},
+    {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "S3: token to show there"},
+    {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "S3: file with the token to show there"},
+    {"AWS_EC2_METADATA_DISABLED", "S3: \"true\" asks no metadata service for credentials"},
+    {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "S3: URL of the metadata service"},
+});
+
 }  // namespace
 
-known_store s3_store() {
-  static constexpr auto variables = std::to_array<foreign_variable>({
-      {"AWS_ACCESS_KEY_ID", "S3: identity of the key"},
-      {"AWS_SECRET_ACCESS_KEY", "S3: the secret key"},
-      {"AWS_SESSION_TOKEN", "S3: token of temporary credentials"},
-      {"AWS_PROFILE", "S3: section of the files of credentials and configuration"},
-      {"AWS_REGION", "S3: region"},
-      {"AWS_DEFAULT_REGION", "S3: region, where AWS_REGION is not set"},
-      {"AWS_SHARED_CREDENTIALS_FILE", "S3: file of credentials, in place of ~/.aws/credentials"},
-      {"AWS_CONFIG_FILE", "S3: file of configuration, in place of ~/.aws/config"},
-      {"AWS_ENDPOINT_URL", "S3: URL of the store, for all services"},
-      {"AWS_ENDPOINT_URL_S3", "S3: URL of the store"},
-      {"AWS_ENDPOINT_URL_STS", "S3: URL of the service that gives temporary credentials"},
-      {"AWS_ROLE_ARN", "S3: role to take on with a web identity"},
-      {"AWS_ROLE_SESSION_NAME", "S3: name of that role's session"},
-      {"AWS_WEB_IDENTITY_TOKEN_FILE", "S3: file with the token of a web identity"},
-      {"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "S3: where a container gets credentials (ECS)"},
-      {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "S3: where a container gets credentials (EKS)"},
-      {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "S3: token to show there"},
-      {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "S3: file with the token to show there"},
-      {"AWS_EC2_METADATA_DISABLED", "S3: \"true\" asks no metadata service for credentials"},
-      {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "S3: URL of the metadata service"},
-  });
-  return {"s3", make_store<s3>, variables};
-}
+constinit const known_store s3_store{"s3", make_store<s3>, s3_variables};
 
 }  // namespace millrace

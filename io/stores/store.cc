@@ -24,7 +24,9 @@ awaitable<result<std::unique_ptr<byte_source>>> open_stored(std::shared_ptr<http
 
 store_table object_stores(const std::shared_ptr<http_stack>& stack) {
   store_table stores;
-  for (const auto store : known_stores) stores.emplace(store().scheme, store().make(stack));
+  for (const known_store* store : known_stores) {
+    stores.emplace(store->scheme, store->make(stack));
+  }
   return stores;
 }
 

@@ -183,7 +183,7 @@ class zstd_windows final : public stream_windows {
 
  private:
   // libzstd refuses larger ones by default; libarchive does not change that.
-  static constexpr std::uint64_t largest_window = 128 << 20;
+  static constexpr std::uint64_t largest_zstd_window = 128 << 20;
   enum class state { magic, skippable, descriptor, header, block };
 
   void on_bytes(std::string_view got) override {
@@ -233,10 +233,11 @@ class zstd_windows final : public stream_windows {
       const unsigned eighths = byte_at(header, 0) & 7;
       window = (std::uint64_t{1} << (10 + exponent)) / 8 * (8 + eighths);
     }
-    if (window > largest_window) {
+    if (window > largest_zstd_window) {
       return fail(
-          error(errc::too_large, fmt::format("a zstd frame with a window of {}: the limit is {}",
-                                             format_bytes(window), format_bytes(largest_window)))
+          error(errc::too_large,
+                fmt::format("a zstd frame with a window of {}: the limit is {}",
+                            format_bytes(window), format_bytes(largest_zstd_window)))
               .hint("compress it with a smaller window: `zstd --long=27`, or without `--long`"));
     }
     need(std::min(window, length.value_or(window)));

@@ -14,7 +14,7 @@ struct tar_member;  // one file of an archive
 // untar() opens the shards of a lane one after the other. Folders, links and devices are skipped
 // and counted; names that WebDataset ignores (`__name__` at the top, anything below such a folder)
 // are skipped. Zero-copy: a field is a slice of a read buffer, unless it straddles two. Shards
-// compressed with gzip, bzip2, xz, zstd or lz4 are recognised by their first bytes.
+// compressed with gzip, bzip2, xz, zstd, lz4 or compress(1) are recognised by their first bytes.
 //
 // Errors are skippable and name URL, archive offset and member. After one that concerns a member
 // alone (a sparse file, one larger than the budget allows), reading continues with the next sample,

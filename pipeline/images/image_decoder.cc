@@ -54,78 +54,98 @@ std::string_view text_of(std::span<const std::byte> file) {
 
 // Decodes by this member of image_codecs.
 template <auto Codec>
-result<void> by(image_codecs& codecs, std::span<const std::byte> file, const image_options& options,
-                const view_chooser& choose, const pixel_place& place) {
+result<void> decode_with(image_codecs& codecs, std::span<const std::byte> file,
+                         const image_options& options, const view_chooser& choose,
+                         const pixel_place& place) {
   auto& codec = codecs.*Codec;
   auto decoded = codec.decode(file, options, choose, place);
   if constexpr (requires { codec.warnings(); }) codecs.warnings = codec.warnings();
   return decoded;
 }
 
-result<void> by_jpeg(image_codecs& codecs, std::span<const std::byte> file,
-                     const image_options& options, const view_chooser& choose,
-                     const pixel_place& place) {
-  return by<&image_codecs::jpeg>(codecs, file.subspan(blank_bytes(text_of(file))), options, choose,
-                                 place);
+result<void> decode_jpeg_file(image_codecs& codecs, std::span<const std::byte> file,
+                              const image_options& options, const view_chooser& choose,
+                              const pixel_place& place) {
+  return decode_with<&image_codecs::jpeg>(codecs, file.subspan(blank_bytes(text_of(file))), options,
+                                          choose, place);
 }
+
+// A format, and how it is decoded; null: it is refused.
+struct known_format {
+  image_format format;
+  result<void> (*decode)(image_codecs& codecs, std::span<const std::byte> file,
+                         const image_options& options, const view_chooser& choose,
+                         const pixel_place& place) = nullptr;
+};
 
 // A file is of the first format of which it has a start: "ftyp" is after those that begin with it.
 // The order of the formats that are decoded is the order in which a sample's fields are looked for.
-constexpr std::array formats = {
+constexpr std::array known_formats = {
     // Also what is of no format: libjpeg reports what it finds.
-    image_format{.name = "JPEG", .extensions = "jpg;jpeg", .decode = by_jpeg},
-    image_format{.name = "PNG",
-                 .extensions = "png",
-                 .starts = {"\x89PNG\r\n\x1A\n"sv},
-                 .decode = by<&image_codecs::png>},
-    image_format{.name = "WebP",
-                 .extensions = "webp",
-                 .starts = {"RIFF....WEBP"sv},
-                 .decode = by<&image_codecs::webp>},
-    image_format{.name = "PGM, PPM",
-                 .extensions = "ppm;pgm;pnm",
-                 .starts = {"P5"sv, "P6"sv},
-                 .decode = by<&image_codecs::raw>},
+    known_format{.format = {.name = "JPEG", .extensions = "jpg;jpeg"}, .decode = decode_jpeg_file},
+    known_format{.format = {.name = "PNG", .extensions = "png", .starts = {"\x89PNG\r\n\x1A\n"sv}},
+                 .decode = decode_with<&image_codecs::png>},
+    known_format{.format = {.name = "WebP", .extensions = "webp", .starts = {"RIFF....WEBP"sv}},
+                 .decode = decode_with<&image_codecs::webp>},
+    known_format{
+        .format = {.name = "PGM, PPM", .extensions = "ppm;pgm;pnm", .starts = {"P5"sv, "P6"sv}},
+        .decode = decode_with<&image_codecs::raw>},
     // No extension: most fields npy are not images.
-    image_format{.name = ".npy", .starts = {npy_magic}, .decode = by<&image_codecs::raw>},
-    image_format{.name = "a GIF", .extensions = "gif", .starts = {"GIF8"sv}},
-    image_format{.name = "a BMP", .extensions = "bmp", .starts = {"BM"sv}},
-    image_format{.name = "a TIFF", .extensions = "tif;tiff", .starts = {"II*\0"sv, "MM\0*"sv}},
-    image_format{.name = "a JPEG 2000 file", .extensions = "jp2", .starts = {"\0\0\0\x0CjP  "sv}},
-    image_format{.name = "a JPEG 2000 codestream", .starts = {"\xFF\x4F\xFF\x51"sv}},
-    image_format{.name = "a JPEG XL file", .extensions = "jxl", .starts = {"\0\0\0\x0CJXL "sv}},
-    image_format{.name = "a JPEG XL codestream", .starts = {"\xFF\x0A"sv}},
-    image_format{.name = "a JPEG-LS file", .starts = {"\xFF\xD8\xFF\xF7"sv}},
-    image_format{.name = "an AVIF", .extensions = "avif", .starts = {"....ftypavi"sv}},
-    image_format{
-        .name = "a HEIC", .extensions = "heic", .starts = {"....ftyphei"sv, "....ftypmif1"sv}},
-    image_format{.name = "a video", .starts = {"....ftyp"sv}},
-    image_format{.name = "a Photoshop file", .starts = {"8BPS"sv}},
-    image_format{.name = "an OpenEXR file", .starts = {"v/1\x01"sv}},
-    image_format{.name = "a QOI file", .starts = {"qoif"sv}},
-    image_format{.name = "a PNM file of another kind than P5 and P6",
-                 .starts = {"P1"sv, "P2"sv, "P3"sv, "P4"sv}},
-    image_format{.name = "a PDF", .starts = {"%PDF"sv}},
-    image_format{.name = "an SVG", .starts = {"<svg"sv}},
-    image_format{.name = "XML or SVG", .starts = {"<?xml"sv}},
-    image_format{.name = "HTML", .starts = {"<!DOCTYPE"sv, "<html"sv}},
-    image_format{.name = "gzip-compressed", .starts = {"\x1F\x8B"sv}},
+    known_format{.format = {.name = ".npy", .starts = {npy_magic}},
+                 .decode = decode_with<&image_codecs::raw>},
+    known_format{.format = {.name = "a GIF", .extensions = "gif", .starts = {"GIF8"sv}}},
+    known_format{.format = {.name = "a BMP", .extensions = "bmp", .starts = {"BM"sv}}},
+    known_format{
+        .format = {.name = "a TIFF", .extensions = "tif;tiff", .starts = {"II*\0"sv, "MM\0*"sv}}},
+    known_format{.format = {.name = "a JPEG 2000 file",
+                            .extensions = "jp2",
+                            .starts = {"\0\0\0\x0CjP  "sv}}},
+    known_format{.format = {.name = "a JPEG 2000 codestream", .starts = {"\xFF\x4F\xFF\x51"sv}}},
+    known_format{
+        .format = {.name = "a JPEG XL file", .extensions = "jxl", .starts = {"\0\0\0\x0CJXL "sv}}},
+    known_format{.format = {.name = "a JPEG XL codestream", .starts = {"\xFF\x0A"sv}}},
+    known_format{.format = {.name = "a JPEG-LS file", .starts = {"\xFF\xD8\xFF\xF7"sv}}},
+    known_format{.format = {.name = "an AVIF", .extensions = "avif", .starts = {"....ftypavi"sv}}},
+    known_format{.format = {.name = "a HEIC",
+                            .extensions = "heic",
+                            .starts = {"....ftyphei"sv, "....ftypmif1"sv}}},
+    known_format{.format = {.name = "a video", .starts = {"....ftyp"sv}}},
+    known_format{.format = {.name = "a Photoshop file", .starts = {"8BPS"sv}}},
+    known_format{.format = {.name = "an OpenEXR file", .starts = {"v/1\x01"sv}}},
+    known_format{.format = {.name = "a QOI file", .starts = {"qoif"sv}}},
+    known_format{.format = {.name = "a PNM file of another kind than P5 and P6",
+                            .starts = {"P1"sv, "P2"sv, "P3"sv, "P4"sv}}},
+    known_format{.format = {.name = "a PDF", .starts = {"%PDF"sv}}},
+    known_format{.format = {.name = "an SVG", .starts = {"<svg"sv}}},
+    known_format{.format = {.name = "XML or SVG", .starts = {"<?xml"sv}}},
+    known_format{.format = {.name = "HTML", .starts = {"<!DOCTYPE"sv, "<html"sv}}},
+    known_format{.format = {.name = "gzip-compressed", .starts = {"\x1F\x8B"sv}}},
 };
 
-const image_format& format_of(std::string_view file) {
-  const auto found = std::ranges::find_if(formats, [&](const image_format& format) {
-    return std::ranges::any_of(format.starts, [&](std::string_view start) {
+constexpr auto formats = [] {
+  std::array<image_format, known_formats.size()> out;
+  for (std::size_t i = 0; i < known_formats.size(); ++i) {
+    out[i] = known_formats[i].format;
+    out[i].is_decoded = known_formats[i].decode != nullptr;
+  }
+  return out;
+}();
+
+// The format of a file; the first one, JPEG, for files of no known format.
+const known_format& format_of(std::string_view file) {
+  const auto found = std::ranges::find_if(known_formats, [&](const known_format& f) {
+    return std::ranges::any_of(f.format.starts, [&](std::string_view start) {
       return !start.empty() && starts_like(file, start);
     });
   });
-  return found == formats.end() ? formats.front() : *found;
+  return found == known_formats.end() ? known_formats.front() : *found;
 }
 
 // "JPEG, PNG and .npy".
 std::string decoded_names() {
   std::string out;
   for (const image_format& format : formats) {
-    if (format.decode != nullptr) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
+    if (format.is_decoded) out += fmt::format("{}{}", out.empty() ? "" : ", ", format.name);
   }
   constexpr auto comma = ", "sv;
   return out.replace(out.rfind(comma), comma.size(), " and ");
@@ -140,7 +160,7 @@ std::span<const image_format> image_formats() {
 std::string decoded_extensions() {
   std::string out;
   for (const image_format& format : formats) {
-    if (format.decode == nullptr || format.extensions.empty()) continue;
+    if (!format.is_decoded || format.extensions.empty()) continue;
     out += fmt::format("{}{}", out.empty() ? "" : ";", format.extensions);
   }
   return out;
@@ -162,12 +182,14 @@ int image_decoder::warnings() const {
 result<void> image_decoder::decode(std::span<const std::byte> file, const image_options& options,
                                    const view_chooser& choose, const pixel_place& place) {
   codecs_->warnings = 0;
-  if (options.raw_width > 0) return by<&image_codecs::raw>(*codecs_, file, options, choose, place);
-  const image_format& format = format_of(text_of(file));
-  if (format.decode != nullptr) return format.decode(*codecs_, file, options, choose, place);
+  if (options.raw_width > 0) {
+    return decode_with<&image_codecs::raw>(*codecs_, file, options, choose, place);
+  }
+  const known_format& found = format_of(text_of(file));
+  if (found.decode != nullptr) return found.decode(*codecs_, file, options, choose, place);
   return error(errc::bad_image, fmt::format("the image is {}; {} are decoded: convert it, or have "
                                             "it skipped",
-                                            format.name, decoded_names()))
+                                            found.format.name, decoded_names()))
       .skippable();
 }
 

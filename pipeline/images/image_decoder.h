@@ -20,12 +20,9 @@ struct image_format {
   std::string_view extensions = {};  // of its files, in lower case, joined by ';'
   // The first bytes of its files are one of these; '.' stands for any byte.
   std::array<std::string_view, 4> starts = {};
-  // As jpeg_decoder::decode(); null: the format is refused.
-  result<void> (*decode)(image_codecs& codecs, std::span<const std::byte> file,
-                         const image_options& options, const view_chooser& choose,
-                         const pixel_place& place) = nullptr;
+  bool is_decoded = false;  // otherwise it is refused
 };
-// All formats, those that are decoded first.
+// All formats, those that are decoded first. Lives as long as the process.
 std::span<const image_format> image_formats();
 // The extensions of the formats that are decoded, joined by ';'. Of a sample's images, the one
 // whose extension is first in the list is decoded (decode_options::images).

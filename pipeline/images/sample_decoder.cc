@@ -59,7 +59,8 @@ decode_options checked(decode_options o) {
   check_option("decode_options.resize", o.resize, 1, most_resize);
   if (o.resize < o.size) {
     throw failure(
-        error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size)));
+        error(errc::usage, fmt::format("a resize to {} below the size {}", o.resize, o.size))
+            .hint("decode_options.resize is the shorter side before the crop: at least the size"));
   }
   if (o.growing.from != 0) {
     check_option("growing_size.from", o.growing.from, 1, o.size);

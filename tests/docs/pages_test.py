@@ -202,6 +202,15 @@ class Scale(Page):
         with harness.PlainServer(self.folder) as server:
             self.check_commands("scale.md", {"http://host": server.url, "tune 'train-": "tune 'large-"})
 
+    def test_the_variables_of_each_launcher_are_in_its_row(self):
+        table = re.findall(r"^\|([^|]*)\|([^|]*)\|([^|]*)\|$", (harness.ROOT / "docs/scale.md").read_text(), re.M)
+        named = " ".join(" ".join(row) for row in table)
+        # OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK
+        named = re.sub(r"\b(\w+_WORLD)_RANK, _SIZE, _LOCAL_RANK", r"\1_RANK \1_SIZE \1_LOCAL_RANK", named)
+        source = (harness.ROOT / "engine/job_place.cc").read_text()
+        for variable in re.findall(r'\.(?:rank|world_size|hosts|address|port|job) = "(\w+)"', source):
+            self.assertIn(variable, re.findall(r"\w+", named))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -41,8 +41,8 @@ TEST(KnownStores, EachHasASchemeOfItsOwnAndIsReachedByIt) {
   const auto stack = std::make_shared<http_stack>(http_options(), real_network(0), real_time());
   const store_table made = object_stores(stack);
   EXPECT_EQ(made.size(), known_stores.size());
-  for (const auto store : known_stores) {
-    const std::string scheme(store().scheme);
+  for (const known_store* store : known_stores) {
+    const std::string scheme(store->scheme);
     EXPECT_TRUE(made.contains(scheme)) << scheme;
     EXPECT_TRUE(is_of_store(scheme)) << scheme;
     EXPECT_TRUE(is_on_network(parse_url(scheme + "://bucket/key").value())) << scheme;
@@ -58,9 +58,9 @@ TEST(KnownStores, TheVariablesOfEachAreRead) {
     EXPECT_TRUE(names.insert(v.name).second) << v.name;
   }
   EXPECT_TRUE(names.contains("https_proxy"));
-  for (const auto store : known_stores) {
-    EXPECT_FALSE(store().variables.empty()) << store().scheme;
-    for (const foreign_variable& v : store().variables) {
+  for (const known_store* store : known_stores) {
+    EXPECT_FALSE(store->variables.empty()) << store->scheme;
+    for (const foreign_variable& v : store->variables) {
       EXPECT_TRUE(names.contains(v.name)) << v.name;
     }
   }

@@ -11,11 +11,11 @@ load_bench_report load_report(double pool_busy, double pool_cpu, double waiting_
   r.images = 500;
   r.seconds = 10;
   r.waited = 2.5;
-  r.loader.pool_threads = 4;
-  r.loader.pool_busy = pool_busy;
-  r.loader.pool_cpu = pool_cpu;
+  r.stats.pool_threads = 4;
+  r.stats.pool_busy = pool_busy;
+  r.stats.pool_cpu = pool_cpu;
   r.cpu_seconds = pool_cpu;
-  r.loader.stages = {
+  r.stats.stages = {
       {.name = "decode_jpeg", .busy = 10 - waiting_input, .waiting_input = waiting_input}};
   return r;
 }

@@ -157,6 +157,13 @@ TEST_F(ShardWriter, RefusesWhatReadersWouldNotReadAsThisSample) {
   EXPECT_NE(why("b.c", {{"jpg", "1"}}).find("readers take 'b.c.jpg' for another key"),
             std::string::npos);
   EXPECT_NE(why("b", {{"x/jpg", "1"}}).find("readers"), std::string::npos);
+  for (const char* wrong : {"", ".jpg", "."}) {
+    EXPECT_NE(why("b", {{wrong, "1"}}).find("is not an extension"), std::string::npos) << wrong;
+  }
+  for (const char* wrong : {"/b", "../b", "b/../c", "b/.."}) {
+    EXPECT_NE(why(wrong, {{"jpg", "1"}}).find("leads out of the folder"), std::string::npos)
+        << wrong;
+  }
   EXPECT_NE(why("", {{"jpg", "1"}}).find("it has no extension after a key"), std::string::npos);
   EXPECT_NE(why("__x__/a", {{"jpg", "1"}}).find("it is __x__"), std::string::npos);
   EXPECT_NE(why("a", {{"jpg", "1"}}).find("the sample before it has the same key"),
@@ -183,6 +190,7 @@ TEST_F(ShardWriter, OptionsOutOfRangeAreRefused) {
             }).find("shard_writer_options.first_shard"),
             std::string::npos);
   refused([&] { shard_writer({.pattern = folder_ / "a-%x.tar"}); });
+  refused([&] { shard_writer({.pattern = folder_ / "a-{:06d}.tar"}); });
   refused([&] { shard_writer({.pattern = folder_ / "none/a-%06d.tar"}); }, errc::not_found);
   EXPECT_EQ(files(), names{});
 }

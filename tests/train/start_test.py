@@ -249,7 +249,7 @@ class WrongStarts(StartTest):
                           ({"RANK": "3", "WORLD_SIZE": "2"}, "RANK=3 of WORLD_SIZE=2"),
                           ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
                           ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK='one'"), ({"RANK": "0"}, "WORLD_SIZE is not"),
-                          ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "MPI does not say where rank 0 is")):
+                          ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "nothing else says where rank 0 is")):
             with self.subTest(part):
                 self.refused("usage", 2, part, "--shards", self.shards, env=env)
 

@@ -8,11 +8,13 @@ namespace millrace {
 
 // This process's place in the job, as its launcher says it.
 struct job_place {
-  int rank = 0;                              // in [0, world_size)
-  int world_size = 1;                        // processes of the job
-  int local_rank = 0;                        // number on this host: chooses the GPU
+  int rank = 0;        // in [0, world_size)
+  int world_size = 1;  // processes of the job
+  // Number on this host, which chooses the GPU. If nothing says it: the rank, or 0 for launchers of
+  // one process on each host.
+  int local_rank = 0;
   std::string launcher = {};                 // "torchrun", "Slurm", ...; empty: none, one process
-  std::string master_address = "127.0.0.1";  // host of rank 0
+  std::string master_address = "127.0.0.1";  // host of rank 0; empty: nothing says it
   int master_port = 29500;                   // of rank 0
   bool agent_serves_store = false;           // torchrun's agent serves the store
   int attempt = 0;  // restarts by torchrun so far: its store outlives each attempt
@@ -24,7 +26,8 @@ struct job_place {
   // MASTER_PORT, which torchrun and others set, or by the variables of the first launcher of
   // docs/scale.md that are set; without any, rank 0 of 1. MASTER_ADDR and MASTER_PORT win over
   // what a launcher says of them. A variable that is empty counts as not set. Throws `failure`
-  // (usage) for values that make no sense, and if a part is missing. Any thread.
+  // (usage) for values that make no sense, and if only one of rank and world size is said. Any
+  // thread.
   static job_place from(const variables& environment);
   // The same for the environment of this process.
   static job_place from_environment();

@@ -1,4 +1,4 @@
-#include "train/job_place.h"
+#include "engine/job_place.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -26,7 +26,8 @@ struct launcher_variables {
   // Ranks on this host, and the number of hosts: by either, all ranks may turn out to be here.
   std::string_view local_size = {};
   std::string_view host_count = {};
-  std::string_view hosts = {};  // names of all hosts, rank 0's first
+  std::string_view hosts = {};    // names of all hosts, rank 0's first
+  std::string_view address = {};  // rank 0's host
   std::string_view port = {};
   std::string_view job = {};       // its number, of which the port is made
   std::string_view per_host = {};  // processes that are expected on each host
@@ -90,7 +91,7 @@ constexpr std::array launchers{
                        .sign = "PET_NODE_RANK",
                        .rank = "PET_NODE_RANK",
                        .world_size = "PET_NNODES",
-                       .hosts = "PET_MASTER_ADDR",
+                       .address = "PET_MASTER_ADDR",
                        .port = "PET_MASTER_PORT",
                        .per_host = "PET_NPROC_PER_NODE"},
     launcher_variables{.name = "Kubernetes",
@@ -160,8 +161,8 @@ void number_process(const variables& environment, const launcher_variables& by, 
     const auto [set, missing] =
         rank ? std::pair(by.rank, by.world_size) : std::pair(by.sign, by.rank);
     throw failure(error(errc::usage, fmt::format("{} is set, but {} is not", set, missing))
-                      .hint(fmt::format("{} needs both: set {}, or unset {} to train alone",
-                                        by.name, missing, set)));
+                      .hint(fmt::format("both are needed: set {}, or unset {} to train alone",
+                                        missing, set)));
   }
   if (*rank >= *world_size) {
     throw failure(error(errc::usage,
@@ -176,11 +177,15 @@ void number_process(const variables& environment, const launcher_variables& by, 
       break;
     }
   }
-  const int per_host = by.per_host.empty() ? 1 : number(environment, by.per_host).value_or(1);
-  if (per_host > 1 && place.world_size > 1) {
+  // Words such as "auto" and "gpu" mean as many as there are GPUs.
+  const std::string* per_host = find(environment, by.per_host);
+  if (place.world_size > 1 && per_host != nullptr && *per_host != "1") {
     throw failure(error(errc::usage, fmt::format("{}={}, but this is the only process of its host",
-                                                 by.per_host, per_host))
-                      .hint("start the ranks of each host by torchrun --no-python"));
+                                                 by.per_host, *per_host))
+                      .hint(fmt::format(
+                          "start the ranks of each host by torchrun, or set {} to 1 where a host "
+                          "has one GPU",
+                          by.per_host)));
   }
 }
 
@@ -191,15 +196,12 @@ void find_master(const variables& environment, const launcher_variables& by, job
                             number(environment, by.host_count) == 1;
   if (const std::string* address = find(environment, "MASTER_ADDR")) {
     place.master_address = *address;
+  } else if (const std::string* its = are_all_here ? nullptr : find(environment, by.address)) {
+    place.master_address = *its;
   } else if (const std::string* hosts = are_all_here ? nullptr : find(environment, by.hosts)) {
     place.master_address = first_host(*hosts);
   } else if (!are_all_here) {
-    throw failure(
-        error(errc::usage, by.sign == "RANK"
-                               ? "WORLD_SIZE is above 1, but MASTER_ADDR is not set"
-                               : fmt::format("{} ranks, and {} does not say where rank 0 is",
-                                             place.world_size, by.name))
-            .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+    place.master_address.clear();
   }
   constexpr int most_port = 65535;
   if (const auto port = number(environment, "MASTER_PORT", 1, most_port)) {
@@ -224,8 +226,7 @@ job_place job_place::from(const variables& environment) {
   if (by == nullptr) {
     if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
-                      .hint("give each process its RANK, from 0 on, or launch by torchrun "
-                            "--no-python"));
+                      .hint("give each process its RANK, from 0 on, or launch by torchrun"));
   }
   place.launcher = by->name;
   number_process(environment, *by, place);
@@ -242,6 +243,7 @@ std::string text_of(const job_place& place) {
   const std::string text =
       fmt::format("rank {} of {}, by {}", place.rank, place.world_size, place.launcher);
   if (place.world_size == 1) return text;
+  if (place.master_address.empty()) return text;
   return fmt::format("{}; rank 0 is at {}:{}", text, place.master_address, place.master_port);
 }
 
