@@ -108,7 +108,7 @@ nlohmann::json to_json(const load_bench_report& r) {
           {"pool_busy", r.stats.pool_busy},
           {"spine_cpu", r.stats.spine_cpu},
           {"stages", stages},
-          {"sources", to_json(r.stats.sources)},
+          {"sources", sources_json(r.stats.sources)},
           {"ledger", r.ledger},
           {"first_skipped", r.first_skipped},
           {"limit", name_of(r.limit)},

@@ -96,19 +96,19 @@ void print_json(const nlohmann::json& object, std::FILE* to) {
   fmt::print(to, "{}\n", line_of(object));
 }
 
-nlohmann::json to_json(const latency_histogram& durations) {
+nlohmann::json durations_json(const latency_histogram& durations) {
   return {{"count", durations.count()},
           {"p50_ms", 1e3 * durations.percentile(0.5)},
           {"p99_ms", 1e3 * durations.percentile(0.99)},
           {"max_ms", 1e3 * durations.most()}};
 }
 
-nlohmann::json to_json(const source_counters& counters) {
+nlohmann::json sources_json(const source_counters& counters) {
   nlohmann::json out;
   source_counters::each(
       [&](std::string_view name, auto figure, auto) { out[std::string(name)] = counters.*figure; });
-  out["reads"] = to_json(counters.reads);
-  out["first_byte"] = to_json(counters.first_bytes);
+  out["reads"] = durations_json(counters.reads);
+  out["first_byte"] = durations_json(counters.first_bytes);
   return out;
 }
 

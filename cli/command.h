@@ -67,9 +67,9 @@ void add_json(CLI::App& app, bool& json);
 void print_json(const nlohmann::json& object, std::FILE* to = stdout);
 
 // The percentiles of durations for --json, in ms.
-nlohmann::json to_json(const latency_histogram& durations);
+nlohmann::json durations_json(const latency_histogram& durations);
 // The figures of sources for --json: each by its name, and durations in ms.
-nlohmann::json to_json(const source_counters& counters);
+nlohmann::json sources_json(const source_counters& counters);
 
 // The same as print_json() for an object with one list that grows with the input: its items are
 // printed as they come, before the other members, and none is kept. If an exception ends it after

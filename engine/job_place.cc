@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <limits>
 #include <optional>
 #include <string_view>
 
+#include "engine/fingerprint.h"
 #include "engine/result.h"
 
 namespace millrace {
@@ -18,62 +20,67 @@ namespace {
 // What a launcher tells the processes that it starts, by which variables.
 struct launcher_variables {
   std::string_view name;
-  std::string_view sign;        // set if and only if it has started this process
+  std::string_view sign;        // set by it, and passed on to whatever its processes start
   std::string_view rank;        // of the process, or of its host
   std::string_view world_size;  // the number of those
   // Number on the host: the first of them that is set. None: one process on each host.
-  std::array<std::string_view, 3> local_rank = {};
-  // Ranks on this host, and the number of hosts: by either, all ranks may turn out to be here.
+  std::array<std::string_view, 2> local_rank = {};
+  // Ranks on this host or, without it, the number of hosts: all ranks may turn out to be here.
   std::string_view local_size = {};
   std::string_view host_count = {};
   std::string_view hosts = {};    // names of all hosts, rank 0's first
   std::string_view address = {};  // rank 0's host
   std::string_view port = {};
-  std::string_view job = {};       // its number, of which the port is made
-  std::string_view per_host = {};  // processes that are expected on each host
+  std::array<std::string_view, 2> job = {};  // what distinguishes its jobs, on one host too
+  bool has_hosts_of_its_own = false;         // no two jobs share one: any port will do
+  std::string_view per_host = {};            // processes that are expected on each host
 };
 
 // The first whose sign is set counts. Launchers that start processes by another one's means come
-// before that one: torchrun or mpirun within a Slurm job. Flux, PALS and Slurm may set PMI_RANK
-// too, and Slurm's differ from it where MPICH's mpiexec starts its own helpers by srun.
+// before that one: torchrun or mpirun within a Slurm job. MPI is mpiexec of MPICH and Intel: where
+// it starts its helpers by srun, their variables of Slurm are passed on to its ranks. Others may
+// set PMI_RANK too.
 constexpr std::array launchers{
     launcher_variables{.name = "torchrun",
                        .sign = "TORCHELASTIC_RUN_ID",
                        .rank = "RANK",
                        .world_size = "WORLD_SIZE",
-                       .local_rank = {"LOCAL_RANK", "RANK"}},
+                       .local_rank = {"LOCAL_RANK", "RANK"},
+                       .job = {"TORCHELASTIC_RUN_ID"},
+                       .has_hosts_of_its_own = true},
     launcher_variables{.name = "RANK and WORLD_SIZE",
                        .sign = "RANK",
                        .rank = "RANK",
                        .world_size = "WORLD_SIZE",
-                       .local_rank = {"LOCAL_RANK", "RANK"}},
+                       .local_rank = {"LOCAL_RANK", "RANK"},
+                       .has_hosts_of_its_own = true},
     launcher_variables{.name = "Open MPI",
                        .sign = "OMPI_COMM_WORLD_RANK",
                        .rank = "OMPI_COMM_WORLD_RANK",
                        .world_size = "OMPI_COMM_WORLD_SIZE",
                        .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
-                       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE"},
+                       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
+                       .job = {"PMIX_NAMESPACE"}},
     launcher_variables{.name = "Flux",
                        .sign = "FLUX_TASK_RANK",
                        .rank = "FLUX_TASK_RANK",
                        .world_size = "FLUX_JOB_SIZE",
                        .local_rank = {"FLUX_TASK_LOCAL_ID"},
-                       .host_count = "FLUX_JOB_NNODES"},
+                       .host_count = "FLUX_JOB_NNODES",
+                       .job = {"FLUX_JOB_ID"}},
     launcher_variables{.name = "PALS",
                        .sign = "PALS_RANKID",
                        .rank = "PALS_RANKID",
                        .world_size = "PMI_SIZE",
                        .local_rank = {"PALS_LOCAL_RANKID", "PMI_LOCAL_RANK"},
-                       .local_size = "PALS_LOCAL_SIZE"},
+                       .local_size = "PALS_LOCAL_SIZE",
+                       .job = {"PALS_APID"}},
     launcher_variables{.name = "MPI",
-                       .sign = "PMI_RANK",
+                       .sign = "MPI_LOCALRANKID",
                        .rank = "PMI_RANK",
                        .world_size = "PMI_SIZE",
-                       .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK", "SLURM_LOCALID"},
-                       .local_size = "MPI_LOCALNRANKS",
-                       .host_count = "SLURM_STEP_NUM_NODES",
-                       .hosts = "SLURM_STEP_NODELIST",
-                       .job = "SLURM_JOB_ID"},
+                       .local_rank = {"MPI_LOCALRANKID"},
+                       .local_size = "MPI_LOCALNRANKS"},
     launcher_variables{.name = "Slurm",
                        .sign = "SLURM_STEP_NUM_TASKS",
                        .rank = "SLURM_PROCID",
@@ -81,35 +88,46 @@ constexpr std::array launchers{
                        .local_rank = {"SLURM_LOCALID"},
                        .host_count = "SLURM_STEP_NUM_NODES",
                        .hosts = "SLURM_STEP_NODELIST",
-                       .job = "SLURM_JOB_ID"},
+                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+    launcher_variables{.name = "PMI",
+                       .sign = "PMI_RANK",
+                       .rank = "PMI_RANK",
+                       .world_size = "PMI_SIZE",
+                       .local_rank = {"PMI_LOCAL_RANK"},
+                       .local_size = "PMI_LOCAL_SIZE",
+                       .job = {"PMI_JOBID"}},
     launcher_variables{.name = "PMIx",
                        .sign = "PMIX_RANK",
                        .rank = "PMIX_RANK",
                        .world_size = "WORLD_SIZE",
-                       .local_rank = {"LOCAL_RANK", "PMIX_RANK"}},
+                       .local_rank = {"LOCAL_RANK", "PMIX_RANK"},
+                       .job = {"PMIX_NAMESPACE"}},
     launcher_variables{.name = "TrainJob",
                        .sign = "PET_NODE_RANK",
                        .rank = "PET_NODE_RANK",
                        .world_size = "PET_NNODES",
                        .address = "PET_MASTER_ADDR",
                        .port = "PET_MASTER_PORT",
+                       .has_hosts_of_its_own = true,
                        .per_host = "PET_NPROC_PER_NODE"},
     launcher_variables{.name = "Kubernetes",
                        .sign = "JOB_COMPLETION_INDEX",
                        .rank = "JOB_COMPLETION_INDEX",
-                       .world_size = "WORLD_SIZE"},
+                       .world_size = "WORLD_SIZE",
+                       .has_hosts_of_its_own = true},
     launcher_variables{.name = "SkyPilot",
                        .sign = "SKYPILOT_NODE_RANK",
                        .rank = "SKYPILOT_NODE_RANK",
                        .world_size = "SKYPILOT_NUM_NODES",
                        .hosts = "SKYPILOT_NODE_IPS",
+                       .job = {"SKYPILOT_TASK_ID"},
                        .per_host = "SKYPILOT_NUM_GPUS_PER_NODE"}};
 
 using variables = job_place::variables;
 
 // Nullptr if it is not set, or empty.
 const std::string* find(const variables& environment, std::string_view name) {
-  const auto found = environment.find(name);
+  const auto found = name.empty() ? environment.end() : environment.find(name);
   return found == environment.end() || found->second.empty() ? nullptr : &found->second;
 }
 
@@ -141,7 +159,10 @@ std::string first_host(std::string_view list) {
   bool is_skipped = false;  // the rest of a bracket
   bool is_within = false;
   for (const char c : list) {
-    if (!is_within && (c == ',' || c == '\n' || c == ' ')) break;
+    if (!is_within && (c == ',' || std::isspace(static_cast<unsigned char>(c)) != 0)) {
+      if (out.empty()) continue;
+      break;
+    }
     if (c == '[' || c == ']') {
       is_within = c == '[';
       is_skipped = false;
@@ -151,6 +172,21 @@ std::string first_host(std::string_view list) {
     }
   }
   return out;
+}
+
+// Variables of a launcher are passed on: a process that srun has started from an mpiexec of one
+// process would be alone, as all others of its step.
+void check_started_by(const variables& environment, const launcher_variables& by,
+                      const job_place& place) {
+  constexpr std::string_view tasks = "SLURM_STEP_NUM_TASKS";
+  if (place.world_size > 1 || by.rank == "RANK" || by.sign == tasks) return;
+  const auto step = number(environment, tasks);
+  if (!step || *step <= 1) return;
+  throw failure(error(errc::usage, fmt::format("{}={}, but {}={}", by.world_size, place.world_size,
+                                               tasks, *step))
+                    .hint(fmt::format("unset those of the launcher that has not started this "
+                                      "process, {} or {}",
+                                      by.sign, tasks)));
 }
 
 // Fills in rank, world size and local rank.
@@ -164,12 +200,14 @@ void number_process(const variables& environment, const launcher_variables& by, 
                       .hint(fmt::format("both are needed: set {}, or unset {} to train alone",
                                         missing, set)));
   }
-  if (*rank >= *world_size) {
+  // A world size of 1 that the user has set by hand, beside numbers that others set: alone.
+  const bool is_alone = *world_size == 1 && by.world_size == "WORLD_SIZE" && by.rank != "RANK";
+  if (*rank >= *world_size && !is_alone) {
     throw failure(error(errc::usage,
                         fmt::format("{}={} of {}={}", by.rank, *rank, by.world_size, *world_size))
                       .hint("ranks go from 0 to the world size minus one"));
   }
-  place.rank = *rank;
+  place.rank = is_alone ? 0 : *rank;
   place.world_size = *world_size;
   for (const std::string_view name : by.local_rank) {
     if (const auto local = number(environment, name)) {
@@ -177,9 +215,11 @@ void number_process(const variables& environment, const launcher_variables& by, 
       break;
     }
   }
-  // Words such as "auto" and "gpu" mean as many as there are GPUs.
+  check_started_by(environment, by, place);
+  // Words such as "auto" and "gpu" mean as many as there are GPUs; 0 is said of hosts without any.
   const std::string* per_host = find(environment, by.per_host);
-  if (place.world_size > 1 && per_host != nullptr && *per_host != "1") {
+  const bool is_one = per_host == nullptr || *per_host == "1" || *per_host == "0";
+  if (place.world_size > 1 && !is_one) {
     throw failure(error(errc::usage, fmt::format("{}={}, but this is the only process of its host",
                                                  by.per_host, *per_host))
                       .hint(fmt::format(
@@ -189,30 +229,44 @@ void number_process(const variables& environment, const launcher_variables& by, 
   }
 }
 
-// Fills in where rank 0 is.
-void find_master(const variables& environment, const launcher_variables& by, job_place& place) {
-  const bool are_all_here = place.world_size == 1 ||
-                            number(environment, by.local_size) == place.world_size ||
-                            number(environment, by.host_count) == 1;
-  if (const std::string* address = find(environment, "MASTER_ADDR")) {
-    place.master_address = *address;
-  } else if (const std::string* its = are_all_here ? nullptr : find(environment, by.address)) {
-    place.master_address = *its;
-  } else if (const std::string* hosts = are_all_here ? nullptr : find(environment, by.hosts)) {
-    place.master_address = first_host(*hosts);
-  } else if (!are_all_here) {
-    place.master_address.clear();
+// What distinguishes the job from others: "1234.0"; empty: nothing does.
+std::string job_of(const variables& environment, const launcher_variables& by) {
+  std::string out;
+  for (const std::string_view name : by.job) {
+    const std::string* value = find(environment, name);
+    if (value != nullptr) out += (out.empty() ? "" : ".") + *value;
   }
+  return out;
+}
+
+// The host of rank 0; empty: nothing says it.
+std::string master_address_of(const variables& environment, const launcher_variables& by,
+                              int world_size) {
+  if (const std::string* address = find(environment, "MASTER_ADDR")) return *address;
+  const auto local_size = number(environment, by.local_size);
+  const bool are_all_here =
+      world_size == 1 ||
+      (local_size ? *local_size == world_size : number(environment, by.host_count) == 1);
+  if (are_all_here) return job_place().master_address;
+  if (const std::string* address = find(environment, by.address)) return *address;
+  // With that distribution, Slurm's list is not in the order of the ranks.
+  const std::string* distribution = find(environment, "SLURM_DISTRIBUTION");
+  const std::string* hosts = find(environment, by.hosts);
+  const bool is_ordered = distribution == nullptr || !distribution->starts_with("arbitrary");
+  return hosts != nullptr && is_ordered ? first_host(*hosts) : "";
+}
+
+// The port of rank 0; 0: nothing says it, and another job's may be the default one.
+int master_port_of(const variables& environment, const launcher_variables& by,
+                   const std::string& job) {
   constexpr int most_port = 65535;
-  if (const auto port = number(environment, "MASTER_PORT", 1, most_port)) {
-    place.master_port = *port;
-  } else if (const auto its = number(environment, by.port, 1, most_port)) {
-    place.master_port = *its;
-  } else if (const auto job = number(environment, by.job)) {
-    constexpr int first_port = 15000;  // as PyTorch Lightning chooses it
-    constexpr int ports = 10000;
-    place.master_port = first_port + *job % ports;
-  }
+  if (const auto port = number(environment, "MASTER_PORT", 1, most_port)) return *port;
+  if (const auto port = number(environment, by.port, 1, most_port)) return *port;
+  if (by.has_hosts_of_its_own) return job_place().master_port;
+  if (job.empty()) return 0;
+  constexpr int first_port = 15000;  // below those that the kernel gives to clients
+  constexpr int ports = 10000;
+  return first_port + static_cast<int>(fingerprint(job) % ports);
 }
 
 }  // namespace
@@ -224,13 +278,16 @@ job_place job_place::from(const variables& environment) {
   place.agent_serves_store = agent != nullptr && *agent == "True";
   const launcher_variables* by = launcher_of(environment);
   if (by == nullptr) {
+    place.local_rank = number(environment, "LOCAL_RANK").value_or(0);
     if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
                       .hint("give each process its RANK, from 0 on, or launch by torchrun"));
   }
   place.launcher = by->name;
   number_process(environment, *by, place);
-  find_master(environment, *by, place);
+  place.job = job_of(environment, *by);
+  place.master_address = master_address_of(environment, *by, place.world_size);
+  place.master_port = master_port_of(environment, *by, place.job);
   return place;
 }
 
@@ -243,14 +300,14 @@ std::string text_of(const job_place& place) {
   const std::string text =
       fmt::format("rank {} of {}, by {}", place.rank, place.world_size, place.launcher);
   if (place.world_size == 1) return text;
-  if (place.master_address.empty()) return text;
+  if (place.master_address.empty() || place.master_port == 0) return text;
   return fmt::format("{}; rank 0 is at {}:{}", text, place.master_address, place.master_port);
 }
 
 bool is_other_rank(const variables& environment) {
   const launcher_variables* by = launcher_of(environment);
   const std::string* rank = by == nullptr ? nullptr : find(environment, by->rank);
-  return rank != nullptr && *rank != "0";
+  return rank != nullptr && rank->find_first_not_of("-0") != rank->npos;
 }
 
 variables variables_of_process() {

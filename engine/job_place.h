@@ -15,9 +15,12 @@ struct job_place {
   int local_rank = 0;
   std::string launcher = {};                 // "torchrun", "Slurm", ...; empty: none, one process
   std::string master_address = "127.0.0.1";  // host of rank 0; empty: nothing says it
-  int master_port = 29500;                   // of rank 0
-  bool agent_serves_store = false;           // torchrun's agent serves the store
-  int attempt = 0;  // restarts by torchrun so far: its store outlives each attempt
+  int master_port = 29500;                   // of rank 0; 0: nothing says it
+  // What its launcher calls the job, to distinguish it from others on the same hosts: "1234.0".
+  // Empty: nothing does.
+  std::string job = {};
+  bool agent_serves_store = false;  // torchrun's agent serves the store
+  int attempt = 0;                  // restarts by torchrun so far: its store outlives each attempt
 
   // The variables of an environment, by their names.
   using variables = std::map<std::string, std::string, std::less<>>;

@@ -95,6 +95,15 @@ error not_joined(const job_place& p, std::string_view why) {
                                        unknown.empty() ? std::string(why.substr(0, why.find('\n')))
                                                        : "no such host: " + unknown));
   if (!unknown.empty()) return e.hint("set MASTER_ADDR to the host of rank 0");
+  if (why.find("EADDRINUSE") != why.npos) {
+    return e.hint("another program uses this port: set MASTER_PORT to a free one, for all ranks");
+  }
+  if (p.launcher == "Slurm" && p.rank == 0) {
+    return e.hint(
+        fmt::format("start all {} ranks by srun; a process that srun has not started must "
+                    "unset SLURM_STEP_NUM_TASKS, which is passed on to it",
+                    p.world_size));
+  }
   return e.hint(p.rank == 0 ? fmt::format("start all {} ranks, with this MASTER_ADDR and "
                                           "MASTER_PORT; --timeout is how long they are waited for",
                                           p.world_size)
@@ -182,11 +191,14 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
                              const std::function<void(const error&)>& before_end)
     : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
   if (alone()) return;
-  if (place.master_address.empty()) {
-    throw failure(error(errc::usage, named(place,
-                                           "MASTER_ADDR is not set, and nothing else says "
-                                           "where rank 0 is"))
-                      .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+  if (place.master_address.empty() || place.master_port == 0) {
+    throw failure(
+        error(errc::usage,
+              named(place, fmt::format("{} is not set, and {} does not say where rank 0 is",
+                                       place.master_port == 0 ? "MASTER_PORT" : "MASTER_ADDR",
+                                       place.launcher)
+                               .c_str()))
+            .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
   }
   // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
@@ -198,9 +210,10 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     options.numWorkers = static_cast<std::size_t>(place.world_size);
     options.waitWorkers = !place.agent_serves_store;
     options.timeout = timeout;
-    // Addresses of an earlier attempt's ranks in the agent's store are stale.
+    // Addresses of an earlier attempt's ranks in the agent's store are stale, and ranks of another
+    // job that has come to the same port are none of this one's.
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(
-        fmt::format("attempt{}", place.attempt),
+        fmt::format("job {}/attempt{}", place.job, place.attempt),
         c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
     impl_->control = make_gloo(impl_->store, "control", place, timeout);
   } catch (const c10::Error& e) {

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 // Each figure with another value, from `first` on.
-source_counters numbered(int first) {
+source_counters counted_from(int first) {
   source_counters out;
   source_counters::each([&]<class T>(std::string_view, T source_counters::* figure, auto) {
     out.*figure = static_cast<T>(first++);
@@ -42,9 +42,9 @@ TEST(SourceCounters, HaveTheNamesThatReportsHave) {
 }
 
 TEST(SourceCounters, AreSummedButForTheGreatestOnes) {
-  source_counters all = numbered(100);
+  source_counters all = counted_from(100);
   all.reads.add(1);
-  source_counters other = numbered(1000);
+  source_counters other = counted_from(1000);
   other.reads.add(2);
   other.first_bytes.add(3);
   all.add(other);
@@ -58,20 +58,20 @@ TEST(SourceCounters, AreSummedButForTheGreatestOnes) {
   EXPECT_EQ(all.reads.most(), 2);
   EXPECT_EQ(all.first_bytes.count(), 1U);
   // The other way around, too.
-  other.add(numbered(100));
+  other.add(counted_from(100));
   EXPECT_EQ(other.most_depth, all.most_depth);
 }
 
 TEST(SourceCounters, SinceASnapshotAreWhatCameAfterIt) {
-  source_counters before = numbered(100);
+  source_counters before = counted_from(100);
   before.reads.add(5);
   source_counters now = before;
-  now.add(numbered(1));
+  now.add(counted_from(1));
   for (int i = 0; i < 3; ++i) now.reads.add(0.001);
   const source_counters found = now.since(before);
   source_counters::each([&](std::string_view name, auto figure, source_counters::total how) {
     const bool is_sum = how == source_counters::total::sum;
-    EXPECT_EQ(found.*figure, is_sum ? numbered(1).*figure : now.*figure) << name;
+    EXPECT_EQ(found.*figure, is_sum ? counted_from(1).*figure : now.*figure) << name;
   });
   EXPECT_EQ(found.reads.count(), 3U);
   EXPECT_LT(found.reads.percentile(0.99), 0.002);  // without the one before

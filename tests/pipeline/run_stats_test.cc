@@ -12,7 +12,7 @@ using RunStats = testing::text_shards;
 
 TEST_F(RunStats, OfTwoSnapshotsAreWhatCameBetweenThem) {
   engine eng(testing::with_memory_store(store_));
-  auto data = eng.run(shards(urls(2), {.epochs = 2, .lanes = 1}) | untar() | group_by_key());
+  auto data = eng.run(shards(urls(2), {.lanes = 1, .epochs = 2}) | untar() | group_by_key());
   const auto epoch = [&] {
     std::uint64_t items = 0;
     while (data.next()) ++items;
