@@ -191,14 +191,13 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
                              const std::function<void(const error&)>& before_end)
     : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
   if (alone()) return;
-  if (place.master_address.empty() || place.master_port == 0) {
-    throw failure(
-        error(errc::usage,
-              named(place, fmt::format("{} is not set, and {} does not say where rank 0 is",
-                                       place.master_port == 0 ? "MASTER_PORT" : "MASTER_ADDR",
-                                       place.launcher)
-                               .c_str()))
-            .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+  if (place.master_address.empty()) {
+    throw failure(error(errc::usage, named(place, "nothing says where rank 0 is"))
+                      .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+  }
+  if (place.master_port == 0) {
+    throw failure(error(errc::usage, named(place, "nothing says at which port rank 0 is"))
+                      .hint("set MASTER_PORT, to another one for each job on a host"));
   }
   // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;

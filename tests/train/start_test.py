@@ -247,9 +247,10 @@ class WrongStarts(StartTest):
     def test_places_in_a_job(self):
         for env, part in (({"MASTER_PORT": "65536", "RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "x"}, "MASTER_PORT=65536"),
                           ({"RANK": "3", "WORLD_SIZE": "2"}, "RANK=3 of WORLD_SIZE=2"),
-                          ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"), ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR"),
+                          ({"WORLD_SIZE": "0"}, "WORLD_SIZE=0"), ({"RANK": "0", "WORLD_SIZE": "2"}, "nothing says where rank 0 is; set MASTER_ADDR"),
                           ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK='one'"), ({"RANK": "0"}, "WORLD_SIZE is not"),
-                          ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "nothing else says where rank 0 is")):
+                          ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "nothing says where rank 0 is"),
+                          ({"PMI_RANK": "0", "PMI_SIZE": "2", "MASTER_ADDR": "x"}, "at which port rank 0 is; set MASTER_PORT")):
             with self.subTest(part):
                 self.refused("usage", 2, part, "--shards", self.shards, env=env)
 
