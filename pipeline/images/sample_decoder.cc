@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "engine/check_option.h"
+#include "engine/words.h"
 #include "engine/work_memory.h"
 #include "pipeline/fields.h"
 #include "pipeline/images/decoded_cache.h"
@@ -41,6 +42,24 @@ void check(const crop_options& o) {
   check_option("crop_options.most_aspect", o.most_aspect, 1 / most_aspect, most_aspect);
   check_option("crop_options.least_aspect", o.least_aspect, 1 / most_aspect, o.most_aspect);
   check_option("crop_options.flip", o.flip, 0, 1);
+}
+
+// A field of no sample: extensions are in lower case, and without their first dot.
+bool is_no_extension(std::string_view text) {
+  const auto is_odd = [](char c) { return c == ',' || (c >= 'A' && c <= 'Z') || c == ' '; };
+  return text.empty() || text.front() == '.' || std::ranges::any_of(text, is_odd);
+}
+
+void check_fields(const decode_options& o) {
+  constexpr std::string_view json = "json:";
+  if (std::ranges::any_of(split(o.images, ';'), is_no_extension)) {
+    refuse_option("decode_options.images", "'" + o.images + "'",
+                  "extensions in lower case, without their first dot, joined by ';'");
+  }
+  if (o.label.starts_with(json) ? o.label == json : is_no_extension(o.label)) {
+    refuse_option("decode_options.label", "'" + o.label + "'",
+                  "an extension in lower case, without its first dot, json:A.B, auto or none");
+  }
 }
 
 // Names an image of another format among the fields, if there is one.
@@ -77,8 +96,11 @@ decode_options checked(decode_options o) {
     throw failure(error(errc::usage, fmt::format("{} classes of samples without label", o.classes))
                       .hint("name the label's field, or leave out the number of classes"));
   }
+  check_fields(o);
   check(o.augment);
   check(o.crop);
+  check_option("image_limits.max_pixels", o.image.limits.max_pixels, 1,
+               std::numeric_limits<std::uint64_t>::max());
   check_option("image_limits.max_scans", o.image.limits.max_scans, 1, most_int);
   check_option("image_limits.max_cpu_seconds", o.image.limits.max_cpu_seconds, 0, 1e9);
   check_option("decode_options.encoded_share", o.encoded_share, 0, 1);
