@@ -3,6 +3,7 @@
     tidy.py --text      rules about text: lengths, names, includes, their cycles, and what the interface brings in; the tests that docs/faults.md names, the headers that READMEs name, plain words
     tidy.py --headers   every header compiles by itself
     tidy.py --format    clang-format has nothing to change
+    tidy.py --dependencies  the release build includes nothing that ./setup does not install
     tidy.py --clang-tidy    clang-tidy has nothing to say
 """
 
@@ -400,6 +401,19 @@ def header_rules():
         return too_long + in_parallel(jobs)
 
 
+def dependency_rules():
+    """What the release build includes is of the repository, of build/, or of the system's packages: what only this machine has, another one
+    lacks."""
+    build = ROOT / "build/release"
+    if not (build / ".ninja_deps").exists():
+        return []
+    included = subprocess.run(["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True).stdout
+    paths = {pathlib.Path(os.path.normpath(line.strip())) for line in included.splitlines() if line.startswith("    /")}
+    known = (ROOT, pathlib.Path("/usr/include"), pathlib.Path("/usr/lib"))
+    foreign = sorted(p for p in paths if not any(folder in p.parents for folder in known))
+    return [f"{p}: is of no package that ./setup installs" for p in foreign[:20]]
+
+
 def format_rules():
     tool = shutil.which("clang-format-19") or "clang-format"
     return in_parallel([(p, [tool, "--dry-run", "-Werror", str(ROOT / p)]) for p in sources(".h", ".cc")])
@@ -456,6 +470,8 @@ def main(arguments):
         breaches = header_rules()
     elif arguments == ["--format"]:
         breaches = format_rules()
+    elif arguments == ["--dependencies"]:
+        breaches = dependency_rules()
     elif arguments == ["--clang-tidy"]:
         breaches = clang_tidy_rules()
     else:
