@@ -43,12 +43,15 @@ target_link_libraries(millrace_torch INTERFACE ${MILLRACE_TORCH_CPU} ${MILLRACE_
 find_path(MILLRACE_NCCL_INCLUDE nccl.h HINTS ${MILLRACE_TORCH_ROOT}/../nvidia/nccl/include)
 file(GLOB MILLRACE_CUDA_HINTS ${MILLRACE_TORCH_ROOT}/../nvidia/cu*/include)
 find_path(MILLRACE_CUDA_INCLUDE cuda_runtime_api.h HINTS ${MILLRACE_CUDA_HINTS} /usr/local/cuda/include)
-# Of another package than the rest: nvidia-cuda-crt.
+# Of other packages than the rest: nvidia-cuda-crt, nvidia-cuda-cccl.
 find_path(MILLRACE_CUDA_CRT_INCLUDE crt/host_config.h HINTS ${MILLRACE_CUDA_INCLUDE} ${MILLRACE_CUDA_HINTS} /usr/local/cuda/include)
-if(MILLRACE_TORCH_CUDA AND MILLRACE_NCCL_INCLUDE AND MILLRACE_CUDA_INCLUDE AND MILLRACE_CUDA_CRT_INCLUDE)
+find_path(MILLRACE_CUDA_CCCL_INCLUDE nv/target
+  HINTS ${MILLRACE_CUDA_INCLUDE} ${MILLRACE_CUDA_HINTS} /usr/local/cuda/include PATH_SUFFIXES . cccl)
+if(MILLRACE_TORCH_CUDA AND MILLRACE_NCCL_INCLUDE AND MILLRACE_CUDA_INCLUDE AND MILLRACE_CUDA_CRT_INCLUDE AND
+    MILLRACE_CUDA_CCCL_INCLUDE)
   set(MILLRACE_CUDA ON)
   target_include_directories(millrace_torch SYSTEM INTERFACE
-    ${MILLRACE_NCCL_INCLUDE} ${MILLRACE_CUDA_INCLUDE} ${MILLRACE_CUDA_CRT_INCLUDE})
+    ${MILLRACE_NCCL_INCLUDE} ${MILLRACE_CUDA_INCLUDE} ${MILLRACE_CUDA_CRT_INCLUDE} ${MILLRACE_CUDA_CCCL_INCLUDE})
   target_compile_definitions(millrace_torch INTERFACE USE_C10D_NCCL MILLRACE_CUDA)
   # Kept although nothing refers to it by name: loading it registers the CUDA backend.
   target_link_libraries(millrace_torch INTERFACE
@@ -58,8 +61,8 @@ else()
   if(MILLRACE_TORCH_CUDA)
     message(WARNING "This LibTorch is one for GPUs, but training will use the CPU: headers were not found "
       "(nccl.h: ${MILLRACE_NCCL_INCLUDE}; cuda_runtime_api.h: ${MILLRACE_CUDA_INCLUDE}; crt/host_config.h: "
-      "${MILLRACE_CUDA_CRT_INCLUDE}). ./setup installs them; elsewhere they are in the CUDA toolkit, or in the packages "
-      "nvidia-nccl, nvidia-cuda-runtime and nvidia-cuda-crt of PyPI")
+      "${MILLRACE_CUDA_CRT_INCLUDE}; nv/target: ${MILLRACE_CUDA_CCCL_INCLUDE}). ./setup installs them; elsewhere they are in the CUDA toolkit, or in the packages "
+      "nvidia-nccl, nvidia-cuda-runtime, nvidia-cuda-crt and nvidia-cuda-cccl of PyPI")
   endif()
 endif()
 # The library itself is found at run time.
