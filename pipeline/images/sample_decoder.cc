@@ -9,7 +9,6 @@
 #include <limits>
 
 #include "engine/check_option.h"
-#include "engine/words.h"
 #include "engine/work_memory.h"
 #include "pipeline/fields.h"
 #include "pipeline/images/decoded_cache.h"
@@ -52,7 +51,12 @@ bool is_no_extension(std::string_view text) {
 
 void check_fields(const decode_options& o) {
   constexpr std::string_view json = "json:";
-  if (std::ranges::any_of(split(o.images, ';'), is_no_extension)) {
+  const std::string_view images = o.images;
+  for (std::size_t from = 0; from <= images.size();) {
+    const std::size_t end = std::min(images.find(';', from), images.size());
+    const bool is_wrong = is_no_extension(images.substr(from, end - from));
+    from = end + 1;
+    if (!is_wrong) continue;
     refuse_option("decode_options.images", "'" + o.images + "'",
                   "extensions in lower case, without their first dot, joined by ';'");
   }

@@ -39,12 +39,19 @@ class ToolOptionRanges : public ::testing::Test {
     testing::expect_served_or_refused(usual, use, [](O& o, auto& f) { members(o, f); });
   }
 
+  // Removes the shards of an earlier value, which would be in the way.
+  void empty(const std::string& name) const {
+    std::filesystem::remove_all(folder_ / name);
+    std::filesystem::create_directory(folder_ / name);
+  }
+
   testing::temporary_folder folder_;
 };
 
 TEST_F(ToolOptionRanges, OfWriting) {
-  expect_served_or_refused(shard_writer_options{.pattern = folder_ / "a-%d.tar", .overwrite = true},
-                           [](const shard_writer_options& o) {
+  expect_served_or_refused(shard_writer_options{.pattern = folder_ / "a/a-%d.tar"},
+                           [&](const shard_writer_options& o) {
+                             empty("a");
                              shard_writer out(o);
                              for (const char* key : {"a", "b"}) out.write(key, {{"txt", "text"}});
                              out.close();
@@ -55,9 +62,11 @@ TEST_F(ToolOptionRanges, OfPacking) {
   const std::string shard = folder_ / "fake.tar";
   write_fake_shards({shard}, {.samples = 4, .classes = 2, .size = 24});
   engine eng({.cpu_threads = 1, .memory_bytes = 64_MiB});
-  expect_served_or_refused(
-      repack_options{.urls = {shard}, .pattern = folder_ / "r-%d.tar", .overwrite = true},
-      [&](const repack_options& o) { repack_shards(eng, o); });
+  expect_served_or_refused(repack_options{.urls = {shard}, .pattern = folder_ / "r/r-%d.tar"},
+                           [&](const repack_options& o) {
+                             empty("r");
+                             repack_shards(eng, o);
+                           });
   std::filesystem::create_directories(folder_ / "tree/a");
   auto data = eng.run(shards({shard}) | untar() | group_by_key());
   while (const auto item = data.next()) {
@@ -65,11 +74,12 @@ TEST_F(ToolOptionRanges, OfPacking) {
     std::ofstream(folder_ / ("tree/a/" + item->key + ".jpg"))
         .write(reinterpret_cast<const char*>(image.data()), std::ssize(image));
   }
-  expect_served_or_refused(pack_options{.from = folder_ / "tree",
-                                        .pattern = folder_ / "p-%d.tar",
-                                        .resize = 16,
-                                        .overwrite = true},
-                           [](const pack_options& o) { pack_shards(o); });
+  expect_served_or_refused(
+      pack_options{.from = folder_ / "tree", .pattern = folder_ / "p/p-%d.tar", .resize = 16},
+      [&](const pack_options& o) {
+        empty("p");
+        pack_shards(o);
+      });
 }
 
 }  // namespace
