@@ -31,7 +31,7 @@ struct launcher_variables {
   std::string_view hosts = {};    // names of all hosts, rank 0's first
   std::string_view address = {};  // rank 0's host
   std::string_view port = {};
-  std::array<std::string_view, 2> job = {};  // what distinguishes its jobs, on one host too
+  std::array<std::string_view, 3> job = {};  // what distinguishes its jobs, on one host too
   bool has_hosts_of_its_own = false;         // no two jobs share one: any port will do
   std::string_view per_host = {};            // processes that are expected on each host
 };
@@ -52,15 +52,14 @@ constexpr std::array launchers{
                        .sign = "RANK",
                        .rank = "RANK",
                        .world_size = "WORLD_SIZE",
-                       .local_rank = {"LOCAL_RANK", "RANK"},
-                       .has_hosts_of_its_own = true},
+                       .local_rank = {"LOCAL_RANK", "RANK"}},
     launcher_variables{.name = "Open MPI",
                        .sign = "OMPI_COMM_WORLD_RANK",
                        .rank = "OMPI_COMM_WORLD_RANK",
                        .world_size = "OMPI_COMM_WORLD_SIZE",
                        .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
                        .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
-                       .job = {"PMIX_NAMESPACE"}},
+                       .job = {"PMIX_NAMESPACE", "OMPI_MCA_orte_precondition_transports"}},
     launcher_variables{.name = "Flux",
                        .sign = "FLUX_TASK_RANK",
                        .rank = "FLUX_TASK_RANK",
@@ -88,7 +87,7 @@ constexpr std::array launchers{
                        .local_rank = {"SLURM_LOCALID"},
                        .host_count = "SLURM_STEP_NUM_NODES",
                        .hosts = "SLURM_STEP_NODELIST",
-                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
+                       .job = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_CLUSTER_NAME"}},
     launcher_variables{.name = "PMI",
                        .sign = "PMI_RANK",
                        .rank = "PMI_RANK",
@@ -175,18 +174,29 @@ std::string first_host(std::string_view list) {
 }
 
 // Variables of a launcher are passed on: a process that srun has started from an mpiexec of one
-// process would be alone, as all others of its step.
+// process would be alone, as all others of its step. Throws `failure` (usage) if another launcher
+// says that there are several; what was said by hand counts, with a remark.
 void check_started_by(const variables& environment, const launcher_variables& by,
-                      const job_place& place) {
-  constexpr std::string_view tasks = "SLURM_STEP_NUM_TASKS";
-  if (place.world_size > 1 || by.rank == "RANK" || by.sign == tasks) return;
-  const auto step = number(environment, tasks);
-  if (!step || *step <= 1) return;
-  throw failure(error(errc::usage, fmt::format("{}={}, but {}={}", by.world_size, place.world_size,
-                                               tasks, *step))
-                    .hint(fmt::format("unset those of the launcher that has not started this "
-                                      "process, {} or {}",
-                                      by.sign, tasks)));
+                      job_place& place) {
+  if (place.world_size > 1) return;
+  for (const launcher_variables& other : launchers) {
+    if (other.sign == by.sign || other.world_size == by.world_size) continue;
+    if (find(environment, other.sign) == nullptr || find(environment, other.rank) == nullptr) {
+      continue;
+    }
+    const auto several = number(environment, other.world_size);
+    if (!several || *several <= 1) continue;
+    const std::string what = fmt::format("{}={}, but {}={}", by.world_size, place.world_size,
+                                         other.world_size, *several);
+    if (by.rank == "RANK") {
+      place.remark = what + ": it trains alone";
+      return;
+    }
+    throw failure(error(errc::usage, what)
+                      .hint(fmt::format("start it by `env -u {}` if {} has started it, or by `env "
+                                        "-u {}` if it is to train alone",
+                                        by.sign, other.name, other.sign)));
+  }
 }
 
 // Fills in rank, world size and local rank.
@@ -249,10 +259,11 @@ std::string master_address_of(const variables& environment, const launcher_varia
       (local_size ? *local_size == world_size : number(environment, by.host_count) == 1);
   if (are_all_here) return job_place().master_address;
   if (const std::string* address = find(environment, by.address)) return *address;
-  // With that distribution, Slurm's list is not in the order of the ranks.
+  // Slurm's list is sorted: with these, it is not in the order of the ranks.
   const std::string* distribution = find(environment, "SLURM_DISTRIBUTION");
   const std::string* hosts = find(environment, by.hosts);
-  const bool is_ordered = distribution == nullptr || !distribution->starts_with("arbitrary");
+  const bool is_ordered = (distribution == nullptr || !distribution->starts_with("arbitrary")) &&
+                          find(environment, "SLURM_HET_SIZE") == nullptr;
   return hosts != nullptr && is_ordered ? first_host(*hosts) : "";
 }
 
@@ -279,6 +290,13 @@ job_place job_place::from(const variables& environment) {
   const launcher_variables* by = launcher_of(environment);
   if (by == nullptr) {
     place.local_rank = number(environment, "LOCAL_RANK").value_or(0);
+    const std::string* tasks = find(environment, "SLURM_NTASKS");
+    if (tasks != nullptr && *tasks != "1") {
+      place.remark = fmt::format(
+          "SLURM_NTASKS={}, but srun has not started this process: it trains "
+          "alone",
+          *tasks);
+    }
     if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
                       .hint("give each process its RANK, from 0 on, or launch by torchrun"));
@@ -296,9 +314,10 @@ job_place job_place::from_environment() {
 }
 
 std::string text_of(const job_place& place) {
-  if (place.launcher.empty()) return "one process";
-  const std::string text =
+  if (place.launcher.empty()) return place.remark.empty() ? "one process" : place.remark;
+  std::string text =
       fmt::format("rank {} of {}, by {}", place.rank, place.world_size, place.launcher);
+  if (!place.remark.empty()) text += "; " + place.remark;
   if (place.world_size == 1) return text;
   if (place.master_address.empty() || place.master_port == 0) return text;
   return fmt::format("{}; rank 0 is at {}:{}", text, place.master_address, place.master_port);
@@ -307,7 +326,9 @@ std::string text_of(const job_place& place) {
 bool is_other_rank(const variables& environment) {
   const launcher_variables* by = launcher_of(environment);
   const std::string* rank = by == nullptr ? nullptr : find(environment, by->rank);
-  return rank != nullptr && rank->find_first_not_of("-0") != rank->npos;
+  if (rank == nullptr || rank->find_first_not_of("+-0") == rank->npos) return false;
+  const std::string* world_size = find(environment, by->world_size);
+  return world_size == nullptr || *world_size != "1";
 }
 
 variables variables_of_process() {

@@ -20,6 +20,7 @@ struct job_place {
   // Empty: nothing does.
   std::string job = {};
   bool agent_serves_store = false;  // torchrun's agent serves the store
+  std::string remark = {};          // on variables that do not count, for the log; empty: none
   int attempt = 0;                  // restarts by torchrun so far: its store outlives each attempt
 
   // The variables of an environment, by their names.

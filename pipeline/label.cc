@@ -78,13 +78,13 @@ result<std::int64_t> any_label_of(const sample& s, std::string_view which) {
     }
     return in_sample(errc::missing_field, s,
                      fmt::format("no label among the fields {}", extensions_of(s)))
-        .hint("decode_options.label names the field, or json:FIELD; none: there are no labels");
+        .hint("decode_options.label names the field, or json:FIELD");
   }
   const field* f = s.find(which);
   if (f == nullptr) {
     return in_sample(errc::missing_field, s,
                      fmt::format("no field '{}' among {}", which, extensions_of(s)))
-        .hint("decode_options.label names it without its first dot");
+        .hint("decode_options.label names one of them, in lower case and without a first dot");
   }
   return integer_in(s, *f);
 }

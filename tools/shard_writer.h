@@ -78,7 +78,8 @@ class shard_writer {
   // have them. Throws `failure` (usage) for what readers would not read as this sample: one without
   // a field, two fields of one extension, a key that is empty or whose file name has a dot, a key
   // equal to that of the sample before it in the shard, a name that is __x__ or below such a
-  // folder; if the pattern has no further name; and after close().
+  // folder, an extension that is empty or begins with a dot; for a key that leads out of the folder
+  // where a shard is unpacked (/a, ../a); if the pattern has no further name; and after close().
   void write(std::string_view key, std::span<const field_view> fields);
   void write(std::string_view key, std::initializer_list<field_view> fields) {
     write(key, std::span(fields.begin(), fields.size()));

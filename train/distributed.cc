@@ -96,7 +96,9 @@ error not_joined(const job_place& p, std::string_view why) {
                                                        : "no such host: " + unknown));
   if (!unknown.empty()) return e.hint("set MASTER_ADDR to the host of rank 0");
   if (why.find("EADDRINUSE") != why.npos) {
-    return e.hint("another program uses this port: set MASTER_PORT to a free one, for all ranks");
+    return e.hint(
+        "another program uses this port, or another process has rank 0 too: set "
+        "MASTER_PORT to a free one, for all ranks, and give each its own rank");
   }
   if (p.launcher == "Slurm" && p.rank == 0) {
     return e.hint(
@@ -111,6 +113,33 @@ error not_joined(const job_place& p, std::string_view why) {
                               "its port can be reached from here");
 }
 
+std::string still_joining(const job_place& p, std::chrono::seconds timeout) {
+  const std::string unknown = why_unknown(p.master_address);
+  const std::string what = p.rank == 0       ? "for the other ranks"
+                           : unknown.empty() ? "for rank 0"
+                                             : fmt::format("for the host of rank 0 ({})", unknown);
+  return fmt::format("rank {} of {} waits {}, at {}:{}, for up to {} s", p.rank, p.world_size, what,
+                     p.master_address, p.master_port, timeout.count());
+}
+
+// Throws `failure` (usage) if the processes of the job are not ranks of one: another world size, or
+// a rank twice. Not with torchrun's store, in which an earlier attempt's ranks may still be.
+void check_ranks(c10d::Store& store, const job_place& p) {
+  if (p.agent_serves_store) return;
+  if (p.rank == 0) store.set("world size", std::to_string(p.world_size));
+  const std::string of_first = store.get_to_str("world size");
+  if (of_first != std::to_string(p.world_size)) {
+    throw failure(error(errc::usage, fmt::format("rank {}: the world size is {} here, and {} on "
+                                                 "rank 0",
+                                                 p.rank, p.world_size, of_first))
+                      .hint("start all ranks with the same WORLD_SIZE"));
+  }
+  if (store.add(fmt::format("rank {}", p.rank), 1) == 1) return;
+  throw failure(
+      error(errc::usage, fmt::format("another process is rank {} of this job too", p.rank))
+          .hint("give each process its own RANK"));
+}
+
 // Ends the process where it outlives `timeout`.
 class joining_deadline {
  public:
@@ -118,10 +147,17 @@ class joining_deadline {
                    const std::function<void(const error&)>& before_end)
       : watch_(start_joined_thread(
             "mr-deadline", [this, place, timeout, before_end](std::stop_token stop) {
-              std::unique_lock lock(mutex_);
-              if (over_.wait_for(lock, stop, timeout, [&] { return stop.stop_requested(); }))
-                return;
-              if (stop.stop_requested()) return;
+              const auto is_over_within = [&](std::chrono::seconds time) {
+                std::unique_lock lock(mutex_);
+                over_.wait_for(lock, stop, time, [&] { return stop.stop_requested(); });
+                return stop.stop_requested();
+              };
+              constexpr std::chrono::seconds silent{10};
+              if (is_over_within(std::min(silent, timeout))) return;
+              if (timeout > silent) {
+                log_notice(still_joining(place, timeout));
+                if (is_over_within(timeout - silent)) return;
+              }
               const error why = not_joined(place, fmt::format("not within {} s", timeout.count()));
               to_stderr("millrace: {}\n", why.message());
               if (before_end) before_end(why);
@@ -196,8 +232,9 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
                       .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
   }
   if (place.master_port == 0) {
-    throw failure(error(errc::usage, named(place, "nothing says at which port rank 0 is"))
-                      .hint("set MASTER_PORT, to another one for each job on a host"));
+    throw failure(
+        error(errc::usage, named(place, "nothing says at which port rank 0 is"))
+            .hint("set MASTER_PORT to a free port, a different one for each job on a host"));
   }
   // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
@@ -207,14 +244,17 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     options.port = static_cast<std::uint16_t>(place.master_port);
     options.isServer = place.rank == 0 && !place.agent_serves_store;
     options.numWorkers = static_cast<std::size_t>(place.world_size);
-    options.waitWorkers = !place.agent_serves_store;
+    options.waitWorkers = false;
     options.timeout = timeout;
     // Addresses of an earlier attempt's ranks in the agent's store are stale, and ranks of another
     // job that has come to the same port are none of this one's.
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(
         fmt::format("job {}/attempt{}", place.job, place.attempt),
         c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
+    check_ranks(*impl_->store, place);
     impl_->control = make_gloo(impl_->store, "control", place, timeout);
+  } catch (const failure&) {
+    throw;
   } catch (const c10::Error& e) {
     throw failure(not_joined(place_, e.what_without_backtrace()));
   } catch (const std::exception& e) {

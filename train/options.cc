@@ -91,9 +91,10 @@ void add_order(flag_set& f, train_options& o) {
   f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
                                                   {"equal", train_epochs::equal}};
-  f.choice("--mode", o.mode, modes,
-           "equal: each sample once per pass; resample: shards drawn with replacement, needs an "
-           "epoch length");
+  f.choice(
+      "--mode", o.mode, modes,
+      "equal: as many batches on every rank, what is left over is left out; resample: shards drawn "
+      "with replacement, needs an epoch length");
   constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
   auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, most_of_epoch, "BATCHES",
                            "length of an epoch on each rank, instead of one pass; the next epoch "

@@ -475,7 +475,7 @@ int trainer::run() {
 
 int train(const train_options& given, const engine_options& engine, const train_control& control) {
   const job_place place = job_place::from_environment();
-  if (!place.launcher.empty()) log_notice(text_of(place));
+  if (!place.launcher.empty() || !place.remark.empty()) log_notice(text_of(place));
   const auto before_end = [&](const error& why) {
     if (!given.json || place.rank != 0) return;
     fmt::print("{}\n", error_object(why));

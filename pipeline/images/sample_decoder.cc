@@ -43,10 +43,16 @@ void check(const crop_options& o) {
   check_option("crop_options.flip", o.flip, 0, 1);
 }
 
-// A field of no sample: extensions are in lower case, and without their first dot.
+// Extensions are in lower case, and without their first dot.
 bool is_no_extension(std::string_view text) {
-  const auto is_odd = [](char c) { return c == ',' || (c >= 'A' && c <= 'Z') || c == ' '; };
-  return text.empty() || text.front() == '.' || std::ranges::any_of(text, is_odd);
+  const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
+  return text.empty() || text.front() == '.' || std::ranges::any_of(text, is_capital);
+}
+
+// "jpg,png": names of fields may have commas and blanks, but an image's is not the next one's.
+bool is_other_list(std::string_view text) {
+  const auto end = text.find_first_of(", ");
+  return end != text.npos && is_image_extension(text.substr(0, end));
 }
 
 void check_fields(const decode_options& o) {
@@ -54,7 +60,8 @@ void check_fields(const decode_options& o) {
   const std::string_view images = o.images;
   for (std::size_t from = 0; from <= images.size();) {
     const std::size_t end = std::min(images.find(';', from), images.size());
-    const bool is_wrong = is_no_extension(images.substr(from, end - from));
+    const std::string_view one = images.substr(from, end - from);
+    const bool is_wrong = is_no_extension(one) || is_other_list(one);
     from = end + 1;
     if (!is_wrong) continue;
     refuse_option("decode_options.images", "'" + o.images + "'",

@@ -52,13 +52,13 @@ std::vector<golden> of_schedulers() {
       {"nothing", "PATH=/bin", "0 of 1 (0 here) by , 127.0.0.1:29500, job "},
       {"one by hand", "WORLD_SIZE=1 LOCAL_RANK=3", "0 of 1 (3 here) by , 127.0.0.1:29500, job "},
       {"an entry without a name", "=5 RANK=0 WORLD_SIZE=1",
-       "0 of 1 (0 here) by RANK and WORLD_SIZE, 127.0.0.1:29500, job "},
+       "0 of 1 (0 here) by RANK and WORLD_SIZE, 127.0.0.1:0, job "},
       {"torchrun in a job of Slurm",
        "TORCHELASTIC_RUN_ID=7 RANK=3 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=a "
        "MASTER_PORT=1 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 SLURM_LOCALID=0",
        "3 of 4 (1 here) by torchrun, a:1, job 7"},
       {"by hand", "RANK=3 WORLD_SIZE=4 MASTER_ADDR=a",
-       "3 of 4 (3 here) by RANK and WORLD_SIZE, a:29500, job "},
+       "3 of 4 (3 here) by RANK and WORLD_SIZE, a:0, job "},
       {"PyTorchJob",
        "RANK=1 WORLD_SIZE=2 MASTER_ADDR=job-0 MASTER_PORT=234 PET_NNODES=2 PET_NODE_RANK=1 "
        "PET_NPROC_PER_NODE=8",
@@ -77,6 +77,10 @@ std::vector<golden> of_schedulers() {
        "SLURM_JOB_ID=12 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 "
        "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_DISTRIBUTION=arbitrary",
        fmt::format("0 of 2 (0 here) by Slurm, :{}, job 12.0", port_of("12.0"))},
+      {"a heterogeneous step: neither is that list, and the cluster has a name",
+       "SLURM_JOB_ID=12 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 "
+       "SLURM_STEP_NODELIST=n[1-2] SLURM_STEP_NUM_NODES=2 SLURM_HET_SIZE=2 SLURM_CLUSTER_NAME=c",
+       fmt::format("0 of 2 (0 here) by Slurm, :{}, job 12.0.c", port_of("12.0.c"))},
       {"a batch script of Slurm, which srun has not started",
        "SLURM_JOB_ID=12 SLURM_NTASKS=4 SLURM_PROCID=0",
        "0 of 1 (0 here) by , 127.0.0.1:29500, job "},
@@ -104,8 +108,9 @@ std::vector<golden> of_others() {
   return {
       {"Open MPI, one host",
        "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=1 "
-       "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_RANK=1 PMIX_NAMESPACE=77",
-       fmt::format("1 of 2 (1 here) by Open MPI, 127.0.0.1:{}, job 77", port_of("77"))},
+       "OMPI_COMM_WORLD_LOCAL_SIZE=2 PMIX_RANK=1 PMIX_NAMESPACE=77 "
+       "OMPI_MCA_orte_precondition_transports=ab-cd",
+       fmt::format("1 of 2 (1 here) by Open MPI, 127.0.0.1:{}, job 77.ab-cd", port_of("77.ab-cd"))},
       {"Open MPI in a job of Slurm, whose variables are of its helpers",
        "OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=1 "
        "OMPI_COMM_WORLD_LOCAL_SIZE=4 MASTER_ADDR=node1 MASTER_PORT=3 SLURM_STEP_NUM_TASKS=2 "
@@ -158,8 +163,7 @@ TEST(JobPlace, IsWhatEachLauncherSays) {
     const variables environment = in(g.environment);
     const job_place found = job_place::from(environment);
     EXPECT_EQ(shown(found), g.place);
-    const bool is_alone = g.name.find("alone") != g.name.npos && found.world_size == 1;
-    EXPECT_EQ(is_other_rank(environment), found.rank != 0 || is_alone);
+    EXPECT_EQ(is_other_rank(environment), found.rank != 0);
   }
   EXPECT_FALSE(is_other_rank(in("RANK=00 WORLD_SIZE=2")));
 }
@@ -198,9 +202,16 @@ TEST(JobPlace, OfOneProcessWithinAStepOfSeveralIsRefused) {
     auto environment = in(one);
     EXPECT_EQ(job_place::from(environment).world_size, 1) << one;
     environment.emplace("SLURM_STEP_NUM_TASKS", "2");
+    environment.emplace("SLURM_PROCID", "1");
     const std::string found = refusal(environment);
     EXPECT_NE(found.find("but SLURM_STEP_NUM_TASKS=2"), found.npos) << one << ": " << found;
   }
+  // What was said by hand counts.
+  const auto by_hand =
+      job_place::from(in("RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"));
+  EXPECT_EQ(text_of(by_hand),
+            "rank 0 of 1, by RANK and WORLD_SIZE; WORLD_SIZE=1, but OMPI_COMM_WORLD_SIZE=2: it "
+            "trains alone");
 }
 
 // Each variable of the rank or the world size, left out, is an error that names it: never another
@@ -257,6 +268,12 @@ TEST(JobPlace, HasNoAddressWhereNothingSaysIt) {
         "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2"}) {
     EXPECT_EQ(job_place::from(in(environment)).master_address, "") << environment;
   }
+}
+
+TEST(JobPlace, SaysThatSrunIsMissing) {
+  EXPECT_EQ(text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=4 SLURM_PROCID=0"))),
+            "SLURM_NTASKS=4, but srun has not started this process: it trains alone");
+  EXPECT_EQ(text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=1"))), "one process");
 }
 
 TEST(JobPlace, IsToldInWords) {

@@ -153,8 +153,7 @@ TEST(Hints, NameOptionsAndFlagsWhereThereAreAny) {
       << why.message();
   const std::array<option_flag, 2> flags = {
       {{"no_options.at_all", "--none"}, {"decode_options.label", "--label"}}};
-  EXPECT_EQ(with_flags(why, flags).what_to_do(),
-            "--label names the field, or json:FIELD; none: there are no labels");
+  EXPECT_EQ(with_flags(why, flags).what_to_do(), "--label names the field, or json:FIELD");
   EXPECT_EQ(with_flags(why, flags).what(), why.what());
   EXPECT_EQ(with_flags(why, {}).what_to_do(), why.what_to_do());
 }

@@ -70,12 +70,13 @@ class Launchers(training.WithShards):
                 said = (self.folder / "job.out").read_text()
                 self.assertEqual(done.returncode, 0, done.stderr + said)
                 self.assertEqual(training.lines(self.folder / "alone.jsonl")[0]["world_size"], 1)
+                self.assertIn("SLURM_NTASKS=2, but srun has not started this process: it trains alone", said)
             if shutil.which(MPICH):
                 with self.subTest("a step within an mpiexec of one"):
                     process = self.start(MPICH, "-n", 1, "srun", "--mpi=none", "-n", 2, *self.words("nested"), env=cluster.env)
                     said = process.communicate(timeout=120)[0]
                     self.assertNotEqual(process.returncode, 0, said)
-                    self.assertIn("PMI_SIZE=1, but SLURM_STEP_NUM_TASKS=2", said)
+                    self.assertIn("PMI_SIZE=1, but SLURM_STEP_NUM_TASKS=2; start it by `env -u MPI_LOCALRANKID` if Slurm", said)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ class RanksTest(WithShards):
         return job.codes[0]
 
 
+def listens(port):
+    """Whether somebody listens at the port of this host, without a connection to it."""
+    mark = f":{port:04X} "
+    return any(mark in line.split(maxsplit=2)[1] + " " and line.split()[3] == "0A"
+               for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:])
+
+
 class DifferingRanks(RanksTest):
     def resumed_steps(self, world, name):
         files = [self.folder / (f"{name}.jsonl" + (f".rank{r}" if r else "")) for r in range(world)]
@@ -136,6 +143,17 @@ class DifferingRanks(RanksTest):
             place, error = done.stderr.splitlines()  # without torch's stack trace
             self.assertIn(f"rank {rank} of 2, by RANK and WORLD_SIZE; rank 0 is at 127.0.0.1:{env['MASTER_PORT']}", place)
             self.assertIn("peer_lost", error)
+        with self.subTest("who is not of the job"):
+            for other, what in (({"WORLD_SIZE": "3", "RANK": "2"}, "the world size is 3 here, and 2 on rank 0"),
+                                ({"WORLD_SIZE": "2", "RANK": "0"}, "give each its own rank")):
+                env["MASTER_PORT"] = str(harness.free_port())
+                first = training.start("--shards", self.shards, "--timeout", 60, env=env)
+                harness.wait_until(lambda: listens(int(env["MASTER_PORT"])) or first.poll() is not None)
+                done = training.train("--shards", self.shards, "--timeout", 60, env=env | other, timeout=30)
+                self.assertIn(what, done.stderr)
+                self.assertIn(done.returncode, (2, 6), done.stderr)
+                first.terminate()
+                first.communicate(timeout=20)
         env["MASTER_PORT"] = str(harness.free_port())
         process = training.start("--shards", self.shards, "--timeout", 300, env=env)
         # It catches the signal and listens: /proc says when.
