@@ -22,6 +22,7 @@
 #include <stop_token>
 #include <thread>
 
+#include "engine/log.h"
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"
 
