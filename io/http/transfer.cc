@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "io/http/header_values.h"
+#include "io/http/options.h"
 #include "io/http/private_host.h"
 #include "io/http/refusals.h"
 
