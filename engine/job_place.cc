@@ -173,6 +173,15 @@ std::string first_host(std::string_view list) {
   return out;
 }
 
+// Of another launcher than the one that counts, anything else is not this job's mistake: torchrun
+// takes "1:4" for PET_NNODES.
+bool is_above_1(std::string_view text) {
+  const bool is_number =
+      std::ranges::all_of(text, [](unsigned char c) { return std::isdigit(c) != 0; });
+  return is_number && text.find_first_not_of('0') != text.npos &&
+         text.substr(text.find_first_not_of('0')) != "1";
+}
+
 // Variables of a launcher are passed on: a process that srun has started from an mpiexec of one
 // process would be alone, as all others of its step. Throws `failure` (usage) if another launcher
 // says that there are several; what was said by hand counts, with a remark.
@@ -184,8 +193,8 @@ void check_started_by(const variables& environment, const launcher_variables& by
     if (find(environment, other.sign) == nullptr || find(environment, other.rank) == nullptr) {
       continue;
     }
-    const auto several = number(environment, other.world_size);
-    if (!several || *several <= 1) continue;
+    const std::string* several = find(environment, other.world_size);
+    if (several == nullptr || !is_above_1(*several)) continue;
     const std::string what = fmt::format("{}={}, but {}={}", by.world_size, place.world_size,
                                          other.world_size, *several);
     if (by.rank == "RANK") {

@@ -56,6 +56,7 @@ void check_ranges(const pack_options& o) {
   check_option_or_0("pack_options.restart", o.restart, 1, 65535);
   check_option("pack_options.parts", o.parts, 1, std::numeric_limits<int>::max());
   check_option("pack_options.part", o.part, 1, o.parts);
+  check_option_or_0("pack_options.threads", o.threads, 1, 1024);
 }
 
 struct shard_plan {
@@ -207,9 +208,12 @@ class packer {
 
   // Until there is no more, or one of them has failed.
   void work_on_threads() {
+    const std::size_t parts = static_cast<std::size_t>(options_.parts);
+    const std::size_t of_this_part = (shards_.size() + parts - 1) / parts;  // or one less
+    const std::size_t wanted = std::min(static_cast<std::size_t>(options_.threads), of_this_part);
     std::vector<std::jthread> threads;
     try {
-      for (int i = 1; i < options_.threads; ++i) {
+      for (std::size_t i = 1; i < wanted; ++i) {
         threads.push_back(start_joined_thread(fmt::format("mr-pack-{}", i),
                                               [this](const std::stop_token& /*no*/) { work(); }));
       }

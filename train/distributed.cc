@@ -115,7 +115,7 @@ error not_joined(const job_place& p, std::string_view why) {
 }
 
 std::string still_joining(const job_place& p, std::chrono::seconds timeout) {
-  const std::string unknown = why_unknown(p.master_address);
+  const std::string unknown = p.rank == 0 ? "" : why_unknown(p.master_address);
   const std::string what = p.rank == 0       ? "for the other ranks"
                            : unknown.empty() ? "for rank 0"
                                              : fmt::format("for the host of rank 0 ({})", unknown);
@@ -138,7 +138,7 @@ void check_ranks(c10d::Store& store, const job_place& p) {
   if (store.add(fmt::format("rank {}", p.rank), 1) == 1) return;
   throw failure(
       error(errc::usage, fmt::format("another process is rank {} of this job too", p.rank))
-          .hint("give each process its own RANK"));
+          .hint("give each process its own RANK; if this one has been restarted, restart all"));
 }
 
 // Ends the process where it outlives `timeout`.

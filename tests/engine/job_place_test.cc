@@ -63,6 +63,8 @@ std::vector<golden> of_schedulers() {
        "RANK=1 WORLD_SIZE=2 MASTER_ADDR=job-0 MASTER_PORT=234 PET_NNODES=2 PET_NODE_RANK=1 "
        "PET_NPROC_PER_NODE=8",
        "1 of 2 (1 here) by RANK and WORLD_SIZE, job-0:234, job "},
+      {"an elastic PyTorchJob of one replica", "RANK=0 WORLD_SIZE=1 PET_NODE_RANK=0 PET_NNODES=1:4",
+       "0 of 1 (0 here) by RANK and WORLD_SIZE, 127.0.0.1:0, job "},
       {"Slurm",
        "SLURM_JOB_ID=4294967290 SLURM_STEP_ID=1 SLURM_NTASKS=16 SLURM_STEP_NUM_TASKS=16 "
        "SLURM_PROCID=9 SLURM_LOCALID=1 SLURM_STEP_NUM_NODES=3 "
