@@ -154,6 +154,17 @@ class DifferingRanks(RanksTest):
                 self.assertIn(done.returncode, (2, 6), done.stderr)
                 first.terminate()
                 first.communicate(timeout=20)
+        with self.subTest("a rank twice"):
+            env["MASTER_PORT"] = str(harness.free_port())
+            ranks = [training.start("--shards", self.shards, "--timeout", 60, env=env | {"WORLD_SIZE": "3", "RANK": rank})
+                     for rank in ("0", "1", "1")]
+            harness.wait_until(lambda: any(process.poll() is not None for process in ranks[1:]))
+            one_of_two = next(process for process in ranks[1:] if process.poll() is not None)
+            self.assertIn("another process is rank 1 of this job too", one_of_two.communicate()[1])
+            self.assertEqual(one_of_two.returncode, 2)
+            for process in ranks:
+                process.terminate()
+                process.communicate(timeout=20)
         env["MASTER_PORT"] = str(harness.free_port())
         process = training.start("--shards", self.shards, "--timeout", 300, env=env)
         # It catches the signal and listens: /proc says when.
