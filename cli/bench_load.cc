@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "engine/words.h"
 #include "tools/load_bench.h"

@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "pipeline/raw_bytes.h"
 #include "pipeline/stages/prefetch.h"

@@ -30,25 +30,6 @@ struct environment {
 using action = std::function<int(const environment&)>;
 using add_command = action (*)(CLI::App& app);
 
-action add_bench(CLI::App& app);
-action add_bench_decode(CLI::App& bench);
-action add_bench_disk(CLI::App& bench);
-action add_bench_http(CLI::App& bench);
-action add_bench_load(CLI::App& bench);
-action add_cache(CLI::App& app);
-action add_cat(CLI::App& app);
-action add_digest(CLI::App& app);
-action add_doctor(CLI::App& app);
-action add_env(CLI::App& app);
-action add_fake(CLI::App& app);
-action add_index(CLI::App& app);
-action add_ls(CLI::App& app);
-action add_pack(CLI::App& app);
-action add_sim(CLI::App& app);
-action add_summary(CLI::App& app);
-action add_tune(CLI::App& app);
-action add_verify(CLI::App& app);
-
 // For CLI::Option::check: a number from `least` to `most`, inclusive.
 CLI::Validator whole_in_range(std::int64_t least, std::int64_t most);
 CLI::Validator in_range(double least, double most);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/storage_text.h"
 #include "engine/memory.h"
 #include "tools/host_check.h"

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "engine/printable.h"
 #include "io/stores/known_stores.h"
 #include "pipeline/engine_options.h"

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/index_sample.h"
 #include "cli/interrupt.h"
 #include "engine/printable.h"

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/help.h"
 #include "cli/interrupt.h"
 #include "cli/progress.h"
@@ -57,28 +58,6 @@ std::FILE* stream_of_json(int argc, char** argv) {
   return std::string_view(argv[1]) == "cat" ? stderr : stdout;
 }
 
-struct command_group {
-  const char* title;
-  std::map<std::string, cli::add_command> commands;
-};
-
-const std::vector<command_group>& groups() {
-  static const std::vector<command_group> all{
-      {"Look at shards",
-       {{"cat", cli::add_cat},
-        {"digest", cli::add_digest},
-        {"ls", cli::add_ls},
-        {"summary", cli::add_summary},
-        {"verify", cli::add_verify}}},
-      {"Make shards and indices",
-       {{"fake", cli::add_fake}, {"index", cli::add_index}, {"pack", cli::add_pack}}},
-      {"Measure and plan",
-       {{"bench", cli::add_bench}, {"sim", cli::add_sim}, {"tune", cli::add_tune}}},
-      {"This host",
-       {{"cache", cli::add_cache}, {"doctor", cli::add_doctor}, {"env", cli::add_env}}}};
-  return all;
-}
-
 struct program {
   CLI::App app{
       "Reads, makes, checks and measures WebDataset shards on disks, servers and object "
@@ -94,12 +73,7 @@ struct program {
     app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.require_subcommand(1);
     app.set_version_flag("--version", "millrace " MILLRACE_VERSION);
-    for (const command_group& group : groups()) {
-      for (const auto& [name, add] : group.commands) {
-        actions[name] = add(app);
-        app.get_subcommand(name)->group(group.title);
-      }
-    }
+    actions = cli::add_commands(app, cli::known_commands);
     help = app.add_subcommand("help", "prints the help of a command, or this help")
                ->group("This host");
     help->add_option("COMMAND", help_words, "a command, such as: bench disk");

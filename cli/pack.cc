@@ -7,6 +7,7 @@
 #include <stop_token>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "engine/log.h"
 #include "engine/printable.h"

@@ -9,6 +9,7 @@
 #include <stop_token>
 
 #include "cli/command.h"
+#include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "engine/words.h"
 #include "pipeline/wids/read_index.h"
