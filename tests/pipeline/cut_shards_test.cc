@@ -7,7 +7,8 @@
 #include <set>
 
 #include "engine/random.h"
-
+#include "io/names/compression.h"
+#include "io/unpack/decoders.h"
 #include "millrace/millrace.h"
 #include "pipeline/formats/scan.h"
 #include "tests/support/packed.h"
@@ -221,11 +222,6 @@ TEST_F(CutShards, TheErrorIsTheSameAfterAResume) {
   }
 }
 
-constexpr std::array filters{
-    std::pair{"gzip", ARCHIVE_FILTER_GZIP}, std::pair{"bzip2", ARCHIVE_FILTER_BZIP2},
-    std::pair{"xz", ARCHIVE_FILTER_XZ}, std::pair{"zstd", ARCHIVE_FILTER_ZSTD},
-    std::pair{"lz4", ARCHIVE_FILTER_LZ4}};
-
 // A connection cut after its first byte, or a command, delivers very little at first.
 TEST_F(CutShards, ACompressionIsToldHoweverLittleComesAtATime) {
   const std::string plain = members() + std::string(1024, '\0');
@@ -233,17 +229,18 @@ TEST_F(CutShards, ACompressionIsToldHoweverLittleComesAtATime) {
   for (const std::size_t piece : {1U, 2U, 3U, 5U, 6U, 7U}) {
     store_ = std::make_shared<memory_store>(piece);
     engine small(with_memory_store(store_, 1, 64_MiB));
-    for (const auto& [name, filter] : filters) {
-      const std::string whole = testing::packed(plain, filter);
+    for (const known_compression& known : known_compressions) {
+      const std::string whole = testing::packed(plain, decoder_of(known.how).filter);
       if (whole.empty()) continue;  // this libarchive cannot write it
       store_->put("shard", whole);
       const auto plan =
           shards({"memory:shard"}, {.lanes = 1, .shuffle = false}) | untar() | group_by_key();
       reading got;
-      EXPECT_EQ(read_all(small.run(plan), got).samples, all.samples) << name << ", " << piece;
+      EXPECT_EQ(read_all(small.run(plan), got).samples, all.samples)
+          << known.ending << ", " << piece;
       testing::expect_resumable(small, plan, described, 1);
       auto scanned = small.run(scan({"memory:shard"}));
-      EXPECT_EQ(scanned.next()->problems.size(), 0U) << name << ", " << piece;
+      EXPECT_EQ(scanned.next()->problems.size(), 0U) << known.ending << ", " << piece;
     }
   }
 }
@@ -252,12 +249,13 @@ TEST_F(CutShards, ACompressionIsToldHoweverLittleComesAtATime) {
 TEST_F(CutShards, EveryCutOfACompressedArchiveIsAnErrorOrHarmless) {
   const std::string plain = members() + std::string(1024, '\0');
   const reading all = read(plain);
-  for (const auto& [name, filter] : filters) {
-    const std::string whole = testing::packed(plain, filter);
+  for (const known_compression& known : known_compressions) {
+    const std::string whole = testing::packed(plain, decoder_of(known.how).filter);
     if (whole.empty()) continue;
-    EXPECT_EQ(read(whole).samples, all.samples) << name;
+    EXPECT_EQ(read(whole).samples, all.samples) << known.ending;
     for (std::size_t cut = 0; cut < whole.size(); ++cut) {
-      expect_told(all, whole.substr(0, cut), fmt::format("{} {} of {}", name, cut, whole.size()));
+      expect_told(all, whole.substr(0, cut),
+                  fmt::format("{} {} of {}", known.ending, cut, whole.size()));
     }
   }
 }
