@@ -75,7 +75,8 @@ pack_report from_files(const environment& e, pack_arguments& a,
   if (!a.part.empty()) read_part(a.part, o);
   o.shuffle = a.shuffle;
   if (o.threads == 0) {
-    o.threads = std::max(allowed_cpus(), engine_options::from(e.variables).cpu_threads);
+    o.threads = std::min(std::max(allowed_cpus(), engine_options::from(e.variables).cpu_threads),
+                         pack_options::most_threads);
   }
   o.say = say;
   job_progress done;
@@ -242,7 +243,7 @@ void add_output_options(CLI::App& command, pack_arguments& a) {
       ->group("Output");
   command.add_option("--threads", a.options.threads, "shards written at once [one per CPU]")
       ->default_str("")
-      ->check(in_range(1, 256))
+      ->check(in_range(1, pack_options::most_threads))
       ->group("Output");
 }
 

@@ -20,9 +20,10 @@ namespace {
 // What a launcher tells the processes that it starts, by which variables.
 struct launcher_variables {
   std::string_view name;
-  std::string_view sign;        // set by it, and passed on to whatever its processes start
-  std::string_view rank;        // of the process, or of its host
-  std::string_view world_size;  // the number of those
+  std::string_view sign;         // set by it, and passed on to whatever its processes start
+  std::string_view of_job = {};  // where this is 1, and the sign is not, the sign is another job's
+  std::string_view rank;         // of the process, or of its host
+  std::string_view world_size;   // the number of those
   // Number on the host: the first of them that is set. None: one process on each host.
   std::array<std::string_view, 2> local_rank = {};
   // Ranks on this host or, without it, the number of hosts: all ranks may turn out to be here.
@@ -82,6 +83,7 @@ constexpr std::array launchers{
                        .local_size = "MPI_LOCALNRANKS"},
     launcher_variables{.name = "Slurm",
                        .sign = "SLURM_STEP_NUM_TASKS",
+                       .of_job = "SLURM_NTASKS",  // of a job that was submitted by a task
                        .rank = "SLURM_PROCID",
                        .world_size = "SLURM_STEP_NUM_TASKS",
                        .local_rank = {"SLURM_LOCALID"},
@@ -130,9 +132,17 @@ const std::string* find(const variables& environment, std::string_view name) {
   return found == environment.end() || found->second.empty() ? nullptr : &found->second;
 }
 
+bool is_sign_set(const variables& environment, const launcher_variables& l) {
+  const std::string* sign = find(environment, l.sign);
+  const std::string* of_job = find(environment, l.of_job);
+  const bool is_another_jobs =
+      of_job != nullptr && *of_job == "1" && sign != nullptr && *sign != "1";
+  return sign != nullptr && !is_another_jobs;
+}
+
 const launcher_variables* launcher_of(const variables& environment) {
   const auto* const found = std::ranges::find_if(
-      launchers, [&](const launcher_variables& l) { return find(environment, l.sign) != nullptr; });
+      launchers, [&](const launcher_variables& l) { return is_sign_set(environment, l); });
   return found == launchers.end() ? nullptr : found;
 }
 
@@ -184,27 +194,25 @@ bool is_above_1(std::string_view text) {
 
 // Variables of a launcher are passed on: a process that srun has started from an mpiexec of one
 // process would be alone, as all others of its step. Throws `failure` (usage) if another launcher
-// says that there are several; what was said by hand counts, with a remark.
+// says that there are several. What was said by hand counts, with a remark, and so do the variables
+// of a step of Slurm, which are always its own: PMI's may be of the step around it.
 void check_started_by(const variables& environment, const launcher_variables& by,
                       job_place& place) {
   if (place.world_size > 1) return;
   for (const launcher_variables& other : launchers) {
     if (other.sign == by.sign || other.world_size == by.world_size) continue;
-    if (find(environment, other.sign) == nullptr || find(environment, other.rank) == nullptr) {
-      continue;
-    }
+    if (!is_sign_set(environment, other) || find(environment, other.rank) == nullptr) continue;
     const std::string* several = find(environment, other.world_size);
     if (several == nullptr || !is_above_1(*several)) continue;
-    const std::string what = fmt::format("{}={}, but {}={}", by.world_size, place.world_size,
-                                         other.world_size, *several);
-    if (by.rank == "RANK") {
+    const std::string what = fmt::format("{}={}, but {}={}, of {}", by.world_size, place.world_size,
+                                         other.world_size, *several, other.name);
+    if (by.rank == "RANK" || (by.name == "Slurm" && other.name == "PMI")) {
       place.remark = what + ": it trains alone";
       return;
     }
     throw failure(error(errc::usage, what)
-                      .hint(fmt::format("start it by `env -u {}` if {} has started it, or by `env "
-                                        "-u {}` if it is to train alone",
-                                        by.sign, other.name, other.sign)));
+                      .hint("set RANK=0 and WORLD_SIZE=1 to train alone, or RANK, WORLD_SIZE, "
+                            "MASTER_ADDR and MASTER_PORT for one of several"));
   }
 }
 
@@ -302,7 +310,7 @@ job_place job_place::from(const variables& environment) {
     const std::string* tasks = find(environment, "SLURM_NTASKS");
     if (tasks != nullptr && *tasks != "1") {
       place.remark = fmt::format(
-          "SLURM_NTASKS={}, but srun has not started this process: it trains "
+          "SLURM_NTASKS={}, but there are no variables of a step, which srun sets: it trains "
           "alone",
           *tasks);
     }

@@ -56,7 +56,7 @@ void check_ranges(const pack_options& o) {
   check_option_or_0("pack_options.restart", o.restart, 1, 65535);
   check_option("pack_options.parts", o.parts, 1, std::numeric_limits<int>::max());
   check_option("pack_options.part", o.part, 1, o.parts);
-  check_option_or_0("pack_options.threads", o.threads, 1, 1024);
+  check_option_or_0("pack_options.threads", o.threads, 1, pack_options::most_threads);
 }
 
 struct shard_plan {

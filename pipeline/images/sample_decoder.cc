@@ -43,10 +43,10 @@ void check(const crop_options& o) {
   check_option("crop_options.flip", o.flip, 0, 1);
 }
 
-// Extensions are in lower case, and without their first dot.
+// Extensions are in lower case. One may begin with a dot, in "a..cls".
 bool is_no_extension(std::string_view text) {
   const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
-  return text.empty() || text.front() == '.' || std::ranges::any_of(text, is_capital);
+  return text.empty() || std::ranges::any_of(text, is_capital);
 }
 
 // "jpg,png": names of fields may have commas and blanks, but an image's is not the next one's.
@@ -65,11 +65,11 @@ void check_fields(const decode_options& o) {
     from = end + 1;
     if (!is_wrong) continue;
     refuse_option("decode_options.images", "'" + o.images + "'",
-                  "extensions in lower case, without their first dot, joined by ';'");
+                  "extensions in lower case, joined by ';'");
   }
   if (o.label.starts_with(json) ? o.label == json : is_no_extension(o.label)) {
     refuse_option("decode_options.label", "'" + o.label + "'",
-                  "an extension in lower case, without its first dot, json:A.B, auto or none");
+                  "an extension in lower case, json:A.B, auto or none");
   }
 }
 

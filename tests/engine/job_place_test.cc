@@ -91,6 +91,13 @@ std::vector<golden> of_schedulers() {
        "SLURM_LOCALID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NODELIST=a,b SLURM_JOB_ID=7 "
        "SLURM_STEP_ID=3",
        fmt::format("2 of 4 (0 here) by Slurm, a:{}, job 7.3", port_of("7.3"))},
+      {"a step of one task within a step of two with PMI, whose variables it has kept",
+       "PMI_RANK=1 PMI_SIZE=2 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 "
+       "SLURM_STEP_NUM_NODES=1 SLURM_JOB_ID=7 SLURM_STEP_ID=3",
+       fmt::format("0 of 1 (0 here) by Slurm, 127.0.0.1:{}, job 7.3", port_of("7.3"))},
+      {"a batch script that a task of a step of two submitted, whose variables it has kept",
+       "SLURM_JOB_ID=12 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0",
+       "0 of 1 (0 here) by , 127.0.0.1:29500, job "},
       {"an Indexed Job of Kubernetes",
        "JOB_COMPLETION_INDEX=1 WORLD_SIZE=2 MASTER_ADDR=train-0.train MASTER_PORT=2000",
        "1 of 2 (0 here) by Kubernetes, train-0.train:2000, job "},
@@ -212,8 +219,8 @@ TEST(JobPlace, OfOneProcessWithinAStepOfSeveralIsRefused) {
   const auto by_hand =
       job_place::from(in("RANK=0 WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2"));
   EXPECT_EQ(text_of(by_hand),
-            "rank 0 of 1, by RANK and WORLD_SIZE; WORLD_SIZE=1, but OMPI_COMM_WORLD_SIZE=2: it "
-            "trains alone");
+            "rank 0 of 1, by RANK and WORLD_SIZE; WORLD_SIZE=1, but OMPI_COMM_WORLD_SIZE=2, of "
+            "Open MPI: it trains alone");
 }
 
 // Each variable of the rank or the world size, left out, is an error that names it: never another
@@ -273,8 +280,9 @@ TEST(JobPlace, HasNoAddressWhereNothingSaysIt) {
 }
 
 TEST(JobPlace, SaysThatSrunIsMissing) {
-  EXPECT_EQ(text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=4 SLURM_PROCID=0"))),
-            "SLURM_NTASKS=4, but srun has not started this process: it trains alone");
+  EXPECT_EQ(
+      text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=4 SLURM_PROCID=0"))),
+      "SLURM_NTASKS=4, but there are no variables of a step, which srun sets: it trains alone");
   EXPECT_EQ(text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=1"))), "one process");
 }
 

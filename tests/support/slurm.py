@@ -78,6 +78,9 @@ class Cluster:
                               capture_output=True, text=True, **options)
 
     def __exit__(self, *_):
+        # What a failed test has left: it would outlive slurmd.
+        self.run("scancel", "--user", "root")
+        harness.wait_until(lambda: not self.run("squeue", "-h").stdout)
         for process in reversed(self.processes):
             process.terminate()
             try:

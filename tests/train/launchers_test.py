@@ -70,13 +70,30 @@ class Launchers(training.WithShards):
                 said = (self.folder / "job.out").read_text()
                 self.assertEqual(done.returncode, 0, done.stderr + said)
                 self.assertEqual(training.lines(self.folder / "alone.jsonl")[0]["world_size"], 1)
-                self.assertIn("SLURM_NTASKS=2, but srun has not started this process: it trains alone", said)
+                self.assertIn("SLURM_NTASKS=2, but there are no variables of a step, which srun sets: it trains alone", said)
+            # Variables of a step are passed on to what its tasks start.
+            with self.subTest("a step of one within a step of two"):
+                inner = ["srun", "--overlap", "--mpi=none", "-n", "1", *self.words("inner")]
+                process = self.start("srun", "--mpi=pmi2", "-n", 2, "sh", "-c", 'test $SLURM_PROCID = 1 || exec "$@"', "sh",
+                                     *inner, env=cluster.env)
+                said = process.communicate(timeout=120)[0]
+                self.assertEqual(process.returncode, 0, said)
+                self.assertIn("rank 0 of 1, by Slurm; SLURM_STEP_NUM_TASKS=1, but PMI_SIZE=2, of PMI: it trains alone", said)
+            with self.subTest("a batch script that a task of a step submits"):
+                out = self.folder / "again.out"
+                script.write_text(script.read_text().replace("alone", "again") + "echo ended $?\n")
+                done = cluster.run("srun", "-n", 2, "sh", "-c", 'test $SLURM_PROCID = 1 || exec "$@"', "sh", "sbatch",
+                                   "-n", 1, "-o", out, script)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                harness.wait_until(lambda: out.exists() and "ended" in out.read_text())
+                self.assertIn("ended 0", out.read_text())
+                self.assertNotIn("of 2", out.read_text())
             if shutil.which(MPICH):
                 with self.subTest("a step within an mpiexec of one"):
                     process = self.start(MPICH, "-n", 1, "srun", "--mpi=none", "-n", 2, *self.words("nested"), env=cluster.env)
                     said = process.communicate(timeout=120)[0]
                     self.assertNotEqual(process.returncode, 0, said)
-                    self.assertIn("PMI_SIZE=1, but SLURM_STEP_NUM_TASKS=2; start it by `env -u MPI_LOCALRANKID` if Slurm", said)
+                    self.assertIn("PMI_SIZE=1, but SLURM_STEP_NUM_TASKS=2, of Slurm; set RANK=0 and WORLD_SIZE=1 to train alone", said)
 
 
 if __name__ == "__main__":
