@@ -5,8 +5,8 @@
 
 #include "pipeline/engine.h"
 #include "pipeline/images/image.h"
-#include "train/distributed.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 

@@ -4,9 +4,9 @@
 
 #include "pipeline/lane_cursor.h"
 #include "pipeline/state.h"
-#include "train/checkpoint_files.h"
-#include "train/distributed.h"
+#include "train/checkpoints/checkpoint_files.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/error.h"
-#include "train/arguments.h"
+#include "train/checkpoints/arguments.h"
 
 namespace millrace {
 

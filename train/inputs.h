@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "pipeline/engine.h"
-#include "train/distributed.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 

@@ -16,11 +16,12 @@
 #include "engine/memory.h"
 #include "engine/words.h"
 #include "pipeline/records.h"
-#include "train/checkpoint.h"
+#include "train/checkpoints/checkpoint.h"
 #include "train/data.h"
+#include "train/device/to_device.h"
 #include "train/inputs.h"
+#include "train/models/safetensors.h"
 #include "train/outputs.h"
-#include "train/safetensors.h"
 
 namespace millrace {
 namespace {
@@ -79,17 +80,6 @@ json sum_of(const json& a, const json& b) {
 
 }  // namespace
 
-c10::Device pick_device(const std::string& name, int local_rank) {
-  const bool has_gpu = torch::cuda::is_available();
-  if (name == "cuda" && !has_gpu) {
-    throw failure(error(errc::unsupported, "--device cuda, but torch finds no GPU")
-                      .hint("check nvidia-smi and the driver, or train with --device cpu"));
-  }
-  if (name == "cpu" || !has_gpu) return {c10::kCPU};
-  const auto gpus = static_cast<int>(torch::cuda::device_count());
-  return {c10::kCUDA, static_cast<c10::DeviceIndex>(local_rank % gpus)};
-}
-
 void agree_on_terms(const train_options& options, c10::Device device, process_group& group) {
   arguments mine;
   for (const auto& [option, value] : options.said) {
@@ -143,28 +133,6 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
   });
   options.counted_batches = std::stoll(group.shared(std::to_string(options.counted_batches)));
   return device;
-}
-
-std::string new_run_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
-
-std::optional<chosen_checkpoint> choose_start(const train_options& options) {
-  std::optional<chosen_checkpoint> chosen;
-  if (!options.resume.empty()) {
-    chosen = choose_checkpoint(options.checkpoint_dir, options.resume, check_sound,
-                               [](const std::string& what) { log_notice(what); });
-  }
-  if (!options.checkpoint_dir.empty()) {
-    check_folder(options.checkpoint_dir, chosen ? chosen->path : "",
-                 options.resume == "auto" || options.overwrite);
-  }
-  if (!options.resume.empty() && !chosen) {
-    log_notice(
-        fmt::format("no checkpoint in {} yet: starting from scratch", options.checkpoint_dir));
-  }
-  return chosen;
 }
 
 std::string begin_line(const train_options& options, const job_place& place, const std::string& run,

@@ -11,18 +11,15 @@
 #include "pipeline/images/image.h"
 #include "pipeline/ledger.h"
 #include "pipeline/stages/map.h"
-#include "train/checkpoint_folder.h"
-#include "train/distributed.h"
+#include "train/checkpoints/checkpoint_folder.h"
 #include "train/epoch_facts.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 #include "train/validation.h"
 
 namespace millrace {
 
 // A job's identity, and its messages at the beginning and end.
-
-// The device of this host for "auto", "cpu" or "cuda". Throws `failure` (unsupported).
-c10::Device pick_device(const std::string& name, int local_rank);
 
 // Called by all ranks: throws `failure` (usage) on all of them if one differs from rank 0 in its
 // arguments, inputs or kind of device, saying which.
@@ -31,13 +28,6 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
 // Called by all ranks, before the first step: finds the inputs, checks inputs and outputs, and
 // connects the group for the device, which it returns. Throws `failure` on all or on none.
 c10::Device prepare(train_options& options, const engine_options& engine, process_group& group);
-
-// A unique name for a run.
-std::string new_run_name();
-
-// The checkpoint that the run is resumed from, verified; nullopt: none. Throws `failure` if the run
-// may not write to --checkpoint-dir. On rank 0.
-std::optional<chosen_checkpoint> choose_start(const train_options& options);
 
 // Throws `failure` (usage) if a saved state belongs to another list of shards than `fresh`, a new
 // state of this run with as many lanes.

@@ -5,9 +5,11 @@
 #include <torch/torch.h>
 
 #include <filesystem>
+#include <optional>
 
-#include "train/model.h"
-#include "train/to_device.h"
+#include "train/device/to_device.h"
+#include "train/models/model.h"
+#include "train/models/weights.h"
 
 namespace millrace {
 namespace {
@@ -35,7 +37,7 @@ class autocast {
 
 std::shared_ptr<model> make_seeded_model(const train_options& o, c10::Device device) {
   torch::manual_seed(o.seed);
-  auto made = make_model(o.model, o.classes, o.size);
+  auto made = model_named(o.model, o.own_models).make({o.classes, o.size});
   if (!o.init_weights.empty()) load_weights(*made, load_tensors(o.init_weights), o.init_weights);
   made->to(device);
   for (auto& p : made->parameters()) {
@@ -83,8 +85,8 @@ struct learner::impl {
   c10::Device device;
   to_device hand_off;
   std::shared_ptr<model> net;
-  std::shared_ptr<c10d::Reducer> reducer;
   torch::optim::SGD optimizer;
+  std::optional<data_parallel> ranks;
 };
 
 learner::learner(const train_options& options, c10::Device device)
@@ -93,14 +95,7 @@ learner::learner(const train_options& options, c10::Device device)
 learner::~learner() = default;
 
 void learner::join(process_group& group) {
-  std::vector<std::pair<std::string, at::Tensor>> named;
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& p : impl_->net->parameters()) group.broadcast(p);
-    for (auto& b : impl_->net->buffers()) group.broadcast(b);
-  }
-  for (const auto& p : impl_->net->named_parameters()) named.emplace_back(p.key(), p.value());
-  impl_->reducer = group.make_reducer(named);
+  impl_->ranks.emplace(group, *impl_->net);
 }
 
 learner::outcome learner::train(host_batch b, double rate) {
@@ -109,7 +104,6 @@ learner::outcome learner::train(host_batch b, double rate) {
   }
   const device_batch input = impl_->hand_off(std::move(b));
   impl_->optimizer.zero_grad();
-  prepare_forward(impl_->reducer.get());
   outcome out;
   out.labels = input.labels;
   {
@@ -117,7 +111,7 @@ learner::outcome learner::train(host_batch b, double rate) {
     out.scores = impl_->net->forward(input.images);
     out.loss = impl_->loss_of(out.scores, input);
   }
-  backward(impl_->reducer.get(), out.loss);
+  impl_->ranks->backward(out.loss);
   if (impl_->options.optimizer.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(impl_->net->parameters(), impl_->options.optimizer.clip_norm);
   }
@@ -129,9 +123,8 @@ double learner::outcome::accuracy() const {
   return scores.argmax(1).eq(labels).to(torch::kFloat32).mean().item<double>();
 }
 
-void learner::begin_evaluation(process_group& group) {
-  const torch::NoGradGuard no_grad;
-  for (auto& b : impl_->net->buffers()) group.broadcast(b);
+void learner::begin_evaluation() {
+  impl_->ranks->share_buffers();
   impl_->net->eval();
 }
 
@@ -157,25 +150,13 @@ void learner::end_evaluation() {
   impl_->net->train();
 }
 
-std::string learner::not_finite() const {
-  checkpoint all;  // shares the tensors
-  save(all);
-  for (const auto& [name, tensor] : all.model) {
-    if (!is_finite(tensor)) return name;
-  }
-  for (const auto& [name, tensor] : all.momentum) {
-    if (!is_finite(tensor)) return "the momentum of " + name;
-  }
-  return "";
-}
-
 void learner::save(checkpoint& to) const {
   to.model = weights_of(*impl_->net);
   for (const auto& p : impl_->net->named_parameters()) {
     const auto found = impl_->optimizer.state().find(p.value().unsafeGetTensorImpl());
     if (found == impl_->optimizer.state().end()) continue;
     const auto& kept = static_cast<const torch::optim::SGDParamState&>(*found->second);
-    if (kept.momentum_buffer().defined()) to.momentum[p.key()] = kept.momentum_buffer();
+    if (kept.momentum_buffer().defined()) to.optimizer[p.key()] = kept.momentum_buffer();
   }
 }
 
@@ -184,8 +165,8 @@ void learner::restore(const checkpoint& from, const std::string& path) {
   const torch::NoGradGuard no_grad;
   load_weights(*impl_->net, from.model, (fs::path(path) / "model.safetensors").string());
   for (const auto& p : impl_->net->named_parameters()) {
-    const auto found = from.momentum.find(p.key());
-    if (found == from.momentum.end()) continue;
+    const auto found = from.optimizer.find(p.key());
+    if (found == from.optimizer.end()) continue;
     check_tensor(p.key(), found->second, p.value(),
                  (fs::path(path) / "optimizer.safetensors").string());
     auto kept = std::make_unique<torch::optim::SGDParamState>();

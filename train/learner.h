@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "pipeline/images/image.h"
-#include "train/checkpoint.h"
-#include "train/distributed.h"
+#include "train/checkpoints/checkpoint.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 
@@ -25,7 +25,7 @@ class learner {
   learner(const learner&) = delete;
   learner& operator=(const learner&) = delete;
 
-  // Called by all ranks: copies rank 0's weights to all, and averages gradients from then on.
+  // Called by all ranks, once, before the first step: see data_parallel.
   void join(process_group& group);
 
   // One step on a batch. The tensors are on the device.
@@ -38,14 +38,10 @@ class learner {
   outcome train(host_batch b, double rate);
 
   // Called by all ranks: copies rank 0's running statistics to all, and sets evaluation mode.
-  void begin_evaluation(process_group& group);
+  void begin_evaluation();
   // Adds a batch's loss, top-1 hits, top-5 hits and images to `sums`, four float64 on the device.
   void evaluate(host_batch b, at::Tensor& sums);
   void end_evaluation();
-
-  // The name of a weight, statistic or momentum that is not finite; empty: all are. The host waits
-  // for the device.
-  std::string not_finite() const;
 
   // Weights and momentum. restore() throws `failure` (bad_state), for example if they are not
   // finite; `path` names the checkpoint.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "millrace/version.h"
-#include "train/checkpoint_files.h"
+#include "train/checkpoints/checkpoint_files.h"
 #include "train/flags.h"
 
 namespace millrace {
@@ -170,8 +170,7 @@ void add_augmentation(flag_set& f, train_options& o) {
 
 void add_model(flag_set& f, train_options& o) {
   f.group("Model and device");
-  f.choice("--model", o.model, {"resnet18", "resnet34", "resnet50", "trivial"},
-           "the model; trivial is one linear layer");
+  f.choice("--model", o.model, model_names(o.own_models), "the model; trivial is one linear layer");
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
   f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
@@ -260,26 +259,25 @@ void check(const train_options& o) {
     throw failure(
         error(errc::usage, "--no-augment cannot be combined with augmentations or --grow-from"));
   }
-  if (std::filesystem::path(o.init_weights).filename() == momentum_name) {
+  if (std::filesystem::path(o.init_weights).filename() == optimizer_name) {
     throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
                       .at(o.init_weights)
                       .hint("the weights are in model.safetensors next to it"));
   }
-  // The last layers of a resnet see a thirty-second of the image's side.
-  constexpr int side_of_one_place = 32;
-  const bool is_small =
-      std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size) <= side_of_one_place;
-  if (o.model != "trivial" && o.batch_size == 1 && is_small) {
+  const known_model& trained = model_named(o.model, o.own_models);
+  const int least_size = std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size);
+  if (o.batch_size == 1 && least_size <= trained.side_of_one_value) {
     throw failure(error(errc::usage,
                         fmt::format("--batch-size 1 cannot be combined with --model {} and images "
                                     "of {} pixels or less: batch normalization needs two values",
-                                    o.model, side_of_one_place))
+                                    o.model, trained.side_of_one_value))
                       .hint("raise --batch-size or --size"));
   }
-  if (o.model == "trivial" && o.growing.from != 0) {
+  if (!trained.takes_any_size && o.growing.from != 0) {
     throw failure(error(errc::usage,
-                        "--grow-from cannot be combined with --model trivial, which "
-                        "takes images of one size")
+                        fmt::format("--grow-from cannot be combined with --model {}, which takes "
+                                    "images of one size",
+                                    o.model))
                       .hint("use a resnet, or leave it out"));
   }
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
@@ -332,8 +330,12 @@ std::int64_t epoch_length(const train_options& o, int world_size) {
           .hint(fmt::format("use {} or more", of_all)));
 }
 
-parsed_options parse_train_options(int argc, char** argv) {
+parsed_options parse_train_options(int argc, char** argv, std::vector<known_model> own) {
   parsed_options parsed;
+  parsed.options.own_models = std::move(own);
+  if (!parsed.options.own_models.empty()) {
+    parsed.options.model = parsed.options.own_models.front().name;
+  }
   CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
   app.footer(footer);

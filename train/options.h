@@ -11,26 +11,11 @@
 #include "pipeline/images/sample_decoder.h"
 #include "pipeline/shards.h"
 #include "pipeline/stages/on_error.h"
-#include "train/arguments.h"
+#include "train/checkpoints/arguments.h"
+#include "train/loop/schedule.h"
+#include "train/models/model.h"
 
 namespace millrace {
-
-// How the learning rate changes: not at all, by a factor at some epochs, or along half a cosine,
-// down to 0.
-enum class lr_schedule { constant, step, cosine };
-
-// SGD and its learning rate.
-struct optimizer_options {
-  double lr = 0.1;                           // learning rate, for the whole batch of all ranks
-  double momentum = 0.9;                     // 0 to 1
-  double weight_decay = 1e-4;                // of all parameters
-  bool nesterov = false;                     // needs a momentum above 0
-  double clip_norm = 0;                      // of the gradient, over all parameters; 0: not clipped
-  lr_schedule schedule = lr_schedule::step;  // of the learning rate
-  std::vector<double> step_epochs{30, 60, 80};  // where `step` multiplies by `step_factor`
-  double step_factor = 0.1;                     // 0 to 1
-  double warmup_epochs = 0;                     // linear, from a hundredth of lr
-};
 
 // How all ranks get the same number of batches.
 enum class train_epochs {
@@ -87,11 +72,12 @@ struct train_options {
   error_policy bad_samples;    // of training and of validation
   int prefetch = 2;            // batches ready beyond the one in use
 
-  std::string model = "resnet50";  // resnet18|resnet34|resnet50|trivial
-  int classes = 1000;              // labels are 0 to classes - 1
-  std::string init_weights;        // a state dict to start from
-  optimizer_options optimizer;     // SGD
-  double label_smoothing = 0;      // of the loss, 0 to 1
+  std::string model = "resnet50";  // of known_models(), or of these
+  std::vector<known_model> own_models;
+  int classes = 1000;           // labels are 0 to classes - 1
+  std::string init_weights;     // a state dict to start from
+  optimizer_options optimizer;  // SGD
+  double label_smoothing = 0;   // of the loss, 0 to 1
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU
@@ -119,8 +105,8 @@ struct parsed_options {
   train_options options;         // valid unless `exit_code` is set
   std::optional<int> exit_code;  // set: end with it, after --help or --version
 };
-// Parses and checks the command line of millrace-train. Prints what --help and --version ask for.
-// Throws `failure` (usage).
-parsed_options parse_train_options(int argc, char** argv);
+// Parses and checks the command line of millrace-train, which has the models `own` as well. Prints
+// what --help and --version ask for. Throws `failure` (usage).
+parsed_options parse_train_options(int argc, char** argv, std::vector<known_model> own = {});
 
 }  // namespace millrace

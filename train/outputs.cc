@@ -18,10 +18,10 @@
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/written_file.h"
-#include "train/checkpoint_files.h"
-#include "train/checkpoint_names.h"
+#include "train/checkpoints/checkpoint_files.h"
+#include "train/checkpoints/checkpoint_names.h"
 #include "train/files.h"
-#include "train/report.h"
+#include "train/loop/report.h"
 
 namespace millrace {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "train/distributed.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 

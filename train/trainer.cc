@@ -12,19 +12,19 @@
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/words.h"
-#include "train/batch_feed.h"
+#include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
+#include "train/device/loss_watch.h"
+#include "train/device/to_device.h"
 #include "train/epoch_facts.h"
 #include "train/inputs.h"
 #include "train/job.h"
 #include "train/learner.h"
-#include "train/loss_watch.h"
+#include "train/loop/lockstep.h"
+#include "train/loop/report.h"
+#include "train/loop/schedule.h"
 #include "train/outputs.h"
-#include "train/report.h"
-#include "train/run_checkpoints.h"
-#include "train/schedule.h"
-#include "train/step_agreement.h"
-#include "train/to_device.h"
+#include "train/run_position.h"
 #include "train/validation.h"
 
 namespace millrace {
@@ -32,6 +32,10 @@ namespace {
 
 double seconds_since(steady_clock::time_point start) {
   return std::chrono::duration<double>(steady_clock::now() - start).count();
+}
+
+checkpoint_options checkpoints_of(const train_options& o) {
+  return {.folder = o.checkpoint_dir, .resume = o.resume, .keep = o.keep, .overwrite = o.overwrite};
 }
 
 class trainer {
@@ -45,7 +49,7 @@ class trainer {
         pinned_(make_pinned_allocator(device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
         losses_(device),
-        checkpoints_(options_, group_, state_bytes(options_, engine_opts)),
+        checkpoints_(checkpoints_of(options_), group_, state_bytes(options_, engine_opts)),
         epochs_(options_, place_),
         report_(place_.rank, place_.world_size, options.log_every_s) {
     group_.together([&] { learner_.emplace(options_, device); });
@@ -68,16 +72,15 @@ class trainer {
   void claim_files();
   void save(const state& data);
 
-  step_agreement begin_agreement(bool has_batch);
-  void agree(step_agreement begun);
-  void end_if_data_failed(const std::optional<state>& behind);
+  std::optional<host_batch> next_batch();
+  void agree();
+  void end_if_too_many_skipped();
   void save_before_failure(const state& data);
   bool is_saved() const { return checkpoints_.holds(step_); }
   void tell_saved(const std::string& why, const std::string& how_to_resume);
   void check_losses();
-  bool is_stopped() const { return all_.ending != 0; }
-  void train_epoch();
-  bool drop_rest(std::optional<host_batch> batch, const std::optional<state>& behind);
+  bool is_stopped() const { return ending_ != 0; }
+  bool train_epoch();
   void train_step(host_batch b);
   void look_at_loss(const learner::outcome& out);
   void end_of_epoch();
@@ -100,7 +103,7 @@ class trainer {
   engine engine_;
   std::optional<learner> learner_;
   std::optional<loader<host_batch>> data_;
-  std::optional<batch_feed> batches_;
+  std::optional<lockstep> batches_;
   loss_watch losses_;
   run_checkpoints checkpoints_;
   epoch_facts epochs_;
@@ -111,16 +114,14 @@ class trainer {
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
   std::int64_t samples_ = 0;
-  std::uint64_t dropped_ = 0;  // beyond what the loader counts
+  std::uint64_t left_out_ = 0;  // of epochs, by the index
   std::size_t epochs_reported_ = 0;
-  common_word all_;  // the ranks' last agreement
+  int ending_ = 0;  // the signal by which a rank was asked to end
   bool save_asked_ = false;
-  bool diverged_ = false;         // this rank has seen a loss that is not finite
   bool owes_validation_ = false;  // when resumed
   bool is_validated_ = false;     // when resumed
-  bool epoch_is_over_ = false;
-  double waited_in_all_ = 0;    // seconds, for batches
-  std::optional<double> loss_;  // of the last step, once it was read
+  double waited_in_all_ = 0;      // seconds, for batches
+  std::optional<double> loss_;    // of the last step, once it was read
   double accuracy_ = 0;
   at::Tensor last_loss_;  // of the last step, on the device; undefined: no step
   std::optional<validation_figures> validated_;
@@ -131,7 +132,7 @@ void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
     data_.emplace(engine_.run(training_plan(options_, place_), control_.stop));
-    batches_.emplace(*data_, control_.stop);
+    batches_.emplace(*data_, group_, control_);
     if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
   });
   const auto check_rate = [this] { position().check_rate(options_); };
@@ -155,7 +156,7 @@ void trainer::start() {
 }
 
 void trainer::resume() {
-  const auto loaded = checkpoints_.load(lanes_of(data_->save()));
+  const auto loaded = checkpoints_.load(lanes_of(data_->save()), options_.batch_size);
   if (!loaded) return;
   const checkpoint& c = *loaded;
   group_.together([&] {
@@ -173,7 +174,8 @@ void trainer::resume() {
   samples_ = c.samples;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
   if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
-  is_validated_ = checkpoints_.is_validated(c.validated);
+  is_validated_ =
+      group_.shared(group_.is_first() ? validation_fingerprint(options_) : "") == c.validated;
   owes_validation_ = !is_validated_;
 }
 
@@ -192,30 +194,35 @@ void trainer::claim_files() {
 void trainer::save(const state& data) {
   save_asked_ = false;
   check_losses();
-  checkpoints_.save({.step = step_,
-                     .epoch = epoch_,
-                     .batch_in_epoch = batch_in_epoch_,
-                     .epoch_batches = epochs_.batches().least,
-                     .samples = samples_,
-                     .batch_size = options_.batch_size,
-                     .world_size = place_.world_size,
-                     .data = data},
-                    *learner_);
+  checkpoint c{{.step = step_,
+                .epoch = epoch_,
+                .batch_in_epoch = batch_in_epoch_,
+                .epoch_batches = epochs_.batches().least,
+                .samples = samples_,
+                .batch_size = options_.batch_size,
+                .world_size = place_.world_size,
+                .said = options_.said,
+                .classes = options_.raw_classes,
+                .data = data},
+               {},
+               {}};
+  if (group_.is_first()) learner_->save(c);
+  checkpoints_.save(std::move(c));
 }
 
-// If one rank's data failed, ends the run of all ranks with its error; after the last step of the
-// run only if too many samples were skipped. `behind`: the position after the last step; nullopt:
-// it is saved, or there was no step.
-void trainer::end_if_data_failed(const std::optional<state>& behind) {
-  if (!all_.one_failed) return;
-  if (behind) save_before_failure(*behind);
-  group_.together([&] {
-    const auto& why = batches_->failed();
-    if (!why) return;
-    if (!is_past_last_step() || why->kind() == errc::too_many_skipped) {
-      throw failure(with_policy(*why, options_));
-    }
-  });
+// nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
+// step and ends the run of all ranks with that error.
+std::optional<host_batch> trainer::next_batch() {
+  std::optional<host_batch> next;
+  try {
+    next = batches_->next();
+  } catch (const failure& f) {
+    if (!batches_->one_failed()) throw;
+    if (batches_->position()) save_before_failure(*batches_->position());
+    throw failure(with_policy(f.why(), options_));
+  }
+  ending_ = batches_->ending();
+  return next;
 }
 
 // The model and the position before the failure, `data`, are sound.
@@ -271,8 +278,8 @@ void trainer::train_step(host_batch b) {
 void trainer::look_at_loss(const learner::outcome& out) {
   accuracy_ = out.accuracy();
   const auto loss = last_loss_.item<double>();
-  diverged_ = diverged_ || !std::isfinite(loss);
-  if (!diverged_) loss_ = loss;
+  if (!std::isfinite(loss)) batches_->tell_diverged();
+  if (std::isfinite(loss)) loss_ = loss;
 }
 
 // Called by all ranks: if a loss of any was not finite, ends all, naming the first such step. The
@@ -294,84 +301,54 @@ bool trainer::checkpoint_is_due() const {
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
-// Begins an agreement, which agree() ends, so that other work can overlap it.
-step_agreement trainer::begin_agreement(bool has_batch) {
-  return {group_,
-          {.has_batch = has_batch,
-           .has_failed = batches_->failed().has_value(),
-           .has_diverged = diverged_,
-           .asks_to_save = control_.take_save_request && control_.take_save_request(),
-           .ending = ending_signal(control_)}};
-}
-
-void trainer::agree(step_agreement begun) {
-  all_ = begun.wait();
-  if (all_.one_diverged) check_losses();
-  if (!all_.save_asked) return;
+// What the ranks have to do after a step.
+void trainer::agree() {
+  batches_->agree();
+  ending_ = batches_->ending();
+  if (batches_->one_diverged()) check_losses();
+  if (!batches_->take_save_request()) return;
   save_asked_ = checkpoints_.are_written();
   if (!save_asked_ && group_.is_first()) {
     log_notice("SIGUSR1 asks for a checkpoint, but --checkpoint-dir is not set");
   }
 }
 
-// Steps through one epoch. While a step runs, the ranks agree on whether all of them have another
-// batch and none was asked to stop, so that all take the same number of steps. A single rank checks
-// after the step.
-void trainer::train_epoch() {
-  auto batch = batches_->next();
-  agree(begin_agreement(batch.has_value()));
-  std::optional<state> behind;
-  end_if_data_failed(behind);
-  epoch_is_over_ = !all_.goes_on() && !is_stopped();
-  while (all_.goes_on() && !is_past_last_step()) {
-    // The position after the current batch, taken before the next one is requested.
-    behind = data_->save();
-    const bool last_of_run = options_.max_steps > 0 && step_ + 1 >= options_.max_steps;
-    std::optional<host_batch> next;
-    if (!last_of_run) next = batches_->next();
-    std::optional<step_agreement> begun;
-    if (!last_of_run && !group_.alone()) begun = begin_agreement(next.has_value());
-    train_step(std::move(*batch));
-    if (last_of_run) next = batches_->next();  // none: the epoch is over with this step
-    agree(begun ? std::move(*begun) : begin_agreement(next.has_value()));
-    if (!last_of_run) end_if_data_failed(behind);
-    epoch_is_over_ = !all_.all_have_batches && !all_.one_failed && !is_stopped();
-    if (!epoch_is_over_ && checkpoint_is_due()) save(*behind);
-    if (last_of_run) end_if_data_failed(std::nullopt);
-    batch = std::move(next);
-  }
-  if (epoch_is_over_) epoch_is_over_ = drop_rest(std::move(batch), behind);
+// Data that fail after the last step of the run are left to the run that resumes it.
+void trainer::end_if_too_many_skipped() {
+  if (!batches_->one_failed()) return;
+  group_.together([&] {
+    const auto& why = batches_->failed();
+    if (why && why->kind() == errc::too_many_skipped) throw failure(with_policy(*why, options_));
+  });
 }
 
-// When one rank has reached the end of its epoch, drops and counts the batches that the others have
-// left. They agree on each batch, so that none waits longer for another than during training.
-// `behind` as above. False if a stop request came first: the resumed run drops the rest.
-bool trainer::drop_rest(std::optional<host_batch> batch, const std::optional<state>& behind) {
-  const std::uint64_t before = dropped_;
-  while (all_.one_has_batch) {
-    if (batch) {
-      dropped_ += batch->size();
-      batch = batches_->next();
+// Returns whether the epoch is over, and not the run within it.
+bool trainer::train_epoch() {
+  const std::uint64_t dropped = batches_->dropped();
+  while (auto batch = next_batch()) {
+    train_step(std::move(*batch));
+    agree();
+    const bool is_last = is_past_last_step();
+    const bool has_failed = batches_->one_failed() && !is_last;  // next_batch() saves
+    if (!batches_->epoch_is_over() && !has_failed && checkpoint_is_due()) {
+      save(*batches_->position());
     }
-    agree(begin_agreement(batch.has_value()));
-    if (!is_past_last_step()) end_if_data_failed(behind);
-    if (is_stopped() || all_.one_failed) {
-      if (behind && checkpoint_is_due()) save(*behind);
-      end_if_data_failed(std::nullopt);
-      dropped_ = before;
-      return false;
-    }
+    if (!is_last) continue;
+    end_if_too_many_skipped();
+    break;
   }
-  if (dropped_ == before) return true;
-  report_.note("", fmt::format("rank {} epoch {}: {} dropped, because another rank had none left",
-                               place_.rank, epoch_, counted(dropped_ - before, "sample")));
-  return true;
+  const std::uint64_t more = batches_->dropped() - dropped;
+  if (more > 0) {
+    report_.note("", fmt::format("rank {} epoch {}: {} dropped, because another rank had none left",
+                                 place_.rank, epoch_, counted(more, "sample")));
+  }
+  return batches_->epoch_is_over();
 }
 
 void trainer::end_of_epoch() {
   // All steps of a resumed epoch may already have been taken.
   if (batch_in_epoch_ == 0) throw failure(no_step(options_, data_->counts()));
-  if (group_.is_first()) dropped_ += epochs_.left_out(epoch_);  // of no rank: counted once
+  if (group_.is_first()) left_out_ += epochs_.left_out(epoch_);  // of no rank: counted once
   epochs_.end(batch_in_epoch_);
   batch_in_epoch_ = 0;
   ++epoch_;
@@ -395,7 +372,7 @@ void trainer::validate() {
   std::optional<validation_figures> figures;
   const std::string of = validation_fingerprint(options_);
   try {
-    figures = run_validation(options_, engine_, *learner_, group_, control_, all_.ending);
+    figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
@@ -418,7 +395,7 @@ void trainer::validate() {
 
 void trainer::report_end(double seconds, std::int64_t samples) {
   run_figures f{.place = place_,
-                .signal = all_.ending,
+                .signal = ending_,
                 .step = step_,
                 .epoch = epoch_,
                 .samples = samples,
@@ -431,7 +408,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                 .counts = data_->counts()};
   f.counts.damaged += learner_->damaged();
   f.counts.delivered = static_cast<std::uint64_t>(samples);  // not a batch beyond the last step
-  f.counts.dropped += dropped_;
+  f.counts.dropped += batches_->dropped() + left_out_;
   report_.skipped(f.counts, "");
   report_.note(json_of(f), text_of(f));
   const auto of_ranks = group_.gathered(json_of(f));
@@ -455,9 +432,7 @@ int trainer::run() {
                                  step_, printable(checkpoints_.resumed())));
   }
   while (!is_over() && !is_stopped()) {
-    epoch_is_over_ = false;
-    train_epoch();
-    if (epoch_is_over_) end_of_epoch();
+    if (train_epoch()) end_of_epoch();
   }
   const bool ends_within_epoch = is_past_last_step() && batch_in_epoch_ > 0;
   if (ends_within_epoch && step_ > step_before && !options_.val_shards.empty() && !is_stopped()) {
@@ -468,7 +443,7 @@ int trainer::run() {
   if (last_loss_.defined()) loss_ = last_loss_.item<double>();
   report_end(seconds, samples_ - samples_before);
   report_.check_written();
-  return all_.ending;
+  return ending_;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "pipeline/engine.h"
-#include "train/control.h"
+#include "train/loop/control.h"
 #include "train/options.h"
 
 namespace millrace {

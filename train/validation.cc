@@ -4,13 +4,13 @@
 #include <torch/torch.h>
 
 #include <chrono>
-#include <csignal>
 #include <nlohmann/json.hpp>
 
-#include "train/batch_feed.h"
 #include "train/data.h"
-#include "train/step_agreement.h"
-#include "train/totals.h"
+#include "train/loop/batch_feed.h"
+#include "train/loop/lockstep.h"
+#include "train/ranks/step_agreement.h"
+#include "train/ranks/totals.h"
 
 namespace millrace {
 
@@ -32,17 +32,11 @@ std::string text_of(const validation_figures& v, std::int64_t epoch) {
       is_whole ? "" : "; " + v.counts.summary());
 }
 
-int ending_signal(const train_control& control) {
-  if (!control.stop.stop_requested()) return 0;
-  const int signal = control.ending_signal ? control.ending_signal() : 0;
-  return signal == 0 ? SIGINT : signal;
-}
-
 std::optional<validation_figures> run_validation(const train_options& options, engine& eng,
                                                  learner& with, process_group& group,
                                                  const train_control& control, int& ending) {
   const auto start = steady_clock::now();
-  with.begin_evaluation(group);
+  with.begin_evaluation();
   auto data = eng.run(validation_plan(options, group.place()), control.stop);
   batch_feed batches(data, control.stop);
   auto sums =

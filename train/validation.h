@@ -6,10 +6,10 @@
 
 #include "pipeline/engine.h"
 #include "pipeline/ledger.h"
-#include "train/control.h"
-#include "train/distributed.h"
 #include "train/learner.h"
+#include "train/loop/control.h"
 #include "train/options.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 
@@ -32,8 +32,5 @@ std::string text_of(const validation_figures& v, std::int64_t epoch);
 std::optional<validation_figures> run_validation(const train_options& options, engine& eng,
                                                  learner& with, process_group& group,
                                                  const train_control& control, int& ending);
-
-// The signal of a stop request; 0: there is none.
-int ending_signal(const train_control& control);
 
 }  // namespace millrace

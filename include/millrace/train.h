@@ -1,12 +1,18 @@
-// Training on LibTorch: models, distributed data parallel, and the trainer of millrace-train. A
-// program that includes this links millrace::train and its own LibTorch (>= 2.6).
+// Training on LibTorch: models, distributed data parallel, checkpoints, and the trainer of
+// millrace-train. A program that includes this links millrace::train and its own LibTorch (>= 2.6).
 #pragma once
 
-#include "train/checkpoint.h"
+#include "train/checkpoints/checkpoint.h"
+#include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
-#include "train/distributed.h"
-#include "train/model.h"
-#include "train/safetensors.h"
-#include "train/schedule.h"
-#include "train/to_device.h"
+#include "train/device/to_device.h"
+#include "train/loop/lockstep.h"
+#include "train/loop/report.h"
+#include "train/loop/schedule.h"
+#include "train/loop/signals.h"
+#include "train/models/model.h"
+#include "train/models/safetensors.h"
+#include "train/models/weights.h"
+#include "train/ranks/distributed.h"
+#include "train/train_main.h"
 #include "train/trainer.h"

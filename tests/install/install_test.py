@@ -93,7 +93,7 @@ class Install(unittest.TestCase):
 
     def test_headers_of_the_same_names_are_not_ours(self):
         folder, prefix = self.installed()
-        for name in ("engine/runtime.h", "io/source.h", "pipeline/plan.h", "tools/pack.h", "train/model.h"):
+        for name in ("engine/runtime.h", "io/source.h", "pipeline/plan.h", "tools/pack.h", "train/models/model.h"):
             (folder / "own" / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / "own" / name).write_text("struct of_the_program {};\n")
         self.assertFalse(

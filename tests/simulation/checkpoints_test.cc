@@ -11,7 +11,7 @@
 #include "engine/seams.h"
 #include "tests/support/memory_files.h"
 #include "tests/support/seeds.h"
-#include "train/checkpoint_folder.h"
+#include "train/checkpoints/checkpoint_folder.h"
 
 namespace millrace::testing {
 namespace {
@@ -24,7 +24,7 @@ checkpoint_files files_at(std::int64_t step, const std::string& run) {
   const std::string weights = fmt::format("weights of {} after {} steps, ", run, step);
   std::string model;
   while (model.size() < 1500) model += weights;
-  return files_of({.step = step, .run = run}, {{model_name, model}, {momentum_name, "momentum"}},
+  return files_of({.step = step, .run = run}, {{model_name, model}, {optimizer_name, "momentum"}},
                   {"state of rank 0", "state of rank 1"});
 }
 

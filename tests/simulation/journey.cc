@@ -16,7 +16,7 @@
 #include "tests/support/tar_builder.h"
 #include "tests/support/unhooked.h"
 #include "tools/fake.h"
-#include "train/checkpoint_folder.h"
+#include "train/checkpoints/checkpoint_folder.h"
 
 namespace millrace::testing {
 namespace {

@@ -14,7 +14,7 @@
 #include "tests/support/seeds.h"
 #include "tests/support/simulator.h"
 #include "tests/support/tar_builder.h"
-#include "train/checkpoint_folder.h"
+#include "train/checkpoints/checkpoint_folder.h"
 
 namespace millrace::testing {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "pipeline/images/jpeg.h"
 #include "tools/fake.h"
-#include "train/gpu_decoder.h"
+#include "train/device/gpu_decoder.h"
 
 namespace millrace {
 namespace {

@@ -165,6 +165,19 @@ class DifferingRanks(RanksTest):
             for process in ranks:
                 process.terminate()
                 process.communicate(timeout=20)
+        with self.subTest("a rank that is killed and started again while others wait"):
+            env["MASTER_PORT"] = str(harness.free_port())
+            def rank_of_three(rank):
+                return training.start("--shards", self.shards, "--timeout", 60, "--max-steps", 2,
+                                      env=env | {"WORLD_SIZE": "3", "RANK": rank})
+            first, killed = rank_of_three("0"), rank_of_three("1")
+            harness.wait_until(lambda: listens(int(env["MASTER_PORT"])))
+            harness.wait_until(lambda: "waits for the other ranks" in killed.stderr.readline())
+            killed.kill()
+            killed.communicate()
+            for process in (first, rank_of_three("1"), rank_of_three("2")):
+                said = process.communicate(timeout=60)[1]
+                self.assertEqual(process.returncode, 0, said)
         env["MASTER_PORT"] = str(harness.free_port())
         process = training.start("--shards", self.shards, "--timeout", 300, env=env)
         # It catches the signal and listens: /proc says when.

@@ -1,0 +1,68 @@
+#include "train/checkpoints/checkpoint.h"
+
+#include <filesystem>
+
+#include "train/models/weights.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+tensor_dict tensors_of(const checkpoint_files& files, const std::string& path, const char* name) {
+  return tensors_in(file_in(files, name, path), (fs::path(path) / name).string());
+}
+
+}  // namespace
+
+checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
+                           const job_place& place, const read_terms& terms) {
+  return {record_in(files, path, place.rank, place.world_size, terms.lanes, terms.batch_size,
+                    terms.state_bytes),
+          tensors_of(files, path, model_name), tensors_of(files, path, optimizer_name)};
+}
+
+void check_sound(const chosen_checkpoint& c) {
+  for (const char* file : {model_name, optimizer_name}) {
+    for (const auto& [name, tensor] : tensors_of(c.files, c.path, file)) {
+      check_finite(name, tensor, (fs::path(c.path) / file).string());
+    }
+  }
+}
+
+void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group) {
+  const auto data = group.gathered(c.data.to_json());
+  group.together([&] {
+    if (group.is_first())
+      write_checkpoint(
+          folder, step_name(c.step),
+          files_of(
+              c, {{model_name, tensors_text(c.model)}, {optimizer_name, tensors_text(c.optimizer)}},
+              data));
+  });
+}
+
+std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
+    const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
+    const read_terms& terms) {
+  std::optional<chosen_checkpoint> chosen;
+  group.together([&] {
+    if (group.is_first()) chosen = choose();
+  });
+  // Not as JSON: a path need not be UTF-8.
+  const std::string path = group.shared(chosen ? chosen->path : "");
+  checkpoint_files here;
+  if (chosen) here = std::move(chosen->files);
+  checkpoint_files files;
+  auto next = here.begin();
+  for (auto left = std::stoull(group.shared(std::to_string(here.size()))); left > 0; --left) {
+    const std::string name = group.shared(group.is_first() ? next->first : "");
+    files[name] = group.shared(group.is_first() ? std::move((next++)->second) : "");
+  }
+  if (files.empty()) return std::nullopt;
+  std::optional<checkpoint> whole;
+  group.together([&] { whole = checkpoint_from(files, path, group.place(), terms); });
+  return std::pair(path, std::move(*whole));
+}
+
+}  // namespace millrace

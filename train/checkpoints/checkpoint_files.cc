@@ -1,0 +1,274 @@
+#include "train/checkpoints/checkpoint_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "engine/file_system.h"
+#include "engine/folders.h"
+#include "engine/json_tree.h"
+#include "engine/nesting.h"
+#include "engine/printable.h"
+#include "engine/written_file.h"
+#include "io/hashes.h"
+#include "pipeline/records.h"
+#include "pipeline/redeal.h"
+#include "train/checkpoints/checkpoint_names.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view data_begin = "data-rank";
+constexpr std::string_view data_end = ".json";
+constexpr const char* checksum_key = "checksum";
+
+std::string data_name(int rank) {
+  return fmt::format("{}{}{}", data_begin, rank, data_end);
+}
+
+bool is_data_name(std::string_view name) {
+  if (!name.starts_with(data_begin) || !name.ends_with(data_end)) return false;
+  name.remove_prefix(data_begin.size());
+  name.remove_suffix(std::min(name.size(), data_end.size()));
+  return !name.empty() && name.find_first_not_of("0123456789") == name.npos;
+}
+
+std::string crc_of(const std::string& text) {
+  return fmt::format("{:08x}", crc32c(std::as_bytes(std::span(text))));
+}
+
+[[noreturn]] void damaged(const std::string& path, const std::string& file,
+                          const std::string& what) {
+  throw failure(error(errc::integrity, what)
+                    .at((fs::path(path) / file).string())
+                    .hint("resume from an older checkpoint: --resume auto takes the newest whole "
+                          "one"));
+}
+
+json_tree number(std::int64_t n) {
+  return json_tree(json_tree::anything(n));
+}
+json_tree text(std::string of) {
+  return json_tree(json_tree::anything(std::move(of)));
+}
+
+json_tree text_list(const std::vector<std::string>& names) {
+  json_tree::list out;
+  for (const std::string& name : names) out.push_back(text(name));
+  return json_tree(std::move(out));
+}
+std::vector<std::string> text_list_in(const json_tree& of) {
+  std::vector<std::string> names;
+  const auto* const list = of.as<json_tree::list>();
+  if (list == nullptr) return names;
+  for (const json_tree& one : *list) {
+    if (const auto* const name = one.as<std::string>()) names.push_back(*name);
+  }
+  return names;
+}
+
+// The content of train.json, after verifying its checksum.
+json_tree meta_in(const checkpoint_files& files, const std::string& path) {
+  const auto text = files.find(meta_name);
+  if (text == files.end()) damaged(path, meta_name, "the checkpoint has no such file");
+  if (const auto why = why_not_parsed(text->second)) {
+    damaged(path, meta_name, "the checkpoint is damaged: " + *why);
+  }
+  const auto parsed = json_tree::parse(text->second);
+  const auto* const all = parsed ? parsed->as<json_tree::object>() : nullptr;
+  if (all == nullptr) damaged(path, meta_name, "the checkpoint is damaged: not JSON");
+  const std::string_view said = parsed->text_of(checksum_key);
+  if (said.empty()) {
+    damaged(path, meta_name, "the checkpoint is damaged, or of a millrace before 0.2");
+  }
+  json_tree::object rest = *all;
+  rest.erase(checksum_key);
+  json_tree meta{std::move(rest)};
+  if (said != crc_of(meta.dump())) {
+    damaged(path, meta_name, "the checkpoint is damaged: its checksum differs");
+  }
+  return meta;
+}
+
+// A member of train.json.
+template <class T>
+const T& member(const json_tree& meta, const char* name, const std::string& path) {
+  const json_tree* const found = meta.find(name);
+  const T* const value = found != nullptr ? found->as<T>() : nullptr;
+  if (value == nullptr) {
+    damaged(path, meta_name, fmt::format("the checkpoint does not say its {}", name));
+  }
+  return *value;
+}
+
+// The mode of the file of this name; null: there is none. If it cannot be examined, the error says
+// that, not that it is missing.
+std::optional<mode_t> mode_of(const std::string& path) {
+  struct stat s{};
+  const int code = host_files().stat(path, s);
+  if (code == 0) return s.st_mode;
+  if (code == -ENOENT || code == -ENOTDIR) return std::nullopt;
+  throw failure(
+      error(kind_of(-code), "cannot examine a part of the checkpoint").at(path).cause(-code));
+}
+
+// Unreadable files count as no validation, which is then repeated.
+std::string validated_in(const checkpoint_files& files) {
+  const auto file = files.find(validation_name);
+  const auto parsed = file != files.end() ? json_tree::parse(file->second) : json_tree::parse("");
+  const json_tree* const of = parsed ? parsed->find(validated_key) : nullptr;
+  const auto* const text = of != nullptr ? of->as<std::string>() : nullptr;
+  return text != nullptr ? *text : "";
+}
+
+}  // namespace
+
+checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
+                          const std::vector<std::string>& data) {
+  checkpoint_files files = std::move(weights);
+  for (std::size_t r = 0; r < data.size(); ++r) files[data_name(static_cast<int>(r))] = data[r];
+  json_tree::object listed;
+  for (const auto& [name, content] : files) {
+    listed[name] = json_tree(json_tree::object{{"bytes", number(std::ssize(content))},
+                                               {"crc32c", text(crc_of(content))}});
+  }
+  json_tree::object said;
+  for (const auto& [option, value] : c.said) said[option] = text(printable(value));
+  json_tree::object meta{{"step", number(c.step)},
+                         {"epoch", number(c.epoch)},
+                         {"batch_in_epoch", number(c.batch_in_epoch)},
+                         {"epoch_batches", number(c.epoch_batches)},
+                         {"samples", number(c.samples)},
+                         {"batch_size", number(c.batch_size)},
+                         {"world_size", number(c.world_size)},
+                         {"run", text(c.run)},
+                         {"arguments", json_tree(std::move(said))},
+                         {"files", json_tree(std::move(listed))}};
+  if (!c.classes.empty()) meta["classes"] = text_list(c.classes);
+  meta[checksum_key] = text(crc_of(json_tree(meta).dump()));
+  files[meta_name] = json_tree(std::move(meta)).dump();
+  return files;
+}
+
+std::vector<std::string> own_files(const std::vector<std::string>& names, const std::string& meta) {
+  const auto parsed = json_tree::parse(meta);
+  const json_tree* const listed = parsed ? parsed->find("files") : nullptr;
+  const auto is_own = [&](const std::string& name) {
+    const bool is_validation = name == validation_name ||
+                               (name.starts_with(validation_name) && is_partial_file_name(name));
+    return name == meta_name || name == model_name || name == optimizer_name || is_validation ||
+           is_data_name(name) || (listed != nullptr && listed->find(name) != nullptr);
+  };
+  std::vector<std::string> own;
+  std::ranges::copy_if(names, std::back_inserter(own), is_own);
+  return own;
+}
+
+checkpoint_files read_checkpoint(const std::string& path) {
+  const auto kind = mode_of(path);
+  if (!kind || !S_ISDIR(*kind)) {
+    throw failure(error(errc::not_found, "no such checkpoint")
+                      .at(path)
+                      .hint("set --resume to auto or a checkpoint's folder, DIR/step-NNNNNNNNNN"));
+  }
+  const bool has_meta = mode_of(fs::path(path) / meta_name).has_value();
+  if (const auto below = checkpoints_in(path); !has_meta && !below.empty()) {
+    throw failure(error(errc::usage, "this is a folder of checkpoints, not one of them")
+                      .at(path)
+                      .hint(fmt::format("its newest is {}: give that one", below.back())));
+  }
+  const auto read = [&](const std::string& name) {
+    const std::string file = fs::path(path) / name;
+    const auto mode = mode_of(file);
+    if (!mode || !S_ISREG(*mode)) damaged(path, name, "the checkpoint lacks a file");
+    return read_whole_file(file).value();
+  };
+  checkpoint_files files{{meta_name, read(meta_name)}};
+  const json_tree meta = meta_in(files, path);
+  for (const auto& [name, about] : member<json_tree::object>(meta, "files", path)) {
+    const std::string& content = files[name] = read(name);
+    const auto bytes = member<std::int64_t>(about, "bytes", path);
+    if (std::ssize(content) != bytes) {
+      damaged(
+          path, name,
+          fmt::format("the checkpoint is damaged: {} bytes instead of {}", content.size(), bytes));
+    }
+    if (crc_of(content) != about.text_of("crc32c")) {
+      damaged(path, name, "the checkpoint is damaged: a file's checksum differs");
+    }
+  }
+  const std::string validation = fs::path(path) / validation_name;
+  if (S_ISREG(mode_of(validation).value_or(0)))
+    files[validation_name] = read_whole_file(validation).value();
+  return files;
+}
+
+const std::string& file_in(const checkpoint_files& files, const std::string& name,
+                           const std::string& path) {
+  const auto found = files.find(name);
+  if (found == files.end()) damaged(path, name, "the checkpoint lacks a file");
+  return found->second;
+}
+
+std::int64_t lanes_of(const state& saved) {
+  const auto* const plan = saved.find(plan_record);
+  return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
+}
+
+checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
+                            int world_size, std::int64_t lanes, int batch_size,
+                            std::size_t state_bytes) {
+  const json_tree meta = meta_in(files, path);
+  const auto number_of = [&](const char* name) { return member<std::int64_t>(meta, name, path); };
+  checkpoint_record c;
+  c.step = number_of("step");
+  c.epoch = number_of("epoch");
+  c.batch_in_epoch = number_of("batch_in_epoch");
+  c.epoch_batches = number_of("epoch_batches");
+  c.samples = number_of("samples");
+  c.batch_size = static_cast<int>(number_of("batch_size"));
+  c.world_size = static_cast<int>(number_of("world_size"));
+  c.run = member<std::string>(meta, "run", path);
+  for (const auto& [option, value] : member<json_tree::object>(meta, "arguments", path)) {
+    if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
+  }
+  if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
+  c.validated = validated_in(files);
+  const auto state_of = [&](int of) {
+    auto data = state::from_json(file_in(files, data_name(of), path), state_bytes);
+    if (data) return std::move(*data);
+    const std::string file = fs::path(path) / data_name(of);
+    if (data.error().kind() != errc::too_large) throw failure(data.error().at(file));
+    throw failure(error(errc::no_memory, "the saved state: " + data.error().what())
+                      .at(file)
+                      .hint("raise MILLRACE_MEMORY, or give the --shuffle, --batch-size and "
+                            "--prefetch of the run that saved it"));
+  };
+  const bool is_own = c.world_size == world_size;
+  if (is_own) c.data = state_of(rank);
+  // Each rank takes a part of what all ranks had left.
+  const std::int64_t lanes_then = lanes_of(c.data);
+  if (!is_own || (world_size > 1 && lanes_then != 0 && lanes_then != lanes)) {
+    std::vector<state> of_ranks;
+    of_ranks.reserve(static_cast<std::size_t>(c.world_size));
+    for (int r = 0; r < c.world_size; ++r) of_ranks.push_back(state_of(r));
+    c.data = merged(of_ranks);
+  }
+  const std::int64_t then =
+      std::int64_t{c.world_size} * (c.batch_size == 0 ? batch_size : c.batch_size);
+  const std::int64_t now = std::int64_t{world_size} * batch_size;
+  // Samples that did not fill a batch before may fill one now.
+  if (c.epoch_batches > 0) c.epoch_batches_most = ((c.epoch_batches + 1) * then - 1) / now;
+  // An epoch that has begun stays begun.
+  if (c.batch_in_epoch > 0) {
+    c.batch_in_epoch = std::max<std::int64_t>(1, c.batch_in_epoch * then / now);
+  }
+  c.epoch_batches = c.epoch_batches * then / now;
+  c.samples = c.samples * c.world_size / world_size;
+  return c;
+}
+
+}  // namespace millrace

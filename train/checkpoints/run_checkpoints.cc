@@ -1,0 +1,130 @@
+#include "train/checkpoints/run_checkpoints.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "engine/log.h"
+#include "train/checkpoints/checkpoint_folder.h"
+#include "train/models/weights.h"
+
+namespace millrace {
+namespace {
+
+std::string new_run_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+// The name of a tensor that is not finite; empty: all are. The host waits for the device.
+std::string not_finite(const checkpoint& c) {
+  for (const auto& [name, tensor] : c.model) {
+    if (!is_finite(tensor)) return fmt::format("'{}'", name);
+  }
+  for (const auto& [name, tensor] : c.optimizer) {
+    if (!is_finite(tensor)) return fmt::format("the optimizer's '{}'", name);
+  }
+  return "";
+}
+
+}  // namespace
+
+run_checkpoints::run_checkpoints(checkpoint_options where, process_group& group,
+                                 std::size_t state_bytes)
+    : where_(std::move(where)), group_(group), state_bytes_(state_bytes), run_(new_run_name()) {}
+
+// On rank 0: the checkpoint that the run is resumed from, verified; nullopt: none. Throws `failure`
+// if the run may not write to the folder.
+std::optional<chosen_checkpoint> run_checkpoints::choose() const {
+  std::optional<chosen_checkpoint> chosen;
+  if (!where_.resume.empty()) {
+    chosen = choose_checkpoint(where_.folder, where_.resume, check_sound,
+                               [](const std::string& what) { log_notice(what); });
+  }
+  if (are_written()) {
+    check_folder(where_.folder, chosen ? chosen->path : "",
+                 where_.resume == "auto" || where_.overwrite);
+  }
+  if (!where_.resume.empty() && !chosen) {
+    log_notice(fmt::format("no checkpoint in {} yet: starting from scratch", where_.folder));
+  }
+  return chosen;
+}
+
+std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_size) {
+  const auto choose_locked = [this] {
+    if (are_written()) lock_.emplace(where_.folder);
+    return choose();
+  };
+  auto loaded =
+      load_checkpoint(choose_locked, group_,
+                      {.lanes = lanes, .batch_size = batch_size, .state_bytes = state_bytes_});
+  if (!loaded) return std::nullopt;
+  resumed_ = newest_ = loaded->first;
+  run_ = loaded->second.run;
+  const std::int64_t step = loaded->second.step;
+  const bool is_own =
+      group_.is_first() && are_written() && is_checkpoint_in(where_.folder, resumed_, step);
+  if (group_.shared(is_own ? "own" : "") == "own") in_folder_ = step;
+  return std::move(loaded->second);
+}
+
+void run_checkpoints::save(checkpoint c) {
+  c.run = run_;
+  group_.together([&] {
+    const std::string bad = group_.is_first() ? not_finite(c) : "";
+    if (bad.empty()) return;
+    throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
+  });
+  save_checkpoint(where_.folder, c, group_);
+  newest_ = (std::filesystem::path(where_.folder) / step_name(c.step)).string();
+  in_folder_ = c.step;
+  if (!group_.is_first()) return;
+  remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
+}
+
+void run_checkpoints::set_aside() {
+  if (!are_written()) return;
+  const std::string aside = set_aside_newer(where_.folder, resumed_);
+  if (!aside.empty()) log_notice("checkpoints that were in the way have been moved to " + aside);
+}
+
+std::string run_checkpoints::figures_of_resumed() const {
+  return (std::filesystem::path(resumed_) / validation_name).string();
+}
+
+void run_checkpoints::add_validation(const std::string& line, const std::string& fingerprint) {
+  try {
+    const std::string with = fmt::format(R"({},"{}":"{}"}})", line.substr(0, line.rfind('}')),
+                                         validated_key, fingerprint);
+    add_to_checkpoint(newest_, validation_name, with + "\n");
+  } catch (const failure& f) {
+    log_notice(f.what());  // harmless: a run resumed from here validates again
+  }
+}
+
+error run_checkpoints::diverged(const std::string& what) const {
+  const char* remedy = "lower --lr, or add --warmup-epochs or --clip-norm";
+  return error(errc::bad_state, what)
+      .hint(newest_.empty()
+                ? fmt::format("{}, and start again: there is no earlier checkpoint", remedy)
+                : fmt::format(
+                      "{}, and resume from {}, the last checkpoint before that, or an older one",
+                      remedy, newest_));
+}
+
+error run_checkpoints::with_way_back(const error& peer_lost) const {
+  error with = peer_lost;
+  const bool is_found = newest_ != resumed_ || where_.resume == "auto";
+  std::string way =
+      fmt::format("resume with --resume {}: the newest is {}", is_found ? "auto" : "PATH", newest_);
+  if (newest_.empty()) {
+    way = are_written() ? "no checkpoint was saved yet: start again"
+                        : "there is no checkpoint to resume from";
+  }
+  return with.hint(fmt::format("{}; {}", peer_lost.what_to_do(), way));
+}
+
+}  // namespace millrace

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "engine/error.h"
+#include "train/checkpoints/checkpoint.h"
+#include "train/checkpoints/folder_lock.h"
+#include "train/ranks/distributed.h"
+
+namespace millrace {
+
+// Where a run's checkpoints are.
+struct checkpoint_options {
+  std::string folder;      // written by rank 0; empty: none are written
+  std::string resume;      // "auto" for the newest in `folder`, or a checkpoint; empty: a new run
+  int keep = 2;            // checkpoints of this run that are kept, at least 1
+  bool overwrite = false;  // set another run's checkpoints in `folder` aside
+};
+
+// The checkpoints of one run: the one it is resumed from, and those it writes. One thread; refers
+// to the group.
+class run_checkpoints {
+ public:
+  // `state_bytes`: the memory that a rank's state of the data may take when it is read; 0: the
+  // limit of state::from_json().
+  run_checkpoints(checkpoint_options where, process_group& group, std::size_t state_bytes = 0);
+
+  // These are called by all ranks at the same point, and throw `failure` on all or on none.
+
+  // The checkpoint that the run is resumed from, as this rank sees it: with `lanes` lanes of the
+  // data in all (lanes_of() a new state) and batches of `batch_size`. nullopt: a new run. Locks the
+  // folder against other runs.
+  std::optional<checkpoint> load(std::int64_t lanes, int batch_size);
+  // Writes one, of the weights that rank 0 gives and the data of each rank, and removes old ones.
+  // Sets its `run`. Throws bad_state, and writes nothing, if the weights or the optimizer's tensors
+  // are not finite.
+  void save(checkpoint c);
+
+  // On rank 0, before the first one is written: sets other checkpoints aside.
+  void set_aside();
+  // On rank 0: adds the result of validation, a JSON object, to the newest checkpoint, which must
+  // be in the folder, with the fingerprint of what was validated, taken before that.
+  void add_validation(const std::string& line, const std::string& fingerprint);
+  // The path of those figures in the checkpoint that the run was resumed from.
+  std::string figures_of_resumed() const;
+
+  bool are_written() const { return !where_.folder.empty(); }
+  // Whether the newest is of this step and in the folder, so that it may be written to and "auto"
+  // finds it. The same on all ranks.
+  bool holds(std::int64_t step) const { return in_folder_ == step; }
+  // The name of the run, the same for all its checkpoints.
+  const std::string& run() const { return run_; }
+  // Paths; empty: none.
+  const std::string& resumed() const { return resumed_; }
+  const std::string& newest() const { return newest_; }
+
+  // The error of a training that came to numbers that are not finite: what to do, and from where.
+  error diverged(const std::string& what) const;
+  // The error of a rank that lost another one, with where the run can be resumed.
+  error with_way_back(const error& peer_lost) const;
+
+ private:
+  std::optional<chosen_checkpoint> choose() const;
+
+  checkpoint_options where_;
+  process_group& group_;
+  std::size_t state_bytes_;
+  std::optional<folder_lock> lock_;  // on rank 0
+  std::string run_;
+  std::string resumed_;
+  std::string newest_;                     // that this process wrote or was resumed from
+  std::optional<std::int64_t> in_folder_;  // its step, if it is in the folder
+};
+
+}  // namespace millrace

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "engine/memory.h"
+#include "pipeline/images/image.h"
+#include "train/device/gpu_decoder.h"
+
+namespace millrace {
+
+// A batch in the model's input format, on the device.
+struct device_batch {
+  // N x 3 x H x W float32, channels_last, normalised by ImageNet's mean and deviation.
+  at::Tensor images;
+  at::Tensor labels;        // N int64
+  at::Tensor other_labels;  // N int64 for mixed images, else undefined
+  double share = 1;         // weight of `labels`; `other_labels` have the rest
+  std::int64_t epoch = 0;   // of its first image
+  // N.
+  std::int64_t size() const;
+};
+
+// Moves batches to a device: copies uint8, and normalises it there. On a GPU the copy is
+// asynchronous, and the host memory is kept until it is done. One thread.
+class to_device {
+ public:
+  // `decoder`: of images that come encoded; null if none do.
+  explicit to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder = nullptr);
+  ~to_device();
+  // The batch on the device. On a GPU it may still be on its way: work on the current stream waits
+  // for it.
+  device_batch operator()(host_batch b);
+  // Images whose data the device's decoder found damaged.
+  std::uint64_t damaged() const { return decoder_ ? decoder_->damaged() : 0; }
+
+ private:
+  struct in_flight;
+  c10::Device device_;
+  std::unique_ptr<gpu_decoder> decoder_;
+  at::Tensor scale_;
+  at::Tensor shift_;
+  std::deque<std::unique_ptr<in_flight>> copying_;
+};
+
+// The device of this host for "auto", "cpu" or "cuda": with several GPUs, the one with the number
+// of the local rank. Throws `failure`: unsupported without a GPU for "cuda", usage if there are
+// fewer than local ranks. One GPU alone is taken for this rank's own, as launchers show it.
+c10::Device pick_device(const std::string& name, int local_rank);
+// The number of the local rank's GPU, of `gpus` that torch finds. Throws `failure` (usage).
+int gpu_of(int local_rank, int gpus);
+
+// An allocator of pinned host memory for engine_options::allocator if the device is a GPU; else
+// null.
+std::unique_ptr<host_allocator> make_pinned_allocator(c10::Device device);
+
+}  // namespace millrace

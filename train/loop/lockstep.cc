@@ -1,0 +1,86 @@
+#include "train/loop/lockstep.h"
+
+#include <csignal>
+#include <utility>
+
+namespace millrace {
+
+int ending_signal(const train_control& control) {
+  if (!control.stop.stop_requested()) return 0;
+  const int signal = control.ending_signal ? control.ending_signal() : 0;
+  return signal == 0 ? SIGINT : signal;
+}
+
+lockstep::lockstep(loader<host_batch>& from, process_group& group, const train_control& control)
+    : from_(from), group_(group), control_(control), feed_(from, control.stop) {}
+
+std::optional<host_batch> lockstep::next() {
+  if (!is_within_) {
+    position_.reset();
+    ready_ = feed_.next();
+    is_within_ = true;
+    is_agreed_ = false;
+  }
+  agree();
+  if (all_.one_failed) {
+    group_.together([&] {
+      if (feed_.failed()) throw failure(*feed_.failed());
+    });
+  }
+  if (!all_.goes_on()) {
+    is_within_ = false;
+    return std::nullopt;
+  }
+  // Taken before the next batch is requested.
+  position_ = from_.save();
+  auto batch = std::exchange(ready_, std::nullopt);
+  ready_ = feed_.next();
+  is_agreed_ = false;
+  // A rank alone asks after the step: a signal during it then counts.
+  if (!group_.alone()) agreeing_.emplace(begin());
+  return batch;
+}
+
+void lockstep::agree() {
+  if (is_agreed_) return;
+  is_agreed_ = true;
+  all_ = agreeing_ ? agreeing_->wait() : begin().wait();
+  agreeing_.reset();
+  save_asked_ = save_asked_ || all_.save_asked;
+  if (epoch_is_over()) drop_rest();
+}
+
+bool lockstep::epoch_is_over() const {
+  return !all_.all_have_batches && !all_.one_failed && all_.ending == 0;
+}
+
+bool lockstep::take_save_request() {
+  return std::exchange(save_asked_, false);
+}
+
+step_agreement lockstep::begin() const {
+  return {group_,
+          {.has_batch = ready_.has_value(),
+           .has_failed = feed_.failed().has_value(),
+           .has_diverged = has_diverged_,
+           .asks_to_save = control_.take_save_request && control_.take_save_request(),
+           .ending = ending_signal(control_)}};
+}
+
+// The ranks agree on each batch, so that none waits longer for another than during training. After
+// a stop request or a failure the rest is left: it is dropped by the run that is resumed.
+void lockstep::drop_rest() {
+  std::uint64_t dropped = 0;
+  while (all_.one_has_batch) {
+    if (ready_) {
+      dropped += ready_->size();
+      ready_ = feed_.next();
+    }
+    all_ = begin().wait();
+    save_asked_ = save_asked_ || all_.save_asked;
+    if (!epoch_is_over()) return;
+  }
+  dropped_ += dropped;
+}
+
+}  // namespace millrace

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/error.h"
+#include "pipeline/engine.h"
+#include "pipeline/images/image.h"
+#include "pipeline/state.h"
+#include "train/loop/batch_feed.h"
+#include "train/loop/control.h"
+#include "train/ranks/distributed.h"
+#include "train/ranks/step_agreement.h"
+
+namespace millrace {
+
+// The batches of one rank, in step with the other ranks: all of them get the same number of batches
+// in each epoch, and end an epoch, or the run, after the same one. While a batch is trained on, the
+// ranks agree on whether all have another one, so that it costs no time of its own:
+//
+//   while (auto b = batches.next()) train(std::move(*b));  // one epoch
+//
+// All ranks call the same functions in the same order. One thread; refers to its arguments.
+class lockstep {
+ public:
+  lockstep(loader<host_batch>& from, process_group& group, const train_control& control = {});
+
+  // The next batch. nullopt on all ranks when the epoch is over, after which the next call begins
+  // the next one, or when a rank was asked to end (ending() is not 0). Throws `failure`, on all
+  // ranks, if the data of one failed or a rank is gone.
+  std::optional<host_batch> next();
+
+  // What next() does first. Called after a step, it says what follows it before the next batch is
+  // taken: the functions below then speak of that. When one rank's epoch is over, reads and drops
+  // the batches that the other ranks have left. Throws `failure` (peer_lost).
+  void agree();
+
+  // Whether the epoch is over on all ranks, after the last batch that next() returned.
+  bool epoch_is_over() const;
+  // The signal by which a rank was asked to end; 0: none.
+  int ending() const { return all_.ending; }
+  // Whether the data of a rank failed: next() throws that failure.
+  bool one_failed() const { return all_.one_failed; }
+  // The failure of this rank's data; nullopt: none.
+  const std::optional<error>& failed() const { return feed_.failed(); }
+  // Whether a rank was asked to save since the last call.
+  bool take_save_request();
+  // The position after the last batch that next() returned, for a checkpoint of the state that
+  // follows it; nullopt: it has returned none in this epoch.
+  const std::optional<state>& position() const { return position_; }
+  // Samples of this rank that were dropped in epochs of unequal length, so far.
+  std::uint64_t dropped() const { return dropped_; }
+  // Seconds spent waiting for data since the last call of this function.
+  double take_waited() { return feed_.take_waited(); }
+
+  // Tells the other ranks, with the next agreement, that this rank's loss is not finite.
+  void tell_diverged() { has_diverged_ = true; }
+  // Whether a rank has.
+  bool one_diverged() const { return all_.one_diverged; }
+
+ private:
+  step_agreement begin() const;
+  void drop_rest();
+
+  loader<host_batch>& from_;
+  process_group& group_;
+  train_control control_;
+  batch_feed feed_;
+  std::optional<host_batch> ready_;  // which next() returns next, once the ranks have agreed
+  bool is_within_ = false;           // an epoch: ready_ has been read
+  bool is_agreed_ = false;           // on ready_
+  std::optional<step_agreement> agreeing_;
+  common_word all_;  // the last agreement
+  std::optional<state> position_;
+  std::uint64_t dropped_ = 0;
+  bool has_diverged_ = false;
+  bool save_asked_ = false;
+};
+
+// The signal of a stop request; 0: there is none.
+int ending_signal(const train_control& control);
+
+}  // namespace millrace

@@ -1,0 +1,109 @@
+#include "train/models/weights.h"
+
+#include <fmt/format.h>
+#include <torch/torch.h>
+
+#include <cstring>
+#include <sstream>
+
+#include "engine/error.h"
+
+namespace millrace {
+namespace {
+
+// The name of the tensor that holds the text of an optimizer's state.
+constexpr const char* torch_archive = "torch::optim::Optimizer";
+
+std::string shape_of(const at::Tensor& t) {
+  std::string out;
+  for (const std::int64_t side : t.sizes()) {
+    out += out.empty() ? std::to_string(side) : fmt::format(" x {}", side);
+  }
+  return out.empty() ? "a scalar" : out;
+}
+
+}  // namespace
+
+tensor_dict weights_of(const torch::nn::Module& m) {
+  tensor_dict out;
+  for (const auto& p : m.named_parameters()) out[p.key()] = p.value().detach();
+  for (const auto& b : m.named_buffers()) out[b.key()] = b.value();
+  return out;
+}
+
+bool is_finite(const at::Tensor& t) {
+  return !t.is_floating_point() || torch::isfinite(t).all().item<bool>();
+}
+
+void check_tensor(const std::string& name, const at::Tensor& in_file, const at::Tensor& in_model,
+                  const std::string& where) {
+  if (in_file.sizes() != in_model.sizes()) {
+    throw failure(error(errc::bad_state, fmt::format("'{}' is {} in the file, and {} in the model",
+                                                     name, shape_of(in_file), shape_of(in_model)))
+                      .at(where)
+                      .hint("check --model, --classes and --size"));
+  }
+  check_finite(name, in_file, where);
+}
+
+void check_finite(const std::string& name, const at::Tensor& in_file, const std::string& where) {
+  if (is_finite(in_file)) return;
+  throw failure(
+      error(errc::bad_state,
+            fmt::format("'{}' is not finite: the training that saved it had diverged", name))
+          .at(where)
+          .hint("give an older checkpoint (--resume PATH --overwrite), or start again with a lower "
+                "--lr"));
+}
+
+void load_weights(torch::nn::Module& m, const tensor_dict& weights, const std::string& where) {
+  const torch::NoGradGuard no_grad;
+  const auto load = [&](const auto& named) {
+    for (const auto& entry : named) {
+      const auto found = weights.find(entry.key());
+      if (found == weights.end()) {
+        throw failure(
+            error(errc::bad_state, fmt::format("the file lacks '{}', which is {} in the model",
+                                               entry.key(), shape_of(entry.value())))
+                .at(where)
+                .hint("check --model"));
+      }
+      check_tensor(entry.key(), found->second, entry.value(), where);
+      entry.value().copy_(found->second);
+    }
+  };
+  load(m.named_parameters());
+  load(m.named_buffers());
+}
+
+tensor_dict state_of(const torch::optim::Optimizer& optimizer) {
+  std::ostringstream out;
+  torch::serialize::OutputArchive archive;
+  optimizer.save(archive);
+  archive.save_to(out);
+  const std::string text = std::move(out).str();
+  auto bytes = torch::empty({std::ssize(text)}, torch::kUInt8);
+  std::memcpy(bytes.data_ptr(), text.data(), text.size());
+  return {{torch_archive, bytes}};
+}
+
+void load_state(torch::optim::Optimizer& optimizer, const tensor_dict& state,
+                const std::string& where) {
+  const auto refuse = [&](const std::string& what) {
+    throw failure(error(errc::bad_state, what)
+                      .at(where)
+                      .hint("resume with the optimizer and the model of the run that saved it"));
+  };
+  const auto found = state.find(torch_archive);
+  if (found == state.end()) return refuse("the file has no state of such an optimizer");
+  try {
+    torch::serialize::InputArchive archive;
+    archive.load_from(static_cast<const char*>(found->second.data_ptr()),
+                      static_cast<std::size_t>(found->second.numel()));
+    optimizer.load(archive);
+  } catch (const c10::Error& e) {
+    refuse(e.what_without_backtrace());
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,393 @@
+#include "train/ranks/distributed.h"
+
+#include <c10/util/Logging.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#ifdef MILLRACE_CUDA
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
+#endif
+#include <torch/torch.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+#include <thread>
+
+#include "engine/clock.h"
+#include "engine/log.h"
+#include "engine/standard_error.h"
+#include "engine/start_thread.h"
+#include "train/ranks/rendezvous.h"
+
+namespace millrace {
+namespace {
+
+using c10d::ProcessGroup;
+
+constexpr std::size_t bucket_bytes = 25 << 20;       // as torch's DistributedDataParallel
+constexpr std::size_t first_bucket_bytes = 1 << 20;  // small, so that reducing begins early
+
+error lost(const std::string& doing, std::string_view what) {
+  return error(errc::peer_lost,
+               fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
+      .hint("see the other ranks' messages");
+}
+
+// Whether the backend reports a lost peer: NCCL throws a c10::DistError, Gloo a plain exception.
+// Torch's other errors are bugs.
+template <class F>
+auto or_peer_lost(const std::string& doing, F&& f) {
+  try {
+    return f();
+  } catch (const failure&) {
+    throw;
+  } catch (const c10::DistError& e) {
+    throw failure(lost(doing, e.what_without_backtrace()));
+  } catch (const c10::Error&) {
+    throw;
+  } catch (const std::exception& e) {
+    throw failure(lost(doing, e.what()));
+  }
+}
+
+std::string named(const job_place& place, const char* doing) {
+  return fmt::format("rank {} of {}: {}", place.rank, place.world_size, doing);
+}
+
+}  // namespace
+
+struct process_group::impl {
+  c10::intrusive_ptr<c10d::Store> store;
+  c10::intrusive_ptr<ProcessGroup> data;     // for tensors of the training's device
+  c10::intrusive_ptr<ProcessGroup> control;  // for tensors in memory
+};
+
+struct process_group::agreement::impl {
+  job_place place;
+  std::vector<at::Tensor> values;
+  c10::intrusive_ptr<c10d::Work> work;  // null: alone
+};
+
+namespace {
+
+constexpr std::size_t length_digits = 20;
+
+// Ends the process if it outlives `timeout`: torch cannot cancel its connecting.
+class joining_deadline {
+ public:
+  joining_deadline(const job_place& place, std::chrono::seconds timeout,
+                   const std::function<void(const error&)>& before_end)
+      : watch_(start_joined_thread("mr-deadline", [this, place, timeout,
+                                                   before_end](std::stop_token stop) {
+          // The rendezvous, which ends in time by itself, says more.
+          constexpr std::chrono::seconds grace{5};
+          const auto begun = steady_clock::now();
+          const auto is_over_at = [&](steady_clock::time_point at) {
+            std::unique_lock lock(mutex_);
+            over_.wait_until(lock, stop, at, [&] { return stop.stop_requested(); });
+            return stop.stop_requested();
+          };
+          if (timeout > patience && is_over_at(begun + patience)) return;
+          if (timeout > patience && !has_store_) {
+            log_notice(fmt::format("rank {} of {} waits for rank 0, at {}:{}, for up to {} s more",
+                                   place.rank, place.world_size, place.master_address,
+                                   place.master_port, (timeout - patience).count()));
+          }
+          if (is_over_at(begun + timeout + grace)) return;
+          const error why = not_joined(place, fmt::format("not within {} s", timeout.count()));
+          to_stderr("millrace: {}\n", why.message());
+          if (before_end) before_end(why);
+          std::_Exit(exit_code(why.kind()));
+        })) {}
+
+  void store_is_reached() { has_store_ = true; }
+
+ private:
+  static constexpr std::chrono::seconds patience{10};
+
+  std::mutex mutex_;
+  std::condition_variable_any over_;
+  std::atomic<bool> has_store_ = false;
+  std::jthread watch_;  // last: it uses the others
+};
+
+// A view of the text's own bytes.
+at::Tensor bytes_of(std::string& text) {
+  return torch::from_blob(text.data(), {std::ssize(text)}, torch::kUInt8);
+}
+
+// An error on its way to another rank.
+std::string text_of(const error& e) {
+  std::string what = e.message().substr(kind_name(e.kind()).size() + std::strlen(": "));
+  const std::string& hint = e.what_to_do();
+  if (!hint.empty()) what.resize(what.size() - hint.size() - std::strlen("; "));
+  return nlohmann::json{{"kind", static_cast<int>(e.kind())}, {"what", what}, {"hint", hint}}.dump(
+      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+error error_from(const std::string& text, int rank) {
+  const auto said = nlohmann::json::parse(text);
+  error e(static_cast<errc>(said.at("kind").get<int>()),
+          fmt::format("rank {}: {}", rank, said.at("what").get<std::string>()));
+  return e.hint(said.at("hint").get<std::string>());
+}
+
+c10::intrusive_ptr<ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
+                                           const std::string& name, const job_place& p,
+                                           std::chrono::milliseconds timeout) {
+  auto named = c10::make_intrusive<c10d::PrefixStore>(name, store);
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(named, p.rank, p.world_size, options);
+  auto group = c10::make_intrusive<ProcessGroup>(named, p.rank, p.world_size);
+  group->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO, gloo);
+  group->setDefaultBackend(ProcessGroup::BackendType::GLOO);
+  return group;
+}
+
+c10::intrusive_ptr<ProcessGroup> make_nccl(
+    [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
+    [[maybe_unused]] const job_place& p, [[maybe_unused]] std::chrono::milliseconds timeout) {
+#ifdef MILLRACE_CUDA
+  auto named = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
+  auto options = c10d::ProcessGroupNCCL::Options::create();
+  options->timeout = timeout;
+  auto nccl = c10::make_intrusive<c10d::ProcessGroupNCCL>(named, p.rank, p.world_size, options);
+  auto group = c10::make_intrusive<ProcessGroup>(named, p.rank, p.world_size);
+  group->setBackend(c10::DeviceType::CUDA, ProcessGroup::BackendType::NCCL, nccl);
+  group->setDefaultBackend(ProcessGroup::BackendType::NCCL);
+  return group;
+#else
+  throw failure(error(errc::unsupported, "this build has no NCCL").hint("train with --device cpu"));
+#endif
+}
+
+}  // namespace
+
+process_group::process_group(const job_place& place, std::chrono::seconds timeout,
+                             const std::function<void(const error&)>& before_end)
+    : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
+  if (alone()) return;
+  if (place.master_address.empty()) {
+    throw failure(error(errc::usage, named(place, "nothing says where rank 0 is"))
+                      .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
+  }
+  if (place.master_port == 0) {
+    throw failure(
+        error(errc::usage, named(place, "nothing says at which port rank 0 is"))
+            .hint("set MASTER_PORT to a free port, a different one for each job on a host"));
+  }
+  // Its warnings include stack traces; errors that follow are reported in one line.
+  if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
+  const auto begun = steady_clock::now();
+  joining_deadline deadline(place_, timeout, before_end);
+  try {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(place.master_port);
+    options.isServer = place.rank == 0 && !place.agent_serves_store;
+    options.numWorkers = static_cast<std::size_t>(place.world_size);
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    // Addresses of an earlier attempt's ranks in the agent's store are stale, and ranks of another
+    // job that has come to the same port are none of this one's.
+    impl_->store = c10::make_intrusive<c10d::PrefixStore>(
+        fmt::format("job {}/attempt{}", place.job, place.attempt),
+        c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
+    deadline.store_is_reached();
+    const auto waited = std::chrono::floor<std::chrono::milliseconds>(steady_clock::now() - begun);
+    meet(*impl_->store, {.place = place,
+                         .timeout = timeout - waited,
+                         .note = [](const std::string& what) { log_notice(what); }});
+    impl_->control = make_gloo(impl_->store, "control", place, timeout);
+  } catch (const failure&) {
+    throw;
+  } catch (const c10::Error& e) {
+    throw failure(not_joined(place_, e.what_without_backtrace()));
+  } catch (const std::exception& e) {
+    throw failure(not_joined(place_, e.what()));
+  }
+}
+
+process_group::~process_group() = default;
+
+void process_group::connect(c10::Device device) {
+  if (alone()) return;
+  or_peer_lost(named(place_, "connecting the devices"), [&] {
+    impl_->data = device.is_cuda() ? make_nccl(impl_->store, place_, timeout_)
+                                   : make_gloo(impl_->store, "gloo", place_, timeout_);
+  });
+}
+
+std::string process_group::shared(std::string text, int root) {
+  if (alone()) return text;
+  or_peer_lost(named(place_, "a broadcast"), [&] {
+    c10d::BroadcastOptions from;
+    from.rootRank = root;
+    std::vector<at::Tensor> size{torch::tensor(std::ssize(text), torch::kInt64)};
+    impl_->control->broadcast(size, from)->wait();
+    text.resize(static_cast<std::size_t>(size.front().item<std::int64_t>()));
+    if (text.empty()) return;
+    std::vector<at::Tensor> bytes{bytes_of(text)};
+    impl_->control->broadcast(bytes, from)->wait();
+  });
+  return text;
+}
+
+std::vector<std::string> process_group::gathered(const std::string& text) {
+  if (alone()) return {text};
+  const std::int64_t longest = -smallest({-std::ssize(text)}).wait().front();
+  // All of one length: the text's length, the text, and padding.
+  std::string padded = fmt::format("{:020}", text.size()) + text;
+  padded.resize(static_cast<std::size_t>(longest) + length_digits, ' ');
+  std::vector<std::string> all;
+  if (is_first()) all.assign(static_cast<std::size_t>(place_.world_size), padded);
+  or_peer_lost(named(place_, "a gathering"), [&] {
+    std::vector<at::Tensor> mine{bytes_of(padded)};
+    std::vector<std::vector<at::Tensor>> into;
+    if (is_first()) {
+      auto& each = into.emplace_back();
+      for (std::string& one : all) each.push_back(bytes_of(one));
+    }
+    impl_->control->gather(into, mine)->wait();
+  });
+  for (std::string& one : all) {
+    one = one.substr(length_digits, std::stoull(one.substr(0, length_digits)));
+  }
+  return all;
+}
+
+void process_group::together(const std::function<void()>& f) {
+  std::optional<error> wrong;
+  try {
+    f();
+  } catch (const failure& e) {
+    wrong = e.why();
+  } catch (const c10::Error& e) {
+    wrong = error(errc::internal, e.what_without_backtrace());
+  } catch (const std::exception& e) {
+    wrong = error(errc::internal, e.what());
+  }
+  if (alone()) {
+    if (wrong) throw failure(*wrong);
+    return;
+  }
+  agree_on(wrong);
+}
+
+void process_group::agree_on(const std::optional<error>& mine) {
+  const std::int64_t none = place_.world_size;
+  const std::int64_t first = smallest({mine ? place_.rank : none}).wait().front();
+  if (first == none) return;
+  const std::string said = shared(mine ? text_of(*mine) : "", static_cast<int>(first));
+  if (first == place_.rank) throw failure(*mine);
+  throw failure(error_from(said, static_cast<int>(first)));
+}
+
+void process_group::broadcast(at::Tensor& t) {
+  if (alone()) return;
+  or_peer_lost(named(place_, "a broadcast"), [&] {
+    std::vector<at::Tensor> all{t};
+    (t.is_cuda() ? impl_->data : impl_->control)->broadcast(all)->wait();
+  });
+}
+
+void process_group::sum(at::Tensor& t) {
+  if (alone()) return;
+  or_peer_lost(named(place_, "a sum"), [&] {
+    std::vector<at::Tensor> all{t};
+    (t.is_cuda() ? impl_->data : impl_->control)->allreduce(all)->wait();
+  });
+}
+
+void process_group::barrier() {
+  smallest({0}).wait();
+}
+
+process_group::agreement process_group::smallest(std::vector<std::int64_t> values) {
+  agreement begun;
+  begun.impl_ = std::make_shared<agreement::impl>();
+  begun.impl_->place = place_;
+  begun.impl_->values.push_back(torch::tensor(values));
+  if (alone()) return begun;
+  or_peer_lost(named(place_, "an agreement"), [&] {
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::MIN;
+    begun.impl_->work = impl_->control->allreduce(begun.impl_->values, options);
+  });
+  return begun;
+}
+
+std::vector<std::int64_t> process_group::agreement::wait() {
+  if (impl_->work) {
+    or_peer_lost(named(impl_->place, "an agreement"), [&] { impl_->work->wait(); });
+  }
+  const at::Tensor& t = impl_->values.front();
+  const auto* begin = t.data_ptr<std::int64_t>();
+  return {begin, begin + t.numel()};
+}
+
+struct data_parallel::impl {
+  process_group& group;
+  std::vector<at::Tensor> buffers;
+  std::shared_ptr<c10d::Reducer> reducer;  // null: alone
+};
+
+namespace {
+
+std::shared_ptr<c10d::Reducer> make_reducer(const torch::nn::Module& model,
+                                            const c10::intrusive_ptr<ProcessGroup>& group) {
+  std::vector<at::Tensor> tensors;
+  std::unordered_map<std::size_t, std::string> names;
+  for (const auto& p : model.named_parameters()) {
+    if (!p.value().requires_grad()) continue;
+    names[tensors.size()] = p.key();
+    tensors.push_back(p.value());
+  }
+  auto [buckets, sizes] =
+      c10d::compute_bucket_assignment_by_size(tensors, {first_bucket_bytes, bucket_bytes});
+  // The last layers' gradients are ready first.
+  std::reverse(buckets.begin(), buckets.end());
+  const std::vector<bool> sparse(tensors.size(), false);
+  return std::make_shared<c10d::Reducer>(
+      tensors, buckets, group, sparse, static_cast<std::int64_t>(bucket_bytes),
+      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/false, names,
+      static_cast<std::int64_t>(first_bucket_bytes), /*skip_all_reduce_unused_params=*/false,
+      /*use_python_reducer=*/false, std::vector<std::int64_t>());
+}
+
+}  // namespace
+
+data_parallel::data_parallel(process_group& group, const torch::nn::Module& model)
+    : impl_(new impl{group, model.buffers(), nullptr}) {
+  if (group.alone()) return;
+  const torch::NoGradGuard no_grad;
+  for (auto& p : model.parameters()) group.broadcast(p);
+  share_buffers();
+  impl_->reducer = make_reducer(model, group.impl_->data);
+}
+
+data_parallel::~data_parallel() = default;
+
+void data_parallel::backward(const at::Tensor& loss) {
+  if (!impl_->reducer) return loss.backward();
+  or_peer_lost(named(impl_->group.place(), "averaging the gradients"), [&] {
+    impl_->reducer->prepare_for_forward();  // counts the step
+    impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
+    loss.backward();
+  });
+}
+
+void data_parallel::share_buffers() {
+  const torch::NoGradGuard no_grad;
+  for (auto& b : impl_->buffers) impl_->group.broadcast(b);
+}
+
+}  // namespace millrace

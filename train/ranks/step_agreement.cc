@@ -1,0 +1,29 @@
+#include "train/ranks/step_agreement.h"
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+// The minimum over all ranks is -1 if it is true of any of them.
+std::int64_t any(bool mine) {
+  return mine ? -1 : 0;
+}
+
+}  // namespace
+
+step_agreement::step_agreement(process_group& group, const rank_word& mine)
+    : begun_(group.smallest({mine.has_batch ? 1 : 0, any(mine.has_batch), any(mine.has_failed),
+                             any(mine.has_diverged), any(mine.asks_to_save), -mine.ending})) {}
+
+common_word step_agreement::wait() {
+  const auto all = begun_.wait();
+  return {.all_have_batches = all[0] != 0,
+          .one_has_batch = all[1] != 0,
+          .one_failed = all[2] != 0,
+          .one_diverged = all[3] != 0,
+          .save_asked = all[4] != 0,
+          .ending = static_cast<int>(-all[5])};
+}
+
+}  // namespace millrace

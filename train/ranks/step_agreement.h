@@ -1,0 +1,41 @@
+#pragma once
+
+#include "train/ranks/distributed.h"
+
+namespace millrace {
+
+// What a rank says of itself, once a step.
+struct rank_word {
+  bool has_batch = false;
+  bool has_failed = false;    // its data
+  bool has_diverged = false;  // its loss is not finite
+  bool asks_to_save = false;
+  int ending = 0;  // the signal that it is to end by; 0: none
+};
+
+// What all of them know of one another then.
+struct common_word {
+  bool all_have_batches = false;
+  bool one_has_batch = false;
+  bool one_failed = false;
+  bool one_diverged = false;
+  bool save_asked = false;
+  int ending = 0;
+
+  // Whether all take a step.
+  bool goes_on() const { return all_have_batches && !one_failed && ending == 0; }
+};
+
+// Begun by all ranks at the same point and answered by wait(), so that it costs nothing while other
+// work goes on. One thread.
+class step_agreement {
+ public:
+  step_agreement(process_group& group, const rank_word& mine);
+  // Throws `failure` (peer_lost).
+  common_word wait();
+
+ private:
+  process_group::agreement begun_;
+};
+
+}  // namespace millrace

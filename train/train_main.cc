@@ -1,0 +1,91 @@
+#include "train/train_main.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "engine/error_object.h"
+#include "engine/job_place.h"
+#include "engine/log.h"
+#include "engine/program.h"
+#include "engine/settings.h"
+#include "engine/standard_error.h"
+#include "train/loop/signals.h"
+#include "train/options.h"
+#include "train/trainer.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::array<option_flag, 5> flags = {{
+    {"decode_options.label", "--label"},
+    {"decode_options.classes", "--classes"},
+    {"error_policy::report", "--skipped"},
+    {"shard_list_options.lanes", "--lanes"},
+    {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
+}};
+
+// One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
+// the command line.
+int report(const error& failed, std::span<char* const> words, bool as_json) {
+  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
+  to_stderr("millrace: {}\n", why.message());
+  if (as_json) {
+    const std::string line = error_object(why) + "\n";
+    // Where stdout is what failed, the line on stderr has said so.
+    std::fwrite(line.data(), 1, line.size(), stdout);
+    std::fflush(stdout);
+  }
+  return exit_code(why.kind());
+}
+
+// Known before the command line is understood, and where it cannot be.
+bool wants_json(int argc, char** argv) {
+  if (is_other_rank(variables_of_process())) return false;
+  return std::any_of(argv + 1, argv + std::max(1, argc),
+                     [](const char* word) { return std::string_view(word) == "--json"; });
+}
+
+int run(int argc, char** argv, char** environment, std::vector<known_model> own) {
+  const parsed_options parsed = parse_train_options(argc, argv, std::move(own));
+  if (parsed.exit_code) return *parsed.exit_code;  // --help, --version
+  auto variables = read_settings(environment);
+  if (!variables) throw failure(variables.error());
+  const auto* level = variables->find("MILLRACE_LOG");
+  if (level != nullptr) set_log_level(level->text);
+  signal_watch signals;
+  engine_options engine = engine_options::from(*variables);
+  engine.source.allow_pipe |= parsed.options.allow_pipe;
+  try {
+    return train(parsed.options, engine, signals.control());
+  } catch (const c10::Error& e) {
+    // Its what() has torch's stack as well.
+    throw failure(error(errc::internal, e.what_without_backtrace()));
+  }
+}
+
+}  // namespace
+
+int train_main(int argc, char** argv, char** environment, std::vector<known_model> own) {
+  open_standard_streams();
+  try {
+    const int code = run(argc, argv, environment, std::move(own));
+    flush_stdout();
+    return code;
+  } catch (...) {
+    return exit_code_of_caught([&](const error& why) {
+      std::fflush(stdout);
+      const std::span words(argv, static_cast<std::size_t>(argc));
+      return report(why, words, wants_json(argc, argv));
+    });
+  }
+}
+
+}  // namespace millrace
