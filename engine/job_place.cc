@@ -243,17 +243,20 @@ void number_process(const variables& environment, const launcher_variables& by, 
     }
   }
   check_started_by(environment, by, place);
+}
+
+// Throws `failure` (usage) if the launcher expects more processes of a host than `per_host`.
+void check_per_host(const variables& environment, const launcher_variables& by, int per_host,
+                    const job_place& place) {
   // Words such as "auto" and "gpu" mean as many as there are GPUs; 0 is said of hosts without any.
-  const std::string* per_host = find(environment, by.per_host);
-  const bool is_one = per_host == nullptr || *per_host == "1" || *per_host == "0";
-  if (place.world_size > 1 && !is_one) {
-    throw failure(error(errc::usage, fmt::format("{}={}, but this is the only process of its host",
-                                                 by.per_host, *per_host))
-                      .hint(fmt::format(
-                          "start the ranks of each host by torchrun, or set {} to 1 where a host "
-                          "has one GPU",
-                          by.per_host)));
-  }
+  const std::string* expected = find(environment, by.per_host);
+  const bool is_met = expected == nullptr || *expected == "0" || per_host > 1 || *expected == "1";
+  if (place.world_size == 1 || is_met) return;
+  throw failure(error(errc::usage, fmt::format("{}={}, but this is the only process of its host",
+                                               by.per_host, *expected))
+                    .hint(fmt::format("start as many ranks on each host (millrace-train --nproc, "
+                                      "or torchrun), or set {} to 1 where a host has one GPU",
+                                      by.per_host)));
 }
 
 // What distinguishes the job from others: "1234.0"; empty: nothing does.
@@ -299,7 +302,7 @@ int master_port_of(const variables& environment, const launcher_variables& by,
 
 }  // namespace
 
-job_place job_place::from(const variables& environment) {
+job_place job_place::from(const variables& environment, int per_host) {
   job_place place;
   place.attempt = number(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   const std::string* agent = find(environment, "TORCHELASTIC_USE_AGENT_STORE");
@@ -320,6 +323,7 @@ job_place job_place::from(const variables& environment) {
   }
   place.launcher = by->name;
   number_process(environment, *by, place);
+  check_per_host(environment, *by, per_host, place);
   place.job = job_of(environment, *by);
   place.master_address = master_address_of(environment, *by, place.world_size);
   place.master_port = master_port_of(environment, *by, place.job);

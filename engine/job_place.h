@@ -32,7 +32,9 @@ struct job_place {
   // what a launcher says of them. A variable that is empty counts as not set. Throws `failure`
   // (usage) for values that make no sense, and if only one of rank and world size is said. Any
   // thread.
-  static job_place from(const variables& environment);
+  // `per_host`: the processes that this one stands for, where a launcher starts one on each host;
+  // it then gives that process's place among the hosts.
+  static job_place from(const variables& environment, int per_host = 1);
   // The same for the environment of this process.
   static job_place from_environment();
 };

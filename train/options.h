@@ -81,6 +81,8 @@ struct train_options {
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU
+  int local_ranks = 0;          // to start on this host; 0: this process is a rank itself
+  int restarts = 0;             // of those, after one has failed
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost
 
   arguments said;      // the command line, as checkpoints record it

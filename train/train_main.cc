@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,8 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
+#include "train/launch/local_ranks.h"
+#include "train/launch/rank_process.h"
 #include "train/loop/signals.h"
 #include "train/options.h"
 #include "train/trainer.h"
@@ -53,6 +56,23 @@ bool wants_json(int argc, char** argv) {
                      [](const char* word) { return std::string_view(word) == "--json"; });
 }
 
+// Starts the ranks of this host.
+int launch(const train_options& o, const std::vector<std::string>& words) {
+  const auto variables = variables_of_process();
+  if (variables.contains("TORCHELASTIC_RUN_ID")) {
+    throw failure(error(errc::usage,
+                        "--nproc cannot be combined with torchrun, which starts ranks "
+                        "itself")
+                      .hint("leave one of them out"));
+  }
+  const job_place host = job_place::from(variables, o.local_ranks);
+  if (host.world_size > 1) log_notice("host " + text_of(host).substr(std::strlen("rank ")));
+  return run_local_ranks({.ranks = o.local_ranks,
+                          .restarts = o.restarts,
+                          .to_resume = {"--overwrite=false", "--resume", "auto"}},
+                         words, host);
+}
+
 int run(int argc, char** argv, char** environment, std::vector<known_model> own) {
   const parsed_options parsed = parse_train_options(argc, argv, std::move(own));
   if (parsed.exit_code) return *parsed.exit_code;  // --help, --version
@@ -60,6 +80,9 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   if (!variables) throw failure(variables.error());
   const auto* level = variables->find("MILLRACE_LOG");
   if (level != nullptr) set_log_level(level->text);
+  if (!is_started_rank() && parsed.options.local_ranks > 0) {
+    return launch(parsed.options, {argv, argv + argc});
+  }
   signal_watch signals;
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;

@@ -67,6 +67,7 @@ ROOMS = {
         "device": r"device/.*",
         "checkpoints": r"checkpoints/.*",
         "loop": r"loop/.*",
+        "launch": r"launch/.*",
         "program": r"[^/]*",
     },
 }

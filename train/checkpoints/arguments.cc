@@ -27,6 +27,7 @@ constexpr std::array no_difference{
     string_view("--init-weights"),   string_view("--json"),
     string_view("--keep"),           string_view("--log-every"),
     string_view("--max-steps"),      string_view("--metrics"),
+    string_view("--nproc"),          string_view("--restarts"),
     string_view("--on-error"),       string_view("--overwrite"),
     string_view("--prefetch"),       string_view("--raw"),
     string_view("--record-batches"), string_view("--resume"),

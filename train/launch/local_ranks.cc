@@ -1,0 +1,243 @@
+#include "train/launch/local_ranks.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "engine/clock.h"
+#include "engine/error.h"
+#include "engine/log.h"
+#include "engine/memory.h"
+#include "train/launch/rank_process.h"
+
+namespace millrace {
+namespace {
+
+using std::chrono::seconds;
+
+constexpr int exit_code_base = 128;
+// After one rank has failed: for the others to notice, then to end when they are asked to.
+constexpr seconds to_notice{10};
+constexpr seconds to_end{20};
+// For what is left in a pipe that a rank's own children hold open.
+constexpr seconds to_drain{1};
+
+int code_of(int status) {
+  return WIFSIGNALED(status) ? exit_code_base + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+std::string text_of(int status) {
+  if (!WIFSIGNALED(status)) return fmt::format("ended with exit code {}", WEXITSTATUS(status));
+  const char* const name = sigabbrev_np(WTERMSIG(status));
+  return fmt::format("was killed by SIG{}",
+                     name != nullptr ? name : std::to_string(WTERMSIG(status)));
+}
+
+// Whether ranks that ended so may do better when they are started again.
+bool may_succeed_again(int status) {
+  return WIFSIGNALED(status) || code_of(status) == exit_code(errc::peer_lost) ||
+         code_of(status) == exit_code(errc::timed_out);
+}
+
+// A port of this host that nobody listens at.
+int free_port() {
+  const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* const address = reinterpret_cast<sockaddr*>(&at);
+  const bool is_bound =
+      s >= 0 && bind(s, address, size) == 0 && getsockname(s, address, &size) == 0;
+  const int why = errno;
+  if (s >= 0) close(s);
+  if (is_bound) return ntohs(at.sin_port);
+  throw failure(error(kind_of(why), "cannot find a free port").cause(why));
+}
+
+// The signals of this process, and those of the ends of its children, as input to poll for.
+class signal_input {
+ public:
+  signal_input() {
+    std::signal(SIGPIPE, SIG_IGN);
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (const int one : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&watched, one);
+    // Under nohup it stays ignored.
+    struct sigaction hangup{};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&watched, SIGHUP);
+    sigprocmask(SIG_BLOCK, &watched, nullptr);
+    input_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (input_ < 0) throw failure(error(kind_of(errno), "signalfd failed").cause(errno));
+  }
+  ~signal_input() { close(input_); }
+  signal_input(const signal_input&) = delete;
+  signal_input& operator=(const signal_input&) = delete;
+
+  int descriptor() const { return input_; }
+  // The next that has come; nullopt: none.
+  std::optional<int> next() const {
+    signalfd_siginfo got{};
+    if (read(input_, &got, sizeof got) != static_cast<ssize_t>(sizeof got)) return std::nullopt;
+    return static_cast<int>(got.ssi_signo);
+  }
+
+ private:
+  int input_ = -1;
+};
+
+// One attempt of all ranks of this host.
+class attempt {
+ public:
+  attempt(const launch_options& options, std::vector<std::string> words, const job_place& host,
+          const signal_input& signals)
+      : signals_(signals) {
+    const int port = host.world_size == 1 ? free_port() : host.master_port;
+    const int threads = std::max(1, allowed_cpus() / options.ranks);
+    for (int local = 0; local < options.ranks; ++local) {
+      const int rank = host.rank * options.ranks + local;
+      std::vector<std::pair<std::string, std::string>> variables{
+          {"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(host.world_size * options.ranks)},
+          {"LOCAL_RANK", std::to_string(local)},
+          {"LOCAL_WORLD_SIZE", std::to_string(options.ranks)},
+          {"MASTER_ADDR", host.master_address},
+          {"MASTER_PORT", std::to_string(port)}};
+      if (options.ranks > 1 && variables_of_process().count("OMP_NUM_THREADS") == 0) {
+        variables.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
+      }
+      ranks_.push_back(std::make_unique<rank_process>(rank, words, variables));
+    }
+  }
+
+  // The status of the rank that failed first, with its number; nullopt: all have succeeded.
+  std::optional<std::pair<int, int>> wait() {
+    while (!is_over()) {
+      poll_once();
+      take_signals();
+      look_at_ends();
+      end_the_rest();
+    }
+    return cause_;
+  }
+  // The signal that asked the ranks to end; 0: none.
+  int asked() const { return asked_; }
+
+ private:
+  bool all_have_ended() const {
+    return std::ranges::all_of(ranks_, [](const auto& r) { return r->status().has_value(); });
+  }
+  bool is_over() {
+    if (!all_have_ended()) return false;
+    const auto now = steady_clock::now();
+    if (!ended_at_) ended_at_ = now;
+    const bool is_drained =
+        std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0; });
+    return is_drained || now - *ended_at_ >= to_drain;
+  }
+
+  // The time until something has to be done unasked; -1: nothing.
+  int patience_ms() const {
+    const auto left = [](steady_clock::time_point since, seconds limit) {
+      const auto rest =
+          std::chrono::ceil<std::chrono::milliseconds>(since + limit - steady_clock::now());
+      return static_cast<int>(std::max<std::int64_t>(rest.count(), 0));
+    };
+    if (ended_at_) return left(*ended_at_, to_drain);
+    if (terminated_at_) return left(*terminated_at_, to_end);
+    if (failed_at_ && asked_ == 0) return left(*failed_at_, to_notice);
+    return -1;
+  }
+
+  void poll_once() {
+    std::vector<pollfd> inputs{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
+    for (const auto& r : ranks_) {
+      inputs.push_back({.fd = r->lines(), .events = POLLIN, .revents = 0});
+    }
+    if (poll(inputs.data(), inputs.size(), patience_ms()) <= 0) return;
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      if (inputs[i].revents != 0) ranks_[i - 1]->pass_lines();
+    }
+  }
+
+  void take_signals() {
+    while (const auto signal = signals_.next()) {
+      if (*signal == SIGCHLD) continue;
+      for (const auto& r : ranks_) r->signal(*signal);
+      if (*signal != SIGUSR1 && asked_ == 0) asked_ = *signal;
+    }
+  }
+
+  void look_at_ends() {
+    for (const auto& r : ranks_) {
+      const auto status = r->status();
+      if (!status || *status == 0) continue;
+      if (!failed_at_) failed_at_ = steady_clock::now();
+      // A rank that lost another one is not what has to be said, if that other one is of this host.
+      const bool is_consequence = code_of(*status) == exit_code(errc::peer_lost);
+      const bool is_explained = cause_ && code_of(cause_->second) != exit_code(errc::peer_lost);
+      if (!cause_ || (!is_consequence && !is_explained)) cause_ = {r->rank(), *status};
+    }
+  }
+
+  // Of ranks that do not notice by themselves that one has failed.
+  void end_the_rest() {
+    const auto now = steady_clock::now();
+    if (terminated_at_ && now - *terminated_at_ >= to_end) {
+      for (const auto& r : ranks_) r->signal(SIGKILL);
+    } else if (!terminated_at_ && failed_at_ && asked_ == 0 && now - *failed_at_ >= to_notice) {
+      for (const auto& r : ranks_) r->signal(SIGTERM);
+      terminated_at_ = now;
+    }
+  }
+
+  const signal_input& signals_;
+  std::vector<std::unique_ptr<rank_process>> ranks_;
+  std::optional<std::pair<int, int>> cause_;
+  std::optional<steady_clock::time_point> failed_at_;
+  std::optional<steady_clock::time_point> terminated_at_;
+  std::optional<steady_clock::time_point> ended_at_;
+  int asked_ = 0;
+};
+
+}  // namespace
+
+int run_local_ranks(const launch_options& options, const std::vector<std::string>& words,
+                    const job_place& host) {
+  const signal_input signals;
+  std::vector<std::string> given = words;
+  for (int restarts = 0;; ++restarts) {
+    attempt ranks(options, given, host, signals);
+    const auto failed = ranks.wait();
+    if (!failed) return 0;
+    const auto [rank, status] = *failed;
+    const int code = code_of(status);
+    if (ranks.asked() != 0) return code;
+    const std::string what = fmt::format("rank {} {}", rank, text_of(status));
+    if (!may_succeed_again(status) || restarts == options.restarts) {
+      log_notice(restarts == 0 ? what : fmt::format("{}, after {} restarts", what, restarts));
+      return code;
+    }
+    log_notice(fmt::format("{}: restart {} of {}, from the newest checkpoint", what, restarts + 1,
+                           options.restarts));
+    if (restarts == 0)
+      given.insert(given.end(), options.to_resume.begin(), options.to_resume.end());
+  }
+}
+
+}  // namespace millrace

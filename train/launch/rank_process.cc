@@ -1,0 +1,141 @@
+#include "train/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+
+#include "engine/error.h"
+#include "engine/job_place.h"
+#include "engine/standard_error.h"
+
+namespace millrace {
+namespace {
+
+// The process that has started this one as a rank.
+constexpr const char* starter_variable = "LOCAL_STARTER_PID";
+// A longer line is passed on in pieces.
+constexpr std::size_t longest_line = 64 << 10;
+
+[[noreturn]] void cannot_start(int why) {
+  throw failure(
+      error(kind_of(why), "cannot start a rank")
+          .cause(why)
+          .hint("raise the host's limits on processes and descriptors, or lower --nproc"));
+}
+
+std::vector<char*> pointers_to(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (std::string& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+std::vector<std::string> environment_with(
+    const std::vector<std::pair<std::string, std::string>>& variables) {
+  auto all = variables_of_process();
+  for (const auto& [name, value] : variables) all.insert_or_assign(name, value);
+  all.insert_or_assign(starter_variable, std::to_string(getpid()));
+  std::vector<std::string> out;
+  for (const auto& [name, value] : all) out.push_back(fmt::format("{}={}", name, value));
+  return out;
+}
+
+}  // namespace
+
+rank_process::rank_process(int rank, const std::vector<std::string>& words,
+                           const std::vector<std::pair<std::string, std::string>>& variables)
+    : rank_(rank) {
+  std::array<int, 2> ends{-1, -1};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) cannot_start(errno);
+  lines_ = ends[0];
+  fcntl(lines_, F_SETFL, O_NONBLOCK);
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setpgroup(&attributes, 0);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+  auto given = words;
+  auto environment = environment_with(variables);
+  const int why = posix_spawn(&pid_, "/proc/self/exe", &files, &attributes,
+                              pointers_to(given).data(), pointers_to(environment).data());
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  close(ends[1]);
+  if (why == 0) return;
+  close(lines_);
+  cannot_start(why);
+}
+
+rank_process::~rank_process() {
+  if (!status()) {
+    signal(SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  if (lines_ >= 0) close(lines_);
+}
+
+void rank_process::pass_lines() {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    const ssize_t got = read(lines_, bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) break;
+    line_.append(bytes.data(), static_cast<std::size_t>(got));
+    std::size_t begin = 0;
+    for (std::size_t end = line_.find('\n'); end != line_.npos; end = line_.find('\n', begin)) {
+      if (end > begin)
+        to_stderr("[{}] {}\n", rank_, std::string_view(line_).substr(begin, end - begin));
+      begin = end + 1;
+    }
+    line_.erase(0, begin);
+    if (line_.size() < longest_line) continue;
+    to_stderr("[{}] {}\n", rank_, line_);
+    line_.clear();
+  }
+  if (!line_.empty()) to_stderr("[{}] {}\n", rank_, line_);
+  line_.clear();
+  close(std::exchange(lines_, -1));
+}
+
+void rank_process::signal(int number) const {
+  if (!status_) kill(pid_, number);
+}
+
+std::optional<int> rank_process::status() {
+  int status = 0;
+  if (!status_ && waitpid(pid_, &status, WNOHANG) == pid_) status_ = status;
+  return status_;
+}
+
+bool is_started_rank() {
+  const char* const starter = std::getenv(starter_variable);
+  if (starter == nullptr) return false;
+  pid_t pid = 0;
+  std::from_chars(starter, starter + std::string_view(starter).size(), pid);
+  // Not of what such a process starts in turn.
+  if (pid != getppid()) return false;
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (pid != getppid()) std::raise(SIGTERM);  // it died before that
+  return true;
+}
+
+}  // namespace millrace

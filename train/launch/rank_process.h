@@ -1,0 +1,49 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+// A process of this program that is one rank of a job. Its lines on stderr appear on this process's
+// own, each after "[RANK] "; its stdout is this one's, its stdin empty. It is in a process group of
+// its own, so that signals of a terminal come to this process alone; it is asked to end (SIGTERM)
+// when this process dies, however it dies. One thread.
+class rank_process {
+ public:
+  // Runs the program again with these words of the command line, of which the first is its name,
+  // and these variables in place of those of the same names. Throws `failure`.
+  rank_process(int rank, const std::vector<std::string>& words,
+               const std::vector<std::pair<std::string, std::string>>& variables);
+  // Kills it if it has not ended.
+  ~rank_process();
+  rank_process(const rank_process&) = delete;
+  rank_process& operator=(const rank_process&) = delete;
+
+  int rank() const { return rank_; }
+  // To be polled for input: its stderr; -1: closed.
+  int lines() const { return lines_; }
+  // Passes on the lines that have come, without waiting.
+  void pass_lines();
+
+  // Sends it a signal, unless it has ended.
+  void signal(int number) const;
+  // Its status as from waitpid(2), once it has ended; does not wait.
+  std::optional<int> status();
+
+ private:
+  int rank_;
+  pid_t pid_ = 0;
+  std::optional<int> status_;
+  int lines_ = -1;
+  std::string line_;  // as far as it has come
+};
+
+// Called first by such a process: sees to its end when its parent dies. Returns whether this
+// process is one.
+bool is_started_rank();
+
+}  // namespace millrace
