@@ -1,13 +1,20 @@
 #include "train/files.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 
 #include <cerrno>
+#include <random>
 #include <span>
 
 #include "engine/file_system.h"
 
 namespace millrace {
+
+std::string unique_name() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
 
 error cannot_write(const std::string& what, const std::string& path, int why) {
   const char* remedy = "check that the folder is writable and has room";

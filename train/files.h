@@ -7,6 +7,9 @@
 
 namespace millrace {
 
+// 16 hexadecimal digits that no other call returns, for the name of a run or of a process.
+std::string unique_name();
+
 // Small files and folders, for checkpoints. Throw `failure` that names the file. write_file syncs
 // the bytes to disk (fsync); it is not atomic: write under another name, then rename.
 void write_file(const std::string& file, std::string_view content);

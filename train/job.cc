@@ -136,11 +136,16 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
 }
 
 std::string begin_line(const train_options& options, const job_place& place, const std::string& run,
-                       std::int64_t step, std::int64_t parameters) {
-  return json{{"arguments", options.said},  {"begin", run},
-              {"rank", place.rank},         {"world_size", place.world_size},
-              {"launcher", place.launcher}, {"attempt", place.attempt},
-              {"from_step", step},          {"parameters", parameters}}
+                       const std::string& start, std::int64_t step, std::int64_t parameters) {
+  return json{{"arguments", options.said},
+              {"begin", run},
+              {"start", start},
+              {"rank", place.rank},
+              {"world_size", place.world_size},
+              {"launcher", place.launcher},
+              {"attempt", place.attempt},
+              {"from_step", step},
+              {"parameters", parameters}}
       .dump(-1, ' ', false, json::error_handler_t::replace);
 }
 

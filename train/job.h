@@ -33,9 +33,10 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
 // state of this run with as many lanes.
 void check_same_shards(const state& saved, const state& fresh);
 
-// The first lines, for the metrics file and for people. Unknown: `each_epoch` 0, `left` below 0.
+// The first lines, for the metrics file and for people. `start`: a name of this start of the run,
+// the same on all ranks. Unknown: `each_epoch` 0, `left` below 0.
 std::string begin_line(const train_options& options, const job_place& place, const std::string& run,
-                       std::int64_t step, std::int64_t parameters);
+                       const std::string& start, std::int64_t step, std::int64_t parameters);
 std::string resumed_line(const std::string& checkpoint, std::int64_t step);
 std::string banner(const train_options& options, const job_place& place, c10::Device device,
                    std::int64_t parameters, number_of_steps each_epoch, number_of_steps left);

@@ -213,7 +213,10 @@ void add_run(flag_set& f, train_options& o) {
          "start even if --checkpoint-dir, --metrics or --skipped belong to another run: set its "
          "checkpoints aside, replace its files");
   f.group("Report");
-  f.value("--metrics", o.metrics, "FILE", "write a JSON line for every step (rank R: FILE.rankR)");
+  auto* metrics = f.value("--metrics", o.metrics, "FILE",
+                          "write a JSON line for every step (rank R: FILE.rankR)");
+  f.flag("--metrics-keys", o.metrics_keys, "write the keys of each step's samples into --metrics")
+      ->needs(metrics);
   f.number("--log-every", o.log_every_s, 0, "SECONDS", "seconds between log lines");
   f.flag("--json", o.json, "print one JSON object as the last line");
   f.value("--record-batches", o.record_batches, "DIR",

@@ -94,6 +94,7 @@ struct train_options {
   std::string resume;                 // "auto", or a checkpoint folder; empty: from the start
   bool overwrite = false;             // set another run's checkpoints aside, replace its files
   std::string metrics;                // JSON lines
+  bool metrics_keys = false;          // with the keys of each step's samples
   double log_every_s = 10;            // seconds between log lines
   bool json = false;                  // an object on the last line of stdout
   std::string record_batches;  // writes every batch there, for comparisons with other programs

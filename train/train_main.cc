@@ -18,6 +18,7 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
+#include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"
 #include "train/launch/rank_process.h"
 #include "train/loop/signals.h"
@@ -40,6 +41,7 @@ constexpr std::array<option_flag, 5> flags = {{
 int report(const error& failed, std::span<char* const> words, bool as_json) {
   const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
   to_stderr("millrace: {}\n", why.message());
+  write_error_file(why);
   if (as_json) {
     const std::string line = error_object(why) + "\n";
     // Where stdout is what failed, the line on stderr has said so.

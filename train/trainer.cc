@@ -17,8 +17,10 @@
 #include "train/device/loss_watch.h"
 #include "train/device/to_device.h"
 #include "train/epoch_facts.h"
+#include "train/files.h"
 #include "train/inputs.h"
 #include "train/job.h"
+#include "train/launch/error_file.h"
 #include "train/learner.h"
 #include "train/loop/lockstep.h"
 #include "train/loop/report.h"
@@ -142,7 +144,8 @@ void trainer::start() {
   const std::string& resumed = checkpoints_.resumed();
   group_.together([&] { check_recorded(options_.record_batches, step_, !resumed.empty()); });
   claim_files();
-  report_.note(begin_line(options_, place_, checkpoints_.run(), step_, learner_->parameters()),
+  report_.note(begin_line(options_, place_, checkpoints_.run(), group_.shared(unique_name()), step_,
+                          learner_->parameters()),
                place_.rank == 0 ? banner(options_, place_, learner_->device(),
                                          learner_->parameters(), epochs_.batches(),
                                          {position().steps_left(options_),
@@ -249,6 +252,8 @@ void trainer::train_step(host_batch b) {
       learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
   if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
   const auto batch_size = static_cast<std::int64_t>(b.size());
+  std::vector<std::string> keys;
+  if (options_.metrics_keys) keys = b.keys;
   const auto out = learner_->train(std::move(b), rate);
   ++step_;
   ++batch_in_epoch_;
@@ -270,7 +275,8 @@ void trainer::train_step(host_batch b) {
                 .accuracy = accuracy_,
                 .lr = rate,
                 .seconds = seconds_since(start) + waited,
-                .waiting = waited});
+                .waiting = waited,
+                .keys = std::move(keys)});
 }
 
 // Makes the host wait for the device. A loss that is not finite is not reported: it ends the ranks
@@ -452,6 +458,7 @@ int train(const train_options& given, const engine_options& engine, const train_
   const job_place place = job_place::from_environment();
   if (!place.launcher.empty() || !place.remark.empty()) log_notice(text_of(place));
   const auto before_end = [&](const error& why) {
+    write_error_file(why);
     if (!given.json || place.rank != 0) return;
     fmt::print("{}\n", error_object(why));
     std::fflush(stdout);

@@ -31,6 +31,25 @@ def steps(path):
     return {l["step"]: l["loss"] for l in lines(path) if "batch" in l}
 
 
+def trained_keys(path, at_most=None):
+    """The keys trained on, by epoch, of a run with --metrics-keys, over all ranks: of each step, those of the last start that took
+    it. `at_most`: the largest world size of any start."""
+    files = [lines(f"{path}.rank{rank}" if rank else path) for rank in range(at_most or 16)]
+    starts = [line for line in files[0] if "begin" in line]
+    owner = {}  # the start of each step
+    for start in starts:
+        owner = {step: of for step, of in owner.items() if step <= start["from_step"]}
+        owner |= {step: start["start"] for step in range(start["from_step"] + 1, start["from_step"] + 100_000)}
+    out = {}
+    for of_rank in files:
+        start = None
+        for line in of_rank:
+            start = line.get("start", start)
+            if "batch" in line and owner[line["step"]] == start:
+                out.setdefault(line["epoch"], []).extend(line["keys"])
+    return out
+
+
 def taken(path):
     """The number of steps in a metrics file, including repeated ones."""
     return pathlib.Path(path).read_bytes().count(b'"batch":') if pathlib.Path(path).exists() else 0

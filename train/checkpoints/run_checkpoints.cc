@@ -3,20 +3,15 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <random>
 #include <utility>
 
 #include "engine/log.h"
 #include "train/checkpoints/checkpoint_folder.h"
+#include "train/files.h"
 #include "train/models/weights.h"
 
 namespace millrace {
 namespace {
-
-std::string new_run_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
-}
 
 // The name of a tensor that is not finite; empty: all are. The host waits for the device.
 std::string not_finite(const checkpoint& c) {
@@ -33,7 +28,7 @@ std::string not_finite(const checkpoint& c) {
 
 run_checkpoints::run_checkpoints(checkpoint_options where, process_group& group,
                                  std::size_t state_bytes)
-    : where_(std::move(where)), group_(group), state_bytes_(state_bytes), run_(new_run_name()) {}
+    : where_(std::move(where)), group_(group), state_bytes_(state_bytes), run_(unique_name()) {}
 
 // On rank 0: the checkpoint that the run is resumed from, verified; nullopt: none. Throws `failure`
 // if the run may not write to the folder.

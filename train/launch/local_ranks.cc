@@ -31,7 +31,7 @@ using std::chrono::seconds;
 
 constexpr int exit_code_base = 128;
 // After one rank has failed: for the others to notice, then to end when they are asked to.
-constexpr seconds to_notice{10};
+constexpr seconds to_notice{5};
 constexpr seconds to_end{20};
 // For what is left in a pipe that a rank's own children hold open.
 constexpr seconds to_drain{1};
@@ -95,6 +95,19 @@ class signal_input {
     signalfd_siginfo got{};
     if (read(input_, &got, sizeof got) != static_cast<ssize_t>(sizeof got)) return std::nullopt;
     return static_cast<int>(got.ssi_signo);
+  }
+  // The signal that asks to end within this time; 0: none does.
+  int within(seconds time) const {
+    const auto until = steady_clock::now() + time;
+    for (;;) {
+      while (const auto signal = next()) {
+        if (*signal != SIGCHLD && *signal != SIGUSR1) return *signal;
+      }
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
+      if (left.count() <= 0) return 0;
+      pollfd input{.fd = input_, .events = POLLIN, .revents = 0};
+      poll(&input, 1, static_cast<int>(left.count()));
+    }
   }
 
  private:
@@ -215,12 +228,20 @@ class attempt {
   int asked_ = 0;
 };
 
+// How long to wait before ranks that could not read are started again: nothing at first, then 1 s,
+// 2 s, and so on up to a minute.
+seconds back_off(int failures) {
+  constexpr int most = 60;
+  return seconds(failures <= 0 ? 0 : std::min(1 << std::min(failures - 1, 10), most));
+}
+
 }  // namespace
 
 int run_local_ranks(const launch_options& options, const std::vector<std::string>& words,
                     const job_place& host) {
   const signal_input signals;
   std::vector<std::string> given = words;
+  int failures = 0;  // in a row, to read
   for (int restarts = 0;; ++restarts) {
     attempt ranks(options, given, host, signals);
     const auto failed = ranks.wait();
@@ -233,8 +254,13 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
       log_notice(restarts == 0 ? what : fmt::format("{}, after {} restarts", what, restarts));
       return code;
     }
-    log_notice(fmt::format("{}: restart {} of {}, from the newest checkpoint", what, restarts + 1,
-                           options.restarts));
+    const bool could_not_read = code == exit_code(errc::timed_out);
+    failures = could_not_read ? failures + 1 : 0;
+    const seconds delay = back_off(failures - 1);
+    log_notice(fmt::format("{}: restart {} of {}, from the newest checkpoint{}", what, restarts + 1,
+                           options.restarts,
+                           delay.count() > 0 ? fmt::format(", in {} s", delay.count()) : ""));
+    if (const int asked = signals.within(delay); asked != 0) return exit_code_base + asked;
     if (restarts == 0)
       given.insert(given.end(), options.to_resume.begin(), options.to_resume.end());
   }

@@ -78,17 +78,11 @@ void reporter::step(const step_report& s) {
   ++steps_;
   if (!s.loss) return;  // the next step whose loss is read writes metrics and line
   if (metrics_.is_open()) {
-    metrics_.add(nlohmann::json{
-        {"step", s.step},
-        {"epoch", s.epoch},
-        {"batch", s.batch},
-        {"samples", s.samples},
-        {"loss", *s.loss},
-        {"accuracy", s.accuracy},
-        {"lr", s.lr},
-        {"seconds", s.seconds},
-        {"waiting",
-         s.waiting}}.dump());
+    nlohmann::json line{{"step", s.step},       {"epoch", s.epoch},     {"batch", s.batch},
+                        {"samples", s.samples}, {"loss", *s.loss},      {"accuracy", s.accuracy},
+                        {"lr", s.lr},           {"seconds", s.seconds}, {"waiting", s.waiting}};
+    if (!s.keys.empty()) line["keys"] = s.keys;
+    metrics_.add(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   if (rank_ != 0) return;
   const auto now = steady_clock::now();

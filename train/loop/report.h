@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/clock.h"
 #include "pipeline/ledger.h"
@@ -23,8 +24,9 @@ struct step_report {
   std::optional<double> loss;  // nullopt: it was not read
   double accuracy = 0;         // read with the loss
   double lr = 0;
-  double seconds = 0;  // of the whole step
-  double waiting = 0;  // part of `seconds` spent waiting for data
+  double seconds = 0;                  // of the whole step
+  double waiting = 0;                  // part of `seconds` spent waiting for data
+  std::vector<std::string> keys = {};  // of its samples, for the metrics; empty: left out
 };
 
 // Reports the progress of training on stderr: rank 0 writes a line at intervals,

@@ -8,11 +8,11 @@
 
 #include <algorithm>
 #include <memory>
-#include <random>
 #include <span>
 #include <vector>
 
 #include "engine/clock.h"
+#include "train/files.h"
 
 namespace millrace {
 namespace {
@@ -32,11 +32,6 @@ std::string key_of(const std::string& generation, const char* what, int rank) {
 // Set when a generation was followed by another one.
 std::string over_key(const std::string& generation) {
   return generation + "/over";
-}
-
-std::string unique_name() {
-  std::random_device random;
-  return fmt::format("{:08x}{:08x}", random(), random());
 }
 
 // Why the address of a host is not known; empty: it is, or the resolver does not answer in time.

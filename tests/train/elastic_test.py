@@ -1,0 +1,99 @@
+"""Ranks that come and go: after any loss, with more ranks or fewer, each sample of an epoch is trained on once.
+
+TEST_RESTARTS: how many ranks are killed under each rendezvous of torchrun (3)."""
+
+import collections
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness, training  # noqa: E402
+
+TORCHRUN = harness.ROOT / "build/venv/bin/torchrun"
+
+
+def children_of(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+class Elastic(training.WithShards):
+    train_counts = (12, 960)
+
+    def setUp(self):
+        super().setUp()
+        self.metrics, self.saved = self.folder / "m.jsonl", self.folder / "c"
+
+    def words(self, *more):
+        return ["--shards", self.shards, "--epochs", 3, "--lanes", 12, "--checkpoint-dir", self.saved, "--resume", "auto",
+                "--checkpoint-every", 4, "--metrics", self.metrics, "--metrics-keys", "--timeout", 30, *more]
+
+    def torchrun(self, *options, words):
+        command = [TORCHRUN, "--no-python", *options, harness.BIN / "millrace-train", *training.TINY, "--batch-size", 4, *words]
+        process = subprocess.Popen([str(word) for word in command], env=harness.CLEAN | training.ALONE, stderr=subprocess.PIPE,
+                                   text=True, start_new_session=True)
+        self.addCleanup(self.end, process)
+        return process
+
+    @staticmethod
+    def end(process):
+        for pid in [*children_of(process.pid), process.pid]:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.communicate()
+
+    def steps_more(self, process, count):
+        until = training.taken(self.metrics) + count
+        harness.wait_until(lambda: training.taken(self.metrics) >= until or process.poll() is not None, 120)
+
+    def check_epochs(self, epochs=3):
+        """Each key of the shards once an epoch."""
+        trained = training.trained_keys(self.metrics)
+        self.assertEqual(sorted(trained), list(range(epochs)))
+        for epoch, keys in trained.items():
+            counts = collections.Counter(keys)
+            self.assertEqual({key: n for key, n in counts.items() if n > 1}, {}, f"trained on twice in epoch {epoch}")
+            self.assertEqual(len(counts), self.train_counts[1], f"of epoch {epoch}")
+
+    @unittest.skipIf(not TORCHRUN.exists(), "no torchrun")
+    def test_restarts_of_torchrun(self):
+        restarts = int(os.environ.get("TEST_RESTARTS", "3"))
+        draw = random.Random(2)
+        for how in (["--master-port", harness.free_port()], ["--standalone"]):
+            with self.subTest(how[0]):
+                self.metrics, self.saved = self.folder / f"m{how[0]}.jsonl", self.folder / f"c{how[0]}"
+                process = self.torchrun("--nproc-per-node", 2, "--max-restarts", restarts, "--monitor-interval", 0.1, *how,
+                                        words=self.words("--epochs", 2 + restarts // 4))
+                for _ in range(restarts):
+                    self.steps_more(process, draw.choice([1, 3, 10]))
+                    ranks = children_of(process.pid)
+                    if process.poll() is not None or not ranks:
+                        break
+                    os.kill(draw.choice(ranks), signal.SIGKILL)
+                    harness.wait_until(lambda: process.poll() is not None or not set(ranks) & set(children_of(process.pid)))
+                text = process.communicate(timeout=300)[1]
+                self.assertEqual(process.returncode, 0, text[-3000:])
+                self.assertEqual(len(re.findall(r"rank 0 of 2, by torchrun", text)), restarts + 1, text[-3000:])
+                self.check_epochs(2 + restarts // 4)
+
+    def test_other_numbers_of_ranks_in_one_epoch(self):
+        taken = 0
+        for world, more in ((1, 40), (2, 20), (3, 20), (1, 10_000)):
+            taken += more
+            job = training.Job(world, lambda r: [], ["--batch-size", 4, *self.words("--epochs", 1, "--max-steps", taken)])
+            self.assertEqual(job.wait(), [0] * world, job.texts)
+        self.check_epochs(1)
+
+
+if __name__ == "__main__":
+    unittest.main()

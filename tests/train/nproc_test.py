@@ -1,0 +1,145 @@
+"""Ranks of a host that millrace-train starts itself, watches and restarts: --nproc, --restarts.
+
+TEST_KILLS: how many ranks are killed (8)."""
+
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.support import harness, training  # noqa: E402
+from tests.support.training import steps  # noqa: E402
+
+
+def children_of(pid):
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def is_running(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class LocalRanks(training.WithShards):
+    train_counts = (6, 480)
+
+    def start(self, *arguments, env=None):
+        process = training.start("--shards", self.shards, *arguments, env=env, stdout=subprocess.PIPE)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        return process
+
+    def ended(self, process, code=0, timeout=120):
+        out, said = process.communicate(timeout=timeout)
+        self.assertEqual(process.returncode, code, said)
+        return out, said
+
+    def checkpoints(self):
+        return sorted(self.folder.glob("c/step-*"))
+
+    def ranks_of(self, process, count):
+        """Their processes, once they train."""
+        harness.wait_until(lambda: len(children_of(process.pid)) == count or process.poll() is not None)
+        return children_of(process.pid)
+
+    def test_ranks_of_one_host(self):
+        out, said = self.ended(self.start("--nproc", 3, "--max-steps", 5, "--json"))
+        [line] = out.splitlines()
+        self.assertEqual((json.loads(line)["world_size"], json.loads(line)["step"]), (3, 5))
+        for rank in range(3):
+            self.assertIn(f"[{rank}] rank {rank} done after 5 steps", said)
+        self.assertEqual({line[:4] for line in said.splitlines()}, {"[0] ", "[1] ", "[2] "})
+
+    def test_two_hosts(self):
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(harness.free_port())}
+        hosts = [self.start("--nproc", 2, "--restarts", 2, "--epochs", 100000, "--max-steps", 300, "--checkpoint-dir",
+                            self.folder / "c", "--checkpoint-every", 10, "--metrics", self.folder / "m.jsonl", "--lanes", 8,
+                            "--mode", "resample", "--epoch-batches", 1000, env=place | {"RANK": str(host)}) for host in (0, 1)]
+        harness.wait_until(lambda: self.checkpoints() or any(host.poll() is not None for host in hosts))
+        os.kill(children_of(hosts[1].pid)[0], signal.SIGKILL)
+        said = [self.ended(host)[1] for host in hosts]
+        self.assertIn("host 1 of 2, by RANK and WORLD_SIZE", said[1])
+        self.assertIn("rank 2 was killed by SIGKILL: restart 1 of 2, from the newest checkpoint", said[1])
+        self.assertRegex(said[0], r"rank [01] ended with exit code 6: restart 1 of 2")
+        self.assertEqual(sum(text.count("resumed ") for text in said), 4, said)
+        self.assertEqual(sorted(steps(self.folder / "m.jsonl")), list(range(1, 301)))
+
+    def test_ranks_killed_at_any_moment_change_no_loss(self):
+        kills = int(os.environ.get("TEST_KILLS", "8"))
+        run = ["--nproc", 3, "--epochs", 3 + kills // 4, "--checkpoint-every", 7, "--lanes", 6]
+        whole = self.folder / "whole.jsonl"
+        self.ended(self.start(*run, "--checkpoint-dir", self.folder / "whole", "--metrics", whole))
+        metrics = self.folder / "m.jsonl"
+        process = self.start(*run, "--restarts", kills, "--checkpoint-dir", self.folder / "c", "--metrics", metrics)
+        draw = random.Random(1)
+        sent = 0
+        while sent < kills and process.poll() is None:
+            # From the very start of the processes on, or after some more steps.
+            until = training.taken(metrics) + draw.choice([0, 0, 1, 5, 20])
+            harness.wait_until(lambda: process.poll() is not None or
+                               (training.taken(metrics) >= until and len(children_of(process.pid)) == 3))
+            ranks = children_of(process.pid)
+            if len(ranks) == 3:
+                os.kill(draw.choice(ranks), signal.SIGKILL)
+                harness.wait_until(lambda: process.poll() is not None or not set(ranks) & set(children_of(process.pid)))
+                sent += 1
+        said = self.ended(process, timeout=600)[1]
+        self.assertGreaterEqual(len(re.findall("was killed by SIGKILL: restart", said)), min(kills, 3), said)
+        for rank in "", ".rank1", ".rank2":
+            self.assertEqual(steps(f"{metrics}{rank}"), steps(f"{whole}{rank}"), rank)
+
+    def test_signals_are_the_ranks(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2, signal.SIGHUP):
+            with self.subTest(number.name):
+                process = self.start("--nproc", 2, "--restarts", 5, "--epochs", 100000, "--checkpoint-every", 5, "--resume", "auto",
+                                     "--checkpoint-dir", self.folder / "c")
+                before = set(self.checkpoints())
+                harness.wait_until(lambda: set(self.checkpoints()) - before or process.poll() is not None)
+                process.send_signal(signal.SIGUSR1)
+                process.send_signal(number)
+                said = self.ended(process, 128 + number)[1]
+                self.assertEqual(said.count("stopped after"), 2, said)
+                self.assertNotIn("restart", said)
+
+    def test_its_own_death_ends_the_ranks(self):
+        process = self.start("--nproc", 2, "--epochs", 100000, "--checkpoint-every", 5, "--checkpoint-dir", self.folder / "c")
+        harness.wait_until(self.checkpoints)
+        ranks = self.ranks_of(process, 2)
+        process.kill()
+        harness.wait_until(lambda: not any(is_running(rank) for rank in ranks))
+        process.communicate(timeout=20)
+
+    def test_what_cannot_succeed_is_not_tried_again(self):
+        folder = ["--checkpoint-dir", self.folder / "c"]
+        for words, code, what in (
+                (["--nproc", 2, "--restarts", 3], 2, "--restarts requires --checkpoint-dir"),
+                (["--restarts", 3, *folder], 2, "--restarts requires --nproc"),
+                (["--nproc", 2, "--restarts", 3, *folder, "--classes", 3], 1, "ended with exit code 1\n"),
+                (["--nproc", 2, *folder, "--val-shards", "none.tar"], 4, "ended with exit code 4\n")):
+            with self.subTest(what):
+                said = self.ended(self.start(*words), code)[1]
+                self.assertIn(what, said)
+                self.assertNotIn(": restart", said)
+        said = self.ended(self.start("--nproc", 2, env={"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "1"}), 2)[1]
+        self.assertIn("--nproc cannot be combined with torchrun", said)
+
+    def test_ranks_that_cannot_read_are_tried_again_later(self):
+        said = self.ended(self.start("--nproc", 2, "--restarts", 2, "--checkpoint-dir", self.folder / "c", "--val-shards",
+                                     self.folder / "none.tar"), 4)[1]
+        self.assertRegex(said, "rank [01] ended with exit code 4: restart 1 of 2, from the newest checkpoint\n")
+        self.assertRegex(said, "rank [01] ended with exit code 4: restart 2 of 2, from the newest checkpoint, in 1 s\n")
+        self.assertRegex(said, "rank [01] ended with exit code 4, after 2 restarts\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
