@@ -252,11 +252,12 @@ void check_per_host(const variables& environment, const launcher_variables& by, 
   const std::string* expected = find(environment, by.per_host);
   const bool is_met = expected == nullptr || *expected == "0" || per_host > 1 || *expected == "1";
   if (place.world_size == 1 || is_met) return;
-  throw failure(error(errc::usage, fmt::format("{}={}, but this is the only process of its host",
-                                               by.per_host, *expected))
-                    .hint(fmt::format("start as many ranks on each host (millrace-train --nproc, "
-                                      "or torchrun), or set {} to 1 where a host has one GPU",
-                                      by.per_host)));
+  throw failure(
+      error(errc::usage,
+            fmt::format("{}={}, but this is the only process of its host", by.per_host, *expected))
+          .hint(fmt::format("start as many ranks on each host, or set {} to 1 where a host "
+                            "has one GPU",
+                            by.per_host)));
 }
 
 // What distinguishes the job from others: "1234.0"; empty: nothing does.

@@ -28,7 +28,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::array<option_flag, 5> flags = {{
+constexpr std::array<option_flag, 6> flags = {{
+    {"start as many ranks on each host",
+     "start as many ranks on each host, by --nproc or torchrun"},
     {"decode_options.label", "--label"},
     {"decode_options.classes", "--classes"},
     {"error_policy::report", "--skipped"},
