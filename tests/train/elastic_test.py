@@ -94,6 +94,31 @@ class Elastic(training.WithShards):
             self.assertEqual(job.wait(), [0] * world, job.texts)
         self.check_epochs(1)
 
+    @unittest.skipIf(os.geteuid() != 0, "needs root, for a network namespace")
+    def test_a_host_that_is_gone_is_noticed(self):
+        """Two hosts with a link: one is this one, whose name stands for itself alone."""
+        name, here, there = f"millrace-{os.getpid()}", f"mra{os.getpid()}", f"mrb{os.getpid()}"
+        for command in (f"ip netns add {name}", f"ip link add {here} type veth peer name {there} netns {name}",
+                        f"ip addr add 10.93.7.1/24 dev {here}", f"ip link set {here} up",
+                        f"ip -n {name} addr add 10.93.7.2/24 dev {there}", f"ip -n {name} link set {there} up"):
+            subprocess.run(command.split(), check=True)
+            made = command.split(" type ")[0].split()
+            if "add" in made[:3] and "addr" not in made:
+                self.addCleanup(subprocess.run, [*made[:2], "del", made[3]])
+        place = {"WORLD_SIZE": "2", "MASTER_ADDR": "10.93.7.1", "MASTER_PORT": str(harness.free_port()), "OMP_NUM_THREADS": "1"}
+        words = [harness.BIN / "millrace-train", *training.TINY, *self.words("--epochs", 100_000, "--timeout", 300)]
+        ranks = []
+        for rank, inside in enumerate(([], ["ip", "netns", "exec", name])):
+            ranks.append(subprocess.Popen([str(word) for word in [*inside, *words]], stderr=subprocess.PIPE, text=True,
+                                          env=harness.CLEAN | place | {"RANK": str(rank), "PATH": os.environ["PATH"]}))
+            self.addCleanup(lambda process=ranks[-1]: process.poll() is None and process.kill())
+        self.steps_more(ranks[0], 20)
+        subprocess.run(["ip", "link", "set", here, "down"], check=True)
+        for rank, process in enumerate(ranks):
+            said = process.communicate(timeout=30)[1]  # not the 300 s of --timeout
+            self.assertEqual(process.returncode, 6, said)
+            self.assertIn(f"rank {1 - rank} is gone; see rank {1 - rank}'s messages", said)
+
 
 if __name__ == "__main__":
     unittest.main()

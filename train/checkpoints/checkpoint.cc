@@ -33,6 +33,7 @@ void check_sound(const chosen_checkpoint& c) {
 void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group) {
   const auto data = group.gathered(c.data.to_json());
   group.together([&] {
+    const held_group finishing(group);
     if (group.is_first())
       write_checkpoint(
           folder, step_name(c.step),

@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <stop_token>
@@ -25,6 +26,7 @@
 #include "engine/log.h"
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"
+#include "train/ranks/lifeline.h"
 #include "train/ranks/rendezvous.h"
 
 namespace millrace {
@@ -35,43 +37,57 @@ using c10d::ProcessGroup;
 constexpr std::size_t bucket_bytes = 25 << 20;       // as torch's DistributedDataParallel
 constexpr std::size_t first_bucket_bytes = 1 << 20;  // small, so that reducing begins early
 
-error lost(const std::string& doing, std::string_view what) {
-  return error(errc::peer_lost,
-               fmt::format("{} failed ({})", doing, what.substr(0, what.find('\n'))))
-      .hint("see the other ranks' messages");
-}
-
-// Whether the backend reports a lost peer: NCCL throws a c10::DistError, Gloo a plain exception.
-// Torch's other errors are bugs.
-template <class F>
-auto or_peer_lost(const std::string& doing, F&& f) {
-  try {
-    return f();
-  } catch (const failure&) {
-    throw;
-  } catch (const c10::DistError& e) {
-    throw failure(lost(doing, e.what_without_backtrace()));
-  } catch (const c10::Error&) {
-    throw;
-  } catch (const std::exception& e) {
-    throw failure(lost(doing, e.what()));
-  }
-}
-
-std::string named(const job_place& place, const char* doing) {
-  return fmt::format("rank {} of {}: {}", place.rank, place.world_size, doing);
-}
-
 }  // namespace
 
 struct process_group::impl {
+  explicit impl(const job_place& p) : place(p) {}
+
+  // Runs `f`, and turns the exception by which a backend reports a lost peer (NCCL's a
+  // c10::DistError, Gloo's a plain one) into a failure. Torch's other errors are bugs.
+  template <class F>
+  auto watched(const char* doing, F&& f) {
+    try {
+      return f();
+    } catch (const failure&) {
+      throw;
+    } catch (const c10::DistError& e) {
+      throw failure(lost(doing, e.what_without_backtrace()));
+    } catch (const c10::Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      throw failure(lost(doing, e.what()));
+    }
+  }
+  error lost(const char* doing, std::string_view what) const;
+  error lost(int rank) const;
+
+  job_place place;
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<ProcessGroup> data;     // for tensors of the training's device
   c10::intrusive_ptr<ProcessGroup> control;  // for tensors in memory
+  std::unique_ptr<lifeline> life;
+  std::string address;  // of this host, for the other ranks
 };
 
+// By the lifeline's word, which may come after the failure of what was done.
+error process_group::impl::lost(const char* doing, std::string_view what) const {
+  constexpr std::chrono::milliseconds time{500};
+  const auto gone = life ? life->lost_within(time) : std::nullopt;
+  return error(errc::peer_lost,
+               fmt::format("rank {} of {}: {} failed ({})", place.rank, place.world_size, doing,
+                           gone ? fmt::format("rank {} is gone", *gone)
+                                : std::string(what.substr(0, what.find('\n')))))
+      .hint(gone ? fmt::format("see rank {}'s messages", *gone) : "see the other ranks' messages");
+}
+
+error process_group::impl::lost(int rank) const {
+  return error(errc::peer_lost,
+               fmt::format("rank {} of {}: rank {} is gone", place.rank, place.world_size, rank))
+      .hint(fmt::format("see rank {}'s messages; resume from the newest checkpoint", rank));
+}
+
 struct process_group::agreement::impl {
-  job_place place;
+  process_group::impl* group = nullptr;
   std::vector<at::Tensor> values;
   c10::intrusive_ptr<c10d::Work> work;  // null: alone
 };
@@ -79,6 +95,28 @@ struct process_group::agreement::impl {
 namespace {
 
 constexpr std::size_t length_digits = 20;
+
+// Ends the process in place of a thread that cannot end.
+[[noreturn]] void end_process(const error& why, const std::function<void(const error&)>& before) {
+  to_stderr("millrace: {}\n", why.message());
+  if (before) before(why);
+  std::_Exit(exit_code(why.kind()));
+}
+
+std::unique_ptr<lifeline> connect_lifeline(c10d::Store& store, const job_place& p,
+                                           lifeline::end_process lost) {
+  constexpr const char* key = "lifeline";
+  if (p.rank == 0) {
+    auto made = std::make_unique<lifeline>(std::move(lost));
+    store.set(key, fmt::format("{} {}", made->at().port, made->at().key));
+    return made;
+  }
+  const std::string said = store.get_to_str(key);
+  const std::size_t space = std::min(said.find(' '), said.size());
+  return std::make_unique<lifeline>(
+      p, lifeline::place{std::atoi(said.c_str()), said.substr(std::min(space + 1, said.size()))},
+      std::move(lost));
+}
 
 // Ends the process if it outlives `timeout`: torch cannot cancel its connecting.
 class joining_deadline {
@@ -102,10 +140,8 @@ class joining_deadline {
                                    place.master_port, (timeout - patience).count()));
           }
           if (is_over_at(begun + timeout + grace)) return;
-          const error why = not_joined(place, fmt::format("not within {} s", timeout.count()));
-          to_stderr("millrace: {}\n", why.message());
-          if (before_end) before_end(why);
-          std::_Exit(exit_code(why.kind()));
+          end_process(not_joined(place, fmt::format("not within {} s", timeout.count())),
+                      before_end);
         })) {}
 
   void store_is_reached() { has_store_ = true; }
@@ -142,10 +178,14 @@ error error_from(const std::string& text, int rank) {
 
 c10::intrusive_ptr<ProcessGroup> make_gloo(const c10::intrusive_ptr<c10d::Store>& store,
                                            const std::string& name, const job_place& p,
+                                           const std::string& address,
                                            std::chrono::milliseconds timeout) {
   auto named = c10::make_intrusive<c10d::PrefixStore>(name, store);
   auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDefaultDevice());
+  const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+  options->devices.push_back(interface != nullptr && *interface != '\0'
+                                 ? c10d::ProcessGroupGloo::createDeviceForInterface(interface)
+                                 : c10d::ProcessGroupGloo::createDeviceForHostname(address));
   auto gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(named, p.rank, p.world_size, options);
   auto group = c10::make_intrusive<ProcessGroup>(named, p.rank, p.world_size);
   group->setBackend(c10::DeviceType::CPU, ProcessGroup::BackendType::GLOO, gloo);
@@ -174,15 +214,17 @@ c10::intrusive_ptr<ProcessGroup> make_nccl(
 
 process_group::process_group(const job_place& place, std::chrono::seconds timeout,
                              const std::function<void(const error&)>& before_end)
-    : place_(place), timeout_(timeout), impl_(std::make_unique<impl>()) {
+    : place_(place), timeout_(timeout), impl_(std::make_unique<impl>(place)) {
   if (alone()) return;
   if (place.master_address.empty()) {
-    throw failure(error(errc::usage, named(place, "nothing says where rank 0 is"))
+    throw failure(error(errc::usage, fmt::format("rank {} of {}: nothing says where rank 0 is",
+                                                 place.rank, place.world_size))
                       .hint("set MASTER_ADDR and MASTER_PORT, or launch by torchrun --no-python"));
   }
   if (place.master_port == 0) {
     throw failure(
-        error(errc::usage, named(place, "nothing says at which port rank 0 is"))
+        error(errc::usage, fmt::format("rank {} of {}: nothing says at which port rank 0 is",
+                                       place.rank, place.world_size))
             .hint("set MASTER_PORT to a free port, a different one for each job on a host"));
   }
   // Its warnings include stack traces; errors that follow are reported in one line.
@@ -203,10 +245,19 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
         c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
     deadline.store_is_reached();
     const auto waited = std::chrono::floor<std::chrono::milliseconds>(steady_clock::now() - begun);
-    meet(*impl_->store, {.place = place,
-                         .timeout = timeout - waited,
-                         .note = [](const std::string& what) { log_notice(what); }});
-    impl_->control = make_gloo(impl_->store, "control", place, timeout);
+    const std::string meeting =
+        meet(*impl_->store, {.place = place,
+                             .timeout = timeout - waited,
+                             .note = [](const std::string& what) { log_notice(what); }});
+    impl_->store = c10::make_intrusive<c10d::PrefixStore>(meeting, impl_->store);
+    impl_->life = connect_lifeline(*impl_->store, place, [this, before_end](int gone) {
+      end_process(impl_->lost(gone), before_end);
+    });
+    impl_->address = impl_->life->address(place.world_size - 1, timeout);
+    if (impl_->address.empty()) {
+      throw failure(not_joined(place, "not all ranks could connect to rank 0"));
+    }
+    impl_->control = make_gloo(impl_->store, "control", place, impl_->address, timeout);
   } catch (const failure&) {
     throw;
   } catch (const c10::Error& e) {
@@ -216,19 +267,27 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
   }
 }
 
-process_group::~process_group() = default;
+process_group::~process_group() {
+  // By a failure that all ranks have they end without: who ends first is then lost to nobody.
+  if (impl_->life && std::uncaught_exceptions() == 0) impl_->life->end();
+}
+
+void process_group::hold(bool is_held) {
+  if (impl_->life) impl_->life->hold(is_held);
+}
 
 void process_group::connect(c10::Device device) {
   if (alone()) return;
-  or_peer_lost(named(place_, "connecting the devices"), [&] {
-    impl_->data = device.is_cuda() ? make_nccl(impl_->store, place_, timeout_)
-                                   : make_gloo(impl_->store, "gloo", place_, timeout_);
+  impl_->watched("connecting the devices", [&] {
+    impl_->data = device.is_cuda()
+                      ? make_nccl(impl_->store, place_, timeout_)
+                      : make_gloo(impl_->store, "gloo", place_, impl_->address, timeout_);
   });
 }
 
 std::string process_group::shared(std::string text, int root) {
   if (alone()) return text;
-  or_peer_lost(named(place_, "a broadcast"), [&] {
+  impl_->watched("a broadcast", [&] {
     c10d::BroadcastOptions from;
     from.rootRank = root;
     std::vector<at::Tensor> size{torch::tensor(std::ssize(text), torch::kInt64)};
@@ -249,7 +308,7 @@ std::vector<std::string> process_group::gathered(const std::string& text) {
   padded.resize(static_cast<std::size_t>(longest) + length_digits, ' ');
   std::vector<std::string> all;
   if (is_first()) all.assign(static_cast<std::size_t>(place_.world_size), padded);
-  or_peer_lost(named(place_, "a gathering"), [&] {
+  impl_->watched("a gathering", [&] {
     std::vector<at::Tensor> mine{bytes_of(padded)};
     std::vector<std::vector<at::Tensor>> into;
     if (is_first()) {
@@ -293,7 +352,7 @@ void process_group::agree_on(const std::optional<error>& mine) {
 
 void process_group::broadcast(at::Tensor& t) {
   if (alone()) return;
-  or_peer_lost(named(place_, "a broadcast"), [&] {
+  impl_->watched("a broadcast", [&] {
     std::vector<at::Tensor> all{t};
     (t.is_cuda() ? impl_->data : impl_->control)->broadcast(all)->wait();
   });
@@ -301,7 +360,7 @@ void process_group::broadcast(at::Tensor& t) {
 
 void process_group::sum(at::Tensor& t) {
   if (alone()) return;
-  or_peer_lost(named(place_, "a sum"), [&] {
+  impl_->watched("a sum", [&] {
     std::vector<at::Tensor> all{t};
     (t.is_cuda() ? impl_->data : impl_->control)->allreduce(all)->wait();
   });
@@ -314,10 +373,10 @@ void process_group::barrier() {
 process_group::agreement process_group::smallest(std::vector<std::int64_t> values) {
   agreement begun;
   begun.impl_ = std::make_shared<agreement::impl>();
-  begun.impl_->place = place_;
+  begun.impl_->group = impl_.get();
   begun.impl_->values.push_back(torch::tensor(values));
   if (alone()) return begun;
-  or_peer_lost(named(place_, "an agreement"), [&] {
+  impl_->watched("an agreement", [&] {
     c10d::AllreduceOptions options;
     options.reduceOp = c10d::ReduceOp::MIN;
     begun.impl_->work = impl_->control->allreduce(begun.impl_->values, options);
@@ -327,7 +386,7 @@ process_group::agreement process_group::smallest(std::vector<std::int64_t> value
 
 std::vector<std::int64_t> process_group::agreement::wait() {
   if (impl_->work) {
-    or_peer_lost(named(impl_->place, "an agreement"), [&] { impl_->work->wait(); });
+    impl_->group->watched("an agreement", [&] { impl_->work->wait(); });
   }
   const at::Tensor& t = impl_->values.front();
   const auto* begin = t.data_ptr<std::int64_t>();
@@ -378,7 +437,7 @@ data_parallel::~data_parallel() = default;
 
 void data_parallel::backward(const at::Tensor& loss) {
   if (!impl_->reducer) return loss.backward();
-  or_peer_lost(named(impl_->group.place(), "averaging the gradients"), [&] {
+  impl_->group.impl_->watched("averaging the gradients", [&] {
     impl_->reducer->prepare_for_forward();  // counts the step
     impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
     loss.backward();

@@ -19,12 +19,14 @@ namespace millrace {
 
 // The process group of a job: NCCL for tensors on GPUs, Gloo for those in memory and for what the
 // ranks have to agree on. With one rank everything is a no-op. One thread. A rank that is gone, or
-// silent for `timeout`, is a `failure` (peer_lost).
+// silent for `timeout`, is a `failure` (peer_lost). Where what this process does does not fail by
+// that within some seconds, such as waiting for a device or for data, the process says so and exits
+// with the code of peer_lost.
 class process_group {
  public:
   // Joins the job; returns when all ranks have joined. Torch cannot cancel its connecting, so a
   // process that has not joined within `timeout` reports it and exits with the code of peer_lost;
-  // before that it calls `before_end`, on a separate thread.
+  // before that it calls `before_end`, on a separate thread. So it does for a rank that is gone.
   explicit process_group(const job_place& place,
                          std::chrono::seconds timeout = std::chrono::minutes(5),
                          const std::function<void(const error&)>& before_end = {});
@@ -56,6 +58,10 @@ class process_group {
   // Returns when all ranks have called it.
   void barrier();
 
+  // While held, a rank that is gone ends this process only by what fails here: for work that is to
+  // be finished, such as writing a file.
+  void hold(bool is_held);
+
   // Values that were begun to be agreed on; smallest() returns it.
   class agreement {
    public:
@@ -79,6 +85,18 @@ class process_group {
   job_place place_;
   std::chrono::seconds timeout_;
   std::unique_ptr<impl> impl_;
+};
+
+// Holds a group while it lives.
+class held_group {
+ public:
+  explicit held_group(process_group& group) : group_(group) { group_.hold(true); }
+  ~held_group() { group_.hold(false); }
+  held_group(const held_group&) = delete;
+  held_group& operator=(const held_group&) = delete;
+
+ private:
+  process_group& group_;
 };
 
 // One model on all ranks: it begins with rank 0's weights, and its gradients are averaged over the

@@ -73,8 +73,8 @@ class meeting {
   meeting(c10d::Store& store, const rendezvous_terms& terms)
       : store_(store), terms_(terms), place_(terms.place), begun_(steady_clock::now()) {}
 
-  void as_first();
-  void as_other();
+  std::string as_first();
+  std::string as_other();
 
  private:
   struct announcement {
@@ -151,7 +151,7 @@ void meeting::look_around(const std::function<std::string()>& waits_for) {
   }
 }
 
-void meeting::as_first() {
+std::string meeting::as_first() {
   // Torchrun's store outlives its processes; another one ends with its rank 0.
   if (!place_.agent_serves_store && store_.add("rank 0", 1) != 1) refuse_second();
   const std::string before =
@@ -170,6 +170,7 @@ void meeting::as_first() {
     store_.set(key_of(generation, "taken", rank),
                store_.get_to_str(key_of(generation, "rank", rank)));
   }
+  return generation;
 }
 
 // What rank 0 has announced.
@@ -207,10 +208,11 @@ bool meeting::is_taken(const announcement& now) {
   return false;
 }
 
-void meeting::as_other() {
+std::string meeting::as_other() {
   while (!comes(generation_key) || !is_taken(announced())) {
     look_around([&] { return joined_.empty() ? std::string("rank 0") : "the other ranks"; });
   }
+  return joined_;
 }
 
 }  // namespace
@@ -240,13 +242,9 @@ error not_joined(const job_place& p, const std::string& why) {
                               "its port can be reached from here");
 }
 
-void meet(c10d::Store& store, const rendezvous_terms& terms) {
+std::string meet(c10d::Store& store, const rendezvous_terms& terms) {
   meeting own(store, terms);
-  if (terms.place.rank == 0) {
-    own.as_first();
-  } else {
-    own.as_other();
-  }
+  return terms.place.rank == 0 ? own.as_first() : own.as_other();
 }
 
 }  // namespace millrace

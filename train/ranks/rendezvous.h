@@ -25,10 +25,11 @@ struct rendezvous_terms {
 // Called by all processes of a job with the job's store: returns when each rank has come, so that
 // all may connect to one another. A process that is started again while others still wait takes the
 // place of the one before it, and of two with one rank the later one is taken. What an earlier
-// attempt has left in the store is not used. Throws `failure`: usage if this process is not one of
-// the job's ranks, peer_lost, naming those that are missing, after `timeout`. Other exceptions are
-// the store's.
-void meet(c10d::Store& store, const rendezvous_terms& terms);
+// attempt has left in the store is not used. Returns a name for this meeting, the same on all
+// ranks, for keys that no other one uses. Throws `failure`: usage if this process is not one of the
+// job's ranks, peer_lost, naming those that are missing, after `timeout`. Other exceptions are the
+// store's.
+std::string meet(c10d::Store& store, const rendezvous_terms& terms);
 
 // The error of a rank that has not joined its job, and what to do. `why`: the first line counts.
 error not_joined(const job_place& place, const std::string& why);

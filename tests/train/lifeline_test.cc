@@ -1,0 +1,123 @@
+// Ranks that notice each other's end, as objects of one process.
+#include "train/ranks/lifeline.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <future>
+#include <memory>
+
+#include "engine/error.h"
+
+namespace millrace {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto long_enough = 60s;
+
+// One rank's, and what became of it.
+struct rank_of_test {
+  std::promise<int> ended;  // in place of the process
+  std::unique_ptr<lifeline> life;
+
+  explicit rank_of_test(rank_of_test* first, int rank = 0) {
+    const auto end = [this](int gone) { ended.set_value(gone); };
+    life = first == nullptr ? std::make_unique<lifeline>(end)
+                            : std::make_unique<lifeline>(job_place{.rank = rank, .world_size = 3},
+                                                         first->life->at(), end);
+  }
+  std::optional<int> lost() { return life->lost_within(long_enough); }
+};
+
+struct job {
+  rank_of_test first{nullptr};
+  rank_of_test second{&first, 1};
+  rank_of_test third{&first, 2};
+  std::string address = first.life->address(2, long_enough);
+};
+
+TEST(Lifeline, KnowsTheAddressByWhichOthersReachThisHost) {
+  job j;
+  EXPECT_EQ(j.address, "127.0.0.1");
+  EXPECT_EQ(j.second.life->address(2, long_enough), "127.0.0.1");
+  for (auto* rank : {&j.first, &j.second, &j.third}) rank->life->end();
+}
+
+TEST(Lifeline, OfRanksThatEndNobodyIsLost) {
+  job j;
+  j.second.life->end();
+  j.second.life.reset();
+  j.third.life->end();
+  j.third.life.reset();
+  EXPECT_EQ(j.first.life->lost_within(100ms), std::nullopt);
+}
+
+TEST(Lifeline, ARankThatIsGoneIsKnownToAll) {
+  job j;
+  j.third.life.reset();
+  EXPECT_EQ(j.first.lost(), 2);
+  EXPECT_EQ(j.second.lost(), 2);
+  // Who does not end by itself is ended.
+  EXPECT_EQ(j.first.ended.get_future().get(), 2);
+  EXPECT_EQ(j.second.ended.get_future().get(), 2);
+}
+
+TEST(Lifeline, Rank0IsMissedToo) {
+  job j;
+  j.first.life.reset();
+  EXPECT_EQ(j.second.lost(), 0);
+  EXPECT_EQ(j.third.lost(), 0);
+}
+
+TEST(Lifeline, WhatIsHeldIsFinishedFirst) {
+  job j;
+  j.first.life->hold(true);
+  j.third.life.reset();
+  auto first = j.first.ended.get_future();
+  auto second = j.second.ended.get_future();
+  EXPECT_EQ(second.get(), 2);
+  EXPECT_EQ(first.wait_for(0s), std::future_status::timeout);
+  j.first.life->hold(false);
+  EXPECT_EQ(first.get(), 2);
+}
+
+// Whatever strangers send, to a rank that listens.
+TEST(Lifeline, StrangersAreNoRanks) {
+  job j;
+  for (const std::string& text :
+       {std::string(), std::string("bye\n"), std::string("GET / HTTP/1.1\r\n\r\n"),
+        std::string("0123456789abcdef 2\n"), j.first.life->at().key + " -1\n",
+        j.first.life->at().key + " x\n", std::string(100'000, 'x')}) {
+    const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<std::uint16_t>(j.first.life->at().port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(s, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    EXPECT_GE(send(s, text.data(), text.size(), MSG_NOSIGNAL), 0);
+    close(s);
+  }
+  EXPECT_EQ(j.first.life->lost_within(100ms), std::nullopt);
+  j.second.life.reset();
+  EXPECT_EQ(j.first.lost(), 1);
+}
+
+TEST(Lifeline, OfAHostThatIsNotThereIsAnError) {
+  int port = 0;
+  {
+    const rank_of_test gone(nullptr);
+    port = gone.life->at().port;
+  }
+  try {
+    const lifeline none(job_place{.rank = 1, .world_size = 2}, {.port = port, .key = "x"}, {});
+    FAIL();
+  } catch (const failure& f) {
+    EXPECT_EQ(f.kind(), errc::peer_lost);
+  }
+}
+
+}  // namespace
+}  // namespace millrace
