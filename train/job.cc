@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/torch.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/words.h"
+#include "millrace/version.h"
 #include "pipeline/records.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/data.h"
@@ -92,6 +94,7 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   constexpr const char* classes = "class folders:";
   mine[classes] = fmt::format("{}", fmt::join(options.raw_classes, "/"));
   mine["device"] = device.is_cuda() ? "cuda" : "cpu";
+  mine["program"] = "millrace " MILLRACE_VERSION ", torch " TORCH_VERSION;
   // Not as JSON text: values need not be UTF-8.
   std::string packed;
   json::to_cbor(json(mine), packed);

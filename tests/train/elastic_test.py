@@ -94,6 +94,17 @@ class Elastic(training.WithShards):
             self.assertEqual(job.wait(), [0] * world, job.texts)
         self.check_epochs(1)
 
+    def test_agents_of_torchrun_that_count_their_restarts_apart(self):
+        place = {"TORCHELASTIC_RUN_ID": "x"}
+        job = training.Job(2, lambda r: [], self.words("--max-steps", 2), env=place)
+        self.assertEqual(job.wait(), [0, 0], job.texts)
+        port = str(harness.free_port())
+        place |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        ranks = [training.start(*self.words("--max-steps", 4), env=place | {"RANK": str(r), "TORCHELASTIC_RESTART_COUNT": str(3 * r)})
+                 for r in (0, 1)]
+        said = [rank.communicate(timeout=60)[1] for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], said)
+
     @unittest.skipIf(os.geteuid() != 0, "needs root, for a network namespace")
     def test_a_host_that_is_gone_is_noticed(self):
         """Two hosts with a link: one is this one, whose name stands for itself alone."""

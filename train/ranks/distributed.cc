@@ -238,11 +238,9 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     options.numWorkers = static_cast<std::size_t>(place.world_size);
     options.waitWorkers = false;
     options.timeout = timeout;
-    // Addresses of an earlier attempt's ranks in the agent's store are stale, and ranks of another
-    // job that has come to the same port are none of this one's.
+    // Ranks of another job that has come to the same port are none of this one's.
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(
-        fmt::format("job {}/attempt{}", place.job, place.attempt),
-        c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
+        "job " + place.job, c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
     deadline.store_is_reached();
     const auto waited = std::chrono::floor<std::chrono::milliseconds>(steady_clock::now() - begun);
     const std::string meeting =
