@@ -20,6 +20,7 @@
 
 #include "engine/error.h"
 #include "engine/start_thread.h"
+#include "engine/words.h"
 #include "train/files.h"
 
 namespace millrace {
@@ -34,6 +35,7 @@ constexpr int connecting_ms = 10'000;
 // Longer than any line that ranks send.
 constexpr std::size_t longest_line = 128;
 constexpr std::string_view bye = "bye\n";
+constexpr std::string_view failed = "failed\n";
 
 void watch_connection(int socket) {
   const auto set = [socket](int level, int option, int value) {
@@ -174,7 +176,7 @@ lifeline::~lifeline() {
   [[maybe_unused]] const auto written = write(wake_, &one, sizeof one);
   thread_.join();
   for (const peer& p : peers_) {
-    if (has_ended_) send_line(p.socket, bye);
+    send_line(p.socket, has_ended_ ? bye : failed);
     close(p.socket);
   }
   if (listening_ >= 0) close(listening_);
@@ -222,7 +224,7 @@ void lifeline::watch() {
     const std::size_t known = peers_.size();
     if (inputs[1].revents != 0) accept_one();
     std::vector<peer> left;
-    std::optional<int> gone;
+    std::optional<peer> gone;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       peer& p = peers_[i];
       if (i >= known || inputs[i + 2].revents == 0 || hear(p)) {
@@ -230,10 +232,10 @@ void lifeline::watch() {
         continue;
       }
       close(p.socket);
-      if (p.rank >= 0 && !gone) gone = p.rank;
+      if (p.rank >= 0 && !gone) gone = std::move(p);
     }
     peers_ = std::move(left);
-    if (gone) tell_lost(*gone);
+    if (gone) tell_lost(gone->rank, gone->has_failed);
   }
 }
 
@@ -279,32 +281,38 @@ bool lifeline::hear(peer& from) {
       from.rank = -1;
       return false;
     }
-    const std::size_t space = std::min(line.find(' '), line.size() - 1);
-    const auto number =
-        number_in(std::string_view(line).substr(space + 1, line.size() - space - 2));
-    if (!number || line.substr(0, space) != at_.key) return false;
+    if (line == failed) {
+      from.has_failed = true;
+      return false;
+    }
+    // "KEY RANK\n"; from rank 0 "KEY RANK failed\n" as well.
+    const auto words = split(line.substr(0, end), ' ');
+    const auto number = words.size() < 2 ? std::nullopt : number_in(words[1]);
+    if (!number || words[0] != at_.key) return false;
     if (is_first_) {
       from.rank = *number;
       add_address(from.socket);
     } else {
-      tell_lost(*number);  // as rank 0 says
+      tell_lost(*number, words.size() > 2);  // as rank 0 says
     }
   }
   return from.said.size() < longest_line;
 }
 
 // On rank 0, tells the others first.
-void lifeline::tell_lost(int rank) {
+void lifeline::tell_lost(int rank, bool has_failed) {
   if (is_first_) {
-    for (const peer& p : peers_) send_line(p.socket, fmt::format("{} {}\n", at_.key, rank));
+    for (const peer& p : peers_) {
+      send_line(p.socket, fmt::format("{} {}{}\n", at_.key, rank, has_failed ? " failed" : ""));
+    }
   }
   {
     const std::scoped_lock lock(mutex_);
-    if (gone_) return;
-    gone_ = rank;
+    if (!gone_) gone_ = rank;
   }
   known_.notify_all();
-  ends_at_ = steady_clock::now() + patience;
+  const auto due = steady_clock::now() + (has_failed ? patience_with_failed : patience);
+  ends_at_ = std::min(ends_at_.value_or(due), due);
 }
 
 }  // namespace millrace

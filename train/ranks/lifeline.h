@@ -27,6 +27,8 @@ class lifeline {
   // noticed, on a thread of its own: whatever the process is doing has not failed by itself.
   using end_process = std::function<void(int rank)>;
   static constexpr std::chrono::seconds patience{1};
+  // The same after a rank that has ended by a failure of its own: the others usually have it too.
+  static constexpr std::chrono::seconds patience_with_failed{30};
 
   // What rank 0 tells the others before they connect.
   struct place {
@@ -38,7 +40,7 @@ class lifeline {
   explicit lifeline(end_process lost);
   // On another rank: connects to rank 0. Throws `failure` (peer_lost) if it cannot.
   lifeline(const job_place& own, const place& first, end_process lost);
-  // Without end() the others take this rank for lost.
+  // Without end() the others take this rank for failed.
   ~lifeline();
   lifeline(const lifeline&) = delete;
   lifeline& operator=(const lifeline&) = delete;
@@ -62,6 +64,7 @@ class lifeline {
     int socket = -1;
     int rank = -1;     // -1: it has not said yet
     std::string said;  // as far as it has come
+    bool has_failed = false;
   };
 
   void watch();
@@ -69,7 +72,7 @@ class lifeline {
   void end_if_due();
   void accept_one();
   bool hear(peer& from);
-  void tell_lost(int rank);
+  void tell_lost(int rank, bool has_failed);
   void add_address(int socket);
 
   end_process lost_;
