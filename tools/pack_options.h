@@ -39,7 +39,7 @@ struct pack_options {
   int part = 1;         // of `parts`: writes each parts-th shard, from the part-th on
   int parts = 1;        // runs, on any hosts, that share the work: see `part`
   bool compat = false;  // keys 00000000, 00000001, ... instead of paths
-  static constexpr int most_threads = 1024;
+  static constexpr int most_threads = 1024;  // that `threads` may be
   int threads = 0;  // shards written at once, at most `most_threads`; 0: one
   same_name of_one_name = same_name::unknown;  // for images
   bool overwrite = false;                      // replaces shards, and cannot be resumed

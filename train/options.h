@@ -72,12 +72,12 @@ struct train_options {
   error_policy bad_samples;    // of training and of validation
   int prefetch = 2;            // batches ready beyond the one in use
 
-  std::string model = "resnet50";  // of known_models(), or of these
-  std::vector<known_model> own_models;
-  int classes = 1000;           // labels are 0 to classes - 1
-  std::string init_weights;     // a state dict to start from
-  optimizer_options optimizer;  // SGD
-  double label_smoothing = 0;   // of the loss, 0 to 1
+  std::string model = "resnet50";       // of known_models() or `own_models`
+  std::vector<known_model> own_models;  // of the program
+  int classes = 1000;                   // labels are 0 to classes - 1
+  std::string init_weights;             // a state dict to start from
+  optimizer_options optimizer;          // SGD
+  double label_smoothing = 0;           // of the loss, 0 to 1
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU

@@ -47,14 +47,16 @@ class run_checkpoints {
   // The path of those figures in the checkpoint that the run was resumed from.
   std::string figures_of_resumed() const;
 
+  // Whether the run writes checkpoints.
   bool are_written() const { return !where_.folder.empty(); }
   // Whether the newest is of this step and in the folder, so that it may be written to and "auto"
   // finds it. The same on all ranks.
   bool holds(std::int64_t step) const { return in_folder_ == step; }
   // The name of the run, the same for all its checkpoints.
   const std::string& run() const { return run_; }
-  // Paths; empty: none.
+  // The path of the checkpoint that the run was resumed from; empty: none.
   const std::string& resumed() const { return resumed_; }
+  // The path of the newest that was written, or else resumed from; empty: none.
   const std::string& newest() const { return newest_; }
 
   // The error of a training that came to numbers that are not finite: what to do, and from where.

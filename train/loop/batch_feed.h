@@ -13,6 +13,7 @@ namespace millrace {
 // rank can tell the others before it ends. One thread; refers to the loader.
 class batch_feed {
  public:
+  // Refers to `from`, whose waits a stop request ends.
   batch_feed(loader<host_batch>& from, std::stop_token stop);
 
   // nullopt at the end of an epoch, after a stop request, or if the data failed.

@@ -23,6 +23,7 @@ namespace millrace {
 // All ranks call the same functions in the same order. One thread; refers to its arguments.
 class lockstep {
  public:
+  // `control`: requests to save or to end, which apply to all ranks.
   lockstep(loader<host_batch>& from, process_group& group, const train_control& control = {});
 
   // The next batch. nullopt on all ranks when the epoch is over, after which the next call begins

@@ -20,7 +20,9 @@ class metrics_file {
   // Throws `failure` by the cause: usage if another process has the file open as its metrics.
   // Appending first removes a half line that a kill may have left.
   void open(const std::string& path, bool append);
+  // Whether lines are written.
   bool is_open() const { return file_ >= 0; }
+  // Writes a line.
   void add(const std::string& line);
   // Throws `failure` (io_failed) if lines could not be written.
   void check_written() const;

@@ -14,16 +14,16 @@ namespace millrace {
 
 // One step's figures.
 struct step_report {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;          // from 0, as everywhere
-  std::int64_t batch = 0;          // in the epoch
-  std::int64_t epoch_batches = 0;  // in the whole epoch; 0: unknown
-  std::int64_t steps_left = -1;    // of the run; -1: unknown
-  std::int64_t samples = 0;        // of this rank, so far
-  std::int64_t batch_size = 0;
-  std::optional<double> loss;  // nullopt: it was not read
-  double accuracy = 0;         // read with the loss
-  double lr = 0;
+  std::int64_t step = 0;               // of the run, from 1
+  std::int64_t epoch = 0;              // from 0, as everywhere
+  std::int64_t batch = 0;              // in the epoch
+  std::int64_t epoch_batches = 0;      // in the whole epoch; 0: unknown
+  std::int64_t steps_left = -1;        // of the run; -1: unknown
+  std::int64_t samples = 0;            // of this rank, so far
+  std::int64_t batch_size = 0;         // samples of this step, on this rank
+  std::optional<double> loss;          // nullopt: it was not read
+  double accuracy = 0;                 // read with the loss
+  double lr = 0;                       // learning rate
   double seconds = 0;                  // of the whole step
   double waiting = 0;                  // part of `seconds` spent waiting for data
   std::vector<std::string> keys = {};  // of its samples, for the metrics; empty: left out
@@ -38,14 +38,18 @@ struct step_report {
 // on a terminal it redraws one line. It also writes JSON lines to a file. One thread.
 class reporter {
  public:
+  // Of a rank in [0, world_size), with this many seconds between lines.
   reporter(int rank, int world_size, double log_every_s);
 
   // The file of JSON lines: `file` for rank 0, FILE.rankR for the others.
   static std::string metrics_of(const std::string& file, int rank);
+  // Begins to write JSON lines, after those that the file has or in place of them. Throws
+  // `failure` (io_failed).
   void write_metrics(const std::string& file, bool append) { metrics_.open(file, append); }
 
   // Whether the next step's loss will be read: reading it makes the host wait for the device.
   bool wants_loss() const;
+  // Reports a step, if its loss was read.
   void step(const step_report& s);
   // Writes both; empty: not that one.
   void note(const std::string& json_line, const std::string& text);

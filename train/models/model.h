@@ -18,13 +18,13 @@ class model : public torch::nn::Module {
 
 // What a model has to fit.
 struct model_terms {
-  int classes = 0;
+  int classes = 0;     // scores of an image
   int image_size = 0;  // side in pixels, the largest that images have
 };
 
 // A model that --model names.
 struct known_model {
-  std::string name;
+  std::string name;  // such as "resnet50"
   // Makes it, with initial weights from torch's global generator.
   std::function<std::shared_ptr<model>(const model_terms&)> make;
   bool takes_any_size = true;  // of images; else only model_terms::image_size

@@ -197,6 +197,11 @@ c10::intrusive_ptr<ProcessGroup> make_nccl(
     [[maybe_unused]] const c10::intrusive_ptr<c10d::Store>& store,
     [[maybe_unused]] const job_place& p, [[maybe_unused]] std::chrono::milliseconds timeout) {
 #ifdef MILLRACE_CUDA
+  // As torchrun sets it, 1, NCCL's watchdog aborts the process that lost a peer, without its reason
+  // and exit code. 2: it ends the communication, and what waits for that fails here.
+  constexpr const char* handling = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  const char* const given = std::getenv(handling);
+  if (given == nullptr || std::string_view(given) == "1") setenv(handling, "2", 1);
   auto named = c10::make_intrusive<c10d::PrefixStore>("nccl", store);
   auto options = c10d::ProcessGroupNCCL::Options::create();
   options->timeout = timeout;

@@ -90,6 +90,7 @@ class process_group {
 // Holds a group while it lives.
 class held_group {
  public:
+  // Refers to the group.
   explicit held_group(process_group& group) : group_(group) { group_.hold(true); }
   ~held_group() { group_.hold(false); }
   held_group(const held_group&) = delete;

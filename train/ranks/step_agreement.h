@@ -6,21 +6,21 @@ namespace millrace {
 
 // What a rank says of itself, once a step.
 struct rank_word {
-  bool has_batch = false;
+  bool has_batch = false;     // another one, in this epoch
   bool has_failed = false;    // its data
   bool has_diverged = false;  // its loss is not finite
-  bool asks_to_save = false;
-  int ending = 0;  // the signal that it is to end by; 0: none
+  bool asks_to_save = false;  // a checkpoint
+  int ending = 0;             // the signal that it is to end by; 0: none
 };
 
 // What all of them know of one another then.
 struct common_word {
-  bool all_have_batches = false;
-  bool one_has_batch = false;
-  bool one_failed = false;
-  bool one_diverged = false;
-  bool save_asked = false;
-  int ending = 0;
+  bool all_have_batches = false;  // another one, in this epoch
+  bool one_has_batch = false;     // at least
+  bool one_failed = false;        // the data of one at least
+  bool one_diverged = false;      // the loss of one at least is not finite
+  bool save_asked = false;        // by one at least
+  int ending = 0;                 // the greatest signal by which one is to end; 0: none
 
   // Whether all take a step.
   bool goes_on() const { return all_have_batches && !one_failed && ending == 0; }
@@ -30,6 +30,7 @@ struct common_word {
 // work goes on. One thread.
 class step_agreement {
  public:
+  // Begins it. Refers to the group.
   step_agreement(process_group& group, const rank_word& mine);
   // Throws `failure` (peer_lost).
   common_word wait();
