@@ -3,7 +3,10 @@
 //
 //   example_own_model --shards 'train-{000000..000003}.tar' --classes 10 --size 32 --epochs 3
 //
-// On two ranks: torchrun --no-python --nproc-per-node 2 example_own_model ...
+// On two ranks of this host: with --nproc 2. Under torchrun:
+//
+//   torchrun --no-python --nproc-per-node 2 example_own_model ...
+#include <millrace/error.h>
 #include <millrace/train.h>
 #include <torch/torch.h>
 
@@ -28,6 +31,9 @@ struct patch_attention final : model {
         head(register_module("head", nn::Linear(width, terms.classes))) {}
 
   static std::int64_t count(const model_terms& terms) {
+    if (terms.image_size % patch != 0) {
+      throw failure(error(errc::usage, "--size must be a multiple of the patches' 8 pixels"));
+    }
     const std::int64_t side = terms.image_size / patch;
     return side * side;
   }

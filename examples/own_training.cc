@@ -1,5 +1,5 @@
 // A training loop of your own on LibTorch, on any number of ranks. Stopped by a signal, it saves,
-// and the same command continues after the last batch that it trained on.
+// and the same command continues after the last batch that it trained on; SIGUSR1 saves as well.
 //
 //   example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS
 //
@@ -51,6 +51,7 @@ int main(int argc, char** argv) try {
   engine eng(engine_options::from_environment());
   auto data = eng.run(batches_of(argv[1], epochs, ranks.place()), signals.control().stop);
   run_checkpoints saved({.folder = argv[3], .resume = "auto"}, ranks);
+  // How far the run is; the weights and the optimizer's state are filled in when it is saved.
   checkpoint at{{.batch_size = 32, .world_size = ranks.place().world_size}, {}, {}};
   if (auto c = saved.load(lanes_of(data.save()), at.batch_size)) {
     load_weights(*net, c->model, saved.resumed());
@@ -70,7 +71,7 @@ int main(int argc, char** argv) try {
   data_parallel model(ranks, *net);
   to_device hand_off(device);
   lockstep batches(data, ranks, signals.control());
-  if (at.epoch < epochs) signals.control().training_begins();
+  signals.control().training_begins();  // from here on, a signal is a request to save
   while (at.epoch < epochs) {
     at::Tensor loss;
     while (auto b = batches.next()) {
@@ -81,6 +82,8 @@ int main(int argc, char** argv) try {
       optimizer.step();
       ++at.step;
       ++at.batch_in_epoch;
+      batches.agree();
+      if (batches.take_save_request() && batches.position()) save(*batches.position());
     }
     if (batches.ending() != 0) {  // asked to end in mid-epoch
       if (batches.position()) save(*batches.position());
@@ -92,8 +95,9 @@ int main(int argc, char** argv) try {
     if (!ranks.is_first()) continue;
     std::printf("epoch %lld: step %lld, loss %.3f\n", static_cast<long long>(at.epoch),
                 static_cast<long long>(at.step), loss.defined() ? loss.item<double>() : 0.0);
+    std::fflush(stdout);
   }
 } catch (const failure& f) {
-  std::fprintf(stderr, "%s\n", f.what());
+  std::fprintf(stderr, "own_training: %s\n", f.what());
   return exit_code(f.kind());
 }

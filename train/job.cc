@@ -75,6 +75,15 @@ std::int64_t step_recorded(const std::string& name) {
   return is_recorded ? step : std::numeric_limits<std::int64_t>::max();
 }
 
+// "25.6 M", "44,746".
+std::string short_count(std::int64_t n) {
+  constexpr double million = 1e6;
+  if (static_cast<double>(n) >= million) {
+    return fmt::format("{:.1f} M", static_cast<double>(n) / million);
+  }
+  return n < 1000 ? std::to_string(n) : fmt::format("{},{:03}", n / 1000, n % 1000);
+}
+
 json sum_of(const json& a, const json& b) {
   if (a.is_number_float() || b.is_number_float()) return a.get<double>() + b.get<double>();
   return a.get<std::uint64_t>() + b.get<std::uint64_t>();
@@ -172,9 +181,8 @@ std::string banner(const train_options& o, const job_place& place, c10::Device d
                         each_epoch.most == 1 ? "step" : "steps");
   }
   if (left.most >= 0) steps += fmt::format(", {} to take", range_of(left));
-  return fmt::format("{} of {:.1f} M parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}",
-                     o.model, static_cast<double>(parameters) / 1e6,
-                     fmt::format("{} classes", o.classes),
+  return fmt::format("{} of {} parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}", o.model,
+                     short_count(parameters), fmt::format("{} classes", o.classes),
                      device.is_cuda() ? fmt::format("GPUs{}", o.amp ? ", bf16" : "") : "the CPU",
                      number_of(place.world_size, "rank"), o.batch_size, in_all, data,
                      number_of(o.epochs, "epoch"), steps);

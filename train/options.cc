@@ -222,7 +222,7 @@ void add_run(flag_set& f, train_options& o) {
   f.value("--record-batches", o.record_batches, "DIR",
           "write every batch to this empty folder (safetensors), for comparisons");
   f.group("Job");
-  auto* ranks = f.number("--nproc", o.local_ranks, 0, 4096, "RANKS",
+  auto* ranks = f.number("--nproc", o.local_ranks, 0, 256, "RANKS",
                          "ranks to start on this host; 0: this process is a rank itself");
   f.number("--restarts", o.restarts, 0, 1'000'000, "N",
            "how often to start the ranks again from the newest checkpoint after one has failed")

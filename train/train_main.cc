@@ -70,11 +70,18 @@ int launch(const train_options& o, const std::vector<std::string>& words) {
                       .hint("leave one of them out"));
   }
   const job_place host = job_place::from(variables, o.local_ranks);
+  if (host.world_size > 1 && (host.master_address.empty() || host.master_port == 0)) {
+    throw failure(error(errc::usage, "nothing says at which host and port rank 0 is")
+                      .hint("set MASTER_ADDR and MASTER_PORT, the same on all hosts"));
+  }
   if (host.world_size > 1) log_notice("host " + text_of(host).substr(std::strlen("rank ")));
-  return run_local_ranks({.ranks = o.local_ranks,
-                          .restarts = o.restarts,
-                          .to_resume = {"--overwrite=false", "--resume", "auto"}},
-                         words, host);
+  return run_local_ranks(
+      {.ranks = o.local_ranks,
+       .restarts = o.restarts,
+       .to_begin_again =
+           o.resume.empty() ? std::vector<std::string>{"--overwrite"} : std::vector<std::string>(),
+       .to_resume = {"--overwrite=false", "--resume", "auto"}},
+      words, host);
 }
 
 int run(int argc, char** argv, char** environment, std::vector<known_model> own) {
@@ -90,8 +97,15 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   signal_watch signals;
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;
+  train_control control = signals.control();
+  control.training_begins = [begins = control.training_begins] {
+    begins();
+    tell_training_begins();
+  };
+  control.checkpoint_is_saved = tell_checkpoint_is_saved;
+  control.training_ends = tell_training_is_done;
   try {
-    return train(parsed.options, engine, signals.control());
+    return train(parsed.options, engine, control);
   } catch (const c10::Error& e) {
     // Its what() has torch's stack as well.
     throw failure(error(errc::internal, e.what_without_backtrace()));

@@ -211,6 +211,7 @@ void trainer::save(const state& data) {
                {}};
   if (group_.is_first()) learner_->save(c);
   checkpoints_.save(std::move(c));
+  if (control_.checkpoint_is_saved) control_.checkpoint_is_saved();
 }
 
 // nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
@@ -337,7 +338,9 @@ bool trainer::train_epoch() {
     const bool is_last = is_past_last_step();
     const bool has_failed = batches_->one_failed() && !is_last;  // next_batch() saves
     if (!batches_->epoch_is_over() && !has_failed && checkpoint_is_due()) {
+      const bool was_asked = save_asked_ && !is_stopped();
       save(*batches_->position());
+      if (was_asked) tell_saved("SIGUSR1", "training continues");
     }
     if (!is_last) continue;
     end_if_too_many_skipped();
@@ -447,6 +450,7 @@ int trainer::run() {
   const double seconds = seconds_since(start);
   check_losses();
   if (last_loss_.defined()) loss_ = last_loss_.item<double>();
+  if (is_over() && control_.training_ends) control_.training_ends();
   report_end(seconds, samples_ - samples_before);
   report_.check_written();
   return ending_;

@@ -14,9 +14,9 @@ WITH = {"--checkpoint-every": ["--checkpoint-dir", "CK"], "--keep": ["--checkpoi
         "--grow-epochs": ["--grow-from", "16", "--model", "resnet18"], "--grow-from": ["--grow-epochs", "2", "--model", "resnet18"],
         "--cache-decoded-resize": ["--cache-decoded", "1M"], "--jitter-part": ["--color-jitter", "0.4,0.4,0.4,0.1"],
         "--randaugment-ops": ["--policy", "randaugment"], "--randaugment-magnitude": ["--policy", "randaugment"],
-        "--val-batch-size": ["--val-shards", "VAL"], "--step-epochs": ["--schedule", "step"]}
+        "--val-batch-size": ["--val-shards", "VAL"], "--restarts": ["--nproc", "1", "--checkpoint-dir", "CK"], "--step-epochs": ["--schedule", "step"]}
 # What they take of a machine is as large as they are: the next smaller one is tried.
-LARGE = {"--size": "64", "--batch-size": "32", "--classes": "10000"}
+LARGE = {"--size": "64", "--batch-size": "32", "--classes": "10000", "--nproc": "4"}
 
 
 def numeric():

@@ -25,7 +25,7 @@ struct rank_of_test {
 
   explicit rank_of_test(rank_of_test* first, int rank = 0) {
     const auto end = [this](int gone) { ended.set_value(gone); };
-    life = first == nullptr ? std::make_unique<lifeline>(end)
+    life = first == nullptr ? std::make_unique<lifeline>(2, end)
                             : std::make_unique<lifeline>(job_place{.rank = rank, .world_size = 3},
                                                          first->life->at(), end);
   }
@@ -62,14 +62,14 @@ struct job {
 
   job() {
     third->say(first.life->at().key + " 2\n");
-    address = first.life->address(2, long_enough);
+    address = first.life->address(long_enough);
   }
 };
 
 TEST(Lifeline, KnowsTheAddressByWhichOthersReachThisHost) {
   job j;
   EXPECT_EQ(j.address, "127.0.0.1");
-  EXPECT_EQ(j.second.life->address(2, long_enough), "127.0.0.1");
+  EXPECT_EQ(j.second.life->address(long_enough), "127.0.0.1");
 }
 
 TEST(Lifeline, OfRanksThatEndNobodyIsLost) {

@@ -70,7 +70,7 @@ class LocalRanks(training.WithShards):
         said = [self.ended(host)[1] for host in hosts]
         self.assertIn("host 1 of 2, by RANK and WORLD_SIZE", said[1])
         self.assertIn("rank 2 was killed by SIGKILL: restart 1 of 2, from the newest checkpoint", said[1])
-        self.assertRegex(said[0], r"rank [01] ended with exit code 6: restart 1 of 2")
+        self.assertRegex(said[0], r"(each rank|rank [01]) ended with exit code 6: restart 1 of 2")
         self.assertEqual(sum(text.count("resumed ") for text in said), 4, said)
         self.assertEqual(sorted(steps(self.folder / "m.jsonl")), list(range(1, 301)))
 
@@ -131,7 +131,7 @@ class LocalRanks(training.WithShards):
                 (["--nproc", 2, "--restarts", 3], 2, "--restarts requires --checkpoint-dir"),
                 (["--restarts", 3, *folder], 2, "--restarts requires --nproc"),
                 (["--nproc", 2, "--restarts", 3, *folder, "--classes", 3], 1, "ended with exit code 1\n"),
-                (["--nproc", 2, *folder, "--val-shards", "none.tar"], 4, "ended with exit code 4\n")):
+                (["--nproc", 2, "--restarts", 3, *folder, "--val-shards", "none.tar"], 4, "ended with exit code 4\n")):
             with self.subTest(what):
                 said = self.ended(self.start(*words), code)[1]
                 self.assertIn(what, said)
@@ -139,12 +139,56 @@ class LocalRanks(training.WithShards):
         said = self.ended(self.start("--nproc", 2, env={"TORCHELASTIC_RUN_ID": "x", "RANK": "0", "WORLD_SIZE": "1"}), 2)[1]
         self.assertIn("--nproc cannot be combined with torchrun", said)
 
-    def test_ranks_that_cannot_read_are_tried_again_later(self):
-        said = self.ended(self.start("--nproc", 2, "--restarts", 2, "--checkpoint-dir", self.folder / "c", "--val-shards",
-                                     self.folder / "none.tar"), 4)[1]
-        self.assertRegex(said, "rank [01] ended with exit code 4: restart 1 of 2, from the newest checkpoint\n")
-        self.assertRegex(said, "rank [01] ended with exit code 4: restart 2 of 2, from the newest checkpoint, in 1 s\n")
-        self.assertRegex(said, "rank [01] ended with exit code 4, after 2 restarts\n")
+    def test_what_could_be_read_before_is_tried_again(self):
+        last = self.folder / "last.tar"
+        last.write_bytes((self.data / "train-000005.tar").read_bytes())
+        process = self.start("--nproc", 1, "--restarts", 2, "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 1, "--lanes", 1,
+                             "--epochs", 100_000, "--shards", last)
+        harness.wait_until(lambda: self.checkpoints() or process.poll() is not None)
+        last.unlink()
+        said = self.ended(process, 4)[1]
+        self.assertIn("rank 0 ended with exit code 4: restart 1 of 2, from the newest checkpoint\n", said)
+        self.assertIn("rank 0 ended with exit code 4, after 1 restart\n", said)
+
+    def test_a_stopped_rank_does_not_hold_up_the_end(self):
+        process = self.start("--nproc", 2, "--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 5)
+        harness.wait_until(self.checkpoints)
+        os.kill(self.ranks_of(process, 2)[1], signal.SIGSTOP)
+        # The third request, each half a second after the one before at least, ends any rank.
+        harness.wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGINT))
+        self.ended(process, 128 + signal.SIGINT)
+
+    def test_one_request_to_end_may_come_twice(self):
+        """timeout(1) signals a process, and then its group."""
+        for number in ("INT", "TERM"):
+            words = [str(word) for word in [harness.BIN / "millrace-train", *training.TINY, "--shards", self.shards, "--epochs", 100_000,
+                                            "--checkpoint-dir", self.folder / number]]
+            for more in [], ["--nproc", "2", "--resume", "auto"]:
+                done = subprocess.run(["timeout", "--preserve-status", "-s", number, "4", *words, *more], env=harness.CLEAN | training.ALONE,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 128 + getattr(signal, f"SIG{number}"), done.stderr)
+                self.assertNotIn(": ended at once", done.stderr)
+                self.assertTrue(list((self.folder / number).glob("step-*")), done.stderr)
+
+    def test_a_checkpoint_that_is_asked_for_is_saved_once(self):
+        process = self.start("--nproc", 3, "--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--keep", 100)
+        harness.wait_until(self.checkpoints)
+        process.send_signal(signal.SIGUSR1)
+        harness.wait_until(lambda: "SIGUSR1: step " in process.stderr.readline())
+        process.send_signal(signal.SIGTERM)
+        said = self.ended(process, 128 + signal.SIGTERM)[1]
+        self.assertNotIn("SIGUSR1: step ", said)
+
+    def test_a_restart_before_anything_is_saved_begins_as_at_first(self):
+        """Not with an older run's checkpoint, which --overwrite sets aside."""
+        folder = ["--checkpoint-dir", self.folder / "c"]
+        self.ended(self.start("--max-steps", 30, *folder))
+        process = self.start("--nproc", 2, "--restarts", 1, "--max-steps", 20, "--overwrite", *folder)
+        os.kill(self.ranks_of(process, 2)[0], signal.SIGKILL)  # it loads
+        said = self.ended(process)[1]
+        self.assertIn("restart 1 of 1, with nothing saved yet", said)
+        self.assertNotIn("resumed", said)
+        self.assertEqual([folder.name for folder in self.checkpoints()], ["step-0000000020"])
 
 
 if __name__ == "__main__":

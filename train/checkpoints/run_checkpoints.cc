@@ -56,7 +56,10 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_si
   auto loaded =
       load_checkpoint(choose_locked, group_,
                       {.lanes = lanes, .batch_size = batch_size, .state_bytes = state_bytes_});
-  if (!loaded) return std::nullopt;
+  if (!loaded) {
+    run_ = group_.shared(run_);
+    return std::nullopt;
+  }
   resumed_ = newest_ = loaded->first;
   run_ = loaded->second.run;
   const std::int64_t step = loaded->second.step;

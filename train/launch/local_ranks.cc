@@ -22,6 +22,7 @@
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/memory.h"
+#include "engine/words.h"
 #include "train/launch/rank_process.h"
 
 namespace millrace {
@@ -32,9 +33,11 @@ using std::chrono::seconds;
 constexpr int exit_code_base = 128;
 // After one rank has failed: for the others to notice, then to end when they are asked to.
 constexpr seconds to_notice{5};
-constexpr seconds to_end{20};
+constexpr seconds to_end{120};  // one may be writing a large checkpoint
 // For what is left in a pipe that a rank's own children hold open.
 constexpr seconds to_drain{1};
+// Signals within this time are one request: some senders signal a process and then its group.
+constexpr std::chrono::milliseconds one_request{500};
 
 int code_of(int status) {
   return WIFSIGNALED(status) ? exit_code_base + WTERMSIG(status) : WEXITSTATUS(status);
@@ -47,10 +50,11 @@ std::string text_of(int status) {
                      name != nullptr ? name : std::to_string(WTERMSIG(status)));
 }
 
-// Whether ranks that ended so may do better when they are started again.
-bool may_succeed_again(int status) {
-  return WIFSIGNALED(status) || code_of(status) == exit_code(errc::peer_lost) ||
-         code_of(status) == exit_code(errc::timed_out);
+// Whether ranks that ended so may do better when they are started again. Reading may succeed later
+// if it did before: else it is more likely a wrong name.
+bool may_succeed_again(int status, bool has_begun, bool is_done) {
+  if (WIFSIGNALED(status) || code_of(status) == exit_code(errc::peer_lost)) return true;
+  return code_of(status) == exit_code(errc::timed_out) && has_begun && !is_done;
 }
 
 // A port of this host that nobody listens at.
@@ -69,6 +73,10 @@ int free_port() {
   throw failure(error(kind_of(why), "cannot find a free port").cause(why));
 }
 
+bool asks_to_end(int signal) {
+  return signal != SIGCHLD && signal != SIGUSR1 && signal != SIGTSTP;
+}
+
 // The signals of this process, and those of the ends of its children, as input to poll for.
 class signal_input {
  public:
@@ -76,7 +84,9 @@ class signal_input {
     std::signal(SIGPIPE, SIG_IGN);
     sigset_t watched;
     sigemptyset(&watched);
-    for (const int one : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&watched, one);
+    for (const int one : {SIGCHLD, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP}) {
+      sigaddset(&watched, one);
+    }
     // Under nohup it stays ignored.
     struct sigaction hangup{};
     sigaction(SIGHUP, nullptr, &hangup);
@@ -101,7 +111,7 @@ class signal_input {
     const auto until = steady_clock::now() + time;
     for (;;) {
       while (const auto signal = next()) {
-        if (*signal != SIGCHLD && *signal != SIGUSR1) return *signal;
+        if (asks_to_end(*signal)) return *signal;
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_clock::now());
       if (left.count() <= 0) return 0;
@@ -117,8 +127,8 @@ class signal_input {
 // One attempt of all ranks of this host.
 class attempt {
  public:
-  attempt(const launch_options& options, std::vector<std::string> words, const job_place& host,
-          const signal_input& signals)
+  attempt(const launch_options& options, const std::vector<std::string>& words,
+          const job_place& host, int restarts, const signal_input& signals)
       : signals_(signals) {
     const int port = host.world_size == 1 ? free_port() : host.master_port;
     const int threads = std::max(1, allowed_cpus() / options.ranks);
@@ -130,7 +140,8 @@ class attempt {
           {"LOCAL_RANK", std::to_string(local)},
           {"LOCAL_WORLD_SIZE", std::to_string(options.ranks)},
           {"MASTER_ADDR", host.master_address},
-          {"MASTER_PORT", std::to_string(port)}};
+          {"MASTER_PORT", std::to_string(port)},
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts)}};
       if (options.ranks > 1 && variables_of_process().count("OMP_NUM_THREADS") == 0) {
         variables.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
       }
@@ -150,6 +161,20 @@ class attempt {
   }
   // The signal that asked the ranks to end; 0: none.
   int asked() const { return asked_; }
+  bool has_begun() const {
+    return std::ranges::any_of(ranks_, [](const auto& r) { return r->has_begun(); });
+  }
+  bool is_done() const {
+    return std::ranges::any_of(ranks_, [](const auto& r) { return r->is_done(); });
+  }
+  bool has_saved() const {
+    return std::ranges::any_of(ranks_, [](const auto& r) { return r->has_saved(); });
+  }
+  // Whether all ranks ended in the same way.
+  bool all_ended_alike() const {
+    return std::ranges::all_of(
+        ranks_, [&](const auto& r) { return r->status() == ranks_.front()->status(); });
+  }
 
  private:
   bool all_have_ended() const {
@@ -173,7 +198,7 @@ class attempt {
     };
     if (ended_at_) return left(*ended_at_, to_drain);
     if (terminated_at_) return left(*terminated_at_, to_end);
-    if (failed_at_ && asked_ == 0) return left(*failed_at_, to_notice);
+    if (failed_at_) return left(*failed_at_, to_notice);
     return -1;
   }
 
@@ -190,21 +215,58 @@ class attempt {
 
   void take_signals() {
     while (const auto signal = signals_.next()) {
-      if (*signal == SIGCHLD) continue;
-      for (const auto& r : ranks_) r->signal(*signal);
-      if (*signal != SIGUSR1 && asked_ == 0) asked_ = *signal;
+      if (*signal == SIGTSTP) {
+        stop_for_a_while();
+      } else if (*signal == SIGUSR1) {
+        save_once();
+      } else if (asks_to_end(*signal)) {
+        ask_to_end(*signal);
+      }
+    }
+  }
+
+  // Ctrl-Z: the ranks are in other process groups.
+  void stop_for_a_while() {
+    for (const auto& r : ranks_) r->signal(SIGSTOP);
+    raise(SIGSTOP);
+    for (const auto& r : ranks_) r->signal(SIGCONT);
+  }
+
+  // It is enough that one rank is asked; two might be asked in different steps.
+  void save_once() {
+    const auto one =
+        std::ranges::find_if(ranks_, [](const auto& r) { return !r->status().has_value(); });
+    if (one != ranks_.end()) (*one)->signal(SIGUSR1);
+  }
+
+  void ask_to_end(int signal) {
+    for (const auto& r : ranks_) r->signal(signal);
+    const auto now = steady_clock::now();
+    if (asked_ == 0) {
+      asked_ = signal;
+      asked_at_ = now;
+    } else if ((signal == SIGINT || signal == SIGTERM) && now - asked_at_ > one_request) {
+      asked_at_ = now;
+      // A second request ends ranks at once unless they hang, a third one ends any.
+      if (++asked_again_ < 2) return;
+      for (const auto& r : ranks_) r->signal(SIGKILL);
     }
   }
 
   void look_at_ends() {
     for (const auto& r : ranks_) {
       const auto status = r->status();
-      if (!status || *status == 0) continue;
-      if (!failed_at_) failed_at_ = steady_clock::now();
+      if (!status) continue;
+      // When they are asked to end, the others follow the first one.
+      if (!failed_at_ && (*status != 0 || asked_ != 0)) failed_at_ = steady_clock::now();
+      if (*status == 0) continue;
       // A rank that lost another one is not what has to be said, if that other one is of this host.
       const bool is_consequence = code_of(*status) == exit_code(errc::peer_lost);
       const bool is_explained = cause_ && code_of(cause_->second) != exit_code(errc::peer_lost);
-      if (!cause_ || (!is_consequence && !is_explained)) cause_ = {r->rank(), *status};
+      // Nor is one that was ended because of that.
+      if (!cause_ || (!is_consequence && !is_explained && !terminated_at_)) {
+        cause_ = {r->rank(), *status};
+      }
     }
   }
 
@@ -213,8 +275,11 @@ class attempt {
     const auto now = steady_clock::now();
     if (terminated_at_ && now - *terminated_at_ >= to_end) {
       for (const auto& r : ranks_) r->signal(SIGKILL);
-    } else if (!terminated_at_ && failed_at_ && asked_ == 0 && now - *failed_at_ >= to_notice) {
-      for (const auto& r : ranks_) r->signal(SIGTERM);
+    } else if (!terminated_at_ && failed_at_ && now - *failed_at_ >= to_notice) {
+      // Those that were asked already may be writing a checkpoint.
+      if (asked_ == 0) {
+        for (const auto& r : ranks_) r->signal(SIGTERM);
+      }
       terminated_at_ = now;
     }
   }
@@ -226,6 +291,8 @@ class attempt {
   std::optional<steady_clock::time_point> terminated_at_;
   std::optional<steady_clock::time_point> ended_at_;
   int asked_ = 0;
+  int asked_again_ = 0;
+  steady_clock::time_point asked_at_;
 };
 
 // How long to wait before ranks that could not read are started again: nothing at first, then 1 s,
@@ -242,27 +309,40 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
   const signal_input signals;
   std::vector<std::string> given = words;
   int failures = 0;  // in a row, to read
+  bool has_saved = false;
+  bool has_begun = false;
   for (int restarts = 0;; ++restarts) {
-    attempt ranks(options, given, host, signals);
+    attempt ranks(options, given, host, restarts, signals);
     const auto failed = ranks.wait();
     if (!failed) return 0;
     const auto [rank, status] = *failed;
     const int code = code_of(status);
-    if (ranks.asked() != 0) return code;
-    const std::string what = fmt::format("rank {} {}", rank, text_of(status));
-    if (!may_succeed_again(status) || restarts == options.restarts) {
-      log_notice(restarts == 0 ? what : fmt::format("{}, after {} restarts", what, restarts));
+    const bool was_ended = WIFSIGNALED(status) || code == exit_code(errc::peer_lost);
+    if (ranks.asked() != 0) return was_ended ? exit_code_base + ranks.asked() : code;
+    const bool are_all = options.ranks > 1 && ranks.all_ended_alike();
+    const std::string what =
+        fmt::format("{} {}", are_all ? "each rank" : fmt::format("rank {}", rank), text_of(status));
+    if (!may_succeed_again(status, ranks.has_begun(), ranks.is_done()) ||
+        restarts == options.restarts) {
+      log_notice(restarts == 0
+                     ? what
+                     : fmt::format("{}, after {}", what,
+                                   counted(static_cast<std::uint64_t>(restarts), "restart")));
       return code;
     }
     const bool could_not_read = code == exit_code(errc::timed_out);
     failures = could_not_read ? failures + 1 : 0;
     const seconds delay = back_off(failures - 1);
-    log_notice(fmt::format("{}: restart {} of {}, from the newest checkpoint{}", what, restarts + 1,
-                           options.restarts,
+    has_saved = has_saved || ranks.has_saved();
+    has_begun = has_begun || ranks.has_begun();
+    given = words;
+    const std::vector<std::string> none;
+    const auto& more = has_saved ? options.to_resume : has_begun ? options.to_begin_again : none;
+    given.insert(given.end(), more.begin(), more.end());
+    log_notice(fmt::format("{}: restart {} of {}, {}{}", what, restarts + 1, options.restarts,
+                           has_saved ? "from the newest checkpoint" : "with nothing saved yet",
                            delay.count() > 0 ? fmt::format(", in {} s", delay.count()) : ""));
     if (const int asked = signals.within(delay); asked != 0) return exit_code_base + asked;
-    if (restarts == 0)
-      given.insert(given.end(), options.to_resume.begin(), options.to_resume.end());
   }
 }
 

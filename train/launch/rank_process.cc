@@ -25,6 +25,7 @@ namespace {
 
 // The process that has started this one as a rank.
 constexpr const char* starter_variable = "LOCAL_STARTER_PID";
+constexpr int progress_descriptor = 3;  // of a rank: a pipe to it
 // A longer line is passed on in pieces.
 constexpr std::size_t longest_line = 64 << 10;
 
@@ -58,18 +59,28 @@ rank_process::rank_process(int rank, const std::vector<std::string>& words,
                            const std::vector<std::pair<std::string, std::string>>& variables)
     : rank_(rank) {
   std::array<int, 2> ends{-1, -1};
+  std::array<int, 2> progress{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) cannot_start(errno);
   lines_ = ends[0];
-  fcntl(lines_, F_SETFL, O_NONBLOCK);
+  if (pipe2(progress.data(), O_CLOEXEC) != 0) {
+    const int why = errno;
+    for (const int end : ends) close(end);
+    cannot_start(why);
+  }
+  progress_ = progress[0];
+  for (const int reading : {lines_, progress_}) fcntl(reading, F_SETFL, O_NONBLOCK);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&files, ends[1], STDERR_FILENO);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawn_file_actions_adddup2(&files, progress[1], progress_descriptor);
+  // A request to save that comes while it loads waits for it.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGUSR1);
+  posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
   auto given = words;
@@ -79,8 +90,10 @@ rank_process::rank_process(int rank, const std::vector<std::string>& words,
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   close(ends[1]);
+  close(progress[1]);
   if (why == 0) return;
   close(lines_);
+  close(progress_);
   cannot_start(why);
 }
 
@@ -90,6 +103,17 @@ rank_process::~rank_process() {
     waitpid(pid_, nullptr, 0);
   }
   if (lines_ >= 0) close(lines_);
+  close(progress_);
+}
+
+bool rank_process::has_said(char what) {
+  std::array<char, 16> bytes;
+  for (ssize_t got = 0; (got = read(progress_, bytes.data(), bytes.size())) > 0;) {
+    for (const char one : std::string_view(bytes.data(), static_cast<std::size_t>(got))) {
+      if (said_.find(one) == said_.npos) said_ += one;
+    }
+  }
+  return said_.find(what) != said_.npos;
 }
 
 void rank_process::pass_lines() {
@@ -126,15 +150,43 @@ std::optional<int> rank_process::status() {
   return status_;
 }
 
+namespace {
+
+// Set once, before other threads exist.
+bool has_starter = false;
+
+void tell_starter(char what) {
+  if (!has_starter) return;
+  // If the starter is gone, a signal has said so.
+  [[maybe_unused]] const auto written = write(progress_descriptor, &what, 1);
+}
+
+}  // namespace
+
+void tell_training_begins() {
+  tell_starter('b');
+}
+
+void tell_checkpoint_is_saved() {
+  tell_starter('s');
+}
+
+void tell_training_is_done() {
+  tell_starter('d');
+}
+
 bool is_started_rank() {
   const char* const starter = std::getenv(starter_variable);
   if (starter == nullptr) return false;
   pid_t pid = 0;
   std::from_chars(starter, starter + std::string_view(starter).size(), pid);
-  // Not of what such a process starts in turn.
-  if (pid != getppid()) return false;
+  unsetenv(starter_variable);  // what it starts in turn is none
   prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (pid != getppid()) std::raise(SIGTERM);  // it died before that
+  prctl(PR_SET_NAME, program_invocation_short_name);  // not the "exe" of /proc/self/exe
+  fcntl(progress_descriptor, F_SETFD, FD_CLOEXEC);
+  constexpr int exit_code_base = 128;
+  if (pid != getppid()) std::_Exit(exit_code_base + SIGTERM);  // it died before that
+  has_starter = true;
   return true;
 }
 

@@ -24,6 +24,12 @@ class rank_process {
   rank_process& operator=(const rank_process&) = delete;
 
   int rank() const { return rank_; }
+  // Whether its training has begun, so that what can be known at the start is in order, and whether
+  // all of it is done and saved.
+  bool has_begun() { return has_said('b'); }
+  bool is_done() { return has_said('d'); }
+  // Whether it has taken part in saving a checkpoint.
+  bool has_saved() { return has_said('s'); }
   // To be polled for input: its stderr; -1: closed.
   int lines() const { return lines_; }
   // Passes on the lines that have come, without waiting.
@@ -35,15 +41,24 @@ class rank_process {
   std::optional<int> status();
 
  private:
+  bool has_said(char what);
+
   int rank_;
   pid_t pid_ = 0;
   std::optional<int> status_;
   int lines_ = -1;
-  std::string line_;  // as far as it has come
+  std::string line_;   // as far as it has come
+  int progress_ = -1;  // a pipe, in which it says so
+  std::string said_;
 };
 
-// Called first by such a process: sees to its end when its parent dies. Returns whether this
-// process is one.
+// Called first by such a process: sees to its end when its parent dies; ends it if that has died
+// already. Returns whether this process is one.
 bool is_started_rank();
+// By such a process, once its training has begun and once it is done.
+void tell_training_begins();
+void tell_training_is_done();
+// And after each checkpoint.
+void tell_checkpoint_is_saved();
 
 }  // namespace millrace

@@ -14,6 +14,10 @@ struct train_control {
   std::function<bool()> take_save_request = nullptr;
   // Called once all initial checks have passed.
   std::function<void()> training_begins = nullptr;
+  // Called after each checkpoint.
+  std::function<void()> checkpoint_is_saved = nullptr;
+  // Called once the last step has been taken and saved.
+  std::function<void()> training_ends = nullptr;
 };
 
 }  // namespace millrace

@@ -97,8 +97,15 @@ void signal_watch::take(int signal) {
     return;
   }
   const bool first = ending_ == 0;
+  const auto now = steady_clock::now();
   const bool insists = signal == SIGINT || signal == SIGTERM;
-  if (!training_ || (insists && ++asked_ > 1)) {
+  // `timeout` and others send a signal to a process and to its group: that is one request.
+  constexpr std::chrono::milliseconds one_request{500};
+  const bool is_repeated = signal == ending_ && asked_at_ && now - *asked_at_ < one_request;
+  const bool asks_again = insists && asked_at_ && !is_repeated;
+  if (insists && !asked_at_) asked_at_ = now;
+  if (is_repeated && training_) return;
+  if (!training_ || asks_again) {
     tell("{}: ended at once", name_of(signal));
     std::_Exit(exit_code_base + signal);
   }

@@ -3,16 +3,20 @@
 #include <signal.h>
 
 #include <atomic>
+#include <optional>
 #include <stop_token>
 #include <thread>
 
+#include "engine/clock.h"
 #include "train/loop/control.h"
 
 namespace millrace {
 
 // Takes the signals of millrace-train on a thread of its own, for as long as it lives:
 //
-//   SIGINT, SIGTERM  end after the step under way, with a checkpoint; the second one ends at once
+//   SIGINT, SIGTERM  end after the step under way, with a checkpoint; a second one ends at once,
+//   but
+//                    the same one within half a second is the same request
 //   SIGUSR1          a checkpoint after the step under way; training goes on
 //   SIGUSR2, SIGHUP  a checkpoint after the step under way, and the end; SIGHUP stays ignored where
 //                    the parent ignores it (nohup)
@@ -42,7 +46,7 @@ class signal_watch {
   std::atomic<int> ending_ = 0;  // the signal that ends the run; 0: none
   std::atomic<bool> save_ = false;
   std::atomic<bool> training_ = false;
-  int asked_ = 0;  // how many of SIGINT and SIGTERM came; the thread's own
+  std::optional<steady_clock::time_point> asked_at_;  // by the first SIGINT or SIGTERM
   std::thread thread_;
 };
 

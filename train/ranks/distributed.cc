@@ -107,7 +107,7 @@ std::unique_ptr<lifeline> connect_lifeline(c10d::Store& store, const job_place& 
                                            lifeline::end_process lost) {
   constexpr const char* key = "lifeline";
   if (p.rank == 0) {
-    auto made = std::make_unique<lifeline>(std::move(lost));
+    auto made = std::make_unique<lifeline>(p.world_size - 1, std::move(lost));
     store.set(key, fmt::format("{} {}", made->at().port, made->at().key));
     return made;
   }
@@ -256,7 +256,11 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     impl_->life = connect_lifeline(*impl_->store, place, [this, before_end](int gone) {
       end_process(impl_->lost(gone), before_end);
     });
-    impl_->address = impl_->life->address(place.world_size - 1, timeout);
+    impl_->address = impl_->life->address(timeout);
+    // A rank that reaches rank 0 by its host's own address is on that host.
+    constexpr const char* of_first = "address";
+    if (place.rank == 0) impl_->store->set(of_first, impl_->address);
+    if (is_of_itself(impl_->address)) impl_->address = impl_->store->get_to_str(of_first);
     if (impl_->address.empty()) {
       throw failure(not_joined(place, "not all ranks could connect to rank 0"));
     }

@@ -34,6 +34,8 @@ constexpr int unanswered_ms = 4000;
 constexpr int connecting_ms = 10'000;
 // Longer than any line that ranks send.
 constexpr std::size_t longest_line = 128;
+// Connections that have not said their rank.
+constexpr std::ptrdiff_t most_unnamed = 4096;
 constexpr std::string_view bye = "bye\n";
 constexpr std::string_view failed = "failed\n";
 
@@ -134,10 +136,6 @@ std::string address_of(int socket) {
   return std::string(whole.starts_with(mapped) ? whole.substr(mapped.size()) : whole);
 }
 
-bool is_of_itself(const std::string& address) {
-  return address.empty() || address.starts_with("127.") || address == "::1";
-}
-
 [[noreturn]] void cannot(const char* what, int why) {
   throw failure(error(errc::peer_lost, what)
                     .cause(why)
@@ -152,7 +150,12 @@ int new_event() {
 
 }  // namespace
 
-lifeline::lifeline(end_process lost) : lost_(std::move(lost)), is_first_(true) {
+bool is_of_itself(const std::string& address) {
+  return address.empty() || address.starts_with("127.") || address == "::1";
+}
+
+lifeline::lifeline(int others, end_process lost)
+    : lost_(std::move(lost)), is_first_(true), others_(others) {
   listening_ = listening(at_.port);
   if (listening_ < 0) cannot("cannot listen for the lifelines of the other ranks", errno);
   at_.key = unique_name();
@@ -197,9 +200,9 @@ std::optional<int> lifeline::lost_within(std::chrono::milliseconds time) {
   return gone_;
 }
 
-std::string lifeline::address(int ranks, std::chrono::milliseconds time) {
+std::string lifeline::address(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
-  const auto have_come = [&] { return std::ssize(addresses_) >= (is_first_ ? ranks : 1); };
+  const auto have_come = [&] { return std::ssize(addresses_) >= (is_first_ ? others_ : 1); };
   if (!known_.wait_for(lock, time, have_come)) return "";
   const auto found = std::ranges::find_if_not(addresses_, is_of_itself);
   return found == addresses_.end() ? addresses_.front() : *found;
@@ -223,6 +226,7 @@ void lifeline::watch() {
     if (come == 0) end_if_due();
     const std::size_t known = peers_.size();
     if (inputs[1].revents != 0) accept_one();
+    close_when_all_have_come();
     std::vector<peer> left;
     std::optional<peer> gone;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
@@ -256,12 +260,23 @@ void lifeline::end_if_due() {
   }
 }
 
+// Strangers cannot take what descriptors there are.
+void lifeline::close_when_all_have_come() {
+  const auto named = std::ranges::count_if(peers_, [](const peer& p) { return p.rank >= 0; });
+  if (listening_ >= 0 && named >= others_) close(std::exchange(listening_, -1));
+}
+
 void lifeline::accept_one() {
   const int s = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (s < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
     close(std::exchange(listening_, -1));  // the ranks that come fail
   }
   if (s < 0) return;
+  const auto unnamed = std::ranges::count_if(peers_, [](const peer& p) { return p.rank < 0; });
+  if (unnamed >= most_unnamed) {
+    close(s);
+    return;
+  }
   watch_connection(s);
   peers_.push_back({.socket = s, .rank = -1, .said = {}});
 }

@@ -16,6 +16,9 @@
 
 namespace millrace {
 
+// Whether an address, as text, is one by which a host reaches itself alone, or empty.
+bool is_of_itself(const std::string& address);
+
 // A connection of each rank to rank 0, on which nothing is sent, so that a rank whose process has
 // ended or whose host is gone is noticed by all others within 5 s, whatever they are doing: the
 // system closes the connections of a process at once, and those to a host that answers no more
@@ -36,8 +39,8 @@ class lifeline {
     std::string key;  // so that nobody else's connection is taken for a rank's
   };
 
-  // On rank 0: listens.
-  explicit lifeline(end_process lost);
+  // On rank 0: listens until so many others have connected.
+  lifeline(int others, end_process lost);
   // On another rank: connects to rank 0. Throws `failure` (peer_lost) if it cannot.
   lifeline(const job_place& own, const place& first, end_process lost);
   // Without end() the others take this rank for failed.
@@ -48,9 +51,9 @@ class lifeline {
   // Of rank 0.
   const place& at() const { return at_; }
   // This host's address as other ranks reach it: that of its connections, and not one by which a
-  // host reaches itself alone, if there is another. On rank 0 waits until `ranks` others have
+  // host reaches itself alone, if there is another. On rank 0 waits until all others have
   // connected; empty if that takes longer than `time`.
-  std::string address(int ranks, std::chrono::milliseconds time);
+  std::string address(std::chrono::milliseconds time);
   // This rank has come to the end of the job by itself, as the others will.
   void end();
   // While held, `lost` waits: for what must be finished, such as a checkpoint that is being
@@ -71,12 +74,14 @@ class lifeline {
   int ms_until_end() const;
   void end_if_due();
   void accept_one();
+  void close_when_all_have_come();
   bool hear(peer& from);
   void tell_lost(int rank, bool has_failed);
   void add_address(int socket);
 
   end_process lost_;
   bool is_first_;
+  int others_ = 0;  // of rank 0
   place at_;
   int listening_ = -1;
   int wake_ = -1;  // an eventfd that ends the thread

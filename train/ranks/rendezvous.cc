@@ -203,7 +203,8 @@ bool meeting::is_taken(const announcement& now) {
     return false;
   }
   if (store_.get_to_str(taken) == id_) return true;
-  if (!place_.agent_serves_store) refuse_second();
+  // One that is started again may come while what it belonged to still ends.
+  if (!place_.agent_serves_store && place_.attempt == 0) refuse_second();
   comes(over_key(now.generation));
   return false;
 }
