@@ -404,7 +404,7 @@ class Outputs(StartTest):
         done = training.train("--index", index, "--epochs", 2, "--metrics", self.metrics, "--json", "--log-every", 0,
                               "--lr", "0.5", "--lr", "0.02")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for part in ("trivial of 0.0 M parameters, 10 classes on the CPU; 1 rank", "120 samples in 4 shards",
+        for part in ("trivial of 1,930 parameters, 10 classes on the CPU; 1 rank", "120 samples in 4 shards",
                      "15 steps an epoch, 30 to take", "epoch 0     7/15 loss", "lr 0.02", "0:00 left"):
             self.assertIn(part, done.stderr)
         end = json.loads(done.stdout.strip().splitlines()[-1])
