@@ -87,6 +87,16 @@ TEST_F(Rendezvous, TakesAProcessThatIsStartedAgain) {
   EXPECT_EQ(first.get() + again.get() + last.get(), "");
 }
 
+// It comes after all the others, to which the one that is gone seemed to have come.
+TEST_F(Rendezvous, TakesAProcessThatIsStartedAgainLast) {
+  auto first = process(0, 3);
+  EXPECT_NE(meets(1, 3, 100ms).find("the other ranks did not come within"), std::string::npos);
+  auto last = process(2, 3);
+  wait_for_notes(3);
+  auto again = process(1, 3);
+  EXPECT_EQ(first.get() + again.get() + last.get(), "");
+}
+
 TEST_F(Rendezvous, OfTwoWithOneRankTheLaterIsTaken) {
   auto first = process(0, 3);
   auto one = process(1, 3);

@@ -29,6 +29,11 @@ std::string key_of(const std::string& generation, const char* what, int rank) {
   return fmt::format("{}/{} {}", generation, what, rank);
 }
 
+// Set when all ranks of a generation have come.
+std::string all_key(const std::string& generation) {
+  return generation + "/all";
+}
+
 // Set when a generation was followed by another one.
 std::string over_key(const std::string& generation) {
   return generation + "/over";
@@ -96,7 +101,8 @@ class meeting {
   const job_place& place_;
   steady_clock::time_point begun_;
   const std::string id_ = unique_name();
-  std::string joined_;  // the generation
+  std::string joined_;         // the generation
+  bool has_answered_ = false;  // in it, once all had come
   bool has_noted_ = false;
 };
 
@@ -165,10 +171,16 @@ std::string meeting::as_first() {
       look_around([&] { return names_of(missing(generation)); });
     }
   }
-  // Not before all had come: until then a process may take the place of another.
+  // One that has come may be dead by now, and another one in its place: those that live answer.
+  store_.set(all_key(generation), "");
+  for (int rank = 1; rank < place_.world_size; ++rank) {
+    while (!comes(key_of(generation, "answer", rank))) {
+      look_around([&] { return fmt::format("rank {}", rank); });
+    }
+  }
   for (int rank = 1; rank < place_.world_size; ++rank) {
     store_.set(key_of(generation, "taken", rank),
-               store_.get_to_str(key_of(generation, "rank", rank)));
+               store_.get_to_str(key_of(generation, "answer", rank)));
   }
   return generation;
 }
@@ -196,12 +208,18 @@ bool meeting::is_taken(const announcement& now) {
   if (now.generation != joined_) {
     store_.set(own, id_);
     joined_ = now.generation;
+    has_answered_ = false;
+  }
+  if (!has_answered_) {
+    if (!comes(all_key(now.generation))) {
+      if (store_.get_to_str(own) != id_) refuse_second();
+      return false;
+    }
+    store_.set(key_of(now.generation, "answer", place_.rank), id_);
+    has_answered_ = true;
   }
   const std::string taken = key_of(now.generation, "taken", place_.rank);
-  if (!comes(taken)) {
-    if (store_.get_to_str(own) != id_) refuse_second();
-    return false;
-  }
+  if (!comes(taken)) return false;
   if (store_.get_to_str(taken) == id_) return true;
   // One that is started again may come while what it belonged to still ends.
   if (!place_.agent_serves_store && place_.attempt == 0) refuse_second();
