@@ -50,7 +50,7 @@ constexpr std::array launchers{
                        .job = {"TORCHELASTIC_RUN_ID"},
                        .has_hosts_of_its_own = true},
     launcher_variables{.name = "millrace-train",
-                       .sign = "LOCAL_STARTER_PID",
+                       .sign = "LOCAL_STARTER",  // of one that starts ranks itself
                        .rank = "RANK",
                        .world_size = "WORLD_SIZE",
                        .local_rank = {"LOCAL_RANK", "RANK"}},

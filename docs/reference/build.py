@@ -6,6 +6,7 @@
 Doxygen reads copies of the headers (headers.py) in FOLDER/headers, laid out as they are installed. They are not made by an
 INPUT_FILTER, which would start a process for each header."""
 
+import argparse
 import pathlib
 import re
 import shutil
@@ -78,7 +79,9 @@ def build(folder, edited=None):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build/reference").resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", default=ROOT / "build/reference", help="where the pages are written [build/reference]")
+    folder = pathlib.Path(parser.parse_args().folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("doxygen") is None:
         sys.exit("doxygen is missing: ./setup installs it")

@@ -98,6 +98,10 @@ std::vector<golden> of_schedulers() {
       {"a batch script that a task of a step of two submitted, whose variables it has kept",
        "SLURM_JOB_ID=12 SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_ID=0",
        "0 of 1 (0 here) by , 127.0.0.1:29500, job "},
+      {"a rank that millrace-train has started, within a step of Slurm",
+       "LOCAL_STARTER=millrace-train RANK=1 WORLD_SIZE=2 LOCAL_RANK=1 MASTER_ADDR=127.0.0.1 "
+       "MASTER_PORT=1500 SLURM_STEP_NUM_TASKS=1 SLURM_PROCID=0",
+       "1 of 2 (1 here) by millrace-train, 127.0.0.1:1500, job "},
       {"an Indexed Job of Kubernetes",
        "JOB_COMPLETION_INDEX=1 WORLD_SIZE=2 MASTER_ADDR=train-0.train MASTER_PORT=2000",
        "1 of 2 (0 here) by Kubernetes, train-0.train:2000, job "},

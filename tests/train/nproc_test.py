@@ -160,15 +160,32 @@ class LocalRanks(training.WithShards):
 
     def test_one_request_to_end_may_come_twice(self):
         """timeout(1) signals a process, and then its group."""
-        for number in ("INT", "TERM"):
-            words = [str(word) for word in [harness.BIN / "millrace-train", *training.TINY, "--shards", self.shards, "--epochs", 100_000,
-                                            "--checkpoint-dir", self.folder / number]]
-            for more in [], ["--nproc", "2", "--resume", "auto"]:
-                done = subprocess.run(["timeout", "--preserve-status", "-s", number, "4", *words, *more], env=harness.CLEAN | training.ALONE,
-                                      capture_output=True, text=True)
-                self.assertEqual(done.returncode, 128 + getattr(signal, f"SIG{number}"), done.stderr)
-                self.assertNotIn(": ended at once", done.stderr)
-                self.assertTrue(list((self.folder / number).glob("step-*")), done.stderr)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for how in [], ["--nproc", 2]:
+                with self.subTest(number.name, how=how):
+                    before = set(self.checkpoints())
+                    process = self.start("--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 5, "--keep", 9,
+                                         "--resume", "auto", *how)
+                    harness.wait_until(lambda: set(self.checkpoints()) - before or process.poll() is not None)
+                    process.send_signal(number)
+                    os.kill(process.pid, number)
+                    self.assertNotIn(": ended at once", self.ended(process, 128 + number)[1])
+
+    def test_a_stderr_that_nobody_reads_holds_up_no_signal(self):
+        reading, writing = os.pipe()
+        process = harness.start("millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 2, "--epochs", 100_000,
+                                "--log-every", 0, env=training.ALONE, stderr=writing)
+        os.close(writing)
+        self.addCleanup(os.close, reading)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        ranks = self.ranks_of(process, 2)
+
+        def is_held():
+            call = pathlib.Path(f"/proc/{ranks[0]}/syscall").read_text().split()  # of the first thread: number, arguments
+            return call[:2] == ["1", "0x2"]  # write() to stderr
+        harness.wait_until(is_held, 120)
+        harness.wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGTERM))
+        self.assertEqual(process.wait(), 128 + signal.SIGTERM)
 
     def test_a_checkpoint_that_is_asked_for_is_saved_once(self):
         process = self.start("--nproc", 3, "--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--keep", 100)

@@ -185,7 +185,7 @@ class attempt {
     const auto now = steady_clock::now();
     if (!ended_at_) ended_at_ = now;
     const bool is_drained =
-        std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0; });
+        std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0 && !r->has_line(); });
     return is_drained || now - *ended_at_ >= to_drain;
   }
 
@@ -197,7 +197,9 @@ class attempt {
       return static_cast<int>(std::max<std::int64_t>(rest.count(), 0));
     };
     if (ended_at_) return left(*ended_at_, to_drain);
-    if (terminated_at_) return left(*terminated_at_, to_end);
+    // One that is killed may take its time: a device holds it up.
+    constexpr int looks_again_ms = 1000;
+    if (terminated_at_) return std::max(left(*terminated_at_, to_end), looks_again_ms);
     if (failed_at_) return left(*failed_at_, to_notice);
     return -1;
   }
@@ -205,7 +207,9 @@ class attempt {
   void poll_once() {
     std::vector<pollfd> inputs{{.fd = signals_.descriptor(), .events = POLLIN, .revents = 0}};
     for (const auto& r : ranks_) {
-      inputs.push_back({.fd = r->lines(), .events = POLLIN, .revents = 0});
+      // Lines that stderr does not take yet stay where they are.
+      inputs.push_back(r->has_line() ? pollfd{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0}
+                                     : pollfd{.fd = r->lines(), .events = POLLIN, .revents = 0});
     }
     if (poll(inputs.data(), inputs.size(), patience_ms()) <= 0) return;
     for (std::size_t i = 1; i < inputs.size(); ++i) {
@@ -295,11 +299,11 @@ class attempt {
   steady_clock::time_point asked_at_;
 };
 
-// How long to wait before ranks that could not read are started again: nothing at first, then 1 s,
-// 2 s, and so on up to a minute.
+// How long to wait before ranks are started again after so many failures in a row: not at all after
+// the first, then 1 s, 2 s, and so on up to a minute.
 seconds back_off(int failures) {
   constexpr int most = 60;
-  return seconds(failures <= 0 ? 0 : std::min(1 << std::min(failures - 1, 10), most));
+  return seconds(failures < 2 ? 0 : std::min(1 << std::min(failures - 2, 10), most));
 }
 
 }  // namespace
@@ -308,7 +312,7 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
                     const job_place& host) {
   const signal_input signals;
   std::vector<std::string> given = words;
-  int failures = 0;  // in a row, to read
+  int failures = 0;  // in a row, to read or to begin
   bool has_saved = false;
   bool has_begun = false;
   for (int restarts = 0;; ++restarts) {
@@ -331,8 +335,8 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
       return code;
     }
     const bool could_not_read = code == exit_code(errc::timed_out);
-    failures = could_not_read ? failures + 1 : 0;
-    const seconds delay = back_off(failures - 1);
+    failures = could_not_read || !ranks.has_begun() ? failures + 1 : 0;
+    const seconds delay = back_off(failures);
     has_saved = has_saved || ranks.has_saved();
     has_begun = has_begun || ranks.has_begun();
     given = words;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -23,11 +24,18 @@
 namespace millrace {
 namespace {
 
+// By this job_place knows such a rank.
+constexpr const char* launcher_variable = "LOCAL_STARTER";
 // The process that has started this one as a rank.
 constexpr const char* starter_variable = "LOCAL_STARTER_PID";
 constexpr int progress_descriptor = 3;  // of a rank: a pipe to it
-// A longer line is passed on in pieces.
-constexpr std::size_t longest_line = 64 << 10;
+// A longer line is passed on in pieces: a pipe that takes text takes as much.
+constexpr std::size_t longest_line = 3 << 10;
+
+bool takes_text(int descriptor) {
+  pollfd output{.fd = descriptor, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) > 0;
+}
 
 [[noreturn]] void cannot_start(int why) {
   throw failure(
@@ -47,6 +55,7 @@ std::vector<std::string> environment_with(
     const std::vector<std::pair<std::string, std::string>>& variables) {
   auto all = variables_of_process();
   for (const auto& [name, value] : variables) all.insert_or_assign(name, value);
+  all.insert_or_assign(launcher_variable, "millrace-train");
   all.insert_or_assign(starter_variable, std::to_string(getpid()));
   std::vector<std::string> out;
   for (const auto& [name, value] : all) out.push_back(fmt::format("{}={}", name, value));
@@ -109,35 +118,29 @@ rank_process::~rank_process() {
 bool rank_process::has_said(char what) {
   std::array<char, 16> bytes;
   for (ssize_t got = 0; (got = read(progress_, bytes.data(), bytes.size())) > 0;) {
-    for (const char one : std::string_view(bytes.data(), static_cast<std::size_t>(got))) {
-      if (said_.find(one) == said_.npos) said_ += one;
-    }
+    said_.append(bytes.data(), static_cast<std::size_t>(got));
   }
   return said_.find(what) != said_.npos;
 }
 
+bool rank_process::has_line() const {
+  return line_.find('\n') != line_.npos || line_.size() >= longest_line ||
+         (lines_ < 0 && !line_.empty());
+}
+
 void rank_process::pass_lines() {
-  std::array<char, 4096> bytes;
-  for (;;) {
-    const ssize_t got = read(lines_, bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) return;
-    if (got <= 0) break;
-    line_.append(bytes.data(), static_cast<std::size_t>(got));
-    std::size_t begin = 0;
-    for (std::size_t end = line_.find('\n'); end != line_.npos; end = line_.find('\n', begin)) {
-      if (end > begin)
-        to_stderr("[{}] {}\n", rank_, std::string_view(line_).substr(begin, end - begin));
-      begin = end + 1;
-    }
-    line_.erase(0, begin);
-    if (line_.size() < longest_line) continue;
-    to_stderr("[{}] {}\n", rank_, line_);
-    line_.clear();
+  while (has_line() && takes_text(STDERR_FILENO)) {
+    const std::size_t end = std::min({line_.find('\n'), line_.size(), longest_line});
+    if (end > 0) to_stderr("[{}] {}\n", rank_, std::string_view(line_).substr(0, end));
+    line_.erase(0, end < line_.size() && line_[end] == '\n' ? end + 1 : end);
   }
-  if (!line_.empty()) to_stderr("[{}] {}\n", rank_, line_);
-  line_.clear();
-  close(std::exchange(lines_, -1));
+  if (has_line() || lines_ < 0) return;
+  std::array<char, longest_line> bytes;
+  const ssize_t got = read(lines_, bytes.data(), bytes.size());
+  if (got > 0) line_.append(bytes.data(), static_cast<std::size_t>(got));
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
+    close(std::exchange(lines_, -1));
+  }
 }
 
 void rank_process::signal(int number) const {
@@ -155,8 +158,11 @@ namespace {
 // Set once, before other threads exist.
 bool has_starter = false;
 
+// Each once: the starter reads the pipe when the rank has ended, and a full one would hold it up.
 void tell_starter(char what) {
-  if (!has_starter) return;
+  static std::string told;
+  if (!has_starter || told.find(what) != told.npos) return;
+  told += what;
   // If the starter is gone, a signal has said so.
   [[maybe_unused]] const auto written = write(progress_descriptor, &what, 1);
 }

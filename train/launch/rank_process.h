@@ -32,8 +32,10 @@ class rank_process {
   bool has_saved() { return has_said('s'); }
   // To be polled for input: its stderr; -1: closed.
   int lines() const { return lines_; }
-  // Passes on the lines that have come, without waiting.
+  // Passes on some of the lines that have come, as far as stderr takes them without waiting.
   void pass_lines();
+  // Whether it has one that stderr has not taken yet.
+  bool has_line() const;
 
   // Sends it a signal, unless it has ended.
   void signal(int number) const;
@@ -55,10 +57,10 @@ class rank_process {
 // Called first by such a process: sees to its end when its parent dies; ends it if that has died
 // already. Returns whether this process is one.
 bool is_started_rank();
-// By such a process, once its training has begun and once it is done.
+// By such a process, on one thread: when its training has begun, a checkpoint is saved, and all is
+// done. Only the first call of each counts.
 void tell_training_begins();
-void tell_training_is_done();
-// And after each checkpoint.
 void tell_checkpoint_is_saved();
+void tell_training_is_done();
 
 }  // namespace millrace

@@ -275,7 +275,7 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
 }
 
 process_group::~process_group() {
-  // By a failure that all ranks have they end without: who ends first is then lost to nobody.
+  // Without end() it counts as failed.
   if (impl_->life && std::uncaught_exceptions() == 0) impl_->life->end();
 }
 
