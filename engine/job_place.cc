@@ -53,7 +53,8 @@ constexpr std::array launchers{
                        .sign = "LOCAL_STARTER",  // of one that starts ranks itself
                        .rank = "RANK",
                        .world_size = "WORLD_SIZE",
-                       .local_rank = {"LOCAL_RANK", "RANK"}},
+                       .local_rank = {"LOCAL_RANK", "RANK"},
+                       .job = {"LOCAL_STARTER_JOB"}},
     launcher_variables{.name = "RANK and WORLD_SIZE",
                        .sign = "RANK",
                        .rank = "RANK",
@@ -250,19 +251,21 @@ void number_process(const variables& environment, const launcher_variables& by, 
   check_started_by(environment, by, place);
 }
 
-// Throws `failure` (usage) if the launcher expects more processes of a host than `per_host`.
+// Throws `failure` (usage) if the launcher expects another number of processes of a host.
 void check_per_host(const variables& environment, const launcher_variables& by, int per_host,
                     const job_place& place) {
-  // Words such as "auto" and "gpu" mean as many as there are GPUs; 0 is said of hosts without any.
   const std::string* expected = find(environment, by.per_host);
-  const bool is_met = expected == nullptr || *expected == "0" || per_host > 1 || *expected == "1";
-  if (place.world_size == 1 || is_met) return;
-  throw failure(
-      error(errc::usage,
-            fmt::format("{}={}, but this is the only process of its host", by.per_host, *expected))
-          .hint(fmt::format("start as many ranks on each host, or set {} to 1 where a host "
-                            "has one GPU",
-                            by.per_host)));
+  if (place.world_size == 1 || expected == nullptr || *expected == "0") return;
+  // Words such as "auto" and "gpu" mean as many as there are GPUs; 0 is said of hosts without any.
+  const bool is_word = expected->find_first_not_of("0123456789") != expected->npos;
+  if (is_word ? per_host > 1 : *expected == std::to_string(per_host)) return;
+  const std::string what = per_host == 1
+                               ? "this is the only process of its host"
+                               : fmt::format("{} ranks are to be started on this host", per_host);
+  throw failure(error(errc::usage, fmt::format("{}={}, but {}", by.per_host, *expected, what))
+                    .hint(fmt::format(
+                        "start as many ranks on each host, or set {} to {}", by.per_host,
+                        per_host == 1 ? "1 where a host has one GPU" : std::to_string(per_host))));
 }
 
 // What distinguishes the job from others: "1234.0"; empty: nothing does.

@@ -21,7 +21,7 @@ struct job_place {
   std::string job = {};
   bool agent_serves_store = false;  // torchrun's agent serves the store
   std::string remark = {};          // on variables that do not count, for the log; empty: none
-  int attempt = 0;                  // restarts by torchrun so far: its store outlives each attempt
+  int attempt = 0;                  // restarts of the job's ranks so far, as their launcher counts
 
   // The variables of an environment, by their names.
   using variables = std::map<std::string, std::string, std::less<>>;

@@ -96,9 +96,8 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   for (const auto& [option, value] : options.said) {
     if (is_common(option)) mine[option] = value;
   }
-  // Values may differ, but whether they are given decides which calls the group makes.
+  // Values may differ, but whether it is given decides which calls the group makes.
   mine["--checkpoint-dir"] = options.checkpoint_dir.empty() ? "" : "given";
-  mine["--resume"] = options.resume.empty() ? "" : "given";
   mine["inputs:"] = inputs_fingerprint(options);
   constexpr const char* classes = "class folders:";
   mine[classes] = fmt::format("{}", fmt::join(options.raw_classes, "/"));
@@ -136,6 +135,8 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
     find_inputs(options, engine);
   });
   agree_on_terms(options, device, group);
+  // Rank 0 alone reads what the run is resumed from: the others may have been started anew.
+  options.resume = group.shared(options.resume);
   group.connect(device);
   group.together([&] {
     check_outputs(options, place);

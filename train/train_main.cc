@@ -1,6 +1,7 @@
 #include "train/train_main.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -70,6 +71,14 @@ int launch(const train_options& o, const std::vector<std::string>& words) {
                       .hint("leave one of them out"));
   }
   const job_place host = job_place::from(variables, o.local_ranks);
+  // By hand, and by PMIx, a rank is numbered on its host only by LOCAL_RANK.
+  const bool is_numbered = variables.contains("LOCAL_RANK") ||
+                           (host.launcher != "RANK and WORLD_SIZE" && host.launcher != "PMIx");
+  if (host.local_rank > 0 && is_numbered) {
+    throw failure(error(errc::usage, fmt::format("--nproc: this is process {} of its host, by {}",
+                                                 host.local_rank, host.launcher))
+                      .hint("start one process on each host, or leave out --nproc"));
+  }
   if (host.world_size > 1 && (host.master_address.empty() || host.master_port == 0)) {
     throw failure(error(errc::usage, "nothing says at which host and port rank 0 is")
                       .hint("set MASTER_ADDR and MASTER_PORT, the same on all hosts"));
@@ -98,10 +107,7 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   engine_options engine = engine_options::from(*variables);
   engine.source.allow_pipe |= parsed.options.allow_pipe;
   train_control control = signals.control();
-  control.training_begins = [begins = control.training_begins] {
-    begins();
-    tell_training_begins();
-  };
+  control.writing_begins = tell_writing_begins;
   control.checkpoint_is_saved = tell_checkpoint_is_saved;
   control.training_ends = tell_training_is_done;
   try {

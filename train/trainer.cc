@@ -184,6 +184,7 @@ void trainer::resume() {
 
 // Files are written from here on: all checks have passed.
 void trainer::claim_files() {
+  if (control_.writing_begins) control_.writing_begins();
   group_.together([&] {
     if (!options_.metrics.empty()) {
       report_.write_metrics(reporter::metrics_of(options_.metrics, place_.rank),
@@ -195,7 +196,7 @@ void trainer::claim_files() {
 }
 
 void trainer::save(const state& data) {
-  save_asked_ = false;
+  const bool was_asked = std::exchange(save_asked_, false);
   check_losses();
   checkpoint c{{.step = step_,
                 .epoch = epoch_,
@@ -212,6 +213,7 @@ void trainer::save(const state& data) {
   if (group_.is_first()) learner_->save(c);
   checkpoints_.save(std::move(c));
   if (control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "training continues");
 }
 
 // nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
@@ -338,9 +340,7 @@ bool trainer::train_epoch() {
     const bool is_last = is_past_last_step();
     const bool has_failed = batches_->one_failed() && !is_last;  // next_batch() saves
     if (!batches_->epoch_is_over() && !has_failed && checkpoint_is_due()) {
-      const bool was_asked = save_asked_ && !is_stopped();
       save(*batches_->position());
-      if (was_asked) tell_saved("SIGUSR1", "training continues");
     }
     if (!is_last) continue;
     end_if_too_many_skipped();
@@ -478,8 +478,7 @@ int train(const train_options& given, const engine_options& engine, const train_
     if (f.kind() != errc::peer_lost) throw;
     throw failure(job.checkpoints().with_way_back(f.why()));
   }
-  constexpr int exit_code_base = 128;
-  return signal == 0 ? 0 : exit_code_base + signal;
+  return signal == 0 ? 0 : exit_code_of_signal(signal);
 }
 
 }  // namespace millrace

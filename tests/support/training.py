@@ -31,6 +31,14 @@ def steps(path):
     return {l["step"]: l["loss"] for l in lines(path) if "batch" in l}
 
 
+def children_of(pid):
+    """The processes that it has started, dead ones that it has not waited for included."""
+    try:
+        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
 def trained_keys(path, at_most=None):
     """The keys trained on, by epoch, of a run with --metrics-keys, over all ranks: of each step, those of the last start that took
     it. `at_most`: the largest world size of any start."""

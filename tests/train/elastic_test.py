@@ -15,15 +15,9 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness, training  # noqa: E402
+from tests.support.training import children_of  # noqa: E402
 
 TORCHRUN = harness.ROOT / "build/venv/bin/torchrun"
-
-
-def children_of(pid):
-    try:
-        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
 
 
 class Elastic(training.WithShards):

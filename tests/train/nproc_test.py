@@ -14,14 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness, training  # noqa: E402
-from tests.support.training import steps  # noqa: E402
-
-
-def children_of(pid):
-    try:
-        return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
-        return []
+from tests.support.training import children_of, steps  # noqa: E402
 
 
 def is_running(pid):
@@ -188,13 +181,35 @@ class LocalRanks(training.WithShards):
         self.assertEqual(process.wait(), 128 + signal.SIGTERM)
 
     def test_a_checkpoint_that_is_asked_for_is_saved_once(self):
-        process = self.start("--nproc", 3, "--epochs", 100_000, "--checkpoint-dir", self.folder / "c", "--keep", 100)
+        log, metrics = self.folder / "log", self.folder / "m.jsonl"
+        with open(log, "wb") as to:
+            process = harness.start("millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 3, "--epochs", 100_000,
+                                    "--checkpoint-dir", self.folder / "c", "--keep", 100, "--metrics", metrics, env=training.ALONE,
+                                    stderr=to)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
         harness.wait_until(self.checkpoints)
-        process.send_signal(signal.SIGUSR1)
-        harness.wait_until(lambda: "SIGUSR1: step " in process.stderr.readline())
+        for asked in (1, 2, 3):
+            process.send_signal(signal.SIGUSR1)
+            harness.wait_until(lambda: log.read_text().count("SIGUSR1: step ") >= asked or process.poll() is not None)
+            until = training.taken(metrics) + 5
+            harness.wait_until(lambda: training.taken(metrics) >= until or process.poll() is not None)
         process.send_signal(signal.SIGTERM)
-        said = self.ended(process, 128 + signal.SIGTERM)[1]
-        self.assertNotIn("SIGUSR1: step ", said)
+        self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+        self.assertEqual(log.read_text().count("SIGUSR1: step "), 3)
+
+    def test_the_last_lines_wait_for_their_reader(self):
+        reading, writing = os.pipe()
+        process = harness.start("millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 2, "--epochs", 100_000,
+                                "--log-every", 0, env=training.ALONE, stderr=writing)
+        os.close(writing)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        ranks = self.ranks_of(process, 2)
+        os.kill(ranks[1], signal.SIGKILL)
+        harness.wait_until(lambda: not any(is_running(rank) for rank in ranks))
+        with open(reading, errors="replace") as lines:
+            said = lines.read()
+        self.assertEqual(process.wait(60), 128 + signal.SIGKILL)
+        self.assertIn("rank 1 was killed by SIGKILL", said.splitlines()[-1])
 
     def test_a_restart_before_anything_is_saved_begins_as_at_first(self):
         """Not with an older run's checkpoint, which --overwrite sets aside."""

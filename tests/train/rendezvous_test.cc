@@ -38,7 +38,20 @@ class Rendezvous : public ::testing::Test {
   }
   // Whether a process has said that it waits, so that it has come.
   void wait_for_notes(std::size_t count) {
-    while (notes().size() < count) std::this_thread::yield();
+    wait_until([&] { return notes().size() >= count; });
+  }
+  void wait_for_note(const std::string& begin) {
+    wait_until([&] {
+      return std::ranges::any_of(notes(), [&](const auto& n) { return n.starts_with(begin); });
+    });
+  }
+  template <class F>
+  void wait_until(F is_true) {
+    const auto end = std::chrono::steady_clock::now() + 60s;
+    while (!is_true()) {
+      if (std::chrono::steady_clock::now() > end) return ADD_FAILURE() << "not within 60 s", void();
+      std::this_thread::yield();
+    }
   }
   std::vector<std::string> notes() {
     const std::scoped_lock lock(mutex_);
@@ -94,7 +107,7 @@ TEST_F(Rendezvous, TakesAProcessThatIsStartedAgainLast) {
   wait_for_notes(1);  // it is there
   EXPECT_NE(meets(1, 3, 100ms).find("the other ranks did not come within"), std::string::npos);
   auto last = process(2, 3);
-  wait_for_notes(3);
+  wait_for_note("rank 2 of 3");
   auto again = process(1, 3);
   EXPECT_EQ(first.get() + again.get() + last.get(), "");
 }

@@ -114,15 +114,13 @@ error run_checkpoints::diverged(const std::string& what) const {
 }
 
 error run_checkpoints::with_way_back(const error& peer_lost) const {
-  error with = peer_lost;
   const bool is_found = newest_ != resumed_ || where_.resume == "auto";
-  std::string way =
-      fmt::format("resume with --resume {}: the newest is {}", is_found ? "auto" : "PATH", newest_);
-  if (newest_.empty()) {
-    way = are_written() ? "no checkpoint was saved yet: start again"
-                        : "there is no checkpoint to resume from";
-  }
-  return with.hint(fmt::format("{}; {}", peer_lost.what_to_do(), way));
+  const std::string way = !newest_.empty()
+                              ? fmt::format("resume with --resume {}: the newest is {}",
+                                            is_found ? "auto" : "PATH", newest_)
+                          : are_written() ? "no checkpoint was saved yet: start again"
+                                          : "there is no checkpoint to resume from";
+  return error(peer_lost).hint(fmt::format("{}; {}", peer_lost.what_to_do(), way));
 }
 
 }  // namespace millrace

@@ -9,13 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "engine/clock.h"
@@ -23,14 +23,15 @@
 #include "engine/log.h"
 #include "engine/memory.h"
 #include "engine/words.h"
+#include "train/files.h"
 #include "train/launch/rank_process.h"
+#include "train/loop/control.h"
 
 namespace millrace {
 namespace {
 
 using std::chrono::seconds;
 
-constexpr int exit_code_base = 128;
 // After one rank has failed: for the others to notice, then to end when they are asked to.
 constexpr seconds to_notice{5};
 constexpr seconds to_end{120};  // one may be writing a large checkpoint
@@ -40,7 +41,7 @@ constexpr seconds to_drain{1};
 constexpr std::chrono::milliseconds one_request{500};
 
 int code_of(int status) {
-  return WIFSIGNALED(status) ? exit_code_base + WTERMSIG(status) : WEXITSTATUS(status);
+  return WIFSIGNALED(status) ? exit_code_of_signal(WTERMSIG(status)) : WEXITSTATUS(status);
 }
 
 std::string text_of(int status) {
@@ -57,20 +58,30 @@ bool may_succeed_again(int status, bool has_begun, bool is_done) {
   return code_of(status) == exit_code(errc::timed_out) && has_begun && !is_done;
 }
 
-// A port of this host that nobody listens at.
-int free_port() {
+// Whether nobody listens at this port of the host.
+bool is_free(int port) {
   const int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (s < 0) return false;
+  const int on = 1;
+  setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   sockaddr_in at{};
   at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* const address = reinterpret_cast<sockaddr*>(&at);
-  const bool is_bound =
-      s >= 0 && bind(s, address, size) == 0 && getsockname(s, address, &size) == 0;
-  const int why = errno;
-  if (s >= 0) close(s);
-  if (is_bound) return ntohs(at.sin_port);
-  throw failure(error(kind_of(why), "cannot find a free port").cause(why));
+  at.sin_port = htons(static_cast<std::uint16_t>(port));
+  const bool is_bound = bind(s, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0;
+  close(s);
+  return is_bound;
+}
+
+// Below those that the kernel gives to clients, so that none takes it before rank 0 listens.
+int free_port() {
+  constexpr int first = 15000;
+  constexpr int ports = 10000;
+  std::random_device random;
+  for (int tries = 0; tries < ports; ++tries) {
+    const int port = first + static_cast<int>(random() % ports);
+    if (is_free(port)) return port;
+  }
+  throw failure(error(errc::io_failed, "no port is free for rank 0").hint("set MASTER_PORT"));
 }
 
 bool asks_to_end(int signal) {
@@ -131,6 +142,7 @@ class attempt {
           const job_place& host, int restarts, const signal_input& signals)
       : signals_(signals) {
     const int port = host.world_size == 1 ? free_port() : host.master_port;
+    const std::string job = unique_name();
     const int threads = std::max(1, allowed_cpus() / options.ranks);
     for (int local = 0; local < options.ranks; ++local) {
       const int rank = host.rank * options.ranks + local;
@@ -141,7 +153,8 @@ class attempt {
           {"LOCAL_WORLD_SIZE", std::to_string(options.ranks)},
           {"MASTER_ADDR", host.master_address},
           {"MASTER_PORT", std::to_string(port)},
-          {"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts)}};
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(restarts)},
+          {"LOCAL_STARTER_JOB", host.world_size == 1 ? job : host.job}};
       if (options.ranks > 1 && variables_of_process().count("OMP_NUM_THREADS") == 0) {
         variables.emplace_back("OMP_NUM_THREADS", std::to_string(threads));
       }
@@ -186,7 +199,12 @@ class attempt {
     if (!ended_at_) ended_at_ = now;
     const bool is_drained =
         std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0 && !r->has_line(); });
+    if (waits_for_stderr()) return false;
     return is_drained || now - *ended_at_ >= to_drain;
+  }
+  // The last lines say why ranks ended: whoever reads stderr has time until the end is asked for.
+  bool waits_for_stderr() const {
+    return asked_ == 0 && std::ranges::any_of(ranks_, [](const auto& r) { return r->has_line(); });
   }
 
   // The time until something has to be done unasked; -1: nothing.
@@ -196,7 +214,7 @@ class attempt {
           std::chrono::ceil<std::chrono::milliseconds>(since + limit - steady_clock::now());
       return static_cast<int>(std::max<std::int64_t>(rest.count(), 0));
     };
-    if (ended_at_) return left(*ended_at_, to_drain);
+    if (ended_at_) return waits_for_stderr() ? -1 : left(*ended_at_, to_drain);
     // One that is killed may take its time: a device holds it up.
     constexpr int looks_again_ms = 1000;
     if (terminated_at_) return std::max(left(*terminated_at_, to_end), looks_again_ms);
@@ -322,7 +340,7 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
     const auto [rank, status] = *failed;
     const int code = code_of(status);
     const bool was_ended = WIFSIGNALED(status) || code == exit_code(errc::peer_lost);
-    if (ranks.asked() != 0) return was_ended ? exit_code_base + ranks.asked() : code;
+    if (ranks.asked() != 0) return was_ended ? exit_code_of_signal(ranks.asked()) : code;
     const bool are_all = options.ranks > 1 && ranks.all_ended_alike();
     const std::string what =
         fmt::format("{} {}", are_all ? "each rank" : fmt::format("rank {}", rank), text_of(status));
@@ -346,7 +364,7 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
     log_notice(fmt::format("{}: restart {} of {}, {}{}", what, restarts + 1, options.restarts,
                            has_saved ? "from the newest checkpoint" : "with nothing saved yet",
                            delay.count() > 0 ? fmt::format(", in {} s", delay.count()) : ""));
-    if (const int asked = signals.within(delay); asked != 0) return exit_code_base + asked;
+    if (const int asked = signals.within(delay); asked != 0) return exit_code_of_signal(asked);
   }
 }
 

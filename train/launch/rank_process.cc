@@ -20,6 +20,7 @@
 #include "engine/error.h"
 #include "engine/job_place.h"
 #include "engine/standard_error.h"
+#include "train/loop/control.h"
 
 namespace millrace {
 namespace {
@@ -169,7 +170,7 @@ void tell_starter(char what) {
 
 }  // namespace
 
-void tell_training_begins() {
+void tell_writing_begins() {
   tell_starter('b');
 }
 
@@ -190,8 +191,7 @@ bool is_started_rank() {
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   prctl(PR_SET_NAME, program_invocation_short_name);  // not the "exe" of /proc/self/exe
   fcntl(progress_descriptor, F_SETFD, FD_CLOEXEC);
-  constexpr int exit_code_base = 128;
-  if (pid != getppid()) std::_Exit(exit_code_base + SIGTERM);  // it died before that
+  if (pid != getppid()) std::_Exit(exit_code_of_signal(SIGTERM));  // it died before that
   has_starter = true;
   return true;
 }

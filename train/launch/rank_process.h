@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -24,8 +25,8 @@ class rank_process {
   rank_process& operator=(const rank_process&) = delete;
 
   int rank() const { return rank_; }
-  // Whether its training has begun, so that what can be known at the start is in order, and whether
-  // all of it is done and saved.
+  // Whether all that can be known at the start was in order, so that it has begun to write, and
+  // whether all is done and saved.
   bool has_begun() { return has_said('b'); }
   bool is_done() { return has_said('d'); }
   // Whether it has taken part in saving a checkpoint.
@@ -54,12 +55,12 @@ class rank_process {
   std::string said_;
 };
 
-// Called first by such a process: sees to its end when its parent dies; ends it if that has died
-// already. Returns whether this process is one.
+// Called once, before other threads exist: sees to the end of such a process when its parent dies;
+// ends it if that has died already. Returns whether this process is one.
 bool is_started_rank();
-// By such a process, on one thread: when its training has begun, a checkpoint is saved, and all is
-// done. Only the first call of each counts.
-void tell_training_begins();
+// By such a process, on one thread: before it writes anything, when a checkpoint is saved, and when
+// all is done. Only the first call of each counts.
+void tell_writing_begins();
 void tell_checkpoint_is_saved();
 void tell_training_is_done();
 

@@ -5,6 +5,11 @@
 
 namespace millrace {
 
+// The exit code of a process that a signal has ended.
+constexpr int exit_code_of_signal(int signal) {
+  return 128 + signal;
+}
+
 // Requests to save or to end, from other threads. A request to one rank applies to all.
 struct train_control {
   std::stop_token stop = {};  // ends it after the current step, with a checkpoint
@@ -12,7 +17,9 @@ struct train_control {
   std::function<int()> ending_signal = nullptr;
   // Whether a checkpoint was asked for since the last call.
   std::function<bool()> take_save_request = nullptr;
-  // Called once all initial checks have passed.
+  // Called once all initial checks have passed, before anything is written.
+  std::function<void()> writing_begins = nullptr;
+  // Called before the first step.
   std::function<void()> training_begins = nullptr;
   // Called after each checkpoint.
   std::function<void()> checkpoint_is_saved = nullptr;

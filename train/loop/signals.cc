@@ -20,8 +20,6 @@
 namespace millrace {
 namespace {
 
-constexpr int exit_code_base = 128;
-
 const char* name_of(int signal) {
   switch (signal) {
     case SIGHUP:
@@ -101,13 +99,16 @@ void signal_watch::take(int signal) {
   const bool insists = signal == SIGINT || signal == SIGTERM;
   // `timeout` and others send a signal to a process and to its group: that is one request.
   constexpr std::chrono::milliseconds one_request{500};
-  const bool is_repeated = signal == ending_ && asked_at_ && now - *asked_at_ < one_request;
+  const bool is_repeated = signal == asked_by_ && asked_at_ && now - *asked_at_ < one_request;
   const bool asks_again = insists && asked_at_ && !is_repeated;
-  if (insists && !asked_at_) asked_at_ = now;
+  if (insists && !asked_at_) {
+    asked_at_ = now;
+    asked_by_ = signal;
+  }
   if (is_repeated && training_) return;
   if (!training_ || asks_again) {
     tell("{}: ended at once", name_of(signal));
-    std::_Exit(exit_code_base + signal);
+    std::_Exit(exit_code_of_signal(signal));
   }
   if (!first) {
     tell("{}: already stopping after this step", name_of(signal));

@@ -15,8 +15,7 @@ namespace millrace {
 // Takes the signals of millrace-train on a thread of its own, for as long as it lives:
 //
 //   SIGINT, SIGTERM  end after the step under way, with a checkpoint; a second one ends at once,
-//   but
-//                    the same one within half a second is the same request
+//                    unless it is the same one within half a second, as `timeout` sends it
 //   SIGUSR1          a checkpoint after the step under way; training goes on
 //   SIGUSR2, SIGHUP  a checkpoint after the step under way, and the end; SIGHUP stays ignored where
 //                    the parent ignores it (nohup)
@@ -47,6 +46,7 @@ class signal_watch {
   std::atomic<bool> save_ = false;
   std::atomic<bool> training_ = false;
   std::optional<steady_clock::time_point> asked_at_;  // by the first SIGINT or SIGTERM
+  int asked_by_ = 0;                                  // which of them that was
   std::thread thread_;
 };
 

@@ -34,8 +34,8 @@ constexpr int unanswered_ms = 4000;
 constexpr int connecting_ms = 10'000;
 // Longer than any line that ranks send.
 constexpr std::size_t longest_line = 128;
-// Connections that have not said their rank.
-constexpr std::ptrdiff_t most_unnamed = 4096;
+// Connections that have not said their rank, beyond the number of ranks.
+constexpr std::ptrdiff_t most_strangers = 64;
 constexpr std::string_view bye = "bye\n";
 constexpr std::string_view failed = "failed\n";
 
@@ -226,9 +226,8 @@ void lifeline::watch() {
     if (come == 0) end_if_due();
     const std::size_t known = peers_.size();
     if (inputs[1].revents != 0) accept_one();
-    close_when_all_have_come();
     std::vector<peer> left;
-    std::optional<peer> gone;
+    std::vector<peer> gone;
     for (std::size_t i = 0; i < peers_.size(); ++i) {
       peer& p = peers_[i];
       if (i >= known || inputs[i + 2].revents == 0 || hear(p)) {
@@ -236,10 +235,13 @@ void lifeline::watch() {
         continue;
       }
       close(p.socket);
-      if (p.rank >= 0 && !gone) gone = std::move(p);
+      if (p.rank >= 0) gone.push_back(std::move(p));
     }
     peers_ = std::move(left);
-    if (gone) tell_lost(gone->rank, gone->has_failed);
+    close_when_all_have_come();
+    // One that was killed is more of a reason than one that failed.
+    std::ranges::stable_sort(gone, {}, &peer::has_failed);
+    for (const peer& p : gone) tell_lost(p.rank, p.has_failed);
   }
 }
 
@@ -268,12 +270,12 @@ void lifeline::close_when_all_have_come() {
 
 void lifeline::accept_one() {
   const int s = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (s < 0 && errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+  if (s < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
     close(std::exchange(listening_, -1));  // the ranks that come fail
   }
   if (s < 0) return;
   const auto unnamed = std::ranges::count_if(peers_, [](const peer& p) { return p.rank < 0; });
-  if (unnamed >= most_unnamed) {
+  if (unnamed >= others_ + most_strangers) {
     close(s);
     return;
   }
