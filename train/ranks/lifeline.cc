@@ -240,7 +240,7 @@ void lifeline::watch() {
     peers_ = std::move(left);
     close_when_all_have_come();
     // One that was killed is more of a reason than one that failed.
-    std::ranges::stable_sort(gone, {}, &peer::has_failed);
+    std::ranges::sort(gone, {}, &peer::has_failed);
     for (const peer& p : gone) tell_lost(p.rank, p.has_failed);
   }
 }
