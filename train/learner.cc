@@ -98,20 +98,21 @@ void learner::join(process_group& group) {
   impl_->ranks.emplace(group, *impl_->net);
 }
 
-learner::outcome learner::train(host_batch b, double rate) {
+learner::outcome learner::train(host_batch b, std::int64_t of_all_ranks, double rate) {
   for (auto& g : impl_->optimizer.param_groups()) {
     static_cast<torch::optim::SGDOptions&>(g.options()).lr(rate);
   }
-  const device_batch input = impl_->hand_off(std::move(b));
+  const auto samples = static_cast<std::int64_t>(b.size());
   impl_->optimizer.zero_grad();
   outcome out;
-  out.labels = input.labels;
-  {
+  if (samples > 0) {
+    const device_batch input = impl_->hand_off(std::move(b));
+    out.labels = input.labels;
     const autocast half(impl_->uses_autocast());
     out.scores = impl_->net->forward(input.images);
     out.loss = impl_->loss_of(out.scores, input);
   }
-  impl_->ranks->backward(out.loss);
+  impl_->ranks->backward(out.loss, samples, of_all_ranks);
   if (impl_->options.optimizer.clip_norm > 0) {
     torch::nn::utils::clip_grad_norm_(impl_->net->parameters(), impl_->options.optimizer.clip_norm);
   }

@@ -28,14 +28,15 @@ class learner {
   // Called by all ranks, once, before the first step: see data_parallel.
   void join(process_group& group);
 
-  // One step on a batch. The tensors are on the device.
+  // One step on a batch of any number of samples, out of those of all ranks' batches. The tensors
+  // are on the device, and undefined for a batch of none.
   struct outcome {
-    at::Tensor loss;
+    at::Tensor loss;  // the mean over this batch
     at::Tensor scores;
     at::Tensor labels;
     double accuracy() const;  // the host waits for the device
   };
-  outcome train(host_batch b, double rate);
+  outcome train(host_batch b, std::int64_t of_all_ranks, double rate);
 
   // Called by all ranks: copies rank 0's running statistics to all, and sets evaluation mode.
   void begin_evaluation();

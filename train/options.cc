@@ -90,11 +90,13 @@ void add_order(flag_set& f, train_options& o) {
            "smallest that is at least 8)");
   f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
-                                                  {"equal", train_epochs::equal}};
+                                                  {"equal", train_epochs::equal},
+                                                  {"exact", train_epochs::exact}};
   f.choice(
       "--mode", o.mode, modes,
-      "equal: as many batches on every rank, what is left over is left out; resample: shards drawn "
-      "with replacement, needs an epoch length");
+      "equal: as many batches on every rank, what is left over is left out; exact: each sample "
+      "once, the last batches are smaller; resample: shards drawn with replacement, needs an epoch "
+      "length");
   constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
   auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, most_of_epoch, "BATCHES",
                            "length of an epoch on each rank, instead of one pass; the next epoch "
@@ -254,6 +256,12 @@ void check(const train_options& o) {
                         "--grow-from cannot be combined with --mode resample, whose passes over "
                         "the data never end"));
   }
+  if (o.mode == train_epochs::exact && o.epoch_batches + o.epoch_samples > 0) {
+    throw failure(error(errc::usage,
+                        "--mode exact, whose epoch is one pass over the data, cannot be combined "
+                        "with --epoch-batches or --epoch-samples")
+                      .hint("use --mode equal"));
+  }
   if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
     throw failure(error(errc::usage, "no data: give --shards, --index or --raw"));
   }
@@ -275,12 +283,15 @@ void check(const train_options& o) {
   }
   const known_model& trained = model_named(o.model, o.own_models);
   const int least_size = std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size);
-  if (o.batch_size == 1 && least_size <= trained.side_of_one_value) {
+  const bool may_be_one = o.batch_size == 1 || o.mode == train_epochs::exact;
+  if (may_be_one && least_size <= trained.side_of_one_value) {
+    const char* one = o.batch_size == 1 ? "--batch-size 1" : "--mode exact, with batches of one,";
     throw failure(error(errc::usage,
-                        fmt::format("--batch-size 1 cannot be combined with --model {} and images "
-                                    "of {} pixels or less: batch normalization needs two values",
-                                    o.model, trained.side_of_one_value))
-                      .hint("raise --batch-size or --size"));
+                        fmt::format("{} cannot be combined with --model {} and images of {} pixels "
+                                    "or less: batch normalization needs two values",
+                                    one, o.model, trained.side_of_one_value))
+                      .hint(o.batch_size == 1 ? "raise --batch-size or --size"
+                                              : "raise --size, or use --mode equal"));
   }
   if (!trained.takes_any_size && o.growing.from != 0) {
     throw failure(error(errc::usage,

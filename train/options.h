@@ -21,6 +21,7 @@ namespace millrace {
 enum class train_epochs {
   resample,  // shards drawn with replacement
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
+  exact,     // each sample once; the last batches are smaller, and ranks may run out before others
 };
 
 // What and how to train: millrace-train's command line (`millrace-train --help`), with the facts

@@ -134,7 +134,9 @@ void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
     data_.emplace(engine_.run(training_plan(options_, place_), control_.stop));
-    batches_.emplace(*data_, group_, control_);
+    batches_.emplace(
+        *data_, group_, control_,
+        options_.mode == train_epochs::exact ? rest_of_epoch::trained : rest_of_epoch::dropped);
     if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
   });
   const auto check_rate = [this] { position().check_rate(options_); };
@@ -253,18 +255,23 @@ void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
   const double rate =
       learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
-  if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
   const auto batch_size = static_cast<std::int64_t>(b.size());
+  if (!options_.record_batches.empty() && batch_size > 0) {
+    record(b, options_.record_batches, place_, step_);
+  }
+  const std::int64_t of_all_ranks =
+      options_.mode == train_epochs::exact ? batches_->samples() : batch_size * place_.world_size;
   std::vector<std::string> keys;
   if (options_.metrics_keys) keys = b.keys;
-  const auto out = learner_->train(std::move(b), rate);
+  const auto out = learner_->train(std::move(b), of_all_ranks, rate);
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
   loss_.reset();
-  last_loss_ = out.loss.detach();
-  losses_.add(last_loss_);
-  if (report_.wants_loss()) look_at_loss(out);
+  // Of a rank without a batch: 0, which is finite, and not reported.
+  losses_.add(batch_size > 0 ? out.loss.detach() : at::zeros({}, learner_->device()));
+  if (batch_size > 0) last_loss_ = out.loss.detach();
+  if (batch_size > 0 && report_.wants_loss()) look_at_loss(out);
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
   report_.step({.step = step_,

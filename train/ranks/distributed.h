@@ -65,7 +65,8 @@ class process_group {
   // Values that were begun to be agreed on; smallest() returns it.
   class agreement {
    public:
-    // The minimum of each value. Blocks until all ranks have begun; throws `failure` (peer_lost).
+    // The minimum of each value, then the sum of each addend. Blocks until all ranks have begun;
+    // throws `failure` (peer_lost).
     std::vector<std::int64_t> wait();
 
    private:
@@ -73,9 +74,9 @@ class process_group {
     struct impl;
     std::shared_ptr<impl> impl_;
   };
-  // The minimum of each value over all ranks, begun now and read later, so that it overlaps other
-  // work. As many values on every rank.
-  agreement smallest(std::vector<std::int64_t> values);
+  // The minimum of each value over all ranks, and the sum of each addend, begun now and read later,
+  // so that it overlaps other work. As many of both on every rank.
+  agreement smallest(std::vector<std::int64_t> values, std::vector<std::int64_t> addends = {});
 
  private:
   friend class data_parallel;
@@ -115,6 +116,11 @@ class data_parallel {
   // In place of loss.backward(): adds the gradients of `loss`, averaged over the ranks. Throws
   // `failure` (peer_lost).
   void backward(const at::Tensor& loss);
+  // The same where ranks have batches of different sizes: `loss` is the mean over this rank's
+  // `samples`, out of `all_samples` of all ranks in this step, and each of these counts alike. A
+  // rank that has none left passes an undefined tensor and 0: its gradients are those of the
+  // others, as with torch's Join (divide_by_initial_world_size=False) where batches are alike.
+  void backward(const at::Tensor& loss, std::int64_t samples, std::int64_t all_samples);
   // Called by all ranks: copies rank 0's buffers, such as running statistics, to all.
   void share_buffers();
 
