@@ -120,8 +120,8 @@ learner::outcome learner::train(host_batch b, std::int64_t of_all_ranks, double 
   return out;
 }
 
-double learner::outcome::accuracy() const {
-  return scores.argmax(1).eq(labels).to(torch::kFloat32).mean().item<double>();
+at::Tensor learner::outcome::accuracy() const {
+  return scores.argmax(1).eq(labels).to(torch::kFloat32).mean();
 }
 
 void learner::begin_evaluation() {

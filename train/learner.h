@@ -34,7 +34,7 @@ class learner {
     at::Tensor loss;  // the mean over this batch
     at::Tensor scores;
     at::Tensor labels;
-    double accuracy() const;  // the host waits for the device
+    at::Tensor accuracy() const;  // float32
   };
   outcome train(host_batch b, std::int64_t of_all_ranks, double rate);
 

@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <chrono>
-#include <cmath>
 #include <limits>
 
 #include "engine/cpu_time.h"
@@ -14,7 +13,6 @@
 #include "engine/words.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
-#include "train/device/loss_watch.h"
 #include "train/device/to_device.h"
 #include "train/epoch_facts.h"
 #include "train/files.h"
@@ -27,6 +25,7 @@
 #include "train/loop/schedule.h"
 #include "train/outputs.h"
 #include "train/run_position.h"
+#include "train/step_losses.h"
 #include "train/validation.h"
 
 namespace millrace {
@@ -50,10 +49,10 @@ class trainer {
         control_(control),
         pinned_(make_pinned_allocator(device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        losses_(device),
         checkpoints_(checkpoints_of(options_), group_, state_bytes(options_, engine_opts)),
         epochs_(options_, place_),
-        report_(place_.rank, place_.world_size, options.log_every_s) {
+        report_(place_.rank, place_.world_size, options.log_every_s),
+        losses_(device, report_) {
     group_.together([&] { learner_.emplace(options_, device); });
     learner_->join(group_);
   }
@@ -61,7 +60,7 @@ class trainer {
   // The signal that ended it; 0: none.
   int run();
   // The folder of the run's checkpoints.
-  const run_checkpoints& checkpoints() const { return checkpoints_; }
+  run_checkpoints& checkpoints() { return checkpoints_; }
 
  private:
   static engine_options with_allocator(engine_options o, host_allocator* allocator) {
@@ -73,6 +72,8 @@ class trainer {
   void resume();
   void claim_files();
   void save(const state& data);
+  void finish_save();
+  void look_at_save();
 
   std::optional<host_batch> next_batch();
   void agree();
@@ -84,7 +85,10 @@ class trainer {
   bool is_stopped() const { return ending_ != 0; }
   bool train_epoch();
   void train_step(host_batch b);
-  void look_at_loss(const learner::outcome& out);
+  // A loss that is not finite ends the ranks at their next agreement.
+  void report_losses(bool waits) {
+    if (!losses_.read(waits)) batches_->tell_diverged();
+  }
   void end_of_epoch();
   void report_epoch();
   void validate();
@@ -106,10 +110,10 @@ class trainer {
   std::optional<learner> learner_;
   std::optional<loader<host_batch>> data_;
   std::optional<lockstep> batches_;
-  loss_watch losses_;
   run_checkpoints checkpoints_;
   epoch_facts epochs_;
   reporter report_;
+  step_losses losses_;
 
   std::int64_t step_ = 0;
   std::int64_t first_step_ = 0;  // at which this process started or resumed
@@ -120,12 +124,10 @@ class trainer {
   std::size_t epochs_reported_ = 0;
   int ending_ = 0;  // the signal by which a rank was asked to end
   bool save_asked_ = false;
+  bool save_failed_ = false;      // on rank 0
   bool owes_validation_ = false;  // when resumed
   bool is_validated_ = false;     // when resumed
   double waited_in_all_ = 0;      // seconds, for batches
-  std::optional<double> loss_;    // of the last step, once it was read
-  double accuracy_ = 0;
-  at::Tensor last_loss_;  // of the last step, on the device; undefined: no step
   std::optional<validation_figures> validated_;
 };
 
@@ -213,9 +215,24 @@ void trainer::save(const state& data) {
                {},
                {}};
   if (group_.is_first()) learner_->save(c);
-  checkpoints_.save(std::move(c));
-  if (control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  checkpoints_.begin_save(std::move(c));
+  // Training goes on while it is written, unless somebody waits for it.
+  if (was_asked || is_stopped() || batches_->one_failed()) finish_save();
   if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "training continues");
+}
+
+void trainer::finish_save() {
+  if (checkpoints_.finish() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+}
+
+// After a step: whether one that is being written has been, or could not be.
+void trainer::look_at_save() {
+  try {
+    if (checkpoints_.has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  } catch (const failure& f) {
+    save_failed_ = true;
+    batches_->tell_failed(f.why());
+  }
 }
 
 // nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
@@ -226,10 +243,13 @@ std::optional<host_batch> trainer::next_batch() {
     next = batches_->next();
   } catch (const failure& f) {
     if (!batches_->one_failed()) throw;
+    report_losses(true);
+    if (group_.shared(save_failed_ ? "that" : "") == "that") throw;
     if (batches_->position()) save_before_failure(*batches_->position());
     throw failure(with_policy(f.why(), options_));
   }
   ending_ = batches_->ending();
+  if (!next) report_losses(true);
   return next;
 }
 
@@ -267,35 +287,20 @@ void trainer::train_step(host_batch b) {
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
-  loss_.reset();
-  // Of a rank without a batch: 0, which is finite, and not reported.
-  losses_.add(batch_size > 0 ? out.loss.detach() : at::zeros({}, learner_->device()));
-  if (batch_size > 0) last_loss_ = out.loss.detach();
-  if (batch_size > 0 && report_.wants_loss()) look_at_loss(out);
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
-  report_.step({.step = step_,
-                .epoch = epoch_,
-                .batch = batch_in_epoch_,
-                .epoch_batches = epochs_.batches().is_exact() ? epochs_.batches().least : 0,
-                .steps_left = position().steps_left(options_),
-                .samples = samples_,
-                .batch_size = batch_size,
-                .loss = loss_,
-                .accuracy = accuracy_,
-                .lr = rate,
-                .seconds = seconds_since(start) + waited,
-                .waiting = waited,
-                .keys = std::move(keys)});
-}
-
-// Makes the host wait for the device. A loss that is not finite is not reported: it ends the ranks
-// at their next agreement.
-void trainer::look_at_loss(const learner::outcome& out) {
-  accuracy_ = out.accuracy();
-  const auto loss = last_loss_.item<double>();
-  if (!std::isfinite(loss)) batches_->tell_diverged();
-  if (std::isfinite(loss)) loss_ = loss;
+  losses_.add(out, {.step = step_,
+                    .epoch = epoch_,
+                    .batch = batch_in_epoch_,
+                    .epoch_batches = epochs_.batches().is_exact() ? epochs_.batches().least : 0,
+                    .steps_left = position().steps_left(options_),
+                    .samples = samples_,
+                    .batch_size = batch_size,
+                    .lr = rate,
+                    .seconds = seconds_since(start) + waited,
+                    .waiting = waited,
+                    .keys = std::move(keys)});
+  report_losses(false);
 }
 
 // Called by all ranks: if a loss of any was not finite, ends all, naming the first such step. The
@@ -343,6 +348,7 @@ bool trainer::train_epoch() {
   const std::uint64_t dropped = batches_->dropped();
   while (auto batch = next_batch()) {
     train_step(std::move(*batch));
+    look_at_save();
     agree();
     const bool is_last = is_past_last_step();
     const bool has_failed = batches_->one_failed() && !is_last;  // next_batch() saves
@@ -390,9 +396,11 @@ void trainer::validate() {
   try {
     figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
+    finish_save();
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
   }
+  finish_save();
   if (!figures) {
     if (group_.is_first()) {
       report_.note("", fmt::format("epoch {} validation was interrupted{}", epoch,
@@ -418,7 +426,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                 .seconds = seconds,
                 .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
                 .waiting = waited_in_all_,
-                .loss = loss_,
+                .loss = losses_.last(),
                 .validation = validated_,
                 .stats = data_->stats(),
                 .counts = data_->counts()};
@@ -454,9 +462,10 @@ int trainer::run() {
   if (ends_within_epoch && step_ > step_before && !options_.val_shards.empty() && !is_stopped()) {
     validate();
   }
+  report_losses(true);
+  finish_save();
   const double seconds = seconds_since(start);
   check_losses();
-  if (last_loss_.defined()) loss_ = last_loss_.item<double>();
   if (is_over() && control_.training_ends) control_.training_ends();
   report_end(seconds, samples_ - samples_before);
   report_.check_written();

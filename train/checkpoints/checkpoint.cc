@@ -30,17 +30,13 @@ void check_sound(const chosen_checkpoint& c) {
   }
 }
 
-void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group) {
-  const auto data = group.gathered(c.data.to_json());
-  group.together([&] {
-    const held_group finishing(group);
-    if (group.is_first())
-      write_checkpoint(
-          folder, step_name(c.step),
-          files_of(
-              c, {{model_name, tensors_text(c.model)}, {optimizer_name, tensors_text(c.optimizer)}},
-              data));
-  });
+void save_checkpoint(const std::string& folder, const checkpoint& c,
+                     const std::vector<std::string>& states) {
+  write_checkpoint(
+      folder, step_name(c.step),
+      files_of(c,
+               {{model_name, tensors_text(c.model)}, {optimizer_name, tensors_text(c.optimizer)}},
+               states));
 }
 
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(

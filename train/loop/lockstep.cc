@@ -26,7 +26,7 @@ std::optional<host_batch> lockstep::next() {
   agree();
   if (all_.one_failed) {
     group_.together([&] {
-      if (feed_.failed()) throw failure(*feed_.failed());
+      if (failed()) throw failure(*failed());
     });
   }
   if (!goes_on()) {
@@ -81,7 +81,7 @@ step_agreement lockstep::begin() const {
            .samples = rest_ == rest_of_epoch::dropped ? -1
                       : ready_                        ? static_cast<std::int64_t>(ready_->size())
                                                       : 0,
-           .has_failed = feed_.failed().has_value(),
+           .has_failed = failed().has_value(),
            .has_diverged = has_diverged_,
            .asks_to_save = control_.take_save_request && control_.take_save_request(),
            .ending = ending_signal(control_)}};

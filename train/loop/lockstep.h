@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "engine/error.h"
 #include "pipeline/engine.h"
@@ -51,10 +52,10 @@ class lockstep {
   std::int64_t samples() const { return samples_; }
   // The signal by which a rank was asked to end; 0: none.
   int ending() const { return all_.ending; }
-  // Whether the data of a rank failed: next() throws that failure.
+  // Whether the data of a rank failed, or another thing that it told: next() throws that failure.
   bool one_failed() const { return all_.one_failed; }
-  // The failure of this rank's data; nullopt: none.
-  const std::optional<error>& failed() const { return feed_.failed(); }
+  // The failure of this rank's data, or the one told; nullopt: none.
+  const std::optional<error>& failed() const { return told_ ? told_ : feed_.failed(); }
   // Whether a rank was asked to save since the last call.
   bool take_save_request();
   // The position after the last batch that next() returned, for a checkpoint of the state that
@@ -65,6 +66,8 @@ class lockstep {
   // Seconds spent waiting for data since the last call of this function.
   double take_waited() { return feed_.take_waited(); }
 
+  // Tells the other ranks, with the next agreement, that this rank has failed: all end by `why`.
+  void tell_failed(error why) { told_ = std::move(why); }
   // Tells the other ranks, with the next agreement, that this rank's loss is not finite.
   void tell_diverged() { has_diverged_ = true; }
   // Whether a rank has.
@@ -91,6 +94,7 @@ class lockstep {
   std::optional<state> position_;
   std::optional<state> begin_;  // of this epoch, if the rest is trained
   std::uint64_t dropped_ = 0;
+  std::optional<error> told_;
   bool has_diverged_ = false;
   bool save_asked_ = false;
 };
