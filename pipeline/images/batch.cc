@@ -17,8 +17,8 @@ class batch_stream final : public stream<host_batch> {
                const batch_options& options)
       : run_(run), images_(std::move(images)), options_(options) {
     if (run.decoded.into_batches && !run.downstream.batches->ends_moved) return;
-    const auto images = static_cast<std::size_t>(options.size);
-    const std::size_t bytes = round_up(block_bytes(run.decoded.image_bytes, images), page_bytes);
+    const auto slots = static_cast<std::size_t>(options.size);
+    const std::size_t bytes = round_up(block_bytes(run.decoded.image_bytes, slots), page_bytes);
     const auto held = static_cast<std::size_t>(run.downstream.batches_held);
     const auto queued = static_cast<std::size_t>(run.downstream.batches_queued);
     copies_ =

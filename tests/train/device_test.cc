@@ -90,7 +90,8 @@ host_batch batch_of(int images, std::int64_t label, bool is_mixed = false) {
   };
   auto own = std::make_shared<owned>();
   own->memory.assign(block_bytes(side * side * 3, static_cast<std::size_t>(images)), std::byte{0});
-  for (std::size_t i = 0; i < pixels; ++i) own->memory[i] = static_cast<std::byte>(i * 7 + label);
+  for (std::size_t i = 0; i < pixels; ++i)
+    own->memory[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(label));
   own->bytes = {.data = own->memory.data(), .size = own->memory.size()};
   host_batch b{.pixels = std::shared_ptr<block>(own, &own->bytes), .height = side, .width = side};
   for (int i = 0; i < images; ++i) b.labels.push_back(label + i);
