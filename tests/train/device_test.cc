@@ -191,5 +191,34 @@ TEST(TensorSnapshot, IsOfTheMomentWhenItWasTaken) {
   EXPECT_TRUE(kept.at("b").equal(torch::tensor({7}, torch::kInt64)));
 }
 
+TEST(Gpu, BatchesAreThoseInMemory) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  to_device ring(c10::Device(c10::kCUDA, 0));
+  to_device direct(c10::kCPU);
+  std::vector<device_batch> made;
+  for (int i = 0; i < 20; ++i) made.push_back(ring(batch_of(4, i, true)));
+  for (int i = 0; i < 20; ++i) {
+    const device_batch plain = direct(batch_of(4, i, true));
+    const device_batch& moved = made[static_cast<std::size_t>(i)];
+    EXPECT_TRUE(moved.images.cpu().allclose(plain.images)) << i;
+    EXPECT_TRUE(moved.labels.cpu().equal(plain.labels)) << i;
+    EXPECT_TRUE(moved.other_labels.cpu().equal(plain.other_labels)) << i;
+  }
+}
+
+TEST(Gpu, ValuesAndSnapshotsComeToMemory) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  const auto on_gpu = torch::TensorOptions().dtype(torch::kFloat64).device(torch::kCUDA);
+  late_values values = late_values::of(c10::Device(c10::kCUDA, 0));
+  for (int i = 0; i < 100; ++i) {
+    values.push(torch::full({2}, i, on_gpu));
+    EXPECT_EQ(values.pop(true), (std::vector<double>(2, i)));
+  }
+  const auto t = torch::ones({1000, 1000}, on_gpu);
+  tensor_snapshot then({{"t", t}});
+  t.zero_();
+  EXPECT_TRUE(then.on_host().at("t").equal(torch::ones({1000, 1000}, torch::kFloat64)));
+}
+
 }  // namespace
 }  // namespace millrace
