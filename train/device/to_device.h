@@ -33,6 +33,7 @@ struct device_batch {
 // batches ahead. Their memory is kept until they are copied. One thread.
 class to_device {
  public:
+  // Batches that may be on their way, or in use, at once.
   static constexpr int slots = 3;
 
   // `decoder`: of images that come encoded; null if none do.
