@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <optional>
 
+#include "engine/fingerprint.h"
 #include "train/device/to_device.h"
 #include "train/models/model.h"
 #include "train/models/weights.h"
+#include "train/optim/moving_average.h"
+#include "train/optim/optimizer.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +40,9 @@ class autocast {
 
 std::shared_ptr<model> make_seeded_model(const train_options& o, c10::Device device) {
   torch::manual_seed(o.seed);
-  auto made = model_named(o.model, o.own_models).make({o.classes, o.size});
+  auto made =
+      model_named(o.model, o.own_models)
+          .make({.classes = o.classes, .image_size = o.size, .zero_last_norm = o.zero_last_norm});
   if (!o.init_weights.empty()) load_weights(*made, load_tensors(o.init_weights), o.init_weights);
   made->to(device);
   for (auto& p : made->parameters()) {
@@ -50,11 +55,27 @@ std::shared_ptr<model> make_seeded_model(const train_options& o, c10::Device dev
   return made;
 }
 
-torch::optim::SGDOptions sgd_options(const optimizer_options& o) {
-  return torch::optim::SGDOptions(o.lr)
-      .momentum(o.momentum)
-      .weight_decay(o.weight_decay)
-      .nesterov(o.nesterov);
+// What a model draws in a step, such as the branches that it leaves out, is the same however often
+// the run was resumed.
+void seed_step(std::uint64_t seed, int rank, std::int64_t step) {
+  torch::manual_seed(fingerprint(fmt::format("{} {} {}", seed, rank, step)));
+}
+
+// Parts of nearly equal size, in order.
+std::vector<device_batch> parts_of(const device_batch& whole, int count) {
+  if (count == 1) return {whole};
+  const auto images = whole.images.tensor_split(count);
+  const auto labels = whole.labels.tensor_split(count);
+  std::vector<at::Tensor> others(images.size());
+  if (whole.other_labels.defined()) others = whole.other_labels.tensor_split(count);
+  std::vector<device_batch> parts(images.size(), whole);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    parts[i].images = images[i];
+    parts[i].labels = labels[i];
+    parts[i].other_labels = others[i];
+  }
+  std::erase_if(parts, [](const device_batch& part) { return part.size() == 0; });
+  return parts;
 }
 
 }  // namespace
@@ -65,7 +86,9 @@ struct learner::impl {
         device(d),
         hand_off(d, o.gpu_decode > 0 ? std::make_unique<gpu_decoder>(d) : nullptr),
         net(make_seeded_model(o, d)),
-        optimizer(net->parameters(), sgd_options(o.optimizer)) {}
+        updates(o.optimizer, *net) {
+    if (o.ema_decay > 0) average.emplace(*net, o.ema_decay);
+  }
 
   bool uses_autocast() const { return device.is_cuda() && options.amp; }
 
@@ -85,7 +108,9 @@ struct learner::impl {
   c10::Device device;
   to_device hand_off;
   std::shared_ptr<model> net;
-  torch::optim::SGD optimizer;
+  optimizer updates;
+  std::optional<moving_average> average;
+  int rank = 0;
   std::optional<data_parallel> ranks;
 };
 
@@ -96,26 +121,35 @@ learner::~learner() = default;
 
 void learner::join(process_group& group) {
   impl_->ranks.emplace(group, *impl_->net);
+  impl_->rank = group.place().rank;
+  if (impl_->average) impl_->average->begin();
 }
 
-learner::outcome learner::train(host_batch b, double rate) {
-  for (auto& g : impl_->optimizer.param_groups()) {
-    static_cast<torch::optim::SGDOptions&>(g.options()).lr(rate);
-  }
+learner::outcome learner::train(host_batch b, double rate, std::int64_t step) {
   const device_batch input = impl_->hand_off(std::move(b));
-  impl_->optimizer.zero_grad();
+  impl_->updates.zero_grad();
+  seed_step(impl_->options.seed, impl_->rank, step);
   outcome out;
   out.labels = input.labels;
-  {
-    const autocast half(impl_->uses_autocast());
-    out.scores = impl_->net->forward(input.images);
-    out.loss = impl_->loss_of(out.scores, input);
+  const auto parts = parts_of(input, impl_->options.accumulate);
+  std::vector<at::Tensor> scores;
+  for (const device_batch& part : parts) {
+    at::Tensor loss;
+    {
+      const autocast half(impl_->uses_autocast());
+      scores.push_back(impl_->net->forward(part.images));
+      loss = impl_->loss_of(scores.back(), part);
+    }
+    // The mean over the whole batch.
+    const double weight = static_cast<double>(part.size()) / static_cast<double>(input.size());
+    if (parts.size() > 1) loss = loss * weight;
+    impl_->ranks->backward(loss, &part == &parts.back());
+    out.loss = out.loss.defined() ? out.loss + loss.detach() : loss.detach();
+    scores.back() = scores.back().detach();
   }
-  impl_->ranks->backward(out.loss);
-  if (impl_->options.optimizer.clip_norm > 0) {
-    torch::nn::utils::clip_grad_norm_(impl_->net->parameters(), impl_->options.optimizer.clip_norm);
-  }
-  impl_->optimizer.step();
+  out.scores = scores.size() == 1 ? scores.front() : torch::cat(scores);
+  impl_->updates.step(rate);
+  if (impl_->average) impl_->average->update();
   return out;
 }
 
@@ -125,6 +159,10 @@ double learner::outcome::accuracy() const {
 
 void learner::begin_evaluation() {
   impl_->ranks->share_buffers();
+  if (impl_->average) {
+    impl_->average->lend();
+    impl_->ranks->share_buffers();
+  }
   impl_->net->eval();
 }
 
@@ -147,31 +185,25 @@ void learner::evaluate(host_batch b, at::Tensor& sums) {
 }
 
 void learner::end_evaluation() {
+  if (impl_->average) impl_->average->give_back();
   impl_->net->train();
 }
 
 void learner::save(checkpoint& to) const {
   to.model = weights_of(*impl_->net);
-  for (const auto& p : impl_->net->named_parameters()) {
-    const auto found = impl_->optimizer.state().find(p.value().unsafeGetTensorImpl());
-    if (found == impl_->optimizer.state().end()) continue;
-    const auto& kept = static_cast<const torch::optim::SGDParamState&>(*found->second);
-    if (kept.momentum_buffer().defined()) to.optimizer[p.key()] = kept.momentum_buffer();
-  }
+  to.optimizer = impl_->updates.state();
+  if (impl_->average) to.ema = impl_->average->state();
 }
 
 void learner::restore(const checkpoint& from, const std::string& path) {
-  namespace fs = std::filesystem;
-  const torch::NoGradGuard no_grad;
-  load_weights(*impl_->net, from.model, (fs::path(path) / "model.safetensors").string());
-  for (const auto& p : impl_->net->named_parameters()) {
-    const auto found = from.optimizer.find(p.key());
-    if (found == from.optimizer.end()) continue;
-    check_tensor(p.key(), found->second, p.value(),
-                 (fs::path(path) / "optimizer.safetensors").string());
-    auto kept = std::make_unique<torch::optim::SGDParamState>();
-    kept->momentum_buffer(torch::empty_like(p.value()).copy_(found->second));
-    impl_->optimizer.state()[p.value().unsafeGetTensorImpl()] = std::move(kept);
+  const auto file = [&](const char* name) { return (std::filesystem::path(path) / name).string(); };
+  load_weights(*impl_->net, from.model, file(model_name));
+  impl_->updates.load(from.optimizer, file(optimizer_name));
+  if (!impl_->average) return;
+  if (from.ema.empty()) {
+    impl_->average->begin();
+  } else {
+    impl_->average->load(from.ema, file(ema_name));
   }
 }
 

@@ -16,7 +16,8 @@
 
 namespace millrace {
 
-// The model, its optimizer, and the hand-off of batches to their device. One thread.
+// The model, its optimizer, the average of its weights, and the hand-off of batches to their
+// device. One thread.
 class learner {
  public:
   // Creates the model, with initial weights from the seed or from a file. Throws `failure`.
@@ -35,16 +36,19 @@ class learner {
     at::Tensor labels;
     double accuracy() const;  // the host waits for the device
   };
-  outcome train(host_batch b, double rate);
+  // `step`: how many steps of the run have been taken, also before it was resumed: what a model
+  // draws from torch's generators depends on it, the rank and the seed alone.
+  outcome train(host_batch b, double rate, std::int64_t step);
 
-  // Called by all ranks: copies rank 0's running statistics to all, and sets evaluation mode.
+  // Called by all ranks: copies rank 0's running statistics to all, and sets evaluation mode, with
+  // the average of the weights if there is one.
   void begin_evaluation();
   // Adds a batch's loss, top-1 hits, top-5 hits and images to `sums`, four float64 on the device.
   void evaluate(host_batch b, at::Tensor& sums);
   void end_evaluation();
 
-  // Weights and momentum. restore() throws `failure` (bad_state), for example if they are not
-  // finite; `path` names the checkpoint.
+  // Weights, their average and the optimizer's state. restore() throws `failure` (bad_state), for
+  // example if they are not finite; `path` names the checkpoint.
   void save(checkpoint& to) const;
   void restore(const checkpoint& from, const std::string& path);
 

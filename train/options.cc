@@ -13,12 +13,15 @@
 #include "millrace/version.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/flags.h"
+#include "train/recipe.h"
 
 namespace millrace {
 namespace {
 
 void add_data(flag_set& f, train_options& o) {
   f.group("Data");
+  f.value("--recipe", o.recipe, "FILE",
+          "values of options, as a JSON object without the dashes; those given here go before it");
   f.list("--shards", o.shards, "SPEC",
          "training shards: paths, URLs, brace ranges, '::' lists, @FILE; repeated options add up");
   f.value("--raw", o.raw, "DIR", "class folders with images, instead of shards");
@@ -172,7 +175,13 @@ void add_model(flag_set& f, train_options& o) {
   f.group("Model and device");
   f.choice("--model", o.model, model_names(o.own_models), "the model; trivial is one linear layer");
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
+  f.flag("--zero-init-last-norm", o.zero_last_norm,
+         "begin with weights 0 in the last batch normalization of each block of a resnet");
   f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
+  constexpr double below_one = 0.9999999;
+  f.number("--ema-decay", o.ema_decay, 0, below_one, "N",
+           "validate and save, as ema.safetensors, a moving average of the weights of which each "
+           "step keeps this part, such as 0.9999; 0: none");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
   f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
 }
@@ -183,19 +192,42 @@ void add_optimizer(flag_set& f, train_options& all) {
   f.number("--batch-size", all.batch_size, 1, 65536, "IMAGES", "images of each rank and step");
   f.number("--val-batch-size", all.val_batch_size, 1, 65536, "IMAGES",
            "images of each rank and validation step");
-  f.number("--lr", o.lr, 0, "RATE", "learning rate, for the whole batch of all ranks");
-  f.number("--momentum", o.momentum, 0, 1, "N", "momentum of SGD");
-  f.number("--weight-decay", o.weight_decay, 0, "N", "weight decay of SGD");
+  f.number("--accumulate", all.accumulate, 1, 65536, "N",
+           "parts into which a batch is divided; their gradients add up to a step, in the memory "
+           "that one part needs");
+  const std::map<std::string, optimizer_kind> kinds{{"sgd", optimizer_kind::sgd},
+                                                    {"adamw", optimizer_kind::adamw},
+                                                    {"lars", optimizer_kind::lars}};
+  f.choice("--optimizer", o.kind, kinds, "how weights follow from gradients");
+  f.number("--momentum", o.momentum, 0, 1, "N", "momentum of SGD and LARS");
   f.flag("--nesterov", o.nesterov, "Nesterov momentum");
+  constexpr double below_one = 0.9999999;
+  f.numbers("--betas", {&o.beta1, &o.beta2}, 0, below_one, "B1,B2",
+            "parts that AdamW keeps of the means of gradients and of their squares");
+  f.number("--eps", o.eps, 0, 1, "N", "what AdamW and LARS add to divisors");
+  f.number("--trust-coefficient", o.trust, 0, "N", "factor of LARS's ratio of norms");
+  f.number("--weight-decay", o.weight_decay, 0, "N", "weight decay; of AdamW times the rate");
+  const std::map<std::string, decayed> decays{{"none", decayed::all},
+                                              {"norms", decayed::without_norms}};
+  f.choice("--no-decay", o.decays, decays,
+           "norms: no weight decay of parameters of one dimension: norms and biases");
   f.number("--clip-norm", o.clip_norm, 0, "N", "largest norm of the gradient; 0: not clipped");
-  const std::map<std::string, lr_schedule> schedules{{"constant", lr_schedule::constant},
-                                                     {"step", lr_schedule::step},
-                                                     {"cosine", lr_schedule::cosine}};
-  f.choice("--schedule", o.schedule, schedules, "schedule of the learning rate");
+}
+
+void add_rate(flag_set& f, schedule_options& o) {
+  f.group("Learning rate");
+  f.number("--lr", o.lr, 0, "RATE", "learning rate, for the whole batch of all ranks");
+  f.choice("--schedule", o.schedule, schedule_names(), "schedule of the learning rate");
+  f.number("--warmup-epochs", o.warmup_epochs, 0, "EPOCHS", "epochs of linear warm-up");
   f.numbers("--step-epochs", o.step_epochs, "epochs at which schedule step lowers the rate");
   f.number("--step-factor", o.step_factor, 0, 1, "N",
            "factor by which schedule step multiplies the rate");
-  f.number("--warmup-epochs", o.warmup_epochs, 0, "EPOCHS", "epochs of linear warm-up");
+  f.number("--min-lr", o.least, 0, "RATE", "where schedules cosine, linear and polynomial end");
+  f.number("--power", o.power, 0, 100, "N", "power of schedule polynomial");
+  f.number("--pct-start", o.rising_part, 0, 1, "SHARE",
+           "part of one-cycle in which the rate rises");
+  f.number("--div-factor", o.first_divisor, 1, "N", "one-cycle begins at --lr divided by this");
+  f.number("--final-div-factor", o.last_divisor, 1, "N", "and ends at that divided by this");
 }
 
 void add_run(flag_set& f, train_options& o) {
@@ -232,6 +264,12 @@ void add_run(flag_set& f, train_options& o) {
            "seconds after which a silent peer counts as lost, or joining fails");
 }
 
+// As CLI11 takes words.
+std::vector<std::string> reversed(std::vector<std::string> words) {
+  std::ranges::reverse(words);
+  return words;
+}
+
 constexpr const char* footer = R"(
 Example: two ranks on this host, resumed where they stopped:
   torchrun --no-python --nproc-per-node 2 millrace-train \
@@ -239,10 +277,71 @@ Example: two ranks on this host, resumed where they stopped:
     --model resnet50 --classes 1000 --batch-size 128 --epochs 90 --lr 0.1 \
     --checkpoint-dir ck --resume auto --metrics run.jsonl
 
-If an option is given twice, the last one counts; --shards and --val-shards add up. SIGINT and
+If an option is given twice, the last one counts; --shards and --val-shards add up. An option that
+is not given has its value in --recipe, else its default. SIGINT and
 SIGTERM end after the current step, with a checkpoint; SIGUSR1 saves one and continues, SIGUSR2 and
 SIGHUP save one and end (exit codes 130, 143, 140, 129). MILLRACE_ variables tune everything else:
 millrace env.)";
+
+void check_model(const train_options& o) {
+  const known_model& trained = model_named(o.model, o.own_models);
+  const int least_size = std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size);
+  if (o.batch_size / o.accumulate == 1 && least_size <= trained.side_of_one_value) {
+    throw failure(
+        error(errc::usage,
+              fmt::format("{} cannot be combined with --model {} and images "
+                          "of {} pixels or less: batch normalization needs two values",
+                          o.accumulate == 1 ? "--batch-size 1"
+                                            : fmt::format("--accumulate {} of --batch-size {}",
+                                                          o.accumulate, o.batch_size),
+                          o.model, trained.side_of_one_value))
+            .hint("raise --batch-size or --size"));
+  }
+  if (least_size < trained.smallest_size || o.size % trained.size_step != 0) {
+    throw failure(
+        error(errc::usage,
+              fmt::format("--model {} does not take images of {} pixels", o.model, least_size))
+            .hint(trained.size_step > 1
+                      ? fmt::format("use a --size that is a multiple of {}", trained.size_step)
+                      : fmt::format("use {} pixels or more", trained.smallest_size)));
+  }
+  if (o.zero_last_norm && !trained.has_last_norm && o.own_models.empty()) {
+    throw failure(
+        error(errc::usage, fmt::format("--zero-init-last-norm cannot be combined with --model {}, "
+                                       "which has no batch normalization at the end of its blocks",
+                                       o.model)));
+  }
+  if (o.zero_last_norm && !o.init_weights.empty()) {
+    throw failure(
+        error(errc::usage, "--zero-init-last-norm cannot be combined with --init-weights"));
+  }
+  if (!trained.takes_any_size && o.growing.from != 0) {
+    throw failure(error(errc::usage,
+                        fmt::format("--grow-from cannot be combined with --model {}, which takes "
+                                    "images of one size",
+                                    o.model))
+                      .hint("use a resnet, or leave it out"));
+  }
+}
+
+void check_optimizer(const train_options& o) {
+  if (o.optimizer.nesterov && o.optimizer.momentum == 0) {
+    throw failure(error(errc::usage, "--nesterov needs a --momentum above 0"));
+  }
+  if (o.accumulate > o.batch_size) {
+    throw failure(error(errc::usage, fmt::format("--accumulate {} is more parts than --batch-size "
+                                                 "{} has images",
+                                                 o.accumulate, o.batch_size)));
+  }
+  if (o.rate.least > o.rate.lr) {
+    throw failure(
+        error(errc::usage, fmt::format("--min-lr {} is above --lr {}", o.rate.least, o.rate.lr)));
+  }
+  if (o.rate.schedule == lr_schedule::one_cycle && o.rate.warmup_epochs > 0) {
+    throw failure(error(errc::usage, "--warmup-epochs cannot be combined with --schedule one-cycle")
+                      .hint("its warm-up is --pct-start"));
+  }
+}
 
 void check(const train_options& o) {
   if (o.mode == train_epochs::resample && o.epoch_batches + o.epoch_samples == 0) {
@@ -273,28 +372,11 @@ void check(const train_options& o) {
                       .at(o.init_weights)
                       .hint("the weights are in model.safetensors next to it"));
   }
-  const known_model& trained = model_named(o.model, o.own_models);
-  const int least_size = std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size);
-  if (o.batch_size == 1 && least_size <= trained.side_of_one_value) {
-    throw failure(error(errc::usage,
-                        fmt::format("--batch-size 1 cannot be combined with --model {} and images "
-                                    "of {} pixels or less: batch normalization needs two values",
-                                    o.model, trained.side_of_one_value))
-                      .hint("raise --batch-size or --size"));
-  }
-  if (!trained.takes_any_size && o.growing.from != 0) {
-    throw failure(error(errc::usage,
-                        fmt::format("--grow-from cannot be combined with --model {}, which takes "
-                                    "images of one size",
-                                    o.model))
-                      .hint("use a resnet, or leave it out"));
-  }
+  check_model(o);
   if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
     throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
   }
-  if (o.optimizer.nesterov && o.optimizer.momentum == 0) {
-    throw failure(error(errc::usage, "--nesterov needs a --momentum above 0"));
-  }
+  check_optimizer(o);
   if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
     throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
                       .hint("resume the existing run, or start another one"));
@@ -305,23 +387,42 @@ void check(const train_options& o) {
 }
 
 // An option without effect is a mistake: the rest of the command line is not what the user meant.
-void check_effects(const CLI::App& app, const train_options& o) {
+// Those of a recipe may lose their effect by options that are given beside it.
+void check_effects(const std::vector<std::string>& words, const train_options& o) {
   struct condition {
     const char* option;
     bool has_effect;
     const char* what;
   };
-  const bool steps = o.optimizer.schedule == lr_schedule::step;
+  const lr_schedule schedule = o.rate.schedule;
+  const optimizer_kind kind = o.optimizer.kind;
+  const bool steps = schedule == lr_schedule::step;
+  const bool cycles = schedule == lr_schedule::one_cycle;
+  const bool falls = schedule == lr_schedule::cosine || schedule == lr_schedule::linear ||
+                     schedule == lr_schedule::polynomial;
+  const bool is_adamw = kind == optimizer_kind::adamw;
+  const bool is_lars = kind == optimizer_kind::lars;
   const bool draws = o.changes.policy == augment_policy::randaugment;
-  const std::array all{condition{"--step-epochs", steps, "needs --schedule step"},
-                       condition{"--step-factor", steps, "needs --schedule step"},
-                       condition{"--randaugment-ops", draws, "needs --policy randaugment"},
-                       condition{"--randaugment-magnitude", draws, "needs --policy randaugment"},
-                       condition{"--min-crop", o.augment, "cannot be combined with --no-augment"},
-                       condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(),
-                                 "needs --val-shards or --val-index"}};
+  const std::array all{
+      condition{"--step-epochs", steps, "needs --schedule step"},
+      condition{"--step-factor", steps, "needs --schedule step"},
+      condition{"--min-lr", falls, "needs --schedule cosine, linear or polynomial"},
+      condition{"--power", schedule == lr_schedule::polynomial, "needs --schedule polynomial"},
+      condition{"--pct-start", cycles, "needs --schedule one-cycle"},
+      condition{"--div-factor", cycles, "needs --schedule one-cycle"},
+      condition{"--final-div-factor", cycles, "needs --schedule one-cycle"},
+      condition{"--momentum", !is_adamw, "needs --optimizer sgd or lars"},
+      condition{"--nesterov", !is_adamw, "needs --optimizer sgd or lars"},
+      condition{"--betas", is_adamw, "needs --optimizer adamw"},
+      condition{"--eps", is_adamw || is_lars, "needs --optimizer adamw or lars"},
+      condition{"--trust-coefficient", is_lars, "needs --optimizer lars"},
+      condition{"--randaugment-ops", draws, "needs --policy randaugment"},
+      condition{"--randaugment-magnitude", draws, "needs --policy randaugment"},
+      condition{"--min-crop", o.augment, "cannot be combined with --no-augment"},
+      condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(),
+                "needs --val-shards or --val-index"}};
   for (const condition& c : all) {
-    if (c.has_effect || app.get_option(c.option)->count() == 0) continue;
+    if (c.has_effect || !is_given(words, c.option)) continue;
     throw failure(error(errc::usage, fmt::format("{} {}", c.option, c.what)));
   }
 }
@@ -345,7 +446,8 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   if (!parsed.options.own_models.empty()) {
     parsed.options.model = parsed.options.own_models.front().name;
   }
-  CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
+  CLI::App app("Trains an image classifier from WebDataset shards, alone or with DDP.",
+               "millrace-train");
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
   app.footer(footer);
   flag_set f(app);
@@ -356,9 +458,11 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   add_augmentation(f, parsed.options);
   add_model(f, parsed.options);
   add_optimizer(f, parsed.options);
+  add_rate(f, parsed.options.rate);
   add_run(f, parsed.options);
+  const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(reversed(with_recipe(given, app)));
   } catch (const CLI::Success& asked) {
     parsed.exit_code = app.exit(asked);
     return parsed;
@@ -367,10 +471,13 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   } catch (const CLI::ParseError& e) {
     std::string wrong = e.what();
     std::ranges::replace(wrong, '\n', ' ');
-    throw failure(error(errc::usage, wrong).hint("see `millrace-train --help`"));
+    const bool has_recipe = is_given(given, "--recipe");
+    throw failure(error(errc::usage, wrong)
+                      .hint(has_recipe ? "see `millrace-train --help`, and the --recipe"
+                                       : "see `millrace-train --help`"));
   }
   check(parsed.options);
-  check_effects(app, parsed.options);
+  check_effects(given, parsed.options);
   parsed.options.said = flag_set::said_by(app);
   parsed.options.defaults = flag_set::defaults_of(app);
   return parsed;

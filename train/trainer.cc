@@ -252,12 +252,13 @@ void trainer::tell_saved(const std::string& why, const std::string& how_to_resum
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
   const double rate =
-      learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
+      learning_rate(options_.rate, position().epochs(), static_cast<double>(options_.epochs),
+                    static_cast<double>(position().epoch_batches));
   if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
   const auto batch_size = static_cast<std::int64_t>(b.size());
   std::vector<std::string> keys;
   if (options_.metrics_keys) keys = b.keys;
-  const auto out = learner_->train(std::move(b), rate);
+  const auto out = learner_->train(std::move(b), rate, step_);
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;

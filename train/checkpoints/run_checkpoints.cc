@@ -21,6 +21,9 @@ std::string not_finite(const checkpoint& c) {
   for (const auto& [name, tensor] : c.optimizer) {
     if (!is_finite(tensor)) return fmt::format("the optimizer's '{}'", name);
   }
+  for (const auto& [name, tensor] : c.ema) {
+    if (!is_finite(tensor)) return fmt::format("the average's '{}'", name);
+  }
   return "";
 }
 

@@ -442,8 +442,10 @@ data_parallel::data_parallel(process_group& group, const torch::nn::Module& mode
 
 data_parallel::~data_parallel() = default;
 
-void data_parallel::backward(const at::Tensor& loss) {
-  if (!impl_->reducer) return loss.backward();
+void data_parallel::backward(const at::Tensor& loss, bool is_last) {
+  // The reducer ignores gradients of a loss that it was not prepared for; the last one's hooks find
+  // their sum.
+  if (!impl_->reducer || !is_last) return loss.backward();
   impl_->group.impl_->watched("averaging the gradients", [&] {
     impl_->reducer->prepare_for_forward();  // counts the step
     impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});

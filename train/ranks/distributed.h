@@ -112,9 +112,10 @@ class data_parallel {
   data_parallel(const data_parallel&) = delete;
   data_parallel& operator=(const data_parallel&) = delete;
 
-  // In place of loss.backward(): adds the gradients of `loss`, averaged over the ranks. Throws
-  // `failure` (peer_lost).
-  void backward(const at::Tensor& loss);
+  // In place of loss.backward(): adds the gradients of `loss`; if it is the last loss of a step,
+  // then averages their sum over the ranks. Every rank has as many losses a step. Throws `failure`
+  // (peer_lost).
+  void backward(const at::Tensor& loss, bool is_last = true);
   // Called by all ranks: copies rank 0's buffers, such as running statistics, to all.
   void share_buffers();
 
