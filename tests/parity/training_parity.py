@@ -105,7 +105,8 @@ class Models(Parity):
 
 
 class Lars:
-    """As timm's: its step on one tensor at a time."""
+    """As timm's, on one tensor at a time. The order of operations is millrace-train's: a ResNet's losses double a difference of
+    1e-7 at every step."""
 
     def __init__(self, groups, lr, momentum, trust, eps):
         self.groups, self.lr, self.momentum, self.trust, self.eps = groups, lr, momentum, trust, eps
@@ -124,9 +125,9 @@ class Lars:
                 if decay != 0:
                     w, g = p.norm(), grad.norm()
                     ratio = self.trust * w / (g + w * decay + self.eps) if w > 0 and g > 0 else 1
-                    grad = (grad + p * decay) * ratio
+                    grad = torch.add(grad, p, alpha=decay) * ratio
                 self.kept[p] = self.kept[p] * self.momentum + grad if p in self.kept else grad.clone()
-                p.add_(self.kept[p], alpha=-self.lr)
+                p.sub_(self.kept[p] * self.lr)
 
 
 class Optimizers(Parity):
