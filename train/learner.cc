@@ -9,7 +9,7 @@
 
 #include "engine/fingerprint.h"
 #include "train/device/to_device.h"
-#include "train/models/model.h"
+#include "train/models/known_models.h"
 #include "train/models/weights.h"
 #include "train/optim/moving_average.h"
 #include "train/optim/optimizer.h"

@@ -13,6 +13,7 @@
 #include "millrace/version.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/flags.h"
+#include "train/models/known_models.h"
 #include "train/recipe.h"
 
 namespace millrace {

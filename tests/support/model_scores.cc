@@ -2,8 +2,8 @@
 //
 //   model_scores MODEL CLASSES WEIGHTS IMAGES SCORES
 //
-// WEIGHTS: a state dict; IMAGES: `images`, N x 3 x H x H float; writes SCORES: `scores`, N x CLASSES
-// (all safetensors). The model is in evaluation mode.
+// WEIGHTS has a state dict, IMAGES `images`, N x 3 x H x H float; SCORES is written, with `scores`,
+// N x CLASSES (all safetensors). The model is in evaluation mode.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -11,7 +11,7 @@
 #include <span>
 
 #include "engine/error.h"
-#include "train/models/model.h"
+#include "train/models/known_models.h"
 #include "train/models/safetensors.h"
 #include "train/models/weights.h"
 

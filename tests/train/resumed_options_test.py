@@ -60,6 +60,7 @@ FREE = {
 # Told, and of no effect on these data.
 UNSEEN = {
     "--amp": "autocast is of GPUs",
+    "--ema-decay": "the average takes no part in training",
     "--fill-truncated": "no image is cut",
     "--label": "the field that auto finds",
     "--lenient": "no image is damaged",
@@ -88,7 +89,6 @@ VALUES = {
     "--color-jitter": lambda t: [({}, JITTER)],
     "--device": lambda t: [({}, "auto")],
     "--div-factor": lambda t: [(CYCLE, 5)],
-    "--ema-decay": lambda t: [({"--val-shards": t.val}, 0.5), ({"--val-shards": t.val, "--ema-decay": 0.5}, 0.9)],
     "--eps": lambda t: [(ADAMW, 1e-3), (LARS, 0.1)],
     "--epoch-batches": lambda t: [({}, 5), ({"--epoch-batches": 5, "--epochs": 5, "--schedule": "cosine"}, 7)],
     "--epoch-samples": lambda t: [({}, 40), ({"--epoch-samples": 40, "--epochs": 5, "--schedule": "cosine"}, 56)],

@@ -34,18 +34,9 @@ struct known_model {
   // The side of the images, in pixels, from which its normalisation over the batch has more than
   // one value of each image; 0: it has no such normalisation, or always more.
   int side_of_one_value = 0;
-  bool has_last_norm = false;  // whether it heeds model_terms::zero_last_norm
+  bool has_last_norm = false;  // whether it uses model_terms::zero_last_norm
   int smallest_size = 1;       // of images, side in pixels
   int size_step = 1;           // the side of images is a multiple of it, in pixels
 };
-
-// resnets(), vision_transformers(), convnexts(), and "trivial": one linear layer on the pixels.
-const std::vector<known_model>& known_models();
-
-// The names of `own` and of the known models.
-std::vector<std::string> model_names(const std::vector<known_model>& own = {});
-// The one named `name` of `own` and the known models, which `own` comes before. Throws `failure`
-// (usage) if there is none.
-const known_model& model_named(const std::string& name, const std::vector<known_model>& own = {});
 
 }  // namespace millrace

@@ -132,7 +132,7 @@ struct vision_transformer final : model {
 
   torch::Tensor forward(torch::Tensor images) override {
     const auto patches = conv_proj(images).flatten(2).transpose(1, 2);
-    const auto first = class_token.expand({images.size(0), -1, -1}).to(patches.scalar_type());
+    const auto first = class_token.expand({images.size(0), -1, -1});
     const auto seen = tokens->forward(torch::cat({first, patches}, 1));
     return heads->forward(seen.select(1, 0));
   }

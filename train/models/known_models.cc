@@ -1,4 +1,4 @@
-#include "train/models/model.h"
+#include "train/models/known_models.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
