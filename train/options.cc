@@ -306,7 +306,7 @@ void check_model(const train_options& o) {
                       ? fmt::format("use a --size that is a multiple of {}", trained.size_step)
                       : fmt::format("use {} pixels or more", trained.smallest_size)));
   }
-  if (o.zero_last_norm && !trained.has_last_norm && o.own_models.empty()) {
+  if (o.zero_last_norm && !trained.has_last_norm) {
     throw failure(
         error(errc::usage, fmt::format("--zero-init-last-norm cannot be combined with --model {}, "
                                        "which has no batch normalization at the end of its blocks",

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <array>
 #include <vector>
 
 #include "engine/error.h"

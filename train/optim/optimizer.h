@@ -18,16 +18,17 @@ enum class optimizer_kind { sgd, adamw, lars };
 // Which parameters decay: all, or those of two dimensions or more. Norms and biases have one.
 enum class decayed { all, without_norms };
 
+// What an optimizer does, and how strongly.
 struct optimizer_options {
-  optimizer_kind kind = optimizer_kind::sgd;
-  double momentum = 0.9;       // of SGD and LARS, 0 to 1
-  bool nesterov = false;       // of SGD and LARS; needs a momentum above 0
-  double beta1 = 0.9;          // of AdamW, for the mean of the gradient, 0 to 1
-  double beta2 = 0.999;        // of AdamW, for the mean of its square, 0 to 1
-  double eps = 1e-8;           // of AdamW and LARS, added to divisors; 0 or more
-  double trust = 0.001;        // of LARS, factor of the ratio of norms; 0 or more
-  double weight_decay = 1e-4;  // 0 or more; AdamW's is decoupled, times the rate
-  decayed decays = decayed::all;
+  optimizer_kind kind = optimizer_kind::sgd;  // whose step it takes
+  double momentum = 0.9;                      // of SGD and LARS, 0 to 1
+  bool nesterov = false;                      // of SGD and LARS; needs a momentum above 0
+  double beta1 = 0.9;                         // of AdamW, for the mean of the gradient, 0 to 1
+  double beta2 = 0.999;                       // of AdamW, for the mean of its square, 0 to 1
+  double eps = 1e-8;                          // of AdamW and LARS, added to divisors; 0 or more
+  double trust = 0.001;                       // of LARS, factor of the ratio of norms; 0 or more
+  double weight_decay = 1e-4;                 // 0 or more; AdamW's is decoupled, times the rate
+  decayed decays = decayed::all;              // what the weight decay is of
   double clip_norm = 0;  // largest norm of the gradient, over all parameters; 0: not clipped
 };
 
