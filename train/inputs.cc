@@ -279,7 +279,8 @@ std::string validation_fingerprint(const train_options& o) {
   const image_options& image = o.image;
   const std::string how =
       fmt::format("{} {} {} {} {} {} {} {}", o.label, o.size, image.lenient, image.fill_truncated,
-                  image.fast, static_cast<int>(image.filter), o.gpu_decode, o.amp);
+                  image.fast, static_cast<int>(image.filter), o.gpu_decode, o.amp) +
+      (o.ema_decay > 0 ? " ema" : "");
   return fmt::format("{:016x}", fingerprint(how, all));
 }
 

@@ -26,6 +26,7 @@
 #include "train/outputs.h"
 #include "train/run_position.h"
 #include "train/step_losses.h"
+#include "train/synthetic.h"
 #include "train/validation.h"
 
 namespace millrace {
@@ -225,7 +226,7 @@ void trainer::finish_save() {
   if (checkpoints_.finish() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
 }
 
-// After a step: whether one that is being written has been, or could not be.
+// After a step.
 void trainer::look_at_save() {
   try {
     if (checkpoints_.has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
@@ -235,8 +236,7 @@ void trainer::look_at_save() {
   }
 }
 
-// nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
-// step and ends the run of all ranks with that error.
+// nullopt: the epoch is over, or a rank was asked to end. Data that fail end the run of all ranks.
 std::optional<host_batch> trainer::next_batch() {
   std::optional<host_batch> next;
   try {
@@ -274,7 +274,8 @@ void trainer::tell_saved(const std::string& why, const std::string& how_to_resum
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
   const double rate =
-      learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
+      learning_rate(options_.rate, position().epochs(), static_cast<double>(options_.epochs),
+                    static_cast<double>(position().epoch_batches));
   const auto batch_size = static_cast<std::int64_t>(b.size());
   if (!options_.record_batches.empty() && batch_size > 0) {
     record(b, options_.record_batches, place_, step_);
@@ -283,7 +284,8 @@ void trainer::train_step(host_batch b) {
       options_.mode == train_epochs::exact ? batches_->samples() : batch_size * place_.world_size;
   std::vector<std::string> keys;
   if (options_.metrics_keys) keys = b.keys;
-  const auto out = learner_->train(std::move(b), of_all_ranks, rate);
+  const auto out = learner_->train(learner_->bring(std::move(b)),
+                                   {.step = step_, .rate = rate, .of_all_ranks = of_all_ranks});
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
@@ -322,7 +324,6 @@ bool trainer::checkpoint_is_due() const {
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
-// What the ranks have to do after a step.
 void trainer::agree() {
   batches_->agree();
   ending_ = batches_->ending();
@@ -486,15 +487,15 @@ int train(const train_options& given, const engine_options& engine, const train_
   process_group group(place, std::chrono::seconds(given.timeout_s), before_end);
   train_options options = given;
   const c10::Device device = prepare(options, engine, group);
+  const auto exit_code = [](int signal) { return signal == 0 ? 0 : exit_code_of_signal(signal); };
+  if (options.synthetic) return exit_code(train_synthetic(options, device, group, control));
   trainer job(options, device, group, engine, control);
-  int signal = 0;
   try {
-    signal = job.run();
+    return exit_code(job.run());
   } catch (const failure& f) {
     if (f.kind() != errc::peer_lost) throw;
     throw failure(job.checkpoints().with_way_back(f.why()));
   }
-  return signal == 0 ? 0 : exit_code_of_signal(signal);
 }
 
 }  // namespace millrace

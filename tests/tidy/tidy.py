@@ -63,6 +63,7 @@ ROOMS = {
     "train": {
         "files": r"files|precompiled",
         "models": r"models/.*",
+        "optim": r"optim/.*",
         "ranks": r"ranks/.*",
         "device": r"device/.*",
         "checkpoints": r"checkpoints/.*",

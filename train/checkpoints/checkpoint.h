@@ -18,6 +18,7 @@ namespace millrace {
 struct checkpoint : checkpoint_record {
   tensor_dict model;      // weights_of() the model
   tensor_dict optimizer;  // such as its momentum, by the names of the parameters
+  tensor_dict ema = {};   // the average of the weights, as `model`; empty: there is none
 };
 
 // The parameters of record_in() that describe the reading run.

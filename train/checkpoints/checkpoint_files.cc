@@ -159,8 +159,9 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
   const auto is_own = [&](const std::string& name) {
     const bool is_validation = name == validation_name ||
                                (name.starts_with(validation_name) && is_partial_file_name(name));
-    return name == meta_name || name == model_name || name == optimizer_name || is_validation ||
-           is_data_name(name) || (listed != nullptr && listed->find(name) != nullptr);
+    return name == meta_name || name == model_name || name == optimizer_name || name == ema_name ||
+           is_validation || is_data_name(name) ||
+           (listed != nullptr && listed->find(name) != nullptr);
   };
   std::vector<std::string> own;
   std::ranges::copy_if(names, std::back_inserter(own), is_own);

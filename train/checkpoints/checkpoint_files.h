@@ -11,7 +11,8 @@
 namespace millrace {
 
 // The contents of a checkpoint other than the weights. A checkpoint is a folder DIR/step-NNNNNNNNNN
-// with model.safetensors, optimizer.safetensors, data-rankR.json for each rank, and train.json,
+// with model.safetensors, optimizer.safetensors, for some runs ema.safetensors, data-rankR.json for
+// each rank, and train.json,
 // which holds the rest and the sizes and CRC-32Cs of the others. It appears whole or not at all.
 struct checkpoint_record {
   std::int64_t step = 0;            // steps taken
@@ -39,6 +40,8 @@ inline constexpr const char* meta_name = "train.json";
 inline constexpr const char* model_name = "model.safetensors";
 // The file with the state of the optimizer, such as its momentum.
 inline constexpr const char* optimizer_name = "optimizer.safetensors";
+// The file with the average of the weights, in checkpoints of a run that has one.
+inline constexpr const char* ema_name = "ema.safetensors";
 // The file with the result of validation after a checkpoint's step.
 inline constexpr const char* validation_name = "validation.json";
 // Its key for the fingerprint of the shards.

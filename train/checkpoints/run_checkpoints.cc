@@ -23,6 +23,9 @@ std::string not_finite(const checkpoint& c) {
   for (const auto& [name, tensor] : c.optimizer) {
     if (!is_finite(tensor)) return fmt::format("the optimizer's '{}'", name);
   }
+  for (const auto& [name, tensor] : c.ema) {
+    if (!is_finite(tensor)) return fmt::format("the average's '{}'", name);
+  }
   return "";
 }
 
@@ -83,12 +86,15 @@ void run_checkpoints::begin_save(checkpoint c) {
   finish();
   group_.together([&] {
     if (!group_.is_first()) return;
-    const auto model = std::make_shared<tensor_snapshot>(std::exchange(c.model, {}));
-    const auto optimizer = std::make_shared<tensor_snapshot>(std::exchange(c.optimizer, {}));
-    work_.begin([this, c, model, optimizer, states = std::move(states)]() mutable {
+    const auto copied = [](tensor_dict& of) {
+      return std::make_shared<tensor_snapshot>(std::exchange(of, {}));
+    };
+    work_.begin([this, model = copied(c.model), optimizer = copied(c.optimizer),
+                 ema = copied(c.ema), c, states = std::move(states)]() mutable {
       const held_group finishing(group_);
       c.model = model->on_host();
       c.optimizer = optimizer->on_host();
+      c.ema = ema->on_host();
       const std::string bad = not_finite(c);
       if (!bad.empty()) {
         throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));

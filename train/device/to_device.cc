@@ -75,7 +75,7 @@ constexpr int used(int slot) {
 }  // namespace
 
 std::int64_t device_batch::size() const {
-  return images.size(0);
+  return images.defined() ? images.size(0) : 0;
 }
 
 to_device::to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder)

@@ -23,7 +23,7 @@ struct device_batch {
   at::Tensor other_labels;  // N int64 for mixed images, else undefined
   double share = 1;         // weight of `labels`; `other_labels` have the rest
   std::int64_t epoch = 0;   // of its first image
-  // N.
+  // N; 0 without tensors.
   std::int64_t size() const;
 };
 

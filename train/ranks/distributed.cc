@@ -458,8 +458,10 @@ data_parallel::data_parallel(process_group& group, const torch::nn::Module& mode
 
 data_parallel::~data_parallel() = default;
 
-void data_parallel::backward(const at::Tensor& loss) {
-  if (!impl_->reducer) return loss.backward();
+void data_parallel::backward(const at::Tensor& loss, bool is_last) {
+  // The reducer ignores gradients of a loss that it was not prepared for; the last one's hooks find
+  // their sum.
+  if (!impl_->reducer || !is_last) return loss.backward();
   impl_->group.impl_->watched("averaging the gradients", [&] {
     impl_->reducer->prepare_for_forward();  // counts the step
     impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
@@ -467,14 +469,12 @@ void data_parallel::backward(const at::Tensor& loss) {
   });
 }
 
-void data_parallel::backward(const at::Tensor& loss, std::int64_t samples,
-                             std::int64_t all_samples) {
-  const std::int64_t ranks = impl_->group.place().world_size;
-  if (samples * ranks == all_samples) return backward(loss);
-  if (samples > 0) {
-    return backward(loss *
-                    (static_cast<double>(samples * ranks) / static_cast<double>(all_samples)));
-  }
+double data_parallel::weight(std::int64_t samples, std::int64_t all_samples) const {
+  const std::int64_t of_ranks = samples * impl_->group.place().world_size;
+  return static_cast<double>(of_ranks) / static_cast<double>(all_samples);
+}
+
+void data_parallel::backward_without_samples() {
   // Zeros, by way of all parameters: the reducer waits for the gradient of each.
   at::Tensor none;
   for (const at::Tensor& p : impl_->parameters) {

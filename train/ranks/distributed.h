@@ -113,14 +113,17 @@ class data_parallel {
   data_parallel(const data_parallel&) = delete;
   data_parallel& operator=(const data_parallel&) = delete;
 
-  // In place of loss.backward(): adds the gradients of `loss`, averaged over the ranks. Throws
-  // `failure` (peer_lost).
-  void backward(const at::Tensor& loss);
-  // The same where ranks have batches of different sizes: `loss` is the mean over this rank's
-  // `samples`, out of `all_samples` of all ranks in this step, and each of these counts alike. A
-  // rank that has none left passes an undefined tensor and 0: its gradients are those of the
-  // others, as with torch's Join (divide_by_initial_world_size=False) where batches are alike.
-  void backward(const at::Tensor& loss, std::int64_t samples, std::int64_t all_samples);
+  // In place of loss.backward(): adds the gradients of `loss`; if it is the last loss of a step,
+  // then averages their sum over the ranks. Throws `failure` (peer_lost).
+  void backward(const at::Tensor& loss, bool is_last = true);
+  // By what the losses of a step are multiplied where ranks have different numbers of samples, so
+  // that each of the `all_samples` of all ranks counts alike: losses are means over this rank's
+  // `samples`. 1 where all have as many. As torch's Join does where batches are alike
+  // (divide_by_initial_world_size=False).
+  double weight(std::int64_t samples, std::int64_t all_samples) const;
+  // In place of backward() in a step of which this rank has no sample: its gradients are those of
+  // the others. Throws `failure` (peer_lost).
+  void backward_without_samples();
   // Called by all ranks: copies rank 0's buffers, such as running statistics, to all.
   void share_buffers();
 

@@ -1,14 +1,10 @@
-#include "train/models/model.h"
+#include "train/models/resnet.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <array>
-#include <type_traits>
-
-#include "engine/error.h"
+#include <memory>
+#include <string>
 
 namespace millrace {
 namespace {
@@ -48,6 +44,7 @@ struct basic_block : nn::Module {
     y += downsample ? downsample->forward(x) : x;
     return activated(y);
   }
+  nn::BatchNorm2d& last_norm() { return bn2; }
 
   nn::Conv2d conv1;
   nn::BatchNorm2d bn1;
@@ -77,6 +74,7 @@ struct bottleneck : nn::Module {
     y += downsample ? downsample->forward(x) : x;
     return activated(y);
   }
+  nn::BatchNorm2d& last_norm() { return bn3; }
 
   nn::Conv2d conv1;
   nn::BatchNorm2d bn1;
@@ -89,7 +87,7 @@ struct bottleneck : nn::Module {
 
 template <class Block>
 struct resnet final : model {
-  resnet(std::array<int, 4> depths, int classes)
+  resnet(std::array<int, 4> depths, const model_terms& terms)
       : conv1(register_module(
             "conv1", nn::Conv2d(nn::Conv2dOptions(3, 64, 7).stride(2).padding(3).bias(false)))),
         bn1(register_module("bn1", nn::BatchNorm2d(64))) {
@@ -103,8 +101,8 @@ struct resnet final : model {
       }
       layers[i] = register_module("layer" + std::to_string(i + 1), layer);
     }
-    fc = register_module("fc", nn::Linear(in, classes));
-    initialize();
+    fc = register_module("fc", nn::Linear(in, terms.classes));
+    initialize(terms.zero_last_norm);
   }
 
   torch::Tensor forward(torch::Tensor x) override {
@@ -116,11 +114,13 @@ struct resnet final : model {
   }
 
   // He et al., fan-out, for convolutions; BatchNorm and Linear keep torch's own defaults.
-  void initialize() {
+  void initialize(bool zero_last_norm) {
     for (auto& module : modules(/*include_self=*/false)) {
       if (auto* c = module->template as<nn::Conv2d>()) {
         nn::init::kaiming_normal_(c->weight, 0, torch::kFanOut, torch::kReLU);
       }
+      auto* block = module->template as<Block>();
+      if (zero_last_norm && block != nullptr) nn::init::zeros_(block->last_norm()->weight);
     }
   }
 
@@ -130,52 +130,24 @@ struct resnet final : model {
   nn::Linear fc{nullptr};
 };
 
-struct trivial final : model {
-  trivial(int classes, int image_size)
-      : fc(register_module("fc", nn::Linear(3 * image_size * image_size, classes))) {}
-  torch::Tensor forward(torch::Tensor x) override { return fc(torch::flatten(x.contiguous(), 1)); }
-  nn::Linear fc;
-};
+template <class Block>
+known_model resnet_of(const char* name, std::array<int, 4> depths) {
+  return {.name = name,
+          .make = [depths](const model_terms& terms) -> std::shared_ptr<model> {
+            return std::make_shared<resnet<Block>>(depths, terms);
+          },
+          // The last layers see a thirty-second of the image's side.
+          .side_of_one_value = 32,
+          .has_last_norm = true};
+}
 
 }  // namespace
 
-const std::vector<known_model>& known_models() {
-  // The last layers of a resnet see a thirty-second of the image's side.
-  constexpr int side = 32;
-  const auto resnet_of = [](auto block, std::array<int, 4> depths) {
-    return [depths](const model_terms& terms) -> std::shared_ptr<model> {
-      return std::make_shared<resnet<typename decltype(block)::type>>(depths, terms.classes);
-    };
-  };
-  constexpr std::type_identity<basic_block> basic;
-  constexpr std::type_identity<bottleneck> deep;
-  static const auto& all = *new std::vector<known_model>{
-      {"resnet18", resnet_of(basic, {2, 2, 2, 2}), true, side},
-      {"resnet34", resnet_of(basic, {3, 4, 6, 3}), true, side},
-      {"resnet50", resnet_of(deep, {3, 4, 6, 3}), true, side},
-      {"trivial",
-       [](const model_terms& terms) {
-         return std::make_shared<trivial>(terms.classes, terms.image_size);
-       },
-       false}};
-  return all;
-}
-
-std::vector<std::string> model_names(const std::vector<known_model>& own) {
-  std::vector<std::string> names;
-  for (const known_model& one : own) names.push_back(one.name);
-  for (const known_model& one : known_models()) names.push_back(one.name);
-  return names;
-}
-
-const known_model& model_named(const std::string& name, const std::vector<known_model>& own) {
-  for (const known_model& one : own) {
-    if (one.name == name) return one;
-  }
-  const auto found = std::ranges::find(known_models(), name, &known_model::name);
-  if (found != known_models().end()) return *found;
-  throw failure(error(errc::usage, "there is no model named " + name)
-                    .hint(fmt::format("give one of {}", fmt::join(model_names(own), ", "))));
+std::vector<known_model> resnets() {
+  return {resnet_of<basic_block>("resnet18", {2, 2, 2, 2}),
+          resnet_of<basic_block>("resnet34", {3, 4, 6, 3}),
+          resnet_of<bottleneck>("resnet50", {3, 4, 6, 3}),
+          resnet_of<bottleneck>("resnet101", {3, 4, 23, 3})};
 }
 
 }  // namespace millrace
