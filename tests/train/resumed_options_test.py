@@ -60,14 +60,17 @@ FREE = {
 # Told, and of no effect on these data.
 UNSEEN = {
     "--amp": "autocast is of GPUs",
+    "--cudnn-benchmark": "of GPUs",
     "--ema-decay": "the average takes no part in training",
     "--fill-truncated": "no image is cut",
     "--label": "the field that auto finds",
     "--lenient": "no image is damaged",
     "--resync": "no shard is damaged",
+    "--tf32": "of GPUs",
 }
 # Refused before a checkpoint is looked at.
-ELSEWHERE = {"--gpu-decode": "cannot decode on the device"}
+ELSEWHERE = {"--gpu-decode": "cannot decode on the device", "--graph": "--graph cannot be combined with --device cpu",
+             "--synthetic": "--synthetic cannot be combined with --shards"}
 # What names the difference, where that is not the option.
 NAMED_AS = {"--base": "another list of shards", "--raw": "another list of shards", "--shards": "another list of shards"}
 
@@ -103,7 +106,7 @@ VALUES = {
     "--max-steps": lambda t: [({}, 12)],
     "--metrics": lambda t: [({}, t.common / "other.jsonl")],
     "--min-lr": lambda t: [({"--schedule": "cosine"}, 0.005)],
-    "--mode": lambda t: [({"--epoch-batches": 5}, "resample")],
+    "--mode": lambda t: [({"--epoch-batches": 5}, "resample"), ({}, "exact")],
     "--no-decay": lambda t: [({"--weight-decay": 0.1}, "norms")],
     "--on-error": lambda t: [({}, "skip")],
     "--overwrite": lambda t: [({}, {"--overwrite": True, "--resume": t.saved})],
