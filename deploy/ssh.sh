@@ -8,15 +8,16 @@
 # first host) --checkpoint-dir at the same paths. Signals of this script go to all hosts: SIGTERM and Ctrl-C save and end, SIGUSR1 saves. A host
 # whose connection is cut saves and ends too. If one host fails, the others are asked to end; the exit code is that of the first to fail.
 #
-# MASTER_PORT (29500): a free port of the first host. DIR: the folder to start in. TRAIN: the program (millrace-train). SSH: (ssh -o BatchMode=yes).
+# MASTER_PORT (29500): a free port of the first host. DIR: the folder to start in. TRAIN: the program (millrace-train).
+# SSH: the command (ssh -o BatchMode=yes -o ServerAliveInterval=10, which notices within 30 s that a host is gone).
 # PASS: names of other variables to pass on (MILLRACE_CPU_THREADS OMP_NUM_THREADS).
 set -u
 
 hosts=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do hosts+=("$1"); shift; done
-if [ ${#hosts[@]} -eq 0 ] || [ $# -lt 2 ]; then sed -n '2,14s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
+if [ ${#hosts[@]} -eq 0 ] || [ $# -lt 2 ]; then sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; fi
 shift
-read -ra ssh <<<"${SSH:-ssh -o BatchMode=yes}"
+read -ra ssh <<<"${SSH:-ssh -o BatchMode=yes -o ServerAliveInterval=10}"
 
 # Words for any shell, whatever is in them.
 quoted() { for word; do printf "'%s' " "${word//\'/\'\\\'\'}"; done; }
