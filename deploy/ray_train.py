@@ -19,7 +19,7 @@ import subprocess
 import sys
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
 
@@ -61,14 +61,24 @@ class Rank:
         self.process.send_signal(number)
 
 
-def attempt(group, options, words, asked):
+def placed(references, ends):
+    """Their values, once all have their places; None: it was asked to end before."""
+    while not ends:
+        if not ray.wait(references, num_returns=len(references), timeout=1)[1]:
+            return ray.get(references)
+    return None
+
+
+def attempt(group, options, words, asked, ends):
     """Starts all ranks and waits until all have ended; the exit code of the one that failed first."""
     ranks = [Rank.options(num_cpus=options.cpus, num_gpus=0 if options.cpus_only else 1,
                           scheduling_strategy=In(group, placement_group_bundle_index=i)).remote() for i in range(options.ranks)]
     codes = []
     try:
-        ray.get(group.ready())  # after a host was lost: on another one
-        host, port = ray.get([rank.address.remote() for rank in ranks])[0]  # all have their places
+        addresses = placed([rank.address.remote() for rank in ranks], ends)
+        if addresses is None:
+            return 128 + ends[0]
+        host, port = addresses[0]
         place = {"WORLD_SIZE": str(options.ranks), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
         ray.get([rank.start.remote(words, place | {"RANK": str(i)}) for i, rank in enumerate(ranks)])
         waiting = {rank.ended.remote(1): rank for rank in ranks}
@@ -81,6 +91,8 @@ def attempt(group, options, words, asked):
                     waiting[rank.ended.remote(1)] = rank
                 elif code:
                     codes.append(code)
+    except RayTaskError:  # there is no such program
+        raise
     except RayError as lost:  # while they were started
         print(f"lost: {str(lost).splitlines()[0]}", file=sys.stderr)
         codes.append(LOST)
@@ -104,7 +116,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--cpus", type=int, default=1, help="CPUs of each rank")
     parser.add_argument("--cpus-only", action="store_true")
-    parser.add_argument("--restarts", type=int, default=3)
+    parser.add_argument("--restarts", type=int, default=10)
     parser.add_argument("--strategy", default="PACK", help="of the placement group: PACK, SPREAD, STRICT_PACK, STRICT_SPREAD")
     parser.add_argument("--program", default="millrace-train")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- ARGUMENTS")
@@ -118,7 +130,7 @@ def main():
     bundle = {"CPU": options.cpus} | ({} if options.cpus_only else {"GPU": 1})
     group = placement_group([bundle] * options.ranks, strategy=options.strategy)
     for restarts in range(options.restarts + 1):
-        code = attempt(group, options, words, asked)
+        code = attempt(group, options, words, asked, ends)
         if ends or not (code in AGAIN or code in KILLED):
             break
         print(f"ended with exit code {code}, after {restarts} of {options.restarts} restarts", file=sys.stderr)
