@@ -14,6 +14,7 @@
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "pipeline/stages/lane.h"
+#include "pipeline/stages/no_samples.h"
 
 namespace millrace {
 namespace {
@@ -349,7 +350,7 @@ class lanes_stream final : public stream<sample> {
           return l.epoch == epoch_ && l.given == 0;
         });
     // A state saved after this error resumes before it.
-    if (empty && !any_ever_) return no_samples();
+    if (empty && !any_ever_) return no_samples(lanes_, options_, first_failure_);
     ++epoch_;
     for (lane& l : lanes_) {
       if (l.epoch >= epoch_) continue;  // had begun it before the state was saved
@@ -362,57 +363,6 @@ class lanes_stream final : public stream<sample> {
     tell_losses(epoch_ - 1);
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
-  }
-
-  // Other ranks may have samples.
-  std::string of_this_rank() const { return options_.world_size > 1 ? " of this rank" : ""; }
-
-  // `what` of the shards of this rank, with their number; located at the first of them.
-  error of_shards(errc kind, std::string_view what) const {
-    std::size_t all = 0;
-    const std::string* first = nullptr;
-    for (const lane& l : lanes_) {
-      if (!l.context->shards) continue;  // of a mix
-      for (const shard_ref& ref :
-           epoch_order(*l.context->shards, options_, options_.first_epoch).lane(l.context->lane)) {
-        if (all++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
-      }
-    }
-    if (first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank())};
-    if (all == 1) return error(kind, fmt::format("{} the shard", what)).at(*first);
-    return error(kind, fmt::format("{} the {} shards{}; the first is named here", what, all,
-                                   of_this_rank()))
-        .at(*first);
-  }
-
-  // If shards failed, the error is the first of theirs.
-  error no_samples() const {
-    std::int64_t failed = 0;
-    for (const lane& l : lanes_) failed += l.failed;
-    if (!first_failure_ && failed > 0) {
-      return of_shards(errc::no_samples,
-                       fmt::format("the saved state counts {}, and no sample is in",
-                                   counted(static_cast<std::uint64_t>(failed), "error")))
-          .hint("start the epoch without the state");
-    }
-    const bool any_read = std::ranges::any_of(lanes_, [](const lane& l) {
-      const auto has_items = [](const auto& part) { return part.lane->drawn->items > 0; };
-      return l.context->drawn->items > 0 || std::ranges::any_of(l.context->parts, has_items);
-    });
-    if (!first_failure_ && any_read) {
-      return of_shards(errc::no_samples, "the stages of the lanes dropped every sample of")
-          .hint("check what they select");
-    }
-    if (!first_failure_) {
-      return of_shards(errc::no_samples, "no sample is in")
-          .hint(
-              "check that members are named KEY.EXTENSION, that no function deselects them or "
-              "their shards, and that there are shards for every rank");
-    }
-    error none = of_shards(
-        first_failure_->kind(),
-        fmt::format("the first error is '{}', and no sample came from", first_failure_->message()));
-    return none.where().empty() ? none.at(first_failure_->where()) : none;
   }
 
   std::vector<lane> lanes_;
