@@ -51,6 +51,7 @@ class lanes_stream final : public stream<sample> {
 
   awaitable<outcome> next() override {
     lanes_stream::leave_failed();
+    pass_over_held();
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
@@ -61,6 +62,7 @@ class lanes_stream final : public stream<sample> {
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr) co_return end_of_epoch();
+      const bool is_passed_over = is_in_stretch(turn->next_place());
       if (!turn->pending.empty()) {
         auto taken = co_await take_pending(*turn);
         if (!taken) continue;
@@ -77,6 +79,10 @@ class lanes_stream final : public stream<sample> {
       (*next)->where.position = turn->next_position();
       (*next)->where.epoch = turn->epoch;
       ++turn->given;
+      if (is_passed_over) {
+        pass_over(*turn, 1);
+        continue;
+      }
       co_return next;
     }
   }
@@ -122,6 +128,7 @@ class lanes_stream final : public stream<sample> {
     }
     to.put(epoch_record, {epoch_});
     if (ends_past_ > 0) to.put(ends_past_record, {ends_past_});
+    if (stretch_) stretch_->put(to);
   }
 
   void restore(const state& saved_by) override {
@@ -135,6 +142,9 @@ class lanes_stream final : public stream<sample> {
     ends_past_ = 0;
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
+    stretch_ = stretch_record::in(from);
+    passed_over_ = 0;
+    has_passed_held_ = false;
     check_lengths(from);
     any_ever_ =
         epoch_ > options_.first_epoch || !tail_.levels.empty() ||
@@ -287,11 +297,15 @@ class lanes_stream final : public stream<sample> {
     }
     leave_pending(l);
     if (!*fetched) co_return std::nullopt;
+    any_this_epoch_ = true;
     if (!is_given) {
       (*fetched)->where.position = position;
       ++l.given;
+      if (is_in_stretch({l.epoch, position})) {
+        pass_over(l, 1);
+        co_return std::nullopt;
+      }
     }
-    any_this_epoch_ = true;
     co_return outcome(std::move(*fetched));
   }
 
@@ -299,6 +313,37 @@ class lanes_stream final : public stream<sample> {
     if (!l.is_given_next()) --l.failed_pending;
     l.pending.erase(l.pending.begin());
     if (l.pending.empty()) l.again.reset();  // earlier stages may read again as well
+  }
+
+  // Whether the sample that is next of all is to be passed over. The first that is not ends the
+  // stretch.
+  bool is_in_stretch(const std::pair<std::int64_t, std::int64_t>& place) {
+    if (!stretch_ || place.first < stretch_->epoch) return false;
+    if (stretch_->has(place)) return true;
+    end_stretch("");
+    return false;
+  }
+  void pass_over(const lane& l, std::size_t samples) {
+    l.context->run.counts.dropped += samples;
+    passed_over_ += samples;
+    any_this_epoch_ = true;
+  }
+  // Samples that would be read again: those that later stages held.
+  void pass_over_held() {
+    if (!stretch_ || std::exchange(has_passed_held_, true)) return;
+    for (lane& l : lanes_) {
+      const auto failed = l.pending.end() - static_cast<std::ptrdiff_t>(l.failed_pending);
+      const auto passed = std::ranges::remove_if(
+          l.pending.begin(), failed, [&](const origin& o) { return stretch_->has(o.place()); });
+      const std::size_t n = passed.size();
+      l.pending.erase(passed.begin(), passed.end());
+      if (n > 0) pass_over(l, n);
+    }
+  }
+  void end_stretch(std::string_view why) {
+    log_notice(fmt::format("epoch {}: passed over {}{}{}", stretch_->epoch,
+                           counted(passed_over_, "sample"), of_this_rank(options_), why));
+    stretch_.reset();
   }
 
   // Counts the samples of a lane's epoch that the index has and the lane has not given: the rest of
@@ -351,6 +396,7 @@ class lanes_stream final : public stream<sample> {
         });
     // A state saved after this error resumes before it.
     if (empty && !any_ever_) return no_samples(lanes_, options_, first_failure_);
+    if (stretch_ && stretch_->epoch <= epoch_) end_stretch(": it ended within the stretch");
     ++epoch_;
     for (lane& l : lanes_) {
       if (l.epoch >= epoch_) continue;  // had begun it before the state was saved
@@ -381,6 +427,9 @@ class lanes_stream final : public stream<sample> {
   // The lane whose error the last call returned: of its stages, or of a sample read again.
   std::optional<std::ptrdiff_t> failed_;
   std::optional<std::ptrdiff_t> failed_pending_;
+  std::optional<stretch_record> stretch_;  // to pass over
+  std::uint64_t passed_over_ = 0;          // of it, by this run
+  bool has_passed_held_ = false;
   // Missing and surplus samples of the epoch over all lanes, compared with the index.
   std::int64_t lost_ = 0;
   std::int64_t surplus_ = 0;
