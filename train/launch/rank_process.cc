@@ -161,7 +161,7 @@ bool has_starter = false;
 
 // Each once: the starter reads the pipe when the rank has ended, and a full one would hold it up.
 void tell_starter(char what) {
-  static std::string told;
+  static auto& told = *new std::string;  // lives as long as the process
   if (!has_starter || told.find(what) != told.npos) return;
   told += what;
   // If the starter is gone, a signal has said so.
