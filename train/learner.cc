@@ -69,18 +69,6 @@ struct learner::impl {
 
   bool uses_autocast() const { return device.is_cuda() && options.amp; }
 
-  // For mixed images, the losses of both labels, weighted by their shares.
-  torch::Tensor loss_of(const torch::Tensor& scores, const device_batch& input) const {
-    const auto of = [&](const torch::Tensor& labels) {
-      return torch::nn::functional::cross_entropy(
-          scores, labels,
-          torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(
-              options.label_smoothing));
-    };
-    if (!input.other_labels.defined()) return of(input.labels);
-    return input.share * of(input.labels) + (1 - input.share) * of(input.other_labels);
-  }
-
   train_options options;
   c10::Device device;
   to_device hand_off;
@@ -108,8 +96,13 @@ learner::outcome learner::train(host_batch b, double rate) {
   out.labels = input.labels;
   {
     const autocast half(impl_->uses_autocast());
-    out.scores = impl_->net->forward(input.images);
-    out.loss = impl_->loss_of(out.scores, input);
+    const scored_batch scored =
+        impl_->net->loss_of(input.images, {.labels = input.labels,
+                                           .other_labels = input.other_labels,
+                                           .share = input.share,
+                                           .smoothing = impl_->options.label_smoothing});
+    out.loss = scored.loss;
+    out.scores = scored.scores;
   }
   impl_->ranks->backward(out.loss);
   if (impl_->options.optimizer.clip_norm > 0) {

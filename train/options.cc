@@ -13,6 +13,7 @@
 #include "millrace/version.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/flags.h"
+#include "train/models/exported_model.h"
 
 namespace millrace {
 namespace {
@@ -170,7 +171,11 @@ void add_augmentation(flag_set& f, train_options& o) {
 
 void add_model(flag_set& f, train_options& o) {
   f.group("Model and device");
-  f.choice("--model", o.model, model_names(o.own_models), "the model; trivial is one linear layer");
+  f.choice(
+      "--model", o.model, model_names(o.own_models),
+      "the model; trivial is one linear layer; a file (FILE.pt2) is a PyTorch module of yours, "
+      "which export_model.py made",
+      names_exported_model);
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
   f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
@@ -368,6 +373,9 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
     std::string wrong = e.what();
     std::ranges::replace(wrong, '\n', ' ');
     throw failure(error(errc::usage, wrong).hint("see `millrace-train --help`"));
+  }
+  if (names_exported_model(parsed.options.model)) {
+    parsed.options.own_models.push_back(exported_in(parsed.options.model));
   }
   check(parsed.options);
   check_effects(app, parsed.options);

@@ -139,6 +139,17 @@ struct trivial final : model {
 
 }  // namespace
 
+// For mixed images, the losses of both labels, weighted by their shares.
+scored_batch model::loss_of(torch::Tensor images, const loss_terms& terms) {
+  const auto scores = forward(std::move(images));
+  const auto of = [&](const torch::Tensor& labels) {
+    return nn::functional::cross_entropy(
+        scores, labels, nn::functional::CrossEntropyFuncOptions().label_smoothing(terms.smoothing));
+  };
+  if (!terms.other_labels.defined()) return {of(terms.labels), scores};
+  return {terms.share * of(terms.labels) + (1 - terms.share) * of(terms.other_labels), scores};
+}
+
 const std::vector<known_model>& known_models() {
   // The last layers of a resnet see a thirty-second of the image's side.
   constexpr int side = 32;
