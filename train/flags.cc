@@ -88,10 +88,12 @@ CLI::Validator flag_set::in_range(double least, double most, bool is_whole) {
   return {check, "(" + range_text(least, most) + ")"};
 }
 
-CLI::Validator flag_set::one_of(const std::vector<std::string>& names) {
+CLI::Validator flag_set::one_of(const std::vector<std::string>& names,
+                                bool (*is_other)(const std::string&)) {
   const std::string known = fmt::format("{}", fmt::join(names, ", "));
-  const auto check = [names, known](const std::string& text) -> std::string {
+  const auto check = [names, known, is_other](const std::string& text) -> std::string {
     if (std::ranges::find(names, text) != names.end()) return {};
+    if (is_other != nullptr && is_other(text)) return {};
     return fmt::format("'{}' is not one of {}", text, known);
   };
   return {check, "(" + known + ")"};

@@ -66,9 +66,10 @@ class flag_set {
         ->default_str(now)
         ->check(one_of(known));
   }
+  // `is_other`: whether a text is a value too, without being one of the names.
   CLI::Option* choice(const char* name, std::string& to, const std::vector<std::string>& names,
-                      const char* help) {
-    return value(name, to, "NAME", help)->check(one_of(names));
+                      const char* help, bool (*is_other)(const std::string&) = nullptr) {
+    return value(name, to, "NAME", help)->check(one_of(names, is_other));
   }
 
   // The error for words of a command line that are not options, with the nearest option's name.
@@ -81,7 +82,8 @@ class flag_set {
 
  private:
   static CLI::Validator in_range(double least, double most, bool is_whole);
-  static CLI::Validator one_of(const std::vector<std::string>& names);
+  static CLI::Validator one_of(const std::vector<std::string>& names,
+                               bool (*is_other)(const std::string&) = nullptr);
   static double largest_integer(std::size_t bytes);
   static double largest_real();
 

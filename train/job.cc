@@ -15,6 +15,7 @@
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/memory.h"
+#include "engine/printable.h"
 #include "engine/words.h"
 #include "millrace/version.h"
 #include "pipeline/records.h"
@@ -22,6 +23,7 @@
 #include "train/data.h"
 #include "train/device/to_device.h"
 #include "train/inputs.h"
+#include "train/models/exported_file.h"
 #include "train/models/safetensors.h"
 #include "train/outputs.h"
 
@@ -89,6 +91,15 @@ json sum_of(const json& a, const json& b) {
   return a.get<std::uint64_t>() + b.get<std::uint64_t>();
 }
 
+// Checks an exported model; its content, not its place, is what checkpoints record and ranks share.
+void look_at_model(train_options& o, c10::Device device) {
+  if (!names_exported_model(o.model)) return;
+  const exported_description model = read_description(o.model);
+  check_exported(model, o.model, device.is_cuda() ? "cuda" : "cpu", o.size, o.classes,
+                 o.batch_size);
+  o.said["--model"] = printable(fmt::format("{} {}", model.name, model.identity));
+}
+
 }  // namespace
 
 void agree_on_terms(const train_options& options, c10::Device device, process_group& group) {
@@ -133,6 +144,7 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
   group.together([&] {
     device = pick_device(options.device, place.local_rank);
     find_inputs(options, engine);
+    look_at_model(options, device);
   });
   agree_on_terms(options, device, group);
   // Rank 0 alone reads what the run is resumed from: the others may have been started anew.

@@ -103,18 +103,6 @@ struct learner::impl {
 
   bool uses_autocast() const { return device.is_cuda() && options.amp; }
 
-  // For mixed images, the losses of both labels, weighted by their shares.
-  torch::Tensor loss_of(const torch::Tensor& scores, const device_batch& input) const {
-    const auto of = [&](const torch::Tensor& labels) {
-      return torch::nn::functional::cross_entropy(
-          scores, labels,
-          torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(
-              options.label_smoothing));
-    };
-    if (!input.other_labels.defined()) return of(input.labels);
-    return input.share * of(input.labels) + (1 - input.share) * of(input.other_labels);
-  }
-
   // A step, but for what changes from one to the next without the batch.
   outcome step_on(const device_batch& b, std::int64_t of_all_ranks) {
     updates.zero_grad();
@@ -155,8 +143,12 @@ struct learner::impl {
       at::Tensor loss;
       {
         const autocast half(uses_autocast(), !graph);
-        scores.push_back(net->forward(part.images));
-        loss = loss_of(scores.back(), part);
+        scored_batch scored = net->loss_of(part.images, {.labels = part.labels,
+                                                         .other_labels = part.other_labels,
+                                                         .share = part.share,
+                                                         .smoothing = options.label_smoothing});
+        loss = std::move(scored.loss);
+        scores.push_back(std::move(scored.scores));
       }
       // The mean over the whole batch.
       const double weight = static_cast<double>(part.size()) / static_cast<double>(b.size());

@@ -11,6 +11,7 @@
 #include "millrace/version.h"
 #include "train/check_options.h"
 #include "train/flags.h"
+#include "train/models/exported_model.h"
 #include "train/models/known_models.h"
 #include "train/recipe.h"
 
@@ -176,7 +177,11 @@ void add_augmentation(flag_set& f, train_options& o) {
 
 void add_model(flag_set& f, train_options& o) {
   f.group("Model and device");
-  f.choice("--model", o.model, model_names(o.own_models), "the model; trivial is one linear layer");
+  f.choice(
+      "--model", o.model, model_names(o.own_models),
+      "the model; trivial is one linear layer; a file (FILE.pt2) is a PyTorch module of yours, "
+      "which export_model.py made",
+      names_exported_model);
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
   f.flag("--zero-init-last-norm", o.zero_last_norm,
          "begin with weights 0 in the last batch normalization of each block of a resnet");
@@ -339,6 +344,9 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
     throw failure(error(errc::usage, wrong)
                       .hint(has_recipe ? "see `millrace-train --help`, and the --recipe"
                                        : "see `millrace-train --help`"));
+  }
+  if (names_exported_model(parsed.options.model)) {
+    parsed.options.own_models.push_back(exported_in(parsed.options.model));
   }
   check_options(parsed.options);
   check_effects(given, parsed.options);

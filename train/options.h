@@ -74,7 +74,7 @@ struct train_options {
   error_policy bad_samples;    // of training and of validation
   int prefetch = 2;            // batches ready beyond the one in use
 
-  std::string model = "resnet50";       // of known_models() or `own_models`
+  std::string model = "resnet50";       // of known_models() or `own_models`, or a file
   std::vector<known_model> own_models;  // of the program
   int classes = 1000;                   // labels are 0 to classes - 1
   std::string init_weights;             // a state dict to start from

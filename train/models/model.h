@@ -9,11 +9,28 @@
 
 namespace millrace {
 
+// What the loss of N images is taken against.
+struct loss_terms {
+  torch::Tensor labels;        // N int64
+  torch::Tensor other_labels;  // of mixed images, N int64; else undefined
+  double share = 1;            // weight of `labels`; `other_labels` have the rest
+  double smoothing = 0;        // label smoothing, 0 to 1
+};
+
+// The loss of a batch, and the scores that it is taken of.
+struct scored_batch {
+  torch::Tensor loss;    // the mean over the images
+  torch::Tensor scores;  // N x classes
+};
+
 // A network from NCHW float images to class scores.
 class model : public torch::nn::Module {
  public:
   // The scores, N x classes, of N x 3 x H x W images as to_device gives them.
   virtual torch::Tensor forward(torch::Tensor images) = 0;
+  // What a step of training goes by: loss.backward() gives the gradients of the parameters. Cross
+  // entropy of forward()'s scores, unless a model has a loss of its own.
+  virtual scored_batch loss_of(torch::Tensor images, const loss_terms& terms);
 };
 
 // What a model has to fit.

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "train/models/safetensors.h"
+
+namespace millrace {
+
+// A program that PyTorch's Inductor compiled ahead of time. It works on tensors of its caller. One
+// thread.
+class compiled_program {
+ public:
+  // Loads the program `name` of the .pt2 file, for "cpu" or "cuda". Writes it to a temporary folder
+  // (TMPDIR), which is removed before this returns. Throws `failure` (bad_state, io_failed, ...).
+  compiled_program(const std::string& file, const std::string& name, const std::string& device);
+  ~compiled_program();
+  compiled_program(const compiled_program&) = delete;
+  compiled_program& operator=(const compiled_program&) = delete;
+
+  // The names of the tensors that it works on: parameters, buffers, constants.
+  const std::vector<std::string>& tensors() const;
+  // Works on these from now on, in the order of tensors(): of the shapes and formats that it was
+  // compiled for, which it does not check. It reads them in each run, and writes the buffers.
+  void use(const std::vector<at::Tensor>& tensors);
+
+  // Its outputs. The inputs have the types and formats of those that it was compiled for, which it
+  // does not check.
+  std::vector<at::Tensor> run(std::vector<at::Tensor> inputs);
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace millrace
