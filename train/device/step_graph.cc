@@ -3,6 +3,7 @@
 #include "engine/error.h"
 
 #ifdef MILLRACE_CUDA
+#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
