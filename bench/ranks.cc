@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <c10/util/Logging.h>
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -71,6 +72,7 @@ void meeting(int ranks, int port) {
     options.port = static_cast<std::uint16_t>(port);
     options.isServer = rank == 0;
     options.waitWorkers = false;
+    if (rank > 0) wait_while_refused("127.0.0.1", port, steady_clock::now() + 300s);
     c10d::TCPStore store("127.0.0.1", options);
     meet(store, {.place = place_of(rank, ranks, port)});
     // Rank 0 serves until all have met.
@@ -132,6 +134,7 @@ void groups(int ranks, int port) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   const std::string_view what = argc > 1 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
   constexpr int port = 23457;
