@@ -66,6 +66,8 @@ struct compiled_program::impl {
   std::unique_ptr<AOTIModelContainerRunner> runner;
   std::vector<std::string> inner;  // names within the program
   std::vector<std::string> outer;  // the same tensors' names in the exported module
+  // The program refers to these very objects.
+  std::unordered_map<std::string, at::Tensor> used;
 };
 
 compiled_program::compiled_program(const std::string& file, const std::string& name,
@@ -109,6 +111,7 @@ void compiled_program::use(const std::vector<at::Tensor>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) by_name[impl_->inner[i]] = tensors[i].detach();
   impl_->runner->update_constant_buffer(by_name, /*use_inactive=*/false,
                                         /*validate_full_updates=*/true, /*user_managed=*/true);
+  impl_->used.swap(by_name);  // keeps the objects where they are
 }
 
 std::vector<at::Tensor> compiled_program::run(std::vector<at::Tensor> inputs) {
