@@ -4,9 +4,14 @@
 //                        sample, and the memory that it takes
 //   scale_bench state    10,000,000 samples into an epoch of 100,000 shards, with a shuffle of
 //                        10,000: how long save() and restore() take, and how large the state is
+//   scale_bench ranks N    100,000 shards on N ranks, of which each hundredth is lost: what each of
+//                        them does to begin, what a checkpoint holds of them, and how long dealing
+//                        the rest of the epoch to the others takes
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -100,16 +105,71 @@ void state_far_in() {
       got->items.back().where == expected->items.back().where ? "the right ones" : "WRONG");
 }
 
+// Of one rank, in the middle of an epoch.
+lane_plan<sample> of_rank(const std::vector<std::string>& urls, int rank, int world_size) {
+  return shards(urls, {.seed = 1, .rank = rank, .world_size = world_size}) | untar() |
+         group_by_key() | shuffle({.samples = 2'000, .seed = 1});
+}
+
+// How long `f` took, in seconds.
+double seconds_of(const auto& f) {
+  const stopwatch_pair watch;
+  f();
+  return watch.seconds();
+}
+
+void many_ranks(int ranks) {
+  const same_everywhere where(200);
+  engine eng(where.options());
+  const auto urls = expand_shards("same:train/shard-{000000..099999}.tar").value();
+  std::vector<state> of_ranks;
+  double begun = 0;
+  double saved = 0;
+  std::size_t bytes = 0;
+  for (int r = 0; r < ranks; ++r) {
+    auto data = eng.run(of_rank(urls, r, ranks));
+    begun += seconds_of([&] { data.next(); });
+    for (int i = 0; i < 100; ++i) data.next();
+    std::string text;
+    saved += seconds_of([&] { text = data.save().to_json(); });
+    bytes += text.size();
+    of_ranks.push_back(state::from_json(text).value());
+  }
+  const double before = resident_mb();
+  state all;
+  const double merging = seconds_of([&] { all = merged(of_ranks); });
+  const int left = ranks - std::max(1, ranks / 100);
+  std::size_t of_all = all.to_json().size();
+  double restored = 0;
+  double first = 0;
+  constexpr int tried = 8;
+  for (int i = 0; i < tried; ++i) {
+    auto data = eng.run(of_rank(urls, i * (left - 1) / (tried - 1), left));
+    restored += seconds_of([&] { data.restore(all); });
+    first += seconds_of([&] { data.next(); });
+  }
+  fmt::print(
+      "{} ranks: first sample after {:.1f} ms, saved in {:.2f} ms, {:.1f} kB a rank, {:.1f} MB in "
+      "all; merged in {:.3f} s, {:.1f} MB; each of {} ranks: the rest dealt in {:.3f} s, next "
+      "sample after {:.3f} s; {:.0f} MB more memory\n",
+      ranks, 1e3 * begun / ranks, 1e3 * saved / ranks, static_cast<double>(bytes) / ranks / 1e3,
+      static_cast<double>(bytes) / 1e6, merging, static_cast<double>(of_all) / 1e6, left,
+      restored / tried, first / tried, resident_mb() - before);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
+  const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
   if (what == "first") {
     first_sample();
   } else if (what == "state") {
     state_far_in();
+  } else if (what == "ranks" && ranks > 1) {
+    many_ranks(ranks);
   } else {
-    to_stderr("usage: scale_bench first|state\n");
+    to_stderr("usage: scale_bench first|state|ranks N\n");
     return 2;
   }
 }

@@ -21,6 +21,7 @@ action add_index(CLI::App& app);
 action add_ls(CLI::App& app);
 action add_pack(CLI::App& app);
 action add_sim(CLI::App& app);
+action add_state(CLI::App& app);
 action add_summary(CLI::App& app);
 action add_tune(CLI::App& app);
 action add_verify(CLI::App& app);
@@ -50,6 +51,7 @@ inline constexpr std::array known_commands = {
     known_command{"fake", "Make shards and indices", add_fake},
     known_command{"index", "Make shards and indices", add_index},
     known_command{"pack", "Make shards and indices", add_pack},
+    known_command{"state", "Resume runs", add_state},
     known_command{"bench", "Measure and plan", add_bench},
     known_command{"sim", "Measure and plan", add_sim},
     known_command{"tune", "Measure and plan", add_tune},

@@ -10,6 +10,15 @@ bool is_png(std::string_view head) {
   return head.starts_with("\x89PNG\r\n\x1a\n");
 }
 
+// What state::to_json() begins with.
+bool is_state(std::string_view head) {
+  constexpr std::string_view first = R"({"checksum":")";
+  constexpr std::size_t digits = 16;
+  constexpr std::string_view next = R"(","held":{)";
+  return head.starts_with(first) && head.size() > first.size() + digits &&
+         head.substr(first.size() + digits).starts_with(next);
+}
+
 bool is_crops(std::string_view head) {
   std::istringstream line(std::string(head.substr(0, head.find('\n'))));
   int numbers = 0;
@@ -22,6 +31,7 @@ bool is_crops(std::string_view head) {
 }  // namespace
 
 const file_kind png_file{"a PNG", is_png};
+const file_kind state_file{"a saved state", is_state};
 const file_kind crops_file{"a list of crops", is_crops};
 
 }  // namespace millrace::cli

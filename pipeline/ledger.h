@@ -10,13 +10,13 @@
 namespace millrace {
 
 // Every sample ends in exactly one of: delivered, skipped (by the kind of its error), dropped
-// (whole, but in a batch that the end of an epoch cut short), or lost. Lost are, with an index, the
-// samples of a lane's epoch that neither came nor failed; without one, the samples that on_error
-// (on_error.h) estimates for shards that cannot be opened. Written on the spine; a snapshot is a
-// copy.
+// (whole, but in a batch that the end of an epoch cut short, or passed over: skipping()), or lost.
+// Lost are, with an index, the samples of a lane's epoch that neither came nor failed; without one,
+// the samples that on_error (on_error.h) estimates for shards that cannot be opened. Written on the
+// spine; a snapshot is a copy.
 struct ledger {
   std::uint64_t delivered = 0;            // samples given to the consumer
-  std::uint64_t dropped = 0;              // whole samples, left out with a batch that was cut short
+  std::uint64_t dropped = 0;              // whole samples, of a batch cut short or passed over
   std::uint64_t lost = 0;                 // samples that never came
   std::uint64_t damaged = 0;              // images that came although their decoder warned
   std::map<errc, std::uint64_t> skipped;  // samples, by the kind of their error

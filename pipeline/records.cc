@@ -26,9 +26,10 @@ bool is_offset(std::int64_t n) {
 // Whether the library's own stages calculate with this record. False for the numbers of the plan
 // and of groups, which are only compared, and for records of user-defined stages.
 bool is_calculated_with(std::string_view name) {
-  static constexpr std::array<std::string_view, 10> of_the_list = {
-      lanes_record,    base_record, epoch_record,     end_owed_record,   ends_past_record,
-      own_ends_record, tail_record, consumers_record, list_lanes_record, failed_record};
+  static constexpr std::array<std::string_view, 11> of_the_list = {
+      lanes_record,      base_record,     epoch_record,        end_owed_record,
+      ends_past_record,  own_ends_record, tail_record,         consumers_record,
+      list_lanes_record, failed_record,   stretch_record::name};
   static constexpr std::array<std::string_view, 5> of_lanes = {
       cursor_record::name, "head", "shuffle", mix_record, window_record};
   static constexpr std::array<std::string_view, 5> of_ranks = {ends_held_record, skipped_record,
@@ -118,6 +119,13 @@ std::int64_t lanes_of_list(const state& from) {
   if (dealt != nullptr && !dealt->empty()) return dealt->front();
   const auto* plan = from.find(plan_record);
   return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
+}
+
+std::optional<stretch_record> stretch_record::in(const state& from) {
+  const auto* r = from.find(name);
+  if (r == nullptr) return std::nullopt;
+  if (r->size() != 2) throw failure(senseless(name));
+  return stretch_record{.epoch = (*r)[0], .below = (*r)[1]};
 }
 
 error senseless(std::string_view record) {

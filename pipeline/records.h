@@ -72,6 +72,22 @@ inline constexpr const char* list_lanes_record = "list_lanes";
 // That number, or the plan's number of lanes; 0 if neither is recorded.
 std::int64_t lanes_of_list(const state& from);
 
+// Samples that a resumed run passes over (stages/edited_state.h): those of an epoch with positions
+// below a bound.
+struct stretch_record {
+  static constexpr const char* name = "lanes_skip";
+  std::int64_t epoch = 0;
+  std::int64_t below = 0;
+
+  // Whether a sample of this epoch and position is among them.
+  bool has(const std::pair<std::int64_t, std::int64_t>& place) const {
+    return place.first == epoch && place.second < below;
+  }
+  // The record of a state; nullopt: it has none. Throws `failure` (bad_state) for a damaged one.
+  static std::optional<stretch_record> in(const state& from);
+  void put(state& to) const { to.put(name, {epoch, below}); }
+};
+
 // The record to which a later stage adds a value while it holds the end of an epoch: the lanes have
 // begun the next epoch, but the consumer has not.
 inline constexpr const char* end_owed_record = "end_owed";
@@ -128,6 +144,8 @@ struct group_record {
 // The record of window_shuffle(): each lane has one, even if it is within no window. Older versions
 // wrote none there.
 inline constexpr const char* window_record = "window";
+// Its only value there.
+inline constexpr std::int64_t within_no_window = -1;
 
 // The record of on_error(): the numbers of samples skipped or lost, of those in a row, and of those
 // passed. The names of a second such stage and of further ones begin with it.
@@ -135,5 +153,6 @@ inline constexpr const char* skipped_record = "on_error";
 // Next to it: how many of the pending samples belong to earlier stages and, for the current epoch,
 // the figures by which wholly lost shards are estimated.
 inline constexpr const char* lost_record = "lost_shards";
+inline constexpr std::size_t lost_record_numbers = 5;  // before its lists
 
 }  // namespace millrace

@@ -225,6 +225,20 @@ void check_can_be_dealt(const state& from, std::span<const lane_dealer> records)
   for (const auto& [name, held] : from.all_held()) check(name);
 }
 
+// The samples to pass over are known by their positions, which only those lanes give.
+void check_has_no_stretch(const state& from) {
+  if (from.find(stretch_record::name) == nullptr) return;
+  const std::int64_t lanes = (*from.find(plan_record))[plan_record_lanes];
+  throw failure(
+      error(errc::bad_state,
+            "the saved state passes over samples of its epoch, which another number of lanes would "
+            "give in another order")
+          .hint(fmt::format(
+              "resume with the lanes that it was saved with (shard_list_options.lanes {}), on any "
+              "number of ranks up to that, until a state is saved after those samples",
+              lanes)));
+}
+
 }  // namespace
 
 void check_records_apart(const std::vector<lane_dealer>& front,
@@ -257,6 +271,7 @@ std::vector<std::vector<origin>> dealt_held(const dealing& what, std::string_vie
 
 state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer> records) {
   const old_lanes old = lanes_in(from);
+  check_has_no_stretch(from);
   check_can_be_dealt(from, records);
   state out;
   auto plan = *from.find(plan_record);

@@ -26,8 +26,8 @@ std::uint64_t plan_fingerprint(const state& of);
 // that of the new number of lanes. `from` must hold the lanes of all ranks: see merged().
 // `records`: the plan's, lane_plan::records. Pure. Throws `failure` (bad_state) if `from` lacks
 // lanes, if a lane has given samples of a later epoch than others are in, or counted such as
-// failed, and if lanes keep records that are not in `records` or cannot be redistributed, as those
-// of a mix and of windows.
+// failed, if it has samples to pass over (skipping()), and if lanes keep records that are not in
+// `records` or cannot be redistributed, as those of a mix and of windows.
 state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer> records);
 
 }  // namespace millrace

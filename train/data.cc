@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/divided.h"
 #include "engine/memory.h"
 #include "pipeline/formats/class_folders.h"
 #include "pipeline/formats/group.h"
@@ -26,14 +27,15 @@ namespace {
 shard_list_options list_of(const train_options& o, const job_place& place) {
   const bool passes = epoch_length(o, place.world_size) == 0;  // an epoch is one pass over the data
   const bool resample = o.mode == train_epochs::resample;
+  const bool is_exact = o.mode == train_epochs::exact;
   constexpr std::int64_t endless = std::numeric_limits<std::int32_t>::max();
   return {.seed = o.seed,
           .rank = place.rank,
           .world_size = place.world_size,
           .lanes = o.lanes,
-          .mode = resample              ? epoch_mode::resample
-                  : o.lengths && passes ? epoch_mode::equal
-                                        : epoch_mode::exact,
+          .mode = resample                           ? epoch_mode::resample
+                  : o.lengths && passes && !is_exact ? epoch_mode::equal
+                                                     : epoch_mode::exact,
           .epochs = passes ? o.epochs : endless,
           .index = o.lengths};
 }
@@ -64,16 +66,26 @@ std::int64_t known_samples(const train_options& o, const job_place& place) {
   return o.lengths ? o.lengths->samples() - left_out(list_of(o, place)) : o.raw_files;
 }
 
-std::int64_t least_of_a_rank(const train_options& o, const job_place& place,
-                             const std::vector<std::int64_t>& samples) {
+std::vector<std::int64_t> samples_of_ranks(const train_options& o, const job_place& place,
+                                           const std::vector<std::int64_t>& of_shards) {
   const shard_list_options list = list_of(o, place);
-  const epoch_order order(o.shards, list, 0);
   std::vector<std::int64_t> of_ranks(static_cast<std::size_t>(place.world_size), 0);
+  const epoch_order order(o.shards, list, 0);
   for (std::int64_t lane = 0; lane < list.lane_count(); ++lane) {
     auto& of_rank = of_ranks[static_cast<std::size_t>(list.rank_of(lane))];
-    for (const std::uint32_t shard : order.whole_shards(lane)) of_rank += samples[shard];
+    // Files are dealt to the lanes in turn.
+    if (lane < o.raw_files)
+      of_rank += divided_up(o.raw_files - lane, std::int64_t{list.lane_count()});
+    for (const shard_ref& part : order.lane(lane)) {
+      of_rank += part.samples < 0 ? of_shards[static_cast<std::size_t>(part.shard)] : part.samples;
+    }
   }
-  return std::ranges::min(of_ranks);
+  return of_ranks;
+}
+
+std::int64_t batches_of_ranks(const train_options& o, const std::vector<std::int64_t>& samples) {
+  if (o.mode != train_epochs::exact) return std::ranges::min(samples) / o.batch_size;
+  return divided_up(std::ranges::max(samples), std::int64_t{o.batch_size});
 }
 
 std::int64_t known_epoch_batches(const train_options& o, const job_place& place) {
@@ -81,7 +93,13 @@ std::int64_t known_epoch_batches(const train_options& o, const job_place& place)
   if (given > 0) return given;
   if (o.mode == train_epochs::resample) return 0;
   const std::int64_t samples = known_samples(o, place);
-  return samples > 0 ? samples / place.world_size / o.batch_size : o.counted_batches;
+  if (samples == 0) return o.counted_batches;
+  if (o.mode == train_epochs::equal) return samples / place.world_size / o.batch_size;
+  std::vector<std::int64_t> of_shards;
+  if (o.lengths) {
+    for (const auto& s : o.lengths->shards) of_shards.push_back(s.samples);
+  }
+  return batches_of_ranks(o, samples_of_ranks(o, place, of_shards));
 }
 
 plan<host_batch> training_plan(const train_options& o, const job_place& place) {
@@ -112,7 +130,7 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   // Upstream of on_error, whose ledger counts by epoch; errors pass through uncounted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
   auto batches = images | on_error(policy_of(o, "training")) |
-                 batch({.size = o.batch_size, .drop_last = true});
+                 batch({.size = o.batch_size, .drop_last = o.mode != train_epochs::exact});
   if (o.mixing.mixup + o.mixing.cutmix > 0) {
     mixing_options mixing = o.mixing;
     mixing.seed = o.seed;

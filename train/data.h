@@ -12,10 +12,17 @@ namespace millrace {
 
 // Samples of an epoch over all ranks, according to the index or the class folders; 0: unknown.
 std::int64_t known_samples(const train_options& options, const job_place& place);
-// Batches of each rank's epoch; 0: unknown until the first one is over.
+// Batches of each rank's epoch, or of the first one's where that varies; 0: unknown until the first
+// one is over.
 std::int64_t known_epoch_batches(const train_options& options, const job_place& place);
 
-// The smallest number of samples of any rank in the first epoch, for shards with `samples` each;
+// The number of samples of each rank in the first epoch of one pass over the data, for shards with
+// `of_shards` samples each. Pure.
+std::vector<std::int64_t> samples_of_ranks(const train_options& options, const job_place& place,
+                                           const std::vector<std::int64_t>& of_shards);
+// The batches that each rank takes of an epoch in which the ranks have so many samples.
+std::int64_t batches_of_ranks(const train_options& options,
+                              const std::vector<std::int64_t>& samples);
 // for epochs of one pass over shards without an index. Pure.
 std::int64_t least_of_a_rank(const train_options& options, const job_place& place,
                              const std::vector<std::int64_t>& samples);

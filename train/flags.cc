@@ -125,6 +125,21 @@ CLI::Option* flag_set::numbers(const char* name, std::vector<double*> to, const 
       ->check(CLI::Validator(check, ""));
 }
 
+CLI::Option* flag_set::numbers(const char* name, std::vector<double*> to, double least, double most,
+                               const char* unit, const char* help) {
+  std::vector<double> now;
+  for (const double* each : to) now.push_back(*each);
+  const auto check = [=](const std::string& text) -> std::string {
+    const auto values = numbers_in(text);
+    const auto is_within = [=](double x) { return x >= least && x <= most; };
+    if (!values || std::ranges::all_of(*values, is_within)) return {};
+    return fmt::format("{} is not {}, each {}", text, unit, range_text(least, most));
+  };
+  return numbers(name, std::move(to), unit, help)
+      ->default_str(fmt::format("{}", fmt::join(now, ",")))
+      ->check(CLI::Validator(check, ""));
+}
+
 CLI::Option* flag_set::numbers(const char* name, std::vector<double>& to, const char* help) {
   const auto check = [](const std::string& text) -> std::string {
     auto values = numbers_in(text);

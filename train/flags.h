@@ -42,6 +42,9 @@ class flag_set {
   // Comma-separated numbers, as many as `to` has.
   CLI::Option* numbers(const char* name, std::vector<double*> to, const char* unit,
                        const char* help);
+  // The same with their values shown as the default, each from `least` to `most`.
+  CLI::Option* numbers(const char* name, std::vector<double*> to, double least, double most,
+                       const char* unit, const char* help);
   // A flag that is off by default; "--x,!--no-x" for one that is on and can be switched off.
   CLI::Option* flag(const char* name, bool& to, const char* help) {
     return app_.add_flag(name, to, help);

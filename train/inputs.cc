@@ -279,7 +279,8 @@ std::string validation_fingerprint(const train_options& o) {
   const image_options& image = o.image;
   const std::string how =
       fmt::format("{} {} {} {} {} {} {} {}", o.label, o.size, image.lenient, image.fill_truncated,
-                  image.fast, static_cast<int>(image.filter), o.gpu_decode, o.amp);
+                  image.fast, static_cast<int>(image.filter), o.gpu_decode, o.amp) +
+      (o.ema_decay > 0 ? " ema" : "");
   return fmt::format("{:016x}", fingerprint(how, all));
 }
 
@@ -348,11 +349,13 @@ std::int64_t count_first_epoch(const train_options& o, const job_place& place,
     all += samples.emplace_back(std::ssize(f.samples));
   }
   if (all == 0) return 0;  // training reports why
-  const std::int64_t least = least_of_a_rank(o, place, samples);
+  const std::vector<std::int64_t> of_ranks = samples_of_ranks(o, place, samples);
   // A run that is resumed may be in an epoch with another share.
-  const std::int64_t share = o.resume.empty() ? least : all / place.world_size;
-  if (share < o.batch_size) throw failure(batch_too_large(o, place, share));
-  return least / o.batch_size;
+  const std::int64_t share = o.resume.empty() ? std::ranges::min(of_ranks) : all / place.world_size;
+  if (share < o.batch_size && o.mode != train_epochs::exact) {
+    throw failure(batch_too_large(o, place, share));
+  }
+  return batches_of_ranks(o, of_ranks);
 }
 
 }  // namespace millrace

@@ -32,7 +32,8 @@ void check_same_classes(std::span<const std::string> saved, const train_options&
 
 // A fingerprint of the shards, training's and validation's, and of their lengths.
 std::string inputs_fingerprint(const train_options& options);
-// A fingerprint of everything but the weights that validation figures depend on: the URLs of the
+// A fingerprint of everything but the weights that validation figures depend on, and of whether
+// these are an average: the URLs of the
 // shards, their facts (from this host, their store or their index), their labels, and how images
 // are decoded. Ranks may see different files; rank 0's fingerprint is the job's.
 std::string validation_fingerprint(const train_options& options);

@@ -147,7 +147,7 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
     look_at_model(options, device);
   });
   agree_on_terms(options, device, group);
-  // Rank 0 alone reads what the run is resumed from: the others may have been started anew.
+  // Rank 0 alone reads what the run is resumed from: the others may have been started again.
   options.resume = group.shared(options.resume);
   group.connect(device);
   group.together([&] {

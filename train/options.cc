@@ -3,23 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "millrace/version.h"
-#include "train/checkpoints/checkpoint_files.h"
+#include "train/check_options.h"
 #include "train/flags.h"
 #include "train/models/exported_model.h"
+#include "train/models/known_models.h"
+#include "train/recipe.h"
 
 namespace millrace {
 namespace {
 
 void add_data(flag_set& f, train_options& o) {
   f.group("Data");
+  f.value("--recipe", o.recipe, "FILE",
+          "values of options, as a JSON object without the dashes; those given here go before it");
   f.list("--shards", o.shards, "SPEC",
          "training shards: paths, URLs, brace ranges, '::' lists, @FILE; repeated options add up");
   f.value("--raw", o.raw, "DIR", "class folders with images, instead of shards");
@@ -91,11 +93,13 @@ void add_order(flag_set& f, train_options& o) {
            "smallest that is at least 8)");
   f.number("--seed", o.seed, 0, "N", "seed of order, augmentation and initial weights");
   const std::map<std::string, train_epochs> modes{{"resample", train_epochs::resample},
-                                                  {"equal", train_epochs::equal}};
+                                                  {"equal", train_epochs::equal},
+                                                  {"exact", train_epochs::exact}};
   f.choice(
       "--mode", o.mode, modes,
-      "equal: as many batches on every rank, what is left over is left out; resample: shards drawn "
-      "with replacement, needs an epoch length");
+      "equal: as many batches on every rank, what is left over is left out; exact: each sample "
+      "once, the last batches are smaller; resample: shards drawn with replacement, needs an epoch "
+      "length");
   constexpr double most_of_epoch = 1e12;  // times the images of a batch is still a number
   auto* batches = f.number("--epoch-batches", o.epoch_batches, 1, most_of_epoch, "BATCHES",
                            "length of an epoch on each rank, instead of one pass; the next epoch "
@@ -104,6 +108,8 @@ void add_order(flag_set& f, train_options& o) {
            "the same over all ranks")
       ->excludes(batches);
   f.number("--epochs", o.epochs, 1, "EPOCHS", "epochs to train");
+  f.flag("--synthetic", o.synthetic,
+         "train on batches that are made once, on the device, to measure the model alone");
   f.number("--max-steps", o.max_steps, 0, "STEPS",
            "most steps to take; 0: only --epochs limits them");
   f.number("--prefetch", o.prefetch, 1, 1024, "BATCHES",
@@ -177,9 +183,20 @@ void add_model(flag_set& f, train_options& o) {
       "which export_model.py made",
       names_exported_model);
   f.value("--init-weights", o.init_weights, "FILE", "state dict (safetensors) to start from");
+  f.flag("--zero-init-last-norm", o.zero_last_norm,
+         "begin with weights 0 in the last batch normalization of each block of a resnet");
   f.number("--label-smoothing", o.label_smoothing, 0, 1, "SHARE", "label smoothing of the loss");
+  constexpr double below_one = 0.9999999;
+  f.number("--ema-decay", o.ema_decay, 0, below_one, "N",
+           "validate and save, as ema.safetensors, a moving average of the weights of which each "
+           "step keeps this part, such as 0.9999; 0: none");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
   f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
+  f.flag("--tf32", o.tf32, "TF32 in what is computed in float32 on a GPU: faster, less exact");
+  f.flag("--cudnn-benchmark,!--no-cudnn-benchmark", o.cudnn_benchmark,
+         "let cuDNN try its convolutions at the start, and take the fastest (on)");
+  f.flag("--graph", o.graph,
+         "record a step as a CUDA graph, and replay it: for small steps, on one rank");
 }
 
 void add_optimizer(flag_set& f, train_options& all) {
@@ -188,19 +205,42 @@ void add_optimizer(flag_set& f, train_options& all) {
   f.number("--batch-size", all.batch_size, 1, 65536, "IMAGES", "images of each rank and step");
   f.number("--val-batch-size", all.val_batch_size, 1, 65536, "IMAGES",
            "images of each rank and validation step");
-  f.number("--lr", o.lr, 0, "RATE", "learning rate, for the whole batch of all ranks");
-  f.number("--momentum", o.momentum, 0, 1, "N", "momentum of SGD");
-  f.number("--weight-decay", o.weight_decay, 0, "N", "weight decay of SGD");
+  f.number("--accumulate", all.accumulate, 1, 65536, "N",
+           "parts into which a batch is divided; their gradients add up to a step, in the memory "
+           "that one part needs");
+  const std::map<std::string, optimizer_kind> kinds{{"sgd", optimizer_kind::sgd},
+                                                    {"adamw", optimizer_kind::adamw},
+                                                    {"lars", optimizer_kind::lars}};
+  f.choice("--optimizer", o.kind, kinds, "how weights follow from gradients");
+  f.number("--momentum", o.momentum, 0, 1, "N", "momentum of SGD and LARS");
   f.flag("--nesterov", o.nesterov, "Nesterov momentum");
+  constexpr double below_one = 0.9999999;
+  f.numbers("--betas", {&o.beta1, &o.beta2}, 0, below_one, "B1,B2",
+            "parts that AdamW keeps of the means of gradients and of their squares");
+  f.number("--eps", o.eps, 0, 1, "N", "what AdamW and LARS add to divisors");
+  f.number("--trust-coefficient", o.trust, 0, "N", "factor of LARS's ratio of norms");
+  f.number("--weight-decay", o.weight_decay, 0, "N", "weight decay; of AdamW times the rate");
+  const std::map<std::string, decayed> decays{{"none", decayed::all},
+                                              {"norms", decayed::without_norms}};
+  f.choice("--no-decay", o.decays, decays,
+           "norms: no weight decay of parameters of one dimension: norms and biases");
   f.number("--clip-norm", o.clip_norm, 0, "N", "largest norm of the gradient; 0: not clipped");
-  const std::map<std::string, lr_schedule> schedules{{"constant", lr_schedule::constant},
-                                                     {"step", lr_schedule::step},
-                                                     {"cosine", lr_schedule::cosine}};
-  f.choice("--schedule", o.schedule, schedules, "schedule of the learning rate");
+}
+
+void add_rate(flag_set& f, schedule_options& o) {
+  f.group("Learning rate");
+  f.number("--lr", o.lr, 0, "RATE", "learning rate, for the whole batch of all ranks");
+  f.choice("--schedule", o.schedule, schedule_names(), "schedule of the learning rate");
+  f.number("--warmup-epochs", o.warmup_epochs, 0, "EPOCHS", "epochs of linear warm-up");
   f.numbers("--step-epochs", o.step_epochs, "epochs at which schedule step lowers the rate");
   f.number("--step-factor", o.step_factor, 0, 1, "N",
            "factor by which schedule step multiplies the rate");
-  f.number("--warmup-epochs", o.warmup_epochs, 0, "EPOCHS", "epochs of linear warm-up");
+  f.number("--min-lr", o.least, 0, "RATE", "where schedules cosine, linear and polynomial end");
+  f.number("--power", o.power, 0, 100, "N", "power of schedule polynomial");
+  f.number("--pct-start", o.rising_part, 0, 1, "SHARE",
+           "part of one-cycle in which the rate rises");
+  f.number("--div-factor", o.first_divisor, 1, "N", "one-cycle begins at --lr divided by this");
+  f.number("--final-div-factor", o.last_divisor, 1, "N", "and ends at that divided by this");
 }
 
 void add_run(flag_set& f, train_options& o) {
@@ -237,6 +277,12 @@ void add_run(flag_set& f, train_options& o) {
            "seconds after which a silent peer counts as lost, or joining fails");
 }
 
+// As CLI11 takes words.
+std::vector<std::string> reversed(std::vector<std::string> words) {
+  std::ranges::reverse(words);
+  return words;
+}
+
 constexpr const char* footer = R"(
 Example: two ranks on this host, resumed where they stopped:
   torchrun --no-python --nproc-per-node 2 millrace-train \
@@ -244,92 +290,11 @@ Example: two ranks on this host, resumed where they stopped:
     --model resnet50 --classes 1000 --batch-size 128 --epochs 90 --lr 0.1 \
     --checkpoint-dir ck --resume auto --metrics run.jsonl
 
-If an option is given twice, the last one counts; --shards and --val-shards add up. SIGINT and
+If an option is given twice, the last one counts; --shards and --val-shards add up. An option that
+is not given has its value in --recipe, else its default. SIGINT and
 SIGTERM end after the current step, with a checkpoint; SIGUSR1 saves one and continues, SIGUSR2 and
 SIGHUP save one and end (exit codes 130, 143, 140, 129). MILLRACE_ variables tune everything else:
 millrace env.)";
-
-void check(const train_options& o) {
-  if (o.mode == train_epochs::resample && o.epoch_batches + o.epoch_samples == 0) {
-    throw failure(error(errc::usage, "--mode resample has endless epochs")
-                      .hint("set their length: --epoch-batches N or --epoch-samples N"));
-  }
-  if (o.mode == train_epochs::resample && o.growing.from != 0) {
-    throw failure(error(errc::usage,
-                        "--grow-from cannot be combined with --mode resample, whose passes over "
-                        "the data never end"));
-  }
-  if (o.shards.empty() && o.index.empty() && o.raw.empty()) {
-    throw failure(error(errc::usage, "no data: give --shards, --index or --raw"));
-  }
-  if (o.gpu_decode > 0 && o.mixing.mixup + o.mixing.cutmix > 0) {
-    throw failure(error(errc::usage, "--gpu-decode cannot be combined with --mixup or --cutmix"));
-  }
-  if (o.gpu_decode > 0 && changes_pixels(o.changes)) {
-    throw failure(
-        error(errc::usage, "--gpu-decode cannot be combined with augmentations of pixels"));
-  }
-  if (!o.augment && (changes_pixels(o.changes) || o.growing.from != 0)) {
-    throw failure(
-        error(errc::usage, "--no-augment cannot be combined with augmentations or --grow-from"));
-  }
-  if (std::filesystem::path(o.init_weights).filename() == optimizer_name) {
-    throw failure(error(errc::usage, "--init-weights names the momenta of a checkpoint")
-                      .at(o.init_weights)
-                      .hint("the weights are in model.safetensors next to it"));
-  }
-  const known_model& trained = model_named(o.model, o.own_models);
-  const int least_size = std::min(o.growing.from == 0 ? o.size : o.growing.from, o.size);
-  if (o.batch_size == 1 && least_size <= trained.side_of_one_value) {
-    throw failure(error(errc::usage,
-                        fmt::format("--batch-size 1 cannot be combined with --model {} and images "
-                                    "of {} pixels or less: batch normalization needs two values",
-                                    o.model, trained.side_of_one_value))
-                      .hint("raise --batch-size or --size"));
-  }
-  if (!trained.takes_any_size && o.growing.from != 0) {
-    throw failure(error(errc::usage,
-                        fmt::format("--grow-from cannot be combined with --model {}, which takes "
-                                    "images of one size",
-                                    o.model))
-                      .hint("use a resnet, or leave it out"));
-  }
-  if (!o.raw.empty() && !(o.shards.empty() && o.index.empty())) {
-    throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
-  }
-  if (o.optimizer.nesterov && o.optimizer.momentum == 0) {
-    throw failure(error(errc::usage, "--nesterov needs a --momentum above 0"));
-  }
-  if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
-    throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
-                      .hint("resume the existing run, or start another one"));
-  }
-  if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
-    throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
-  }
-}
-
-// An option without effect is a mistake: the rest of the command line is not what the user meant.
-void check_effects(const CLI::App& app, const train_options& o) {
-  struct condition {
-    const char* option;
-    bool has_effect;
-    const char* what;
-  };
-  const bool steps = o.optimizer.schedule == lr_schedule::step;
-  const bool draws = o.changes.policy == augment_policy::randaugment;
-  const std::array all{condition{"--step-epochs", steps, "needs --schedule step"},
-                       condition{"--step-factor", steps, "needs --schedule step"},
-                       condition{"--randaugment-ops", draws, "needs --policy randaugment"},
-                       condition{"--randaugment-magnitude", draws, "needs --policy randaugment"},
-                       condition{"--min-crop", o.augment, "cannot be combined with --no-augment"},
-                       condition{"--val-batch-size", !o.val_shards.empty() || !o.val_index.empty(),
-                                 "needs --val-shards or --val-index"}};
-  for (const condition& c : all) {
-    if (c.has_effect || app.get_option(c.option)->count() == 0) continue;
-    throw failure(error(errc::usage, fmt::format("{} {}", c.option, c.what)));
-  }
-}
 
 }  // namespace
 
@@ -350,7 +315,8 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   if (!parsed.options.own_models.empty()) {
     parsed.options.model = parsed.options.own_models.front().name;
   }
-  CLI::App app("Trains a ResNet from WebDataset shards, alone or with DDP.", "millrace-train");
+  CLI::App app("Trains an image classifier from WebDataset shards, alone or with DDP.",
+               "millrace-train");
   app.set_version_flag("--version", "millrace-train " MILLRACE_VERSION);
   app.footer(footer);
   flag_set f(app);
@@ -361,9 +327,11 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   add_augmentation(f, parsed.options);
   add_model(f, parsed.options);
   add_optimizer(f, parsed.options);
+  add_rate(f, parsed.options.rate);
   add_run(f, parsed.options);
+  const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   try {
-    app.parse(argc, argv);
+    app.parse(reversed(with_recipe(given, app)));
   } catch (const CLI::Success& asked) {
     parsed.exit_code = app.exit(asked);
     return parsed;
@@ -372,13 +340,16 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   } catch (const CLI::ParseError& e) {
     std::string wrong = e.what();
     std::ranges::replace(wrong, '\n', ' ');
-    throw failure(error(errc::usage, wrong).hint("see `millrace-train --help`"));
+    const bool has_recipe = is_given(given, "--recipe");
+    throw failure(error(errc::usage, wrong)
+                      .hint(has_recipe ? "see `millrace-train --help`, and the --recipe"
+                                       : "see `millrace-train --help`"));
   }
   if (names_exported_model(parsed.options.model)) {
     parsed.options.own_models.push_back(exported_in(parsed.options.model));
   }
-  check(parsed.options);
-  check_effects(app, parsed.options);
+  check_options(parsed.options);
+  check_effects(given, parsed.options);
   parsed.options.said = flag_set::said_by(app);
   parsed.options.defaults = flag_set::defaults_of(app);
   return parsed;

@@ -14,6 +14,7 @@
 #include "train/checkpoints/arguments.h"
 #include "train/loop/schedule.h"
 #include "train/models/model.h"
+#include "train/optim/optimizer.h"
 
 namespace millrace {
 
@@ -21,6 +22,7 @@ namespace millrace {
 enum class train_epochs {
   resample,  // shards drawn with replacement
   equal,     // each sample at most once an epoch; all ranks stop when the first has no full batch
+  exact,     // each sample once; the last batches are smaller, and ranks may run out before others
 };
 
 // What and how to train: millrace-train's command line (`millrace-train --help`), with the facts
@@ -76,16 +78,25 @@ struct train_options {
   std::vector<known_model> own_models;  // of the program
   int classes = 1000;                   // labels are 0 to classes - 1
   std::string init_weights;             // a state dict to start from
-  optimizer_options optimizer;          // SGD
-  double label_smoothing = 0;           // of the loss, 0 to 1
+  bool zero_last_norm = false;          // model_terms::zero_last_norm
+  optimizer_options optimizer;          // how weights follow from gradients
+  schedule_options rate;                // the learning rate over the run
+  int accumulate = 1;                   // parts of a batch, of which one at a time is in the model
+  double ema_decay = 0;        // of the average that is validated and saved, below 1; 0: none
+  double label_smoothing = 0;  // of the loss, 0 to 1
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU
+  bool tf32 = false;            // for float32, on a GPU
+  bool cudnn_benchmark = true;  // on a GPU
+  bool graph = false;           // steps as CUDA graphs
+  bool synthetic = false;       // batches that are made once, in place of data
   int local_ranks = 0;          // to start on this host; 0: this process is a rank itself
   int restarts = 0;             // of those, after one has failed
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost
 
-  arguments said;      // the command line, as checkpoints record it
+  std::string recipe;  // a file with values of options; empty: none
+  arguments said;      // the command line with the recipe's values, as checkpoints record it
   arguments defaults;  // one without options
 
   std::string checkpoint_dir;         // written by rank 0; empty: none

@@ -11,10 +11,12 @@
 namespace millrace {
 
 void run_position::check_rate(const train_options& o) const {
-  if (epoch_batches > 0 || !changes_within(o.optimizer, epoch)) return;
-  const char* by =
-      o.optimizer.schedule == lr_schedule::cosine ? "--schedule cosine" : "--step-epochs";
-  if (static_cast<double>(epoch) < o.optimizer.warmup_epochs) by = "--warmup-epochs";
+  if (epoch_batches > 0 || !changes_within(o.rate, epoch)) return;
+  std::string by = "--step-epochs";
+  for (const auto& [name, schedule] : schedule_names()) {
+    if (schedule == o.rate.schedule && schedule != lr_schedule::step) by = "--schedule " + name;
+  }
+  if (static_cast<double>(epoch) < o.rate.warmup_epochs) by = "--warmup-epochs";
   const bool may_be_indexed = std::ranges::none_of(
       o.shards, [](const std::string& url) { return url == "-" || url.starts_with("pipe:"); });
   throw failure(error(errc::usage,

@@ -4,7 +4,6 @@
 #include <torch/torch.h>
 
 #include <chrono>
-#include <cmath>
 #include <limits>
 
 #include "engine/cpu_time.h"
@@ -14,7 +13,6 @@
 #include "engine/words.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
-#include "train/device/loss_watch.h"
 #include "train/device/to_device.h"
 #include "train/epoch_facts.h"
 #include "train/files.h"
@@ -27,6 +25,8 @@
 #include "train/loop/schedule.h"
 #include "train/outputs.h"
 #include "train/run_position.h"
+#include "train/step_losses.h"
+#include "train/synthetic.h"
 #include "train/validation.h"
 
 namespace millrace {
@@ -50,10 +50,10 @@ class trainer {
         control_(control),
         pinned_(make_pinned_allocator(device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        losses_(device),
         checkpoints_(checkpoints_of(options_), group_, state_bytes(options_, engine_opts)),
         epochs_(options_, place_),
-        report_(place_.rank, place_.world_size, options.log_every_s) {
+        report_(place_.rank, place_.world_size, options.log_every_s),
+        losses_(device, report_) {
     group_.together([&] { learner_.emplace(options_, device); });
     learner_->join(group_);
   }
@@ -61,7 +61,7 @@ class trainer {
   // The signal that ended it; 0: none.
   int run();
   // The folder of the run's checkpoints.
-  const run_checkpoints& checkpoints() const { return checkpoints_; }
+  run_checkpoints& checkpoints() { return checkpoints_; }
 
  private:
   static engine_options with_allocator(engine_options o, host_allocator* allocator) {
@@ -73,6 +73,8 @@ class trainer {
   void resume();
   void claim_files();
   void save(const state& data);
+  void finish_save();
+  void look_at_save();
 
   std::optional<host_batch> next_batch();
   void agree();
@@ -84,7 +86,10 @@ class trainer {
   bool is_stopped() const { return ending_ != 0; }
   bool train_epoch();
   void train_step(host_batch b);
-  void look_at_loss(const learner::outcome& out);
+  // A loss that is not finite ends the ranks at their next agreement.
+  void report_losses(bool waits) {
+    if (!losses_.read(waits)) batches_->tell_diverged();
+  }
   void end_of_epoch();
   void report_epoch();
   void validate();
@@ -106,10 +111,10 @@ class trainer {
   std::optional<learner> learner_;
   std::optional<loader<host_batch>> data_;
   std::optional<lockstep> batches_;
-  loss_watch losses_;
   run_checkpoints checkpoints_;
   epoch_facts epochs_;
   reporter report_;
+  step_losses losses_;
 
   std::int64_t step_ = 0;
   std::int64_t first_step_ = 0;  // at which this process started or resumed
@@ -120,12 +125,10 @@ class trainer {
   std::size_t epochs_reported_ = 0;
   int ending_ = 0;  // the signal by which a rank was asked to end
   bool save_asked_ = false;
+  bool save_failed_ = false;      // on rank 0
   bool owes_validation_ = false;  // when resumed
   bool is_validated_ = false;     // when resumed
   double waited_in_all_ = 0;      // seconds, for batches
-  std::optional<double> loss_;    // of the last step, once it was read
-  double accuracy_ = 0;
-  at::Tensor last_loss_;  // of the last step, on the device; undefined: no step
   std::optional<validation_figures> validated_;
 };
 
@@ -134,7 +137,9 @@ void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
     data_.emplace(engine_.run(training_plan(options_, place_), control_.stop));
-    batches_.emplace(*data_, group_, control_);
+    batches_.emplace(
+        *data_, group_, control_,
+        options_.mode == train_epochs::exact ? rest_of_epoch::trained : rest_of_epoch::dropped);
     if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
   });
   const auto check_rate = [this] { position().check_rate(options_); };
@@ -211,23 +216,40 @@ void trainer::save(const state& data) {
                {},
                {}};
   if (group_.is_first()) learner_->save(c);
-  checkpoints_.save(std::move(c));
-  if (control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  checkpoints_.begin_save(std::move(c));
+  // Training goes on while it is written, unless somebody waits for it.
+  if (was_asked || is_stopped() || batches_->one_failed()) finish_save();
   if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "training continues");
 }
 
-// nullopt: the epoch is over, or a rank was asked to end. If one rank's data failed, saves the last
-// step and ends the run of all ranks with that error.
+void trainer::finish_save() {
+  if (checkpoints_.finish() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+}
+
+// After a step.
+void trainer::look_at_save() {
+  try {
+    if (checkpoints_.has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  } catch (const failure& f) {
+    save_failed_ = true;
+    batches_->tell_failed(f.why());
+  }
+}
+
+// nullopt: the epoch is over, or a rank was asked to end. Data that fail end the run of all ranks.
 std::optional<host_batch> trainer::next_batch() {
   std::optional<host_batch> next;
   try {
     next = batches_->next();
   } catch (const failure& f) {
     if (!batches_->one_failed()) throw;
+    report_losses(true);
+    if (group_.shared(save_failed_ ? "that" : "") == "that") throw;
     if (batches_->position()) save_before_failure(*batches_->position());
     throw failure(with_policy(f.why(), options_));
   }
   ending_ = batches_->ending();
+  if (!next) report_losses(true);
   return next;
 }
 
@@ -252,43 +274,35 @@ void trainer::tell_saved(const std::string& why, const std::string& how_to_resum
 void trainer::train_step(host_batch b) {
   const auto start = steady_clock::now();
   const double rate =
-      learning_rate(options_.optimizer, position().epochs(), static_cast<double>(options_.epochs));
-  if (!options_.record_batches.empty()) record(b, options_.record_batches, place_, step_);
+      learning_rate(options_.rate, position().epochs(), static_cast<double>(options_.epochs),
+                    static_cast<double>(position().epoch_batches));
   const auto batch_size = static_cast<std::int64_t>(b.size());
+  if (!options_.record_batches.empty() && batch_size > 0) {
+    record(b, options_.record_batches, place_, step_);
+  }
+  const std::int64_t of_all_ranks =
+      options_.mode == train_epochs::exact ? batches_->samples() : batch_size * place_.world_size;
   std::vector<std::string> keys;
   if (options_.metrics_keys) keys = b.keys;
-  const auto out = learner_->train(std::move(b), rate);
+  const auto out = learner_->train(learner_->bring(std::move(b)),
+                                   {.step = step_, .rate = rate, .of_all_ranks = of_all_ranks});
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
-  loss_.reset();
-  last_loss_ = out.loss.detach();
-  losses_.add(last_loss_);
-  if (report_.wants_loss()) look_at_loss(out);
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
-  report_.step({.step = step_,
-                .epoch = epoch_,
-                .batch = batch_in_epoch_,
-                .epoch_batches = epochs_.batches().is_exact() ? epochs_.batches().least : 0,
-                .steps_left = position().steps_left(options_),
-                .samples = samples_,
-                .batch_size = batch_size,
-                .loss = loss_,
-                .accuracy = accuracy_,
-                .lr = rate,
-                .seconds = seconds_since(start) + waited,
-                .waiting = waited,
-                .keys = std::move(keys)});
-}
-
-// Makes the host wait for the device. A loss that is not finite is not reported: it ends the ranks
-// at their next agreement.
-void trainer::look_at_loss(const learner::outcome& out) {
-  accuracy_ = out.accuracy();
-  const auto loss = last_loss_.item<double>();
-  if (!std::isfinite(loss)) batches_->tell_diverged();
-  if (std::isfinite(loss)) loss_ = loss;
+  losses_.add(out, {.step = step_,
+                    .epoch = epoch_,
+                    .batch = batch_in_epoch_,
+                    .epoch_batches = epochs_.batches().is_exact() ? epochs_.batches().least : 0,
+                    .steps_left = position().steps_left(options_),
+                    .samples = samples_,
+                    .batch_size = batch_size,
+                    .lr = rate,
+                    .seconds = seconds_since(start) + waited,
+                    .waiting = waited,
+                    .keys = std::move(keys)});
+  report_losses(false);
 }
 
 // Called by all ranks: if a loss of any was not finite, ends all, naming the first such step. The
@@ -310,7 +324,6 @@ bool trainer::checkpoint_is_due() const {
          (options_.checkpoint_every > 0 && step_ % options_.checkpoint_every == 0);
 }
 
-// What the ranks have to do after a step.
 void trainer::agree() {
   batches_->agree();
   ending_ = batches_->ending();
@@ -336,6 +349,7 @@ bool trainer::train_epoch() {
   const std::uint64_t dropped = batches_->dropped();
   while (auto batch = next_batch()) {
     train_step(std::move(*batch));
+    look_at_save();
     agree();
     const bool is_last = is_past_last_step();
     const bool has_failed = batches_->one_failed() && !is_last;  // next_batch() saves
@@ -383,9 +397,11 @@ void trainer::validate() {
   try {
     figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
+    finish_save();
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
   }
+  finish_save();
   if (!figures) {
     if (group_.is_first()) {
       report_.note("", fmt::format("epoch {} validation was interrupted{}", epoch,
@@ -411,7 +427,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
                 .seconds = seconds,
                 .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
                 .waiting = waited_in_all_,
-                .loss = loss_,
+                .loss = losses_.last(),
                 .validation = validated_,
                 .stats = data_->stats(),
                 .counts = data_->counts()};
@@ -447,9 +463,10 @@ int trainer::run() {
   if (ends_within_epoch && step_ > step_before && !options_.val_shards.empty() && !is_stopped()) {
     validate();
   }
+  report_losses(true);
+  finish_save();
   const double seconds = seconds_since(start);
   check_losses();
-  if (last_loss_.defined()) loss_ = last_loss_.item<double>();
   if (is_over() && control_.training_ends) control_.training_ends();
   report_end(seconds, samples_ - samples_before);
   report_.check_written();
@@ -470,15 +487,15 @@ int train(const train_options& given, const engine_options& engine, const train_
   process_group group(place, std::chrono::seconds(given.timeout_s), before_end);
   train_options options = given;
   const c10::Device device = prepare(options, engine, group);
+  const auto exit_code = [](int signal) { return signal == 0 ? 0 : exit_code_of_signal(signal); };
+  if (options.synthetic) return exit_code(train_synthetic(options, device, group, control));
   trainer job(options, device, group, engine, control);
-  int signal = 0;
   try {
-    signal = job.run();
+    return exit_code(job.run());
   } catch (const failure& f) {
     if (f.kind() != errc::peer_lost) throw;
     throw failure(job.checkpoints().with_way_back(f.why()));
   }
-  return signal == 0 ? 0 : exit_code_of_signal(signal);
 }
 
 }  // namespace millrace

@@ -1,6 +1,8 @@
-// Saved positions: a state and its text form, states of several ranks merged, and the fingerprint
-// by which ranks compare their plans. Include it to save and to resume.
+// Saved positions: a state and its text form, states of several ranks merged, the fingerprint by
+// which ranks compare their plans, and states moved to another epoch or over some samples. Include
+// it to save and to resume.
 #pragma once
 
 #include "pipeline/redeal.h"
+#include "pipeline/stages/edited_state.h"
 #include "pipeline/state.h"

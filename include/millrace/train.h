@@ -10,6 +10,7 @@
 #include "train/loop/report.h"
 #include "train/loop/schedule.h"
 #include "train/loop/signals.h"
+#include "train/models/known_models.h"
 #include "train/models/model.h"
 #include "train/models/safetensors.h"
 #include "train/models/weights.h"

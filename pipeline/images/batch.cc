@@ -17,8 +17,8 @@ class batch_stream final : public stream<host_batch> {
                const batch_options& options)
       : run_(run), images_(std::move(images)), options_(options) {
     if (run.decoded.into_batches && !run.downstream.batches->ends_moved) return;
-    const std::size_t bytes =
-        round_up(run.decoded.image_bytes * static_cast<std::size_t>(options.size), page_bytes);
+    const auto slots = static_cast<std::size_t>(options.size);
+    const std::size_t bytes = round_up(block_bytes(run.decoded.image_bytes, slots), page_bytes);
     const auto held = static_cast<std::size_t>(run.downstream.batches_held);
     const auto queued = static_cast<std::size_t>(run.downstream.batches_queued);
     copies_ =
@@ -86,7 +86,8 @@ class batch_stream final : public stream<host_batch> {
   awaitable<result<std::shared_ptr<block>>> make_block(std::size_t image_bytes) {
     in_place_ = run_.decoded.into_batches && spent_.lock() != arrived_->pixels;
     if (in_place_) co_return arrived_->pixels;
-    auto fresh = co_await copies_->acquire(image_bytes * static_cast<std::size_t>(options_.size));
+    auto fresh = co_await copies_->acquire(
+        block_bytes(image_bytes, static_cast<std::size_t>(options_.size)));
     if (!fresh) co_return fresh.error().skippable(false);
     co_return fresh->owner();
   }

@@ -19,6 +19,13 @@ struct encoded_image {
   view_of_image view;     // the part that becomes the output
 };
 
+// Bytes of a block for `images` images of `bytes` each. Behind their slots there is room for two
+// labels each, so that a device can get all in one copy.
+constexpr std::size_t block_bytes(std::size_t bytes, std::size_t images) {
+  constexpr std::size_t labels = 2 * sizeof(std::int64_t);
+  return images * (bytes + labels) + alignof(std::int64_t);
+}
+
 // A decoded image in its slot of a batch's block. Keeps memory of the budget while it lives.
 struct image {
   std::shared_ptr<block> pixels;           // slots of height x width x 3 bytes, RGB
@@ -40,7 +47,7 @@ struct image {
 // A batch in host memory: uint8, NHWC, RGB, contiguous. Keeps memory of the budget while it lives.
 // Image i has the i-th label, key and origin.
 struct host_batch {
-  std::shared_ptr<block> pixels;     // at least payload_bytes()
+  std::shared_ptr<block> pixels;     // block_bytes() of a full batch, or more
   int height = 0;                    // of each image in pixels
   int width = 0;                     // of each image in pixels
   std::int64_t epoch = 0;            // of its first image

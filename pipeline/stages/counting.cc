@@ -135,6 +135,13 @@ void item_count::save(state& to) const {
   to.put(stage_ + of_rank(run_.place.rank, run_.place.world_size), std::move(r));
 }
 
+state::record item_count::at_begin() {
+  state::record r(numbers_before_ends);
+  r[5] = r[6] = -1;                                           // no place
+  for (const std::int64_t n : {1, 0, 0, -1}) r.push_back(n);  // of_again(): none
+  return r;
+}
+
 // The number of samples to come again; the number of origins that come again, with their places
 // after it, or -1 if there are none: upstream stages that change the order may hold other samples
 // between them. For each end: the number of origins that come again before it, or -1 and the number
@@ -302,6 +309,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   // yet.
   std::int64_t in_front = r[1];
   const place last_again(r[5], r[6]);
+  const auto passed_over = stretch_record::in(from);  // they do not come again
   // If the lanes are the current ones, they are known; otherwise a hook may also have reassigned
   // them.
   const bool is_mine =
@@ -312,6 +320,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
                                                     : o.lane % world_size == rank);
     if (!is_its) continue;
     const bool is_behind = in_front-- <= 0;
+    if (passed_over && passed_over->has(o.place())) continue;
     const bool is_left =
         listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= last_again;
     if (is_behind) out.behind.push_back(o);

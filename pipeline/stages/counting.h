@@ -68,6 +68,8 @@ class item_count {
   bool passes_end_again();
 
   void save(state& to) const;
+  // The record of a stage that has counted nothing, and to which nothing comes again.
+  static state::record at_begin();
   // For a stage whose ends are not those of the earlier stages: after those have saved, and before
   // save().
   static void save_own_ends(state& to);

@@ -14,6 +14,7 @@
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "pipeline/stages/lane.h"
+#include "pipeline/stages/no_samples.h"
 
 namespace millrace {
 namespace {
@@ -50,6 +51,7 @@ class lanes_stream final : public stream<sample> {
 
   awaitable<outcome> next() override {
     lanes_stream::leave_failed();
+    pass_over_held();
     for (;;) {
       lane* turn = nullptr;
       for (lane& l : lanes_) {
@@ -60,6 +62,7 @@ class lanes_stream final : public stream<sample> {
         if (has_next && (turn == nullptr || l.next_place() < turn->next_place())) turn = &l;
       }
       if (turn == nullptr) co_return end_of_epoch();
+      const bool is_passed_over = is_in_stretch(turn->next_place());
       if (!turn->pending.empty()) {
         auto taken = co_await take_pending(*turn);
         if (!taken) continue;
@@ -76,6 +79,10 @@ class lanes_stream final : public stream<sample> {
       (*next)->where.position = turn->next_position();
       (*next)->where.epoch = turn->epoch;
       ++turn->given;
+      if (is_passed_over) {
+        pass_over(*turn, 1);
+        continue;
+      }
       co_return next;
     }
   }
@@ -121,6 +128,7 @@ class lanes_stream final : public stream<sample> {
     }
     to.put(epoch_record, {epoch_});
     if (ends_past_ > 0) to.put(ends_past_record, {ends_past_});
+    if (stretch_) stretch_->put(to);
   }
 
   void restore(const state& saved_by) override {
@@ -134,6 +142,9 @@ class lanes_stream final : public stream<sample> {
     ends_past_ = 0;
     const auto saved = lane_records(from);
     tail_ = tail_in(from);
+    stretch_ = stretch_record::in(from);
+    passed_over_ = 0;
+    has_passed_held_ = false;
     check_lengths(from);
     any_ever_ =
         epoch_ > options_.first_epoch || !tail_.levels.empty() ||
@@ -286,11 +297,15 @@ class lanes_stream final : public stream<sample> {
     }
     leave_pending(l);
     if (!*fetched) co_return std::nullopt;
+    any_this_epoch_ = true;
     if (!is_given) {
       (*fetched)->where.position = position;
       ++l.given;
+      if (is_in_stretch({l.epoch, position})) {
+        pass_over(l, 1);
+        co_return std::nullopt;
+      }
     }
-    any_this_epoch_ = true;
     co_return outcome(std::move(*fetched));
   }
 
@@ -298,6 +313,37 @@ class lanes_stream final : public stream<sample> {
     if (!l.is_given_next()) --l.failed_pending;
     l.pending.erase(l.pending.begin());
     if (l.pending.empty()) l.again.reset();  // earlier stages may read again as well
+  }
+
+  // Whether the sample that is next of all is to be passed over. The first that is not ends the
+  // stretch.
+  bool is_in_stretch(const std::pair<std::int64_t, std::int64_t>& place) {
+    if (!stretch_ || place.first < stretch_->epoch) return false;
+    if (stretch_->has(place)) return true;
+    end_stretch("");
+    return false;
+  }
+  void pass_over(const lane& l, std::size_t samples) {
+    l.context->run.counts.dropped += samples;
+    passed_over_ += samples;
+    any_this_epoch_ = true;
+  }
+  // Samples that would be read again: those that later stages held.
+  void pass_over_held() {
+    if (!stretch_ || std::exchange(has_passed_held_, true)) return;
+    for (lane& l : lanes_) {
+      const auto failed = l.pending.end() - static_cast<std::ptrdiff_t>(l.failed_pending);
+      const auto passed = std::ranges::remove_if(
+          l.pending.begin(), failed, [&](const origin& o) { return stretch_->has(o.place()); });
+      const std::size_t n = passed.size();
+      l.pending.erase(passed.begin(), passed.end());
+      if (n > 0) pass_over(l, n);
+    }
+  }
+  void end_stretch(std::string_view why) {
+    log_notice(fmt::format("epoch {}: passed over {}{}{}", stretch_->epoch,
+                           counted(passed_over_, "sample"), of_this_rank(options_), why));
+    stretch_.reset();
   }
 
   // Counts the samples of a lane's epoch that the index has and the lane has not given: the rest of
@@ -349,7 +395,8 @@ class lanes_stream final : public stream<sample> {
           return l.epoch == epoch_ && l.given == 0;
         });
     // A state saved after this error resumes before it.
-    if (empty && !any_ever_) return no_samples();
+    if (empty && !any_ever_) return no_samples(lanes_, options_, first_failure_);
+    if (stretch_ && stretch_->epoch <= epoch_) end_stretch(": it ended within the stretch");
     ++epoch_;
     for (lane& l : lanes_) {
       if (l.epoch >= epoch_) continue;  // had begun it before the state was saved
@@ -362,57 +409,6 @@ class lanes_stream final : public stream<sample> {
     tell_losses(epoch_ - 1);
     any_ever_ = any_ever_ || !empty;
     return std::optional<sample>();
-  }
-
-  // Other ranks may have samples.
-  std::string of_this_rank() const { return options_.world_size > 1 ? " of this rank" : ""; }
-
-  // `what` of the shards of this rank, with their number; located at the first of them.
-  error of_shards(errc kind, std::string_view what) const {
-    std::size_t all = 0;
-    const std::string* first = nullptr;
-    for (const lane& l : lanes_) {
-      if (!l.context->shards) continue;  // of a mix
-      for (const shard_ref& ref :
-           epoch_order(*l.context->shards, options_, options_.first_epoch).lane(l.context->lane)) {
-        if (all++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
-      }
-    }
-    if (first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank())};
-    if (all == 1) return error(kind, fmt::format("{} the shard", what)).at(*first);
-    return error(kind, fmt::format("{} the {} shards{}; the first is named here", what, all,
-                                   of_this_rank()))
-        .at(*first);
-  }
-
-  // If shards failed, the error is the first of theirs.
-  error no_samples() const {
-    std::int64_t failed = 0;
-    for (const lane& l : lanes_) failed += l.failed;
-    if (!first_failure_ && failed > 0) {
-      return of_shards(errc::no_samples,
-                       fmt::format("the saved state counts {}, and no sample is in",
-                                   counted(static_cast<std::uint64_t>(failed), "error")))
-          .hint("start the epoch without the state");
-    }
-    const bool any_read = std::ranges::any_of(lanes_, [](const lane& l) {
-      const auto has_items = [](const auto& part) { return part.lane->drawn->items > 0; };
-      return l.context->drawn->items > 0 || std::ranges::any_of(l.context->parts, has_items);
-    });
-    if (!first_failure_ && any_read) {
-      return of_shards(errc::no_samples, "the stages of the lanes dropped every sample of")
-          .hint("check what they select");
-    }
-    if (!first_failure_) {
-      return of_shards(errc::no_samples, "no sample is in")
-          .hint(
-              "check that members are named KEY.EXTENSION, that no function deselects them or "
-              "their shards, and that there are shards for every rank");
-    }
-    error none = of_shards(
-        first_failure_->kind(),
-        fmt::format("the first error is '{}', and no sample came from", first_failure_->message()));
-    return none.where().empty() ? none.at(first_failure_->where()) : none;
   }
 
   std::vector<lane> lanes_;
@@ -431,6 +427,9 @@ class lanes_stream final : public stream<sample> {
   // The lane whose error the last call returned: of its stages, or of a sample read again.
   std::optional<std::ptrdiff_t> failed_;
   std::optional<std::ptrdiff_t> failed_pending_;
+  std::optional<stretch_record> stretch_;  // to pass over
+  std::uint64_t passed_over_ = 0;          // of it, by this run
+  bool has_passed_held_ = false;
   // Missing and surplus samples of the epoch over all lanes, compared with the index.
   std::int64_t lost_ = 0;
   std::int64_t surplus_ = 0;

@@ -292,7 +292,6 @@ namespace {
 // places of the samples pending upstream that are already counted, because they come again; the
 // fingerprints of the shards that were lost.
 enum lost_values : std::uint8_t { passed_of_read, errors, shards_read, pending_in_front, again };
-constexpr std::size_t lost_values_before_lists = 5;
 
 }  // namespace
 
@@ -301,7 +300,7 @@ void skip_counter::save_lost(state& to) const {
                      static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
                      std::ssize(to.held(pending_record)), std::ssize(again_)};
   r.insert(r.end(), read_.begin(), read_.end());
-  std::sort(r.begin() + lost_values_before_lists, r.end());  // sorted, because states are compared
+  std::sort(r.begin() + lost_record_numbers, r.end());  // sorted, because states are compared
   for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
   const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
   std::sort(of_lost, r.end());
@@ -311,7 +310,7 @@ void skip_counter::save_lost(state& to) const {
 // Of another rank's state, takes the lost shards assigned to this rank.
 void skip_counter::add_lost(const state::record& saved, bool is_own) {
   constexpr std::size_t of_place = std::tuple_size_v<place>;
-  const std::int64_t most = std::ssize(saved) - std::int64_t{lost_values_before_lists};
+  const std::int64_t most = std::ssize(saved) - std::int64_t{lost_record_numbers};
   const auto is_sound = [&](lost_values which) {
     return saved[which] >= 0 && saved[which] <= most;
   };
@@ -320,7 +319,7 @@ void skip_counter::add_lost(const state::record& saved, bool is_own) {
     throw failure(senseless(lost_record_));
   }
   passed_of_read_ += static_cast<std::uint64_t>(saved[passed_of_read]);
-  auto at = saved.begin() + lost_values_before_lists;
+  auto at = saved.begin() + lost_record_numbers;
   read_.insert(at, at + saved[shards_read]);
   at += saved[shards_read];
   for (std::int64_t i = 0; i < saved[again]; ++i, at += of_place) {
@@ -342,9 +341,11 @@ void skip_counter::add_lost(const state::record& saved, bool is_own) {
 // Stages add the samples they hold in order, from the first stage to the last.
 void skip_counter::await_again(const state& from, std::int64_t in_front) {
   std::int64_t before = 0;
+  const auto passed_over = stretch_record::in(from);  // they do not come again
   for (const origin& o : from.held(pending_record)) {
     const bool is_own = o.lane % run_.place.world_size == run_.place.rank;
-    if (is_own && before++ >= in_front) again_.insert(place_of(o));
+    const bool comes = is_own && before++ >= in_front;
+    if (comes && !(passed_over && passed_over->has(o.place()))) again_.insert(place_of(o));
   }
 }
 

@@ -23,8 +23,6 @@ namespace millrace {
 namespace {
 
 constexpr std::uint64_t most_lanes = 1 << 20;
-// The record of a lane that is outside a window: before the first or after the last one.
-constexpr std::int64_t within_none = -1;
 
 class window_stream final : public stream<sample> {
   // A sample being read, shared with the coroutine that reads it.
@@ -93,7 +91,7 @@ class window_stream final : public stream<sample> {
 
   void save(state& to) const override {
     shards_->save(to);
-    if (window_.empty() && !resumes_at_) return to.put(id_, {within_none});
+    if (window_.empty() && !resumes_at_) return to.put(id_, {within_no_window});
     to.put(cursor_, cursor_record::of(epoch_, {.draw = first_draw_}));
     to.put(id_, {resumes_at_.value_or(static_cast<std::int64_t>(given_ - failed_)), print_});
   }
@@ -102,7 +100,7 @@ class window_stream final : public stream<sample> {
     shards_->restore(from);
     const auto* r = from.find(id_);
     const auto [epoch, at] = cursor_record::in(from, cursor_);
-    if (r == nullptr || *r == state::record{within_none}) {
+    if (r == nullptr || *r == state::record{within_no_window}) {
       // A state without this record is of an older version, or of stages that read shards
       // sequentially.
       if (at.offset == 0) return;

@@ -14,7 +14,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
-from tests.support.command_table import (COMMANDS, RIGHT_END, SECONDS, CommandTest, reading, takes,  # noqa: E402
+from tests.support.command_table import (COMMANDS, LOCAL_ALONE, RIGHT_END, SECONDS, CommandTest, reading, takes,  # noqa: E402
                                          with_options)
 
 # A small disk in a mount namespace of its own, filled to the last byte; then a command in it, and what it leaves there.
@@ -166,7 +166,7 @@ class Signals(CommandTest):
             url = f"http://127.0.0.1:{server.getsockname()[1]}"
             store = {"AWS_ENDPOINT_URL": url, "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
             for command in reading():
-                if takes(command, "PATH") or command == "index update":  # which read what is local
+                if takes(command, "PATH") or command in LOCAL_ALONE:  # which read what is local
                     continue
                 if takes(command, "FILE"):
                     rows = [self.wrong_input(command, f"{url}/i.json")]

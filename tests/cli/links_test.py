@@ -60,6 +60,8 @@ class LinksRead(LinkTest):
             return self.inputs / "note.txt"
         if place == "--base":
             return self.inputs
+        if command.startswith("state "):
+            return self.inputs / "position.json"
         if place in ("FILE", "--index"):
             return self.inputs / "a.json"
         return self.inputs / "tree" if place == "DIR" else self.shard
@@ -176,6 +178,10 @@ class LinksWritten(LinkTest):
                 ("pack", "--output", "again"): ["pack", "--restart", "1", "--from-shards", shard, "-o", out / "p-%d.tar"],
                 ("pack", "--output", "over"): ["pack", "--restart", "1", "--from-shards", shard, "-o", out / "p-%d.tar",
                                                "--overwrite"],
+                ("state move", "--output"): ["state", "move", self.inputs / "position.json", "--epoch", "1", "-o", out / "s.json",
+                                             "--overwrite"],
+                ("state skip", "--output"): ["state", "skip", self.inputs / "position.json", "--samples", "1", "-o",
+                                             out / "s.json", "--overwrite"],
                 ("bench decode", "--write-crops"): ["bench", "decode", shard, *quick, "--write-crops", out / "c.txt"]}
 
     def test_every_place_is_here(self):

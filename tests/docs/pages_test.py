@@ -1,4 +1,4 @@
-"""docs/embedding.md, from-webdataset.md and scale.md: every block of theirs is run. Commands are run in order, in a folder with shards;
+"""docs/embedding.md, from-python.md, from-webdataset.md and scale.md: every block of theirs is run. Commands are run in order, in a folder with shards;
 C++ and CMake are verbatim parts of sources that are compiled and run; Python is run where webdataset is installed, and compiled elsewhere."""
 
 import io
@@ -192,6 +192,30 @@ class FromWebDataset(Page):
                               env=harness.CLEAN | {"PATH": f"{harness.BIN}:{harness.CLEAN['PATH']}"})
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(json.loads(done.stdout.splitlines()[-1]), PYTHON_ITEMS)
+
+
+class FromPython(Page):
+    # What a test can do in place of what the page names; the options that are added end a run after a few steps.
+    SMALL = {"{000000..000146}": "{000000..000003}", "{000000..001281}": "{000000..000003}", "{000000..000006}": "{000000..000001}",
+             "{000000..000049}": "{000000..000001}", "--nproc 8": "--nproc 2", "1281167": "200", "1000000": "200",
+             "--model resnet50": "--model trivial --classes 10 --size 8 --device cpu --max-steps 6 --timeout 60"}
+
+    def test_blocks(self):
+        harness.fake(self.folder, "val", 2, 100)
+        with tarfile.open(self.folder / "train-000000.tar") as tar:
+            for member in tar:
+                if member.name.endswith(".jpg"):
+                    path = self.folder / "photos" / f"class{len(member.name) % 2}" / pathlib.Path(member.name).name
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(tar.extractfile(member).read())
+        # Starts the command here, as ssh does on another host: by a shell.
+        stand_in = self.folder / "ssh"
+        stand_in.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+        stand_in.chmod(0o755)
+        ssh = f"MASTER_PORT={harness.free_port()} SSH={stand_in} DIR={self.folder} {harness.ROOT}/deploy/ssh.sh"
+        with harness.PlainServer(self.folder) as server:
+            self.check_commands("from-python.md", self.SMALL | {
+                "http://host": server.url, "deploy/ssh.sh": ssh, "host0": "127.0.0.1", "host1": "localhost", "11111": str(harness.free_port())})
 
 
 class Scale(Page):

@@ -107,6 +107,45 @@ class TorchParity(unittest.TestCase):
     def test_two_ranks_with_distributed_data_parallel(self):
         self.check(2)
 
+    def test_exact_epochs_of_ranks_with_different_numbers_of_batches(self):
+        """Each sample of a step counts alike, whatever rank has it: as a program alone that has the batches of all ranks. Where
+        the batches are alike, that is what torch's Join gives (divide_by_initial_world_size=False)."""
+        world, classes, size, port = 3, 10, 16, str(harness.free_port())
+        shards = harness.fake(self.folder, "uneven", 7, 110, size=size)
+        torch.manual_seed(1)
+        model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * size * size, classes))
+        safetensors.torch.save_file({f"fc.{n}": t for n, t in model[1].state_dict().items()}, self.folder / "linear.safetensors")
+        ranks = [harness.start(
+            "millrace-train", "--shards", shards, "--model", "trivial", "--classes", classes, "--size", size, "--batch-size", 4,
+            "--mode", "exact", "--lanes", 3, "--epochs", 2, "--device", "cpu", "--schedule", "constant", "--lr", OPTIMIZER["lr"],
+            "--init-weights", self.folder / "linear.safetensors", "--record-batches", self.folder / "uneven-batches",
+            "--checkpoint-dir", self.folder / "uneven-saved", stderr=subprocess.PIPE, text=True,
+            env={"RANK": str(r), "WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}) for r in range(world)]
+        for process in ranks:
+            _, text = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 0, text)
+        optimizer = torch.optim.SGD(model.parameters(), **OPTIMIZER)
+        scale = 1 / (torch.tensor(DEVIATION) * 255).view(1, 3, 1, 1)
+        shift = (-torch.tensor(MEAN) / torch.tensor(DEVIATION)).view(1, 3, 1, 1)
+        sizes = []
+        for step in range(10_000):
+            files = sorted((self.folder / "uneven-batches").glob(f"rank*-{step:06}.safetensors"))
+            if not files:
+                break
+            of_ranks = [safetensors.torch.load_file(file) for file in files]
+            sizes.append([len(b["labels"]) for b in of_ranks])
+            images = torch.cat([b["images"] for b in of_ranks]).permute(0, 3, 1, 2).float() * scale + shift
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(images), torch.cat([b["labels"] for b in of_ranks])).backward()
+            optimizer.step()
+        self.assertEqual(sum(map(sum, sizes)), 2 * 110)
+        self.assertIn(1, map(len, sizes), "steps of one rank alone")
+        saved = safetensors.torch.load_file(sorted((self.folder / "uneven-saved").glob("step-*"))[-1] / "model.safetensors")
+        for name, ours in saved.items():
+            worst = (ours - model[1].state_dict()[name.removeprefix("fc.")]).abs().max().item()
+            print(f"\nexact epochs, {len(sizes)} steps of {world} ranks: {name} differs by at most {worst:.1e}")
+            self.assertLess(worst, 1e-5)
+
     def test_parameter_names_and_shapes_are_torchvisions(self):
         for name in "resnet18", "resnet34", "resnet50":
             done = harness.run("millrace-train", "--shards", self.shards, "--model", name, "--size", "32",

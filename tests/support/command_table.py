@@ -8,11 +8,11 @@ import signal
 import subprocess
 import unittest
 
-from tests.support import harness
+from tests.support import harness, states
 
 # README: 1 other failure, 2 wrong command line, variable or budget, 3 too many skipped, 4 a source cannot be reached or
 # read, 5 integrity, 6 a peer was lost.
-CODES = {1: {"no_samples", "bad_image", "missing_field", "bad_label", "too_large"},
+CODES = {1: {"no_samples", "bad_image", "missing_field", "bad_label", "too_large", "bad_state"},
          2: {"usage", "bad_setting", "no_memory", "unsupported"},
          3: {"too_many_skipped"},
          4: {"not_found", "not_allowed", "connect_failed", "untrusted", "timed_out", "cut", "http_status", "protocol",
@@ -29,6 +29,8 @@ SHORT = {"bench disk": ["--seconds", "0.3"], "bench http": ["--seconds", "0.3"],
 # Commands whose input is the host, the environment or the cache, and so has no name.
 RIGHT_END = {"tune": 1}  # if not 0: the input is too small for tuning, and the command reports that
 WITHOUT_INPUT = {"doctor", "env", "cache ls", "cache clean", "cache verify", "help"}
+# Commands that read local files alone, not URLs.
+LOCAL_ALONE = {"index update", "state show", "state move", "state skip"}
 # Raw bytes: their content is not examined.
 ANY_BYTES = {"cat", "bench disk", "bench http", "tune"}
 
@@ -53,6 +55,8 @@ def with_options(command, output):
         words += ["-o", str(output / "i.json")]
     if command == "pack":
         words += ["-o", str(output / "p-%d.tar")]
+    if command in ("state move", "state skip"):
+        words += ["--epoch" if command == "state move" else "--samples", "1", "-o", str(output / "s.json")]
     return words
 
 
@@ -68,7 +72,8 @@ NO_PATHS = {"", "N", "N,N,...", "PASSES", "BYTES", "PIXELS", "SAMPLES", "FIELD",
             "IMAGES/S", "K", "I/N", "SECONDS", "SEED", "FILES", "RANKS", "PARTS", "BATCHES", "INDEX", "COMMAND", "exact|fast",
             "own|library", "fields|samples", "header|decode|resize|all"}
 # Files that are written, if the word does not show it.
-WRITTEN_OPTIONS = {("index", "--output"), ("index create", "--output"), ("bench decode", "--write-crops")}
+WRITTEN_OPTIONS = {("index", "--output"), ("index create", "--output"), ("bench decode", "--write-crops"),
+                   ("state move", "--output"), ("state skip", "--output")}
 # A name that is written into an index unchanged and unexamined.
 NAMES_ALONE = {("index", "--base"), ("index create", "--base"), ("index update", "--base"), ("index update", "--dir")}
 
@@ -100,8 +105,11 @@ class CommandTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         (self.inputs / "tree/one").mkdir(parents=True)
         (self.inputs / "tree/one/x.txt").write_text("x")
+        (self.inputs / "position.json").write_text(states.BEGIN)
 
     def right_input(self, command):
+        if command.startswith("state "):
+            return [str(self.inputs / "position.json")]
         if takes(command, "FILE"):
             return [str(self.inputs / "a.json")] + (["0"] if takes(command, "INDEX") else [])
         if takes(command, "DIR"):

@@ -31,7 +31,7 @@ MAY_INCLUDE = {
     "io": ["engine"],
     "pipeline": ["engine", "io"],
     "train": ["engine", "io", "pipeline"],
-    "cli": ["engine", "io", "pipeline", "tools"],
+    "cli": ["engine", "io", "pipeline", "tools", "train"],  # its checkpoints alone, which need no LibTorch
     "include": ["engine", "io", "pipeline", "tools", "train"],
     "bench/micro": ["engine", "io", "pipeline", "bench", "tests"],  # on the simulated network
     "tests": FOLDERS + ["millrace"],
@@ -63,6 +63,7 @@ ROOMS = {
     "train": {
         "files": r"files|precompiled",
         "models": r"models/.*",
+        "optim": r"optim/.*",
         "ranks": r"ranks/.*",
         "device": r"device/.*",
         "checkpoints": r"checkpoints/.*",

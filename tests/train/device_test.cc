@@ -1,9 +1,20 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "pipeline/images/jpeg.h"
 #include "tools/fake.h"
 #include "train/device/gpu_decoder.h"
+#include "train/device/late_values.h"
+#include "train/device/stream_calls.h"
+#include "train/device/tensor_snapshot.h"
+#include "train/device/to_device.h"
 
 namespace millrace {
 namespace {
@@ -42,6 +53,171 @@ TEST(Device, WhereThereIsNoGpuItSaysSo) {
     EXPECT_EQ(f.why().kind(), errc::unsupported);
     EXPECT_NE(f.why().what_to_do().find("leave out --gpu-decode"), std::string::npos);
   }
+}
+
+// Records the calls in their order. The test lets events pass.
+class recorded_calls final : public stream_calls {
+ public:
+  explicit recorded_calls(std::vector<std::string>& log) : log_(log) {}
+
+  void copy(at::Tensor& to, const at::Tensor& from) override {
+    log_.push_back("copy");
+    to.copy_(from);
+  }
+  void record(int event, device_stream on) override { log_.push_back(text("record", event, on)); }
+  void wait(device_stream on, int event) override { log_.push_back(text("wait", event, on)); }
+  bool has_passed(int event) override { return passed.contains(event); }
+  void wait_on_host(int event) override {
+    log_.push_back(fmt::format("host waits for {}", event));
+    passed.insert(event);
+  }
+
+  std::set<int> passed;
+
+ private:
+  static std::string text(const char* what, int event, device_stream on) {
+    return fmt::format("{} {} {}", on == device_stream::copy ? "copy" : "compute", what, event);
+  }
+  std::vector<std::string>& log_;
+};
+
+host_batch batch_of(int images, std::int64_t label, bool is_mixed = false) {
+  constexpr int side = 4;
+  const std::size_t pixels = static_cast<std::size_t>(images) * side * side * 3;
+  struct owned {
+    std::vector<std::byte> memory;
+    block bytes;
+  };
+  auto own = std::make_shared<owned>();
+  own->memory.assign(block_bytes(side * side * 3, static_cast<std::size_t>(images)), std::byte{0});
+  for (std::size_t i = 0; i < pixels; ++i)
+    own->memory[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(label));
+  own->bytes = {.data = own->memory.data(), .size = own->memory.size()};
+  host_batch b{.pixels = std::shared_ptr<block>(own, &own->bytes), .height = side, .width = side};
+  for (int i = 0; i < images; ++i) b.labels.push_back(label + i);
+  if (is_mixed) b.other_labels.assign(b.labels.rbegin(), b.labels.rend());
+  return b;
+}
+
+// On a GPU the order of these calls is what keeps a batch from being overwritten or read too early.
+TEST(ToDevice, TheNextBatchIsCopiedWhileTheModelWorksOnThisOne) {
+  std::vector<std::string> log;
+  auto made = std::make_unique<recorded_calls>(log);
+  recorded_calls& calls = *made;
+  to_device ring(c10::kCPU, nullptr, std::move(made));
+  const auto moved = [&](int batch) {
+    log.clear();
+    auto b = batch_of(3, batch);
+    const std::weak_ptr<block> memory = b.pixels;
+    ring(std::move(b));
+    return memory;
+  };
+  const auto first = moved(0);
+  // Slot 0: its new memory may be in use by earlier work; then one copy; then the model's work.
+  const std::vector<std::string> fresh{"compute record 1", "copy wait 1",    "copy",
+                                       "copy record 0",    "compute wait 0", "compute record 1"};
+  EXPECT_EQ(log, fresh);
+  const auto second = moved(1);
+  EXPECT_EQ(log[0], "compute record 3");
+  EXPECT_FALSE(first.expired()) << "its copy has not been made";
+  calls.passed = {0};
+  const auto third = moved(2);
+  EXPECT_TRUE(first.expired());
+  // The slot again: the copy waits for the model's work on it, and the host for nothing.
+  calls.passed = {0};
+  moved(3);
+  EXPECT_EQ(log, std::vector<std::string>(fresh.begin() + 1, fresh.end()));
+  EXPECT_FALSE(second.expired());
+  // Three batches ahead of the device: the host waits until the memory may be given back.
+  moved(4);
+  EXPECT_EQ(log.front(), "host waits for 2");
+  EXPECT_TRUE(second.expired());
+  EXPECT_FALSE(third.expired());
+}
+
+TEST(ToDevice, GivesTheSameByCopiesAndWithout) {
+  std::vector<std::string> log;
+  to_device ring(c10::kCPU, nullptr, std::make_unique<recorded_calls>(log));
+  to_device direct(c10::kCPU);
+  for (int i = 0; i < 10; ++i) {
+    const int images = 1 + i % 4;
+    const device_batch copied = ring(batch_of(images, i, i % 2 == 1));
+    const device_batch plain = direct(batch_of(images, i, i % 2 == 1));
+    EXPECT_TRUE(copied.images.equal(plain.images)) << i;
+    EXPECT_TRUE(copied.images.is_contiguous(at::MemoryFormat::ChannelsLast));
+    EXPECT_TRUE(copied.labels.equal(plain.labels)) << i;
+    EXPECT_EQ(copied.other_labels.defined(), i % 2 == 1);
+    if (i % 2 == 1) EXPECT_TRUE(copied.other_labels.equal(plain.other_labels)) << i;
+  }
+  EXPECT_EQ(std::ranges::count(log, "copy"), 10) << "one copy a batch";
+  // A block of the caller's own, without room for the labels.
+  host_batch small = batch_of(2, 5);
+  small.pixels->size = small.payload_bytes();
+  EXPECT_TRUE(ring(std::move(small)).labels.equal(torch::tensor({5, 6}, torch::kInt64)));
+}
+
+TEST(LateValues, AreReadOnceTheyHaveCome) {
+  std::vector<std::string> log;
+  auto made = std::make_unique<recorded_calls>(log);
+  recorded_calls& calls = *made;
+  late_values values(std::move(made));
+  const auto value = [](double v) { return torch::tensor({v, -v}, torch::kFloat64); };
+  EXPECT_FALSE(values.pop(true));
+  values.push(value(1));
+  EXPECT_EQ(log,
+            (std::vector<std::string>{"compute record 0", "copy wait 0", "copy", "copy record 1"}));
+  EXPECT_FALSE(values.pop(false));
+  values.push(value(2));
+  calls.passed = {1};
+  EXPECT_EQ(values.pop(false), (std::vector<double>{1, -1}));
+  EXPECT_FALSE(values.pop(false));
+  log.clear();
+  EXPECT_EQ(values.pop(true), (std::vector<double>{2, -2}));
+  EXPECT_EQ(log, std::vector<std::string>{"host waits for 3"});
+  for (std::size_t i = 0; i < late_values::most; ++i) {
+    EXPECT_FALSE(values.is_full());
+    values.push(value(static_cast<double>(i)));
+  }
+  EXPECT_TRUE(values.is_full());
+}
+
+TEST(TensorSnapshot, IsOfTheMomentWhenItWasTaken) {
+  tensor_dict tensors{{"a", torch::ones({2, 3})}, {"b", torch::tensor({7}, torch::kInt64)}};
+  tensor_snapshot then(tensors);
+  tensors["a"].zero_();
+  tensors["b"].zero_();
+  const tensor_dict kept = then.on_host();
+  EXPECT_TRUE(kept.at("a").equal(torch::ones({2, 3})));
+  EXPECT_TRUE(kept.at("b").equal(torch::tensor({7}, torch::kInt64)));
+}
+
+TEST(Gpu, BatchesAreThoseInMemory) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  to_device ring(c10::Device(c10::kCUDA, 0));
+  to_device direct(c10::kCPU);
+  std::vector<device_batch> made;
+  for (int i = 0; i < 20; ++i) made.push_back(ring(batch_of(4, i, true)));
+  for (int i = 0; i < 20; ++i) {
+    const device_batch plain = direct(batch_of(4, i, true));
+    const device_batch& moved = made[static_cast<std::size_t>(i)];
+    EXPECT_TRUE(moved.images.cpu().allclose(plain.images)) << i;
+    EXPECT_TRUE(moved.labels.cpu().equal(plain.labels)) << i;
+    EXPECT_TRUE(moved.other_labels.cpu().equal(plain.other_labels)) << i;
+  }
+}
+
+TEST(Gpu, ValuesAndSnapshotsComeToMemory) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  const auto on_gpu = torch::TensorOptions().dtype(torch::kFloat64).device(torch::kCUDA);
+  late_values values = late_values::of(c10::Device(c10::kCUDA, 0));
+  for (int i = 0; i < 100; ++i) {
+    values.push(torch::full({2}, i, on_gpu));
+    EXPECT_EQ(values.pop(true), (std::vector<double>(2, i)));
+  }
+  const auto t = torch::ones({1000, 1000}, on_gpu);
+  tensor_snapshot then({{"t", t}});
+  t.zero_();
+  EXPECT_TRUE(then.on_host().at("t").equal(torch::ones({1000, 1000}, torch::kFloat64)));
 }
 
 }  // namespace

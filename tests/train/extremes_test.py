@@ -13,6 +13,9 @@ from tests.support.training import WithShards  # noqa: E402
 WITH = {"--checkpoint-every": ["--checkpoint-dir", "CK"], "--keep": ["--checkpoint-dir", "CK"],
         "--grow-epochs": ["--grow-from", "16", "--model", "resnet18"], "--grow-from": ["--grow-epochs", "2", "--model", "resnet18"],
         "--cache-decoded-resize": ["--cache-decoded", "1M"], "--jitter-part": ["--color-jitter", "0.4,0.4,0.4,0.1"],
+        "--betas": ["--optimizer", "adamw"], "--eps": ["--optimizer", "adamw"], "--trust-coefficient": ["--optimizer", "lars"],
+        "--min-lr": ["--schedule", "cosine"], "--power": ["--schedule", "polynomial"], "--pct-start": ["--schedule", "one-cycle"],
+        "--div-factor": ["--schedule", "one-cycle"], "--final-div-factor": ["--schedule", "one-cycle"],
         "--randaugment-ops": ["--policy", "randaugment"], "--randaugment-magnitude": ["--policy", "randaugment"],
         "--val-batch-size": ["--val-shards", "VAL"], "--restarts": ["--nproc", "1", "--checkpoint-dir", "CK"], "--step-epochs": ["--schedule", "step"]}
 # What they take of a machine is as large as they are: the next smaller one is tried.
@@ -56,7 +59,8 @@ class Extremes(WithShards):
                         self.assertIn(name, done.stderr)
 
     def test_lists_of_numbers_at_their_ends(self):
-        for words in (["--step-epochs", "0,1e308"], ["--color-jitter", "1e308,1e308,1e308,1e308"],
+        for words in (["--step-epochs", "0,1e308"], ["--optimizer", "adamw", "--betas", "0,0.9999999"],
+                      ["--optimizer", "adamw", "--betas", "1e308,-1"], ["--color-jitter", "1e308,1e308,1e308,1e308"],
                       ["--color-jitter", "-1,-1,-1,-1"]):
             with self.subTest(words):
                 self.run_of(*words)

@@ -46,6 +46,7 @@ FREE = {
     "--overwrite": "what is replaced",
     "--prefetch": "memory for speed",
     "--raw": "a place: names of images are compared",
+    "--recipe": "a place: the values of options are compared",
     "--record-batches": "report",
     "--resume": "what is resumed from, by another name",
     "--shards": "places: lists are compared as they are expanded",
@@ -54,26 +55,35 @@ FREE = {
     "--val-batch-size": "validation",
     "--val-index": "validation",
     "--val-shards": "validation",
+    "--zero-init-last-norm": "a run begins with it; a resumed one has the weights of its checkpoint",
 }
 # Told, and of no effect on these data.
 UNSEEN = {
     "--amp": "autocast is of GPUs",
+    "--cudnn-benchmark": "of GPUs",
+    "--ema-decay": "the average takes no part in training",
     "--fill-truncated": "no image is cut",
     "--label": "the field that auto finds",
     "--lenient": "no image is damaged",
     "--resync": "no shard is damaged",
+    "--tf32": "of GPUs",
 }
 # Refused before a checkpoint is looked at.
-ELSEWHERE = {"--gpu-decode": "cannot decode on the device"}
+ELSEWHERE = {"--gpu-decode": "cannot decode on the device", "--graph": "--graph cannot be combined with --device cpu",
+             "--synthetic": "--synthetic cannot be combined with --shards"}
 # What names the difference, where that is not the option.
 NAMED_AS = {"--base": "another list of shards", "--raw": "another list of shards", "--shards": "another list of shards"}
 
+ADAMW, LARS = {"--optimizer": "adamw", "--lr": 0.001}, {"--optimizer": "lars", "--lr": 0.1}
+CYCLE = {"--schedule": "one-cycle"}
 RESNET = {"--model": "resnet18", "--size": 16}
 JITTER = "0.4,0.4,0.4,0.1"
 # What both runs are given, and the other value, or several options' values.
 VALUES = {
+    "--accumulate": lambda t: [(RESNET, 4)],
     "--base": lambda t: [({"--shards": "train-{000000..000003}.tar", "--base": t.data}, t.copy)],
     "--batch-size": lambda t: [({}, 5)],
+    "--betas": lambda t: [(ADAMW, "0.5,0.9")],
     "--cache-decoded": lambda t: [({}, "1M"), ({"--cache-decoded": "1M"}, "2M")],
     "--cache-decoded-dir": lambda t: [({"--cache-decoded": "1M"}, t.common / "decoded")],
     "--cache-decoded-resize": lambda t: [({"--cache-decoded": "1M"}, 10)],
@@ -81,9 +91,12 @@ VALUES = {
     "--clip-norm": lambda t: [({}, 0.01)],
     "--color-jitter": lambda t: [({}, JITTER)],
     "--device": lambda t: [({}, "auto")],
+    "--div-factor": lambda t: [(CYCLE, 5)],
+    "--eps": lambda t: [(ADAMW, 1e-3), (LARS, 0.1)],
     "--epoch-batches": lambda t: [({}, 5), ({"--epoch-batches": 5, "--epochs": 5, "--schedule": "cosine"}, 7)],
     "--epoch-samples": lambda t: [({}, 40), ({"--epoch-samples": 40, "--epochs": 5, "--schedule": "cosine"}, 56)],
     "--epochs": lambda t: [({"--schedule": "cosine"}, 4)],
+    "--final-div-factor": lambda t: [(CYCLE, 2)],
     "--grow-epochs": lambda t: [(RESNET | {"--size": 96, "--grow-from": 32, "--grow-epochs": 1}, 2)],
     "--grow-from": lambda t: [(RESNET | {"--size": 96, "--grow-from": 32, "--grow-epochs": 1}, 64)],
     "--index": lambda t: [({}, t.index), ({"--index": t.index}, t.copy / "i.json")],
@@ -92,12 +105,18 @@ VALUES = {
     "--label": lambda t: [({}, "cls")],
     "--max-steps": lambda t: [({}, 12)],
     "--metrics": lambda t: [({}, t.common / "other.jsonl")],
-    "--mode": lambda t: [({"--epoch-batches": 5}, "resample")],
+    "--min-lr": lambda t: [({"--schedule": "cosine"}, 0.005)],
+    "--mode": lambda t: [({"--epoch-batches": 5}, "resample"), ({}, "exact")],
+    "--no-decay": lambda t: [({"--weight-decay": 0.1}, "norms")],
     "--on-error": lambda t: [({}, "skip")],
     "--overwrite": lambda t: [({}, {"--overwrite": True, "--resume": t.saved})],
+    "--optimizer": lambda t: [({}, "adamw"), (ADAMW, "sgd")],
+    "--pct-start": lambda t: [(CYCLE, 0.6)],
+    "--power": lambda t: [({"--schedule": "polynomial"}, 2)],
     "--randaugment-magnitude": lambda t: [({"--policy": "randaugment"}, 25)],
     "--randaugment-ops": lambda t: [({"--policy": "randaugment"}, 5)],
     "--raw": lambda t: [({"--shards": None, "--raw": t.tree}, t.copy / "tree")],
+    "--recipe": lambda t: [({}, t.recipe)],
     "--record-batches": lambda t: [({}, t.common / "batches")],
     "--restarts": lambda t: [({"--nproc": 1}, 1)],
     "--resume": lambda t: [({}, {"--resume": t.saved, "--checkpoint-dir": None})],
@@ -109,10 +128,12 @@ VALUES = {
     "--skipped": lambda t: [({}, t.common / "skipped.jsonl")],
     "--step-epochs": lambda t: [({}, "0.5")],
     "--step-factor": lambda t: [({"--step-epochs": "0.5"}, 0.5)],
+    "--trust-coefficient": lambda t: [(LARS, 0.1)],
     "--val-batch-size": lambda t: [({"--val-shards": t.val}, 5)],
     "--val-index": lambda t: [({"--val-shards": t.val}, t.val_index)],
     "--val-shards": lambda t: [({}, t.val)],
-    "--weight-decay": lambda t: [({}, 0.1)],
+    "--weight-decay": lambda t: [({}, 0.1), (ADAMW, 5), (LARS, 5)],
+    "--zero-init-last-norm": lambda t: [(RESNET, True)],
 }
 
 
@@ -170,6 +191,8 @@ class ResumedOptions(WithShards):
         for shards, index in (cls.shards, cls.index), (cls.val, cls.val_index):
             made = harness.run("millrace", "index", "create", shards, "-o", index)
             assert made.returncode == 0, made.stderr
+        cls.recipe = cls.common / "recipe.json"
+        cls.recipe.write_text('{"momentum": 0.9, "lr": 0.5}')  # a rate is given beside it
         cls.tree = cls.data / "tree"
         for path in sorted(cls.data.glob("train-*.tar")):
             with tarfile.open(path) as tar:
@@ -286,7 +309,8 @@ class ResumedOptions(WithShards):
                 given[name] = m["default"] or True
         del given["--epoch-batches"], given["--epoch-samples"]  # 0 says that they are not given
         needs = {"--grow-from", "--grow-epochs", "--cache-decoded-resize", "--checkpoint-every", "--jitter-part", "--randaugment-ops",
-                 "--randaugment-magnitude", "--val-batch-size"}  # another option
+                 "--randaugment-magnitude", "--val-batch-size", "--betas", "--eps", "--trust-coefficient", "--min-lr", "--power",
+                 "--pct-start", "--div-factor", "--final-div-factor"}  # another option
         given = {name: value for name, value in given.items() if name not in needs}
         self.assertGreater(len(given), 25)
         folder, _, expected = self.beginning({})

@@ -14,6 +14,7 @@ SCHEDULES = {"constant": ["--schedule", "constant"],
              "warm-up": ["--schedule", "constant", "--warmup-epochs", "1.5"],
              "cosine": ["--schedule", "cosine"],
              "warm cosine": ["--schedule", "cosine", "--warmup-epochs", "0.5"],
+             "warm linear": ["--schedule", "linear", "--warmup-epochs", "0.5", "--min-lr", "0.02"],
              "step": ["--schedule", "step", "--step-epochs", "0.5,1,1.25", "--step-factor", "0.5"],
              "late step": ["--schedule", "step", "--step-epochs", "1"]}
 WITHOUT_LENGTH = ("constant", "late step")  # whose rate is one in the first epoch
@@ -31,6 +32,9 @@ def rate(words, epoch):
     schedule = option(words, "--schedule", "step")
     if schedule == "cosine":
         return LR * (1 + math.cos(math.pi * min((epoch - warm) / (EPOCHS - warm), 1))) / 2
+    if schedule == "linear":
+        least = float(option(words, "--min-lr", 0))
+        return least + (LR - least) * (1 - min((epoch - warm) / (EPOCHS - warm), 1))
     at = [float(n) for n in option(words, "--step-epochs", "30,60,80").split(",")] if schedule == "step" else []
     return LR * float(option(words, "--step-factor", 0.1)) ** sum(epoch >= n for n in at)
 

@@ -40,6 +40,7 @@ constexpr std::array no_difference{string_view("--allow-pipe"),
                                    string_view("--overwrite"),
                                    string_view("--prefetch"),
                                    string_view("--raw"),
+                                   string_view("--recipe"),
                                    string_view("--record-batches"),
                                    string_view("--resume"),
                                    string_view("--shards"),
@@ -47,10 +48,12 @@ constexpr std::array no_difference{string_view("--allow-pipe"),
                                    string_view("--timeout"),
                                    string_view("--val-batch-size"),
                                    string_view("--val-index"),
-                                   string_view("--val-shards")};
+                                   string_view("--val-shards"),
+                                   string_view("--zero-init-last-norm")};
 
 constexpr std::array refuse_difference{string_view("--classes"), string_view("--mode"),
-                                       string_view("--model"), string_view("--seed")};
+                                       string_view("--model"), string_view("--optimizer"),
+                                       string_view("--seed")};
 
 // Options that may differ between ranks.
 constexpr std::array own_of_rank{
@@ -62,10 +65,10 @@ constexpr std::array own_of_rank{
     string_view("--log-every"),      string_view("--metrics"),
     string_view("--on-error"),       string_view("--overwrite"),
     string_view("--prefetch"),       string_view("--raw"),
-    string_view("--record-batches"), string_view("--resume"),
-    string_view("--shards"),         string_view("--skipped"),
-    string_view("--timeout"),        string_view("--val-index"),
-    string_view("--val-shards")};
+    string_view("--recipe"),         string_view("--record-batches"),
+    string_view("--resume"),         string_view("--shards"),
+    string_view("--skipped"),        string_view("--timeout"),
+    string_view("--val-index"),      string_view("--val-shards")};
 
 bool has(std::span<const string_view> options, string_view option) {
   return std::ranges::find(options, option) != options.end();

@@ -19,28 +19,25 @@ checkpoint checkpoint_from(const checkpoint_files& files, const std::string& pat
                            const job_place& place, const read_terms& terms) {
   return {record_in(files, path, place.rank, place.world_size, terms.lanes, terms.batch_size,
                     terms.state_bytes),
-          tensors_of(files, path, model_name), tensors_of(files, path, optimizer_name)};
+          tensors_of(files, path, model_name), tensors_of(files, path, optimizer_name),
+          files.contains(ema_name) ? tensors_of(files, path, ema_name) : tensor_dict()};
 }
 
 void check_sound(const chosen_checkpoint& c) {
-  for (const char* file : {model_name, optimizer_name}) {
+  for (const char* file : {model_name, optimizer_name, ema_name}) {
+    if (file == ema_name && !c.files.contains(file)) continue;
     for (const auto& [name, tensor] : tensors_of(c.files, c.path, file)) {
       check_finite(name, tensor, (fs::path(c.path) / file).string());
     }
   }
 }
 
-void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group) {
-  const auto data = group.gathered(c.data.to_json());
-  group.together([&] {
-    const held_group finishing(group);
-    if (group.is_first())
-      write_checkpoint(
-          folder, step_name(c.step),
-          files_of(
-              c, {{model_name, tensors_text(c.model)}, {optimizer_name, tensors_text(c.optimizer)}},
-              data));
-  });
+void save_checkpoint(const std::string& folder, const checkpoint& c,
+                     const std::vector<std::string>& states) {
+  checkpoint_files weights{{model_name, tensors_text(c.model)},
+                           {optimizer_name, tensors_text(c.optimizer)}};
+  if (!c.ema.empty()) weights[ema_name] = tensors_text(c.ema);
+  write_checkpoint(folder, step_name(c.step), files_of(c, std::move(weights), states));
 }
 
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/checkpoints/checkpoint_folder.h"
@@ -17,6 +18,7 @@ namespace millrace {
 struct checkpoint : checkpoint_record {
   tensor_dict model;      // weights_of() the model
   tensor_dict optimizer;  // such as its momentum, by the names of the parameters
+  tensor_dict ema = {};   // the average of the weights, as `model`; empty: there is none
 };
 
 // The parameters of record_in() that describe the reading run.
@@ -34,11 +36,14 @@ checkpoint checkpoint_from(const checkpoint_files& files, const std::string& pat
 // finite.
 void check_sound(const chosen_checkpoint& c);
 
-// Both are called by all ranks at the same point, and throw `failure` on all or on none.
+// Writes `c` into `folder`, with the saved states of all ranks as text. On rank 0. Throws
+// `failure`: bad_state, and writes nothing, if a tensor is not finite; io_failed, and then leaves
+// nothing behind.
+void save_checkpoint(const std::string& folder, const checkpoint& c,
+                     const std::vector<std::string>& states);
 
-// Writes `c` into `folder`. Throws io_failed, and then leaves nothing behind.
-void save_checkpoint(const std::string& folder, const checkpoint& c, process_group& group);
-// The checkpoint that rank 0 chooses and reads, on every rank. `choose` is called on rank 0 and
+// Called by all ranks at the same point; throws `failure` on all or on none:
+// the checkpoint that rank 0 chooses and reads, on every rank. `choose` is called on rank 0 and
 // returns its path and files, or nullopt for none. For `terms` see record_in().
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
     const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,

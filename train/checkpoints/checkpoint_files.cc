@@ -159,8 +159,9 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
   const auto is_own = [&](const std::string& name) {
     const bool is_validation = name == validation_name ||
                                (name.starts_with(validation_name) && is_partial_file_name(name));
-    return name == meta_name || name == model_name || name == optimizer_name || is_validation ||
-           is_data_name(name) || (listed != nullptr && listed->find(name) != nullptr);
+    return name == meta_name || name == model_name || name == optimizer_name || name == ema_name ||
+           is_validation || is_data_name(name) ||
+           (listed != nullptr && listed->find(name) != nullptr);
   };
   std::vector<std::string> own;
   std::ranges::copy_if(names, std::back_inserter(own), is_own);
@@ -218,9 +219,7 @@ std::int64_t lanes_of(const state& saved) {
   return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
 }
 
-checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
-                            int world_size, std::int64_t lanes, int batch_size,
-                            std::size_t state_bytes) {
+checkpoint_record record_as_saved(const checkpoint_files& files, const std::string& path) {
   const json_tree meta = meta_in(files, path);
   const auto number_of = [&](const char* name) { return member<std::int64_t>(meta, name, path); };
   checkpoint_record c;
@@ -237,24 +236,35 @@ checkpoint_record record_in(const checkpoint_files& files, const std::string& pa
   }
   if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
   c.validated = validated_in(files);
-  const auto state_of = [&](int of) {
-    auto data = state::from_json(file_in(files, data_name(of), path), state_bytes);
-    if (data) return std::move(*data);
-    const std::string file = fs::path(path) / data_name(of);
-    if (data.error().kind() != errc::too_large) throw failure(data.error().at(file));
-    throw failure(error(errc::no_memory, "the saved state: " + data.error().what())
-                      .at(file)
-                      .hint("raise MILLRACE_MEMORY, or give the --shuffle, --batch-size and "
-                            "--prefetch of the run that saved it"));
-  };
+  return c;
+}
+
+state state_in(const checkpoint_files& files, const std::string& path, int rank,
+               std::size_t state_bytes) {
+  auto data = state::from_json(file_in(files, data_name(rank), path), state_bytes);
+  if (data) return std::move(*data);
+  const std::string file = fs::path(path) / data_name(rank);
+  if (data.error().kind() != errc::too_large) throw failure(data.error().at(file));
+  throw failure(error(errc::no_memory, "the saved state: " + data.error().what())
+                    .at(file)
+                    .hint("raise MILLRACE_MEMORY, or give the --shuffle, --batch-size and "
+                          "--prefetch of the run that saved it"));
+}
+
+checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
+                            int world_size, std::int64_t lanes, int batch_size,
+                            std::size_t state_bytes) {
+  checkpoint_record c = record_as_saved(files, path);
   const bool is_own = c.world_size == world_size;
-  if (is_own) c.data = state_of(rank);
+  if (is_own) c.data = state_in(files, path, rank, state_bytes);
   // Each rank takes a part of what all ranks had left.
   const std::int64_t lanes_then = lanes_of(c.data);
   if (!is_own || (world_size > 1 && lanes_then != 0 && lanes_then != lanes)) {
     std::vector<state> of_ranks;
     of_ranks.reserve(static_cast<std::size_t>(c.world_size));
-    for (int r = 0; r < c.world_size; ++r) of_ranks.push_back(state_of(r));
+    for (int r = 0; r < c.world_size; ++r) {
+      of_ranks.push_back(state_in(files, path, r, state_bytes));
+    }
     c.data = merged(of_ranks);
   }
   const std::int64_t then =

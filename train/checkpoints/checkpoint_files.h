@@ -11,7 +11,8 @@
 namespace millrace {
 
 // The contents of a checkpoint other than the weights. A checkpoint is a folder DIR/step-NNNNNNNNNN
-// with model.safetensors, optimizer.safetensors, data-rankR.json for each rank, and train.json,
+// with model.safetensors, optimizer.safetensors, for some runs ema.safetensors, data-rankR.json for
+// each rank, and train.json,
 // which holds the rest and the sizes and CRC-32Cs of the others. It appears whole or not at all.
 struct checkpoint_record {
   std::int64_t step = 0;            // steps taken
@@ -39,6 +40,8 @@ inline constexpr const char* meta_name = "train.json";
 inline constexpr const char* model_name = "model.safetensors";
 // The file with the state of the optimizer, such as its momentum.
 inline constexpr const char* optimizer_name = "optimizer.safetensors";
+// The file with the average of the weights, in checkpoints of a run that has one.
+inline constexpr const char* ema_name = "ema.safetensors";
 // The file with the result of validation after a checkpoint's step.
 inline constexpr const char* validation_name = "validation.json";
 // Its key for the fingerprint of the shards.
@@ -64,11 +67,18 @@ checkpoint_files read_checkpoint(const std::string& path);
 // The number of lanes a state was saved with; 0: not recorded.
 std::int64_t lanes_of(const state& saved);
 
+// What the files say, unchanged: the record without a state. `path` names the checkpoint in errors.
+// Throws `failure` (integrity).
+checkpoint_record record_as_saved(const checkpoint_files& files, const std::string& path);
+// The state that a rank saved. `state_bytes`: the memory that it may take; 0: the limit of
+// state::from_json(). Throws `failure`: integrity, bad_state, and no_memory beyond that limit.
+state state_in(const checkpoint_files& files, const std::string& path, int rank,
+               std::size_t state_bytes);
+
 // A rank's view of the files. If they were saved by another number of ranks, or with a number of
 // lanes other than `lanes`, their states are merged into one, of which each rank takes its lanes,
-// and batches are recounted for `world_size` and `batch_size`. `path` names the checkpoint in
-// errors. `state_bytes`: the memory that each rank's state may take; 0: the limit of
-// state::from_json(). Throws `failure`: integrity, bad_state, and no_memory beyond that limit.
+// and batches are recounted for `world_size` and `batch_size`. `path` and `state_bytes` as
+// above, of each rank. Throws `failure` as those do.
 checkpoint_record record_in(const checkpoint_files& files, const std::string& path, int rank,
                             int world_size, std::int64_t lanes, int batch_size,
                             std::size_t state_bytes);

@@ -79,8 +79,9 @@ std::string meta_of(const std::string& checkpoint) {
 // Renames files of others so that no run takes them for a checkpoint, and reports it with `why`.
 void leave_to_others(const std::string& path, const char* why) {
   const fs::path where(path);
-  const std::string step =
-      where.filename().string().substr(where.filename().string().find("step-"));
+  const std::string name = where.filename().string();
+  // Without the prefix of a checkpoint being written or replaced.
+  const std::string step = name.substr(name.starts_with('.') ? name.find('-') + 1 : 0);
   for (int n = 1;; ++n) {
     const std::string left =
         where.parent_path() / (n == 1 ? "left-of-" + step : fmt::format("left-of-{}-{}", step, n));

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <memory>
 #include <utility>
 
 #include "engine/log.h"
 #include "train/checkpoints/checkpoint_folder.h"
+#include "train/device/tensor_snapshot.h"
 #include "train/files.h"
 #include "train/models/weights.h"
 
@@ -20,6 +22,9 @@ std::string not_finite(const checkpoint& c) {
   }
   for (const auto& [name, tensor] : c.optimizer) {
     if (!is_finite(tensor)) return fmt::format("the optimizer's '{}'", name);
+  }
+  for (const auto& [name, tensor] : c.ema) {
+    if (!is_finite(tensor)) return fmt::format("the average's '{}'", name);
   }
   return "";
 }
@@ -70,17 +75,58 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_si
 }
 
 void run_checkpoints::save(checkpoint c) {
+  begin_save(std::move(c));
+  finish();
+}
+
+void run_checkpoints::begin_save(checkpoint c) {
   c.run = run_;
+  auto states = group_.gathered(c.data.to_json());
+  const std::int64_t step = c.step;
+  finish();
   group_.together([&] {
-    const std::string bad = group_.is_first() ? not_finite(c) : "";
-    if (bad.empty()) return;
-    throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
+    if (!group_.is_first()) return;
+    const auto copied = [](tensor_dict& of) {
+      return std::make_shared<tensor_snapshot>(std::exchange(of, {}));
+    };
+    work_.begin([this, model = copied(c.model), optimizer = copied(c.optimizer),
+                 ema = copied(c.ema), c, states = std::move(states)]() mutable {
+      const held_group finishing(group_);
+      c.model = model->on_host();
+      c.optimizer = optimizer->on_host();
+      c.ema = ema->on_host();
+      const std::string bad = not_finite(c);
+      if (!bad.empty()) {
+        throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
+      }
+      save_checkpoint(where_.folder, c, states);
+      remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
+    });
   });
-  save_checkpoint(where_.folder, c, group_);
-  newest_ = (std::filesystem::path(where_.folder) / step_name(c.step)).string();
-  in_folder_ = c.step;
-  if (!group_.is_first()) return;
-  remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
+  writing_ = (std::filesystem::path(where_.folder) / step_name(step)).string();
+  in_folder_ = step;
+}
+
+bool run_checkpoints::finish() {
+  if (writing_.empty()) return false;
+  group_.together([&] {
+    if (failed_) throw failure(*failed_);
+    work_.wait();
+  });
+  newest_ = std::exchange(writing_, "");
+  return !std::exchange(is_told_, false);
+}
+
+bool run_checkpoints::has_saved() {
+  if (!work_.is_begun() || !work_.has_ended()) return false;
+  try {
+    work_.wait();
+  } catch (const failure& f) {
+    failed_ = f.why();
+    throw;
+  }
+  newest_ = writing_;
+  return is_told_ = true;
 }
 
 void run_checkpoints::set_aside() {
@@ -113,7 +159,13 @@ error run_checkpoints::diverged(const std::string& what) const {
                       remedy, newest_));
 }
 
-error run_checkpoints::with_way_back(const error& peer_lost) const {
+error run_checkpoints::with_way_back(const error& peer_lost) {
+  try {
+    work_.wait();
+    if (!writing_.empty() && !failed_) newest_ = writing_;
+  } catch (const failure& f) {
+    log_notice(f.what());
+  }
   const bool is_found = newest_ != resumed_ || where_.resume == "auto";
   const std::string way = !newest_.empty()
                               ? fmt::format("resume with --resume {}: the newest is {}",

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "engine/error.h"
+#include "train/checkpoints/background_work.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/checkpoints/folder_lock.h"
 #include "train/ranks/distributed.h"
@@ -38,6 +39,16 @@ class run_checkpoints {
   // Sets its `run`. Throws bad_state, and writes nothing, if the weights or the optimizer's tensors
   // are not finite.
   void save(checkpoint c);
+  // The same in the background: the tensors are copied, and may change when it returns. Waits first
+  // for the one before it, and throws that one's failure. Call finish() before the end.
+  void begin_save(checkpoint c);
+  // Waits for what begin_save() began; throws its failure. Whether there was any of which
+  // has_saved() has not told.
+  bool finish();
+
+  // On rank 0, between those: whether what begin_save() began has been written by now, once for
+  // each. Throws its failure, on this rank alone: see lockstep::tell_failed().
+  bool has_saved();
 
   // On rank 0, before the first one is written: sets other checkpoints aside.
   void set_aside();
@@ -49,8 +60,8 @@ class run_checkpoints {
 
   // Whether the run writes checkpoints.
   bool are_written() const { return !where_.folder.empty(); }
-  // Whether the newest is of this step and in the folder, so that it may be written to and "auto"
-  // finds it. The same on all ranks.
+  // Whether the newest is of this step and in the folder, or will be after finish(), so that it may
+  // be written to and "auto" finds it. The same on all ranks.
   bool holds(std::int64_t step) const { return in_folder_ == step; }
   // The name of the run, the same for all its checkpoints.
   const std::string& run() const { return run_; }
@@ -61,8 +72,9 @@ class run_checkpoints {
 
   // The error of a training that came to numbers that are not finite: what to do, and from where.
   error diverged(const std::string& what) const;
-  // The error of a rank that lost another one, with where the run can be resumed.
-  error with_way_back(const error& peer_lost) const;
+  // The error of a rank that lost another one, with where the run can be resumed. Waits for what
+  // begin_save() began.
+  error with_way_back(const error& peer_lost);
 
  private:
   std::optional<chosen_checkpoint> choose() const;
@@ -74,7 +86,11 @@ class run_checkpoints {
   std::string run_;
   std::string resumed_;
   std::string newest_;                     // that this process wrote or was resumed from
-  std::optional<std::int64_t> in_folder_;  // its step, if it is in the folder
+  std::optional<std::int64_t> in_folder_;  // its step, if it is in the folder, or will be
+  std::string writing_;                    // the path of what begin_save() began; empty: finished
+  bool is_told_ = false;                   // by has_saved(), that it was written
+  std::optional<error> failed_;            // by has_saved()
+  background_work work_{"mr-checkpoint"};  // on rank 0; refers to what is above
 };
 
 }  // namespace millrace

@@ -3,13 +3,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 
-#include <deque>
+#include <array>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "engine/memory.h"
 #include "pipeline/images/image.h"
 #include "train/device/gpu_decoder.h"
+#include "train/device/stream_calls.h"
 
 namespace millrace {
 
@@ -21,16 +23,25 @@ struct device_batch {
   at::Tensor other_labels;  // N int64 for mixed images, else undefined
   double share = 1;         // weight of `labels`; `other_labels` have the rest
   std::int64_t epoch = 0;   // of its first image
-  // N.
+  // N; 0 without tensors.
   std::int64_t size() const;
 };
 
-// Moves batches to a device: copies uint8, and normalises it there. On a GPU the copy is
-// asynchronous, and the host memory is kept until it is done. One thread.
+// Moves batches to a device: copies uint8, and normalises it there. On a GPU the pixels of a batch
+// and its labels are one asynchronous copy, on a stream of copies, into one of three slots: the
+// next batch comes while the model works on this one, and the host waits only if it is three
+// batches ahead. Their memory is kept until they are copied. One thread.
 class to_device {
  public:
+  // Batches that may be on their way, or in use, at once.
+  static constexpr int slots = 3;
+
   // `decoder`: of images that come encoded; null if none do.
   explicit to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder = nullptr);
+  // With the calls, of 2 x `slots` events, by which it moves data; null: batches are used where
+  // they are.
+  to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder,
+            std::unique_ptr<stream_calls> calls);
   ~to_device();
   // The batch on the device. On a GPU it may still be on its way: work on the current stream waits
   // for it.
@@ -39,12 +50,22 @@ class to_device {
   std::uint64_t damaged() const { return decoder_ ? decoder_->damaged() : 0; }
 
  private:
-  struct in_flight;
+  struct slot {
+    at::Tensor bytes;                // on the device; undefined: never used
+    std::optional<host_batch> host;  // while it is copied
+  };
+  at::Tensor images_of(const at::Tensor& pixels, const host_batch& b);
+  device_batch moved(host_batch b);
+  void free_copied();
+  at::Tensor bytes_on_device(slot& to, int number, const host_batch& b);
+
   c10::Device device_;
   std::unique_ptr<gpu_decoder> decoder_;
+  std::unique_ptr<stream_calls> calls_;
   at::Tensor scale_;
   at::Tensor shift_;
-  std::deque<std::unique_ptr<in_flight>> copying_;
+  std::array<slot, slots> slots_;
+  int next_ = 0;
 };
 
 // The device of this host for "auto", "cpu" or "cuda": with several GPUs, the one with the number

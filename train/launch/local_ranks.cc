@@ -202,7 +202,7 @@ class attempt {
     if (waits_for_stderr()) return false;
     return is_drained || now - *ended_at_ >= to_drain;
   }
-  // The last lines say why ranks ended: whoever reads stderr has time until the end is asked for.
+  // The last lines say why ranks ended: a reader of stderr has time until the end is asked for.
   bool waits_for_stderr() const {
     return asked_ == 0 && std::ranges::any_of(ranks_, [](const auto& r) { return r->has_line(); });
   }

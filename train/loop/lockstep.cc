@@ -11,34 +11,51 @@ int ending_signal(const train_control& control) {
   return signal == 0 ? SIGINT : signal;
 }
 
-lockstep::lockstep(loader<host_batch>& from, process_group& group, const train_control& control)
-    : from_(from), group_(group), control_(control), feed_(from, control.stop) {}
+lockstep::lockstep(loader<host_batch>& from, process_group& group, const train_control& control,
+                   rest_of_epoch rest)
+    : from_(from), group_(group), control_(control), rest_(rest), feed_(from, control.stop) {}
 
 std::optional<host_batch> lockstep::next() {
   if (!is_within_) {
     position_.reset();
-    ready_ = feed_.next();
+    if (rest_ == rest_of_epoch::trained) begin_ = from_.save();
+    has_ended_ = false;
     is_within_ = true;
-    is_agreed_ = false;
+    read();
   }
   agree();
   if (all_.one_failed) {
     group_.together([&] {
-      if (feed_.failed()) throw failure(*feed_.failed());
+      if (failed()) throw failure(*failed());
     });
   }
-  if (!all_.goes_on()) {
+  if (!goes_on()) {
     is_within_ = false;
     return std::nullopt;
   }
+  samples_ = all_.samples;
   // Taken before the next batch is requested.
-  position_ = from_.save();
+  if (ready_) position_ = from_.save();
+  if (!position_) position_ = begin_;
   auto batch = std::exchange(ready_, std::nullopt);
-  ready_ = feed_.next();
-  is_agreed_ = false;
+  if (!batch) batch.emplace();
+  read();
   // A rank alone asks after the step: a signal during it then counts.
   if (!group_.alone()) agreeing_.emplace(begin());
   return batch;
+}
+
+void lockstep::read() {
+  if (!has_ended_) ready_ = feed_.next();
+  has_ended_ = !ready_;
+  is_agreed_ = false;
+}
+
+// Whether all take a step.
+bool lockstep::goes_on() const {
+  const bool have_batches =
+      rest_ == rest_of_epoch::trained ? all_.one_has_batch : all_.all_have_batches;
+  return have_batches && !all_.one_failed && all_.ending == 0;
 }
 
 void lockstep::agree() {
@@ -51,7 +68,7 @@ void lockstep::agree() {
 }
 
 bool lockstep::epoch_is_over() const {
-  return !all_.all_have_batches && !all_.one_failed && all_.ending == 0;
+  return !goes_on() && !all_.one_failed && all_.ending == 0;
 }
 
 bool lockstep::take_save_request() {
@@ -61,7 +78,10 @@ bool lockstep::take_save_request() {
 step_agreement lockstep::begin() const {
   return {group_,
           {.has_batch = ready_.has_value(),
-           .has_failed = feed_.failed().has_value(),
+           .samples = rest_ == rest_of_epoch::dropped ? -1
+                      : ready_                        ? static_cast<std::int64_t>(ready_->size())
+                                                      : 0,
+           .has_failed = failed().has_value(),
            .has_diverged = has_diverged_,
            .asks_to_save = control_.take_save_request && control_.take_save_request(),
            .ending = ending_signal(control_)}};

@@ -37,6 +37,9 @@ class model : public torch::nn::Module {
 struct model_terms {
   int classes = 0;     // scores of an image
   int image_size = 0;  // side in pixels, the largest that images have
+  // Whether the last normalisation of each residual block begins with weights 0, so that the block
+  // begins as its shortcut; for models with known_model::has_last_norm.
+  bool zero_last_norm = false;
 };
 
 // A model that --model names.
@@ -48,16 +51,9 @@ struct known_model {
   // The side of the images, in pixels, from which its normalisation over the batch has more than
   // one value of each image; 0: it has no such normalisation, or always more.
   int side_of_one_value = 0;
+  bool has_last_norm = false;  // whether it uses model_terms::zero_last_norm
+  int smallest_size = 1;       // of images, side in pixels
+  int size_step = 1;           // the side of images is a multiple of it, in pixels
 };
-
-// ResNet-18, -34 and -50 with torchvision's architecture (v1.5: the stride is in the 3x3
-// convolution), parameter names and initialisation, and "trivial": one linear layer on the pixels.
-const std::vector<known_model>& known_models();
-
-// The names of `own` and of the known models.
-std::vector<std::string> model_names(const std::vector<known_model>& own = {});
-// The one named `name` of `own` and the known models, which `own` comes before. Throws `failure`
-// (usage) if there is none.
-const known_model& model_named(const std::string& name, const std::vector<known_model>& own = {});
 
 }  // namespace millrace

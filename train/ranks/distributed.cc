@@ -87,9 +87,12 @@ error process_group::impl::lost(int rank) const {
 }
 
 struct process_group::agreement::impl {
+  struct part {
+    std::vector<at::Tensor> values;
+    c10::intrusive_ptr<c10d::Work> work;  // null: alone
+  };
   process_group::impl* group = nullptr;
-  std::vector<at::Tensor> values;
-  c10::intrusive_ptr<c10d::Work> work;  // null: alone
+  std::vector<part> parts;
 };
 
 namespace {
@@ -377,31 +380,41 @@ void process_group::barrier() {
   smallest({0}).wait();
 }
 
-process_group::agreement process_group::smallest(std::vector<std::int64_t> values) {
+process_group::agreement process_group::smallest(std::vector<std::int64_t> values,
+                                                 std::vector<std::int64_t> addends) {
   agreement begun;
   begun.impl_ = std::make_shared<agreement::impl>();
   begun.impl_->group = impl_.get();
-  begun.impl_->values.push_back(torch::tensor(values));
-  if (alone()) return begun;
-  impl_->watched("an agreement", [&] {
-    c10d::AllreduceOptions options;
-    options.reduceOp = c10d::ReduceOp::MIN;
-    begun.impl_->work = impl_->control->allreduce(begun.impl_->values, options);
-  });
+  const auto begin = [&](const std::vector<std::int64_t>& of, c10d::ReduceOp::RedOpType by) {
+    if (of.empty()) return;
+    auto& part = begun.impl_->parts.emplace_back();
+    part.values.push_back(torch::tensor(of));
+    if (alone()) return;
+    impl_->watched("an agreement", [&] {
+      c10d::AllreduceOptions options;
+      options.reduceOp = by;
+      part.work = impl_->control->allreduce(part.values, options);
+    });
+  };
+  begin(values, c10d::ReduceOp::MIN);
+  begin(addends, c10d::ReduceOp::SUM);
   return begun;
 }
 
 std::vector<std::int64_t> process_group::agreement::wait() {
-  if (impl_->work) {
-    impl_->group->watched("an agreement", [&] { impl_->work->wait(); });
+  std::vector<std::int64_t> all;
+  for (auto& part : impl_->parts) {
+    if (part.work) impl_->group->watched("an agreement", [&] { part.work->wait(); });
+    const at::Tensor& t = part.values.front();
+    const auto* begin = t.data_ptr<std::int64_t>();
+    all.insert(all.end(), begin, begin + t.numel());
   }
-  const at::Tensor& t = impl_->values.front();
-  const auto* begin = t.data_ptr<std::int64_t>();
-  return {begin, begin + t.numel()};
+  return all;
 }
 
 struct data_parallel::impl {
   process_group& group;
+  std::vector<at::Tensor> parameters;  // those that are trained
   std::vector<at::Tensor> buffers;
   std::shared_ptr<c10d::Reducer> reducer;  // null: alone
 };
@@ -432,7 +445,10 @@ std::shared_ptr<c10d::Reducer> make_reducer(const torch::nn::Module& model,
 }  // namespace
 
 data_parallel::data_parallel(process_group& group, const torch::nn::Module& model)
-    : impl_(new impl{group, model.buffers(), nullptr}) {
+    : impl_(new impl{group, {}, model.buffers(), nullptr}) {
+  for (const auto& p : model.parameters()) {
+    if (p.requires_grad()) impl_->parameters.push_back(p);
+  }
   if (group.alone()) return;
   const torch::NoGradGuard no_grad;
   for (auto& p : model.parameters()) group.broadcast(p);
@@ -442,13 +458,30 @@ data_parallel::data_parallel(process_group& group, const torch::nn::Module& mode
 
 data_parallel::~data_parallel() = default;
 
-void data_parallel::backward(const at::Tensor& loss) {
-  if (!impl_->reducer) return loss.backward();
+void data_parallel::backward(const at::Tensor& loss, bool is_last) {
+  // The reducer ignores gradients of a loss that it was not prepared for; the last one's hooks find
+  // their sum.
+  if (!impl_->reducer || !is_last) return loss.backward();
   impl_->group.impl_->watched("averaging the gradients", [&] {
     impl_->reducer->prepare_for_forward();  // counts the step
     impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
     loss.backward();
   });
+}
+
+double data_parallel::weight(std::int64_t samples, std::int64_t all_samples) const {
+  const std::int64_t of_ranks = samples * impl_->group.place().world_size;
+  return static_cast<double>(of_ranks) / static_cast<double>(all_samples);
+}
+
+void data_parallel::backward_without_samples() {
+  // Zeros, by way of all parameters: the reducer waits for the gradient of each.
+  at::Tensor none;
+  for (const at::Tensor& p : impl_->parameters) {
+    const at::Tensor of_one = p.flatten().slice(0, 0, 1).sum() * 0;
+    none = none.defined() ? none + of_one : of_one;
+  }
+  backward(none);
 }
 
 void data_parallel::share_buffers() {

@@ -65,7 +65,8 @@ class process_group {
   // Values that were begun to be agreed on; smallest() returns it.
   class agreement {
    public:
-    // The minimum of each value. Blocks until all ranks have begun; throws `failure` (peer_lost).
+    // The minimum of each value, then the sum of each addend. Blocks until all ranks have begun;
+    // throws `failure` (peer_lost).
     std::vector<std::int64_t> wait();
 
    private:
@@ -73,9 +74,9 @@ class process_group {
     struct impl;
     std::shared_ptr<impl> impl_;
   };
-  // The minimum of each value over all ranks, begun now and read later, so that it overlaps other
-  // work. As many values on every rank.
-  agreement smallest(std::vector<std::int64_t> values);
+  // The minimum of each value over all ranks, and the sum of each addend, begun now and read later,
+  // so that it overlaps other work. As many of both on every rank.
+  agreement smallest(std::vector<std::int64_t> values, std::vector<std::int64_t> addends = {});
 
  private:
   friend class data_parallel;
@@ -112,9 +113,17 @@ class data_parallel {
   data_parallel(const data_parallel&) = delete;
   data_parallel& operator=(const data_parallel&) = delete;
 
-  // In place of loss.backward(): adds the gradients of `loss`, averaged over the ranks. Throws
-  // `failure` (peer_lost).
-  void backward(const at::Tensor& loss);
+  // In place of loss.backward(): adds the gradients of `loss`; if it is the last loss of a step,
+  // then averages their sum over the ranks. Throws `failure` (peer_lost).
+  void backward(const at::Tensor& loss, bool is_last = true);
+  // By what the losses of a step are multiplied where ranks have different numbers of samples, so
+  // that each of the `all_samples` of all ranks counts alike: losses are means over this rank's
+  // `samples`. 1 where all have as many. As torch's Join does where batches are alike
+  // (divide_by_initial_world_size=False).
+  double weight(std::int64_t samples, std::int64_t all_samples) const;
+  // In place of backward() in a step of which this rank has no sample: its gradients are those of
+  // the others. Throws `failure` (peer_lost).
+  void backward_without_samples();
   // Called by all ranks: copies rank 0's buffers, such as running statistics, to all.
   void share_buffers();
 

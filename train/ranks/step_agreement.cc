@@ -1,6 +1,7 @@
 #include "train/ranks/step_agreement.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace millrace {
 namespace {
@@ -14,12 +15,15 @@ std::int64_t any(bool mine) {
 
 step_agreement::step_agreement(process_group& group, const rank_word& mine)
     : begun_(group.smallest({mine.has_batch ? 1 : 0, any(mine.has_batch), any(mine.has_failed),
-                             any(mine.has_diverged), any(mine.asks_to_save), -mine.ending})) {}
+                             any(mine.has_diverged), any(mine.asks_to_save), -mine.ending},
+                            mine.samples < 0 ? std::vector<std::int64_t>()
+                                             : std::vector<std::int64_t>{mine.samples})) {}
 
 common_word step_agreement::wait() {
   const auto all = begun_.wait();
   return {.all_have_batches = all[0] != 0,
           .one_has_batch = all[1] != 0,
+          .samples = all.size() > 6 ? all[6] : 0,
           .one_failed = all[2] != 0,
           .one_diverged = all[3] != 0,
           .save_asked = all[4] != 0,

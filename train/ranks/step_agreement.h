@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "train/ranks/distributed.h"
 
 namespace millrace {
@@ -7,6 +9,7 @@ namespace millrace {
 // What a rank says of itself, once a step.
 struct rank_word {
   bool has_batch = false;     // another one, in this epoch
+  std::int64_t samples = -1;  // of that batch; -1 on all ranks: nobody asks
   bool has_failed = false;    // its data
   bool has_diverged = false;  // its loss is not finite
   bool asks_to_save = false;  // a checkpoint
@@ -17,13 +20,11 @@ struct rank_word {
 struct common_word {
   bool all_have_batches = false;  // another one, in this epoch
   bool one_has_batch = false;     // at least
+  std::int64_t samples = 0;       // of all ranks' batches, if asked
   bool one_failed = false;        // the data of one at least
   bool one_diverged = false;      // the loss of one at least is not finite
   bool save_asked = false;        // by one at least
   int ending = 0;                 // the greatest signal by which one is to end; 0: none
-
-  // Whether all take a step.
-  bool goes_on() const { return all_have_batches && !one_failed && ending == 0; }
 };
 
 // Begun by all ranks at the same point and answered by wait(), so that it costs nothing while other

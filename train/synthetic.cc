@@ -1,0 +1,84 @@
+#include "train/synthetic.h"
+
+#include <torch/torch.h>
+
+#include <array>
+#include <chrono>
+
+#include "engine/cpu_time.h"
+#include "train/job.h"
+#include "train/learner.h"
+#include "train/loop/lockstep.h"
+#include "train/loop/report.h"
+#include "train/loop/schedule.h"
+#include "train/ranks/step_agreement.h"
+#include "train/step_losses.h"
+
+namespace millrace {
+namespace {
+
+device_batch made_batch(const train_options& o, c10::Device device) {
+  const auto pixels = torch::randn({o.batch_size, 3, o.size, o.size});
+  device_batch b;
+  b.images = pixels.to(device).contiguous(at::MemoryFormat::ChannelsLast);
+  b.labels = torch::randint(o.classes, {o.batch_size}, torch::kInt64).to(device);
+  return b;
+}
+
+}  // namespace
+
+int train_synthetic(const train_options& options, c10::Device device, process_group& group,
+                    const train_control& control) {
+  const job_place& place = group.place();
+  std::optional<learner> model;
+  group.together([&] { model.emplace(options, device); });
+  model->join(group);
+  const std::array batches{made_batch(options, device), made_batch(options, device)};
+  reporter report(place.rank, place.world_size, options.log_every_s);
+  group.together([&] {
+    if (options.metrics.empty()) return;
+    report.write_metrics(reporter::metrics_of(options.metrics, place.rank), false);
+  });
+  step_losses losses(device, report);
+  if (control.writing_begins) control.writing_begins();
+  if (control.training_begins) control.training_begins();
+  const auto start = steady_clock::now();
+  auto last = start;
+  int ending = 0;
+  std::int64_t step = 0;
+  while (step < options.max_steps && ending == 0) {
+    step_agreement begun(group, {.has_batch = true, .ending = ending_signal(control)});
+    const std::int64_t samples = options.batch_size;
+    const auto out = model->train(
+        batches[static_cast<std::size_t>(step) % batches.size()],
+        {.step = step, .rate = options.rate.lr, .of_all_ranks = samples * place.world_size});
+    ending = begun.wait().ending;
+    ++step;
+    const auto now = steady_clock::now();
+    losses.add(out, {.step = step,
+                     .batch = step,
+                     .steps_left = options.max_steps - step,
+                     .samples = step * samples,
+                     .batch_size = samples,
+                     .lr = options.rate.lr,
+                     .seconds = std::chrono::duration<double>(now - last).count()});
+    losses.read(false);
+    last = now;
+  }
+  losses.read(true);
+  run_figures f{.place = place,
+                .signal = ending,
+                .step = step,
+                .samples = step * options.batch_size,
+                .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+                .loss = losses.last()};
+  f.seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+  f.counts.delivered = static_cast<std::uint64_t>(f.samples);
+  report.note(json_of(f), text_of(f));
+  const auto of_ranks = group.gathered(json_of(f));
+  if (options.json && group.is_first()) fmt::print("{}\n", json_of_job(of_ranks));
+  report.check_written();
+  return ending;
+}
+
+}  // namespace millrace
