@@ -28,6 +28,7 @@ import tempfile
 import warnings
 
 FORMAT = 1
+WEIGHTS = "extra/millrace/model.safetensors"
 MOST_IMAGES = 65536  # of a batch: millrace-train's limit
 # Features of a processor that compiled code may use.
 CPU_FEATURES = r"(avx|amx|sse|ssse|fma|f16c|bmi|popcnt|vaes|gfni|vpclmul|adx|movbe|sha_ni|lzcnt|abm|pclmul|aes).*"
@@ -362,8 +363,10 @@ def write_package(path, files, description, weights):
     package_aoti(str(path), files)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
         root = archive.namelist()[0].split("/")[0]
-        archive.writestr(f"{root}/extra/millrace/model.json", json.dumps(description, indent=1))
-        archive.writestr(f"{root}/extra/millrace/model.safetensors", weights)
+        archive.writestr(f"{root}/{WEIGHTS}", weights)
+        # The reader of PyTorch checks no sums.
+        sums = {name.removeprefix(root + "/"): hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+        archive.writestr(f"{root}/extra/millrace/model.json", json.dumps(description | {"sha256": sums}, indent=1))
 
 
 def run_compiled(path, program, tensors, inputs):
