@@ -208,7 +208,9 @@ class ExportedParity(unittest.TestCase):
             terms = [value if i > 0 and TERMS[i - 1] == option else word for i, word in enumerate(TERMS)]
             exported_for = TERMS[TERMS.index(option) + 1]
             self.refused("plain.pt2", f"the model was exported for {option} {exported_for}, not {value}", terms=terms)
-        self.refused("plain.pt2", "--batch-size 1: exported models train on 2 images or more", "--batch-size", 1)
+        few = "1 image at a time: exported models train on 2 or more"
+        self.refused("plain.pt2", few, "--batch-size", 1)
+        self.refused("plain.pt2", few, "--batch-size", 7, "--accumulate", 4)
         self.refused("plain.pt2", "--grow-from cannot be combined", "--grow-from", 16, "--grow-epochs", 1)
         for changes, said, code in (({"torch": "2.10.0"}, "the model was exported by torch 2.10.0, and this", 2),
                                     ({"device": "cuda"}, "the model was exported for --device cuda, not cpu", 2),

@@ -19,6 +19,7 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/printable.h"
+#include "engine/words.h"
 #include "io/hashes.h"
 
 namespace millrace {
@@ -208,7 +209,7 @@ std::map<std::string, std::string> read_program(const exported_description& mode
 }
 
 void check_exported(const exported_description& model, const std::string& file,
-                    const std::string& device, int size, int classes, int batch_size) {
+                    const std::string& device, int size, int classes, int images) {
   constexpr const char* here = TORCH_VERSION;
   if (model.torch != here) {
     refuse(errc::unsupported, file,
@@ -224,11 +225,11 @@ void check_exported(const exported_description& model, const std::string& file,
   if (model.device != device) differs("--device", printable(model.device), device);
   if (model.size != size) differs("--size", model.size, size);
   if (model.classes != classes) differs("--classes", model.classes, classes);
-  if (batch_size < model.least_images) {
+  if (images < model.least_images) {
     refuse(errc::usage, file,
-           fmt::format("--batch-size {}: exported models train on {} images or more", batch_size,
-                       model.least_images),
-           "raise --batch-size");
+           fmt::format("{} at a time: exported models train on {} or more",
+                       counted(static_cast<std::uint64_t>(images), "image"), model.least_images),
+           "raise --batch-size, or lower --accumulate");
   }
   check_processor(model, file);
 }

@@ -47,9 +47,9 @@ std::map<std::string, std::string> read_program(const exported_description& mode
                                                 const std::string& file, const std::string& name);
 
 // Throws `failure` if a run cannot train it, naming what differs and what to do: usage for the
-// device ("cpu" or "cuda"), size, classes, or a batch of fewer images than it takes; unsupported
+// device ("cpu" or "cuda"), size, classes, or fewer `images` at a time than it takes; unsupported
 // for another torch, or a processor that lacks what the code was compiled for.
 void check_exported(const exported_description& model, const std::string& file,
-                    const std::string& device, int size, int classes, int batch_size);
+                    const std::string& device, int size, int classes, int images);
 
 }  // namespace millrace
