@@ -96,7 +96,7 @@ void look_at_model(train_options& o, c10::Device device) {
   if (!names_exported_model(o.model)) return;
   const exported_description model = read_description(o.model);
   check_exported(model, o.model, device.is_cuda() ? "cuda" : "cpu", o.size, o.classes,
-                 o.batch_size);
+                 o.batch_size / o.accumulate);
   o.said["--model"] = printable(fmt::format("{} {}", model.name, model.identity));
 }
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import subprocess
 import sys
 import unittest
 import unittest.mock
@@ -25,7 +26,8 @@ except ImportError:
     torch = None
 
 CLASSES, SIZE, BATCH = 10, 32, 16
-LR, MOMENTUM, DECAY = 0.05, 0.9, 1e-4
+# With a higher rate this training is chaotic: differences of 1e-7 grow by the step.
+LR, MOMENTUM, DECAY = 0.005, 0.9, 1e-4
 MODULES = harness.ROOT / "tests/support/own_modules.py"
 MEAN, DEVIATION = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 TERMS = ["--classes", CLASSES, "--size", SIZE, "--device", "cpu"]
@@ -162,11 +164,12 @@ class ExportedParity(unittest.TestCase):
         started = [harness.start(
             "millrace-train", "--shards", self.shards, "--model", self.folder / "plain.pt2", *TRAINING, "--batch-size", BATCH // 2,
             "--max-steps", steps, "--metrics", self.folder / "two.jsonl", "--record-batches", self.folder / "two",
-            "--checkpoint-dir", self.folder / "ck-two",
+            "--checkpoint-dir", self.folder / "ck-two", stderr=subprocess.PIPE, text=True,
             env={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": "1"})
             for rank in range(2)]
         for process in started:
-            self.assertEqual(process.wait(600), 0)
+            _, said = process.communicate(timeout=600)
+            self.assertEqual(process.returncode, 0, said)
         of_ranks = [self.losses(training.lines(self.folder / name)) for name in ("two.jsonl", "two.jsonl.rank1")]
         both = [{key: torch.cat([a[key], b[key]]) for key in a}
                 for a, b in zip(self.batches("two", steps), self.batches("two", steps, rank=1))]
@@ -205,7 +208,9 @@ class ExportedParity(unittest.TestCase):
             terms = [value if i > 0 and TERMS[i - 1] == option else word for i, word in enumerate(TERMS)]
             exported_for = TERMS[TERMS.index(option) + 1]
             self.refused("plain.pt2", f"the model was exported for {option} {exported_for}, not {value}", terms=terms)
-        self.refused("plain.pt2", "--batch-size 1: exported models train on 2 images or more", "--batch-size", 1)
+        few = "1 image at a time: exported models train on 2 or more"
+        self.refused("plain.pt2", few, "--batch-size", 1)
+        self.refused("plain.pt2", few, "--batch-size", 7, "--accumulate", 4)
         self.refused("plain.pt2", "--grow-from cannot be combined", "--grow-from", 16, "--grow-epochs", 1)
         for changes, said, code in (({"torch": "2.10.0"}, "the model was exported by torch 2.10.0, and this", 2),
                                     ({"device": "cuda"}, "the model was exported for --device cuda, not cpu", 2),
@@ -242,7 +247,7 @@ class ExportedParity(unittest.TestCase):
         out = self.folder / "never.pt2"
         for name, said in (("without_gradient", "'unused' took no part in the loss"),
                            ("with_scalar", "'factor' is a scalar, which the compiler would make a constant"),
-                           ("tied", "'1.weight' and 'same' are one parameter"),
+                           ("tied", "'same' and '1.weight' are one parameter"),
                            ("with_other_scores", f"the model's output is {BATCH} x {CLASSES + 1}; in training it has to be"),
                            ("deciding", "torch.export cannot take the model's training step"),
                            ("stepping", "training changes the buffer 'count', a scalar"),

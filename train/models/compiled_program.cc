@@ -14,7 +14,6 @@
 #include "engine/error.h"
 #include "engine/printable.h"
 #include "engine/written_file.h"
-#include "train/models/exported_file.h"
 
 namespace millrace {
 namespace {
@@ -66,10 +65,12 @@ struct compiled_program::impl {
   std::unique_ptr<AOTIModelContainerRunner> runner;
   std::vector<std::string> inner;  // names within the program
   std::vector<std::string> outer;  // the same tensors' names in the exported module
+  // The program refers to these very objects.
+  std::unordered_map<std::string, at::Tensor> used;
 };
 
-compiled_program::compiled_program(const std::string& file, const std::string& name,
-                                   const std::string& device)
+compiled_program::compiled_program(const std::map<std::string, std::string>& files,
+                                   const std::string& device, const std::string& where)
     : impl_(std::make_unique<impl>()) {
   const auto& makers = torch::inductor::getAOTIModelRunnerRegistry();
   const auto maker = makers.find(device);
@@ -79,7 +80,7 @@ compiled_program::compiled_program(const std::string& file, const std::string& n
   load_torch_by_name();
   const temporary_folder folder;
   std::string library;
-  for (const auto& [each, content] : read_program(file, name)) {
+  for (const auto& [each, content] : files) {
     write_whole_file(folder / each, content);
     if (each.ends_with(".so")) library = folder / each;
   }
@@ -91,7 +92,7 @@ compiled_program::compiled_program(const std::string& file, const std::string& n
     }
   } catch (const std::exception& e) {
     throw failure(error(errc::bad_state, "the model's programs cannot be loaded: " + text_of(e))
-                      .at(file)
+                      .at(where)
                       .hint("export it again; if files in the folder for temporary ones may not be "
                             "executed, set TMPDIR to another"));
   }
@@ -109,6 +110,7 @@ void compiled_program::use(const std::vector<at::Tensor>& tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) by_name[impl_->inner[i]] = tensors[i].detach();
   impl_->runner->update_constant_buffer(by_name, /*use_inactive=*/false,
                                         /*validate_full_updates=*/true, /*user_managed=*/true);
+  impl_->used.swap(by_name);  // keeps the objects where they are
 }
 
 std::vector<at::Tensor> compiled_program::run(std::vector<at::Tensor> inputs) {

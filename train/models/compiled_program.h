@@ -2,11 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "train/models/safetensors.h"
 
 namespace millrace {
 
@@ -14,9 +13,11 @@ namespace millrace {
 // thread.
 class compiled_program {
  public:
-  // Loads the program `name` of the .pt2 file, for "cpu" or "cuda". Writes it to a temporary folder
-  // (TMPDIR), which is removed before this returns. Throws `failure` (bad_state, io_failed, ...).
-  compiled_program(const std::string& file, const std::string& name, const std::string& device);
+  // Loads the program of these files by name, a library (.so) and what it reads when it is loaded,
+  // for "cpu" or "cuda". Writes them to a temporary folder (TMPDIR), which is removed before this
+  // returns. Throws `failure` (bad_state, io_failed, ...); `where` names their origin in messages.
+  compiled_program(const std::map<std::string, std::string>& files, const std::string& device,
+                   const std::string& where);
   ~compiled_program();
   compiled_program(const compiled_program&) = delete;
   compiled_program& operator=(const compiled_program&) = delete;

@@ -28,6 +28,7 @@ import tempfile
 import warnings
 
 FORMAT = 1
+WEIGHTS = "extra/millrace/model.safetensors"
 MOST_IMAGES = 65536  # of a batch: millrace-train's limit
 # Features of a processor that compiled code may use.
 CPU_FEATURES = r"(avx|amx|sse|ssse|fma|f16c|bmi|popcnt|vaes|gfni|vpclmul|adx|movbe|sha_ni|lzcnt|abm|pclmul|aes).*"
@@ -322,7 +323,7 @@ def description_of(model, step, joint, evaluation, options):
                        *(f"{n} {tuple(t.shape)}" for n, t in model.state_dict().items())])
     return {
         "format": FORMAT,
-        "name": options.model,
+        "name": options.model.rpartition("/")[2],
         "identity": hashlib.sha256(graph.encode()).hexdigest()[:12],
         "torch": torch.__version__.split("+")[0],
         "device": options.device,
@@ -362,18 +363,20 @@ def write_package(path, files, description, weights):
     package_aoti(str(path), files)
     with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as archive:
         root = archive.namelist()[0].split("/")[0]
-        archive.writestr(f"{root}/extra/millrace/model.json", json.dumps(description, indent=1))
-        archive.writestr(f"{root}/extra/millrace/model.safetensors", weights)
+        archive.writestr(f"{root}/{WEIGHTS}", weights)
+        # The reader of PyTorch checks no sums.
+        sums = {name.removeprefix(root + "/"): hashlib.sha256(archive.read(name)).hexdigest() for name in archive.namelist()}
+        archive.writestr(f"{root}/extra/millrace/model.json", json.dumps(description | {"sha256": sums}, indent=1))
 
 
 def run_compiled(path, program, tensors, inputs):
-    """What a compiled program gives for inputs; it works on `tensors`, by their names in the user's model."""
+    """The names of a compiled program's tensors in the user's model, and what it gives for inputs with copies of `tensors`."""
     import torch
 
     loader = torch._C._aoti.AOTIModelPackageLoader(str(path), program, False, 1, -1)
     names = loader.get_constant_fqns()
     given = {name: tensors.get(own_name(name), tensors.get(f"{program}:{own_name(name)}")) for name in names}
-    loader.load_constants(given, False, True, True)
+    loader.load_constants(given, False, True, False)
     return [own_name(name) for name in names], loader.boxed_run(list(inputs))
 
 
@@ -388,33 +391,29 @@ def check_compiled(path, step, batch, description, constants):
         torch.manual_seed(seed)
         loss, _ = own(*batch)
         loss.backward()
-        return loss.detach(), dict(own.model.named_parameters()), dict(own.model.named_buffers())
+        return loss.detach(), dict(own.model.named_parameters())
 
     def as_compiled(seed):
-        tensors = {name: p.detach().clone() for name, p in step.model.named_parameters()}
-        tensors |= {name: buffer.clone() for name, buffer in step.model.named_buffers()}
+        tensors = {name: p.detach() for name, p in step.model.named_parameters()} | dict(step.model.named_buffers())
         torch.manual_seed(seed)
         names, outputs = run_compiled(path, "training", constants | tensors, batch)
         lacking = sorted(set(description["gradients"]) - set(names))
         if lacking:
             raise Refused(f"the compiler made constants of {', '.join(lacking)}, which would not be trained")
-        return outputs, tensors
+        return outputs
 
-    loss, parameters, buffers = in_python(1)
-    outputs, tensors = as_compiled(1)
+    loss, parameters = in_python(1)
+    outputs = as_compiled(1)
     if loss.item() != in_python(2)[0].item():
-        if outputs[0].item() == as_compiled(2)[0][0].item():
+        if outputs[0].item() == as_compiled(2)[0].item():
             raise Refused("the model draws at random in training, but its compiled form gives the same each time")
         return
-    found = dict(zip(description["gradients"], outputs[2:])) | {"the loss": outputs[0]}
-    expected = {name: parameters[name].grad for name in description["gradients"]} | {"the loss": loss}
-    for name in description["buffers"]:
-        if name not in description["counters"]:
-            found[name], expected[name] = tensors[name], buffers[name]
+    found = {"the loss": outputs[0]} | dict(zip(description["gradients"], outputs[2:]))
+    expected = {"the loss": loss} | {name: parameters[name].grad for name in description["gradients"]}
     for name, value in found.items():
         off = (value.float() - expected[name].float()).abs().max().item()
         largest = expected[name].float().abs().max().item()
-        if not off <= (0.05 if description["amp"] else 1e-3) * largest + 1e-5:
+        if not off <= (0.1 if description["amp"] else 0.02) * largest + 1e-5:
             raise Refused(f"the compiled training step differs from PyTorch's in '{name}' by {off:.3g}, of {largest:.3g}: "
                           "this is an error of the compiler; please report it with the model")
 
@@ -437,9 +436,13 @@ def export(options):
     check_in_python(step, batch, options.classes)
 
     from torch.export.experimental import _export_forward_backward
-    forward = exported(step, batch, "training step")
+    from torch.nn.attention import SDPBackend, sdpa_kernel
     try:
-        joint = _export_forward_backward(forward)
+        # Of the fused attention on CPUs, torch's decomposition is for inference: gradients would be wrong.
+        with sdpa_kernel(SDPBackend.MATH):
+            joint = _export_forward_backward(exported(step, batch, "training step"))
+    except Refused:
+        raise
     except Exception as e:
         raise Refused(f"torch cannot export the backward of the model: {type(e).__name__}: {e}") from e
     scores = Evaluation.of(model.eval(), options.amp)

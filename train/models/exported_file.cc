@@ -19,6 +19,8 @@
 #include "engine/error.h"
 #include "engine/file_system.h"
 #include "engine/printable.h"
+#include "engine/words.h"
+#include "io/hashes.h"
 
 namespace millrace {
 namespace {
@@ -49,7 +51,7 @@ void check_is_readable(const std::string& file) {
   }
 }
 
-// The archive of the file (zip), whose CRC-32s torch checks.
+// The archive of the file (zip).
 class archive {
  public:
   explicit archive(const std::string& file) : file_(file) {
@@ -57,7 +59,17 @@ class archive {
     reading([&] { records_.emplace(file); });
   }
 
-  // Throws `failure` (bad_state) if it is damaged, or has none.
+  // A record that the description has the SHA-256 of. Throws as record() does, also if it differs.
+  std::string described_record(const exported_description& model, const std::string& name) {
+    std::string content = record(name);
+    const auto sum = model.sums.find(name);
+    if (sum != model.sums.end() && sum->second == hex(digest_of(hash_algorithm::sha256, content))) {
+      return content;
+    }
+    refuse(errc::bad_state, file_, fmt::format("the model is damaged: {}", printable(name)),
+           how_to_export);
+  }
+  // Throws `failure` (bad_state) if the file is damaged, or has none.
   std::string record(const std::string& name) {
     std::optional<std::string> content;
     reading([&] {
@@ -110,6 +122,7 @@ exported_description description_in(const json& all) {
   all.at("parameters").get_to(d.parameters);
   all.at("buffers").get_to(d.buffers);
   all.at("counters").get_to(d.counters);
+  all.at("sha256").get_to(d.sums);
   return d;
 }
 
@@ -173,11 +186,12 @@ exported_description read_description(const std::string& file) {
   return d;
 }
 
-tensor_dict read_exported_weights(const std::string& file) {
-  return tensors_in(archive(file).record(weights_record), file);
+tensor_dict read_exported_weights(const exported_description& model, const std::string& file) {
+  return tensors_in(archive(file).described_record(model, weights_record), file);
 }
 
-std::map<std::string, std::string> read_program(const std::string& file, const std::string& name) {
+std::map<std::string, std::string> read_program(const exported_description& model,
+                                                const std::string& file, const std::string& name) {
   archive from(file);
   const std::string folder = "data/aotinductor/" + name + "/";
   std::map<std::string, std::string> out;
@@ -186,7 +200,7 @@ std::map<std::string, std::string> read_program(const std::string& file, const s
     const std::string own = each.substr(folder.size());
     const bool is_source = own.ends_with(".cpp") || own.ends_with(".o");
     if (is_source || own.find('/') != std::string::npos) continue;
-    out[own] = from.record(each);
+    out[own] = from.described_record(model, each);
   }
   const bool has_library =
       std::ranges::any_of(out, [](const auto& each) { return each.first.ends_with(".so"); });
@@ -195,7 +209,7 @@ std::map<std::string, std::string> read_program(const std::string& file, const s
 }
 
 void check_exported(const exported_description& model, const std::string& file,
-                    const std::string& device, int size, int classes, int batch_size) {
+                    const std::string& device, int size, int classes, int images) {
   constexpr const char* here = TORCH_VERSION;
   if (model.torch != here) {
     refuse(errc::unsupported, file,
@@ -211,11 +225,11 @@ void check_exported(const exported_description& model, const std::string& file,
   if (model.device != device) differs("--device", printable(model.device), device);
   if (model.size != size) differs("--size", model.size, size);
   if (model.classes != classes) differs("--classes", model.classes, classes);
-  if (batch_size < model.least_images) {
+  if (images < model.least_images) {
     refuse(errc::usage, file,
-           fmt::format("--batch-size {}: exported models train on {} images or more", batch_size,
-                       model.least_images),
-           "raise --batch-size");
+           fmt::format("{} at a time: exported models train on {} or more",
+                       counted(static_cast<std::uint64_t>(images), "image"), model.least_images),
+           "raise --batch-size, or lower --accumulate");
   }
   check_processor(model, file);
 }

@@ -25,9 +25,10 @@ struct exported_description {
   // The outputs of "training" are loss, scores, and the gradients of these parameters; others are
   // frozen.
   std::vector<std::string> gradients;
-  std::vector<std::string> parameters;  // in the order of the module's
-  std::vector<std::string> buffers;     // that are saved
-  std::vector<std::string> counters;    // those buffers that count the steps of training
+  std::vector<std::string> parameters;      // in the order of the module's
+  std::vector<std::string> buffers;         // that are saved
+  std::vector<std::string> counters;        // those buffers that count the steps of training
+  std::map<std::string, std::string> sums;  // SHA-256 of the other records of the file
 };
 
 // Whether the value of --model is the name of such a file: it ends in .pt2, or contains a slash.
@@ -37,17 +38,18 @@ bool names_exported_model(const std::string& model);
 // file that is damaged or none that export_model.py made.
 exported_description read_description(const std::string& file);
 // Reads the weights: parameters, buffers, and the constants of the programs. Throws as
-// read_description() does.
-tensor_dict read_exported_weights(const std::string& file);
+// read_description() does, also if they are not those that were described.
+tensor_dict read_exported_weights(const exported_description& model, const std::string& file);
 
 // The files of the program "training" or "evaluation": a library (.so), and those that it reads
-// when it is loaded, by their names. Throws as read_description() does.
-std::map<std::string, std::string> read_program(const std::string& file, const std::string& name);
+// when it is loaded, by their names. Throws as read_exported_weights() does.
+std::map<std::string, std::string> read_program(const exported_description& model,
+                                                const std::string& file, const std::string& name);
 
 // Throws `failure` if a run cannot train it, naming what differs and what to do: usage for the
-// device ("cpu" or "cuda"), size, classes, or a batch of fewer images than it takes; unsupported
+// device ("cpu" or "cuda"), size, classes, or fewer `images` at a time than it takes; unsupported
 // for another torch, or a processor that lacks what the code was compiled for.
 void check_exported(const exported_description& model, const std::string& file,
-                    const std::string& device, int size, int classes, int batch_size);
+                    const std::string& device, int size, int classes, int images);
 
 }  // namespace millrace

@@ -86,9 +86,9 @@ struct exported_model::impl {
   // A compiled program, and what it works on.
   struct part {
     // `own`: the tensors of the model by name, with the program's constants as PROGRAM:NAME.
-    part(const std::string& file, const std::string& name, const std::string& device,
+    part(const exported_description& model, const std::string& file, const std::string& name,
          const tensor_dict& own)
-        : program(file, name, device) {
+        : program(read_program(model, file, name), model.device, file) {
       for (const std::string& each : program.tensors()) {
         const bool is_of_module = each.starts_with(module_prefix);
         const std::string short_name = is_of_module ? each.substr(module_prefix.size()) : each;
@@ -105,8 +105,8 @@ struct exported_model::impl {
   impl(const std::string& from, exported_description about, const tensor_dict& own)
       : file(from),
         description(std::move(about)),
-        training(file, "training", description.device, own),
-        evaluation(file, "evaluation", description.device, own) {}
+        training(description, file, "training", own),
+        evaluation(description, file, "evaluation", own) {}
 
   // Gives a program the tensors as they are now: they may have been moved since.
   void bind(part& to) {
@@ -157,7 +157,7 @@ exported_model::exported_model(const std::string& file, const model_terms& terms
   exported_description about = read_description(file);
   check_exported(about, file, about.device, terms.image_size, terms.classes,
                  static_cast<int>(about.least_images));
-  tensor_dict weights = read_exported_weights(file);
+  tensor_dict weights = read_exported_weights(about, file);
   impl_ = std::make_unique<impl>(file, std::move(about), weights);
   for (auto& [name, tensor] : weights) {
     impl_->tensors[name] =
@@ -187,7 +187,11 @@ void exported_model::register_tensors() {
     own(name) = parent->register_buffer(last, own(name));
   }
   for (const std::string& name : d.gradients) impl_->trained.push_back(own(name));
-  for (const std::string& name : d.counters) impl_->counters.push_back(own(name));
+  for (const std::string& name : d.counters) {
+    impl_->counters.push_back(own(name));
+    // Compiled, a scalar is a constant: the program would set it to 1 in each step.
+    own(name) = own(name).clone();
+  }
 }
 
 // A parameter that the compiler made a constant would never be trained.
