@@ -8,17 +8,21 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <c10/util/Logging.h>
 #include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <cstdlib>
 #include <filesystem>
+#include <latch>
+#include <memory>
 #include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "engine/standard_error.h"
+#include "engine/start_thread.h"
 #include "tools/measure.h"
 #include "train/ranks/distributed.h"
 #include "train/ranks/lifeline.h"
@@ -51,25 +55,29 @@ double resident_mb() {
 // Calls `f` of each rank on a thread of its own; how long all of them took, in seconds.
 double each_rank(int ranks, const auto& f) {
   const stopwatch_pair watch;
-  std::vector<std::jthread> threads;
+  std::vector<std::thread> threads;
   threads.reserve(static_cast<std::size_t>(ranks));
-  for (int rank = 0; rank < ranks; ++rank) threads.emplace_back([rank, &f] { f(rank); });
-  threads.clear();
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.push_back(start_thread("rank", [rank, &f] { f(rank); }));
+  }
+  for (std::thread& one : threads) one.join();
   return watch.seconds();
 }
 
 void meeting(int ranks, int port) {
+  std::latch have_met(ranks);
   const double before = resident_mb();
   const double seconds = each_rank(ranks, [&](int rank) {
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(port);
     options.isServer = rank == 0;
     options.waitWorkers = false;
+    if (rank > 0) wait_while_refused("127.0.0.1", port, steady_clock::now() + 300s);
     c10d::TCPStore store("127.0.0.1", options);
     meet(store, {.place = place_of(rank, ranks, port)});
     // Rank 0 serves until all have met.
-    store.add("done", 1);
-    while (rank == 0 && store.add("done", 0) < ranks) std::this_thread::sleep_for(1ms);
+    have_met.count_down();
+    if (rank == 0) have_met.wait();
   });
   fmt::print("{} ranks met in {:.2f} s, {:.1f} ms a rank; {:.0f} MB\n", ranks, seconds,
              1e3 * seconds / ranks, resident_mb() - before);
@@ -126,6 +134,7 @@ void groups(int ranks, int port) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  FLAGS_caffe2_log_level = c10::GLOG_FATAL;
   const std::string_view what = argc > 1 ? argv[1] : "";
   const int ranks = argc > 2 ? std::atoi(argv[2]) : 0;
   constexpr int port = 23457;

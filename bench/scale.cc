@@ -5,7 +5,7 @@
 //   scale_bench state    10,000,000 samples into an epoch of 100,000 shards, with a shuffle of
 //                        10,000: how long save() and restore() take, and how large the state is
 //   scale_bench ranks N    100,000 shards on N ranks, of which each hundredth is lost: what each of
-//                        them does to begin, what a checkpoint holds of them, and how long dealing
+//                        them does to begin, what a checkpoint holds of them, and how long dividing
 //                        the rest of the epoch to the others takes
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -150,7 +150,8 @@ void many_ranks(int ranks) {
   }
   fmt::print(
       "{} ranks: first sample after {:.1f} ms, saved in {:.2f} ms, {:.1f} kB a rank, {:.1f} MB in "
-      "all; merged in {:.3f} s, {:.1f} MB; each of {} ranks: the rest dealt in {:.3f} s, next "
+      "all; merged in {:.3f} s, {:.1f} MB; each of {} ranks: the rest distributed in {:.3f} s, "
+      "next "
       "sample after {:.3f} s; {:.0f} MB more memory\n",
       ranks, 1e3 * begun / ranks, 1e3 * saved / ranks, static_cast<double>(bytes) / ranks / 1e3,
       static_cast<double>(bytes) / 1e6, merging, static_cast<double>(of_all) / 1e6, left,

@@ -75,9 +75,9 @@ std::int64_t lanes_of_list(const state& from);
 // Samples that a resumed run passes over (stages/edited_state.h): those of an epoch with positions
 // below a bound.
 struct stretch_record {
-  static constexpr const char* name = "lanes_skip";
-  std::int64_t epoch = 0;
-  std::int64_t below = 0;
+  static constexpr const char* name = "lanes_skip";  // of the record
+  std::int64_t epoch = 0;                            // of the data
+  std::int64_t below = 0;                            // the first position that is not among them
 
   // Whether a sample of this epoch and position is among them.
   bool has(const std::pair<std::int64_t, std::int64_t>& place) const {
@@ -85,6 +85,7 @@ struct stretch_record {
   }
   // The record of a state; nullopt: it has none. Throws `failure` (bad_state) for a damaged one.
   static std::optional<stretch_record> in(const state& from);
+  // Puts it.
   void put(state& to) const { to.put(name, {epoch, below}); }
 };
 

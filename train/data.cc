@@ -73,7 +73,7 @@ std::vector<std::int64_t> samples_of_ranks(const train_options& o, const job_pla
   const epoch_order order(o.shards, list, 0);
   for (std::int64_t lane = 0; lane < list.lane_count(); ++lane) {
     auto& of_rank = of_ranks[static_cast<std::size_t>(list.rank_of(lane))];
-    // Files are dealt to the lanes in turn.
+    // Files go to the lanes in turn.
     if (lane < o.raw_files)
       of_rank += divided_up(o.raw_files - lane, std::int64_t{list.lane_count()});
     for (const shard_ref& part : order.lane(lane)) {

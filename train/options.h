@@ -26,8 +26,8 @@ enum class train_epochs {
 };
 
 // What and how to train: millrace-train's command line (`millrace-train --help`), with the facts
-// that the program then finds out about the data. parse_train_options() checks the
-// ranges; train() does not.
+// that the program then finds out about the data. parse_train_options() checks the ranges; train()
+// does not.
 struct train_options {
   std::vector<std::string> shards;                 // URLs for training
   std::vector<std::string> val_shards;             // URLs for validation; empty: none
@@ -113,14 +113,5 @@ struct train_options {
 
 // Batches per rank of an epoch of given length; 0: an epoch is one pass over the data.
 std::int64_t epoch_length(const train_options& o, int world_size);
-
-// A parsed command line.
-struct parsed_options {
-  train_options options;         // valid unless `exit_code` is set
-  std::optional<int> exit_code;  // set: end with it, after --help or --version
-};
-// Parses and checks the command line of millrace-train, which has the models `own` as well. Prints
-// what --help and --version ask for. Throws `failure` (usage).
-parsed_options parse_train_options(int argc, char** argv, std::vector<known_model> own = {});
 
 }  // namespace millrace

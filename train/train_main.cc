@@ -23,7 +23,7 @@
 #include "train/launch/local_ranks.h"
 #include "train/launch/rank_process.h"
 #include "train/loop/signals.h"
-#include "train/options.h"
+#include "train/parse_options.h"
 #include "train/trainer.h"
 
 namespace millrace {

@@ -305,8 +305,7 @@ void trainer::train_step(host_batch b) {
   report_losses(false);
 }
 
-// Called by all ranks: if a loss of any was not finite, ends all, naming the first such step. The
-// host waits for the device.
+// Called by all ranks: ends them if a loss of any was not finite. The host waits for the device.
 void trainer::check_losses() {
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   const std::int64_t finite = losses_.finite();

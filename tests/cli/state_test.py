@@ -187,7 +187,7 @@ class Checkpoints(StateTest):
         before = self.contents()
         found = shown(source)
         self.assertEqual((found["given"], found["epoch"], found["ranks"]), (80, 0, 1))
-        self.assertEqual(found["checkpoint"] | {"run": ""}, {"step": 10, "run": "", "epoch": 0, "batch_in_epoch": 10, "epoch_batches": 0,
+        self.assertEqual(found["checkpoint"] | {"run": ""}, {"step": 10, "run": "", "epoch": 0, "batch_in_epoch": 10, "epoch_batches": 48,
                                                             "samples": 80, "batch_size": 8, "world_size": 1})
         self.assertEqual(shown(self.folder / "c")["checkpoint"]["step"], 96)
         self.assertIn("step: 10 of run ", self.edited("show", source).stdout)

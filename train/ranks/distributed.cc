@@ -246,6 +246,10 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
     options.numWorkers = static_cast<std::size_t>(place.world_size);
     options.waitWorkers = false;
     options.timeout = timeout;
+    // Torch looks up the names of addresses that refuse it, by name servers that may not answer.
+    if (!options.isServer) {
+      wait_while_refused(place.master_address, place.master_port, begun + timeout);
+    }
     // Ranks of another job that has come to the same port are none of this one's.
     impl_->store = c10::make_intrusive<c10d::PrefixStore>(
         "job " + place.job, c10::make_intrusive<c10d::TCPStore>(place.master_address, options));

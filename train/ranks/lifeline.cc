@@ -154,6 +154,16 @@ bool is_of_itself(const std::string& address) {
   return address.empty() || address.starts_with("127.") || address == "::1";
 }
 
+void wait_while_refused(const std::string& host, int port, steady_clock::time_point until) {
+  constexpr int longest_ms = 500;
+  for (int ms = 10; steady_clock::now() < until; ms = std::min(2 * ms, longest_ms)) {
+    const int s = connected_to(host, port);
+    if (s >= 0) close(s);
+    if (s >= 0 || errno != ECONNREFUSED) return;
+    poll(nullptr, 0, ms);
+  }
+}
+
 lifeline::lifeline(int others, end_process lost)
     : lost_(std::move(lost)), is_first_(true), others_(others) {
   listening_ = listening(at_.port);

@@ -19,6 +19,10 @@ namespace millrace {
 // Whether an address, as text, is one by which a host reaches itself alone, or empty.
 bool is_of_itself(const std::string& address);
 
+// Waits, as long as a host refuses connections to a port, for somebody to listen there. Returns for
+// any other reason at once: who connects finds it.
+void wait_while_refused(const std::string& host, int port, steady_clock::time_point until);
+
 // A connection of each rank to rank 0, on which nothing is sent, so that a rank whose process has
 // ended or whose host is gone is noticed by all others within 5 s, whatever they are doing: the
 // system closes the connections of a process at once, and those to a host that answers no more
