@@ -36,6 +36,12 @@ saved_position read_position(const std::string& file) {
   check_is_path(file, "saved state");
   if (!is_folder(file)) {
     auto found = state::from_json(read_whole_file(file).value());
+    const fs::path around = fs::path(file).parent_path();
+    if (!found && is_there(around / meta_name)) {
+      throw failure(error(errc::usage, "this is a part of a checkpoint")
+                        .at(file)
+                        .hint("give its folder, " + around.string()));
+    }
     if (!found) throw failure(found.error().at(file));
     return {file, std::move(*found)};
   }
@@ -191,9 +197,9 @@ int skip(const edit_arguments& a, std::int64_t samples) {
                 {"samples", passed.samples},
                 {"to_the_end", passed.to_the_end}});
   } else {
-    fmt::print("wrote {}: {} without the next {} of epoch {}{}\n", printable(a.output),
-               printable(from.path), counted(static_cast<std::uint64_t>(passed.samples), "sample"),
-               passed.epoch,
+    fmt::print("wrote {}: {} without the next {} of epoch {}, or fewer where a lane ends{}\n",
+               printable(a.output), printable(from.path),
+               counted(static_cast<std::uint64_t>(passed.samples), "sample"), passed.epoch,
                passed.to_the_end ? fmt::format(", to its end: it has no {} left", samples) : "");
   }
   return 0;

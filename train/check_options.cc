@@ -123,6 +123,9 @@ void check_options(const train_options& o) {
   } else if (!has_data) {
     throw failure(error(errc::usage, "no data: give --shards, --index or --raw"));
   }
+  if (o.graph && o.mixing.mixup + o.mixing.cutmix > 0) {
+    throw failure(error(errc::usage, "--graph cannot be combined with --mixup or --cutmix"));
+  }
   if (o.graph && o.device == "cpu") {
     throw failure(error(errc::usage, "--graph cannot be combined with --device cpu"));
   }

@@ -19,6 +19,7 @@
 #include "pipeline/stages/on_error.h"
 #include "pipeline/stages/prefetch.h"
 #include "pipeline/stages/shuffle.h"
+#include "train/device/to_device.h"
 
 namespace millrace {
 
@@ -44,6 +45,12 @@ error_policy policy_of(const train_options& o, std::string_view plan) {
   error_policy policy = o.bad_samples;
   policy.report_of = plan;
   return policy;
+}
+
+// Batches that the program holds at once: the one that it waits with for the next, the one that it
+// hands over, and on a GPU those that are being copied.
+int batches_held(const train_options& o) {
+  return 2 + (o.device == "cuda" ? to_device::slots : 0);
 }
 
 lane_plan<sample> raw_plan(const train_options& o, const shard_list_options& list) {
@@ -130,7 +137,9 @@ plan<host_batch> training_plan(const train_options& o, const job_place& place) {
   // Upstream of on_error, whose ledger counts by epoch; errors pass through uncounted.
   if (!passes) images = images | epochs_of(length * o.batch_size);
   auto batches = images | on_error(policy_of(o, "training")) |
-                 batch({.size = o.batch_size, .drop_last = o.mode != train_epochs::exact});
+                 batch({.size = o.batch_size,
+                        .drop_last = o.mode != train_epochs::exact,
+                        .held = batches_held(o)});
   if (o.mixing.mixup + o.mixing.cutmix > 0) {
     mixing_options mixing = o.mixing;
     mixing.seed = o.seed;
@@ -197,8 +206,8 @@ plan<host_batch> validation_plan(const train_options& o, const job_place& place)
                       .classes = o.classes,
                       .image = o.image,
                       .encoded_share = o.gpu_decode}) |
-         on_error(policy_of(o, "validation")) | batch({.size = o.val_batch_size}) |
-         prefetch(o.prefetch);
+         on_error(policy_of(o, "validation")) |
+         batch({.size = o.val_batch_size, .held = batches_held(o)}) | prefetch(o.prefetch);
 }
 
 }  // namespace millrace

@@ -23,9 +23,6 @@ std::vector<std::int64_t> samples_of_ranks(const train_options& options, const j
 // The batches that each rank takes of an epoch in which the ranks have so many samples.
 std::int64_t batches_of_ranks(const train_options& options,
                               const std::vector<std::int64_t>& samples);
-// for epochs of one pass over shards without an index. Pure.
-std::int64_t least_of_a_rank(const train_options& options, const job_place& place,
-                             const std::vector<std::int64_t>& samples);
 
 // Samples left out of an epoch to make its lanes equal, with `lanes` lanes (0: as the options say);
 // known with an index.

@@ -8,6 +8,7 @@ namespace millrace {
 epoch_facts::epoch_facts(const train_options& options, const job_place& place)
     : options_(options), place_(place) {
   batches_.least = batches_.most = known_epoch_batches(options, place);
+  batches_.varies = options.mode == train_epochs::exact && !options.lengths && options.raw.empty();
 }
 
 void epoch_facts::resume(const checkpoint_record& c, const state& position) {
@@ -23,7 +24,10 @@ std::uint64_t epoch_facts::left_out(std::int64_t epoch) const {
 }
 
 void epoch_facts::learn(number_of_steps batches) {
-  if (epoch_length(options_, place_.world_size) == 0) batches_ = batches;
+  if (epoch_length(options_, place_.world_size) != 0) return;
+  const bool varies = batches_.varies;
+  batches_ = batches;
+  batches_.varies = varies;
 }
 
 }  // namespace millrace

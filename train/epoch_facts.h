@@ -14,7 +14,8 @@ namespace millrace {
 struct number_of_steps {
   std::int64_t least = 0;
   std::int64_t most = 0;
-  bool is_exact() const { return least > 0 && least == most; }
+  bool varies = false;  // from epoch to epoch: it is one epoch's
+  bool is_exact() const { return least > 0 && least == most && !varies; }
 };
 
 // The known lengths of a run's epochs. One thread; refers to the options.

@@ -95,6 +95,14 @@ json sum_of(const json& a, const json& b) {
 void look_at_model(train_options& o, c10::Device device) {
   if (!names_exported_model(o.model)) return;
   const exported_description model = read_description(o.model);
+  if (o.mode == train_epochs::exact && model.least_images > 1) {
+    throw failure(error(errc::usage,
+                        fmt::format("--mode exact, whose last batches may be of one image, cannot "
+                                    "be combined with this model, which takes {} or more",
+                                    model.least_images))
+                      .at(o.model)
+                      .hint("use --mode equal"));
+  }
   check_exported(model, o.model, device.is_cuda() ? "cuda" : "cpu", o.size, o.classes,
                  o.batch_size / o.accumulate);
   o.said["--model"] = printable(fmt::format("{} {}", model.name, model.identity));
@@ -143,6 +151,7 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
   c10::Device device = c10::kCPU;
   group.together([&] {
     device = pick_device(options.device, place.local_rank);
+    options.device = device.is_cuda() ? "cuda" : "cpu";
     find_inputs(options, engine);
     look_at_model(options, device);
   });
@@ -190,10 +199,12 @@ std::string banner(const train_options& o, const job_place& place, c10::Device d
           : "";
   std::string steps = "steps unknown until the first epoch ends (an --index tells)";
   if (each_epoch.most > 0) {
-    steps = fmt::format("{} {} an epoch", range_of(each_epoch),
+    steps = fmt::format("{}{} {} an epoch", each_epoch.varies ? "about " : "", range_of(each_epoch),
                         each_epoch.most == 1 ? "step" : "steps");
   }
-  if (left.most >= 0) steps += fmt::format(", {} to take", range_of(left));
+  if (left.most >= 0) {
+    steps += fmt::format(", {}{} to take", each_epoch.varies ? "about " : "", range_of(left));
+  }
   return fmt::format("{} of {} parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}", o.model,
                      short_count(parameters), fmt::format("{} classes", o.classes),
                      device.is_cuda() ? fmt::format("GPUs{}", o.amp ? ", bf16" : "") : "the CPU",

@@ -114,6 +114,8 @@ struct learner::impl {
 
   // The same by a graph, which works on one batch's memory.
   outcome replayed(const device_batch& b, std::int64_t of_all_ranks) {
+    // A last, smaller batch.
+    if (b.size() != options.batch_size) return step_on(b, of_all_ranks);
     if (!recorded.images.defined()) {
       recorded = b;
       recorded.images = b.images.clone();

@@ -81,6 +81,7 @@ std::vector<std::string> words_of(const std::string& file, const std::string& ke
   std::vector<std::string> texts;
   const std::vector<nlohmann::json> values =
       value.is_array() ? value.get<std::vector<nlohmann::json>>() : std::vector{value};
+  if (values.empty()) throw failure(wrong_recipe(file, fmt::format("'{}' is an empty list", key)));
   for (const nlohmann::json& each : values) {
     const std::string text = text_of(each);
     if (text.empty() && !each.is_string()) {

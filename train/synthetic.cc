@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "engine/cpu_time.h"
+#include "engine/error.h"
 #include "train/job.h"
 #include "train/learner.h"
 #include "train/loop/lockstep.h"
@@ -66,13 +67,18 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
     last = now;
   }
   losses.read(true);
+  if (losses.finite() < losses.seen()) {
+    throw failure(error(errc::bad_state,
+                        fmt::format("the loss is not finite from step {} on", losses.finite() + 1))
+                      .hint("lower --lr"));
+  }
   run_figures f{.place = place,
                 .signal = ending,
                 .step = step,
                 .samples = step * options.batch_size,
                 .cpu_seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
                 .loss = losses.last()};
-  f.seconds = std::chrono::duration<double>(steady_clock::now() - start).count();
+  f.seconds = seconds_since(start);
   f.counts.delivered = static_cast<std::uint64_t>(f.samples);
   report.note(json_of(f), text_of(f));
   const auto of_ranks = group.gathered(json_of(f));

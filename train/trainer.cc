@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <chrono>
 #include <limits>
 
 #include "engine/cpu_time.h"
@@ -32,14 +31,6 @@
 namespace millrace {
 namespace {
 
-double seconds_since(steady_clock::time_point start) {
-  return std::chrono::duration<double>(steady_clock::now() - start).count();
-}
-
-checkpoint_options checkpoints_of(const train_options& o) {
-  return {.folder = o.checkpoint_dir, .resume = o.resume, .keep = o.keep, .overwrite = o.overwrite};
-}
-
 class trainer {
  public:
   trainer(const train_options& options, c10::Device device, process_group& group,
@@ -50,7 +41,12 @@ class trainer {
         control_(control),
         pinned_(make_pinned_allocator(device)),
         engine_(with_allocator(engine_opts, pinned_.get())),
-        checkpoints_(checkpoints_of(options_), group_, state_bytes(options_, engine_opts)),
+        checkpoints_({.folder = options.checkpoint_dir,
+                      .resume = options.resume,
+                      .keep = options.keep,
+                      .overwrite = options.overwrite,
+                      .saved = control.checkpoint_is_saved},
+                     group_, state_bytes(options, engine_opts)),
         epochs_(options_, place_),
         report_(place_.rank, place_.world_size, options.log_every_s),
         losses_(device, report_) {
@@ -121,7 +117,8 @@ class trainer {
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
   std::int64_t samples_ = 0;
-  std::uint64_t left_out_ = 0;  // of epochs, by the index
+  std::int64_t samples_of_all_ = 0;  // ranks
+  std::uint64_t left_out_ = 0;       // of epochs, by the index
   std::size_t epochs_reported_ = 0;
   int ending_ = 0;  // the signal by which a rank was asked to end
   bool save_asked_ = false;
@@ -180,6 +177,7 @@ void trainer::resume() {
   batch_in_epoch_ = c.batch_in_epoch;
   epochs_.resume(c, data_->save());
   samples_ = c.samples;
+  samples_of_all_ = c.samples * place_.world_size;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
   if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
   is_validated_ =
@@ -207,17 +205,17 @@ void trainer::save(const state& data) {
                 .epoch = epoch_,
                 .batch_in_epoch = batch_in_epoch_,
                 .epoch_batches = epochs_.batches().least,
-                .samples = samples_,
+                .samples = samples_of_all_ / place_.world_size,
                 .batch_size = options_.batch_size,
                 .world_size = place_.world_size,
                 .said = options_.said,
                 .classes = options_.raw_classes,
                 .data = data},
                {},
+               {},
                {}};
   if (group_.is_first()) learner_->save(c);
   checkpoints_.begin_save(std::move(c));
-  // Training goes on while it is written, unless somebody waits for it.
   if (was_asked || is_stopped() || batches_->one_failed()) finish_save();
   if (was_asked && !is_stopped()) tell_saved("SIGUSR1", "training continues");
 }
@@ -226,10 +224,9 @@ void trainer::finish_save() {
   if (checkpoints_.finish() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
 }
 
-// After a step.
 void trainer::look_at_save() {
   try {
-    if (checkpoints_.has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+    checkpoints_.has_saved();
   } catch (const failure& f) {
     save_failed_ = true;
     batches_->tell_failed(f.why());
@@ -249,7 +246,6 @@ std::optional<host_batch> trainer::next_batch() {
     throw failure(with_policy(f.why(), options_));
   }
   ending_ = batches_->ending();
-  if (!next) report_losses(true);
   return next;
 }
 
@@ -289,6 +285,7 @@ void trainer::train_step(host_batch b) {
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
+  samples_of_all_ += of_all_ranks;
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
   losses_.add(out, {.step = step_,
@@ -305,13 +302,15 @@ void trainer::train_step(host_batch b) {
   report_losses(false);
 }
 
-// Called by all ranks: ends them if a loss of any was not finite. The host waits for the device.
+// Called by all ranks: ends them if a loss of any was not finite.
 void trainer::check_losses() {
+  report_losses(true);
   constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
   const std::int64_t finite = losses_.finite();
   const std::int64_t mine = finite < losses_.seen() ? first_step_ + finite + 1 : none;
   const std::int64_t first = group_.smallest({mine}).wait().front();
   if (first == none) return;
+  checkpoints_.settle();
   throw failure(checkpoints_.diverged(
       fmt::format("the loss is not finite from step {} on{}", first,
                   first < step_ ? fmt::format(" (this is step {})", step_) : "")));
@@ -359,6 +358,7 @@ bool trainer::train_epoch() {
     end_if_too_many_skipped();
     break;
   }
+  report_losses(true);
   const std::uint64_t more = batches_->dropped() - dropped;
   if (more > 0) {
     report_.note("", fmt::format("rank {} epoch {}: {} dropped, because another rank had none left",
@@ -396,7 +396,7 @@ void trainer::validate() {
   try {
     figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
-    finish_save();
+    checkpoints_.settle();
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
   }
@@ -458,8 +458,8 @@ int trainer::run() {
   while (!is_over() && !is_stopped()) {
     if (train_epoch()) end_of_epoch();
   }
-  const bool ends_within_epoch = is_past_last_step() && batch_in_epoch_ > 0;
-  if (ends_within_epoch && step_ > step_before && !options_.val_shards.empty() && !is_stopped()) {
+  if (is_past_last_step() && batch_in_epoch_ > 0 && step_ > step_before &&
+      !options_.val_shards.empty() && !is_stopped()) {
     validate();
   }
   report_losses(true);

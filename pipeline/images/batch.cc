@@ -18,7 +18,8 @@ class batch_stream final : public stream<host_batch> {
       : run_(run), images_(std::move(images)), options_(options) {
     if (run.decoded.into_batches && !run.downstream.batches->ends_moved) return;
     const auto slots = static_cast<std::size_t>(options.size);
-    const std::size_t bytes = round_up(block_bytes(run.decoded.image_bytes, slots), page_bytes);
+    const std::size_t bytes =
+        round_up(image_block_bytes(run.decoded.image_bytes, slots), page_bytes);
     const auto held = static_cast<std::size_t>(run.downstream.batches_held);
     const auto queued = static_cast<std::size_t>(run.downstream.batches_queued);
     copies_ =
@@ -87,7 +88,7 @@ class batch_stream final : public stream<host_batch> {
     in_place_ = run_.decoded.into_batches && spent_.lock() != arrived_->pixels;
     if (in_place_) co_return arrived_->pixels;
     auto fresh = co_await copies_->acquire(
-        block_bytes(image_bytes, static_cast<std::size_t>(options_.size)));
+        image_block_bytes(image_bytes, static_cast<std::size_t>(options_.size)));
     if (!fresh) co_return fresh.error().skippable(false);
     co_return fresh->owner();
   }

@@ -122,7 +122,7 @@ awaitable<result<void>> decode_window::give_slot(job& j) {
   // Image size depends on the epoch of the data; upstream stages may move or drop the epoch's end.
   if (next_slot_ == slots_ || size != filling_size_) filling_.reset();
   if (!filling_) {
-    auto fresh = co_await blocks_->acquire(block_bytes(bytes_of(size), slots_));
+    auto fresh = co_await blocks_->acquire(image_block_bytes(bytes_of(size), slots_));
     if (!fresh) co_return fresh.error();
     filling_ = fresh->owner();
     filling_size_ = size;
@@ -155,7 +155,7 @@ void decode_window::claim_memory(std::size_t window) {
   const bool in_order = needs.takes_images_in_order();
   const std::size_t image_bytes = bytes_of(options.size);
   run.decoded = {.into_batches = in_order, .image_bytes = image_bytes};
-  const std::size_t block = round_up(block_bytes(image_bytes, slots_), page_bytes);
+  const std::size_t block = round_up(image_block_bytes(image_bytes, slots_), page_bytes);
   const auto held = static_cast<std::size_t>(needs.batches_held);
   const auto queued = static_cast<std::size_t>(needs.batches_queued);
   const std::size_t least = in_order ? 2 + held : 4 + needs.images_held;

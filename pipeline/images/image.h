@@ -21,7 +21,7 @@ struct encoded_image {
 
 // Bytes of a block for `images` images of `bytes` each. Behind their slots there is room for two
 // labels each, so that a device can get all in one copy.
-constexpr std::size_t block_bytes(std::size_t bytes, std::size_t images) {
+constexpr std::size_t image_block_bytes(std::size_t bytes, std::size_t images) {
   constexpr std::size_t labels = 2 * sizeof(std::int64_t);
   return images * (bytes + labels) + alignof(std::int64_t);
 }
@@ -47,7 +47,7 @@ struct image {
 // A batch in host memory: uint8, NHWC, RGB, contiguous. Keeps memory of the budget while it lives.
 // Image i has the i-th label, key and origin.
 struct host_batch {
-  std::shared_ptr<block> pixels;     // block_bytes() of a full batch, or more
+  std::shared_ptr<block> pixels;     // image_block_bytes() of a full batch, or more
   int height = 0;                    // of each image in pixels
   int width = 0;                     // of each image in pixels
   std::int64_t epoch = 0;            // of its first image

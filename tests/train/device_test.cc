@@ -89,7 +89,8 @@ host_batch batch_of(int images, std::int64_t label, bool is_mixed = false) {
     block bytes;
   };
   auto own = std::make_shared<owned>();
-  own->memory.assign(block_bytes(side * side * 3, static_cast<std::size_t>(images)), std::byte{0});
+  own->memory.assign(image_block_bytes(side * side * 3, static_cast<std::size_t>(images)),
+                     std::byte{0});
   for (std::size_t i = 0; i < pixels; ++i)
     own->memory[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(label));
   own->bytes = {.data = own->memory.data(), .size = own->memory.size()};

@@ -209,6 +209,11 @@ std::optional<chosen_checkpoint> choose_checkpoint(
 }
 
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside) {
+  if (is_there(fs::path(folder) / meta_name)) {
+    throw failure(error(errc::usage, "this is a checkpoint, not a folder of checkpoints")
+                      .at(folder)
+                      .hint("give it to --resume, and another folder as --checkpoint-dir"));
+  }
   check(make_folders(folder), folder, "cannot create the folder for checkpoints");
   const std::string trial = fs::path(folder) / fmt::format("{}trial-{}", partial_prefix, getpid());
   const int made = host_files().make_folder(trial, 0777);

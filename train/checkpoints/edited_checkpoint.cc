@@ -34,6 +34,14 @@ checkpoint_files with_position(const checkpoint_files& files, const checkpoint_r
   return out;
 }
 
+// Whether --epoch-samples or --epoch-batches is set.
+bool has_length(const arguments& said) {
+  return std::ranges::any_of(std::array{"--epoch-samples", "--epoch-batches"}, [&](const char* o) {
+    const auto found = said.find(o);
+    return found != said.end() && !found->second.empty() && found->second != "0";
+  });
+}
+
 }  // namespace
 
 whole_checkpoint whole_of(const checkpoint_files& files, const std::string& path) {
@@ -61,7 +69,9 @@ skipping_checkpoint skipping(const checkpoint_files& files, const std::string& p
   return located(path, [&] {
     skipping_states passed = skipping(of_ranks, samples);
     const std::int64_t batch = std::int64_t{c.batch_size} * c.world_size;  // 0: not known
-    std::int64_t after = c.batch_in_epoch + (batch > 0 ? passed.samples / batch : 0);
+    // An epoch of a given length has as many batches after the stretch.
+    const bool is_given = has_length(c.said);
+    std::int64_t after = c.batch_in_epoch + (batch > 0 && !is_given ? passed.samples / batch : 0);
     if (c.epoch_batches > 0) after = std::min(after, c.epoch_batches);
     c.batch_in_epoch = std::max(after, c.batch_in_epoch);
     checkpoint_files made = with_position(files, c, passed.of_ranks);

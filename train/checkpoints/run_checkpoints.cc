@@ -89,6 +89,7 @@ void run_checkpoints::begin_save(checkpoint c) {
     const auto copied = [](tensor_dict& of) {
       return std::make_shared<tensor_snapshot>(std::exchange(of, {}));
     };
+    c.data = {};  // `states` has it
     work_.begin([this, model = copied(c.model), optimizer = copied(c.optimizer),
                  ema = copied(c.ema), c, states = std::move(states)]() mutable {
       const held_group finishing(group_);
@@ -100,6 +101,7 @@ void run_checkpoints::begin_save(checkpoint c) {
         throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
       }
       save_checkpoint(where_.folder, c, states);
+      if (where_.saved) where_.saved();
       remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
     });
   });
@@ -110,8 +112,8 @@ void run_checkpoints::begin_save(checkpoint c) {
 bool run_checkpoints::finish() {
   if (writing_.empty()) return false;
   group_.together([&] {
+    settle();
     if (failed_) throw failure(*failed_);
-    work_.wait();
   });
   newest_ = std::exchange(writing_, "");
   return !std::exchange(is_told_, false);
@@ -119,14 +121,21 @@ bool run_checkpoints::finish() {
 
 bool run_checkpoints::has_saved() {
   if (!work_.is_begun() || !work_.has_ended()) return false;
+  settle();
+  if (failed_) throw failure(*failed_);
+  return is_told_ = true;
+}
+
+void run_checkpoints::settle() {
+  if (!work_.is_begun()) return;
   try {
     work_.wait();
+    newest_ = writing_;
   } catch (const failure& f) {
     failed_ = f.why();
-    throw;
+  } catch (const std::exception& e) {
+    failed_ = error(errc::internal, fmt::format("the checkpoint was not written: {}", e.what()));
   }
-  newest_ = writing_;
-  return is_told_ = true;
 }
 
 void run_checkpoints::set_aside() {
@@ -160,12 +169,8 @@ error run_checkpoints::diverged(const std::string& what) const {
 }
 
 error run_checkpoints::with_way_back(const error& peer_lost) {
-  try {
-    work_.wait();
-    if (!writing_.empty() && !failed_) newest_ = writing_;
-  } catch (const failure& f) {
-    log_notice(f.what());
-  }
+  settle();
+  if (failed_) log_notice(failure(*failed_).what());
   const bool is_found = newest_ != resumed_ || where_.resume == "auto";
   const std::string way = !newest_.empty()
                               ? fmt::format("resume with --resume {}: the newest is {}",

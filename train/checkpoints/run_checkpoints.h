@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,8 @@ struct checkpoint_options {
   std::string resume;      // "auto" for the newest in `folder`, or a checkpoint; empty: a new run
   int keep = 2;            // checkpoints of this run that are kept, at least 1
   bool overwrite = false;  // set another run's checkpoints in `folder` aside
+  // Called on rank 0 by the thread that has written one; null: nobody asks.
+  std::function<void()> saved = nullptr;
 };
 
 // The checkpoints of one run: the one it is resumed from, and those it writes. One thread; refers
@@ -46,6 +49,9 @@ class run_checkpoints {
   // has_saved() has not told.
   bool finish();
 
+  // Waits on this rank alone, so that newest() is what was written last; a failure is that of the
+  // next finish().
+  void settle();
   // On rank 0, between those: whether what begin_save() began has been written by now, once for
   // each. Throws its failure, on this rank alone: see lockstep::tell_failed().
   bool has_saved();
@@ -89,7 +95,7 @@ class run_checkpoints {
   std::optional<std::int64_t> in_folder_;  // its step, if it is in the folder, or will be
   std::string writing_;                    // the path of what begin_save() began; empty: finished
   bool is_told_ = false;                   // by has_saved(), that it was written
-  std::optional<error> failed_;            // by has_saved()
+  std::optional<error> failed_;            // of the writing
   background_work work_{"mr-checkpoint"};  // on rank 0; refers to what is above
 };
 

@@ -10,9 +10,17 @@ namespace millrace {
 
 tensor_snapshot::tensor_snapshot(const tensor_dict& of) {
   const torch::NoGradGuard no_grad;
-  for (const auto& [name, tensor] : of) {
-    copies_[name] = tensor.detach().clone();
-    if (tensor.is_cuda()) device_ = tensor.device();
+  try {
+    for (const auto& [name, tensor] : of) {
+      copies_[name] = tensor.detach().clone();
+      if (tensor.is_cuda()) device_ = tensor.device();
+    }
+  } catch (const c10::OutOfMemoryError&) {
+    // The device has no room for copies: the host waits for them.
+    for (const auto& [name, tensor] : of) {
+      copies_[name] = tensor.detach().to(c10::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    }
+    return;
   }
   if (!device_.is_cuda()) return;
   copied_.emplace(device_.type());

@@ -50,7 +50,7 @@ at::Tensor labels_of(const std::vector<std::int64_t>& labels) {
 }
 
 // Puts the labels, and then the other labels, to the end of the batch's block. Where; nullopt: the
-// block, which is none of block_bytes(), has no room.
+// block, which is none of image_block_bytes(), has no room.
 std::optional<std::int64_t> put_labels(const host_batch& b) {
   const std::size_t each = b.size() * sizeof(std::int64_t);
   if (b.pixels->size < b.payload_bytes() + 2 * each) return std::nullopt;

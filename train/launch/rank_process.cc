@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -160,10 +161,11 @@ namespace {
 bool has_starter = false;
 
 // Each once: the starter reads the pipe when the rank has ended, and a full one would hold it up.
+// `what`: a small letter. From any thread.
 void tell_starter(char what) {
-  static auto& told = *new std::string;  // lives as long as the process
-  if (!has_starter || told.find(what) != told.npos) return;
-  told += what;
+  static std::atomic<unsigned> told = 0;
+  const unsigned bit = 1U << (what - 'a');
+  if (!has_starter || (told.fetch_or(bit) & bit) != 0) return;
   // If the starter is gone, a signal has said so.
   [[maybe_unused]] const auto written = write(progress_descriptor, &what, 1);
 }

@@ -26,6 +26,10 @@ void keep_last(std::deque<double>& values, double next) {
 
 }  // namespace
 
+double seconds_since(steady_clock::time_point then) {
+  return std::chrono::duration<double>(steady_clock::now() - then).count();
+}
+
 std::string clock_time(double seconds) {
   constexpr std::int64_t minute = 60;
   const auto all = static_cast<std::int64_t>(std::llround(seconds));
@@ -45,7 +49,7 @@ std::string reporter::metrics_of(const std::string& file, int rank) {
 }
 
 bool reporter::wants_loss() const {
-  const double since = std::chrono::duration<double>(steady_clock::now() - last_log_).count();
+  const double since = seconds_since(last_log_);
   return metrics_.is_open() || terminal_ || (rank_ == 0 && since >= log_every_s_);
 }
 

@@ -418,7 +418,7 @@ std::vector<std::int64_t> process_group::agreement::wait() {
 
 struct data_parallel::impl {
   process_group& group;
-  std::vector<at::Tensor> parameters;  // those that are trained
+  std::vector<std::pair<std::string, at::Tensor>> parameters;  // those that are trained
   std::vector<at::Tensor> buffers;
   std::shared_ptr<c10d::Reducer> reducer;  // null: alone
 };
@@ -450,8 +450,8 @@ std::shared_ptr<c10d::Reducer> make_reducer(const torch::nn::Module& model,
 
 data_parallel::data_parallel(process_group& group, const torch::nn::Module& model)
     : impl_(new impl{group, {}, model.buffers(), nullptr}) {
-  for (const auto& p : model.parameters()) {
-    if (p.requires_grad()) impl_->parameters.push_back(p);
+  for (const auto& p : model.named_parameters()) {
+    if (p.value().requires_grad()) impl_->parameters.emplace_back(p.key(), p.value());
   }
   if (group.alone()) return;
   const torch::NoGradGuard no_grad;
@@ -463,14 +463,19 @@ data_parallel::data_parallel(process_group& group, const torch::nn::Module& mode
 data_parallel::~data_parallel() = default;
 
 void data_parallel::backward(const at::Tensor& loss, bool is_last) {
-  // The reducer ignores gradients of a loss that it was not prepared for; the last one's hooks find
-  // their sum.
+  // The reducer ignores other losses' gradients; the hooks of the last one's find their sum.
   if (!impl_->reducer || !is_last) return loss.backward();
   impl_->group.impl_->watched("averaging the gradients", [&] {
     impl_->reducer->prepare_for_forward();  // counts the step
     impl_->reducer->prepare_for_backward(std::vector<at::Tensor>{loss});
     loss.backward();
   });
+  for (const auto& [name, p] : impl_->parameters) {
+    if (p.grad().defined()) continue;  // else the reducer waits for it, with those that follow
+    throw failure(
+        error(errc::usage, fmt::format("the parameter '{}' took no part in the loss", name))
+            .hint("leave it out, set its requires_grad to false, or train with one rank"));
+  }
 }
 
 double data_parallel::weight(std::int64_t samples, std::int64_t all_samples) const {
@@ -479,9 +484,8 @@ double data_parallel::weight(std::int64_t samples, std::int64_t all_samples) con
 }
 
 void data_parallel::backward_without_samples() {
-  // Zeros, by way of all parameters: the reducer waits for the gradient of each.
-  at::Tensor none;
-  for (const at::Tensor& p : impl_->parameters) {
+  at::Tensor none;  // zeros, by way of all parameters: the reducer waits for the gradient of each
+  for (const auto& [name, p] : impl_->parameters) {
     const at::Tensor of_one = p.flatten().slice(0, 0, 1).sum() * 0;
     none = none.defined() ? none + of_one : of_one;
   }

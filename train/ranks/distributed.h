@@ -114,7 +114,8 @@ class data_parallel {
   data_parallel& operator=(const data_parallel&) = delete;
 
   // In place of loss.backward(): adds the gradients of `loss`; if it is the last loss of a step,
-  // then averages their sum over the ranks. Throws `failure` (peer_lost).
+  // then averages their sum over the ranks. Throws `failure`: peer_lost; usage, naming it, if a
+  // parameter took no part in the losses of the step.
   void backward(const at::Tensor& loss, bool is_last = true);
   // By what the losses of a step are multiplied where ranks have different numbers of samples, so
   // that each of the `all_samples` of all ranks counts alike: losses are means over this rank's
