@@ -163,6 +163,16 @@ class Folders(CheckpointTest):
         self.assertIn("this is a folder of checkpoints, not one of them", self.stderr)
         self.assertIn(str(self.checkpoints / named(8)[0]), self.stderr)
 
+    def test_a_checkpoint_is_no_folder_of_checkpoints(self):
+        self.train("--max-steps", 2, "--checkpoint-dir", self.checkpoints)
+        one = next(self.checkpoints.glob("step-*"))
+        before = sorted(one.iterdir())
+        for more in ([], ["--resume", "auto"]):
+            done = training.train("--shards", self.shards, "--max-steps", 4, "--checkpoint-dir", one, *more)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertIn("this is a checkpoint, not a folder of checkpoints", done.stderr)
+        self.assertEqual(sorted(one.iterdir()), before)
+
     def test_leavings_go_when_the_next_one_is_whole(self):
         (self.checkpoints / ".partial-step-0000000003").mkdir(parents=True)
         (self.checkpoints / ".partial-step-0000000003" / "model.safetensors").write_text("half")
