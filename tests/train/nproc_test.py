@@ -211,6 +211,17 @@ class LocalRanks(training.WithShards):
         self.assertEqual(process.wait(60), 128 + signal.SIGKILL)
         self.assertIn("rank 1 was killed by SIGKILL", said.splitlines()[-1])
 
+    def test_a_checkpoint_that_is_written_while_a_rank_dies_counts(self):
+        """Its weights take a while to write, in the background."""
+        process = self.start("--nproc", 2, "--restarts", 1, "--model", "resnet18", "--size", 33, "--batch-size", 2, "--max-steps", 6,
+                             "--checkpoint-dir", self.folder / "c", "--checkpoint-every", 2)
+        harness.wait_until(lambda: list(self.folder.glob("c/.partial-*")) or self.checkpoints() or process.poll() is not None)
+        os.kill(children_of(process.pid)[1], signal.SIGKILL)
+        _, said = self.ended(process)
+        self.assertIn("restart 1 of 1, from the newest checkpoint", said)
+        self.assertEqual(len(re.findall(r"rank [01] resumed \S+step-0000000002 ", said)), 2, said)
+        self.assertFalse(list(self.folder.glob("c/set-aside*")))
+
     def test_a_restart_before_anything_is_saved_begins_as_at_first(self):
         """Not with an older run's checkpoint, which --overwrite sets aside."""
         folder = ["--checkpoint-dir", self.folder / "c"]
