@@ -56,7 +56,6 @@ class trainer {
 
   // The signal that ended it; 0: none.
   int run();
-  // The folder of the run's checkpoints.
   run_checkpoints& checkpoints() { return checkpoints_; }
 
  private:
@@ -226,7 +225,7 @@ void trainer::finish_save() {
 
 void trainer::look_at_save() {
   try {
-    checkpoints_.has_saved();
+    if (checkpoints_.has_saved()) batches_->tell_saved();
   } catch (const failure& f) {
     save_failed_ = true;
     batches_->tell_failed(f.why());
@@ -326,6 +325,7 @@ void trainer::agree() {
   batches_->agree();
   ending_ = batches_->ending();
   if (batches_->one_diverged()) check_losses();
+  if (batches_->one_has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
   if (!batches_->take_save_request()) return;
   save_asked_ = checkpoints_.are_written();
   if (!save_asked_ && group_.is_first()) {

@@ -75,7 +75,7 @@ bool lockstep::take_save_request() {
   return std::exchange(save_asked_, false);
 }
 
-step_agreement lockstep::begin() const {
+step_agreement lockstep::begin() {
   return {group_,
           {.has_batch = ready_.has_value(),
            .samples = rest_ == rest_of_epoch::dropped ? -1
@@ -84,6 +84,7 @@ step_agreement lockstep::begin() const {
            .has_failed = failed().has_value(),
            .has_diverged = has_diverged_,
            .asks_to_save = control_.take_save_request && control_.take_save_request(),
+           .has_saved = std::exchange(has_saved_, false),
            .ending = ending_signal(control_)}};
 }
 

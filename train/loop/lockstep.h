@@ -68,13 +68,17 @@ class lockstep {
 
   // Tells the other ranks, with the next agreement, that this rank has failed: all end by `why`.
   void tell_failed(error why) { told_ = std::move(why); }
+  // Tells the other ranks, with the next agreement, that this rank has written a checkpoint.
+  void tell_saved() { has_saved_ = true; }
+  // Whether a rank has, with the last agreement.
+  bool one_has_saved() const { return all_.one_has_saved; }
   // Tells the other ranks, with the next agreement, that this rank's loss is not finite.
   void tell_diverged() { has_diverged_ = true; }
   // Whether a rank has.
   bool one_diverged() const { return all_.one_diverged; }
 
  private:
-  step_agreement begin() const;
+  step_agreement begin();
   void read();
   bool goes_on() const;
   void drop_rest();
@@ -96,6 +100,7 @@ class lockstep {
   std::uint64_t dropped_ = 0;
   std::optional<error> told_;
   bool has_diverged_ = false;
+  bool has_saved_ = false;
   bool save_asked_ = false;
 };
 

@@ -14,20 +14,22 @@ std::int64_t any(bool mine) {
 }  // namespace
 
 step_agreement::step_agreement(process_group& group, const rank_word& mine)
-    : begun_(group.smallest({mine.has_batch ? 1 : 0, any(mine.has_batch), any(mine.has_failed),
-                             any(mine.has_diverged), any(mine.asks_to_save), -mine.ending},
-                            mine.samples < 0 ? std::vector<std::int64_t>()
-                                             : std::vector<std::int64_t>{mine.samples})) {}
+    : begun_(group.smallest(
+          {mine.has_batch ? 1 : 0, any(mine.has_batch), any(mine.has_failed),
+           any(mine.has_diverged), any(mine.asks_to_save), any(mine.has_saved), -mine.ending},
+          mine.samples < 0 ? std::vector<std::int64_t>()
+                           : std::vector<std::int64_t>{mine.samples})) {}
 
 common_word step_agreement::wait() {
   const auto all = begun_.wait();
   return {.all_have_batches = all[0] != 0,
           .one_has_batch = all[1] != 0,
-          .samples = all.size() > 6 ? all[6] : 0,
+          .samples = all.size() > 7 ? all[7] : 0,
           .one_failed = all[2] != 0,
           .one_diverged = all[3] != 0,
           .save_asked = all[4] != 0,
-          .ending = static_cast<int>(-all[5])};
+          .one_has_saved = all[5] != 0,
+          .ending = static_cast<int>(-all[6])};
 }
 
 }  // namespace millrace

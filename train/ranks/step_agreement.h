@@ -13,6 +13,7 @@ struct rank_word {
   bool has_failed = false;    // its data
   bool has_diverged = false;  // its loss is not finite
   bool asks_to_save = false;  // a checkpoint
+  bool has_saved = false;     // a checkpoint, since it last said so
   int ending = 0;             // the signal that it is to end by; 0: none
 };
 
@@ -24,6 +25,7 @@ struct common_word {
   bool one_failed = false;        // the data of one at least
   bool one_diverged = false;      // the loss of one at least is not finite
   bool save_asked = false;        // by one at least
+  bool one_has_saved = false;     // at least
   int ending = 0;                 // the greatest signal by which one is to end; 0: none
 };
 
