@@ -59,6 +59,9 @@ class LocalRanks(training.WithShards):
                             self.folder / "c", "--checkpoint-every", 10, "--metrics", self.folder / "m.jsonl", "--lanes", 8,
                             "--mode", "resample", "--epoch-batches", 1000, env=place | {"RANK": str(host)}) for host in (0, 1)]
         harness.wait_until(lambda: self.checkpoints() or any(host.poll() is not None for host in hosts))
+        # The ranks of the other host know of it some steps later.
+        seen = training.taken(self.folder / "m.jsonl") + 5
+        harness.wait_until(lambda: training.taken(self.folder / "m.jsonl") >= seen or any(h.poll() is not None for h in hosts))
         os.kill(children_of(hosts[1].pid)[0], signal.SIGKILL)
         said = [self.ended(host)[1] for host in hosts]
         self.assertIn("host 1 of 2, by RANK and WORLD_SIZE", said[1])
