@@ -135,7 +135,7 @@ nlohmann::json to_json(const position_of_run& p) {
                      {"lanes", std::move(lanes)},
                      {"lanes_in_all", p.lanes_in_all},
                      {"ranks", nullptr},
-                     {"mode", p.mode},
+                     {"loader_mode", p.mode},
                      {"shuffled", p.is_permuted},
                      {"redistributed", p.is_redistributed},
                      {"skipped", p.skipped},
@@ -174,7 +174,7 @@ void print(const checkpoint_record& c) {
 void print(const position_of_run& p) {
   fmt::print("      data: epoch {}, {}{} given of it, {} held\n", p.epoch,
              p.is_exact ? "" : "about ", counted_samples(p.given), p.held);
-  fmt::print("     order: {} lanes{}, {}, {}{}{}\n", p.lanes_in_all,
+  fmt::print("     order: {} lanes{}, loader mode {}, {}{}{}\n", p.lanes_in_all,
              std::ssize(p.lanes) == p.lanes_in_all
                  ? ""
                  : fmt::format(", {} of them in this state", p.lanes.size()),

@@ -65,7 +65,7 @@ class OwnStates(StateTest):
         found = shown(self.folder / "p.json")
         self.assertEqual((found["epoch"], found["given"], found["given_is_exact"]), (0, 150, True))
         self.assertEqual((found["lanes_in_all"], len(found["lanes"])), (8, 8))
-        self.assertEqual((found["mode"], found["shuffled"], found["redistributed"]), ("exact", True, False))
+        self.assertEqual((found["loader_mode"], found["shuffled"], found["redistributed"]), ("exact", True, False))
         self.assertEqual((found["skipped"], found["ranks"], found["passes_over"]), (0, None, None))
         self.assertEqual(found["held"], sum(lane["held"] for lane in found["lanes"]))
         self.assertGreater(found["held"], 0)

@@ -37,14 +37,13 @@ checkpoint checkpoint_from(const checkpoint_files& files, const std::string& pat
 void check_sound(const chosen_checkpoint& c);
 
 // Writes `c` into `folder`, with the saved states of all ranks as text. On rank 0. Throws
-// `failure`: bad_state, and writes nothing, if a tensor is not finite; io_failed, and then leaves
-// nothing behind.
+// `failure` (io_failed), and then leaves nothing behind.
 void save_checkpoint(const std::string& folder, const checkpoint& c,
                      const std::vector<std::string>& states);
 
-// Called by all ranks at the same point; throws `failure` on all or on none:
-// the checkpoint that rank 0 chooses and reads, on every rank. `choose` is called on rank 0 and
-// returns its path and files, or nullopt for none. For `terms` see record_in().
+// The checkpoint that rank 0 chooses and reads, on every rank. Called by all ranks at the same
+// point; throws `failure` on all or on none. `choose` is called on rank 0 and returns its path and
+// files, or nullopt for none. For `terms` see record_in().
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
     const std::function<std::optional<chosen_checkpoint>()>& choose, process_group& group,
     const read_terms& terms);

@@ -12,8 +12,8 @@ namespace millrace {
 
 // The contents of a checkpoint other than the weights. A checkpoint is a folder DIR/step-NNNNNNNNNN
 // with model.safetensors, optimizer.safetensors, for some runs ema.safetensors, data-rankR.json for
-// each rank, and train.json,
-// which holds the rest and the sizes and CRC-32Cs of the others. It appears whole or not at all.
+// each rank, and train.json, which holds the rest and the sizes and CRC-32Cs of the others. It
+// appears whole or not at all.
 struct checkpoint_record {
   std::int64_t step = 0;            // steps taken
   std::int64_t epoch = 0;           // in which the next step is
@@ -21,7 +21,7 @@ struct checkpoint_record {
   std::int64_t epoch_batches = 0;   // of the last whole epoch; 0: none yet
   // An upper bound on `epoch_batches`, which is inexact after a change of batch size; not stored.
   std::int64_t epoch_batches_most = 0;
-  std::int64_t samples = 0;  // trained on by each rank
+  std::int64_t samples = 0;  // trained on by each rank, on average
   int batch_size = 0;        // of each rank; 0: unknown
   int world_size = 1;        // ranks
   std::string run;           // the same for all checkpoints of a run, however often it is resumed

@@ -27,6 +27,8 @@ import sys
 import tempfile
 import warnings
 
+import torch
+
 FORMAT = 1
 WEIGHTS = "extra/millrace/model.safetensors"
 MOST_IMAGES = 65536  # of a batch: millrace-train's limit
@@ -40,8 +42,6 @@ class Refused(Exception):
 
 def module_of(name, classes, size):
     """The torch.nn.Module that FILE.py:NAME or MODULE:NAME makes."""
-    import torch
-
     where, _, what = name.rpartition(":")
     if not where or not what.isidentifier():
         raise Refused(f"'{name}' names no model; give FILE.py:FUNCTION, or MODULE:FUNCTION of an installed module")
@@ -56,7 +56,10 @@ def module_of(name, classes, size):
         spec.loader.exec_module(source)
     else:
         sys.path.insert(0, os.getcwd())
-        source = importlib.import_module(where)
+        try:
+            source = importlib.import_module(where)
+        except ModuleNotFoundError as e:
+            raise Refused(f"{where}: {e}; give FILE.py:FUNCTION, or install it") from e
     if not hasattr(source, what):
         raise Refused(f"{where} has no '{what}'")
     made = getattr(source, what)
@@ -66,16 +69,17 @@ def module_of(name, classes, size):
         given = {key: value for key, value in known.items() if key in wanted}
         if any(p.kind == p.VAR_KEYWORD for p in wanted.values()) and "classes" not in given:
             given["num_classes"] = classes  # as torchvision's models take it
+        lacking = [n for n, p in wanted.items() if p.default is p.empty and n not in given and "VAR" not in p.kind.name]
+        if lacking:
+            raise Refused(f"{name} takes {', '.join(map(repr, lacking))}; only {', '.join(known)} are given: set defaults")
         made = made(**given)
     if not isinstance(made, torch.nn.Module):
-        raise Refused(f"{name} gave a {type(made).__name__}; it has to be a torch.nn.Module")
+        raise Refused(f"{name} gave an object of type {type(made).__name__}; it has to be a torch.nn.Module")
     return made
 
 
 def check_tensors(model):
     """Refuses tensors that training outside Python cannot share with the compiled code."""
-    import torch
-
     names = {}
     for name, tensor in model.named_parameters(remove_duplicate=False):
         if id(tensor) in names:
@@ -100,8 +104,6 @@ def check_tensors(model):
 
 def set_formats(model):
     """The formats in memory that millrace-train keeps, which the compiled code takes for granted."""
-    import torch
-
     for parameter in model.parameters():
         if parameter.dim() == 4:  # a fresh copy: kernels of 1 x 1 are contiguous in either format
             like = torch.empty(parameter.shape, dtype=parameter.dtype, device=parameter.device,
@@ -113,54 +115,38 @@ def set_formats(model):
         buffer.data = buffer.data.contiguous()
 
 
-class TrainingStep:
-    """The loss and scores of a batch. Made as a torch.nn.Module when torch is loaded."""
+class TrainingStep(torch.nn.Module):
+    """The loss and scores of a batch."""
 
-    @staticmethod
-    def of(model, amp):
-        import torch
+    def __init__(self, model, amp):
+        super().__init__()
+        self.model, self.amp = model, amp
 
-        class Step(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.model = model
+    def forward(self, images, labels, other_labels, share, smoothing):
+        scores = scores_of(self.model, images, self.amp)
+        log_p = torch.log_softmax(scores, 1)
+        uniform = -log_p.mean()
 
-            def forward(self, images, labels, other_labels, share, smoothing):
-                scores = scores_of(self.model, images, amp)
-                log_p = torch.log_softmax(scores, 1)
-                uniform = -log_p.mean()
+        def loss_of(wanted):
+            right = -log_p.gather(1, wanted.unsqueeze(1)).mean()
+            return (1 - smoothing) * right + smoothing * uniform
 
-                def loss_of(wanted):
-                    right = -log_p.gather(1, wanted.unsqueeze(1)).mean()
-                    return (1 - smoothing) * right + smoothing * uniform
-
-                loss = share * loss_of(labels) + (1 - share) * loss_of(other_labels)
-                return loss, scores.detach()
-
-        return Step()
+        loss = share * loss_of(labels) + (1 - share) * loss_of(other_labels)
+        return loss, scores.detach()
 
 
-class Evaluation:
+class Evaluation(torch.nn.Module):
     """The scores of a batch."""
 
-    @staticmethod
-    def of(model, amp):
-        import torch
+    def __init__(self, model, amp):
+        super().__init__()
+        self.model, self.amp = model, amp
 
-        class Scores(torch.nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.model = model
-
-            def forward(self, images):
-                return scores_of(self.model, images, amp)
-
-        return Scores()
+    def forward(self, images):
+        return scores_of(self.model, images, self.amp)
 
 
 def scores_of(model, images, amp):
-    import torch
-
     if not amp:
         return model(images).float()
     with torch.autocast(images.device.type, torch.bfloat16):
@@ -170,8 +156,6 @@ def scores_of(model, images, amp):
 
 def check_in_python(step, batch, classes):
     """One step in Python: says in plain words what would fail in the compiler."""
-    import torch
-
     model = step.model
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     try:
@@ -199,8 +183,6 @@ def check_in_python(step, batch, classes):
 
 def exported(program, inputs, what):
     """torch.export of a program whose inputs' first dimension is free."""
-    import torch
-
     free = {0: torch.export.Dim("images", min=2, max=MOST_IMAGES)}
     shapes = tuple(free if value.dim() else None for value in inputs)
     try:
@@ -248,8 +230,6 @@ def safetensors_of(tensors):
     """The bytes of a safetensors file; written here so that nothing but torch is needed."""
     import ctypes
 
-    import torch
-
     names = {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
              torch.int64: "I64", torch.int32: "I32", torch.uint8: "U8", torch.bool: "BOOL"}
     header, parts, at = {}, [], 0
@@ -283,8 +263,6 @@ def own_name(name):
 
 def counters_of(model, mutated):
     """The buffers that count the steps: millrace-train counts them itself."""
-    import torch
-
     counters = []
     for name in mutated:
         buffer = model.get_buffer(name)
@@ -300,8 +278,6 @@ def counters_of(model, mutated):
 
 def description_of(model, step, joint, evaluation, options):
     """What millrace-train has to know of the model."""
-    import torch
-
     signature = joint.graph_signature
     specs = signature.output_specs
     kinds = [spec.kind.name for spec in specs if spec.kind.name != "BUFFER_MUTATION"]
@@ -371,8 +347,6 @@ def write_package(path, files, description, weights):
 
 def run_compiled(path, program, tensors, inputs):
     """The names of a compiled program's tensors in the user's model, and what it gives for inputs with copies of `tensors`."""
-    import torch
-
     loader = torch._C._aoti.AOTIModelPackageLoader(str(path), program, False, 1, -1)
     names = loader.get_constant_fqns()
     given = {name: tensors.get(own_name(name), tensors.get(f"{program}:{own_name(name)}")) for name in names}
@@ -383,8 +357,6 @@ def run_compiled(path, program, tensors, inputs):
 def check_compiled(path, step, batch, description, constants):
     """Refuses a file whose training step differs from the module's in PyTorch, or does not draw at random where that does."""
     import copy
-
-    import torch
 
     def in_python(seed):
         own = copy.deepcopy(step)
@@ -420,8 +392,7 @@ def check_compiled(path, step, batch, description, constants):
 
 def export(options):
     """Exports what the command line says."""
-    import torch
-
+    compiler()
     device = torch.device(options.device)
     torch.manual_seed(options.seed)
     model = module_of(options.model, options.classes, options.size)
@@ -432,7 +403,7 @@ def export(options):
     images = images.contiguous(memory_format=torch.channels_last)
     labels = torch.arange(options.batch_size, device=device) % options.classes
     batch = (images, labels, labels.flip(0).clone(), torch.tensor(0.75, device=device), torch.tensor(0.1, device=device))
-    step = TrainingStep.of(model, options.amp)
+    step = TrainingStep(model, options.amp)
     check_in_python(step, batch, options.classes)
 
     from torch.export.experimental import _export_forward_backward
@@ -445,11 +416,12 @@ def export(options):
         raise
     except Exception as e:
         raise Refused(f"torch cannot export the backward of the model: {type(e).__name__}: {e}") from e
-    scores = Evaluation.of(model.eval(), options.amp)
+    scores = Evaluation(model.eval(), options.amp)
     with torch.no_grad():
         evaluation = exported(scores, (images,), "evaluation")
     model.train()
     description = description_of(model, step, joint, evaluation, options)
+    print("compiling: this takes a minute or more", file=sys.stderr)
     training, tensors = compiled(joint, "training step")
     scoring, others = compiled(evaluation, "evaluation")
     constants = constants_of(model, {"training": tensors, "evaluation": others})
@@ -468,8 +440,6 @@ def export(options):
 def quieten():
     """Leaves what torch says while it fails to the one message of this program."""
     import logging
-
-    import torch
 
     torch._logging.set_logs(all=logging.CRITICAL)
 
