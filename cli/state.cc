@@ -36,17 +36,18 @@ saved_position read_position(const std::string& file) {
   check_is_path(file, "saved state");
   if (!is_folder(file)) {
     auto found = state::from_json(read_whole_file(file).value());
-    const fs::path around = fs::path(file).parent_path();
-    if (!found && is_there(around / meta_name)) {
+    const std::string folder = fs::path(file).parent_path();
+    const std::string around = folder.empty() ? "." : folder;
+    if (!found && is_checkpoint(around)) {
       throw failure(error(errc::usage, "this is a part of a checkpoint")
                         .at(file)
-                        .hint("give its folder, " + around.string()));
+                        .hint("give its folder, " + around));
     }
     if (!found) throw failure(found.error().at(file));
     return {file, std::move(*found)};
   }
   std::string path = file;
-  if (!is_there(fs::path(file) / meta_name)) {
+  if (!is_checkpoint(file)) {
     const auto below = checkpoints_in(file);
     if (below.empty()) {
       throw failure(error(errc::usage, "neither a checkpoint nor a folder of checkpoints")
@@ -111,16 +112,16 @@ void check_can_write(const edit_arguments& a, const saved_position& from) {
                       .at(a.output)
                       .hint("choose another name for the output"));
   }
-  const bool is_checkpoint = std::holds_alternative<checkpoint_files>(from.what);
-  if (!is_checkpoint) check_output(a.output, state_file, std::array{from.path});
-  const bool exists = is_checkpoint ? is_there(a.output) : stamp_of_file(a.output).has_value();
+  const bool is_folder = std::holds_alternative<checkpoint_files>(from.what);
+  if (!is_folder) check_output(a.output, state_file, std::array{from.path});
+  const bool exists = is_folder ? is_there(a.output) : stamp_of_file(a.output).has_value();
   if (!exists) return;
   if (!a.overwrite) {
     throw failure(error(errc::usage, "the output exists already")
                       .at(a.output)
                       .hint("choose another name, or give --overwrite"));
   }
-  if (!is_checkpoint || is_there(fs::path(a.output) / meta_name)) return;
+  if (!is_folder || is_checkpoint(a.output)) return;
   throw failure(error(errc::usage, "what is there is not a checkpoint")
                     .at(a.output)
                     .hint("choose another name for the output"));

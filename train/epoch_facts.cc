@@ -8,7 +8,8 @@ namespace millrace {
 epoch_facts::epoch_facts(const train_options& options, const job_place& place)
     : options_(options), place_(place) {
   batches_.least = batches_.most = known_epoch_batches(options, place);
-  batches_.varies = options.mode == train_epochs::exact && !options.lengths && options.raw.empty();
+  batches_.varies = options.mode == train_epochs::exact && place.world_size > 1 &&
+                    !options.lengths && options.raw.empty();
 }
 
 void epoch_facts::resume(const checkpoint_record& c, const state& position) {

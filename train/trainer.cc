@@ -309,10 +309,13 @@ void trainer::check_losses() {
   const std::int64_t mine = finite < losses_.seen() ? first_step_ + finite + 1 : none;
   const std::int64_t first = group_.smallest({mine}).wait().front();
   if (first == none) return;
-  checkpoints_.settle();
-  throw failure(checkpoints_.diverged(
-      fmt::format("the loss is not finite from step {} on{}", first,
-                  first < step_ ? fmt::format(" (this is step {})", step_) : "")));
+  group_.together([&] {
+    if (!group_.is_first()) return;
+    checkpoints_.settle();
+    throw failure(checkpoints_.diverged(
+        fmt::format("the loss is not finite from step {} on{}", first,
+                    first < step_ ? fmt::format(" (this is step {})", step_) : "")));
+  });
 }
 
 bool trainer::checkpoint_is_due() const {
@@ -325,7 +328,7 @@ void trainer::agree() {
   batches_->agree();
   ending_ = batches_->ending();
   if (batches_->one_diverged()) check_losses();
-  if (batches_->one_has_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
+  if (batches_->take_saved() && control_.checkpoint_is_saved) control_.checkpoint_is_saved();
   if (!batches_->take_save_request()) return;
   save_asked_ = checkpoints_.are_written();
   if (!save_asked_ && group_.is_first()) {
@@ -374,8 +377,7 @@ void trainer::end_of_epoch() {
   epochs_.end(batch_in_epoch_);
   batch_in_epoch_ = 0;
   ++epoch_;
-  const state data = data_->save();
-  if (checkpoints_.are_written()) save(data);
+  if (checkpoints_.are_written()) save(data_->save());
   report_epoch();
   if (!options_.val_shards.empty()) validate();
 }
@@ -389,6 +391,7 @@ void trainer::report_epoch() {
 // Validates after the epoch of the last step.
 void trainer::validate() {
   check_losses();
+  finish_save();
   owes_validation_ = false;
   const std::int64_t epoch = batch_in_epoch_ == 0 ? epoch_ - 1 : epoch_;
   std::optional<validation_figures> figures;
@@ -396,11 +399,9 @@ void trainer::validate() {
   try {
     figures = run_validation(options_, engine_, *learner_, group_, control_, ending_);
   } catch (const failure&) {
-    checkpoints_.settle();
     if (is_saved()) tell_saved("the validation failed", "--resume auto begins with it");
     throw;
   }
-  finish_save();
   if (!figures) {
     if (group_.is_first()) {
       report_.note("", fmt::format("epoch {} validation was interrupted{}", epoch,
@@ -444,7 +445,6 @@ int trainer::run() {
   if (control_.training_begins) control_.training_begins();
   const auto start = steady_clock::now();
   const std::int64_t samples_before = samples_;
-  const std::int64_t step_before = step_;
   if (owes_validation_) {
     // Its figures go into a checkpoint of this run, never of another.
     if (checkpoints_.are_written() && !is_saved()) save(data_->save());
@@ -458,7 +458,7 @@ int trainer::run() {
   while (!is_over() && !is_stopped()) {
     if (train_epoch()) end_of_epoch();
   }
-  if (is_past_last_step() && batch_in_epoch_ > 0 && step_ > step_before &&
+  if (is_past_last_step() && batch_in_epoch_ > 0 && step_ > first_step_ &&
       !options_.val_shards.empty() && !is_stopped()) {
     validate();
   }

@@ -230,7 +230,10 @@ class Checkpoints(StateTest):
         words = ["move", "c", "--epoch", 0]
         (self.folder / "mine").mkdir()
         (self.folder / "mine/note").write_text("precious")
+        (self.folder / "mine/train.json").write_text("{}")  # as an index may be named
         (self.folder / "file").write_text("precious")
+        (self.folder / "mine/state").write_text("{")
+        self.refused("show", "mine/state", code=1, kind="bad_state", why="the saved state")
         self.refused(*words, "-o", "mine", why="exists already")
         self.refused(*words, "-o", "mine", "--overwrite", why="not a checkpoint")
         self.refused(*words, "-o", "file", "--overwrite", why="not a checkpoint")

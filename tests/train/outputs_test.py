@@ -87,6 +87,14 @@ class OccupiedPlaces(WithShards):
                     self.assertEqual(done.returncode, 2, done.stderr)
                     self.assertEqual(contents(first), before)
 
+    def test_an_index_of_that_name_makes_no_checkpoint_of_its_folder(self):
+        index = self.folder / "train.json"
+        done = harness.run("millrace", "index", "create", self.shards, "-o", index)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        done = training.train("--index", index, "--max-steps", 2, "--checkpoint-dir", self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "step-0000000002").is_dir())
+
     def test_a_copy_of_train_json_is_no_metrics_file(self):
         first = self.folder / "first"
         first.mkdir()

@@ -168,6 +168,10 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
   return own;
 }
 
+bool is_checkpoint(const std::string& folder) {
+  return is_there(fs::path(folder) / meta_name) && is_there(fs::path(folder) / model_name);
+}
+
 checkpoint_files read_checkpoint(const std::string& path) {
   const auto kind = mode_of(path);
   if (!kind || !S_ISDIR(*kind)) {

@@ -59,6 +59,9 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
 // whole or partial, and those that its train.json (`meta`; empty: none) lists.
 std::vector<std::string> own_files(const std::vector<std::string>& names, const std::string& meta);
 
+// Whether a folder holds the files of a checkpoint, sound or not: an index may be named train.json.
+bool is_checkpoint(const std::string& folder);
+
 // Reads a folder's files and checks them against train.json. Throws `failure`: not_found if there
 // is no such folder, usage if it is a folder of checkpoints, integrity, naming the file, if one is
 // missing or damaged.

@@ -209,7 +209,7 @@ std::optional<chosen_checkpoint> choose_checkpoint(
 }
 
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside) {
-  if (is_there(fs::path(folder) / meta_name)) {
+  if (is_checkpoint(folder)) {
     throw failure(error(errc::usage, "this is a checkpoint, not a folder of checkpoints")
                       .at(folder)
                       .hint("give it to --resume, and another folder as --checkpoint-dir"));

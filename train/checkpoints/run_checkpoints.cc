@@ -83,7 +83,8 @@ void run_checkpoints::begin_save(checkpoint c) {
   c.run = run_;
   auto states = group_.gathered(c.data.to_json());
   const std::int64_t step = c.step;
-  finish();
+  if (finish() && where_.saved) where_.saved();
+  writing_ = (std::filesystem::path(where_.folder) / step_name(step)).string();
   group_.together([&] {
     if (!group_.is_first()) return;
     const auto copied = [](tensor_dict& of) {
@@ -105,7 +106,6 @@ void run_checkpoints::begin_save(checkpoint c) {
       remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
     });
   });
-  writing_ = (std::filesystem::path(where_.folder) / step_name(step)).string();
   in_folder_ = step;
 }
 
@@ -172,7 +172,13 @@ error run_checkpoints::with_way_back(const error& peer_lost) {
   settle();
   if (failed_) log_notice(failure(*failed_).what());
   const bool is_found = newest_ != resumed_ || where_.resume == "auto";
-  const std::string way = !newest_.empty()
+  // Rank 0 alone knows what it has written since.
+  const bool may_be_newer = !group_.is_first() && !writing_.empty();
+  const std::string way = may_be_newer ? fmt::format(
+                                             "resume with --resume auto, which takes the newest in "
+                                             "{}, if there is one",
+                                             where_.folder)
+                          : !newest_.empty()
                               ? fmt::format("resume with --resume {}: the newest is {}",
                                             is_found ? "auto" : "PATH", newest_)
                           : are_written() ? "no checkpoint was saved yet: start again"

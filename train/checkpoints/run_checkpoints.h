@@ -20,7 +20,7 @@ struct checkpoint_options {
   std::string resume;      // "auto" for the newest in `folder`, or a checkpoint; empty: a new run
   int keep = 2;            // checkpoints of this run that are kept, at least 1
   bool overwrite = false;  // set another run's checkpoints in `folder` aside
-  // Called on rank 0 by the thread that has written one; null: nobody asks.
+  // Called when one has been written, on rank 0 by the thread that did; null: nobody asks.
   std::function<void()> saved = nullptr;
 };
 

@@ -21,7 +21,7 @@ struct train_control {
   std::function<void()> writing_begins = nullptr;
   // Called before the first step.
   std::function<void()> training_begins = nullptr;
-  // Called after each checkpoint, also by another thread.
+  // Called after each checkpoint, once or more, and from any thread.
   std::function<void()> checkpoint_is_saved = nullptr;
   // Called once the last step has been taken and saved.
   std::function<void()> training_ends = nullptr;

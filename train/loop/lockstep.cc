@@ -61,9 +61,8 @@ bool lockstep::goes_on() const {
 void lockstep::agree() {
   if (is_agreed_) return;
   is_agreed_ = true;
-  all_ = agreeing_ ? agreeing_->wait() : begin().wait();
+  take_in(agreeing_ ? agreeing_->wait() : begin().wait());
   agreeing_.reset();
-  save_asked_ = save_asked_ || all_.save_asked;
   if (epoch_is_over()) drop_rest();
 }
 
@@ -88,6 +87,13 @@ step_agreement lockstep::begin() {
            .ending = ending_signal(control_)}};
 }
 
+// What is asked or told once is kept until it is taken.
+void lockstep::take_in(const common_word& all) {
+  all_ = all;
+  save_asked_ = save_asked_ || all.save_asked;
+  saved_ = saved_ || all.one_has_saved;
+}
+
 // The ranks agree on each batch, so that none waits longer for another than during training. After
 // a stop request or a failure the rest is left: it is dropped by the run that is resumed.
 void lockstep::drop_rest() {
@@ -97,8 +103,7 @@ void lockstep::drop_rest() {
       dropped += ready_->size();
       ready_ = feed_.next();
     }
-    all_ = begin().wait();
-    save_asked_ = save_asked_ || all_.save_asked;
+    take_in(begin().wait());
     if (!epoch_is_over()) return;
   }
   dropped_ += dropped;

@@ -70,8 +70,8 @@ class lockstep {
   void tell_failed(error why) { told_ = std::move(why); }
   // Tells the other ranks, with the next agreement, that this rank has written a checkpoint.
   void tell_saved() { has_saved_ = true; }
-  // Whether a rank has, with the last agreement.
-  bool one_has_saved() const { return all_.one_has_saved; }
+  // Whether a rank has since the last call.
+  bool take_saved() { return std::exchange(saved_, false); }
   // Tells the other ranks, with the next agreement, that this rank's loss is not finite.
   void tell_diverged() { has_diverged_ = true; }
   // Whether a rank has.
@@ -81,6 +81,7 @@ class lockstep {
   step_agreement begin();
   void read();
   bool goes_on() const;
+  void take_in(const common_word& all);
   void drop_rest();
 
   loader<host_batch>& from_;
@@ -102,6 +103,7 @@ class lockstep {
   bool has_diverged_ = false;
   bool has_saved_ = false;
   bool save_asked_ = false;
+  bool saved_ = false;  // by any rank
 };
 
 // The signal of a stop request; 0: there is none.

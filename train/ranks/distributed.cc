@@ -5,7 +5,6 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 #ifdef MILLRACE_CUDA
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
@@ -237,29 +236,12 @@ process_group::process_group(const job_place& place, std::chrono::seconds timeou
   }
   // Its warnings include stack traces; errors that follow are reported in one line.
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr) FLAGS_caffe2_log_level = c10::GLOG_FATAL;
-  const auto begun = steady_clock::now();
   joining_deadline deadline(place_, timeout, before_end);
   try {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<std::uint16_t>(place.master_port);
-    options.isServer = place.rank == 0 && !place.agent_serves_store;
-    options.numWorkers = static_cast<std::size_t>(place.world_size);
-    options.waitWorkers = false;
-    options.timeout = timeout;
-    // Torch looks up the names of addresses that refuse it, by name servers that may not answer.
-    if (!options.isServer) {
-      wait_while_refused(place.master_address, place.master_port, begun + timeout);
-    }
-    // Ranks of another job that has come to the same port are none of this one's.
-    impl_->store = c10::make_intrusive<c10d::PrefixStore>(
-        "job " + place.job, c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
-    deadline.store_is_reached();
-    const auto waited = std::chrono::floor<std::chrono::milliseconds>(steady_clock::now() - begun);
-    const std::string meeting =
-        meet(*impl_->store, {.place = place,
-                             .timeout = timeout - waited,
-                             .note = [](const std::string& what) { log_notice(what); }});
-    impl_->store = c10::make_intrusive<c10d::PrefixStore>(meeting, impl_->store);
+    impl_->store = join_store({.place = place,
+                               .timeout = timeout,
+                               .note = [](const std::string& what) { log_notice(what); }},
+                              [&] { deadline.store_is_reached(); });
     impl_->life = connect_lifeline(*impl_->store, place, [this, before_end](int gone) {
       end_process(impl_->lost(gone), before_end);
     });

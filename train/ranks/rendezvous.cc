@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netdb.h>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <poll.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -13,6 +15,7 @@
 
 #include "engine/clock.h"
 #include "train/files.h"
+#include "train/ranks/lifeline.h"
 
 namespace millrace {
 namespace {
@@ -264,6 +267,35 @@ error not_joined(const job_place& p, const std::string& why) {
 std::string meet(c10d::Store& store, const rendezvous_terms& terms) {
   meeting own(store, terms);
   return terms.place.rank == 0 ? own.as_first() : own.as_other();
+}
+
+c10::intrusive_ptr<c10d::Store> join_store(const rendezvous_terms& terms,
+                                           const std::function<void()>& is_reached) {
+  const job_place& place = terms.place;
+  const auto until = steady_clock::now() + terms.timeout;
+  const bool serves = place.rank == 0 && !place.agent_serves_store;
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(place.master_port);
+  options.isServer = serves;
+  options.numWorkers = static_cast<std::size_t>(place.world_size);
+  options.waitWorkers = false;
+  options.timeout = terms.timeout;
+  for (;;) {
+    // Torch looks up the names of addresses that refuse it, by name servers that may not answer.
+    if (!serves) wait_while_refused(place.master_address, place.master_port, until);
+    try {
+      // Ranks of another job that has come to the same port are none of this one's.
+      const auto store = c10::make_intrusive<c10d::PrefixStore>(
+          "job " + place.job, c10::make_intrusive<c10d::TCPStore>(place.master_address, options));
+      is_reached();
+      rendezvous_terms rest = terms;
+      rest.timeout = std::chrono::floor<milliseconds>(until - steady_clock::now());
+      return c10::make_intrusive<c10d::PrefixStore>(meet(*store, rest), store);
+    } catch (const c10::DistNetworkError&) {
+      if (serves || place.agent_serves_store || steady_clock::now() >= until) throw;
+    }
+    poll(nullptr, 0, 100);  // it may not have closed its port
+  }
 }
 
 }  // namespace millrace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/intrusive_ptr.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -30,6 +32,13 @@ struct rendezvous_terms {
 // job's ranks, peer_lost, naming those that are missing, after `timeout`. Other exceptions are the
 // store's.
 std::string meet(c10d::Store& store, const rendezvous_terms& terms);
+
+// The job's store, once meet() is over there: each key of it is of this meeting alone. Rank 0
+// serves it at the address and port of its place, unless an agent does; others wait until somebody
+// does, and begin again if that is a rank 0 of an earlier attempt, which ends. `is_reached` is
+// called when the store is. Throws as meet() does.
+c10::intrusive_ptr<c10d::Store> join_store(const rendezvous_terms& terms,
+                                           const std::function<void()>& is_reached);
 
 // The error of a rank that has not joined its job, and what to do. `why`: the first line counts.
 error not_joined(const job_place& place, const std::string& why);
