@@ -18,7 +18,7 @@ from tests.support import harness, training  # noqa: E402
 from tests.support.training import WithShards, lines, steps  # noqa: E402
 
 SAVED_AT, LAST = 4, 20  # steps; an epoch has 15
-OPTION = re.compile(r"  (?P<name>--[a-z-]+)(?P<off>,--no-[a-z-]+)?"
+OPTION = re.compile(r"  (?P<name>--[a-z0-9-]+)(?P<off>,--no-[a-z-]+)?"
                     r"(?: (?P<unit>(?:auto\|)?[A-Z][^ :=]*)(?: \.\.\.)?(?::\((?P<range>[^)]*)\))?(?:=(?P<default>\S+))?)?"
                     r"(?: (?:Needs|Excludes): --\S+)*(?: .*)?")
 REPEATED = {"--shards", "--val-shards"}
