@@ -84,6 +84,9 @@ def with_description(package, to, **changes):
 class ExportedParity(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        # That of the build may lack OpenMP; export_model.py finds one then.
+        cls.enterClassContext(unittest.mock.patch.dict(os.environ))
+        os.environ.pop("CXX", None)
         cls.folder = cls.enterClassContext(harness.Folder())
         cls.shards = harness.fake(cls.folder, "train", 4, 1200, size=40)
         cls.val = harness.fake(cls.folder, "val", 1, 50, size=40)
@@ -261,6 +264,8 @@ class ExportedParity(unittest.TestCase):
         self.assertIn("has to end in .pt2", exported("plain", self.folder / "x.zip")[1])
         with unittest.mock.patch.dict(os.environ, {"CXX": "no-such-compiler"}):
             self.assertIn("no C++ compiler (no-such-compiler)", exported("plain", out)[1])
+        with unittest.mock.patch.dict(os.environ, {"CXX": "g++ -nostdinc"}):
+            self.assertIn("the C++ compiler g++ -nostdinc has no OpenMP: ", exported("plain", out)[1])
         self.assertFalse(out.exists())
         self.assertEqual(list(self.folder.glob(".export-*")), [])
 

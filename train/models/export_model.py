@@ -23,6 +23,7 @@ import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -196,12 +197,19 @@ def exported(program, inputs, what):
 
 
 def compiler():
-    """The C++ compiler to use. Refuses if there is none."""
+    """The C++ compiler to use: one that has OpenMP, which the code of kernels includes. Refuses if there is none."""
     wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    for name in wanted:
-        if shutil.which(name.split()[0]):
+    found = [name for name in wanted if shutil.which(name.split()[0])]
+    if not found:
+        raise Refused(f"no C++ compiler ({' or '.join(wanted)}): install g++, or name one by the variable CXX")
+    for name in found:
+        tried = subprocess.run([*name.split(), "-fopenmp", "-fsyntax-only", "-x", "c++", "-"], input="#include <omp.h>\n",
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+        if tried.returncode == 0:
             return name
-    raise Refused(f"no C++ compiler ({' or '.join(wanted)}): install g++, or name one by the variable CXX")
+    reason = next((line for line in tried.stderr.splitlines() if "error" in line), f"exit {tried.returncode}")
+    raise Refused(f"the C++ compiler {found[-1]} has no OpenMP: {reason.strip()}: install g++ (or clang's libomp-dev), "
+                  "and name it by the variable CXX")
 
 
 def compiled(program, what):
