@@ -31,5 +31,5 @@ build/release/bin/train_tests --gtest_filter='*Gpu*' >"$out/tests.txt" 2>&1 || s
 MILLRACE_TEST_BIN=$PWD/build/release/bin "$python" tests/train/gpu_test.py >>"$out/tests.txt" 2>&1 || status=$?
 [ $status = 0 ] || { tail -n 50 "$out/tests.txt"; echo "gpu: tests failed: see $out/tests.txt" >&2; }
 
-"$python" bench/gpu.py --bin build/release/bin --json "$out/gpu.json" | tee -a "$out/gpu.txt"
+"$python" bench/training.py --bin build/release/bin --json "$out/gpu.json" | tee -a "$out/gpu.txt"
 exit $status

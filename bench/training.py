@@ -1,13 +1,15 @@
-"""Training on a GPU beside PyTorch, and from shards beside batches that are made once.
+"""Training beside PyTorch, and from shards beside batches that are made once.
 
-    gpu.py [--bin build/release/bin] [--json FILE] [--rounds 3] [--device cuda] [--small]
+    training.py [--bin build/release/bin] [--json FILE] [--rounds 3] [--device cuda|cpu] [--small]
 
 Alternates within each comparison; prints medians of ratios. Run by an interpreter with torch and torchvision, which are the peer.
---small: small models and few steps, to try the script itself, on --device cpu too."""
+On the CPU both sides have one thread a rank for the model, and sizes are a CPU's. --small: few steps, to try the script itself."""
 
 import argparse
 import json
+import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -18,11 +20,17 @@ import time
 class Case:
     """What is trained: as both sides take it."""
 
-    def __init__(self, model, size, batch, steps):
-        self.model, self.size, self.batch, self.steps = model, size, batch, steps
+    def __init__(self, model, size, batch, steps, ranks=1):
+        self.model, self.size, self.batch, self.steps, self.ranks = model, size, batch, steps, ranks
 
     def words(self):
-        return ["--model", self.model, "--size", self.size, "--batch-size", self.batch, "--max-steps", self.steps]
+        return ["--model", self.model, "--size", self.size, "--batch-size", self.batch, "--max-steps", self.steps,
+                *(["--nproc", self.ranks] if self.ranks > 1 else [])]
+
+
+def one_thread(a):
+    """For a CPU's figures: else each side decides for itself how many threads it takes."""
+    return {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"} if a.device == "cpu" else {}
 
 
 def millrace(a, case, *more):
@@ -31,7 +39,7 @@ def millrace(a, case, *more):
         metrics = pathlib.Path(folder) / "m.jsonl"
         words = [a.bin / "millrace-train", *case.words(), "--device", a.device, "--lr", 0.01, "--schedule", "constant", "--json",
                  "--metrics", metrics, *more]
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True)
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, env=os.environ | one_thread(a))
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(map(str, words))}: {done.stderr[-2000:]}")
         steps = [s for s in map(json.loads, metrics.read_text().splitlines()) if "batch" in s][10:]
@@ -41,15 +49,36 @@ def millrace(a, case, *more):
             "cores": found.get("cpu_seconds", 0) / max(found.get("seconds", 1), 1e-9)}
 
 
-def torch_rate(a, case, compiled):
-    """Images per second of the same model in Python, on one batch that stays on the device."""
+def torch_rate(a, case, compiled=False):
+    """Images per second and rank of the same model in Python, on one batch that stays on the device."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = ["--peer", f"{case.model},{case.size},{case.batch},{case.steps},{case.ranks}", "--device", a.device]
+    ranks = [subprocess.Popen([sys.executable, __file__, *words, *(["--compiled"] if compiled else [])], stdout=subprocess.PIPE, text=True,
+                              env=os.environ | one_thread(a) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank),
+                                                                "WORLD_SIZE": str(case.ranks), "LOCAL_RANK": str(rank)})
+             for rank in range(case.ranks)]
+    said = [rank.communicate()[0] for rank in ranks]
+    if any(rank.returncode != 0 for rank in ranks):
+        raise RuntimeError(f"the peer failed: {' '.join(words)}")
+    return float(said[0].split()[-1])
+
+
+def peer(a):
+    """One rank of torch_rate()."""
     import torch
     import torchvision
-    model = getattr(torchvision.models, case.model)(num_classes=1000).to(a.device, memory_format=torch.channels_last)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=a.device == "cuda")
-    step = torch.compile(model) if compiled else model
-    images = torch.randint(0, 256, (case.batch, case.size, case.size, 3), dtype=torch.uint8, device=a.device).permute(0, 3, 1, 2)
-    labels = torch.randint(0, 1000, (case.batch,), device=a.device)
+    model, *numbers = a.peer.split(",")
+    case = Case(model, *map(int, numbers))
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if a.device == "cuda" else "cpu"
+    model = getattr(torchvision.models, case.model)(num_classes=1000).to(device, memory_format=torch.channels_last)
+    if case.ranks > 1:
+        torch.distributed.init_process_group("nccl" if a.device == "cuda" else "gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4, fused=True)
+    step = torch.compile(model) if a.compiled else model
+    images = torch.randint(0, 256, (case.batch, case.size, case.size, 3), dtype=torch.uint8, device=device).permute(0, 3, 1, 2)
+    labels = torch.randint(0, 1000, (case.batch,), device=device)
     wait = torch.cuda.synchronize if a.device == "cuda" else lambda: None
     for i in range(case.steps):
         if i == 10:
@@ -61,7 +90,13 @@ def torch_rate(a, case, compiled):
         loss.backward()
         optimizer.step()
     wait()
-    return (case.steps - 10) * case.batch / (time.perf_counter() - start)
+    print((case.steps - 10) * case.batch / (time.perf_counter() - start))
+    return 0
+
+
+def gpus():
+    import torch
+    return torch.cuda.device_count()
 
 
 def compared(a, name, at_least, one, other, unit="images/s"):
@@ -83,11 +118,20 @@ def main():
     parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "build/release/bin")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
-    large = Case("resnet18", 64, 8, 20) if a.small else Case("resnet50", 224, 256, 110)
-    quick = Case("resnet18", 64, 8, 20) if a.small else Case("resnet18", 64, 128, 400)
+    if a.peer:
+        return peer(a)
+    if a.small:
+        large = quick = pair = Case("resnet18", 64, 8, 20)
+    elif a.device == "cpu":
+        large = quick = pair = Case("resnet18", 64, 16, 40)
+    else:
+        large, quick, pair = Case("resnet50", 224, 256, 110), Case("resnet18", 64, 128, 400), Case("resnet50", 224, 128, 110)
+    pair = Case(pair.model, pair.size, pair.batch, pair.steps, ranks=2)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         shards = f"{folder}/t-{{000000..000007}}.tar"
@@ -110,12 +154,18 @@ def main():
             name = "torch.compile" if compiled else "PyTorch eager"
             rows.append(compared(a, f"{large.model} --synthetic against {name}", 1.0, lambda: synthetic(large),
                                  lambda c=compiled: torch_rate(a, large, c)))
+        if a.device == "cpu" or gpus() > 1:
+            rows.append(compared(a, f"{pair.model}, two ranks, --synthetic against DistributedDataParallel", 1.0,
+                                 lambda: synthetic(pair), lambda: torch_rate(a, pair)))
         if a.device == "cuda":
             rows.append(compared(a, f"{quick.model} at {quick.size} with --graph against without", 1.3,
                                  lambda: synthetic(quick, "--graph"), lambda: synthetic(quick)))
-        saved = ["--checkpoint-dir", f"{folder}/c", "--checkpoint-every", 10 if a.small else 100, "--overwrite"]
-        rows.append(compared(a, f"{large.model} with a checkpoint every {saved[3]} steps against without", 0.99,
-                             lambda: millrace(a, large, *from_shards, *saved)["images_per_s"], loaded))
+        every = 10 if a.small else 100
+        longer = Case(large.model, large.size, large.batch, 2 * every + 10)
+        saved = ["--checkpoint-dir", f"{folder}/c", "--checkpoint-every", every, "--overwrite"]
+        rows.append(compared(a, f"{large.model} with a checkpoint every {every} steps against without", 0.99,
+                             lambda: millrace(a, longer, *from_shards, *saved)["images_per_s"],
+                             lambda: millrace(a, longer, *from_shards)["images_per_s"]))
     if a.json:
         a.json.write_text(json.dumps({"device": a.device, "rows": rows}, indent=1) + "\n")
     return 0
