@@ -1,5 +1,5 @@
 """Every place of a command that takes a path, with links in it: a symbolic link and a hard link are as good as the file, one
-that leads nowhere or in a circle is an error by the README's table, in one line; and whatever a command writes, no link is
+that leads nowhere or in a circle is an error of the table in docs/tools.md, in one line; and whatever a command writes, no link is
 replaced by a file, and nothing but a file of the same kind is replaced through one."""
 
 import itertools

@@ -330,9 +330,9 @@ class Words(unittest.TestCase):
         for command in json.loads(run("millrace", "help", "--json").stdout)["commands"]:
             self.assertIn("xample", run("millrace", *command["command"].split(), "--help").stdout, command["command"])
 
-    def test_the_readme_names_each_command(self):
+    def test_the_page_of_the_programs_names_each_command(self):
         rows = {}
-        for words, text in re.findall(r"^\| `millrace ([^`]*)` \| (.*)", (harness.ROOT / "README.md").read_text(), re.M):
+        for words, text in re.findall(r"^\| `millrace ([^`]*)` \| (.*)", (harness.ROOT / "docs/tools.md").read_text(), re.M):
             *first, last = itertools.takewhile(lambda w: re.match(r"[a-z|\\]+$", w), words.split())
             rows |= {" ".join([*first, one.strip("\\")]): text for one in last.split("|")}
         found = {c["command"] for c in json.loads(run("millrace", "help", "--json").stdout)["commands"]}

@@ -1,4 +1,4 @@
-"""docs/embedding.md, from-python.md, from-webdataset.md and scale.md: every block of theirs is run. Commands are run in order, in a folder with shards;
+"""README.md and pages of docs/: every block of theirs is run. Commands are run in order, in a folder with shards;
 C++ and CMake are verbatim parts of sources that are compiled and run; Python is run where webdataset is installed, and compiled elsewhere."""
 
 import io
@@ -113,8 +113,8 @@ class Page(unittest.TestCase):
 
     def blocks(self, page, *kinds):
         text = (harness.ROOT / "docs" / page).read_text()
-        known = re.findall(r"^```(\w*)(?: skip)?$", text, re.M)
-        self.assertLessEqual(set(known) - {""}, {"bash", "text", "cpp", "cmake", "python"})
+        known = re.findall(r"^```(\w*)(?: skip)?\n.*?^```$", text, re.M | re.S)
+        self.assertLessEqual(set(known), {"bash", "text", "cpp", "cmake", "python"})
         prose = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
         self.assertNotRegex(prose, r"\n\n    \S", "a block without a kind, which nothing runs")
         return re.findall(rf"^```({'|'.join(kinds)})( skip)?\n(.*?)^```$", text, re.M | re.S)
@@ -142,7 +142,8 @@ class Page(unittest.TestCase):
 
     def check_parts(self, page):
         """Each block of C++ and CMake stands in a source, whatever its indentation there."""
-        sources = {"cpp": [*(harness.ROOT / "examples").glob("*.cc"), harness.ROOT / "tests/docs/snippets.cc"],
+        sources = {"cpp": [*(harness.ROOT / "examples").glob("*.cc"), harness.ROOT / "tests/docs/snippets.cc",
+                           harness.ROOT / "tests/pipeline/formats_test.cc"],
                    "cmake": [harness.ROOT / "tests/install/consumer/CMakeLists.txt"]}
         found = self.blocks(page, *sources)
         self.assertTrue(found)
@@ -171,6 +172,19 @@ class Embedding(Page):
         text = (harness.ROOT / "docs/embedding.md").read_text()
         listed = re.findall(r"^\| \[(\w+\.cc)\]\(\.\./examples/\1\)", text, re.M)
         self.assertEqual(sorted(listed), sorted(p.name for p in (harness.ROOT / "examples").glob("*.cc")))
+
+
+class OwnParts(Page):
+    def test_blocks(self):
+        for page in ("../README.md", "stages.md", "formats.md"):
+            with self.subTest(page):
+                self.check_parts(page)
+
+    def test_every_page_with_blocks_is_tested(self):
+        tested = "".join(p.read_text() for p in (harness.ROOT / "tests/docs").glob("*_test.py"))
+        for page in (harness.ROOT / "docs").glob("*.md"):
+            if "\n```" in page.read_text():
+                self.assertIn(page.name, tested)
 
 
 class FromWebDataset(Page):

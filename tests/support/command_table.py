@@ -10,7 +10,7 @@ import unittest
 
 from tests.support import harness, states
 
-# README: 1 other failure, 2 wrong command line, variable or budget, 3 too many skipped, 4 a source cannot be reached or
+# docs/tools.md: 1 other failure, 2 wrong command line, variable or budget, 3 too many skipped, 4 a source cannot be reached or
 # read, 5 integrity, 6 a peer was lost.
 CODES = {1: {"no_samples", "bad_image", "missing_field", "bad_label", "too_large", "bad_state"},
          2: {"usage", "bad_setting", "no_memory", "unsupported"},
