@@ -32,7 +32,7 @@ PAGES = {
 }
 
 
-@unittest.skipIf(shutil.which("doxygen") is None, "doxygen is missing: ./setup installs it")
+@unittest.skipIf(shutil.which("doxygen") is None, "doxygen is missing: ./setup --tests installs it")
 class Reference(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

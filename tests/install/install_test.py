@@ -90,6 +90,17 @@ class Install(unittest.TestCase):
             self.skipTest("built without LibTorch")
         _, prefix = self.installed()
         self.assertIn("millrace-train", self.command(prefix / "bin/millrace-train", "--version"))
+        # As where LibTorch has gone.
+        script = prefix / "bin/millrace-train"
+        script.write_text(re.sub("^built_with=.*", "built_with=/gone", script.read_text(), flags=re.M))
+        done = subprocess.run([script, "--version"], capture_output=True, text=True, env=harness.CLEAN)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("is not in /gone: set LD_LIBRARY_PATH to the folder of libtorch_cpu.so", done.stderr)
+        libraries = harness.VENV_PYTHON.parents[1].resolve().glob("lib/python3*/site-packages/torch/lib")
+        for folder in libraries:
+            done = subprocess.run([script, "--version"], capture_output=True, text=True,
+                                  env=harness.CLEAN | {"LD_LIBRARY_PATH": f"/nowhere:{folder}"})
+            self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_headers_of_the_same_names_are_not_ours(self):
         folder, prefix = self.installed()

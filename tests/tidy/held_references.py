@@ -44,7 +44,7 @@ def library():
     for path in ("/usr/lib/llvm-19/lib/libclang-19.so.1", "/usr/lib/llvm-19/lib/libclang.so.1"):
         if pathlib.Path(path).exists():
             return path
-    sys.exit("libclang of LLVM 19 is missing: ./setup installs python3-clang-19")
+    sys.exit("libclang of LLVM 19 is missing: ./setup --tests installs python3-clang-19")
 
 
 def canonical(cursor):
