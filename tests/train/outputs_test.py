@@ -9,7 +9,7 @@ import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import training  # noqa: E402
+from tests.support import harness, training  # noqa: E402
 from tests.support.training import WithShards  # noqa: E402
 
 
