@@ -19,7 +19,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
 from tests.support.fault_server import FaultServer  # noqa: E402
-from tests.support.harness import Folder, run  # noqa: E402
+from tests.support.harness import run  # noqa: E402
 
 
 def digest_of(samples):

@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness  # noqa: E402
-from tests.support.archives import md5, samples, write_tar  # noqa: E402
+from tests.support.archives import samples, write_tar  # noqa: E402
 from tests.support.harness import Folder, run  # noqa: E402
 
 

@@ -11,8 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import harness  # noqa: E402
-from tests.support.command_table import (COMMANDS, RIGHT_END, CommandTest, places, takes, with_options)  # noqa: E402
+from tests.support.command_table import RIGHT_END, CommandTest, places, takes, with_options  # noqa: E402
 
 PRECIOUS = b"precious"
 # In the name of a list that pack goes on with, by the job.

@@ -127,11 +127,11 @@ class Verify(unittest.TestCase):
             whole = shard.read_bytes()
             with tarfile.open(shard) as archive:
                 begins = [m.offset for m in archive]
-            for first, last, samples in ((2, 4, 5), (3, 5, 6), (0, 2, 5), (10, 12, 5)):  # members
+            for first, last, found in ((2, 4, 5), (3, 5, 6), (0, 2, 5), (10, 12, 5)):  # members
                 with self.subTest(first=first, last=last):
                     shard.write_bytes(whole[:begins[first]] + whole[(begins + [begins[-1] + 1024])[last]:])
                     done = run("millrace", "verify", shard)
-                    self.assertEqual((done.returncode, f" {samples} samples" in done.stdout), (0, True), done.stdout)
+                    self.assertEqual((done.returncode, f" {found} samples" in done.stdout), (0, True), done.stdout)
                     done = run("millrace", "verify", "--index", folder / "i.json")
                     self.assertEqual(done.returncode, 1, done.stdout)
                     self.assertIn(f"integrity: {shard.stat().st_size} bytes, the index says {len(whole)}, at {shard}", done.stdout)

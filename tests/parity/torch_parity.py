@@ -5,7 +5,6 @@ the same ones, alone and as two processes with DistributedDataParallel on Gloo. 
 parameter names. Run it in the environment of ./setup --peers."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import harness, training  # noqa: E402
+from tests.support import training  # noqa: E402
 
 
 def has_gpu():

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import harness, training  # noqa: E402
+from tests.support import training  # noqa: E402
 from tests.support.training import Job, WithShards, lines, steps  # noqa: E402
 
 OPTIMIZERS = {"sgd": ["--nesterov", "--no-decay", "norms", "--clip-norm", 1],

@@ -9,7 +9,7 @@ import tarfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import harness, training  # noqa: E402
+from tests.support import harness  # noqa: E402
 from tests.support.training import Job, WithShards, steps  # noqa: E402
 
 LATIN1 = os.fsdecode(b"d\xe9p\xf4t")
