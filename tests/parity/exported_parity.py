@@ -254,7 +254,7 @@ class ExportedParity(unittest.TestCase):
                            ("with_other_scores", f"the model's output is {BATCH} x {CLASSES + 1}; in training it has to be"),
                            ("deciding", "torch.export cannot take the model's training step"),
                            ("stepping", "training changes the buffer 'count', a scalar"),
-                           ("nothing", "gave a int; it has to be a torch.nn.Module"),
+                           ("nothing", "gave an object of type int; it has to be a torch.nn.Module"),
                            ("absent", "has no 'absent'")):
             with self.subTest(name):
                 code, told = exported(name, out)
