@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "engine/words.h"
+#include "pipeline/shards.h"
 #include "tools/load_bench.h"
 
 namespace millrace::cli {
@@ -188,7 +189,9 @@ action add_bench_load(CLI::App& bench) {
       ->type_name("SAMPLES")
       ->check(in_range(0, 100'000'000))
       ->capture_default_str();
-  load->add_option("--lanes", a->what.lanes, "shards open at once [8]")->check(in_range(1, 4096));
+  load->add_option("--lanes", a->what.lanes,
+                   fmt::format("shards open at once [{}]", shard_list_options().lane_count()))
+      ->check(in_range(1, 4096));
   load->add_option("--seconds", a->what.seconds, "seconds to measure, starting at the first batch")
       ->type_name("SECONDS")
       ->group("Measurement")

@@ -149,7 +149,7 @@ int verify(const environment& e, bool json) {
     fmt::print("{}{} intact; {} damaged and removed{}\n", stopped ? "stopped after " : "",
                format_bytes(right), counted(found.removed, "entry", "entries"),
                found.left > 0
-                   ? "; " + counted(found.left, "file") + " perhaps of other programs not removed"
+                   ? "; kept " + counted(found.left, "file") + " that may belong to other programs"
                    : "");
   }
   if (stopped) return exit_code_of_interrupt();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "cli/flag_names.h"
 #include "cli/interrupt.h"
 #include "engine/printable.h"
 #include "engine/standard_error.h"
@@ -41,6 +42,10 @@ CLI::Validator numbers(std::string range, Function is_in) {
 }
 
 }  // namespace
+
+error in_program_words(const error& why) {
+  return millrace::in_program_words(why, flag_names);
+}
 
 CLI::Validator whole_in_range(std::int64_t least, std::int64_t most) {
   return numbers<std::int64_t>(fmt::format("{} to {}", least, most),

@@ -25,6 +25,10 @@ struct environment {
   settings variables;
 };
 
+// `why` with the commands' flags and variables in the place of the library's options: for each
+// error that is printed.
+error in_program_words(const error& why);
+
 // Adds a command to `app`: its flags, and what to run when it is chosen. The action returns the
 // exit code; if it throws a `failure`, that is printed and turned into an exit code.
 using action = std::function<int(const environment&)>;

@@ -22,6 +22,7 @@ namespace millrace::cli {
 namespace {
 
 constexpr int most_shards = 1'000'000;
+constexpr int usual_shards = 8;  // for a pattern with %d
 
 struct fake_arguments {
   std::string pattern;
@@ -31,7 +32,6 @@ struct fake_arguments {
 };
 
 std::vector<std::string> paths_of(const fake_arguments& a) {
-  constexpr int usual_shards = 8;
   const shard_names names(a.pattern);
   const auto wanted = static_cast<std::size_t>(a.shards.value_or(usual_shards));
   if (names.limit() > 0 && a.shards && names.limit() != wanted) {
@@ -130,7 +130,9 @@ action add_fake(CLI::App& app) {
                    "names of the shards: train-%06d.tar, or train-{000000..000007}.tar")
       ->required();
   const char* const group = "Dataset";
-  command->add_option("--shards", a->shards, "number of shards, for a pattern with %d [8]")
+  command
+      ->add_option("--shards", a->shards,
+                   fmt::format("number of shards, for a pattern with %d [{}]", usual_shards))
       ->check(in_range(1, most_shards))
       ->group(group);
   command->add_option("--samples", a->options.samples, "samples in all shards together")

@@ -119,7 +119,7 @@ int draw(const environment& e, const ls_arguments& a) {
   const bool whole = take_until_stopped(data, stop_requested(), [&](const sample& s) {
     if (const auto added = sheet.add(s); !added) {
       ++bad;
-      to_stderr("millrace: {}\n", added.error().message());
+      to_stderr("millrace: {}\n", in_program_words(added.error()).message());
     }
     return sheet.tiles() != a.tiles && ++count != a.most;
   });

@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <map>
 #include <span>
@@ -22,21 +21,10 @@ namespace {
 
 using namespace millrace;
 
-constexpr std::array<option_flag, 7> flags = {{
-    {"say which by pack_options.of_one_name",
-     "--same-name fields or --same-name samples says which"},
-    {"pack_options.overwrite", "--overwrite"},
-    {"index_options.urls_as_given", "--compat"},
-    {"decode_options.label", "--label"},
-    {"decode_options.size", "--size"},
-    {"batch_options.size", "--batch"},
-    {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
-}};
-
 // Prints one line on stderr, and with --json an object on `json`. `words`: the command line.
 int report(const error& failed, std::span<char* const> words, std::FILE* json) {
   const int interrupted = failed.kind() == errc::stopped ? cli::exit_code_of_interrupt() : 0;
-  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
+  const error why = cli::in_program_words(with_range_hint(without_secrets(failed, words), words));
   to_stderr("millrace: {}\n", why.message());
   if (json != nullptr) {
     const std::string line =

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/flag_names.h"
 #include "engine/error.h"
 #include "engine/log.h"
 #include "engine/memory.h"
@@ -50,11 +51,11 @@ bool on_terminal() {
 
 void allow_progress(bool allowed) {
   screen().allowed = allowed;
-  if (!on_terminal()) return;
   set_log_sink([](std::string_view line) {
+    const std::string told = millrace::in_program_words(line, flag_names);
     const std::scoped_lock lock(screen().mutex);
-    screen().erase();
-    to_stderr("millrace: {}\n", line);
+    if (on_terminal()) screen().erase();
+    to_stderr("millrace: {}\n", told);
   });
 }
 

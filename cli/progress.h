@@ -56,7 +56,7 @@ class progress {
   std::jthread thread_;
 };
 
-// Whether progress is shown at all.
+// Shows progress, or none. Log lines are told in the words of the commands from now on.
 void allow_progress(bool allowed);
 
 // Prints a line on stdout, erasing a progress line on the same terminal. Any thread.

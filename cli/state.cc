@@ -237,7 +237,7 @@ action add_state(CLI::App& app) {
   auto skipped = std::make_shared<edit_arguments>();
   auto samples = std::make_shared<std::int64_t>(0);
   CLI::App* skipping = command->add_subcommand(
-      "skip", "writes the same run, which passes over the next samples of its epoch");
+      "skip", "writes a state of the same run that skips the next samples of its epoch");
   skipping
       ->add_option("--samples", *samples,
                    "samples to pass over, on all ranks together; at most to the epoch's end")

@@ -84,16 +84,14 @@ void add_counts(position_of_run& to, const state& whole) {
 
 position_of_run position_in(const state& whole) {
   check_numbers(whole);
-  const auto* plan = whole.find(plan_record);
-  if (plan == nullptr || plan->size() <= plan_record_mode + 1) {
-    throw failure(error(errc::bad_state, "the state has no plan"));
-  }
+  const auto plan = plan_record::in(whole);
+  if (!plan) throw failure(error(errc::bad_state, "the state has no plan"));
   position_of_run out{.epoch = consumers_epoch(whole)};
-  const auto mode = (*plan)[plan_record_mode];
+  const std::int64_t mode = plan->mode;
   const bool is_known = mode >= 0 && mode < std::ssize(mode_names);
   out.mode = is_known ? mode_names[static_cast<std::size_t>(mode)] : std::to_string(mode);
-  out.is_permuted = (*plan)[plan_record_mode + 1] != 0;
-  out.lanes_in_all = (*plan)[plan_record_lanes];
+  out.is_permuted = plan->is_shuffled;
+  out.lanes_in_all = plan->lanes;
   out.stretch = stretch_record::in(whole);
   out.is_redistributed = whole.find(tail_record) != nullptr || position_base(whole) > 0;
   out.given = position_base(whole);

@@ -157,7 +157,7 @@ int tell_of(const std::vector<error>& problems) {
   if (problems.size() > 1) {
     first.hint(fmt::format("{} could not be counted", counted(problems.size(), "shard")));
   }
-  to_stderr("millrace: {}\n", first.message());
+  to_stderr("millrace: {}\n", in_program_words(first).message());
   return exit_code(first.kind());
 }
 
@@ -203,7 +203,9 @@ int tell(const std::vector<std::string>& urls, const findings& found, const summ
     out["interrupted"] = found.stopped_after.has_value();
     out["patterns"] = std::move(groups);
     out["problems"] = nlohmann::json::array();
-    for (const error& why : found.problems) out["problems"].push_back(why.message());
+    for (const error& why : found.problems) {
+      out["problems"].push_back(in_program_words(why).message());
+    }
     print_json(out);
   }
   return found.stopped_after ? exit_code_of_interrupt() : code;

@@ -100,7 +100,8 @@ int verify(const environment& e, const verify_arguments& a) {
                      .progress = &done};
   if (a.required) how.required = required_fields(*a.required);
   how.found = [&](const error& why) {
-    a.json ? problems.add(why.message()) : print_line(why.message());
+    const std::string told = in_program_words(why).message();
+    a.json ? problems.add(told) : print_line(told);
   };
   how.stop = stop_requested();  // before this, a signal ends it at once
   std::optional<progress> shown;

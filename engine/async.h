@@ -45,7 +45,7 @@ class asio_fiber : public fiber {
 // The type of `this_executor`: `co_await this_executor` is the executor of the I/O thread. Never
 // waits, never throws.
 struct this_executor_t : detail::asks_fiber {
-  // What `co_await` returns. Lives as long as the coroutine.
+  // The result of `co_await`. Lives as long as the coroutine.
   const asio::any_io_executor& operator()(fiber& of) const {
     return static_cast<asio_fiber&>(of).home();
   }

@@ -226,7 +226,7 @@ inline awaitable<void> promise<void>::get_return_object() noexcept {
 // The type of `this_fiber`: `co_await this_fiber` is the fiber of the coroutine. Never waits, never
 // throws.
 struct this_fiber_t : detail::asks_fiber {
-  // What `co_await` returns. Lives as long as the coroutine.
+  // The result of `co_await`. Lives as long as the coroutine.
   fiber& operator()(fiber& of) const noexcept { return of; }
 };
 // See this_fiber_t.

@@ -23,17 +23,17 @@ std::string option_text(int value);
 // Throws `failure` (usage), naming value and range, for a value outside [least, most], or NaN.
 // `name` is as programs write it: "http_options.attempts".
 template <class N>
-void check_option(std::string_view name, N value, std::type_identity_t<N> least,
+void check_option(std::string_view name, N given, std::type_identity_t<N> least,
                   std::type_identity_t<N> most) {
-  if (value >= least && value <= most) return;
-  refuse_option(name, option_text(value), option_text(least) + " to " + option_text(most));
+  if (given >= least && given <= most) return;
+  refuse_option(name, option_text(given), option_text(least) + " to " + option_text(most));
 }
 // The same, but 0 is allowed: millrace chooses.
 template <class N>
-void check_option_or_0(std::string_view name, N value, std::type_identity_t<N> least,
+void check_option_or_0(std::string_view name, N given, std::type_identity_t<N> least,
                        std::type_identity_t<N> most) {
-  if (value == 0 || (value >= least && value <= most)) return;
-  refuse_option(name, option_text(value),
+  if (given == 0 || (given >= least && given <= most)) return;
+  refuse_option(name, option_text(given),
                 "0 (chosen by millrace), or " + option_text(least) + " to " + option_text(most));
 }
 

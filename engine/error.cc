@@ -9,6 +9,7 @@
 #include "engine/fingerprint.h"
 #include "engine/printable.h"
 #include "engine/process_wide.h"
+#include "engine/words.h"
 
 namespace millrace {
 
@@ -151,9 +152,7 @@ std::size_t scheme_end(std::string_view text) {
 
 // Scheme names are case-insensitive.
 bool has_scheme(std::string_view text, std::string_view scheme) {
-  const auto is_alike = [](char a, char b) {
-    return std::tolower(static_cast<unsigned char>(a)) == b;
-  };
+  const auto is_alike = [](char a, char b) { return lowered(a) == b; };
   return scheme_end(text) == scheme.size() &&
          std::ranges::equal(text.substr(0, scheme.size()), scheme, is_alike);
 }
@@ -305,6 +304,9 @@ error& error::key(std::string_view sample_key) {
 }
 error& error::cause(int os_errno) {
   return own().os_errno = os_errno, *this;
+}
+error& error::reworded(std::string what) {
+  return own().what = std::move(what), *this;
 }
 error& error::hint(std::string_view what_to_do) {
   return own().hint = what_to_do, *this;

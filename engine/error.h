@@ -10,8 +10,8 @@
 
 namespace millrace {
 
-// What went wrong, coarse enough to choose a policy and an exit code by, and stable enough to be a
-// metric label. kind_name() gives the label.
+// The kind of an error: coarse enough to choose a policy and an exit code by, and stable enough to
+// be a metric label. kind_name() gives the label.
 enum class errc : std::uint8_t {
   usage,             // the command line or an option is wrong
   bad_setting,       // a MILLRACE_ variable is unknown or out of range
@@ -53,7 +53,8 @@ std::string_view kind_name(errc kind);
 // The kind of a failed call of the operating system, by its errno.
 errc kind_of(int os_errno);
 
-// Whether `kind` means that a file's or object's bytes cannot be read: not_found to io_failed.
+// True if `kind` means that the bytes of a file or an object cannot be read: not_found to
+// io_failed.
 bool is_read_failure(errc kind);
 
 // The exit code of a program that ends because of `kind` (the list is in the README).
@@ -69,7 +70,7 @@ class error {
  public:
   // An error that is neither retryable nor skippable. `what`: a short clause, without a full stop.
   error(errc kind, std::string what);
-  // What result::error() returns if there is no error.
+  // The error of a success: result::error() returns it.
   error() : error(errc::internal, "no error") {}
 
   // A URL or a path. It is redacted here, so an error never holds a secret.
@@ -80,9 +81,11 @@ class error {
   error& key(std::string_view sample_key);
   // The errno of the failed call, whose text message() adds; 0: none.
   error& cause(int os_errno);
+  // Replaces what().
+  error& reworded(std::string what);
   // The remedy, as an imperative: "raise the budget".
   error& hint(std::string_view what_to_do);
-  // Whether the same may succeed when it is tried again.
+  // Marks the error as one that may not occur again if the operation is retried.
   error& retryable(bool yes = true);
   // A skippable error concerns one sample or one shard: the stream continues after it. stopped,
   // no_memory and no_descriptors never are.
@@ -90,7 +93,7 @@ class error {
   // A shard yielded nothing: it cannot be opened, or breaks before its first sample.
   error& whole_shard();
 
-  // What went wrong: decide by this, never by the texts.
+  // The kind. Decide by it, never by the texts.
   errc kind() const { return fields_->kind; }
   // See retryable().
   bool is_retryable() const { return fields_->retryable; }
@@ -139,8 +142,8 @@ class error {
 // no_memory: the host has no more. Created without allocating; never skippable.
 error out_of_memory();
 
-// How an error leaves the library: thrown to the caller's own thread. what() is the error's
-// message(). Catch it in main(): examples/epoch.cc.
+// The exception that carries an error out of the library, thrown to the caller's own thread. what()
+// is the error's message(). Catch it in main(): examples/epoch.cc.
 class failure : public std::runtime_error {
  public:
   explicit failure(error why) : std::runtime_error(why.message()), why_(std::move(why)) {}

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/json_tree.h"
@@ -30,11 +32,6 @@ std::string error_object(const error& why) {
   json_tree::object whole;
   whole.emplace("error", std::move(said));
   return json_tree(std::move(whole)).dump();
-}
-
-error with_flags(error why, std::span<const option_flag> flags) {
-  why.hint(replaced(why.what_to_do(), flags));
-  return why;
 }
 
 error with_range_hint(error why, std::span<char* const> words) {

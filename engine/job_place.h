@@ -10,14 +10,14 @@ namespace millrace {
 struct job_place {
   int rank = 0;        // in [0, world_size)
   int world_size = 1;  // processes of the job
-  // Number on this host, which chooses the GPU. If nothing says it: the rank, or 0 for launchers of
-  // one process on each host.
+  // Number on this host, which chooses the GPU. If the environment does not set it: the rank, or 0
+  // for launchers of one process on each host.
   int local_rank = 0;
   std::string launcher = {};                 // "torchrun", "Slurm", ...; empty: none, one process
-  std::string master_address = "127.0.0.1";  // host of rank 0; empty: nothing says it
-  int master_port = 29500;                   // of rank 0; 0: nothing says it
-  // What its launcher calls the job, to distinguish it from others on the same hosts: "1234.0".
-  // Empty: nothing does.
+  std::string master_address = "127.0.0.1";  // host of rank 0; empty: not set
+  int master_port = 29500;                   // of rank 0; 0: not set
+  // The launcher's identifier of the job ("1234.0"), which distinguishes jobs on the same hosts.
+  // Empty: the launcher gives none.
   std::string job = {};
   bool agent_serves_store = false;  // torchrun's agent serves the store
   std::string remark = {};          // on variables that do not count, for the log; empty: none

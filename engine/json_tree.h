@@ -32,7 +32,7 @@ class json_tree {
   using integers = std::vector<std::int64_t>;
   using list = std::vector<json_tree>;
   using object = std::map<std::string, json_tree, std::less<>>;
-  // Of numbers: std::int64_t where they fit, else std::uint64_t, else double.
+  // A number is an std::int64_t if it fits, else an std::uint64_t, else a double.
   using anything = std::variant<std::nullptr_t, bool, std::int64_t, std::uint64_t, double,
                                 std::string, integers, list, object>;
 

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// How much is written: nothing, what the user should know, or also every retry and skipped sample.
+// Amount of messages: none, what the user should know, or also every retry and skipped sample.
 enum class log_level { quiet, notice, debug };
 
 // Sets how much is written; `notice` by default. Set it and the sink before creating the first

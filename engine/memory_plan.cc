@@ -97,7 +97,7 @@ result<void> memory_plan::divide() {
     return error(errc::no_memory,
                  fmt::format("the plan needs {} ({}), the budget is {}", format_bytes(least),
                              parts.text(), format_bytes(budget_)))
-        .hint(fmt::format("raise engine_options.memory_bytes to {0}_MiB or more "
+        .hint(fmt::format("set engine_options.memory_bytes to {0}_MiB or more "
                           "(MILLRACE_MEMORY={0}M), or lower the batch size, the read "
                           "extent or the number of lanes",
                           (least + 1_MiB - 1) / 1_MiB));

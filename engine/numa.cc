@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/file_system.h"
+#include "engine/words.h"
 
 namespace millrace {
 
@@ -22,9 +23,11 @@ std::vector<std::vector<int>> numa_nodes(const fs::path& root) {
   std::ranges::sort(names);
   for (const std::string& name : names) {
     if (!name.starts_with("node") || name.size() == 4) continue;
-    std::ifstream list(all / name / "cpulist");  // "0-3,8-11"
+    std::ifstream file(all / name / "cpulist");  // "0-3,8-11"
+    std::string list;
+    std::getline(file, list);
     std::vector<int> cpus;
-    for (std::string range; std::getline(list, range, ',');) {
+    for (const std::string& range : split(list, ',')) {
       int first = -1;
       int last = -1;
       char dash = 0;

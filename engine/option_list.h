@@ -19,7 +19,7 @@
 namespace millrace {
 namespace detail {
 
-// How a field of each type is set from its variable, formatted for users, and checked.
+// Sets a field of each type from its variable, formats it for users, and checks it.
 template <class T>
 struct option_field;
 
@@ -131,7 +131,8 @@ class option_list {
         },
         [field, name = qualified(field_name), least](const setting& s, const Options& o) {
           check_value(s, least.value_or(s.least), name, std::invoke(field, o));
-        });
+        },
+        qualified(field_name));
   }
 
   // A field that `read` (`Options&, const std::string&` to `result<void>`) parses from the
@@ -156,7 +157,7 @@ class option_list {
           [field, e](const setting& s, const setting_value& v, Options& o) {
             return e.read(s, v, o.*field);
           },
-          [field, e](const setting& s, const Options& o) { e.check(s, o.*field); });
+          [field, e](const setting& s, const Options& o) { e.check(s, o.*field); }, e.field);
     }
     return *this;
   }
@@ -168,6 +169,16 @@ class option_list {
       if (std::ranges::find(list, e.about.name, &setting::name) == list.end()) {
         list.push_back(e.about);
       }
+    }
+    return list;
+  }
+
+  // The fields, as messages name them ("http_options.attempts"), and their variables. Without those
+  // of add_text().
+  std::vector<std::pair<std::string, std::string_view>> fields() const {
+    std::vector<std::pair<std::string, std::string_view>> list;
+    for (const entry& e : entries_) {
+      if (!e.field.empty()) list.emplace_back(e.field, e.about.name);
     }
     return list;
   }
@@ -195,6 +206,7 @@ class option_list {
     setting about;
     std::function<result<void>(const setting&, const setting_value&, Options&)> read;
     std::function<void(const setting&, const Options&)> check;
+    std::string field;  // qualified; empty: of add_text()
   };
 
   std::string qualified(std::string_view field) const {
@@ -202,9 +214,9 @@ class option_list {
   }
 
   template <class Read, class Check>
-  option_list& add_checked(setting about, Read read, Check check) {
+  option_list& add_checked(setting about, Read read, Check check, std::string field = {}) {
     if (about.group.empty()) about.group = group_;
-    entries_.push_back({std::move(about), std::move(read), std::move(check)});
+    entries_.push_back({std::move(about), std::move(read), std::move(check), std::move(field)});
     return *this;
   }
 

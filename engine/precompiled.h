@@ -1,4 +1,5 @@
-// What most translation units include, compiled once (engine/CMakeLists.txt). Not an interface.
+// Headers that most translation units include, compiled once (engine/CMakeLists.txt). Not an
+// interface.
 #pragma once
 
 #include <fmt/format.h>

@@ -43,7 +43,7 @@ class scope::child final : public posted_call, public asio_fiber {
     }
   }
   running_children::list::iterator self() const { return self_; }
-  // Also while it does ignore them.
+  // Stops it even if it ignores stops at the moment.
   void ask_to_stop() {
     is_asked_ = true;
     stop();

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-// How tests replace the host by simulators. Not installed: programs have no use for it. Call these
-// while no thread of the engine runs. Null: the host itself.
+// Replaces the host by simulators, for tests. Not installed: programs have no use for it. Call
+// these while no thread of the engine runs. Null: the host itself.
 namespace millrace {
 
 class file_system;

@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// What a variable may hold: bytes ("64M"), a whole number, seconds, one of several words, a word or
-// a number, any text.
+// Type of a variable's value: bytes ("64M"), a whole number, seconds, one of several words, a word
+// or a number, any text.
 enum class setting_type { size, integer, seconds, choice, choice_or_integer, text };
 
 // One MILLRACE_ variable: what it may be set to, and what it is for.

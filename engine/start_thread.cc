@@ -58,9 +58,9 @@ Thread started_thread(const std::string& name, Work work) {
   } catch (const std::system_error& e) {
     throw failure(error(errc::no_memory, fmt::format("cannot start the thread '{}'", name))
                       .cause(e.code().value())
-                      .hint("raise `ulimit -u` or the cgroup's pids.max, or use fewer threads "
-                            "(engine_options.cpu_threads and io_threads, MILLRACE_CPU_THREADS and "
-                            "MILLRACE_IO_THREADS)"));
+                      .hint("raise `ulimit -u` or the cgroup's pids.max, or lower "
+                            "engine_options.cpu_threads (MILLRACE_CPU_THREADS) or "
+                            "engine_options.io_threads (MILLRACE_IO_THREADS)"));
   }
 }
 

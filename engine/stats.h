@@ -21,7 +21,7 @@ class latency_histogram {
   double percentile(double share) const;
   // The longest, in seconds, exactly.
   double most() const { return most_; }
-  // How many were counted.
+  // The number of durations counted.
   std::uint64_t count() const { return count_; }
 
  private:

@@ -13,9 +13,7 @@ std::string counted(std::uint64_t count, std::string_view noun, std::string_view
 
 std::string lowered(std::string_view text) {
   std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
+  for (char& c : out) c = lowered(c);
   return out;
 }
 

@@ -10,6 +10,11 @@ namespace millrace {
 // "1 shard", "2 shards"; `plural` if it is irregular: "2 indices". Pure.
 std::string counted(std::uint64_t count, std::string_view noun, std::string_view plural = {});
 
+// An ASCII letter in lower case; any other character unchanged. Pure.
+constexpr char lowered(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
 // `text` with ASCII letters in lower case. Pure.
 std::string lowered(std::string_view text);
 

@@ -14,7 +14,7 @@ namespace millrace {
 // base is empty. Pure.
 std::string with_base(std::string_view base, const std::string& name);
 
-// What find_shards() learns in addition to the names.
+// Facts that find_shards() learns in addition to the names.
 struct listing_facts {
   // Whether some of the shards were listed: those of a folder, a pattern or a prefix, which are
   // complete.

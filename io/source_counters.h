@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What sources count. One I/O thread only; a copy is a snapshot.
+// Counters of sources. One I/O thread only; a copy is a snapshot.
 struct source_counters {
   std::uint64_t bytes = 0;          // read from files and servers
   std::uint64_t requests = 0;       // files opened, and requests sent
@@ -29,7 +29,7 @@ struct source_counters {
   latency_histogram reads;          // durations of reads of a chunk
   latency_histogram first_bytes;    // durations from request to response
 
-  // How a figure of several sources is put together.
+  // Way to combine a figure of several sources.
   enum class total : std::uint8_t { sum, greatest };
   // Calls f(name, member, total) for each figure but the histograms: its name in reports, which
   // programs read (docs/compatibility.md), a pointer to the member, and how it is put together.
@@ -38,8 +38,8 @@ struct source_counters {
 
   // Adds the figures of another one.
   void add(const source_counters& other);
-  // What was counted after `before`, an earlier snapshot. The greatest figures, and the longest
-  // duration of a histogram, are those of the whole time.
+  // Returns the counts made after `before`, an earlier snapshot. Maximums, and the longest duration
+  // of a histogram, are those of the whole time.
   source_counters since(const source_counters& before) const;
 };
 

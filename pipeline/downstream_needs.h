@@ -5,8 +5,8 @@
 
 namespace millrace {
 
-// What the later stages of a run need of the earlier ones. Each stage adds its own before the
-// stages in front of it are made, the last stage first (stage::announce). Earlier stages read it
+// Needs of the later stages of a run, for the earlier ones. Each stage adds its own before the
+// stages upstream of it are made, the last stage first (stage::announce). Earlier stages read it
 // when they are made, and afterwards. Spine only.
 struct downstream_needs {
   // The batch stage: the first one, if there are several.

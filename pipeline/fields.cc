@@ -15,6 +15,7 @@
 #include "engine/nesting.h"
 #include "engine/printable.h"
 #include "engine/random.h"
+#include "engine/words.h"
 #include "engine/work_memory.h"
 #include "io/unpack/unpack.h"
 #include "pipeline/label.h"
@@ -258,12 +259,6 @@ kind kind_of(std::string_view last) {
   return it == kinds.end() ? kind::raw : it->second;
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
-
 result<value> decode_metered(std::string_view extension, const bytes& content);
 
 }  // namespace
@@ -298,7 +293,7 @@ namespace {
 
 result<value> decode_metered(std::string_view extension, const bytes& content) {
   const auto dot = extension.rfind('.');
-  const std::string last = lower(extension.substr(dot == extension.npos ? 0 : dot + 1));
+  const std::string last = lowered(extension.substr(dot == extension.npos ? 0 : dot + 1));
   if (last == "gz" && dot != extension.npos) {
     auto unpacked = gunzip_all(content.span(), largest_unpacked);
     if (!unpacked) return bad_field(unpacked.error().what());

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// Whether an extension matches one of the patterns, which are joined by ';', with '*' for any text
+// True if an extension matches one of the patterns, which are joined by ';', with '*' for any text
 // and '?' for any character: "jpg;seg.*".
 bool matches_any(std::string_view patterns, std::string_view extension);
 // Numbers in the row-major order of `shape`, little-endian.

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// What a reader of samples has seen before a position, and needs to read what follows it.
+// Facts about the samples before a position that a reader needs to read what follows it.
 struct seen_before {
   bool damage = false;     // right before it, skipped by untar_options::resync
   std::int64_t usual = 0;  // fingerprint of the extensions of the last whole sample; 0: none
@@ -23,7 +23,8 @@ struct lane_cursor {
   std::int64_t offset = 0;  // byte in that shard; 0: its beginning
   std::int64_t given = 0;   // samples of that shard before it
   seen_before before = {};  // in a tail, and where a reader of samples continues
-  // Of the shard that a saved state was in: reading on in that shard fails if its head has changed.
+  // Head of the shard that a saved state was in. Resuming in that shard fails if its head has
+  // changed.
   shard_head head = {};
 };
 

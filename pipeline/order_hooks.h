@@ -14,15 +14,15 @@ namespace millrace {
 struct order_hooks {
   // The seed of an epoch, instead of shard_list_options::seed.
   std::function<std::uint64_t(std::int64_t epoch)> seed = nullptr;
-  // Which shards an epoch reads. With epoch_mode::resample: which are drawn from, in the only
-  // epoch, `first_epoch`.
+  // Selects the shards that an epoch reads: true keeps one. With epoch_mode::resample: the shards
+  // to draw from, in the only epoch, `first_epoch`.
   std::function<bool(std::string_view url, std::int64_t epoch)> select = nullptr;
   // The order of the list in an epoch, instead of the seeded permutation: rearranges `shards`, the
   // numbers of the selected ones; each must stay in it, once. Not with epoch_mode::resample, which
   // has no order.
   std::function<void(std::int64_t epoch, std::vector<std::int64_t>& shards)> arrange = nullptr;
-  // Which rank reads a lane, instead of lane mod world_size: in [0, world_size), and in the equal
-  // modes as many lanes for each rank.
+  // Returns the rank that reads a lane, in place of lane mod world_size: in [0, world_size), and in
+  // the equal modes as many lanes for each rank.
   std::function<int(std::int64_t lane)> rank = nullptr;
 };
 

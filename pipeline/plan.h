@@ -28,7 +28,7 @@ namespace millrace {
 
 struct shard_list_options;
 
-// What the stages of a lane declare, for later stages and for samples that are read again.
+// Declarations of a lane's stages, for later stages and for samples that are read again.
 struct lane_traits {
   std::vector<lane_dealer> records = {};             // of all stages
   std::shared_ptr<const sample_source> format = {};  // of the head; null: it names none
@@ -88,8 +88,8 @@ struct lane_stage {
   std::vector<lane_dealer> records = {};
   // It keeps samples that it has read ahead in the lane's memory: no shuffle() may follow.
   bool reads_ahead = false;
-  // Of a head, which reads shards: reads again the samples that later stages held when a state was
-  // saved. null: such a state cannot be resumed.
+  // Set by a head, which reads shards: reads again the samples that later stages held when a state
+  // was saved. Null: such a state cannot be resumed.
   std::shared_ptr<const sample_source> format = {};
 };
 
@@ -183,7 +183,7 @@ struct item_name {
   }
 };
 
-// What a stage has given since it was last asked.
+// Items that a stage has given since it was last asked.
 struct handed_on {
   std::vector<origin> origins;
   item_name name;                                    // of the item

@@ -117,8 +117,18 @@ state::record ends_held_in(const state& saved) {
 std::int64_t lanes_of_list(const state& from) {
   const auto* dealt = from.find(list_lanes_record);
   if (dealt != nullptr && !dealt->empty()) return dealt->front();
-  const auto* plan = from.find(plan_record);
-  return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
+  const auto plan = plan_record::in(from);
+  return plan ? plan->lanes : 0;
+}
+
+std::optional<plan_record> plan_record::in(const state& from) {
+  const auto* r = from.find(name);
+  if (r == nullptr || r->size() != 5) return std::nullopt;
+  return plan_record{.list = (*r)[0],
+                     .seed = (*r)[1],
+                     .lanes = (*r)[2],
+                     .mode = (*r)[3],
+                     .is_shuffled = (*r)[4] != 0};
 }
 
 std::optional<stretch_record> stretch_record::in(const state& from) {

@@ -53,14 +53,26 @@ std::vector<lane_record> lane_records(const state& from);
 void put_lane_records(state& to, const std::vector<lane_record>& lanes);
 // The name of the records of lanes.
 inline constexpr const char* lanes_record = "lanes";
-// The name of the fingerprints and numbers of the list of shards.
-inline constexpr const char* plan_record = "plan";
-inline constexpr std::size_t plan_record_lanes = 2;  // the position in it of the number of lanes
-inline constexpr std::size_t plan_record_mode = 3;   // the position in it of the epoch mode
+// The record of the list of shards and its order, by which a state knows its plan.
+struct plan_record {
+  static constexpr const char* name = "plan";
+  std::int64_t list = 0;  // a fingerprint
+  std::int64_t seed = 0;
+  std::int64_t lanes = 0;   // of all ranks
+  std::int64_t mode = 0;    // an epoch_mode
+  bool is_shuffled = true;  // the list, in each epoch
+
+  // The record of a state; nullopt: it has none.
+  static std::optional<plan_record> in(const state& from);
+  // The numbers of the record.
+  state::record of() const { return {list, seed, lanes, mode, is_shuffled ? 1 : 0}; }
+  // Puts it.
+  void put(state& to) const { to.put(name, of()); }
+};
 // Lane and number of those pending samples of a lane, its last ones, with which its own stages
 // failed. They are among its `given` in the state, and take no position if they fail again.
 inline constexpr const char* failed_record = "lanes_failed";
-// That number for a lane; 0 if none is recorded.
+// The number recorded for a lane; 0 if none is.
 std::size_t failed_in(const state& from, std::int64_t lane);
 // The name of the positions given out before the lanes were redistributed.
 inline constexpr const char* base_record = "lanes_base";
@@ -69,7 +81,8 @@ std::int64_t position_base(const state& from);
 // In a state that was redistributed to other lanes: the number of lanes by which the plan's record
 // identifies the list.
 inline constexpr const char* list_lanes_record = "list_lanes";
-// That number, or the plan's number of lanes; 0 if neither is recorded.
+// The number of lanes that identifies the list: the recorded one, or else the plan's; 0 if there is
+// neither.
 std::int64_t lanes_of_list(const state& from);
 
 // Samples that a resumed run passes over (stages/edited_state.h): those of an epoch with positions
@@ -117,7 +130,7 @@ std::int64_t consumers_epoch(const state& from);
 // In a state merged of all ranks, and in those of runs that were resumed from it: each lane, and
 // the latest epoch that a consumer of it was in.
 inline constexpr const char* consumers_record = "lanes_consumers";
-// That epoch for a lane; nullopt if none is recorded.
+// The latest epoch recorded for a lane; nullopt if none is.
 std::optional<std::int64_t> consumer_of(const state& from, std::int64_t lane);
 
 // Throws `failure` (bad_state) if a number of a state is impossible: a state is a file, and stages
@@ -126,7 +139,7 @@ void check_numbers(const state& from);
 // The error (bad_state) for a record that makes no sense.
 error senseless(std::string_view record);
 
-// What group_by_key() saves in addition to its cursor.
+// Record of group_by_key(), in addition to its cursor.
 struct group_record {
   static constexpr const char* name = "group";  // for lane_context::id()
   bool owes_end = false;                        // of the epoch
@@ -152,8 +165,7 @@ inline constexpr std::int64_t within_no_window = -1;
 // passed. The names of a second such stage and of further ones begin with it.
 inline constexpr const char* skipped_record = "on_error";
 // Next to it: how many of the pending samples belong to earlier stages and, for the current epoch,
-// the figures by which wholly lost shards are estimated.
+// the figures by which wholly lost shards are estimated (stages/skip_records.h).
 inline constexpr const char* lost_record = "lost_shards";
-inline constexpr std::size_t lost_record_numbers = 5;  // before its lists
 
 }  // namespace millrace

@@ -67,13 +67,12 @@ bool is_given_of_later(const state& from, const lane_record& l, std::int64_t epo
 
 old_lanes lanes_in(const state& from) {
   old_lanes out;
-  const auto* plan = from.find(plan_record);
-  if (plan == nullptr || plan->size() <= plan_record_mode)
-    throw failure(incomplete("the state has no plan"));
+  const auto plan = plan_record::in(from);
+  if (!plan) throw failure(incomplete("the state has no plan"));
   out.lanes = lane_records(from);
   std::ranges::sort(out.lanes, {}, &lane_record::lane);
-  if ((*plan)[plan_record_lanes] < 1) throw failure(senseless(plan_record));
-  const auto count = static_cast<std::size_t>((*plan)[plan_record_lanes]);
+  if (plan->lanes < 1) throw failure(senseless(plan_record::name));
+  const auto count = static_cast<std::size_t>(plan->lanes);
   const bool complete =
       out.lanes.size() == count && std::ranges::all_of(out.lanes, [&](const lane_record& l) {
         return l.lane == &l - out.lanes.data();
@@ -149,8 +148,8 @@ state merged(std::span<const state> of_ranks) {
   state out;
   for (const state& s : of_ranks) {
     check_numbers(s);
-    const auto* plan = s.find(plan_record);
-    const auto* known = out.find(plan_record);
+    const auto* plan = s.find(plan_record::name);
+    const auto* known = out.find(plan_record::name);
     if (plan == nullptr || (known != nullptr && *known != *plan)) {
       throw failure(error(errc::bad_state, "the states of the ranks are of different plans"));
     }
@@ -183,7 +182,7 @@ state merged(std::span<const state> of_ranks) {
 }
 
 std::uint64_t plan_fingerprint(const state& of) {
-  const auto* plan = of.find(plan_record);
+  const auto* plan = of.find(plan_record::name);
   if (plan == nullptr) throw failure(incomplete("the state has no plan"));
   std::uint64_t out = fingerprint("");
   const auto add = [&out](std::int64_t value) {
@@ -228,7 +227,7 @@ void check_can_be_dealt(const state& from, std::span<const lane_dealer> records)
 // The samples to pass over are known by their positions, which only those lanes give.
 void check_has_no_stretch(const state& from) {
   if (from.find(stretch_record::name) == nullptr) return;
-  const std::int64_t lanes = (*from.find(plan_record))[plan_record_lanes];
+  const std::int64_t lanes = plan_record::in(from).value().lanes;
   throw failure(
       error(errc::bad_state,
             "the saved state passes over samples of its epoch, which another number of lanes would "
@@ -274,9 +273,9 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   check_has_no_stretch(from);
   check_can_be_dealt(from, records);
   state out;
-  auto plan = *from.find(plan_record);
-  plan[plan_record_lanes] = lanes;
-  out.put(plan_record, std::move(plan));
+  plan_record plan = plan_record::in(from).value();
+  plan.lanes = lanes;
+  plan.put(out);
   out.put(list_lanes_record, {lanes_of_list(from)});
 
   epoch_tail tail = tail_in(from);
@@ -297,7 +296,7 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
       std::ranges::any_of(level, [](const auto& c) { return c.draw + c.offset > 0; });
   // Draws with replacement continue after those made by any lane.
   lane_cursor from_here;
-  if ((*from.find(plan_record))[plan_record_mode] == static_cast<int>(epoch_mode::resample)) {
+  if (plan.mode == static_cast<int>(epoch_mode::resample)) {
     from_here.draw = std::ranges::max(level, {}, &lane_cursor::draw).draw + 1;
   } else if (begun) {
     tail.levels.push_back(std::move(level));
@@ -323,8 +322,8 @@ state redealt(const state& from, std::int64_t lanes, std::span<const lane_dealer
   std::ranges::sort(pending, {}, &origin::place);
   for (const auto& of_lane : in_turns(std::move(pending), lanes)) out.hold(pending_record, of_lane);
   for (const auto& [name, values] : from.records()) {
-    const bool of_lanes = is_name_of_lanes(name) || name == plan_record || name == base_record ||
-                          name == tail_record || name == tail_seen_record ||
+    const bool of_lanes = is_name_of_lanes(name) || name == plan_record::name ||
+                          name == base_record || name == tail_record || name == tail_seen_record ||
                           name == tail_lengths_record || name == list_lanes_record ||
                           name == end_owed_record || name == own_ends_record;
     if (!of_lanes) out.put(name, values);

@@ -116,7 +116,7 @@ std::unique_ptr<run_context> run_base::make_context() {
 
 void run_base::check_all_claimed(const state& saved_by, const state& now) {
   // Lanes reassign, and check, what lanes and ranks wrote.
-  static constexpr std::array of_lanes = {plan_record,         lanes_record,     base_record,
+  static constexpr std::array of_lanes = {plan_record::name,   lanes_record,     base_record,
                                           tail_record,         tail_seen_record, list_lanes_record,
                                           tail_lengths_record, epoch_record,     end_owed_record,
                                           ends_past_record,    own_ends_record,  ends_held_record};

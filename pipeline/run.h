@@ -14,7 +14,7 @@
 #include "pipeline/run_stats.h"
 #include "pipeline/stages/lanes.h"
 
-// What a loader is made of (pipeline/engine.h).
+// Parts of a loader (pipeline/engine.h).
 namespace millrace {
 
 namespace detail {

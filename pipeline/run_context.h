@@ -22,7 +22,7 @@
 
 namespace millrace {
 
-// What comes of shards that are drawn forever (epoch_mode::resample): if nothing does, the run
+// Outcome of shards that are drawn forever (epoch_mode::resample): if they give nothing, the run
 // ends.
 struct drawn_shards {
   std::uint64_t items = 0;   // samples that were read, and errors
@@ -30,12 +30,12 @@ struct drawn_shards {
   // The draws after which the only shard with samples was missed with a probability of one in ten
   // million, at least 64. 0: epochs end.
   std::uint64_t shards_of_a_pass = 0;
-  // Of lanes, or of the sources of a mix, instead of the two above.
+  // Those of the lanes, or of the sources of a mix, in place of the two above.
   std::vector<std::shared_ptr<const drawn_shards>> of_parts = {};
 
   // Whether shards are drawn forever.
   bool is_endless() const { return shards_of_a_pass > 0 || !of_parts.empty(); }
-  // How often all shards were drawn. Only if is_endless().
+  // The number of times that all shards were drawn. Only if is_endless().
   std::uint64_t passes() const;
 };
 
@@ -53,7 +53,7 @@ struct lanes_of_rank {
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();  // by lanes
 };
 
-// What decode_jpeg() gives to later stages.
+// Facts about decoding that decode_jpeg() gives to later stages.
 struct decoded_images {
   bool into_batches = false;    // images are slots of a batch's block, in order
   std::size_t image_bytes = 0;  // of the largest
@@ -183,7 +183,7 @@ struct lane_context {
     return of == nullptr ? *this : of->lane->reader_of(shard - of->first_shard);
   }
 
-  // What came of its shards: a head adds each sample that it gives to `items`.
+  // Outcome of the lane's shards: a head adds each sample that it gives to `items`.
   std::shared_ptr<drawn_shards> drawn = std::make_shared<drawn_shards>();
   // Bytes of `members` pinned by samples under construction, and by one that a shuffle has no room
   // for. Waiting for more would deadlock.

@@ -29,14 +29,14 @@ struct run_stats {
   source_counters sources;          // of the files and servers that it reads
   double seconds = 0;               // since the run began
   double spine_cpu = 0;             // CPU time of the I/O thread
-  // Of the pool, which all runs of an engine share.
+  // Threads of the pool, which all runs of an engine share.
   int pool_threads = 0;
   int pool_used = 0;     // threads that take work at present
   double pool_busy = 0;  // wall time of its tasks, summed over the threads
   double pool_cpu = 0;   // CPU time of its threads
 
-  // What happened after `before`, an earlier snapshot of the same run; pool_threads and pool_used
-  // are those of now. See source_counters::since() for what is of the whole time.
+  // Returns the figures after `before`, an earlier snapshot of the same run. pool_threads and
+  // pool_used are the current ones; source_counters::since() names the figures of the whole time.
   run_stats since(const run_stats& before) const;
 };
 

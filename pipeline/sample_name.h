@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// What the names of an archive's members say: as in WebDataset, a key and an extension.
+// Meaning of the names of an archive's members: as in WebDataset, a key and an extension.
 
 // Whether WebDataset's reader ignores a member of this name.
 bool is_meta_name(std::string_view name);

@@ -13,6 +13,7 @@
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
 #include "engine/scope.h"
+#include "engine/words.h"
 #include "io/cache/entry_name.h"
 #include "io/names/url_scheme.h"
 #include "io/shard_urls.h"
@@ -95,8 +96,8 @@ std::ptrdiff_t steps_up(const url& path) {
   return std::ranges::count(parts, "..");
 }
 
-// Whether a path that was joined to a folder is inside it. A path that goes up on its way is not: a
-// link may lead elsewhere.
+// Whether a path that was joined to a folder is inside it. A path with more ".." than the folder is
+// not, because a link in it may lead elsewhere.
 bool is_within(const url& folder, const url& file) {
   if (steps_up(file) != steps_up(folder)) return false;
   const auto from = std::filesystem::path(folder.path).lexically_normal();
@@ -308,17 +309,15 @@ std::string without_secrets(const std::string& url) {
   std::string named = canonical_url(url);
   // In a store's key, '?' may be part of the name: without '=' there are no parameters.
   const bool has_parameters = named.find('=', named.find('?')) != named.npos;
-  if (!named.starts_with("http") && !has_parameters) return named;
+  const auto where = parse_url(named);
+  if (!(where && is_web(*where)) && !has_parameters) return named;
   std::string out = named.substr(0, named.find('?'));
   char before = '?';
-  for (auto at = named.find('?'); at < named.size();) {
-    const auto end = std::min(named.find('&', at + 1), named.size());
-    const std::string one = named.substr(at + 1, end - at - 1);
-    std::string name = one.substr(0, one.find('='));
-    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  const std::string_view query = std::string_view(named).substr(out.size());
+  for (const std::string& one : split(query.substr(std::min<std::size_t>(1, query.size())), '&')) {
+    const std::string name = lowered(one.substr(0, one.find('=')));
     const bool names_object = std::ranges::find(naming_parameters, name) != naming_parameters.end();
     if (names_object) out += std::exchange(before, '&') + one;
-    at = end;
   }
   return out;
 }

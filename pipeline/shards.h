@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-// What an epoch consists of: docs/order.md.
+// Contents of an epoch: docs/order.md.
 enum class epoch_mode {
   exact,            // every sample once per epoch; ranks may differ in length
   resample,         // shards drawn with replacement, forever
@@ -36,7 +36,7 @@ struct shard_list_options {
   // second loop over a loader of 1 epoch has no items.
   std::int64_t epochs = 1;
   std::int64_t first_epoch = 0;  // the number of the first one
-  // How many samples each shard has, in the order of the list; required by the equal modes. With
+  // Number of samples of each shard, in the order of the list; required by the equal modes. With
   // the offsets of samples, `exact` distributes samples instead of shards if there are few shards,
   // so that lanes differ by at most one sample.
   std::shared_ptr<const shard_index> index = {};
@@ -66,15 +66,15 @@ struct shard_ref {
 // read, or `part` is all of it, as far as `index` (nullptr: none) knows.
 bool loses_shard(const error& why, const shard_ref& part, const shard_index* index);
 
-// What each lane reads in one epoch: a pure function of (the list, options, epoch, tail). `tail`
-// applies only in its own epoch. `options` must outlive it.
+// The shards that each lane reads in one epoch: a pure function of (the list, options, epoch,
+// tail). `tail` applies only in its own epoch. `options` must outlive it.
 class epoch_order {
  public:
   // Permutes the list. Throws `failure`: usage if a hook arranges other shards than it was given,
   // or what a hook throws.
   epoch_order(const std::vector<std::string>& urls, const shard_list_options& options,
               std::int64_t epoch, const epoch_tail& tail = {});
-  // What lane `l` reads, in order.
+  // The shards of lane `l`, in the order in which it reads them.
   std::vector<shard_ref> lane(std::int64_t l) const;
   // Whether lanes read whole shards in turn: whole_shards() then gives the numbers of a lane's,
   // which take less memory for long lists.

@@ -42,10 +42,10 @@ class state {
   const std::map<std::string, std::vector<origin>>& all_held() const { return held_; }
   // The number of held samples.
   std::size_t samples_held() const;
-  // How often a sample is held by stages that number shards as those of the lane do whose names
-  // begin with `within` (lane_context::id("")); empty: as those after the lanes. The sources of a
-  // mix number theirs separately: what they hold is not looked at. It may be more than once if
-  // shards are drawn with replacement.
+  // Counts how often a sample is held. `within`: only by stages of the lane whose names begin with
+  // it (lane_context::id("")); empty: only by the stages after the lanes. Ignores what the sources
+  // of a mix hold, because they number shards separately. The count may exceed 1 if shards are
+  // drawn with replacement.
   std::size_t count_held(const origin& sample, std::string_view within) const;
   // The samples held under a name from number `first` on, for changes; valid until the next change
   // of the state.

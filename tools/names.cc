@@ -71,18 +71,18 @@ std::vector<std::string> ranges_of(const std::set<std::uint64_t>& numbers, std::
 
 constexpr std::size_t most_digits = 18;
 
-// What readers take for something else than a plain archive.
+// Refuses a name that readers take for something other than an uncompressed archive.
 void check_name(const std::string& name) {
   if (name == "-") {
-    throw failure(error(errc::usage, "shards are written to files, and '-' is none")
+    throw failure(error(errc::usage, "shards are written to files, not to standard output")
                       .hint("name a file, such as train-%06d.tar"));
   }
   check_is_path(name, "shard");
   if (compression_named(name) == compression::none) return;
-  throw failure(
-      error(errc::usage, "shards are written plain, and this is a name of compressed ones")
-          .at(name)
-          .hint("write NAME.tar, and compress it afterwards"));
+  throw failure(error(errc::usage,
+                      "shards are written uncompressed, but this is the name of a compressed one")
+                    .at(name)
+                    .hint("write NAME.tar, and compress it afterwards"));
 }
 
 }  // namespace

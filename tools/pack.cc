@@ -290,7 +290,7 @@ class packer {
                    std::vector<std::byte>& buffer) {
     const std::string name = s.key + "." + f.extension;
     if (f.path.empty()) return out.add(name, f.text);
-    const bool is_jpeg = f.extension == "jpg" || f.extension == "jpeg";
+    const bool is_jpeg = is_jpeg_extension(f.extension);
     if (!is_jpeg && is_image_extension(f.extension)) {
       const std::scoped_lock lock(mutex_);
       ++report_.other_images;
@@ -383,7 +383,8 @@ class packer {
     name_undecodable(path);
   }
 
-  // The first by name, whichever thread comes to them first. Under mutex_.
+  // Adds a file to the ones that the report names: the first `most` by name, in whatever order the
+  // threads meet them. Under mutex_.
   void name_undecodable(const std::string& path) {
     constexpr std::size_t most = 10;
     auto& named = report_.undecodable;

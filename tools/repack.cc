@@ -22,6 +22,7 @@
 #include "pipeline/formats/group.h"
 #include "pipeline/formats/tar_writer.h"
 #include "pipeline/formats/untar.h"
+#include "pipeline/images/image_decoder.h"
 #include "pipeline/images/jpeg_rewrite.h"
 #include "pipeline/shards.h"
 #include "pipeline/stages/map.h"
@@ -44,8 +45,7 @@ struct rewritten_sample {
 };
 
 bool is_jpeg(std::string_view extension) {
-  const auto last = extension.substr(extension.rfind('.') + 1);
-  return last == "jpg" || last == "jpeg";
+  return is_jpeg_extension(extension.substr(extension.rfind('.') + 1));
 }
 
 // In the memory that pack has for files as well: what a shard becomes does not depend on the

@@ -42,7 +42,7 @@ struct epoch_figures {
   std::int64_t delivered = 0;         // samples, repeated ones included
   std::int64_t dropped = 0;
   std::int64_t repeated = 0;
-  // Of the ranks' time in the epoch, what those wait that are through before the last one.
+  // Share of the ranks' total time in the epoch that they spend waiting for the slowest rank.
   double idle = 0;
 };
 // `has_offsets`: with an index that says where each sample begins, by which the samples of few

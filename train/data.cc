@@ -164,7 +164,7 @@ std::size_t state_bytes(const train_options& o, const engine_options& engine) {
   return overflows ? std::numeric_limits<std::size_t>::max() : most;
 }
 
-// The start of a hint that continues the one that `why` has.
+// The hint of `why`, followed by "; " for another one; empty if it has none.
 static std::string after_hint(const error& why) {
   return why.what_to_do().empty() ? "" : why.what_to_do() + "; ";
 }

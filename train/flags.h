@@ -45,9 +45,10 @@ class flag_set {
   // The same with their values shown as the default, each from `least` to `most`.
   CLI::Option* numbers(const char* name, std::vector<double*> to, double least, double most,
                        const char* unit, const char* help);
-  // A flag that is off by default; "--x,!--no-x" for one that is on and can be switched off.
+  // A flag that is off by default; "--x,!--no-x" for one that is on, which the help shows, and can
+  // be switched off.
   CLI::Option* flag(const char* name, bool& to, const char* help) {
-    return app_.add_flag(name, to, help);
+    return app_.add_flag(name, to, to ? std::string(help) + " (on)" : help);
   }
   // One of these names.
   template <class T>

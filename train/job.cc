@@ -96,12 +96,12 @@ void look_at_model(train_options& o, c10::Device device) {
   if (!names_exported_model(o.model)) return;
   const exported_description model = read_description(o.model);
   if (o.mode == train_epochs::exact && model.least_images > 1) {
-    throw failure(error(errc::usage,
-                        fmt::format("--mode exact, whose last batches may be of one image, cannot "
-                                    "be combined with this model, which takes {} or more",
-                                    model.least_images))
-                      .at(o.model)
-                      .hint("use --mode equal"));
+    throw failure(
+        error(errc::usage, fmt::format("--mode exact cannot be combined with this model: the last "
+                                       "batch may have one image, and the model takes {} or more",
+                                       model.least_images))
+            .at(o.model)
+            .hint("use --mode equal"));
   }
   check_exported(model, o.model, device.is_cuda() ? "cuda" : "cpu", o.size, o.classes,
                  o.batch_size / o.accumulate);
@@ -225,13 +225,11 @@ void check_recorded(const std::string& folder, std::int64_t step, bool is_resume
 }
 
 void check_same_shards(const state& saved, const state& fresh) {
-  const auto* was = saved.find(plan_record);
-  const auto* is = fresh.find(plan_record);
-  const bool are_plans = was != nullptr && is != nullptr && was->size() > plan_record_lanes &&
-                         is->size() > plan_record_lanes;
-  if (!are_plans || was->front() == is->front()) return;
+  const auto was = plan_record::in(saved);
+  const auto is = plan_record::in(fresh);
+  if (!was || !is || was->list == is->list) return;
   // With other lanes an index may begin to matter: the pipeline decides.
-  if ((*was)[plan_record_lanes] != (*is)[plan_record_lanes]) return;
+  if (was->lanes != is->lanes) return;
   throw failure(
       error(errc::usage,
             "the checkpoint was saved with another list of shards, or with another index")

@@ -120,7 +120,7 @@ void add_images(flag_set& f, train_options& o) {
   f.group("Images");
   f.number("--size", o.size, 8, 4096, "PIXELS", "side of the images");
   f.flag("--augment,!--no-augment", o.augment,
-         "random crops and flips (on); off: resize and centre crop, as in validation");
+         "random crops and flips; off: resize and centre crop, as in validation");
   f.number("--min-crop", o.min_crop, 0.001, 1, "SHARE", "smallest area of a training crop");
   const std::map<std::string, resample_filter> filters{{"box", resample_filter::box},
                                                        {"bilinear", resample_filter::bilinear},
@@ -191,10 +191,10 @@ void add_model(flag_set& f, train_options& o) {
            "validate and save, as ema.safetensors, a moving average of the weights of which each "
            "step keeps this part, such as 0.9999; 0: none");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
-  f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU (on)");
+  f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU");
   f.flag("--tf32", o.tf32, "TF32 in what is computed in float32 on a GPU: faster, less exact");
   f.flag("--cudnn-benchmark,!--no-cudnn-benchmark", o.cudnn_benchmark,
-         "let cuDNN try its convolutions at the start, and take the fastest (on)");
+         "let cuDNN try its convolutions at the start, and take the fastest");
   f.flag("--graph", o.graph,
          "record a step as a CUDA graph, and replay it: for small steps, on one rank");
 }

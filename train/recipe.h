@@ -9,12 +9,12 @@ namespace millrace {
 // Whether a command line, without the program's name, has an option, such as "--lr".
 bool is_given(const std::vector<std::string>& words, const std::string& option);
 
-// The words of a command line after those that its --recipe stands for, if it has one, so that the
-// last value of an option is the command line's. A recipe is a file with a JSON object of long
-// names of options, without the dashes, and their values: text, numbers, true or false for flags,
-// and lists. Lists of an option whose values add up are left out where the command line has that
-// option. Throws `failure`: that of reading the file, and usage, naming the file and the key, for a
-// key that is not an option of `app`, with the nearest one, and for a value of the wrong type.
+// Expands --recipe: returns the recipe's options followed by `words`, so that the command line
+// wins. Without --recipe, returns `words`. A recipe is a file with a JSON object: long names of
+// options without their dashes, and values (text, numbers, true or false for flags, lists). If the
+// values of an option add up and the command line has it, the recipe's list is left out. Throws
+// `failure`: if the file cannot be read; usage, with the file, the key and the nearest option, for
+// a key that is not an option of `app`; usage for a value of the wrong type.
 std::vector<std::string> with_recipe(const std::vector<std::string>& words, const CLI::App& app);
 
 }  // namespace millrace

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +18,7 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
+#include "train/flag_names.h"
 #include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"
 #include "train/launch/rank_process.h"
@@ -29,20 +29,11 @@
 namespace millrace {
 namespace {
 
-constexpr std::array<option_flag, 6> flags = {{
-    {"start as many ranks on each host",
-     "start as many ranks on each host, by --nproc or torchrun"},
-    {"decode_options.label", "--label"},
-    {"decode_options.classes", "--classes"},
-    {"error_policy::report", "--skipped"},
-    {"shard_list_options.lanes", "--lanes"},
-    {"source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "--allow-pipe or MILLRACE_ALLOW_PIPE=1"},
-}};
-
 // One line on stderr; with --json an object as well, on stdout, by the job's first rank. `words`:
 // the command line.
 int report(const error& failed, std::span<char* const> words, bool as_json) {
-  const error why = with_flags(with_range_hint(without_secrets(failed, words), words), flags);
+  const error why =
+      in_program_words(with_range_hint(without_secrets(failed, words), words), train_flag_names);
   to_stderr("millrace: {}\n", why.message());
   write_error_file(why);
   if (as_json) {
@@ -98,6 +89,9 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   if (parsed.exit_code) return *parsed.exit_code;  // --help, --version
   auto variables = read_settings(environment);
   if (!variables) throw failure(variables.error());
+  set_log_sink([](std::string_view line) {
+    to_stderr("millrace: {}\n", in_program_words(line, train_flag_names));
+  });
   const auto* level = variables->find("MILLRACE_LOG");
   if (level != nullptr) set_log_level(level->text);
   if (!is_started_rank() && parsed.options.local_ranks > 0) {

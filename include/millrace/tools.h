@@ -1,6 +1,6 @@
-// What the program millrace does to shards, as functions: writing, packing, verifying and indexing
-// them. A program that includes this links millrace::tools. Those that take an engine need
-// <millrace/engine.h> as well; lists of shards are found by <millrace/plan.h>.
+// Functions that do what the program millrace does to shards: write, pack, verify and index them. A
+// program that includes this links millrace::tools. Functions that take an engine need
+// <millrace/engine.h> as well; <millrace/plan.h> finds lists of shards.
 #pragma once
 
 #include "tools/create_index.h"

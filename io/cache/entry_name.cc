@@ -100,8 +100,7 @@ std::string canonical_url(const std::string& url) {
   if (!where || where->host.empty()) return url;
   where->userinfo.clear();
   // A store's key may contain a '?'.
-  const bool is_web = where->scheme == "http" || where->scheme == "https";
-  const auto question = is_web ? where->path.find('?') : std::string::npos;
+  const auto question = is_web(*where) ? where->path.find('?') : std::string::npos;
   if (question == std::string::npos) return to_string(*where);
   const std::string query = without_signature(std::string_view(where->path).substr(question + 1));
   where->path.resize(question);

@@ -207,22 +207,25 @@ std::optional<std::string> native_url(const std::string& command) {
   }
   if (words.empty()) return std::nullopt;
   const std::string program = words[0].substr(words[0].rfind('/') + 1);
-  const auto first_with =
-      [&](std::initializer_list<std::string_view> begins) -> std::optional<std::string> {
+  const auto first_url = [&](auto is_read_by_it) -> std::optional<std::string> {
     for (const std::string& word : words) {
-      if (std::ranges::any_of(begins, [&](auto b) { return word.starts_with(b); })) return word;
+      const auto where = parse_url(word);
+      if (where && is_read_by_it(*where)) return word;
     }
     return std::nullopt;
+  };
+  const auto of_store = [](std::string_view scheme) {
+    return [scheme](const url& where) { return where.scheme == scheme; };
   };
   const auto value_behind = [&](std::initializer_list<std::string_view> flags) {
     const auto at = std::ranges::find_if(
         words, [&](const std::string& w) { return std::ranges::find(flags, w) != flags.end(); });
     return at == words.end() || at + 1 == words.end() ? std::string() : *(at + 1);
   };
-  if (program == "curl" || program == "wget") return first_with({"http://", "https://"});
-  if (program == "gsutil" || program == "gcloud") return first_with({"gs://"});
-  if (program == "aws" || program == "s5cmd") return first_with({"s3://"});
-  if (program == "ais") return first_with({"ais://"});
+  if (program == "curl" || program == "wget") return first_url(is_web);
+  if (program == "gsutil" || program == "gcloud") return first_url(of_store("gs"));
+  if (program == "aws" || program == "s5cmd") return first_url(of_store("s3"));
+  if (program == "ais") return first_url(of_store("ais"));
   if (program == "az") {
     const std::string container = value_behind({"-c", "--container-name"});
     const std::string name = value_behind({"-n", "--name"});

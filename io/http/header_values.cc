@@ -7,6 +7,8 @@
 #include <charconv>
 #include <ctime>
 
+#include "engine/words.h"
+
 namespace millrace {
 namespace {
 
@@ -38,14 +40,8 @@ std::string_view take_item(std::string_view& list) {
   return item;
 }
 
-std::string_view trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
-}
-
 bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  return lowered(c) >= 'a' && lowered(c) <= 'z';
 }
 
 // "aws-chunked" is the coding of an upload, which some stores keep as if it were the object's.

@@ -2,22 +2,18 @@
 
 #include <algorithm>
 
+#include "engine/words.h"
+
 namespace millrace {
-namespace {
-
-char lower(char c) {
-  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-}
-
-}  // namespace
 
 bool equal_ignoring_case(std::string_view a, std::string_view b) {
-  return std::ranges::equal(a, b, {}, lower, lower);
+  return std::ranges::equal(a, b,
+                            [](char one, char other) { return lowered(one) == lowered(other); });
 }
 
 bool is_field_name(std::string_view name) {
   const auto is_of_token = [](char c) {
-    const bool is_letter = lower(c) >= 'a' && lower(c) <= 'z';
+    const bool is_letter = lowered(c) >= 'a' && lowered(c) <= 'z';
     const bool is_digit = c >= '0' && c <= '9';
     return is_letter || is_digit ||
            std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;

@@ -25,10 +25,8 @@ std::size_t digest_bytes(hash_algorithm algorithm) {
 
 // The member called `name` of "crc32c=AAAAAA==,md5=..." or "sha-256=:...:, ...".
 std::optional<std::string> member(std::string_view list, std::string_view name) {
-  while (!list.empty()) {
-    const auto comma = std::min(list.find(','), list.size());
-    const std::string_view item = trimmed(list.substr(0, comma));
-    list.remove_prefix(std::min(comma + 1, list.size()));
+  for (const std::string& part : split(list, ',')) {
+    const std::string_view item = trimmed(part);
     if (!item.starts_with(name) || item.size() <= name.size() || item[name.size()] != '=') continue;
     std::string_view value = item.substr(name.size() + 1);
     if (value.size() >= 2 && value.front() == ':' && value.back() == ':') {

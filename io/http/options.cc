@@ -116,6 +116,23 @@ void add_parts(option_list<http_options>& list) {
                         "SO_RCVBUF of connections (auto: the kernel's own tuning)"));
 }
 
+option_list<tls_options> of_tls() {
+  using o = tls_options;
+  option_list<tls_options> list("tls_options");
+  list.group("HTTP requests and credentials")
+      .add("ca_file", &o::ca_file,
+           text_setting("MILLRACE_CA_FILE",
+                        "certificates (PEM) to trust in addition to the host's (auto: none)",
+                        shown_path))
+      .add("client_cert", &o::client_cert,
+           text_setting("MILLRACE_CLIENT_CERT",
+                        "client certificate (PEM) to show to servers (auto: none)", shown_path))
+      .add("client_key", &o::client_key,
+           text_setting("MILLRACE_CLIENT_KEY",
+                        "its private key (PEM; auto: in MILLRACE_CLIENT_CERT)", shown_path));
+  return list;
+}
+
 void add_requests(option_list<http_options>& list) {
   using o = http_options;
   list.group("HTTP requests and credentials")
@@ -160,20 +177,7 @@ void add_requests(option_list<http_options>& list) {
       .add("s3_requester_pays", &o::s3_requester_pays,
            choice_setting("MILLRACE_S3_REQUESTER_PAYS", "on|off",
                           "agree to pay for requests to requester-pays buckets"))
-      .group("HTTP requests and credentials")
-      .add(
-          "tls.ca_file", [](auto& to) -> auto& { return to.tls.ca_file; },
-          text_setting("MILLRACE_CA_FILE",
-                       "certificates (PEM) to trust in addition to the host's (auto: none)",
-                       shown_path))
-      .add(
-          "tls.client_cert", [](auto& to) -> auto& { return to.tls.client_cert; },
-          text_setting("MILLRACE_CLIENT_CERT",
-                       "client certificate (PEM) to show to servers (auto: none)", shown_path))
-      .add(
-          "tls.client_key", [](auto& to) -> auto& { return to.tls.client_key; },
-          text_setting("MILLRACE_CLIENT_KEY",
-                       "its private key (PEM; auto: in MILLRACE_CLIENT_CERT)", shown_path));
+      .add_part(&o::tls, of_tls());
 }
 
 option_list<http_options> all_variables() {

@@ -11,6 +11,7 @@
 #include "io/http/message.h"
 #include "io/http/timeouts.h"
 #include "io/http/tls_options.h"
+#include "millrace/version.h"
 
 namespace millrace {
 
@@ -18,7 +19,7 @@ struct foreign_variable;
 template <class Options>
 class option_list;
 
-// How objects are fetched over HTTP. Every field but the last one is also a MILLRACE_ variable.
+// Options of fetching objects over HTTP. Every field but the last one is also a MILLRACE_ variable.
 struct http_options {
   http_timeouts timeouts = {};  // of the steps of one request
   int attempts = 6;             // in a row that may bring nothing before a transfer fails
@@ -30,7 +31,7 @@ struct http_options {
   std::size_t part_bytes = 0;     // of one part; 0: by measurement
   double hedge = 0.05;  // fraction of the bytes that may be requested twice when a part is late
   bool private_redirects = false;  // follow redirects of public servers to loopback and link-local
-  std::string user_agent = "millrace/0.1";  // "User-Agent"
+  std::string user_agent = "millrace/" MILLRACE_VERSION;  // "User-Agent"
   http_fields fields = {};  // sent with every request to the host that the user named
   tls_options tls = {};     // certificates
   std::string netrc = {};   // file with names and passwords; empty: none

@@ -8,6 +8,7 @@
 
 #include "engine/async.h"
 #include "engine/scope.h"
+#include "engine/words.h"
 #include "io/http/options.h"
 
 namespace millrace {
@@ -48,12 +49,10 @@ bool matches(const url& target, std::string entry) {
 }
 
 bool excluded(const url& target, const std::string& no_proxy) {
-  for (std::size_t from = 0; from < no_proxy.size();) {
-    const auto end = std::min(no_proxy.find_first_of(", ", from), no_proxy.size());
-    if (end > from && matches(target, no_proxy.substr(from, end - from))) return true;
-    from = end + 1;
-  }
-  return false;
+  return std::ranges::any_of(split(no_proxy, ','), [&](const std::string& part) {
+    return std::ranges::any_of(split(part, ' '),
+                               [&](const std::string& host) { return matches(target, host); });
+  });
 }
 
 }  // namespace
@@ -79,7 +78,7 @@ result<std::optional<url>> proxy_for(const url& target, const proxy_settings& se
   }
   if (text.find("://") == std::string::npos) text = "http://" + text;
   auto proxy = parse_url(text);
-  if (!proxy || (proxy->scheme != "http" && proxy->scheme != "https")) {
+  if (!proxy || !is_web(*proxy)) {
     return error(errc::usage,
                  fmt::format("{}_proxy is not the URL of an HTTP proxy", target.scheme))
         .at(text)

@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-// How servers refuse requests, in addition to the head of one answer. Pure.
+// Ways in which servers refuse requests, in addition to the head of one answer. Pure.
 
-// Whether a later request may succeed if one was answered with `status`.
+// True if a request that was answered with `status` may succeed when it is repeated later.
 bool is_transient(int status);
 // The meaning of `status` for the object at `target`. `name`: the user's name for it, in a store;
 // else empty.

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// How long each step of a request may take.
+// Time limits of the steps of a request.
 struct http_timeouts {
   std::chrono::milliseconds connect{5'000};      // name look-up and connection
   std::chrono::milliseconds tls{5'000};          // TLS handshake

@@ -162,7 +162,7 @@ http_transfer::action http_transfer::on_failure(const error& why) {
 
 std::optional<error> http_transfer::refused_redirect(const url& next) const {
   const auto refused = [](std::string what) { return error(errc::protocol, std::move(what)); };
-  if (next.scheme != "http" && next.scheme != "https") {
+  if (!is_web(next)) {
     return refused(fmt::format("a redirect to '{}:' is not followed", next.scheme));
   }
   if (target_.scheme == "https" && next.scheme == "http") {

@@ -60,7 +60,7 @@ class http_transfer {
   // Takes the next bytes of a body, before on_body(): a store's error page that came with status
   // 200 is requested again. Examines the object's first front_bytes.
   std::optional<action> on_front(std::string_view piece);
-  // What has arrived so far may still be such a page: do not give out any of it.
+  // True while the bytes received so far may still be such a page: do not give out any of them.
   bool holds_front() const { return !front_.empty(); }
   static constexpr std::size_t front_bytes = 512;
   // Replaces these for a body that was read in one piece: what to do if it is such a page.

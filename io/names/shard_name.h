@@ -4,7 +4,8 @@
 
 namespace millrace {
 
-// What a folder, a prefix of a store and a '*' match: the same for files and for objects. Pure.
+// Names that a folder, a prefix of a store and a '*' match: the same for files and for objects.
+// Pure.
 
 // Whether the rest of a path, after a folder or prefix, names a shard: an archive by its ending
 // (.tar, .tgz, .tar.gz and so on, for each compression that can be read; in any case), neither

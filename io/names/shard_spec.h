@@ -13,7 +13,7 @@ namespace millrace {
 
 // Looks up ${NAME} in a shard spec; nullopt: not set.
 using variable_lookup = std::function<std::optional<std::string>(const std::string& name)>;
-// What WebDataset looks up: NAME is the variable WDS_NAME of the environment.
+// The lookup that WebDataset uses: NAME is the variable WDS_NAME of the environment.
 variable_lookup wds_variables();
 
 // The shards that `spec` names, in its order: parts separated by "::", in each of which ${NAME} is

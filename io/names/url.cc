@@ -26,8 +26,8 @@ std::size_t scheme_length(std::string_view text) {
   return is_scheme ? n + 1 : 0;
 }
 
-// Buckets of object stores may have capitals.
-bool is_web(std::string_view scheme) {
+// As the URL is written. Hosts of other schemes, such as buckets, may have capitals.
+bool is_web_scheme(std::string_view scheme) {
   return scheme == "http" || scheme == "https" || scheme == "http+unix";
 }
 
@@ -53,7 +53,7 @@ result<void> parse_authority(std::string_view authority, url& out) {
   } else {
     const auto colon = authority.find(':');
     const std::string_view host = authority.substr(0, colon);
-    out.host = is_web(out.scheme) ? lowered(host) : std::string(host);
+    out.host = is_web_scheme(out.scheme) ? lowered(host) : std::string(host);
     if (out.scheme == "http+unix") {
       out.socket = percent_decoded(host);
       if (out.socket.empty()) return error(errc::usage, "a URL without the path of a socket");
@@ -69,9 +69,9 @@ result<void> parse_authority(std::string_view authority, url& out) {
     if (!port_number(port)) return error(errc::usage, "the port is not a number from 1 to 65535");
     out.port = port;
   }
-  if (is_web(out.scheme) && out.host.ends_with('.')) out.host.pop_back();
+  if (is_web_scheme(out.scheme) && out.host.ends_with('.')) out.host.pop_back();
   if (out.host.empty()) return error(errc::usage, "a URL without a host");
-  if (is_web(out.scheme) && !is_host(out.host)) {
+  if (is_web_scheme(out.scheme) && !is_host(out.host)) {
     return error(errc::usage, "the host contains an invalid byte");
   }
   return {};
@@ -109,6 +109,10 @@ std::string without_dot_segments(std::string_view path) {
 }
 
 }  // namespace
+
+bool is_web(const url& u) {
+  return u.scheme == "http" || u.scheme == "https";
+}
 
 std::string url::port_or_default() const {
   if (!port.empty()) return port;
@@ -192,7 +196,7 @@ result<url> parse_url(std::string_view text) {
     return out;
   }
   if (!rest.starts_with("//")) {
-    if (is_web(out.scheme)) {
+    if (is_web_scheme(out.scheme)) {
       return error(errc::usage, "a URL without a host").at(text).hint("write http://host/path");
     }
     out.path = rest;
@@ -200,7 +204,7 @@ result<url> parse_url(std::string_view text) {
   }
   rest.remove_prefix(2);
   const auto end = std::min(rest.find_first_of("/?#"), rest.size());
-  const bool web = is_web(out.scheme);
+  const bool web = is_web_scheme(out.scheme);
   if (!web && end == 0) {
     return error(errc::usage, "a URL that names no bucket, container or repository")
         .at(text)

@@ -26,6 +26,9 @@ struct url {
   std::string port_or_default() const;
 };
 
+// Whether HTTP serves the URL: http:, https: and http+unix:. Pure.
+bool is_web(const url& u);
+
 // The parts of `text`. Fails with `usage` if it is neither a URL nor a path.
 result<url> parse_url(std::string_view text);
 

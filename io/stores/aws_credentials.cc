@@ -218,7 +218,7 @@ awaitable<result<aws_credential_chain::found>> aws_credential_chain::from_contai
         .hint("it begins with '/'; a URL is set by AWS_CONTAINER_CREDENTIALS_FULL_URI");
   }
   auto target = parse_url(relative.empty() ? full : "http://169.254.170.2" + relative);
-  if (!target || (target->scheme != "http" && target->scheme != "https")) {
+  if (!target || !is_web(*target)) {
     co_return error(errc::bad_setting,
                     "AWS_CONTAINER_CREDENTIALS_FULL_URI is not an http: or https: URL");
   }

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <map>
 
+#include "engine/words.h"
 #include "io/hashes.h"
 #include "io/http/client.h"
 #include "io/stores/known_stores.h"
@@ -58,14 +59,10 @@ class shared_key_signer final : public request_signer {
     std::string text = "/" + account_ + target.path.substr(0, question);
     if (question == std::string::npos) return text;
     std::map<std::string, std::string> parameters;
-    std::string_view query = std::string_view(target.path).substr(question + 1);
-    while (!query.empty()) {
-      const auto end = std::min(query.find('&'), query.size());
-      const std::string_view one = query.substr(0, end);
+    for (const std::string& one : split(std::string_view(target.path).substr(question + 1), '&')) {
       const auto equals = std::min(one.find('='), one.size());
       parameters[percent_decoded(one.substr(0, equals))] =
           percent_decoded(one.substr(std::min(equals + 1, one.size())));
-      query.remove_prefix(std::min(end + 1, query.size()));
     }
     for (const auto& [name, value] : parameters)
       text.append("\n").append(name).append(":").append(value);
@@ -132,16 +129,17 @@ class azure final : public object_store {
   // Parses "AccountName=...;AccountKey=...;BlobEndpoint=...", for values that are not set
   // otherwise.
   void read_connection_string(const std::string& text) {
-    const auto part = [&](const std::string& name, std::string& into) {
-      const auto at = (";" + text).find(";" + name + "=");
-      if (at == std::string::npos || !into.empty()) return;
-      const auto from = at + name.size() + 1;
-      into = text.substr(from, text.find(';', from) - from);
+    const auto parts = split(text, ';');
+    const auto take = [&](std::string_view name, std::string& into) {
+      const std::string begin = std::string(name) + "=";
+      const auto part = std::ranges::find_if(
+          parts, [&](const std::string& one) { return one.starts_with(begin); });
+      if (part != parts.end() && into.empty()) into = part->substr(begin.size());
     };
-    part("AccountName", account_);
-    part("AccountKey", key_);
-    part("SharedAccessSignature", signature_);
-    part("BlobEndpoint", endpoint_);
+    take("AccountName", account_);
+    take("AccountKey", key_);
+    take("SharedAccessSignature", signature_);
+    take("BlobEndpoint", endpoint_);
   }
 
   void add_signature(url& target) const {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/algorithm/string.hpp>
 #include <string_view>
 #include <vector>
 
 #include "engine/json_tree.h"
+#include "engine/words.h"
 #include "io/http/secret_file.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
@@ -66,13 +66,11 @@ std::string_view take_until(std::string_view& text, char separator) {
 bool is_of_next(std::string_view parameters) {
   while (!parameters.empty()) {
     std::string_view value = take_until(parameters, ';');
-    const auto name = boost::algorithm::trim_copy(std::string(take_until(value, '=')));
-    if (!equal_ignoring_case(name, "rel")) continue;
-    const auto unquoted =
-        boost::algorithm::trim_copy_if(std::string(value), boost::algorithm::is_any_of(" \t\""));
-    std::vector<std::string> relations;
-    boost::algorithm::split(relations, unquoted, boost::algorithm::is_space());
-    return std::ranges::any_of(relations,
+    if (!equal_ignoring_case(trimmed(take_until(value, '=')), "rel")) continue;
+    value = trimmed(value);
+    if (value.starts_with('"')) value.remove_prefix(1);
+    if (value.ends_with('"')) value.remove_suffix(1);
+    return std::ranges::any_of(split(value, ' '),
                                [](const auto& r) { return equal_ignoring_case(r, "next"); });
   }
   return false;
@@ -91,7 +89,7 @@ result<std::string> next_page(const response_head& head) {
       if (!is_of_next(take_until(rest, ','))) continue;
       if (target.starts_with('/') && !target.starts_with("//")) return std::string(target);
       const auto next = parse_url(target);
-      if (!next || !next->scheme.starts_with("http")) {
+      if (!next || !is_web(*next)) {
         return error(errc::protocol, fmt::format("the listing continues at '{}'", redacted(target)))
             .hint("have the server name a URL or a path that begins with /");
       }

@@ -12,8 +12,7 @@ bool is_of_store(std::string_view scheme) {
 }
 
 bool is_on_network(const url& u) {
-  const bool is_known = u.scheme == "http" || u.scheme == "https" || is_of_store(u.scheme);
-  return is_known && !u.host.empty() && u.socket.empty();
+  return (is_web(u) || is_of_store(u.scheme)) && !u.host.empty() && u.socket.empty();
 }
 
 std::span<const foreign_variable> foreign_variables() {

@@ -40,8 +40,8 @@ std::shared_ptr<object_store> make_store(std::shared_ptr<http_stack> stack) {
 
 bool is_of_store(std::string_view scheme);
 
-// Whether a server on the network answers for the URL, by HTTP or as an object store: not a
-// command, a file of this host, or the socket of a program on it.
+// True if a server on the network answers for the URL, by HTTP or as an object store. False for a
+// command, a file of this host, and the socket of a program on it.
 bool is_on_network(const url& u);
 
 // The variables that http_options::environment may have: those of HTTP, then those of each store.

@@ -140,7 +140,7 @@ key_and_option split_key(const url& where, std::string_view mark) {
 
 result<url> parse_endpoint(const std::string& text, std::string_view variable) {
   auto endpoint = parse_url(text);
-  if (!endpoint || (endpoint->scheme != "http" && endpoint->scheme != "https")) {
+  if (!endpoint || !is_web(*endpoint)) {
     // Not shown: it may be a key meant for another variable.
     return error(errc::usage, std::string(variable) + " is not an http: or https: URL")
         .hint("write http://host[:port]");

@@ -109,7 +109,7 @@ constexpr auto s3_variables = std::to_array<foreign_variable>({
     {"AWS_CONTAINER_CREDENTIALS_FULL_URI", "S3: where a container gets credentials (EKS)"},
     {"AWS_CONTAINER_AUTHORIZATION_TOKEN", "S3: token to show there"},
     {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "S3: file with the token to show there"},
-    {"AWS_EC2_METADATA_DISABLED", "S3: \"true\" asks no metadata service for credentials"},
+    {"AWS_EC2_METADATA_DISABLED", "S3: \"true\": do not ask the metadata service for credentials"},
     {"AWS_EC2_METADATA_SERVICE_ENDPOINT", "S3: URL of the metadata service"},
 });
 

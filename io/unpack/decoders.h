@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// How a compression is decoded.
+// The decoder of a compression.
 struct decoder {
   compression how;
   int filter;  // libarchive's code for it: ARCHIVE_FILTER_XZ

@@ -22,7 +22,7 @@ struct begun_source {
 // does.
 awaitable<result<begun_source>> begin_reading(std::unique_ptr<byte_source> source);
 
-// What to unpack, and its compression, which is not none.
+// The bytes to unpack, and their compression, which is not `none`.
 struct packed {
   compression how = compression::none;
   std::unique_ptr<byte_source> source;

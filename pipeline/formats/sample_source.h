@@ -24,8 +24,8 @@ class sample_reader {
   virtual std::int64_t offset() const = 0;
   // The number of samples of the shard before that position.
   virtual std::int64_t given() const = 0;
-  // What was seen before that position and decides what follows it, if anything does. The reader
-  // that continues there gets it as its lane_cursor's `before`, and so does that of the lane's next
+  // Returns what the reader saw before that position, if it decides what follows. The reader that
+  // continues there gets it as its lane_cursor's `before`; so does the reader of the lane's next
   // shard.
   virtual seen_before before() const { return {}; }
   // The position of a state that is saved while next() runs, or after it has failed: before what it

@@ -16,7 +16,7 @@ struct untar_options {
   // After damage, continues at the next valid header instead of the next shard. The loss is a
   // separate error, and counted in the ledger.
   bool resync = false;
-  // How to treat an archive without end blocks. `required`: it was cut (truncated), and its last
+  // Treatment of an archive without end blocks. `required`: it was cut (truncated), and its last
   // sample is left out, unless an index gives its length and it is that long. `optional`: it is
   // complete.
   millrace::end_blocks end_blocks = millrace::end_blocks::required;

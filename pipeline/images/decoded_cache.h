@@ -67,12 +67,12 @@ class decoded_cache {
   // Counts an image that the caller does not add.
   void count_not_kept() { ++not_kept_; }
 
-  // What it was made with.
+  // The options that the cache was made with.
   const decoded_cache_options& options() const { return options_; }
   // "700 decoded images in 393.4 MB, 5.2 times their files; 0 more do not fit", with the number of
   // those that could not be read or written, if any.
   std::string summary() const;
-  // How often find() had an image.
+  // The number of find() calls that found an image.
   std::uint64_t hits() const { return hits_; }
 
  private:

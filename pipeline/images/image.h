@@ -52,7 +52,7 @@ struct host_batch {
   int width = 0;                     // of each image in pixels
   std::int64_t epoch = 0;            // of its first image
   std::vector<std::int64_t> labels;  // classes; -1: none
-  // Of mixed images (mix_images): the labels of what they were mixed with; else empty.
+  // Labels of the images mixed in by mix_images; empty if images are not mixed.
   std::vector<std::int64_t> other_labels;
   double share = 1;  // of each mixed image, what is left of the image itself
   // Images that the device is to decode, by their index (decode_options::encoded_share).

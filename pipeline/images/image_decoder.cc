@@ -172,6 +172,10 @@ bool is_image_extension(std::string_view extension) {
   });
 }
 
+bool is_jpeg_extension(std::string_view extension) {
+  return matches_any(known_formats.front().format.extensions, extension);
+}
+
 image_decoder::image_decoder() : codecs_(std::make_unique<image_codecs>()) {}
 image_decoder::~image_decoder() = default;
 

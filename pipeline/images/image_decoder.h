@@ -30,6 +30,8 @@ std::string decoded_extensions();
 // Whether files with this extension are images, also of a format that is refused. In lower case,
 // without its dot.
 bool is_image_extension(std::string_view extension);
+// Whether files with this extension are JPEGs. In lower case, without its dot.
+bool is_jpeg_extension(std::string_view extension);
 
 // Decodes images of every kind that millrace takes, told apart by their first bytes, never by their
 // names: JPEG, PNG, WebP, PGM and PPM, .npy, bare pixels. Refuses other kinds by name (bad_image).
@@ -44,7 +46,7 @@ class image_decoder {
   // As jpeg_decoder::decode().
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
-  // How often the decoder warned about the last image.
+  // The number of the decoder's warnings about the last image.
   int warnings() const;
 
  private:

@@ -26,7 +26,7 @@ class jpeg_decoder {
   // holds anything.
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
-  // How often the library warned about the last image.
+  // The number of the library's warnings about the last image.
   int warnings() const;
 
   // The size that a file states, before the image is turned.

@@ -20,7 +20,7 @@ struct image_limits {
   double max_cpu_seconds = 10;  // of one image
 };
 
-// How images are decoded, whatever their kind.
+// Options of decoding images of every kind.
 struct image_options {
   image_limits limits = {};                            // beyond which an image is an error
   resample_filter filter = resample_filter::bilinear;  // for scaling the crop to the output

@@ -5,7 +5,7 @@
 
 namespace millrace {
 
-// How to turn a stored image for viewing, as EXIF numbers it: 1 is unchanged.
+// Turn that shows a stored image upright, as EXIF numbers it: 1 is unchanged.
 struct exif_orientation {
   int number = 1;  // 1 to 8
   // Whether rows and columns are exchanged, before the other changes.

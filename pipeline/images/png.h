@@ -27,7 +27,7 @@ class png_decoder {
   // As jpeg_decoder::decode().
   result<void> decode(std::span<const std::byte> file, const image_options& options,
                       const view_chooser& choose, const pixel_place& place);
-  // How often libpng warned about the last image.
+  // The number of libpng's warnings about the last image.
   int warnings() const;
 
  private:

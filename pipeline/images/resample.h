@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// How an output pixel is made of the inputs around it: Pillow's filters of the same names, widened
-// if the image is made smaller (antialiasing).
+// Filter that computes an output pixel from the inputs around it: Pillow's filters of the same
+// names, widened if the image is made smaller (antialiasing).
 enum class resample_filter : std::uint8_t { box, bilinear, bicubic, lanczos };
 
 // The weights of one axis of a separable resampling, in fixed point. Output i is the sum over k <

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "engine/check_option.h"
+#include "engine/words.h"
 #include "engine/work_memory.h"
 #include "pipeline/fields.h"
 #include "pipeline/images/decoded_cache.h"
@@ -45,8 +46,7 @@ void check(const crop_options& o) {
 
 // Extensions are in lower case. One may begin with a dot, in "a..cls".
 bool is_no_extension(std::string_view text) {
-  const auto is_capital = [](char c) { return c >= 'A' && c <= 'Z'; };
-  return text.empty() || std::ranges::any_of(text, is_capital);
+  return text.empty() || lowered(text) != text;
 }
 
 // "jpg,png": names of fields may have commas and blanks, but an image's is not the next one's.

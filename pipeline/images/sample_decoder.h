@@ -27,7 +27,7 @@ const field* first_field(const sample& s, std::string_view names);
 // (examples/two_modalities.cc). One thread; keeps its memory from sample to sample.
 class sample_decoder {
  public:
-  // What a sample was decoded to, in addition to its pixels.
+  // Result of decoding a sample, in addition to its pixels.
   struct decoded {
     std::int64_t label = -1;                    // the class; -1: none
     int warnings = 0;                           // of the image's decoder

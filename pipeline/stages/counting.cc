@@ -8,28 +8,12 @@
 
 #include "engine/log.h"
 #include "pipeline/records.h"
+#include "pipeline/stages/count_record.h"
 
 namespace millrace::detail {
 namespace {
 
-// The numbers in a record before the places of ends: the count; for the state as this stage saved
-// it, the samples and the ends held by this stage and those upstream, and how many of these stages
-// yield ends of their own; the ends still to come again, and the place up to which samples come
-// again; the ends of upstream stages that come again; the number of places of ends that follow.
-constexpr std::size_t numbers_before_ends = 9;
-// The numbers after them: the samples in an item, and the items in an epoch of the stage's own.
-// of_again() follows. Older records lack all of these.
-constexpr std::size_t numbers_behind_ends = 2;
 constexpr std::int64_t most_of_an_epoch = std::int64_t{1} << 36;  // in a record
-
-// Converts a record to the current form. Older ones lack the ends of upstream stages.
-state::record completed(state::record r) {
-  constexpr std::size_t added = 7;
-  const bool is_older =
-      r.size() >= numbers_before_ends - 1 && r.size() % 2 == (numbers_before_ends - 1) % 2;
-  if (is_older) r.insert(r.begin() + added, 0);
-  return r;
-}
 
 // Whether `n` ends can be held. Each stage of a plan holds one, and each item those between its
 // samples; some are of epochs without samples, and each stage that makes epochs of its own passes
@@ -117,29 +101,19 @@ void item_count::note_end(const place& after) {
 void item_count::save(state& to) const {
   const state::record ends = ends_held_in(to);
   const place last_again = again_.empty() ? place(-1, -1) : again_.back().place();
-  state::record r{value,
-                  std::ssize(to.held(pending_record)),
-                  ends.back(),
-                  std::ssize(ends) - 1,
-                  std::ssize(ends_again_),
-                  last_again.first,
-                  last_again.second,
-                  ends_in_front_again_,
-                  std::ssize(ends_) + std::ssize(ends_again_)};
-  const auto add = [&r](const place& p) { r.insert(r.end(), {p.first, p.second}); };
-  for (const given_end& e : ends_) add(e.after);
-  for (const end_again& e : ends_again_) add(e.after);
-  r.insert(r.end(), {samples_of_item_, length_});
-  const state::record again = of_again();
-  r.insert(r.end(), again.begin(), again.end());
-  to.put(stage_ + of_rank(run_.place.rank, run_.place.world_size), std::move(r));
-}
-
-state::record item_count::at_begin() {
-  state::record r(numbers_before_ends);
-  r[5] = r[6] = -1;                                           // no place
-  for (const std::int64_t n : {1, 0, 0, -1}) r.push_back(n);  // of_again(): none
-  return r;
+  count_record saved{
+      .value = value,
+      .samples_in_front = std::ssize(to.held(pending_record)),
+      .ends_in_front = ends.back(),
+      .own_ends_in_front = std::ssize(ends) - 1,
+      .ends_again = std::ssize(ends_again_),
+      .last_again = last_again,
+      .ends_in_front_again = ends_in_front_again_,
+      .of_items = count_record::items{.samples = samples_of_item_, .length = length_},
+      .again = of_again()};
+  for (const given_end& e : ends_) saved.ends.push_back(e.after);
+  for (const end_again& e : ends_again_) saved.ends.push_back(e.after);
+  to.put(stage_ + of_rank(run_.place.rank, run_.place.world_size), saved.of());
 }
 
 // The number of samples to come again; the number of origins that come again, with their places
@@ -170,12 +144,13 @@ void item_count::restore_own_ends(const state& from) {
   const std::string of = of_rank(run_.place.rank, run_.place.world_size);
   const auto* const saved = from.find(stage_ + of);
   if (saved == nullptr) return;
-  const state::record r = completed(*saved);
-  if (r.size() < numbers_before_ends || r[3] != 1) return;
+  const auto r = count_record::in(*saved);
+  if (!r || r->own_ends_in_front != 1) return;
   const auto* merged = from.find(ends_held_record + of);
   const std::int64_t held = (merged != nullptr ? *merged : ends_held_in(from)).front();
   if (!is_number_of_ends(held, from)) throw failure(senseless(stage_));
-  ends_in_front_again_ = std::max<std::int64_t>(held - r[2], 0) + r[7];
+  ends_in_front_again_ =
+      std::max<std::int64_t>(held - r->ends_in_front, 0) + r->ends_in_front_again;
 }
 
 // Held samples come again to any of the ranks. Those that come to this rank were counted.
@@ -235,9 +210,8 @@ void item_count::check_total(std::int64_t n) const {
 }
 
 bool item_count::has_lanes_of(const state& from) const {
-  const auto* plan = from.find(plan_record);
-  return plan == nullptr || plan->size() <= plan_record_lanes ||
-         (*plan)[plan_record_lanes] == run_.place.lanes_in_all;
+  const auto plan = plan_record::in(from);
+  return !plan || plan->lanes == run_.place.lanes_in_all;
 }
 
 // Whether the state is this rank's own, so that everything held comes again to this rank.
@@ -275,40 +249,35 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
   const auto refuse_unless = [this](bool makes_sense) {
     if (!makes_sense) throw failure(senseless(stage_));
   };
-  const state::record r = completed(*from.find(stage_ + of_rank(rank, world_size)));
-  refuse_unless(r.size() >= numbers_before_ends);
-  refuse_unless(is_number_of_ends(r[numbers_before_ends - 1], from));
-  const std::size_t behind_ends =
-      numbers_before_ends + 2 * static_cast<std::size_t>(r[numbers_before_ends - 1]);
-  const bool knows_items = r.size() >= behind_ends + numbers_behind_ends;
-  refuse_unless(r.size() == behind_ends || knows_items);
-  for (const std::size_t i : {2U, 3U, 4U, 7U}) refuse_unless(is_number_of_ends(r[i], from));
-  saved_count out{.world_size = world_size, .value = r.front()};
-  if (knows_items) {
-    out.samples_of_item = r[behind_ends];
-    out.length = r[behind_ends + 1];
+  const auto r = count_record::in(*from.find(stage_ + of_rank(rank, world_size)));
+  refuse_unless(r.has_value());
+  for (const std::int64_t ends : {std::ssize(r->ends), r->ends_in_front, r->own_ends_in_front,
+                                  r->ends_again, r->ends_in_front_again}) {
+    refuse_unless(is_number_of_ends(ends, from));
+  }
+  saved_count out{.world_size = world_size, .value = r->value};
+  if (r->of_items) {
+    out.samples_of_item = r->of_items->samples;
+    out.length = r->of_items->length;
     refuse_unless(out.samples_of_item >= 1 && out.length >= 0 && out.length <= most_of_an_epoch);
   }
   const auto* merged = from.find(ends_held_record + of_rank(rank, world_size));
   const state::record ends = merged != nullptr ? *merged : ends_held_in(from);
   refuse_unless(!ends.empty());
   // Up to the next stage that yields ends of its own.
-  const auto here = std::min(static_cast<std::size_t>(r[3]), ends.size() - 1);
+  const auto here = std::min(static_cast<std::size_t>(r->own_ends_in_front), ends.size() - 1);
   refuse_unless(is_number_of_ends(ends[here], from));
-  out.ends_held = std::max<std::int64_t>(ends[here] - r[2], 0) + r[4];
-  for (std::size_t i = numbers_before_ends; i < behind_ends; i += 2) {
-    out.ends.push_back({.after = {r[i], r[i + 1]}, .late = {}});
-  }
+  out.ends_held = std::max<std::int64_t>(ends[here] - r->ends_in_front, 0) + r->ends_again;
+  for (const place& after : r->ends) out.ends.push_back({.after = after, .late = {}});
   std::optional<std::vector<place>> listed;
-  out.is_older = r.size() <= behind_ends + numbers_behind_ends;
-  if (!out.is_older) {
-    refuse_unless(read_again(out, listed, std::span(r).subspan(behind_ends + numbers_behind_ends)));
+  out.is_older = !r->again;
+  if (r->again) {
+    refuse_unless(read_again(out, listed, *r->again));
     if (listed) std::ranges::sort(*listed);
   }
   // Samples that later stages held (they saved after this one), and those that had not come again
   // yet.
-  std::int64_t in_front = r[1];
-  const place last_again(r[5], r[6]);
+  std::int64_t in_front = r->samples_in_front;
   const auto passed_over = stretch_record::in(from);  // they do not come again
   // If the lanes are the current ones, they are known; otherwise a hook may also have reassigned
   // them.
@@ -322,7 +291,7 @@ item_count::saved_count item_count::saved_by(const state& from, int rank, int wo
     const bool is_behind = in_front-- <= 0;
     if (passed_over && passed_over->has(o.place())) continue;
     const bool is_left =
-        listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= last_again;
+        listed ? std::ranges::binary_search(*listed, o.place()) : o.place() <= r->last_again;
     if (is_behind) out.behind.push_back(o);
     if (is_behind || is_left) out.again.push_back(o);
   }

@@ -26,9 +26,9 @@ namespace detail {
 // hundred times as many as the one before.
 inline constexpr int most_empty_epochs = 100;
 
-// What a stage that counts has counted in its epoch, and the ends that it has given; its state.
-// Items and ends that later stages held when the state was saved come again, and must not be
-// counted twice. With another number of ranks or of lanes, each rank takes its part of the total.
+// Count of a stage in its epoch, the ends that it has given, and its state. Items and ends that
+// later stages held when the state was saved come again, and must not be counted twice. With
+// another number of ranks or of lanes, each rank takes its part of the total.
 class item_count {
  public:
   // `stage` names the record; a second stage of its kind, and further ones, add a number.
@@ -68,8 +68,6 @@ class item_count {
   bool passes_end_again();
 
   void save(state& to) const;
-  // The record of a stage that has counted nothing, and to which nothing comes again.
-  static state::record at_begin();
   // For a stage whose ends are not those of the earlier stages: after those have saved, and before
   // save().
   static void save_own_ends(state& to);
@@ -93,7 +91,7 @@ class item_count {
     std::vector<place> late;    // given after it although earlier in the order
     std::int64_t to_come = -1;  // in a state: origins that come again before it; -1: by the above
   };
-  // What a rank saved.
+  // The record of one rank, read.
   struct saved_count {
     int world_size = 1;
     std::int64_t value = 0;

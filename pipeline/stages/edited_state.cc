@@ -11,8 +11,9 @@
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
 #include "pipeline/shards.h"
-#include "pipeline/stages/counting.h"
+#include "pipeline/stages/count_record.h"
 #include "pipeline/stages/shuffle_record.h"
+#include "pipeline/stages/skip_records.h"
 
 namespace millrace {
 namespace {
@@ -49,8 +50,8 @@ std::string_view stage_of(std::string_view name) {
 void put_stage_at_begin(state& to, const std::string& name, const state::record& values) {
   const std::string_view stage = stage_of(name);
   if (stage == skipped_record) return to.put(name, values);
-  if (stage == lost_record) return to.put(name, state::record(lost_record_numbers));
-  if (stage == "slice") return to.put(name, detail::item_count::at_begin());
+  if (stage == lost_record) return to.put(name, lost_shards().of());
+  if (stage == "slice") return to.put(name, count_record().of());
   if (stage == "epochs_of" || stage == "repeated" || stage == own_ends_record) {
     throw failure(not_moved("epochs_of() and repeated() make epochs of their own"));
   }
@@ -60,14 +61,13 @@ void put_stage_at_begin(state& to, const std::string& name, const state::record&
 bool is_of_the_position(std::string_view name) {
   static constexpr std::array<std::string_view, 13> names = {
       lanes_record,     failed_record,     base_record,         epoch_record,     end_owed_record,
-      tail_record,      tail_seen_record,  tail_lengths_record, ends_past_record, plan_record,
+      tail_record,      tail_seen_record,  tail_lengths_record, ends_past_record, plan_record::name,
       consumers_record, list_lanes_record, stretch_record::name};
   return std::ranges::find(names, name) != names.end() || name.starts_with(ends_held_record);
 }
 
-const state::record& plan_in(const state& of) {
-  const auto* plan = of.find(plan_record);
-  if (plan != nullptr && plan->size() > plan_record_mode) return *plan;
+plan_record plan_in(const state& of) {
+  if (const auto plan = plan_record::in(of)) return *plan;
   throw failure(error(errc::bad_state, "the state has no plan")
                     .hint("take a state that loader::save() has made"));
 }
@@ -77,7 +77,7 @@ class next_positions {
  public:
   next_positions(const state& whole, std::int64_t epoch) {
     const auto all = lane_records(whole);
-    lanes_ = plan_in(whole)[plan_record_lanes];
+    lanes_ = plan_in(whole).lanes;
     if (std::ssize(all) != lanes_) {
       throw failure(
           error(errc::bad_state, fmt::format("the state has {} of {} lanes", all.size(), lanes_))
@@ -135,16 +135,16 @@ class next_positions {
 
 state moved_to_epoch(const state& of, std::int64_t epoch) {
   check_numbers(of);
-  const auto& plan = plan_in(of);
+  const plan_record plan = plan_in(of);
   if (epoch < 0 || epoch > most_counted) {
     throw failure(
         error(errc::usage, fmt::format("an epoch {}", epoch)).hint("epochs begin with 0"));
   }
-  if (plan[plan_record_mode] == static_cast<int>(epoch_mode::resample)) {
+  if (plan.mode == static_cast<int>(epoch_mode::resample)) {
     throw failure(not_moved("shards that are drawn with replacement have one endless epoch"));
   }
   state out;
-  out.put(plan_record, plan);
+  plan.put(out);
   if (const auto* lanes = of.find(list_lanes_record)) out.put(list_lanes_record, *lanes);
   for (const auto& [name, values] : of.records()) {
     if (is_of_the_position(name)) continue;

@@ -15,7 +15,7 @@ namespace millrace {
 // stages; bad_state for a state that makes no sense.
 state moved_to_epoch(const state& of, std::int64_t epoch);
 
-// What skipping() has made.
+// Result of skipping().
 struct skipping_states {
   std::vector<state> of_ranks;  // in the same order
   std::int64_t epoch = 0;       // of the samples to pass over

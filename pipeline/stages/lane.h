@@ -25,7 +25,7 @@ struct lane {
   std::optional<std::int64_t> consumer;  // in a merged state: the latest epoch of one
   // Samples given before the state was saved, but not delivered: read again, one by one.
   std::vector<origin> pending;
-  // How many of these, at the end, the lane's stages failed on. They are not among `given`.
+  // Number of these, at the end, on which the lane's stages failed. They are not among `given`.
   std::size_t failed_pending = 0;
   std::unique_ptr<again_reader> again;
 

@@ -44,9 +44,11 @@ class lanes_stream final : public stream<sample> {
     list_ = static_cast<std::int64_t>(list);
     if (options.index)
       list_and_lengths_ = static_cast<std::int64_t>(with_lengths(*options.index, list));
-    identity_ = {list_of(options.lane_count()), static_cast<std::int64_t>(options.seed),
-                 options.lane_count(), static_cast<std::int64_t>(options.mode),
-                 options.shuffle ? 1 : 0};
+    identity_ = {.list = list_of(options.lane_count()),
+                 .seed = static_cast<std::int64_t>(options.seed),
+                 .lanes = options.lane_count(),
+                 .mode = static_cast<std::int64_t>(options.mode),
+                 .is_shuffled = options.shuffle};
   }
 
   awaitable<outcome> next() override {
@@ -101,7 +103,7 @@ class lanes_stream final : public stream<sample> {
   }
 
   void save(state& to) const override {
-    to.put(plan_record, identity_);
+    identity_.put(to);
     std::vector<lane_record> records;
     for (const lane& l : lanes_) {
       const std::size_t before = to.held(pending_record).size();
@@ -132,11 +134,9 @@ class lanes_stream final : public stream<sample> {
   }
 
   void restore(const state& saved_by) override {
-    const auto* identity = saved_by.find(plan_record);
-    const bool other_lanes = identity != nullptr && identity->size() == identity_.size() &&
-                             (*identity)[plan_record_lanes] != identity_[plan_record_lanes];
-    const state from =
-        other_lanes ? redealt(saved_by, identity_[plan_record_lanes], records_) : saved_by;
+    const auto identity = plan_record::in(saved_by);
+    const bool other_lanes = identity && identity->lanes != identity_.lanes;
+    const state from = other_lanes ? redealt(saved_by, identity_.lanes, records_) : saved_by;
     check_identity(from);
     epoch_ = consumers_epoch(from);
     ends_past_ = 0;
@@ -201,9 +201,10 @@ class lanes_stream final : public stream<sample> {
   }
 
   void check_identity(const state& from) const {
-    state::record mine = identity_;
-    mine.front() = list_of(lanes_of_list(from));
-    const auto* other = from.find(plan_record);
+    plan_record needed = identity_;
+    needed.list = list_of(lanes_of_list(from));
+    const state::record mine = needed.of();
+    const auto* other = from.find(plan_record::name);
     if (other != nullptr && *other == mine) return;
     throw failure(error(errc::bad_state,
                         "the saved state belongs to another plan: " + difference(other, mine))
@@ -417,7 +418,7 @@ class lanes_stream final : public stream<sample> {
   std::size_t shards_;
   std::int64_t list_ = 0;                         // a fingerprint
   std::optional<std::int64_t> list_and_lengths_;  // if there is an index
-  state::record identity_;
+  plan_record identity_;
   epoch_tail tail_;
   std::int64_t epoch_;          // the current one; lanes of a restored state may be ahead
   std::int64_t ends_past_ = 0;  // ends returned after the last epoch's: no epoch ended there

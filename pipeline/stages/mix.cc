@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <span>
 
 #include "engine/random.h"
@@ -13,10 +14,37 @@
 namespace millrace {
 namespace {
 
-// The numbers in a lane's record before two lists: for each source whether it has ended; then for
-// each source the number of runs of epochs at whose ends it had not, and these runs. States of
-// older versions lack the second list.
-constexpr std::size_t record_head = 4;
+// The record of a mix in a lane.
+struct mix_numbers {
+  std::int64_t identity = 0;  // a fingerprint
+  std::int64_t epoch = 0;
+  std::int64_t position = 0;             // in the random numbers
+  std::int64_t turn = 0;                 // the source that gives the next sample
+  std::vector<std::int64_t> ended = {};  // of each source: 1 if it has ended in this epoch, or 0
+  // Of each source: the number of runs of epochs at whose ends it had not ended, and these runs.
+  // Empty: saved by an older version.
+  std::vector<std::int64_t> runs = {};
+
+  // Nullopt if the record, of a mix with this many sources, does not exist or is too short.
+  static std::optional<mix_numbers> in(const state::record* r, std::size_t sources) {
+    constexpr std::size_t head = 4;
+    if (r == nullptr || r->size() < head + sources) return std::nullopt;
+    const auto of_ended = std::span(*r).subspan(head, sources);
+    const auto of_runs = std::span(*r).subspan(head + sources);
+    return mix_numbers{.identity = (*r)[0],
+                       .epoch = (*r)[1],
+                       .position = (*r)[2],
+                       .turn = (*r)[3],
+                       .ended = {of_ended.begin(), of_ended.end()},
+                       .runs = {of_runs.begin(), of_runs.end()}};
+  }
+  state::record of() const {
+    state::record r{identity, epoch, position, turn};
+    r.insert(r.end(), ended.begin(), ended.end());
+    r.insert(r.end(), runs.begin(), runs.end());
+    return r;
+  }
+};
 
 // Identifies a mix in a state.
 struct mix_identity {
@@ -85,38 +113,40 @@ class mix_stream final : public stream<sample> {
 
   void save(state& to) const override {
     const auto [position, turn] = before_draw_.value_or(at());
-    state::record r{identity_.now, epoch_, static_cast<std::int64_t>(position),
-                    static_cast<std::int64_t>(turn)};
+    mix_numbers saved{.identity = identity_.now,
+                      .epoch = epoch_,
+                      .position = static_cast<std::int64_t>(position),
+                      .turn = static_cast<std::int64_t>(turn)};
     for (const part& p : parts_) {
       const std::size_t before = to.held(pending_record).size();
       p.samples->save(to);
       for (origin& o : to.held_from(pending_record, before)) o.shard += p.first_shard;
-      r.push_back(p.ended ? 1 : 0);
+      saved.ended.push_back(p.ended ? 1 : 0);
     }
     for (const part& p : parts_) {
       const auto& runs = p.lane->epochs.unfinished;
-      r.push_back(std::ssize(runs));
-      for (const auto& [from, to_epoch] : runs) r.insert(r.end(), {from, to_epoch});
+      saved.runs.push_back(std::ssize(runs));
+      for (const auto& [from, to_epoch] : runs) {
+        saved.runs.insert(saved.runs.end(), {from, to_epoch});
+      }
     }
-    to.put(id_, std::move(r));
+    to.put(id_, saved.of());
   }
 
   void restore(const state& from) override {
-    const auto* r = from.find(id_);
-    const bool is_mine = r != nullptr && r->size() >= record_head + parts_.size() &&
-                         (r->front() == identity_.now || r->front() == identity_.before);
-    if (!is_mine) {
+    const auto saved = mix_numbers::in(from.find(id_), parts_.size());
+    if (!saved || (saved->identity != identity_.now && saved->identity != identity_.before)) {
       throw failure(error(errc::bad_state, "the saved state is not one of this mix")
                         .hint("resume with the same sources, weights, seeds, and indexes"));
     }
-    begin_epoch((*r)[1]);
-    random_.seek(static_cast<std::uint64_t>((*r)[2]));
-    turn_ = static_cast<std::size_t>((*r)[3]) % parts_.size();
+    begin_epoch(saved->epoch);
+    random_.seek(static_cast<std::uint64_t>(saved->position));
+    turn_ = static_cast<std::size_t>(saved->turn) % parts_.size();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
-      parts_[i].ended = (*r)[record_head + i] != 0;
+      parts_[i].ended = saved->ended[i] != 0;
       parts_[i].samples->restore(from);
     }
-    restore_epochs(std::span(*r).subspan(record_head + parts_.size()));
+    restore_epochs(saved->runs);
   }
 
  private:

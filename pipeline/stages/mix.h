@@ -16,7 +16,7 @@ struct mix_source {
 
 // Options of mix().
 struct mix_options {
-  // Which source gives a lane's next sample.
+  // Rule that chooses the source of a lane's next sample.
   enum class order {
     random,       // drawn by weight
     round_robin,  // each one in turn; weights are ignored

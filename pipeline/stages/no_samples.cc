@@ -9,23 +9,49 @@
 namespace millrace {
 namespace {
 
+// The shards of this rank in its first epoch.
+struct shards_of_rank {
+  std::size_t count = 0;               // 0: unknown, as in a mix
+  const std::string* first = nullptr;  // null: unknown
+
+  shards_of_rank(std::span<const lane> lanes, const shard_list_options& o) {
+    for (const lane& l : lanes) {
+      if (!l.context->shards) continue;  // of a mix
+      for (const shard_ref& ref :
+           epoch_order(*l.context->shards, o, o.first_epoch).lane(l.context->lane)) {
+        if (count++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
+      }
+    }
+  }
+};
+
 // `what` of the shards of this rank, with their number; located at the first of them.
 error of_shards(std::span<const lane> lanes, const shard_list_options& o, errc kind,
                 std::string_view what) {
-  std::size_t all = 0;
-  const std::string* first = nullptr;
-  for (const lane& l : lanes) {
-    if (!l.context->shards) continue;  // of a mix
-    for (const shard_ref& ref :
-         epoch_order(*l.context->shards, o, o.first_epoch).lane(l.context->lane)) {
-      if (all++ == 0) first = &(*l.context->shards)[static_cast<std::size_t>(ref.shard)];
-    }
-  }
-  if (first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank(o))};
-  if (all == 1) return error(kind, fmt::format("{} the shard", what)).at(*first);
-  return error(kind, fmt::format("{} the {} shards{}; the first is named here", what, all,
+  const shards_of_rank all(lanes, o);
+  if (all.first == nullptr) return {kind, fmt::format("{} the shards{}", what, of_this_rank(o))};
+  if (all.count == 1) return error(kind, fmt::format("{} the shard", what)).at(*all.first);
+  return error(kind, fmt::format("{} the {} shards{}; the first is named here", what, all.count,
                                  of_this_rank(o)))
-      .at(*first);
+      .at(*all.first);
+}
+
+// `first` as the error of them all. It has the place, the cause and the hint of that one.
+error none_because_of(const error& first, std::span<const lane> lanes,
+                      const shard_list_options& o) {
+  const shards_of_rank all(lanes, o);
+  const bool is_read = !first.is_of_whole_shard();
+  std::string what;
+  if (all.count == 1) {
+    what = is_read ? "no sample came from the shard: " : "the shard could not be read: ";
+  } else {
+    what = fmt::format("none of the {}shards{} {}; the first error: ",
+                       all.count > 1 ? fmt::format("{} ", all.count) : "", of_this_rank(o),
+                       is_read ? "gave a sample" : "could be read");
+  }
+  error none = first;
+  none.reworded(what + first.what()).retryable(false).skippable(false);
+  return none.where().empty() && all.first != nullptr ? none.at(*all.first) : none;
 }
 
 }  // namespace
@@ -59,10 +85,7 @@ error no_samples(std::span<const lane> lanes, const shard_list_options& options,
             "check that members are named KEY.EXTENSION, that no function deselects them or "
             "their shards, and that there are shards for every rank");
   }
-  error none =
-      of_shards(lanes, options, first->kind(),
-                fmt::format("the first error is '{}', and no sample came from", first->message()));
-  return none.where().empty() ? none.at(first->where()) : none;
+  return none_because_of(*first, lanes, options);
 }
 
 }  // namespace millrace

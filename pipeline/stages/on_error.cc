@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <span>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "engine/log.h"
 #include "engine/words.h"
 #include "pipeline/records.h"
+#include "pipeline/stages/skip_records.h"
 
 namespace millrace::detail {
 namespace {
@@ -64,7 +66,8 @@ class skip_counter final : public error_counter {
   error too_many(const std::string& why) const;
   std::optional<error> write_report(const error& why) const;
   void save_lost(state& to) const;
-  void add_lost(const state::record& saved, bool is_own);
+  lost_shards lost_in(const state::record& saved) const;
+  void add_lost(const lost_shards& saved, bool is_own);
   void await_again(const state& from, std::int64_t in_front);
   void restore_lost(const state& from);
 
@@ -75,7 +78,7 @@ class skip_counter final : public error_counter {
   std::size_t epochs_told_ = 0;
   ledger::epoch epoch_;  // since the epoch, or the run, began
   // Samples that later stages held when the state was saved; they come again.
-  using place = std::array<std::int64_t, 4>;
+  using place = lost_shards::place;
   static place place_of(const origin& o) { return {o.epoch, o.lane, o.shard, o.offset}; }
   std::set<place> again_;
   // Of this epoch: the first shards that yielded a sample, and the number of samples from those.
@@ -280,62 +283,46 @@ void skip_counter::list(const std::string& what, bool is_listed) {
 
 void skip_counter::save(state& to) const {
   to.put(record_ + of_rank(run_.place.rank, run_.place.world_size),
-         {static_cast<std::int64_t>(failed_ + newly_lost()), static_cast<std::int64_t>(in_a_row_),
-          static_cast<std::int64_t>(passed_)});
+         skip_counts{.failed = static_cast<std::int64_t>(failed_ + newly_lost()),
+                     .in_a_row = static_cast<std::int64_t>(in_a_row_),
+                     .passed = static_cast<std::int64_t>(passed_)}
+             .of());
   if (failed_at_end_) to.append(end_owed_record, state::record{1});
   save_lost(to);
 }
 
-namespace {
-
-// The values of lost_record, in this order. Three lists follow: the shards that were read; the
-// places of the samples pending upstream that are already counted, because they come again; the
-// fingerprints of the shards that were lost.
-enum lost_values : std::uint8_t { passed_of_read, errors, shards_read, pending_in_front, again };
-
-}  // namespace
-
 void skip_counter::save_lost(state& to) const {
-  state::record r = {static_cast<std::int64_t>(passed_of_read_),
-                     static_cast<std::int64_t>(errors_of_no_sample_), std::ssize(read_),
-                     std::ssize(to.held(pending_record)), std::ssize(again_)};
-  r.insert(r.end(), read_.begin(), read_.end());
-  std::sort(r.begin() + lost_record_numbers, r.end());  // sorted, because states are compared
-  for (const place& p : again_) r.insert(r.end(), p.begin(), p.end());
-  const auto of_lost = r.insert(r.end(), gave_no_sample_.begin(), gave_no_sample_.end());
-  std::sort(of_lost, r.end());
-  to.put(lost_record_ + of_rank(run_.place.rank, run_.place.world_size), std::move(r));
+  lost_shards saved{.passed_of_read = static_cast<std::int64_t>(passed_of_read_),
+                    .errors = static_cast<std::int64_t>(errors_of_no_sample_),
+                    .pending_in_front = std::ssize(to.held(pending_record)),
+                    .read = {read_.begin(), read_.end()},
+                    .again = {again_.begin(), again_.end()},
+                    .lost = {gave_no_sample_.begin(), gave_no_sample_.end()}};
+  // Sorted, because states are compared.
+  std::ranges::sort(saved.read);
+  std::ranges::sort(saved.lost);
+  to.put(lost_record_ + of_rank(run_.place.rank, run_.place.world_size), saved.of());
+}
+
+lost_shards skip_counter::lost_in(const state::record& saved) const {
+  auto lost = lost_shards::in(saved);
+  if (!lost) throw failure(senseless(lost_record_));
+  return std::move(*lost);
 }
 
 // Of another rank's state, takes the lost shards assigned to this rank.
-void skip_counter::add_lost(const state::record& saved, bool is_own) {
-  constexpr std::size_t of_place = std::tuple_size_v<place>;
-  const std::int64_t most = std::ssize(saved) - std::int64_t{lost_record_numbers};
-  const auto is_sound = [&](lost_values which) {
-    return saved[which] >= 0 && saved[which] <= most;
-  };
-  if (most < 0 || saved[passed_of_read] < 0 || saved[errors] < 0 || !is_sound(shards_read) ||
-      !is_sound(again) || saved[shards_read] + saved[again] * std::int64_t{of_place} > most) {
-    throw failure(senseless(lost_record_));
-  }
-  passed_of_read_ += static_cast<std::uint64_t>(saved[passed_of_read]);
-  auto at = saved.begin() + lost_record_numbers;
-  read_.insert(at, at + saved[shards_read]);
-  at += saved[shards_read];
-  for (std::int64_t i = 0; i < saved[again]; ++i, at += of_place) {
-    place p{};
-    std::copy_n(at, of_place, p.begin());
-    if (is_own) again_.insert(p);
-  }
+void skip_counter::add_lost(const lost_shards& saved, bool is_own) {
+  passed_of_read_ += static_cast<std::uint64_t>(saved.passed_of_read);
+  read_.insert(saved.read.begin(), saved.read.end());
+  if (is_own) again_.insert(saved.again.begin(), saved.again.end());
   const auto ranks = static_cast<std::uint64_t>(run_.place.world_size);
-  for (; at != saved.end(); ++at) {
-    const auto which = static_cast<std::uint64_t>(*at);
+  for (const std::int64_t shard : saved.lost) {
+    const auto which = static_cast<std::uint64_t>(shard);
     if (is_own || which % ranks == static_cast<std::uint64_t>(run_.place.rank)) {
       gave_no_sample_.insert(which);
     }
   }
-  errors_of_no_sample_ =
-      is_own ? static_cast<std::uint64_t>(saved[errors]) : gave_no_sample_.size();
+  errors_of_no_sample_ = is_own ? static_cast<std::uint64_t>(saved.errors) : gave_no_sample_.size();
 }
 
 // Stages add the samples they hold in order, from the first stage to the last.
@@ -352,24 +339,28 @@ void skip_counter::await_again(const state& from, std::int64_t in_front) {
 void skip_counter::restore_lost(const state& from) {
   if (const auto* mine =
           from.find(lost_record_ + of_rank(run_.place.rank, run_.place.world_size))) {
-    add_lost(*mine, true);
-    if (from.find(list_lanes_record) == nullptr) await_again(from, (*mine)[pending_in_front]);
+    const lost_shards saved = lost_in(*mine);
+    add_lost(saved, true);
+    if (from.find(list_lanes_record) == nullptr) await_again(from, saved.pending_in_front);
     return;
   }
   const std::string of_any = lost_record_ + of_rank_begin;
   for (auto it = from.records().lower_bound(of_any);
        it != from.records().end() && it->first.starts_with(of_any); ++it) {
-    add_lost(it->second, false);
+    add_lost(lost_in(it->second), false);
   }
 }
 
 void skip_counter::restore(const state& from) {
   std::uint64_t ranks = 0;
-  state::record all(3);
+  skip_counts all;
   const auto add = [&](const state::record& r) {
-    if (r.size() != all.size()) throw failure(senseless(record_));
+    const auto saved = skip_counts::in(r);
+    if (!saved) throw failure(senseless(record_));
     ++ranks;
-    all = {all[0] + r[0], std::max(all[1], r[1]), all[2] + r[2]};
+    all.failed += saved->failed;
+    all.in_a_row = std::max(all.in_a_row, saved->in_a_row);
+    all.passed += saved->passed;
   };
   if (const auto* mine = from.find(record_ + of_rank(run_.place.rank, run_.place.world_size))) {
     add(*mine);
@@ -382,18 +373,18 @@ void skip_counter::restore(const state& from) {
     // Saved by an older version, which had one record for all ranks.
     if (const auto* one = from.find(record_)) add(*one);
     // Each rank takes its part of the total count.
-    for (const std::size_t i : {0U, 2U}) {
-      all[i] = all[i] / run_.place.world_size +
-               (run_.place.rank < all[i] % run_.place.world_size ? 1 : 0);
+    for (std::int64_t* const count : {&all.failed, &all.passed}) {
+      *count = *count / run_.place.world_size +
+               (run_.place.rank < *count % run_.place.world_size ? 1 : 0);
     }
   }
   if (ranks == 0) {
     throw failure(error(errc::bad_state, "the saved state counts no skipped samples")
                       .hint("it was saved by a plan without on_error"));
   }
-  failed_ = static_cast<std::uint64_t>(all[0]);
-  in_a_row_ = static_cast<std::uint64_t>(all[1]);
-  passed_ = static_cast<std::uint64_t>(all[2]);
+  failed_ = static_cast<std::uint64_t>(all.failed);
+  in_a_row_ = static_cast<std::uint64_t>(all.in_a_row);
+  passed_ = static_cast<std::uint64_t>(all.passed);
   restore_lost(from);
 }
 

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// What a shuffle saves in addition to the samples that it holds.
+// Record of a shuffle, in addition to the samples that it holds.
 struct shuffle_record {
   static constexpr const char* name = "shuffle";
   static constexpr std::int64_t unknown = -1;

@@ -46,7 +46,7 @@ shard_index read_index(engine& eng, const std::string& url, const std::string& b
   // A URL's query (a signature, a version) is valid for this object only, so no sidecar is looked
   // for.
   const auto where = parse_url(url);
-  if (where && where->scheme.starts_with("http") && where->path.find('?') != std::string::npos) {
+  if (where && is_web(*where) && where->path.find('?') != std::string::npos) {
     return made;
   }
   std::string beside = sidecar_of(url);

@@ -74,7 +74,7 @@ struct distributed_chunked_sampler {
 
   // The order of this rank's part in an epoch. Throws `failure` (usage) for fields out of range.
   range_shuffle epoch(std::int64_t number) const;
-  // What wids reports as the length of every part.
+  // The length that wids reports for every part.
   std::int64_t claimed_length() const { return divided_up(samples, replicas); }
 };
 
@@ -84,7 +84,7 @@ struct distributed_chunked_sampler {
 // function of (options, epoch, rank).
 class even_sampler {
  public:
-  // Which indices, and for which rank.
+  // The indices to give, and the rank to give them to.
   struct options {
     std::int64_t samples = 0;     // indices, at least 1
     std::int64_t world_size = 1;  // ranks, at least 1

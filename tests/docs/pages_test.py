@@ -164,7 +164,7 @@ class Embedding(Page):
         self.assertEqual(done.returncode, 0, done.stderr)
         figures = [l for l in done.stdout.splitlines(True) if re.fullmatch(r"[a-z ]+: \d+\n", l)]
         self.assertEqual("".join(figures), SNIPPETS)
-        self.assertIn("check the path: not_found: the first error is 'not_found: no such file, at ", done.stdout)
+        self.assertIn("check the path: not_found: the shard could not be read: no such file, at ", done.stdout)
         self.assertIn("key b3", done.stdout)
         self.assertRegex(done.stdout, r"read_samples: [\d.]+ s of work")
 

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Elastic, ::testing::Values(1, 2, 3, 4, 6, 8, 12)
 TEST(Merged, GoesOnWithTheEarliestEpochAndTheHighestPositions) {
   const auto of_rank = [](std::int64_t epoch, std::int64_t base, std::size_t ends_held) {
     state s;
-    s.put(plan_record, {1, 2, 2, 0, 1});
+    s.put(plan_record::name, {1, 2, 2, 0, 1});
     s.put(epoch_record, {epoch});
     s.put(base_record, {base});
     for (std::size_t i = 0; i < ends_held; ++i) s.append(end_owed_record, state::record{1});

@@ -120,9 +120,9 @@ TEST_F(ForgedState, OfNoLanes) {
     };
     const state saved = eng.run(of_lanes(2)).save();
     state wrong;
-    auto plan = *saved.find(plan_record);
-    plan[plan_record_lanes] = 0;
-    wrong.put(plan_record, plan);
+    plan_record plan = plan_record::in(saved).value();
+    plan.lanes = 0;
+    plan.put(wrong);
     wrong.put(epoch_record, {0});
     auto data = eng.run(of_lanes(3));
     try {

@@ -1,12 +1,9 @@
 // An impossible plan is refused when it is made, with the reason.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 
-#include "engine/error_object.h"
 #include "millrace/millrace.h"
-#include "pipeline/label.h"
 #include "tests/support/text_shards.h"
 #include "tests/support/watchdog.h"
 
@@ -144,18 +141,6 @@ TEST_F(Refused, OptionsThatCannotBe) {
     EXPECT_TRUE(is_usage(text_of([&] { prefetch p(n); })));
     EXPECT_TRUE(is_usage(text_of([&] { batch({.held = n}); })));
   }
-}
-
-// The library names its options; a program that has flags for them names the flags.
-TEST(Hints, NameOptionsAndFlagsWhereThereAreAny) {
-  const error why = label_of(sample(), "auto").error();
-  EXPECT_NE(why.what_to_do().find("decode_options.label names"), std::string::npos)
-      << why.message();
-  const std::array<option_flag, 2> flags = {
-      {{"no_options.at_all", "--none"}, {"decode_options.label", "--label"}}};
-  EXPECT_EQ(with_flags(why, flags).what_to_do(), "--label names the field, or json:FIELD");
-  EXPECT_EQ(with_flags(why, flags).what(), why.what());
-  EXPECT_EQ(with_flags(why, {}).what_to_do(), why.what_to_do());
 }
 
 TEST_F(Refused, TwoShufflesOfWhichAStateCouldTellOne) {

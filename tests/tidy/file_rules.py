@@ -1,5 +1,5 @@
-"""Rules on single files: calls of the file system (what a failed one becomes, where one may be made), and numbers of enumerators. Part of
-`tidy.py --text`."""
+"""Rules on single files: calls of the file system (what a failed one becomes, where one may be made), what is written once, and numbers of
+enumerators. Part of `tidy.py --text`."""
 
 import re
 
@@ -44,6 +44,39 @@ def access_rules(path, text):
             yield number, "files are for host_files(), away from I/O threads: offload() or blocking()"
 
 
+# Where a letter's case is changed, and what a scheme is: once each.
+ONCE = {
+    r"'A'[^\n]*'Z'|\b(?:std::)?to(?:lower|upper)\(": ("engine/words", "lowered() ignores the case of letters"),
+    r"([\w.>*()-]+)\s*(==|!=)\s*\"https?\"\s*(?:\|\||&&)\s*\1\s*\2\s*\"https?\"|starts_with\(\"http(?:://)?\"\)": (
+        "io/names/url", "is_web() knows the schemes of HTTP"),
+    r"\"(s3|gs|az|ais|hf)(?:://)?\"(?:\s*,\s*\"(?!\1)(?:s3|gs|az|ais|hf|https?)(?:://)?\"|"
+    r"\s*(?:\|\||&&)[^;{}\"]*\"(?!\1)(?:s3|gs|az|ais|hf|https?)(?:://)?\")": (
+        "io/stores/known_stores", "known_stores lists the schemes of stores: is_of_store()"),
+}
+
+
+def once_rules(path, text):
+    """(line, what is wrong): letters made small by hand, and second lists of schemes."""
+    code = re.sub(r"//[^\n\"]*(?=\n)", lambda comment: " " * len(comment[0]), text)
+    for pattern, (home, what) in ONCE.items():
+        if path.rsplit(".", 1)[0] == home:
+            continue
+        for found in re.finditer(pattern, code):
+            yield code.count("\n", 0, found.start()) + 1, what
+
+
+def record_rules(path, text):
+    """(line, what is wrong): the numbers of a saved state's record have names: a struct whose in() reads them by designated
+    initializers, and whose of() writes them. records.cc has the structs of lists."""
+    if path == "pipeline/records.cc" or not path.startswith(("pipeline/", "cli/", "train/")):
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        code = re.sub(r"//.*", "", line)
+        named = re.sub(r"\.\w+ = \{?(static_cast<[\w:]+>\()?(\(\*r\)|r)\[\d\](, r\[\d\])?", "", code)
+        if re.search(r"\(\*(r|plan|record|was|is)\)\[\w|\br\[[2-9]\]", named):
+            yield number, "a record is read by names: a struct with in() and of(), as shuffle_record"
+
+
 def enum_rules(text):
     """(line, what is wrong): enumerators that are given numbers, as the purposes of random numbers are, have different ones."""
     for enum in re.finditer(r"\benum\s+(?:class\s+)?\w+[^;{]*\{([^}]*)\}", text):
@@ -53,3 +86,8 @@ def enum_rules(text):
             name = seen.setdefault(int(found[2], 0), found[1])
             if name != found[1]:
                 yield text.count("\n", 0, enum.start(1) + found.start()) + 1, f"{found[1]} has the number of {name}"
+
+
+def rules(path, text):
+    """All of them: (line, what is wrong)."""
+    return [*errno_rules(text), *access_rules(path, text), *once_rules(path, text), *record_rules(path, text), *enum_rules(text)]

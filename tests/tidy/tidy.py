@@ -167,7 +167,7 @@ def words_for_programs(text):
         if " " not in said:
             continue
         if re.search(r"(?<!\w)--[a-z]", said):
-            yield line, "flags are named in cli/ and train/ (with_flags): name the option"
+            yield line, "flags are named in cli/ and train/ (in_program_words): name the option"
         if re.search(r"(?<!^)MILLRACE_[A-Z]", said) and not re.search(r"options\.\w|io_backend::", said):
             yield line, "an embedder sets options: name the option first, then the variable"
 
@@ -220,8 +220,7 @@ def text_rules():
             for number, what in words_for_programs(text):
                 breach(number, what)
         if folder not in ("tests", "examples"):
-            for number, what in [*file_rules.errno_rules(text), *file_rules.access_rules(str(path), text),
-                                 *file_rules.enum_rules(text)]:
+            for number, what in file_rules.rules(str(path), text):
                 breach(number, what)
         if path.suffix == ".h" and "#pragma once" not in text:
             breach(1, "no #pragma once")
@@ -357,7 +356,7 @@ def interface(*headers):
     while waiting:
         path = waiting.pop()
         if path not in includes:
-            text = re.sub(r"^#include <(millrace/.*)>", r'#include "include/\1"', (ROOT / path).read_text(), flags=re.M)
+            text = re.sub(r'^#include [<"](millrace/.*)[>"]', r'#include "include/\1"', (ROOT / path).read_text(), flags=re.M)
             includes[path] = re.findall(r'^#include (?:"(.*)"|<(.*)>)', text, re.M)
             waiting += [quoted for quoted, _ in includes[path] if quoted]
     return includes

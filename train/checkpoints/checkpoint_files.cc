@@ -219,8 +219,8 @@ const std::string& file_in(const checkpoint_files& files, const std::string& nam
 }
 
 std::int64_t lanes_of(const state& saved) {
-  const auto* const plan = saved.find(plan_record);
-  return plan != nullptr && plan->size() > plan_record_lanes ? (*plan)[plan_record_lanes] : 0;
+  const auto plan = plan_record::in(saved);
+  return plan ? plan->lanes : 0;
 }
 
 checkpoint_record record_as_saved(const checkpoint_files& files, const std::string& path) {

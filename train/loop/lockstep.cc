@@ -87,7 +87,7 @@ step_agreement lockstep::begin() {
            .ending = ending_signal(control_)}};
 }
 
-// What is asked or told once is kept until it is taken.
+// Requests are one-time events: each is kept until take_...() returns it.
 void lockstep::take_in(const common_word& all) {
   all_ = all;
   save_asked_ = save_asked_ || all.save_asked;

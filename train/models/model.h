@@ -48,8 +48,8 @@ struct known_model {
   // Makes it, with initial weights from torch's global generator.
   std::function<std::shared_ptr<model>(const model_terms&)> make;
   bool takes_any_size = true;  // of images; else only model_terms::image_size
-  // The side of the images, in pixels, from which its normalisation over the batch has more than
-  // one value of each image; 0: it has no such normalisation, or always more.
+  // Smallest side of the images, in pixels, at which batch normalisation sees more than one value
+  // of each image. 0: any side, or a model without batch normalisation.
   int side_of_one_value = 0;
   bool has_last_norm = false;  // whether it uses model_terms::zero_last_norm
   int smallest_size = 1;       // of images, side in pixels

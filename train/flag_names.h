@@ -1,0 +1,39 @@
+#pragma once
+
+#include <array>
+
+#include "pipeline/option_words.h"
+
+namespace millrace {
+
+// The flags of millrace-train by the options that they set, for in_program_words(). Options with a
+// variable need no row.
+inline constexpr auto train_flag_names = std::to_array<option_flag>({
+    {"start as many ranks on each host",
+     "start as many ranks on each host, by --nproc or torchrun"},
+    {"decode_options.encoded_share = 0", "--gpu-decode 0"},
+    {"decode_options.encoded_share", "--gpu-decode"},
+    {"decode_options.label", "--label"},
+    {"decode_options.classes", "--classes"},
+    {"decode_options.size", "--size"},
+    {"growing_size.from", "--grow-from"},
+    {"growing_size.epochs", "--grow-epochs"},
+    {"crop_options.least_area", "--min-crop"},
+    {"augment_options.randaugment_ops", "--randaugment-ops"},
+    {"augment_options.randaugment_magnitude", "--randaugment-magnitude"},
+    {"augment_options.gray", "--gray"},
+    {"augment_options.solarize", "--solarize"},
+    {"mixing_options.mixup", "--mixup"},
+    {"mixing_options.cutmix", "--cutmix"},
+    {"decoded_cache_options.bytes", "--cache-decoded"},
+    {"decoded_cache_options.resize", "--cache-decoded-resize"},
+    {"batch_options.size", "--batch-size"},
+    {"shuffle_options.samples", "--shuffle"},
+    {"shard_list_options.epochs", "--epochs"},
+    {"shard_list_options.lanes", "--lanes"},
+    {"error_policy::report", "--skipped"},
+    {"set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)",
+     "use --allow-pipe or MILLRACE_ALLOW_PIPE=1"},
+});
+
+}  // namespace millrace
