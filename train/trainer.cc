@@ -71,7 +71,6 @@ class trainer {
   void save(const state& data);
   void finish_save();
   void look_at_save();
-
   std::optional<host_batch> next_batch();
   void agree();
   void end_if_too_many_skipped();

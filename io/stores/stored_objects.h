@@ -19,7 +19,7 @@ bool names_server(std::string_view text);
 result<void> check_writable(const std::string& url);
 
 // The objects of a store below a prefix, for files that a program keeps there. Each call makes its
-// connections and finds its credentials anew, on the calling thread, and blocks; each of its steps
+// connections and finds its credentials again, on the calling thread, and blocks; each of its steps
 // ends by http_options::timeouts and attempts. Any number of threads.
 class stored_objects {
  public:

@@ -50,7 +50,8 @@ class stored_bucket {
     if (field_of(request, "Authorization").empty()) return refuse(403, "AccessDenied");
     static const std::regex line("^([A-Z]+) ([^ ?]*)(\\?([^ ]*))? HTTP");
     std::smatch found;
-    if (!std::regex_search(request, found, line)) return refuse(400, "BadRequest");
+    const std::string first = request.substr(0, request.find("\r\n"));
+    if (!std::regex_search(first, found, line)) return refuse(400, "BadRequest");
     const std::string method = found[1];
     const std::string key = found[2];
     const std::string query = found[4];
@@ -220,7 +221,8 @@ TEST_P(Uploads, ALargeObjectGoesInPartsAndNoneIsLeft) {
     ASSERT_TRUE(put("large", content)) << size;
     EXPECT_TRUE(bucket_.objects.at("/b/large").content == content) << size;
     EXPECT_TRUE(bucket_.uploads.empty());
-    EXPECT_EQ(count("PUT", "partNumber"), size == part_bytes ? 0 : (size - 1) / part_bytes + 1);
+    EXPECT_EQ(count("PUT", "partNumber"),
+              size == part_bytes ? 0 : static_cast<int>((size - 1) / part_bytes + 1));
   }
 }
 
@@ -234,24 +236,32 @@ TEST_P(Uploads, ADeletedObjectIsGoneAndOneThatNeverWasIsNoError) {
 TEST_P(Uploads, EachRequestIsRepeatedByItself) {
   const std::string content = content_of(5 * part_bytes);
   const auto status = [](int which) { return [=](const std::string&) { return reply(which); }; };
-  const std::vector<std::function<std::vector<sent>(const std::string&)>> faults = {
-      status(500),
-      status(503),
-      status(429),
-      [](const std::string&) { return refuse(400, "RequestTimeout"); },
-      [](const std::string&) { return refuse(400, "BadDigest"); },
-      [](const std::string&) { return refuse(200, "InternalError"); },
-      [](const std::string&) {
+  const auto code = [](int which, const char* said) {
+    return [=](const std::string&) { return refuse(which, said); };
+  };
+  struct answered {
+    std::function<std::vector<sent>(const std::string&)> answer;
+    bool has_body = false;
+  };
+  const std::vector<answered> faults = {
+      {status(500)},
+      {status(503)},
+      {status(429)},
+      {code(400, "RequestTimeout"), true},
+      {code(400, "BadDigest"), true},
+      {code(200, "InternalError"), true},
+      {[](const std::string&) {
         return std::vector<sent>{{.bytes = "HTTP/1.1 2", .ends = sent::end::reset}};
-      },
-      [](const std::string&) { return std::vector<sent>{{.bytes = {}, .ends = sent::end::fin}}; },
-      [](const std::string&) { return std::vector<sent>(); },  // silence
+      }},
+      {[](const std::string&) { return std::vector<sent>{{.ends = sent::end::fin}}; }},
+      {[](const std::string&) { return std::vector<sent>(); }},  // silence
   };
   for (const auto& how : faults) {
     for (const auto& [method, within] : std::vector<std::pair<std::string, std::string>>{
              {"POST", "uploads"}, {"PUT", "partNumber=3"}, {"POST", "uploadId"}, {"HEAD", ""}}) {
+      if (method == "HEAD" && how.has_body) continue;
       bucket_.log.clear();
-      fail(2, method, within, how);
+      fail(2, method, within, how.answer);
       const auto done = put("large", content);
       ASSERT_TRUE(done) << done.error().message() << method << within;
       EXPECT_TRUE(bucket_.objects.at("/b/large").content == content);
@@ -354,13 +364,10 @@ TEST_P(Uploads, AnObjectIsNotReplacedIfItMustBeNew) {
 }
 
 TEST_P(Uploads, AnAnswerThatWasLostIsNoConflict) {
-  bucket_.fault = [this,
-                   left = 1](const std::string& r) mutable -> std::optional<std::vector<sent>> {
-    if (!r.starts_with("PUT") || left-- == 0) return std::nullopt;
-    bucket_.fault = nullptr;
-    (void)bucket_.answer(r);
+  fail(1, "PUT", "", [this](const std::string& r) {
+    (void)bucket_.answer(r);  // it has no fault left
     return std::vector<sent>{{.bytes = {}, .ends = sent::end::reset}};
-  };
+  });
   EXPECT_TRUE(put("a", "first", true));
 }
 
