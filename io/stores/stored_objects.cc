@@ -25,29 +25,32 @@ struct call {
   url where;
 };
 
+// Prepares the store and does `work` with it. The connections end with this coroutine: one that is
+// kept alive would keep its I/O thread waiting.
+template <class T, class... Arguments>
+awaitable<result<T>> with_store(const source_options* options, const known_store* known, url where,
+                                awaitable<result<T>> (*work)(call of, Arguments...),
+                                Arguments... given) {
+  scope tasks(co_await this_executor);
+  const auto stack = std::make_shared<http_stack>(
+      options->http, real_network(options->http.receive_buffer_bytes), real_time());
+  const std::shared_ptr<object_store> store = known->make(stack);
+  co_await store->prepare();
+  result<T> done = co_await work(call{*stack, tasks, *store, std::move(where)}, given...);
+  tasks.stop();
+  co_await tasks.join();
+  co_return done;
+}
+
 // Runs `work` on this thread to its end. `work` is a function with value parameters.
 template <class T, class... Arguments>
 result<T> run(const source_options& options, const std::string& url_text,
               awaitable<result<T>> (*work)(call of, Arguments...), Arguments... given) {
-  const known_store* const known = store_of(url_text);
   auto where = parse_url(url_text);
   if (!where) return where.error();
   asio::io_context context;
-  auto stack = std::make_shared<http_stack>(
-      options.http, real_network(options.http.receive_buffer_bytes), real_time());
-  const std::shared_ptr<object_store> store = known->make(stack);
-  const auto whole = [](http_stack* s, object_store* of, url at,
-                        awaitable<result<T>> (*f)(call, Arguments...),
-                        Arguments... more) -> awaitable<result<T>> {
-    scope tasks(co_await this_executor);
-    co_await of->prepare();
-    result<T> done = co_await f(call{*s, tasks, *of, std::move(at)}, more...);
-    tasks.stop();
-    co_await tasks.join();
-    co_return done;
-  };
   auto done = spawn_on(context.get_executor(),
-                       whole(stack.get(), store.get(), std::move(*where), work, given...));
+                       with_store(&options, store_of(url_text), std::move(*where), work, given...));
   context.run();
   return done.get();
 }

@@ -3,6 +3,7 @@
 import http.client
 import http.server
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -135,7 +136,7 @@ class StoredCheckpoints(WithShards):
         stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 3, "--metrics", parts, "--metrics-keys"]
         self.train(*stored, "--max-steps", 8)
         self.assertEqual(self.objects(), {f"step-{n:010}": self.FILES for n in (6, 8)})
-        self.train(*stored, "--max-steps", 9, code=2)
+        self.train("--checkpoint-dir", self.url, "--max-steps", 9, code=2)
         self.assertIn("holds 2 checkpoints of an earlier run", self.stderr)
         self.train(*stored, "--max-steps", 14, "--resume", "auto", "--keep", 1)
         self.assertEqual(steps(parts), steps(whole))
@@ -144,7 +145,7 @@ class StoredCheckpoints(WithShards):
         self.assertEqual(set(self.objects()), {"step-0000000008", "step-0000000014"})
         shown = harness.run("millrace", "state", "show", self.url, env=self.env())
         self.assertEqual(shown.returncode, 0, shown.stderr)
-        self.assertIn(b"step-0000000014", shown.stdout)
+        self.assertIn("step-0000000014", shown.stdout)
         # A copy in a folder is a checkpoint, too.
         copy = self.folder / "copy"
         copy.mkdir()
@@ -257,26 +258,31 @@ class StoredCheckpoints(WithShards):
         self.assertIn(f"{self.url}/step-0000000005", self.stderr)
 
     def test_ranks_are_started_again_from_the_store(self):
-        saved = threading.Event()
+        reached, killed = threading.Event(), threading.Event()
+        self.addCleanup(killed.set)
 
-        def look(request):
-            if "step-0000000006/train.json" in request.path and request.command == "HEAD":
-                saved.set()
+        def hold(request):
+            if request.command == "PUT" and "step-0000000009/model" in request.path:  # the one before is saved
+                reached.set()
+                killed.wait()
             return None
-        gate = self.gate(look)
+        gate = self.gate(hold)
         metrics = self.folder / "m"
         process = training.start("--shards", self.shards, "--nproc", 2, "--restarts", 1, "--checkpoint-dir", self.url,
-                                 "--checkpoint-every", 2, "--max-steps", 400, "--epochs", 1000, "--metrics", metrics, "--lanes", 2,
+                                 "--checkpoint-every", 3, "--max-steps", 15, "--metrics", metrics, "--lanes", 2, "--timeout", 60,
                                  env=self.env(gate.port))
         try:
-            self.assertTrue(saved.wait(120))
-            subprocess.run(["kill", "-9", str(training.children_of(process.pid)[-1])], check=True)
-            told = process.communicate(timeout=240)[1]
+            self.assertTrue(reached.wait(120))
+            for rank in training.children_of(process.pid):
+                os.kill(rank, signal.SIGKILL)
+            killed.set()
+            told = process.communicate(timeout=120)[1]
         finally:
-            process.kill()
+            process.terminate()
         self.assertEqual(process.returncode, 0, told)
         self.assertIn("from the newest checkpoint", told)
-        self.assertEqual(set(steps(metrics)), set(range(1, 401)))
+        self.assertIn("step-0000000006 at step 6", told)
+        self.assertEqual(set(steps(metrics)), set(range(1, 16)))
 
 
 if __name__ == "__main__":

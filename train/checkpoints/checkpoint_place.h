@@ -27,7 +27,7 @@ class checkpoint_place {
   // Sets those aside, so that no run resumes from them and none of their files is touched. Returns
   // what was done, for people; empty: there were none.
   virtual std::string set_aside_newer(const std::string& resumed) = 0;
-  // Whether `path` is a checkpoint of this step there.
+  // Whether `path` is a checkpoint of this step there, and not set aside. After check().
   virtual bool holds(const std::string& path, std::int64_t step) = 0;
   // The path that the checkpoint of a step usually gets.
   virtual std::string path_of(std::int64_t step) const = 0;

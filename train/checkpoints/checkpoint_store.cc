@@ -177,7 +177,11 @@ std::vector<checkpoint_store::listed> checkpoint_store::in_the_way(
 
 void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
   known_.clear();
-  for (const listed& one : list()) known_.push_back(one.name);
+  aside_.clear();
+  for (const listed& one : list()) {
+    known_.push_back(one.name);
+    if (one.is_aside()) aside_.push_back(one.name);
+  }
   const std::string trial = fmt::format(".trial-{}", getpid());
   objects_.put(trial, "").value();
   if (const auto removed = objects_.remove(trial); !removed) {
@@ -202,8 +206,10 @@ std::string checkpoint_store::set_aside_newer(const std::string& resumed) {
 }
 
 bool checkpoint_store::holds(const std::string& path, std::int64_t step) {
-  const auto name = parse_stored_name(below(path));
-  return name && name->step == step_name(step);
+  const std::string name = below(path);
+  const auto parts = parse_stored_name(name);
+  const bool is_aside = std::ranges::find(aside_, name) != aside_.end();
+  return parts && parts->step == step_name(step) && !is_aside;
 }
 
 std::string checkpoint_store::path_of(std::int64_t step) const {

@@ -49,6 +49,7 @@ class checkpoint_store final : public checkpoint_place {
   stored_objects objects_;
   engine_options reach_;
   std::vector<std::string> known_;  // checkpoints that were there at the start, or are this run's
+  std::vector<std::string> aside_;  // of those
 };
 
 // Reads a checkpoint by its URL, on any server that shards are read from. Throws as
