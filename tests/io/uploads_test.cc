@@ -407,10 +407,13 @@ TEST(AzureUploads, BlocksAreSignedAndListed) {
     const std::string line = r.substr(0, r.find(" HTTP/1.1"));
     const std::string body = body_of(r);
     const std::string query = line.substr(std::min(line.find('?'), line.size() - 1) + 1);
-    std::string text = fmt::format(
-        "{}\n\n\n{}\n{}\n\n\n\n\n\n\n\nx-ms-date:{}\nx-ms-version:{}\n/account/c/k",
-        line.substr(0, line.find(' ')), body.empty() ? "" : std::to_string(body.size()),
-        field_of(r, "Content-MD5"), field_of(r, "x-ms-date"), field_of(r, "x-ms-version"));
+    const std::string type = field_of(r, "x-ms-blob-type");
+    std::string text =
+        fmt::format("{}\n\n\n{}\n{}\n\n\n\n\n{}\n\n\n{}x-ms-date:{}\nx-ms-version:{}\n/account/c/k",
+                    line.substr(0, line.find(' ')), body.empty() ? "" : std::to_string(body.size()),
+                    field_of(r, "Content-MD5"), field_of(r, "If-None-Match"),
+                    type.empty() ? "" : "x-ms-blob-type:" + type + "\n", field_of(r, "x-ms-date"),
+                    field_of(r, "x-ms-version"));
     const auto id = query.find("blockid=");
     const std::string block = id == query.npos ? "" : percent_decoded(query.substr(id + 8));
     if (!block.empty()) text += "\nblockid:" + block + "\ncomp:block";
@@ -422,9 +425,15 @@ TEST(AzureUploads, BlocksAreSignedAndListed) {
           {.bytes = fmt::format("HTTP/1.1 200 x\r\nContent-Length: {}\r\nETag: \"0x8D\"\r\n\r\n",
                                 blob.size())}};
     }
-    if (!block.empty()) {
+    if (!type.empty()) {
+      if (!field_of(r, "If-None-Match").empty() && !blob.empty()) {
+        return refuse(409, "BlobAlreadyExists");
+      }
+      blob = body;
+    } else if (!block.empty()) {
       blocks[block] = body;
     } else {
+      blob.clear();
       constexpr std::string_view begin = "<Latest>";
       for (auto at = body.find(begin); at != body.npos; at = body.find(begin, at + 1)) {
         const auto name = at + begin.size();
@@ -434,21 +443,30 @@ TEST(AzureUploads, BlocksAreSignedAndListed) {
     return reply(201);
   });
   const std::string content = uploaded_bytes(25'000);
-  const auto put = [](simulated_client* c, const std::string* what) -> awaitable<result<void>> {
+  const auto put = [](simulated_client* c, const std::string* what,
+                      bool only_if_absent) -> awaitable<result<void>> {
     const auto stack = c->make_stack();
     const auto store = azure_store.make(stack);
     scope tasks(c->context.get_executor());
-    const auto done =
-        co_await upload(*stack, tasks, *store->uploads(), parse_url("az://c/k").value(), *what,
-                        {.part_bytes = 10'000, .parts_at_once = 2});
+    const upload_terms terms{
+        .only_if_absent = only_if_absent, .part_bytes = 10'000, .parts_at_once = 2};
+    const auto done = co_await upload(*stack, tasks, *store->uploads(),
+                                      parse_url("az://c/k").value(), *what, terms);
     tasks.stop();
     co_await tasks.join();
     co_return done;
   };
-  const auto done = client.time.run(put(&client, &content));
+  const auto done = client.time.run(put(&client, &content, false));
   ASSERT_TRUE(done) << done.error().message();
   EXPECT_TRUE(blob == content);
   EXPECT_EQ(blocks.size(), 3U);
+  const std::string small = "hello";
+  ASSERT_TRUE(client.time.run(put(&client, &small, false)));
+  EXPECT_EQ(blob, small);
+  const std::string other = "other";
+  const auto again = client.time.run(put(&client, &other, true));
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().kind(), errc::changed);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
-"""Checkpoints in an object store: what is there, kills in mid upload, refusals, going back. Needs moto: ./setup --peers."""
+"""Checkpoints in an object store: what is there, kills in mid upload, refusals, going back. Needs moto: ./setup --peers.
+TEST_SEEDS: how many kills at a random request (3)."""
 
 import http.client
 import http.server
+import itertools
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -42,7 +45,7 @@ class Gate(harness.Serving):
             wbufsize = 1 << 16
 
             def do_GET(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                body = self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 said = instead(self)
                 status, fields, content = (said[0], {}, said[1]) if said else self.passed_on(body)
                 self.send_response_only(status)
@@ -193,6 +196,39 @@ class StoredCheckpoints(WithShards):
         self.assertEqual(training.trained_keys(parts), training.trained_keys(whole))
         # The remains of the upload are gone, and what counts is whole.
         self.assertEqual(self.objects(), {f"step-{n:010}": self.FILES for n in (2, 4, 6)})
+
+    def test_a_kill_at_any_request_leaves_a_checkpoint_that_is_resumed_exactly(self):
+        whole = self.folder / "whole"
+        self.train("--max-steps", 11, "--metrics", whole)
+        for seed in training.seeds(3, "TEST_SEEDS"):
+            chosen = random.Random(seed)
+            url, parts = f"{self.url}/{seed}", self.folder / f"parts{seed}"
+            # After the two requests of the check at the start; a checkpoint takes four, and removing one as many.
+            at, is_passed_on = chosen.randrange(3, 24), chosen.random() < 0.5
+            reached, killed, count = threading.Event(), threading.Event(), itertools.count(1)
+            self.addCleanup(killed.set)
+
+            def hold(request):
+                if request.command not in ("PUT", "DELETE") or next(count) != at:
+                    return None
+                if is_passed_on:
+                    request.passed_on(request.body)
+                reached.set()
+                killed.wait()
+                return 500, b""
+            gate = self.gate(hold)
+            stored = ["--shards", self.shards, "--epochs", 4, "--checkpoint-dir", url, "--checkpoint-every", 2, "--max-steps", 11,
+                      "--metrics", parts]
+            process = training.start(*stored, env=self.env(gate.port))
+            self.assertTrue(reached.wait(120), (seed, at))
+            process.kill()
+            process.communicate()
+            killed.set()
+            done = training.train(*stored, *(["--resume", "auto"] if parts.exists() else []), env=self.env())
+            self.assertEqual(done.returncode, 0, (seed, at, done.stderr))
+            self.assertEqual(steps(parts), steps(whole), (seed, at))
+            found = {name: files for name, files in self.objects().items() if name.startswith(f"{seed}/step")}
+            self.assertEqual(set(map(frozenset, found.values())), {frozenset(self.FILES)}, (seed, at))
 
     def test_a_store_that_fails_ends_all_ranks(self):
         for status, body, code, said in ((403, b"<Error><Code>AccessDenied</Code></Error>", 4, "403 (AccessDenied)"),

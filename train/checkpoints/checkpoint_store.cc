@@ -55,6 +55,7 @@ engine_options for_objects(engine_options reach) {
   reach.cpu_threads = 1;
   reach.io_threads = 1;
   reach.allocator = nullptr;
+  reach.register_buffers = false;
   reach.source.cache = {};
   reach.source.rewrites = {};
   return reach;
