@@ -15,9 +15,13 @@
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "engine/written_file.h"
+#include "io/stores/known_stores.h"
+#include "io/stores/stored_objects.h"
+#include "pipeline/engine_options.h"
 #include "pipeline/redeal.h"
 #include "pipeline/stages/edited_state.h"
 #include "train/checkpoints/checkpoint_folder.h"
+#include "train/checkpoints/checkpoint_store.h"
 #include "train/checkpoints/edited_checkpoint.h"
 #include "train/checkpoints/folder_lock.h"
 
@@ -32,7 +36,15 @@ struct saved_position {
   std::variant<state, checkpoint_files> what;
 };
 
-saved_position read_position(const std::string& file) {
+// A checkpoint on a server, or the newest below a prefix of a store.
+saved_position read_stored_position(const std::string& where, const engine_options& reach) {
+  const auto newest = store_of(where) == nullptr ? std::nullopt : newest_stored(where, reach);
+  const std::string path = newest.value_or(where);
+  return {path, read_stored_checkpoint(path, reach)};
+}
+
+saved_position read_position(const std::string& file, const environment& e) {
+  if (names_server(file)) return read_stored_position(file, engine_options::from(e.variables));
   check_is_path(file, "saved state");
   if (!is_folder(file)) {
     auto found = state::from_json(read_whole_file(file).value());
@@ -71,8 +83,8 @@ auto of_file(const std::string& path, F edit) {
   }
 }
 
-int show(const std::string& file, bool json) {
-  const saved_position from = read_position(file);
+int show(const std::string& file, bool json, const environment& e) {
+  const saved_position from = read_position(file, e);
   of_file(from.path, [&] {
     if (const auto* const alone = std::get_if<state>(&from.what)) {
       return show_state(from.path, *alone, nullptr, json);
@@ -156,9 +168,9 @@ std::optional<int> written(const edit_arguments& a, const T& made) {
   return exit_code_of_interrupt();
 }
 
-int move(const edit_arguments& a, std::int64_t epoch) {
+int move(const edit_arguments& a, std::int64_t epoch, const environment& e) {
   static_cast<void>(interrupted());  // from now on a signal also removes the partial file
-  const saved_position from = read_position(a.file);
+  const saved_position from = read_position(a.file, e);
   check_can_write(a, from);
   const auto stopped = of_file(from.path, [&] {
     if (const auto* const alone = std::get_if<state>(&from.what)) {
@@ -176,9 +188,9 @@ int move(const edit_arguments& a, std::int64_t epoch) {
   return 0;
 }
 
-int skip(const edit_arguments& a, std::int64_t samples) {
+int skip(const edit_arguments& a, std::int64_t samples, const environment& e) {
   static_cast<void>(interrupted());
-  const saved_position from = read_position(a.file);
+  const saved_position from = read_position(a.file, e);
   check_can_write(a, from);
   skipping_states passed;
   const auto stopped = of_file(from.path, [&] {
@@ -216,9 +228,10 @@ action add_state(CLI::App& app) {
   auto json = std::make_shared<bool>();
   CLI::App* showing = command->add_subcommand("show", "prints where a saved run is");
   showing
-      ->add_option("FILE", *file,
-                   "a saved state, a checkpoint of millrace-train, or its folder of checkpoints, "
-                   "which means the newest")
+      ->add_option(
+          "FILE", *file,
+          "a saved state, a checkpoint of millrace-train (a folder, or a URL), or its folder "
+          "of checkpoints, which means the newest")
       ->required();
   add_json(*showing, *json);
   showing->footer("Example:\n  millrace state show position.json");
@@ -249,10 +262,10 @@ action add_state(CLI::App& app) {
       "They are read, but neither decoded nor trained on, and count as dropped.\n\n"
       "Example:\n  millrace state skip checkpoints --samples 51200 -o after/step-0000012000");
 
-  return [=](const environment& /*e*/) {
-    if (moving->parsed()) return move(*moved, *epoch);
-    if (skipping->parsed()) return skip(*skipped, *samples);
-    return show(*file, *json);
+  return [=](const environment& e) {
+    if (moving->parsed()) return move(*moved, *epoch, e);
+    if (skipping->parsed()) return skip(*skipped, *samples, e);
+    return show(*file, *json, e);
   };
 }
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "io/stores/stored_objects.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/models/known_models.h"
 #include "train/recipe.h"
@@ -157,6 +158,7 @@ void check_options(const train_options& o) {
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
   }
+  if (names_server(o.checkpoint_dir)) check_writable(o.checkpoint_dir).value();
 }
 
 void check_effects(const std::vector<std::string>& words, const train_options& o) {

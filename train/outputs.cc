@@ -18,6 +18,7 @@
 #include "engine/folders.h"
 #include "engine/json_tree.h"
 #include "engine/written_file.h"
+#include "io/stores/stored_objects.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/checkpoints/checkpoint_names.h"
 #include "train/files.h"
@@ -175,9 +176,15 @@ fs::path place_of_run(const fs::path& path, const fs::path& checkpoints) {
   return {};
 }
 
+// The folder of --checkpoint-dir; empty: none, or a place in a store.
+std::string checkpoint_folder(const train_options& o) {
+  return names_server(o.checkpoint_dir) ? "" : o.checkpoint_dir;
+}
+
 // Nothing else is written where checkpoints are.
 void check_beside_checkpoints(const train_options& o, std::span<const output> all) {
-  const fs::path folder = o.checkpoint_dir.empty() ? fs::path() : plain(o.checkpoint_dir);
+  const std::string given = checkpoint_folder(o);
+  const fs::path folder = given.empty() ? fs::path() : plain(given);
   for (const output& one : all) {
     if (one.path.empty()) continue;
     const fs::path place = place_of_run(plain(one.path), folder);
@@ -202,7 +209,7 @@ void check_link(const std::string& folder, const char* option) {
 void check_distinct(const train_options& o, const std::string& metrics) {
   const std::array all{output{"--metrics", metrics}, output{"--skipped", o.bad_samples.report},
                        output{"--record-batches", o.record_batches},
-                       output{"--checkpoint-dir", o.checkpoint_dir},
+                       output{"--checkpoint-dir", checkpoint_folder(o)},
                        output{"--cache-decoded-dir", o.cache_folder}};
   for (const output& one : all) check_is_path(one.path, fmt::format("output of {}", one.option));
   check_beside_checkpoints(o, all);
@@ -224,7 +231,7 @@ void check_outputs(const train_options& o, const job_place& place) {
   check_distinct(o, metrics);
   check_link(o.record_batches, "--record-batches");
   check_link(o.cache_folder, "--cache-decoded-dir");
-  if (place.rank == 0) check_link(o.checkpoint_dir, "--checkpoint-dir");
+  if (place.rank == 0) check_link(checkpoint_folder(o), "--checkpoint-dir");
   check_lines(o, metrics, {"--metrics", "metrics", "a metrics file", is_metrics});
   check_lines(
       o, o.bad_samples.report,

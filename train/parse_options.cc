@@ -246,14 +246,15 @@ void add_rate(flag_set& f, schedule_options& o) {
 void add_run(flag_set& f, train_options& o) {
   f.group("Checkpoints");
   auto* folder =
-      f.value("--checkpoint-dir", o.checkpoint_dir, "DIR",
-              "folder for checkpoints, written by rank 0 at the end of each epoch and of the run");
+      f.value("--checkpoint-dir", o.checkpoint_dir, "DIR|URL",
+              "folder for checkpoints, or a prefix in a store (s3://, gs://, az://), written by "
+              "rank 0 at the end of each epoch and of the run");
   f.number("--checkpoint-every", o.checkpoint_every, 0, "STEPS",
            "steps between checkpoints; 0: only at the end of each epoch")
       ->needs(folder);
   f.number("--keep", o.keep, 1, "N", "newest checkpoints of this run to keep")->needs(folder);
-  f.value("--resume", o.resume, "auto|DIR",
-          "auto: the newest complete checkpoint, if there is one; or a checkpoint's folder");
+  f.value("--resume", o.resume, "auto|DIR|URL",
+          "auto: the newest complete checkpoint, if there is one; or a checkpoint's folder or URL");
   f.flag("--overwrite", o.overwrite,
          "start even if --checkpoint-dir, --metrics or --skipped belong to another run: set its "
          "checkpoints aside, replace its files");

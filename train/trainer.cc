@@ -45,7 +45,8 @@ class trainer {
                       .resume = options.resume,
                       .keep = options.keep,
                       .overwrite = options.overwrite,
-                      .saved = control.checkpoint_is_saved},
+                      .saved = control.checkpoint_is_saved,
+                      .reach = engine_opts},
                      group_, state_bytes(options, engine_opts)),
         epochs_(options_, place_),
         report_(place_.rank, place_.world_size, options.log_every_s),
@@ -70,7 +71,6 @@ class trainer {
   void save(const state& data);
   void finish_save();
   void look_at_save();
-
   std::optional<host_batch> next_batch();
   void agree();
   void end_if_too_many_skipped();

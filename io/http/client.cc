@@ -100,13 +100,21 @@ class exchange final : public http_exchange {
         reader_(head_only),
         progress_left_(limits.progress) {}
 
-  // Sends the request and reads the head.
-  awaitable<result<void>> begin(std::string_view text) {
+  // Sends the request, whose head is `text`, and reads the head of the answer.
+  awaitable<result<void>> begin(std::string_view text, std::string_view body) {
     const auto begun = time_.now();
-    const auto deadline = begun + limits_.first_byte;
+    auto deadline = begun + limits_.first_byte;
     byte_stream* const stream = lease_.connection.stream.get();
     std::string& pending = lease_.connection.pending;
-    const auto unsent = co_await write_all(*stream, std::as_bytes(std::span(text)), deadline);
+    auto unsent = co_await write_all(*stream, std::as_bytes(std::span(text)), deadline);
+    // A long body may take its time, as long as it moves.
+    for (; !unsent && !body.empty(); deadline = time_.now() + limits_.first_byte) {
+      const auto piece = body.substr(0, progress_bytes);
+      unsent = co_await write_all(*stream, std::as_bytes(std::span(piece)),
+                                  time_.now() + limits_.progress);
+      body.remove_prefix(piece.size());
+      lease_.moved();
+    }
     // A server may answer, and end the connection, before it has read the whole request.
     if (unsent && unsent != asio::error::broken_pipe) {
       co_return translated(unsent, "sending the request");
@@ -242,7 +250,7 @@ class pooled_client final : public http_client {
     }
     auto begun =
         std::make_unique<exchange>(std::move(l), time_, options_.timeouts, what.method == "HEAD");
-    const auto sent = co_await begun->begin(*text);
+    const auto sent = co_await begun->begin(*text, what.body);
     outcome out;
     if (!sent) {
       out.stale_connection = reused && !begun->any_byte() && sent.error().kind() == errc::cut;
@@ -259,6 +267,7 @@ class pooled_client final : public http_client {
     return why;
   }
 
+  // The head of the request.
   result<std::string> written(const http_request& what, const std::optional<url>& proxy) const {
     const url& target = what.target;
     const bool by_proxy = proxy && target.scheme == "http";
@@ -275,7 +284,7 @@ class pooled_client final : public http_client {
     auto text = request_text(
         what.method, (by_proxy ? "http://" + authority(target, false) : "") + target.path, fields);
     if (!text) return described(text.error(), target);
-    return *text + what.body;
+    return *text;
   }
 
   // Made with the first connection that needs it: reading the host's certificates takes

@@ -64,6 +64,9 @@ constexpr auto ais_variables = std::to_array<foreign_variable>({
 
 }  // namespace
 
-constinit const known_store ais_store{"ais", make_store<ais>, ais_variables};
+constinit const known_store ais_store{
+    "ais", make_store<ais>, ais_variables,
+    "AIStore redirects writes: use the bucket that it serves, by s3:// "
+    "or gs://, or a folder"};
 
 }  // namespace millrace

@@ -11,19 +11,24 @@
 #include "io/stores/known_stores.h"
 #include "io/stores/sigv4.h"
 #include "io/stores/store.h"
+#include "io/stores/upload.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::int64_t token_renewed_before_s = 300;
-constexpr const char* read_only = "https://www.googleapis.com/auth/devstorage.read_only";
+// Of a service account's tokens: no more than is needed.
+constexpr const char* to_read = "https://www.googleapis.com/auth/devstorage.read_only";
+constexpr const char* to_write = "https://www.googleapis.com/auth/devstorage.read_write";
 
 // Adds an OAuth 2.0 access token: from the environment, for a service account or a user (by the
 // file that GOOGLE_APPLICATION_CREDENTIALS names, or gcloud's own), or from the metadata server. If
 // there is none, requests are made without a token: public buckets need none.
 class google_signer final : public request_signer {
  public:
-  explicit google_signer(std::shared_ptr<http_stack> stack) : stack_(std::move(stack)) {}
+  // `access`: the scope of its tokens, where it can choose.
+  google_signer(std::shared_ptr<http_stack> stack, const char* access)
+      : stack_(std::move(stack)), access_(access) {}
 
   awaitable<result<http_fields>> sign(scope& tasks, const http_request& /*what*/) override {
     const std::int64_t now = stack_->time().unix_seconds();
@@ -69,7 +74,7 @@ class google_signer final : public request_signer {
       const std::int64_t now = stack_->time().unix_seconds();
       json_tree::object claims;
       claims.emplace("iss", std::string(json.text_of("client_email")));
-      claims.emplace("scope", std::string(read_only));
+      claims.emplace("scope", std::string(access_));
       claims.emplace("aud", to_string(*target));
       claims.emplace("iat", now);
       claims.emplace("exp", now + 3600);
@@ -134,6 +139,7 @@ class google_signer final : public request_signer {
   }
 
   std::shared_ptr<http_stack> stack_;
+  const char* access_;
   std::string token_;
   std::int64_t renew_at_ = 0;
   std::int64_t ends_ = 0;
@@ -142,7 +148,17 @@ class google_signer final : public request_signer {
 class google final : public object_store {
  public:
   explicit google(std::shared_ptr<http_stack> stack)
-      : stack_(std::move(stack)), signer_(std::make_shared<google_signer>(stack_)) {}
+      : stack_(std::move(stack)),
+        signer_(std::make_shared<google_signer>(stack_, to_read)),
+        writer_(std::make_shared<google_signer>(stack_, to_write)) {
+    uploads_ = s3_upload_protocol({{"x-goog-if-generation-match", "0"}}, [this](const url& where) {
+      auto found = locate(where);
+      if (found && found->secrets) found->secrets = writer_;
+      return found;
+    });
+  }
+
+  upload_protocol* uploads() override { return uploads_.get(); }
 
   result<http_object> locate(const url& where) override {
     auto found = bucket(where);
@@ -171,6 +187,8 @@ class google final : public object_store {
 
   std::shared_ptr<http_stack> stack_;
   std::shared_ptr<google_signer> signer_;
+  std::shared_ptr<google_signer> writer_;
+  std::unique_ptr<upload_protocol> uploads_;  // refers to this
 };
 
 constexpr auto google_variables = std::to_array<foreign_variable>({

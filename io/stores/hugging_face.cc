@@ -200,7 +200,8 @@ constexpr auto hugging_face_variables = std::to_array<foreign_variable>({
 
 }  // namespace
 
-constinit const known_store hugging_face_store{"hf", make_store<hugging_face>,
-                                               hugging_face_variables};
+constinit const known_store hugging_face_store{
+    "hf", make_store<hugging_face>, hugging_face_variables,
+    "a dataset's files are commits: write to s3://, gs:// or az://, or to a folder"};
 
 }  // namespace millrace

@@ -13,13 +13,16 @@ namespace millrace {
 class http_stack;
 class object_store;
 
-// An object store that millrace reads.
+// An object store that millrace reads, and may write.
 struct known_store {
   std::string_view scheme;  // of its URLs
   std::shared_ptr<object_store> (*make)(std::shared_ptr<http_stack> stack);
   // The variables of the store's own tools (AWS CLI, ...) that it reads. Valid as long as the
   // process.
   std::span<const foreign_variable> variables;
+  // Why millrace writes no objects there, and what to use instead; empty: it writes them, by
+  // object_store::uploads().
+  std::string_view why_not_written = {};
 };
 
 // Each in a file of its own.
@@ -39,6 +42,9 @@ std::shared_ptr<object_store> make_store(std::shared_ptr<http_stack> stack) {
 }
 
 bool is_of_store(std::string_view scheme);
+
+// The store of a URL; null if it is not one of these stores', such as a path or an http: URL.
+const known_store* store_of(std::string_view url);
 
 // True if a server on the network answers for the URL, by HTTP or as an object store. False for a
 // command, a file of this host, and the socket of a program on it.

@@ -6,6 +6,7 @@
 #include "io/stores/aws_credentials.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/store.h"
+#include "io/stores/upload.h"
 
 namespace millrace {
 namespace {
@@ -37,7 +38,13 @@ class s3_signer final : public request_signer {
 class s3 final : public object_store {
  public:
   explicit s3(std::shared_ptr<http_stack> stack)
-      : stack_(std::move(stack)), signer_(std::make_shared<s3_signer>(stack_)) {}
+      : stack_(std::move(stack)), signer_(std::make_shared<s3_signer>(stack_)) {
+    uploads_ = s3_upload_protocol({{"If-None-Match", "*"}}, [this](const url& where) {
+      auto found = bucket(where);
+      if (found) found->target.path += uri_encoded(key_of(where), true);
+      return found;
+    });
+  }
 
   awaitable<void> prepare() override { co_await signer_->find_region(); }
 
@@ -53,6 +60,8 @@ class s3 final : public object_store {
 
   // Selects one version of the object.
   std::string_view option_mark() const override { return "?versionId="; }
+
+  upload_protocol* uploads() override { return uploads_.get(); }
 
   awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) override {
     auto where = bucket(prefix);
@@ -88,6 +97,7 @@ class s3 final : public object_store {
 
   std::shared_ptr<http_stack> stack_;
   std::shared_ptr<s3_signer> signer_;
+  std::unique_ptr<upload_protocol> uploads_;  // refers to this
 };
 
 constexpr auto s3_variables = std::to_array<foreign_variable>({

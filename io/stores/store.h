@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+class upload_protocol;
+
 struct listed_object {
   std::string url;
   std::optional<std::uint64_t> bytes;  // if the listing states it
@@ -30,6 +32,9 @@ class object_store {
   // All objects whose URL begins with `prefix`, as the store returns them: in any order, mixed with
   // others, possibly twice.
   virtual awaitable<result<std::vector<listed_object>>> list(scope& tasks, url prefix) = 0;
+  // How objects are written to it, owned by the store: see upload(). Null: millrace does not write
+  // there (known_store::why_not_written). Call prepare() before each use.
+  virtual upload_protocol* uploads() { return nullptr; }
   // The mark after an object's key, at its last occurrence in a URL, that introduces an option of
   // the request ("?versionId="); empty: a URL has only a key. If nothing follows the mark there is
   // no option, so that a key that contains the mark can be written.

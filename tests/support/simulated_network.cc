@@ -54,8 +54,10 @@ microseconds drawn(random_stream& order, microseconds most) {
 class simulated_stream final : public byte_stream {
  public:
   simulated_stream(time_source& time, simulated_network::server answers,
-                   std::shared_ptr<random_stream> order, std::shared_ptr<int> open)
+                   std::shared_ptr<random_stream> order, std::shared_ptr<int> open,
+                   std::size_t takes)
       : time_(time),
+        takes_(takes),
         answers_(std::move(answers)),
         order_(std::move(order)),
         open_(std::move(open)) {
@@ -71,8 +73,9 @@ class simulated_stream final : public byte_stream {
       return {0, asio::error::broken_pipe};
     }
     if (order_ && order_->uniform() < 0.2) return {0, asio::error::would_block};
+    if (request_.size() >= takes_) return {0, asio::error::would_block};
     request_.append(reinterpret_cast<const char*>(from.data()), from.size());
-    if (!request_.ends_with("\r\n\r\n")) return {from.size(), {}};
+    if (!is_whole(request_)) return {from.size(), {}};
     time_point at = time_.now();
     for (sent& s : answers_(std::exchange(request_, {}))) {
       at += s.after;
@@ -103,6 +106,10 @@ class simulated_stream final : public byte_stream {
 
   awaitable<error_code> wait(direction which, time_point deadline) override {
     if (order_) co_await time_.sleep(drawn(*order_, microseconds(2'000)));
+    if (which == direction::write && request_.size() >= takes_) {
+      co_await time_.sleep_until(deadline);
+      co_return error_code(asio::error::timed_out);
+    }
     if (which == direction::write) co_return error_code();
     const time_point next = coming_.empty() ? time_point::max() : coming_.front().at;
     co_await time_.sleep_until(std::min(next, deadline));
@@ -114,7 +121,20 @@ class simulated_stream final : public byte_stream {
     time_point at;
     sent what;
   };
+  // Whether the head has arrived, and the body that it announces.
+  static bool is_whole(const std::string& request) {
+    constexpr std::string_view end_of_head = "\r\n\r\n";
+    constexpr std::string_view length = "\r\nContent-Length: ";
+    const auto head = request.find(end_of_head);
+    if (head == std::string::npos) return false;
+    const auto field = request.find(length);
+    if (field > head) return true;
+    return request.size() - head - end_of_head.size() >=
+           std::stoull(request.substr(field + length.size()));
+  }
+
   time_source& time_;
+  std::size_t takes_;
   simulated_network::server answers_;
   std::shared_ptr<random_stream> order_;
   std::shared_ptr<int> open_;
@@ -157,7 +177,7 @@ awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(addre
     co_return error(errc::connect_failed, "no way to " + where.ip).retryable();
   }
   ++connections;
-  co_return std::make_unique<simulated_stream>(time_, found->second, order_, open);
+  co_return std::make_unique<simulated_stream>(time_, found->second, order_, open, takes);
 }
 
 void simulated_network::unsettle(std::uint64_t seed) {

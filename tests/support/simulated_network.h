@@ -50,7 +50,7 @@ struct sent {
 };
 
 // A network in memory: hosts have addresses, addresses have servers, and a server answers each
-// request (its head as text) with pieces. Anything can be late, cut or refused.
+// request (its text) with pieces. Anything can be late, cut or refused.
 class simulated_network final : public network {
  public:
   using server = std::function<std::vector<sent>(const std::string& request)>;
@@ -76,6 +76,9 @@ class simulated_network final : public network {
 
   // Called before each look-up, connection, read and write; returns whether it fails.
   static inline std::function<bool()> fault;
+
+  // Servers of connections made from now on read no more than about that much of a request.
+  std::size_t takes = ~std::size_t{0};
 
   int connections = 0;                                   // made so far
   std::shared_ptr<int> open = std::make_shared<int>(0);  // of them

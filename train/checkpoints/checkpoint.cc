@@ -32,12 +32,11 @@ void check_sound(const chosen_checkpoint& c) {
   }
 }
 
-void save_checkpoint(const std::string& folder, const checkpoint& c,
-                     const std::vector<std::string>& states) {
+checkpoint_files files_to_save(const checkpoint& c, const std::vector<std::string>& states) {
   checkpoint_files weights{{model_name, tensors_text(c.model)},
                            {optimizer_name, tensors_text(c.optimizer)}};
   if (!c.ema.empty()) weights[ema_name] = tensors_text(c.ema);
-  write_checkpoint(folder, step_name(c.step), files_of(c, std::move(weights), states));
+  return files_of(c, std::move(weights), states);
 }
 
 std::optional<std::pair<std::string, checkpoint>> load_checkpoint(

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "train/checkpoints/checkpoint_choice.h"
 #include "train/checkpoints/checkpoint_files.h"
-#include "train/checkpoints/checkpoint_folder.h"
 #include "train/models/safetensors.h"
 #include "train/ranks/distributed.h"
 
@@ -36,10 +36,8 @@ checkpoint checkpoint_from(const checkpoint_files& files, const std::string& pat
 // finite.
 void check_sound(const chosen_checkpoint& c);
 
-// Writes `c` into `folder`, with the saved states of all ranks as text. On rank 0. Throws
-// `failure` (io_failed), and then leaves nothing behind.
-void save_checkpoint(const std::string& folder, const checkpoint& c,
-                     const std::vector<std::string>& states);
+// The files of `c`, with the saved states of all ranks as text.
+checkpoint_files files_to_save(const checkpoint& c, const std::vector<std::string>& states);
 
 // The checkpoint that rank 0 chooses and reads, on every rank. Called by all ranks at the same
 // point; throws `failure` on all or on none. `choose` is called on rank 0 and returns its path and

@@ -185,16 +185,25 @@ checkpoint_files read_checkpoint(const std::string& path) {
                       .at(path)
                       .hint(fmt::format("its newest is {}: give that one", below.back())));
   }
-  const auto read = [&](const std::string& name) {
-    const std::string file = fs::path(path) / name;
-    const auto mode = mode_of(file);
-    if (!mode || !S_ISREG(*mode)) damaged(path, name, "the checkpoint lacks a file");
-    return read_whole_file(file).value();
+  return read_checkpoint_by(
+      [&](const std::string& name) -> std::optional<std::string> {
+        const std::string file = fs::path(path) / name;
+        if (!S_ISREG(mode_of(file).value_or(0))) return std::nullopt;
+        return read_whole_file(file).value();
+      },
+      path);
+}
+
+checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::string& path) {
+  const auto needed = [&](const std::string& name) {
+    auto content = read(name);
+    if (!content) damaged(path, name, "the checkpoint lacks a file");
+    return std::move(*content);
   };
-  checkpoint_files files{{meta_name, read(meta_name)}};
+  checkpoint_files files{{meta_name, needed(meta_name)}};
   const json_tree meta = meta_in(files, path);
   for (const auto& [name, about] : member<json_tree::object>(meta, "files", path)) {
-    const std::string& content = files[name] = read(name);
+    const std::string& content = files[name] = needed(name);
     const auto bytes = member<std::int64_t>(about, "bytes", path);
     if (std::ssize(content) != bytes) {
       damaged(
@@ -205,9 +214,7 @@ checkpoint_files read_checkpoint(const std::string& path) {
       damaged(path, name, "the checkpoint is damaged: a file's checksum differs");
     }
   }
-  const std::string validation = fs::path(path) / validation_name;
-  if (S_ISREG(mode_of(validation).value_or(0)))
-    files[validation_name] = read_whole_file(validation).value();
+  if (auto validation = read(validation_name)) files[validation_name] = std::move(*validation);
   return files;
 }
 

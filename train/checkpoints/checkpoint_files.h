@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,11 @@ bool is_checkpoint(const std::string& folder);
 // is no such folder, usage if it is a folder of checkpoints, integrity, naming the file, if one is
 // missing or damaged.
 checkpoint_files read_checkpoint(const std::string& path);
+
+// Reads the files of the checkpoint `path`, wherever that is, by `read`, and checks them as
+// read_checkpoint() does. `read`: the content of the file of that name; nullopt: there is none.
+using checkpoint_reader = std::function<std::optional<std::string>(const std::string& name)>;
+checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::string& path);
 
 // The number of lanes a state was saved with; 0: not recorded.
 std::int64_t lanes_of(const state& saved);

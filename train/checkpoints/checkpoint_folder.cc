@@ -152,29 +152,6 @@ void give_name(const std::string& draft, const std::string& whole, const std::st
   check(code, whole, unnamed);
 }
 
-// Whether falling back to an older checkpoint helps. It does not against lack of memory, of
-// descriptors or of permissions, and would cost the steps since then.
-bool is_damage(errc kind) {
-  return kind == errc::integrity || kind == errc::bad_state || kind == errc::io_failed;
-}
-
-// `all`: paths, oldest first; `newest`: what is wrong with the newest.
-error none_to_resume(const std::vector<std::string>& all, const error& newest) {
-  constexpr std::size_t most_named = 4;
-  std::vector<std::string> named;
-  for (const std::string& path : all | std::views::reverse | std::views::take(most_named)) {
-    named.push_back(name_of(path));
-  }
-  return error(newest.kind(),
-               fmt::format("no checkpoint there can be resumed: {}{}; the newest: {}",
-                           fmt::join(named, ", "), all.size() > most_named ? ", ..." : "",
-                           newest.what()))
-      .at(newest.where())
-      .hint(
-          "start over with --overwrite instead of --resume, which sets them aside, or use "
-          "another --checkpoint-dir");
-}
-
 // Restores the names of checkpoints that were being replaced when a kill came.
 void give_back_replaced(const std::string& folder) {
   for (const std::string& p : folders_in(folder, is_replaced_name).value()) {
@@ -191,21 +168,7 @@ std::optional<chosen_checkpoint> choose_checkpoint(
     const std::function<void(const std::string&)>& note) {
   if (resume != "auto") return chosen_checkpoint{resume, read_checkpoint(resume)};
   give_back_replaced(folder);
-  const auto all = checkpoints_in(folder);
-  if (all.empty()) return std::nullopt;
-  std::optional<error> newest;
-  for (const std::string& path : all | std::views::reverse) {
-    try {
-      chosen_checkpoint found{path, read_checkpoint(path)};
-      check(found);
-      return found;
-    } catch (const failure& f) {
-      if (!is_damage(f.kind())) throw;
-      if (!newest) newest = f.why();
-      note(fmt::format("ignoring {}: {}", path, f.what()));
-    }
-  }
-  throw failure(none_to_resume(all, *newest));
+  return newest_sound(checkpoints_in(folder), read_checkpoint, check, note);
 }
 
 void check_folder(const std::string& folder, const std::string& resumed, bool may_set_aside) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "train/checkpoints/checkpoint_choice.h"
 #include "train/checkpoints/checkpoint_files.h"
 #include "train/checkpoints/checkpoint_names.h"
 
@@ -14,12 +15,6 @@ namespace millrace {
 // The folder of --checkpoint-dir. It holds the checkpoints of one run. Only the run that wrote a
 // file deletes it; files in the way of another run are set aside. Called only by rank 0. All throw
 // `failure` (io_failed) if the file system refuses.
-
-// A checkpoint that was read.
-struct chosen_checkpoint {
-  std::string path;        // its folder
-  checkpoint_files files;  // checked against train.json
-};
 
 // The checkpoint that `resume` names: a path, or "auto" for the newest in `folder` that is whole
 // and passes `check`, which throws `failure` otherwise; calls `note` for newer ones. nullopt: the

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "engine/log.h"
-#include "train/checkpoints/checkpoint_folder.h"
+#include "train/checkpoints/checkpoint_places.h"
 #include "train/device/tensor_snapshot.h"
 #include "train/files.h"
 #include "train/models/weights.h"
@@ -33,19 +33,21 @@ std::string not_finite(const checkpoint& c) {
 
 run_checkpoints::run_checkpoints(checkpoint_options where, process_group& group,
                                  std::size_t state_bytes)
-    : where_(std::move(where)), group_(group), state_bytes_(state_bytes), run_(unique_name()) {}
+    : where_(std::move(where)), group_(group), state_bytes_(state_bytes), run_(unique_name()) {
+  if (are_written()) place_ = checkpoint_place_at(where_.folder, where_.reach);
+}
 
 // On rank 0: the checkpoint that the run is resumed from, verified; nullopt: none. Throws `failure`
 // if the run may not write to the folder.
 std::optional<chosen_checkpoint> run_checkpoints::choose() const {
   std::optional<chosen_checkpoint> chosen;
-  if (!where_.resume.empty()) {
-    chosen = choose_checkpoint(where_.folder, where_.resume, check_sound,
-                               [](const std::string& what) { log_notice(what); });
+  if (where_.resume == "auto" && place_) {
+    chosen = place_->newest(check_sound, [](const std::string& what) { log_notice(what); });
+  } else if (!where_.resume.empty() && where_.resume != "auto") {
+    chosen = {where_.resume, read_checkpoint_at(where_.resume, where_.reach)};
   }
   if (are_written()) {
-    check_folder(where_.folder, chosen ? chosen->path : "",
-                 where_.resume == "auto" || where_.overwrite);
+    place_->check(chosen ? chosen->path : "", where_.resume == "auto" || where_.overwrite);
   }
   if (!where_.resume.empty() && !chosen) {
     log_notice(fmt::format("no checkpoint in {} yet: starting from scratch", where_.folder));
@@ -55,7 +57,7 @@ std::optional<chosen_checkpoint> run_checkpoints::choose() const {
 
 std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_size) {
   const auto choose_locked = [this] {
-    if (are_written()) lock_.emplace(where_.folder);
+    if (are_written()) place_->lock();
     return choose();
   };
   auto loaded =
@@ -68,8 +70,7 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_si
   resumed_ = newest_ = loaded->first;
   run_ = loaded->second.run;
   const std::int64_t step = loaded->second.step;
-  const bool is_own =
-      group_.is_first() && are_written() && is_checkpoint_in(where_.folder, resumed_, step);
+  const bool is_own = group_.is_first() && are_written() && place_->holds(resumed_, step);
   if (group_.shared(is_own ? "own" : "") == "own") in_folder_ = step;
   return std::move(loaded->second);
 }
@@ -84,7 +85,7 @@ void run_checkpoints::begin_save(checkpoint c) {
   auto states = group_.gathered(c.data.to_json());
   const std::int64_t step = c.step;
   if (finish() && where_.saved) where_.saved();
-  writing_ = (std::filesystem::path(where_.folder) / step_name(step)).string();
+  writing_ = place_->path_of(step);
   group_.together([&] {
     if (!group_.is_first()) return;
     const auto copied = [](tensor_dict& of) {
@@ -101,9 +102,9 @@ void run_checkpoints::begin_save(checkpoint c) {
       if (!bad.empty()) {
         throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
       }
-      save_checkpoint(where_.folder, c, states);
+      written_ = place_->write(c.step, files_to_save(c, states));
       if (where_.saved) where_.saved();
-      remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
+      place_->remove_old(run_, static_cast<std::size_t>(where_.keep), resumed_);
     });
   });
   in_folder_ = step;
@@ -115,7 +116,8 @@ bool run_checkpoints::finish() {
     settle();
     if (failed_) throw failure(*failed_);
   });
-  newest_ = std::exchange(writing_, "");
+  newest_ = group_.is_first() ? written_ : writing_;
+  writing_.clear();
   return !std::exchange(is_told_, false);
 }
 
@@ -130,7 +132,7 @@ void run_checkpoints::settle() {
   if (!work_.is_begun()) return;
   try {
     work_.wait();
-    newest_ = writing_;
+    newest_ = written_;
   } catch (const failure& f) {
     failed_ = f.why();
   } catch (const std::exception& e) {
@@ -140,8 +142,8 @@ void run_checkpoints::settle() {
 
 void run_checkpoints::set_aside() {
   if (!are_written()) return;
-  const std::string aside = set_aside_newer(where_.folder, resumed_);
-  if (!aside.empty()) log_notice("checkpoints that were in the way have been moved to " + aside);
+  const std::string aside = place_->set_aside_newer(resumed_);
+  if (!aside.empty()) log_notice(aside);
 }
 
 std::string run_checkpoints::figures_of_resumed() const {
@@ -152,7 +154,7 @@ void run_checkpoints::add_validation(const std::string& line, const std::string&
   try {
     const std::string with = fmt::format(R"({},"{}":"{}"}})", line.substr(0, line.rfind('}')),
                                          validated_key, fingerprint);
-    add_to_checkpoint(newest_, validation_name, with + "\n");
+    place_->add(newest_, validation_name, with + "\n");
   } catch (const failure& f) {
     log_notice(f.what());  // harmless: a run resumed from here validates again
   }

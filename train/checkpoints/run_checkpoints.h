@@ -3,25 +3,32 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "engine/error.h"
+#include "pipeline/engine_options.h"
 #include "train/checkpoints/background_work.h"
 #include "train/checkpoints/checkpoint.h"
-#include "train/checkpoints/folder_lock.h"
+#include "train/checkpoints/checkpoint_place.h"
 #include "train/ranks/distributed.h"
 
 namespace millrace {
 
 // Where a run's checkpoints are.
 struct checkpoint_options {
-  std::string folder;      // written by rank 0; empty: none are written
+  // Written by rank 0: a folder, or the URL of a prefix in an object store (s3://BUCKET/PREFIX);
+  // empty: none are written.
+  std::string folder;
   std::string resume;      // "auto" for the newest in `folder`, or a checkpoint; empty: a new run
   int keep = 2;            // checkpoints of this run that are kept, at least 1
   bool overwrite = false;  // set another run's checkpoints in `folder` aside
   // Called when one has been written, on rank 0 by the thread that did; null: nobody asks.
   std::function<void()> saved = nullptr;
+  // How stores are reached, by its `source`; engine_options::from_environment() has the
+  // credentials.
+  engine_options reach = {};
 };
 
 // The checkpoints of one run: the one it is resumed from, and those it writes. One thread; refers
@@ -88,11 +95,12 @@ class run_checkpoints {
   checkpoint_options where_;
   process_group& group_;
   std::size_t state_bytes_;
-  std::optional<folder_lock> lock_;  // on rank 0
+  std::unique_ptr<checkpoint_place> place_;  // null: none are written
   std::string run_;
   std::string resumed_;
   std::string newest_;                     // that this process wrote or was resumed from
   std::optional<std::int64_t> in_folder_;  // its step, if it is in the folder, or will be
+  std::string written_;                    // by the background, on rank 0: the path it got
   std::string writing_;                    // the path of what begin_save() began; empty: finished
   bool is_told_ = false;                   // by has_saved(), that it was written
   std::optional<error> failed_;            // of the writing

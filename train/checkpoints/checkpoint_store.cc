@@ -1,0 +1,309 @@
+#include "train/checkpoints/checkpoint_store.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <ranges>
+#include <set>
+#include <utility>
+
+#include "engine/json_tree.h"
+#include "engine/log.h"
+#include "engine/words.h"
+#include "pipeline/engine.h"
+#include "pipeline/raw_bytes.h"
+#include "train/checkpoints/checkpoint_names.h"
+
+namespace millrace {
+
+// What a prefix holds below one name.
+struct checkpoint_store::listed {
+  std::string name;  // below the prefix
+  stored_name parts;
+  std::set<std::string> files;
+  bool is_whole() const { return files.contains(meta_name); }
+  bool is_aside() const { return files.contains(std::string(aside_name)); }
+  bool counts() const { return is_whole() && !is_aside(); }
+  static constexpr std::string_view aside_name = "set-aside";
+};
+
+namespace {
+
+constexpr std::string_view aside_text =
+    "Runs pass over this checkpoint. Delete this object to let it count again.\n";
+
+// The content of an object; nullopt: there is none.
+std::optional<std::string> object_at(engine& eng, const std::string& url) {
+  try {
+    std::string content;
+    auto data = eng.run(raw_bytes({url}));
+    for (const bytes& piece : data) content += piece.text();
+    return content;
+  } catch (const failure& f) {
+    if (f.kind() == errc::not_found) return std::nullopt;
+    throw;
+  }
+}
+
+// An engine that reads objects as they are in the store, and nothing else.
+engine_options for_objects(engine_options reach) {
+  reach.cpu_threads = 1;
+  reach.io_threads = 1;
+  reach.allocator = nullptr;
+  reach.register_buffers = false;
+  reach.source.cache = {};
+  reach.source.rewrites = {};
+  return reach;
+}
+
+// The checkpoints among what lies below a prefix, by name: files by what follows the prefix.
+std::map<std::string, std::set<std::string>> by_name(
+    const std::map<std::string, std::uint64_t>& below) {
+  std::map<std::string, std::set<std::string>> found;
+  for (const auto& [path, bytes] : below) {
+    const auto slash = path.find('/');
+    if (slash == std::string::npos) continue;
+    const std::string name = path.substr(0, slash);
+    if (parse_stored_name(name)) found[name].insert(path.substr(slash + 1));
+  }
+  return found;
+}
+
+error in_the_way_error(const std::string& where, std::size_t others, const std::string& resumed) {
+  return error(errc::usage,
+               resumed.empty()
+                   ? fmt::format("the store holds {} of an earlier run there",
+                                 counted(others, "checkpoint"))
+                   : fmt::format("the store holds checkpoints other than those before {}", resumed))
+      .at(where)
+      .hint(fmt::format("{}--overwrite sets them aside, or use another --checkpoint-dir",
+                        resumed.empty() ? "--resume auto resumes the newest, " : ""));
+}
+
+}  // namespace
+
+std::optional<stored_name> parse_stored_name(std::string_view name) {
+  const std::string first = step_name(0);
+  const std::string_view step = name.substr(0, first.size());
+  if (!is_step_name(step)) return std::nullopt;
+  stored_name out{.step = std::string(step)};
+  std::string_view rest = name.substr(step.size());
+  if (rest.empty()) return out;
+  if (!rest.starts_with('-')) return std::nullopt;
+  rest.remove_prefix(1);
+  const auto [end, failed] =
+      std::from_chars(rest.data(), rest.data() + rest.size(), out.generation);
+  const bool is_number = failed == std::errc{} && end == rest.data() + rest.size();
+  if (!is_number || out.generation < 2 || rest.starts_with('0')) return std::nullopt;
+  return out;
+}
+
+checkpoint_files read_stored_checkpoint(const std::string& url, const engine_options& reach) {
+  std::string path = url;
+  while (path.ends_with('/')) path.pop_back();
+  engine eng(for_objects(reach));
+  if (!object_at(eng, path + "/" + meta_name)) {
+    throw failure(error(errc::not_found, "no such checkpoint")
+                      .at(path)
+                      .hint("set --resume to auto, or to a checkpoint's URL, "
+                            "s3://BUCKET/PREFIX/step-NNNNNNNNNN"));
+  }
+  return read_checkpoint_by(
+      [&](const std::string& name) { return object_at(eng, path + "/" + name); }, path);
+}
+
+std::optional<std::string> newest_stored(const std::string& prefix, const engine_options& reach) {
+  const stored_objects objects(prefix, reach.source);
+  std::optional<std::pair<stored_name, std::string>> newest;
+  const auto below = objects.list().value();
+  for (const auto& [name, files] : by_name(below)) {
+    if (!files.contains(meta_name) || files.contains("set-aside")) continue;
+    const auto parts = parse_stored_name(name).value();
+    if (!newest || newest->first < parts) newest = {parts, objects.url_of(name)};
+  }
+  return newest ? std::optional(newest->second) : std::nullopt;
+}
+
+checkpoint_store::checkpoint_store(const std::string& prefix, const engine_options& reach)
+    : objects_(prefix, reach.source), reach_(for_objects(reach)) {}
+
+std::vector<checkpoint_store::listed> checkpoint_store::list() const {
+  std::vector<listed> found;
+  const auto below = objects_.list().value();
+  if (below.contains(meta_name)) {
+    throw failure(error(errc::usage, "this is a checkpoint, not a prefix of checkpoints")
+                      .at(objects_.prefix())
+                      .hint("give it to --resume, and another prefix as --checkpoint-dir"));
+  }
+  for (auto& [name, files] : by_name(below)) {
+    found.push_back({.name = name, .parts = parse_stored_name(name).value(), .files = files});
+  }
+  std::ranges::sort(found, {}, &listed::parts);
+  return found;
+}
+
+// The name below the prefix of a checkpoint's URL; empty: it is elsewhere.
+std::string checkpoint_store::below(const std::string& path) const {
+  const std::string begin = objects_.prefix() + "/";
+  if (!path.starts_with(begin)) return {};
+  std::string name = path.substr(begin.size());
+  while (name.ends_with('/')) name.pop_back();
+  return name;
+}
+
+std::optional<chosen_checkpoint> checkpoint_store::newest(const checkpoint_check& check,
+                                                          const choice_note& note) {
+  std::vector<std::string> all;
+  for (const listed& one : list()) {
+    if (one.counts()) all.push_back(objects_.url_of(one.name));
+  }
+  return newest_sound(
+      all, [this](const std::string& url) { return read_stored_checkpoint(url, reach_); }, check,
+      note);
+}
+
+std::vector<checkpoint_store::listed> checkpoint_store::in_the_way(
+    const std::string& resumed) const {
+  auto found = list();
+  const auto from = parse_stored_name(below(resumed));
+  std::erase_if(found,
+                [&](const listed& one) { return !one.counts() || (from && one.parts <= *from); });
+  return found;
+}
+
+void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
+  known_.clear();
+  aside_.clear();
+  for (const listed& one : list()) {
+    known_.push_back(one.name);
+    if (one.is_aside()) aside_.push_back(one.name);
+  }
+  const std::string trial = fmt::format(".trial-{}", getpid());
+  objects_.put(trial, "").value();
+  if (const auto removed = objects_.remove(trial); !removed) {
+    log_notice(fmt::format("old checkpoints will not be removed: {}", removed.error().message()));
+  }
+  const auto others = in_the_way(resumed);
+  if (others.empty() || may_set_aside) return;
+  throw failure(in_the_way_error(objects_.url_of(others.back().name), others.size(), resumed));
+}
+
+std::string checkpoint_store::set_aside_newer(const std::string& resumed) {
+  std::vector<std::string> names;
+  for (const listed& one : in_the_way(resumed)) {
+    objects_.put(fmt::format("{}/{}", one.name, listed::aside_name), aside_text).value();
+    names.push_back(one.name);
+  }
+  if (names.empty()) return {};
+  return fmt::format(
+      "checkpoints that were in the way are set aside in {}: {} (an object "
+      "'{}' below each says so)",
+      objects_.prefix(), fmt::join(names, ", "), listed::aside_name);
+}
+
+bool checkpoint_store::holds(const std::string& path, std::int64_t step) {
+  const std::string name = below(path);
+  const auto parts = parse_stored_name(name);
+  const bool is_aside = std::ranges::find(aside_, name) != aside_.end();
+  return parts && parts->step == step_name(step) && !is_aside;
+}
+
+std::string checkpoint_store::path_of(std::int64_t step) const {
+  return objects_.url_of(step_name(step));
+}
+
+// The run that wrote a whole checkpoint; empty: unknown.
+std::string checkpoint_store::run_of(const listed& one) const {
+  engine eng(reach_);
+  const auto text = object_at(eng, fmt::format("{}/{}", objects_.url_of(one.name), meta_name));
+  const auto meta = json_tree::parse(text.value_or(""));
+  return meta ? std::string(meta->text_of("run")) : "";
+}
+
+// Throws if another process has written a checkpoint there since check().
+void checkpoint_store::check_alone(const std::vector<listed>& all, const std::string& run) const {
+  for (const listed& one : all) {
+    if (!one.is_whole() || std::ranges::find(known_, one.name) != known_.end()) continue;
+    const bool is_same = run_of(one) == run;
+    throw failure(error(errc::usage, is_same ? "another process of this run writes its checkpoints "
+                                               "here"
+                                             : "another run writes its checkpoints here")
+                      .at(objects_.url_of(one.name))
+                      .hint("end one of them, or give it another --checkpoint-dir"));
+  }
+}
+
+// Deletes the files that runs write, train.json first: from then on the rest does not count.
+void checkpoint_store::remove(const listed& one) const {
+  std::string meta;
+  if (one.is_whole()) {
+    engine eng(reach_);
+    const std::string name = fmt::format("{}/{}", one.name, meta_name);
+    meta = object_at(eng, objects_.url_of(name)).value_or("");
+    objects_.remove(name).value();
+  }
+  for (const std::string& file :
+       own_files(std::vector<std::string>(one.files.begin(), one.files.end()), meta)) {
+    objects_.remove(fmt::format("{}/{}", one.name, file)).value();
+  }
+}
+
+std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& files) {
+  const auto meta = json_tree::parse(file_in(files, meta_name, path_of(step)));
+  const std::string run = meta ? std::string(meta->text_of("run")) : "";
+  const auto all = list();
+  check_alone(all, run);
+  stored_name name{.step = step_name(step)};
+  for (const listed& one : all) {
+    if (!one.is_whole() && !one.is_aside()) {
+      remove(one);  // of a run that was killed while it wrote
+    } else if (one.parts.step == name.step) {
+      name.generation = std::max(name.generation, one.parts.generation + 1);
+    }
+  }
+  const std::string at =
+      name.generation == 1 ? name.step : fmt::format("{}-{}", name.step, name.generation);
+  for (const auto& [file, content] : files) {
+    if (file != meta_name) objects_.put(fmt::format("{}/{}", at, file), content).value();
+  }
+  const auto committed = objects_.put(fmt::format("{}/{}", at, meta_name), files.at(meta_name),
+                                      stored_objects::existing::refused);
+  if (!committed && committed.error().kind() == errc::changed) {
+    throw failure(error(errc::usage, "another run writes its checkpoints here")
+                      .at(objects_.url_of(at))
+                      .hint("end one of them, or give it another --checkpoint-dir"));
+  }
+  committed.value();
+  known_.push_back(at);
+  for (const listed& one : all) {
+    const bool is_replaced = one.counts() && one.parts.step == name.step;
+    if (is_replaced && run_of(one) == run) remove(one);
+  }
+  return objects_.url_of(at);
+}
+
+void checkpoint_store::remove_old(const std::string& run, std::size_t keep,
+                                  const std::string& resumed) {
+  try {
+    auto all = list();
+    std::erase_if(all, [](const listed& one) { return !one.counts(); });
+    for (std::size_t i = 0; i + keep < all.size(); ++i) {
+      if (all[i].name != below(resumed) && run_of(all[i]) == run) remove(all[i]);
+    }
+  } catch (const failure& f) {
+    // The next one tries again.
+    log_notice(fmt::format("old checkpoints could not be removed: {}", f.what()));
+  }
+}
+
+void checkpoint_store::add(const std::string& path, const std::string& name,
+                           const std::string& text) {
+  objects_.put(fmt::format("{}/{}", below(path), name), text).value();
+}
+
+}  // namespace millrace
