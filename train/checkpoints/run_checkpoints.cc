@@ -58,9 +58,11 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_si
     if (are_written()) lock_.emplace(where_.folder);
     return choose();
   };
-  auto loaded =
-      load_checkpoint(choose_locked, group_,
-                      {.lanes = lanes, .batch_size = batch_size, .state_bytes = state_bytes_});
+  auto loaded = load_checkpoint(choose_locked, group_,
+                                {.lanes = lanes,
+                                 .batch_size = batch_size,
+                                 .state_bytes = state_bytes_,
+                                 .place = where_.parts ? where_.parts->place() : group_.place()});
   if (!loaded) {
     run_ = group_.shared(run_);
     return std::nullopt;
@@ -82,6 +84,7 @@ void run_checkpoints::save(checkpoint c) {
 void run_checkpoints::begin_save(checkpoint c) {
   c.run = run_;
   auto states = group_.gathered(c.data.to_json());
+  if (where_.parts) states = where_.parts->of_parts(std::move(states));
   const std::int64_t step = c.step;
   if (finish() && where_.saved) where_.saved();
   writing_ = (std::filesystem::path(where_.folder) / step_name(step)).string();
@@ -101,7 +104,13 @@ void run_checkpoints::begin_save(checkpoint c) {
       if (!bad.empty()) {
         throw failure(diverged(fmt::format("{} is not finite after step {}", bad, c.step)));
       }
-      save_checkpoint(where_.folder, c, states);
+      if (lock_) lock_->check_is_there();
+      try {
+        save_checkpoint(where_.folder, c, states);
+      } catch (const failure&) {
+        if (lock_) lock_->check_is_there();  // else that is the reason
+        throw;
+      }
       if (where_.saved) where_.saved();
       remove_old(where_.folder, run_, static_cast<std::size_t>(where_.keep), resumed_);
     });
