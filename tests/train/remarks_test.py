@@ -3,6 +3,7 @@
 import pathlib
 import sys
 import unittest
+import zipfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.support import harness, training  # noqa: E402
@@ -69,6 +70,15 @@ class Remarks(training.WithShards):
         self.assertFalse(folder.exists())
         (self.folder / "elsewhere").rename(folder)
         self.assertIn("resumed", self.train("--shards", self.shards, "--checkpoint-dir", folder, "--resume", "auto", "--max-steps", 1))
+
+    def test_a_small_file_of_a_model_has_no_large_description(self):
+        file = self.folder / "m.pt2"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a/version", "3")
+            archive.writestr("a/extra/millrace/model.json", b" " * (64 << 20))
+        self.assertLess(file.stat().st_size, 1 << 20)
+        told = self.train("--shards", self.shards, "--model", file, "--max-steps", 1, code=1)
+        self.assertIn(f"its extra/millrace/model.json has {64 << 20} bytes, more than {file.stat().st_size}, at {file}", told)
 
 
 if __name__ == "__main__":
