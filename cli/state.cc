@@ -210,10 +210,12 @@ int skip(const edit_arguments& a, std::int64_t samples, const environment& e) {
                 {"samples", passed.samples},
                 {"to_the_end", passed.to_the_end}});
   } else {
-    fmt::print("wrote {}: {} without the next {} of epoch {}, or fewer where a lane ends{}\n",
-               printable(a.output), printable(from.path),
-               counted(static_cast<std::uint64_t>(passed.samples), "sample"), passed.epoch,
-               passed.to_the_end ? fmt::format(", to its end: it has no {} left", samples) : "");
+    fmt::print(
+        "wrote {}: {} without the next {} of epoch {}, or fewer where a lane ends{}: "
+        "the run that is resumed from it says how many it has passed over\n",
+        printable(a.output), printable(from.path),
+        counted(static_cast<std::uint64_t>(passed.samples), "sample"), passed.epoch,
+        passed.to_the_end ? fmt::format(", to its end: it has no {} left", samples) : "");
   }
   return 0;
 }

@@ -9,6 +9,11 @@
 #
 # SIGTERM and Ctrl-C save and end: Open MPI itself would give its ranks one second. SIGUSR1 saves and goes on, SIGUSR2 saves and ends.
 set -u
+if [ $# -eq 0 ]; then
+  echo "usage: HOSTS=host0:8,host1:8 $0 --shards '/data/train-{000000..000099}.tar' --checkpoint-dir /shared/ck --epochs 90" >&2
+  echo "Its arguments are millrace-train's (millrace-train --help); the variables HOSTS, RANKS, RESTARTS, TRAIN and MPIRUN are at its top." >&2
+  exit 2
+fi
 hosts=${HOSTS:-localhost:${RANKS:-1}}
 first=${hosts%%,*}
 read -ra mpirun <<<"${MPIRUN:-mpirun}"

@@ -18,10 +18,13 @@ import socket
 import subprocess
 import sys
 
-import ray
-from ray.exceptions import RayError, RayTaskError
-from ray.util.placement_group import placement_group
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
+try:
+    import ray
+    from ray.exceptions import RayError, RayTaskError
+    from ray.util.placement_group import placement_group
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy as In
+except ModuleNotFoundError as missing:
+    sys.exit(f"ray_train.py: Ray is not installed here ({missing}): pip install 'ray[default]', in the Python of the cluster")
 
 AGAIN = {4, 6}  # exit codes after which another attempt may succeed; so may it after a rank was killed
 LOST = 137

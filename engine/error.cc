@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cstring>
 
@@ -14,73 +15,19 @@
 namespace millrace {
 
 std::string_view kind_name(errc kind) {
-  switch (kind) {
-    case errc::usage:
-      return "usage";
-    case errc::bad_setting:
-      return "bad_setting";
-    case errc::not_found:
-      return "not_found";
-    case errc::not_allowed:
-      return "not_allowed";
-    case errc::connect_failed:
-      return "connect_failed";
-    case errc::untrusted:
-      return "untrusted";
-    case errc::timed_out:
-      return "timed_out";
-    case errc::cut:
-      return "cut";
-    case errc::http_status:
-      return "http_status";
-    case errc::protocol:
-      return "protocol";
-    case errc::io_failed:
-      return "io_failed";
-    case errc::changed:
-      return "changed";
-    case errc::truncated:
-      return "truncated";
-    case errc::bad_archive:
-      return "bad_archive";
-    case errc::duplicate_field:
-      return "duplicate_field";
-    case errc::too_large:
-      return "too_large";
-    case errc::bad_image:
-      return "bad_image";
-    case errc::bad_field:
-      return "bad_field";
-    case errc::bad_label:
-      return "bad_label";
-    case errc::missing_field:
-      return "missing_field";
-    case errc::no_samples:
-      return "no_samples";
-    case errc::no_memory:
-      return "no_memory";
-    case errc::no_descriptors:
-      return "no_descriptors";
-    case errc::bad_state:
-      return "bad_state";
-    case errc::bad_index:
-      return "bad_index";
-    case errc::integrity:
-      return "integrity";
-    case errc::peer_lost:
-      return "peer_lost";
-    case errc::too_many_skipped:
-      return "too_many_skipped";
-    case errc::unsupported:
-      return "unsupported";
-    case errc::stopped:
-      return "stopped";
-    case errc::uncaught:
-      return "uncaught";
-    case errc::internal:
-      return "internal";
-  }
-  return "internal";
+  static constexpr std::array<std::string_view, 33> names{
+      "usage",          "bad_setting", "not_found",       "not_allowed",
+      "connect_failed", "untrusted",   "timed_out",       "cut",
+      "http_status",    "protocol",    "io_failed",       "changed",
+      "truncated",      "bad_archive", "duplicate_field", "too_large",
+      "bad_image",      "bad_label",   "bad_field",       "missing_field",
+      "no_samples",     "no_memory",   "no_descriptors",  "bad_state",
+      "bad_index",      "integrity",   "peer_lost",       "too_many_skipped",
+      "unsupported",    "stopped",     "uncaught",        "device_failed",
+      "internal"};
+  static_assert(names.size() == static_cast<std::size_t>(errc::internal) + 1);
+  const auto number = static_cast<std::size_t>(kind);
+  return number < names.size() ? names[number] : names.back();
 }
 
 bool is_read_failure(errc kind) {
@@ -121,6 +68,8 @@ int exit_code(errc kind) {
       return 5;
     case errc::peer_lost:
       return 6;
+    case errc::device_failed:
+      return 7;
     case errc::stopped:
       return 130;
     default:

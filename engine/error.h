@@ -44,6 +44,7 @@ enum class errc : std::uint8_t {
   unsupported,       // known, but not in this build or on this host
   stopped,           // by the user
   uncaught,          // an exception from a function, stage or source of the program
+  device_failed,     // a GPU, or its driver
   internal,          // a bug in millrace
 };
 

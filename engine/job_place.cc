@@ -326,6 +326,23 @@ job_place job_place::from(const variables& environment, int per_host) {
           "alone",
           *tasks);
     }
+    const auto alone = number(environment, "SLURM_PROCID");
+    const bool is_half =
+        std::ranges::all_of(std::array{"SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE"},
+                            [&](const char* name) { return find(environment, name) == nullptr; });
+    if (alone && is_half) {
+      const std::string what = fmt::format(
+          "SLURM_PROCID={}, but neither SLURM_STEP_NUM_TASKS, which srun sets, nor SLURM_NTASKS is "
+          "set",
+          *alone);
+      if (*alone > 0) {
+        throw failure(
+            error(errc::usage, what)
+                .hint("start it by srun, which sets all of them, or set RANK, WORLD_SIZE, "
+                      "MASTER_ADDR and MASTER_PORT; to train alone, unset SLURM_PROCID"));
+      }
+      place.remark = what + ": it trains alone";
+    }
     if (number(environment, "WORLD_SIZE", 1).value_or(1) == 1) return place;
     throw failure(error(errc::usage, "WORLD_SIZE is above 1, but RANK is not set")
                       .hint("give each process its RANK, from 0 on, or launch by torchrun"));

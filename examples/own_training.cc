@@ -3,7 +3,9 @@
 //
 //   example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS
 //
-// On two ranks: torchrun --no-python --nproc-per-node 2 example_own_training ...
+// On two ranks: torchrun --no-python --nproc-per-node 2 example_own_training ... Ranks among which
+// a model is divided read the same samples: with a fourth argument, the data have as many parts,
+// and neighbouring ranks share one.
 #include <millrace/millrace.h>
 #include <millrace/train.h>
 #include <torch/torch.h>
@@ -29,14 +31,16 @@ plan<host_batch> batches_of(const char* shards_spec, std::int64_t epochs, const 
 }  // namespace
 
 int main(int argc, char** argv) try {
-  if (argc != 4) {
-    std::fprintf(stderr,
-                 "usage: example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS\n");
+  if (argc != 4 && argc != 5) {
+    std::fprintf(
+        stderr, "usage: example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS [PARTS]\n");
     return 2;
   }
   const std::int64_t epochs = std::strtol(argv[2], nullptr, 10);
   signal_watch signals;
   process_group ranks(job_place::from_environment());
+  const data_ranks parts =
+      argc < 5 ? data_ranks(ranks.place()) : data_ranks(ranks, -1, std::atoi(argv[4]));
   const auto device = pick_device("auto", ranks.place().local_rank);
   ranks.connect(device);
 
@@ -49,10 +53,10 @@ int main(int argc, char** argv) try {
   torch::optim::AdamW optimizer(net->parameters(), torch::optim::AdamWOptions(2e-3));
 
   engine eng(engine_options::from_environment());
-  auto data = eng.run(batches_of(argv[1], epochs, ranks.place()), signals.control().stop);
-  run_checkpoints saved({.folder = argv[3], .resume = "auto"}, ranks);
+  auto data = eng.run(batches_of(argv[1], epochs, parts.place()), signals.control().stop);
+  run_checkpoints saved({.folder = argv[3], .resume = "auto", .parts = parts}, ranks);
   // How far the run is; the weights and the optimizer's state are filled in when it is saved.
-  checkpoint at{{.batch_size = 32, .world_size = ranks.place().world_size}, {}, {}};
+  checkpoint at{{.batch_size = 32, .world_size = parts.place().world_size}, {}, {}};
   if (auto c = saved.load(lanes_of(data.save()), at.batch_size)) {
     load_weights(*net, c->model, saved.resumed());
     load_state(optimizer, c->optimizer, saved.resumed());
@@ -70,7 +74,7 @@ int main(int argc, char** argv) try {
 
   data_parallel model(ranks, *net);
   to_device hand_off(device);
-  lockstep batches(data, ranks, signals.control());
+  lockstep batches(data, ranks, signals.control(), rest_of_epoch::dropped, parts);
   signals.control().training_begins();  // from here on, a signal is a request to save
   while (at.epoch < epochs) {
     at::Tensor loss;

@@ -89,6 +89,7 @@ void check_synthetic(const train_options& o) {
                           std::pair{"--checkpoint-dir", !o.checkpoint_dir.empty()},
                           std::pair{"--resume", !o.resume.empty()},
                           std::pair{"--record-batches", !o.record_batches.empty()},
+                          std::pair{"--data-world", o.data_world > 0},
                           std::pair{"--mode resample", o.mode == train_epochs::resample},
                           std::pair{"--mode exact", o.mode == train_epochs::exact}};
   for (const auto& [option, is_given] : others) {
@@ -151,6 +152,15 @@ void check_options(const train_options& o) {
     throw failure(error(errc::usage, "--raw cannot be combined with --shards or --index"));
   }
   check_optimizer(o);
+  if (o.data_rank >= 0 && o.local_ranks > 1) {
+    throw failure(error(errc::usage, "--data-rank is one rank's, and --nproc starts several")
+                      .hint("leave it out: with --data-world alone, neighbouring ranks share a "
+                            "part"));
+  }
+  if (o.data_rank >= 0 && o.data_rank >= o.data_world) {
+    throw failure(error(errc::usage, fmt::format("--data-rank {} is not below --data-world {}",
+                                                 o.data_rank, o.data_world)));
+  }
   if (!o.resume.empty() && o.overwrite && o.resume == "auto") {
     throw failure(error(errc::usage, "--resume auto cannot be combined with --overwrite")
                       .hint("resume the existing run, or start another one"));

@@ -311,7 +311,7 @@ void check_inputs(const train_options& o, const job_place& place, const engine_o
   check_stdin(o);
   for (const std::string& url : o.shards) check_opens(o, url, "training");
   for (const std::string& url : o.val_shards) check_opens(o, url, "validation");
-  check_batch(o, place);
+  check_batch(o, o.parts.place());
   if (place.rank != 0) return;  // once per job is enough
   tell_of_repeated(o.shards, "training");
   tell_of_repeated(o.val_shards, "validation");

@@ -18,6 +18,7 @@
 #include "engine/printable.h"
 #include "engine/words.h"
 #include "millrace/version.h"
+#include "pipeline/formats/class_folders.h"
 #include "pipeline/records.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/data.h"
@@ -26,6 +27,7 @@
 #include "train/models/exported_file.h"
 #include "train/models/safetensors.h"
 #include "train/outputs.h"
+#include "train/remarks.h"
 
 namespace millrace {
 namespace {
@@ -89,6 +91,36 @@ std::string short_count(std::int64_t n) {
 json sum_of(const json& a, const json& b) {
   if (a.is_number_float() || b.is_number_float()) return a.get<double>() + b.get<double>();
   return a.get<std::uint64_t>() + b.get<std::uint64_t>();
+}
+
+// Those of `a` that `b` lacks, as often as it does.
+std::vector<std::string> only_in(std::vector<std::string> a, std::vector<std::string> b) {
+  std::ranges::sort(a);
+  std::ranges::sort(b);
+  std::vector<std::string> out;
+  std::ranges::set_difference(a, b, std::back_inserter(out));
+  return out;
+}
+
+// How the shards of a checkpoint and of a run differ: ": 1 of its 8 is gone (a.tar), ...".
+std::string differing_shards(const std::vector<std::string>& then,
+                             const std::vector<std::string>& now) {
+  if (then.empty() || now.empty()) return ", or with another index";
+  if (then == now) return ": by the same names, with another index, or with or without one";
+  const auto gone = only_in(then, now);
+  const auto added = only_in(now, then);
+  if (gone.empty() && added.empty()) return ": the same ones, in another order";
+  std::string out = ": ";
+  if (!gone.empty()) {
+    out += fmt::format("{} of its {} {} gone ({})", gone.size(), then.size(),
+                       gone.size() == 1 ? "is" : "are", first_of(gone));
+  }
+  if (!gone.empty() && !added.empty()) out += ", ";
+  if (!added.empty()) {
+    out += fmt::format("{} {} new ({})", added.size(), added.size() == 1 ? "is" : "are",
+                       first_of(added));
+  }
+  return out;
 }
 
 // Checks an exported model; its content, not its place, is what checkpoints record and ranks share.
@@ -156,16 +188,24 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
     look_at_model(options, device);
   });
   agree_on_terms(options, device, group);
+  options.parts = options.data_world == 0
+                      ? data_ranks(place)
+                      : data_ranks(group, options.data_rank, options.data_world);
+  // One of those that skip the same samples lists them.
+  if (!options.parts.is_first()) options.bad_samples.report.clear();
   // Rank 0 alone reads what the run is resumed from: the others may have been started again.
   options.resume = group.shared(options.resume);
   group.connect(device);
   group.together([&] {
     check_outputs(options, place);
     check_inputs(options, place, engine);
-    if (group.is_first()) options.counted_batches = count_first_epoch(options, place, engine);
+    if (group.is_first()) {
+      options.counted_batches = count_first_epoch(options, options.parts.place(), engine);
+    }
     make_output_folders(options);
   });
   options.counted_batches = std::stoll(group.shared(std::to_string(options.counted_batches)));
+  if (group.is_first()) tell_of_no_effect(options, device);
   return device;
 }
 
@@ -176,6 +216,8 @@ std::string begin_line(const train_options& options, const job_place& place, con
               {"start", start},
               {"rank", place.rank},
               {"world_size", place.world_size},
+              {"data_rank", options.parts.place().rank},
+              {"data_world", options.parts.place().world_size},
               {"launcher", place.launcher},
               {"attempt", place.attempt},
               {"from_step", step},
@@ -193,10 +235,11 @@ std::string banner(const train_options& o, const job_place& place, c10::Device d
   std::string data =
       o.raw_files > 0 ? number_of(o.raw_files, "file") : number_of(std::ssize(o.shards), "shard");
   if (o.lengths) data = number_of(o.lengths->samples(), "sample") + " in " + data;
+  const int parts = o.parts.place().world_size;
   const std::string in_all =
-      place.world_size > 1
-          ? fmt::format(" ({} in all)", std::int64_t{o.batch_size} * place.world_size)
-          : "";
+      parts > 1 ? fmt::format(" ({} in all)", std::int64_t{o.batch_size} * parts) : "";
+  const std::string shared =
+      o.parts.sharers() > 1 ? fmt::format(", {} for each part of the data", o.parts.sharers()) : "";
   std::string steps = "steps unknown until the first epoch ends (an --index tells)";
   if (each_epoch.most > 0) {
     steps = fmt::format("{}{} {} an epoch", each_epoch.varies ? "about " : "", range_of(each_epoch),
@@ -208,7 +251,7 @@ std::string banner(const train_options& o, const job_place& place, c10::Device d
   return fmt::format("{} of {} parameters, {} on {}; {}; batches of {}{}\n{}; {}, {}", o.model,
                      short_count(parameters), fmt::format("{} classes", o.classes),
                      device.is_cuda() ? fmt::format("GPUs{}", o.amp ? ", bf16" : "") : "the CPU",
-                     number_of(place.world_size, "rank"), o.batch_size, in_all, data,
+                     number_of(place.world_size, "rank") + shared, o.batch_size, in_all, data,
                      number_of(o.epochs, "epoch"), steps);
 }
 
@@ -224,17 +267,28 @@ void check_recorded(const std::string& folder, std::int64_t step, bool is_resume
   }
 }
 
-void check_same_shards(const state& saved, const state& fresh) {
-  const auto was = plan_record::in(saved);
+std::vector<std::string> recorded_shards(const train_options& o) {
+  constexpr std::size_t most = 100'000;
+  std::vector<std::string> names;
+  if (o.shards.size() > most) return names;
+  for (const std::string& url : o.shards) names.push_back(printable(redacted(url)));
+  return names;
+}
+
+void check_same_shards(const checkpoint_record& saved, const state& fresh,
+                       const std::vector<std::string>& shards) {
+  const auto was = plan_record::in(saved.data);
   const auto is = plan_record::in(fresh);
   if (!was || !is || was->list == is->list) return;
   // With other lanes an index may begin to matter: the pipeline decides.
   if (was->lanes != is->lanes) return;
   throw failure(
-      error(errc::usage,
-            "the checkpoint was saved with another list of shards, or with another index")
-          .hint("give the shards of the run that saved it, by the same names in the same order, or "
-                "train from scratch"));
+      error(errc::usage, "the checkpoint was saved with another list of shards" +
+                             differing_shards(saved.shards, shards))
+          .hint("give the shards of the run that saved it, by the same names in the same "
+                "order (MILLRACE_REWRITE=OLD=NEW reads them from another place); to train "
+                "on other shards, begin a new run with its weights: --init-weights "
+                "CHECKPOINT/model.safetensors"));
 }
 
 void record(const host_batch& b, const std::string& folder, const job_place& place,
@@ -279,12 +333,15 @@ std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t 
       .dump();
 }
 
-std::string json_of(const run_figures& f) {
+// A line of metrics; `counts`: whether the rank's samples do.
+static std::string json_of(const run_figures& f) {
   json out{{"end", f.signal != 0 ? "stopped" : "done"},
            {"signal", f.signal},
            {"step", f.step},
            {"epochs", f.epoch},
            {"world_size", f.place.world_size},
+           {"data_world", f.parts.place().world_size},
+           {"counts", f.parts.is_first()},
            {"samples", f.samples},
            {"seconds", f.seconds},
            {"samples_per_s", f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0},
@@ -314,13 +371,18 @@ std::string json_of(const run_figures& f) {
   return out.dump();
 }
 
-std::string json_of_job(const std::vector<std::string>& of_ranks) {
+// The line of the job, of those of its ranks.
+static std::string json_of_job(const std::vector<std::string>& of_ranks) {
   json out = json::parse(of_ranks.front());
+  out.erase("counts");
   for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
     const json other = json::parse(of_ranks[rank]);
-    for (const char* sum : {"samples", "samples_per_s", "cpu_seconds", "delivered", "skipped",
-                            "dropped", "lost", "damaged", "bytes", "bytes_read", "retries"}) {
+    for (const char* sum : {"cpu_seconds", "bytes", "bytes_read", "retries"}) {
       out[sum] = sum_of(out[sum], other[sum]);
+    }
+    for (const char* sum :
+         {"samples", "samples_per_s", "delivered", "skipped", "dropped", "lost", "damaged"}) {
+      if (other["counts"]) out[sum] = sum_of(out[sum], other[sum]);
     }
     out["waiting"] = std::max(out["waiting"].get<double>(), other["waiting"].get<double>());
     source_counters::each([&](std::string_view figure, auto, source_counters::total how) {
@@ -332,16 +394,15 @@ std::string json_of_job(const std::vector<std::string>& of_ranks) {
   return out.dump();
 }
 
-std::string text_of(const run_figures& f) {
+static std::string text_of(const run_figures& f) {
   const int rank = f.place.rank;
   std::string stages;
   for (const auto& s : f.stats.stages) {
     stages += fmt::format("{}{} {}", stages.empty() ? "" : ", ", s.name, time_text(s.busy));
   }
   const double rate = f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0;
-  const std::string in_all = f.place.world_size > 1
-                                 ? fmt::format(" ({:.1f} of all ranks)", rate * f.place.world_size)
-                                 : "";
+  const int parts = f.parts.place().world_size;
+  const std::string in_all = parts > 1 ? fmt::format(" ({:.1f} of all ranks)", rate * parts) : "";
   return fmt::format(
       "rank {} {} after {}, {}, {}: {:.1f} images/s{}, {:.1f} % of the time "
       "waiting for data\nrank {} samples: {}; read {} in {}, {}\nrank {} "
@@ -352,6 +413,12 @@ std::string text_of(const run_figures& f) {
       format_bytes(f.stats.sources.bytes), counted(f.stats.sources.requests, "request"),
       counted(f.stats.sources.retries, "retry", "retries"), rank, stages,
       time_text(f.stats.pool_cpu));
+}
+
+void report_run(const run_figures& f, reporter& to, process_group& group, bool as_json) {
+  to.note(json_of(f), text_of(f));
+  const auto of_ranks = group.gathered(json_of(f));
+  if (as_json && group.is_first()) fmt::print("{}\n", json_of_job(of_ranks));
 }
 
 }  // namespace millrace

@@ -13,6 +13,7 @@
 #include "pipeline/stages/map.h"
 #include "train/checkpoints/checkpoint_folder.h"
 #include "train/epoch_facts.h"
+#include "train/loop/report.h"
 #include "train/options.h"
 #include "train/ranks/distributed.h"
 #include "train/validation.h"
@@ -29,9 +30,13 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
 // connects the group for the device, which it returns. Throws `failure` on all or on none.
 c10::Device prepare(train_options& options, const engine_options& engine, process_group& group);
 
+// The names of the shards as checkpoints record them; empty if there are too many for that.
+std::vector<std::string> recorded_shards(const train_options& options);
 // Throws `failure` (usage) if a saved state belongs to another list of shards than `fresh`, a new
-// state of this run with as many lanes.
-void check_same_shards(const state& saved, const state& fresh);
+// state of this run with as many lanes, naming those that are gone or new. `shards`: of this run,
+// as recorded_shards().
+void check_same_shards(const checkpoint_record& saved, const state& fresh,
+                       const std::vector<std::string>& shards);
 
 // The first lines, for the metrics file and for people. `start`: a name of this start of the run,
 // the same on all ranks. Unknown: `each_epoch` 0, `left` below 0.
@@ -57,6 +62,7 @@ std::string json_of(const ledger::epoch& over, std::int64_t epoch, std::int64_t 
 // The figures of the last lines.
 struct run_figures {
   job_place place;
+  data_ranks parts;
   int signal = 0;  // that ended it; 0: none
   std::int64_t step = 0;
   std::int64_t epoch = 0;    // finished epochs
@@ -69,10 +75,9 @@ struct run_figures {
   run_stats stats;
   ledger counts;
 };
-std::string json_of(const run_figures& f);
-// Merges the lines of all ranks into one of the job: sums, except for shared values and the longest
-// wait.
-std::string json_of_job(const std::vector<std::string>& of_ranks);
-std::string text_of(const run_figures& f);
+// Called by all ranks: writes the last lines of this rank and, if `as_json`, on rank 0 the object
+// of the job: sums over all ranks, except for shared values and the longest wait; of ranks that
+// share a part of the data, the samples count once.
+void report_run(const run_figures& f, reporter& to, process_group& group, bool as_json);
 
 }  // namespace millrace

@@ -187,8 +187,8 @@ void learner::join(process_group& group) {
   if (impl_->graph && !group.alone()) {
     throw failure(error(errc::usage, "--graph is for one rank").hint("leave it out"));
   }
-  impl_->ranks.emplace(group, *impl_->net);
-  impl_->rank = group.place().rank;
+  impl_->ranks.emplace(group, *impl_->net, gradients_in::buckets);
+  impl_->rank = impl_->options.parts.place().rank;
   if (impl_->average) impl_->average->begin();
 }
 

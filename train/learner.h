@@ -33,7 +33,7 @@ class learner {
   // What a step needs beside its batch.
   struct step_terms {
     // How many steps of the run have been taken, also before it was resumed: what a model draws
-    // from torch's generators depends on it, the rank and the seed alone.
+    // from torch's generators depends on it, the rank's part of the data and the seed alone.
     std::int64_t step = 0;
     double rate = 0;                // of learning
     std::int64_t of_all_ranks = 0;  // samples: each counts alike, whichever rank has it

@@ -15,6 +15,7 @@
 #include "train/loop/schedule.h"
 #include "train/models/model.h"
 #include "train/optim/optimizer.h"
+#include "train/ranks/data_ranks.h"
 
 namespace millrace {
 
@@ -87,10 +88,14 @@ struct train_options {
 
   std::string device = "auto";  // auto|cpu|cuda
   bool amp = true;              // bf16 autocast, on a GPU
+  bool asks_for_amp = false;    // whether the command line does, for a notice
   bool tf32 = false;            // for float32, on a GPU
   bool cudnn_benchmark = true;  // on a GPU
   bool graph = false;           // steps as CUDA graphs
   bool synthetic = false;       // batches that are made once, in place of data
+  int data_rank = -1;           // of `data_world`, which this rank reads; -1: by its rank
+  int data_world = 0;           // parts of the data, which ranks share; 0: each has its own
+  data_ranks parts;             // who reads which, once the ranks have agreed on it
   int local_ranks = 0;          // to start on this host; 0: this process is a rank itself
   int restarts = 0;             // of those, after one has failed
   int timeout_s = 300;          // of a collective operation, after which a peer counts as lost

@@ -274,6 +274,13 @@ void add_run(flag_set& f, train_options& o) {
            "how often to start the ranks again from the newest checkpoint after one has failed")
       ->needs(ranks)
       ->needs(folder);
+  auto* parts = f.number("--data-world", o.data_world, 0, 65536, "PARTS",
+                         "parts of the data, for ranks that share them, as those of a model that "
+                         "is divided do: as many ranks read each; 0: each rank has its own");
+  f.number("--data-rank", o.data_rank, 0, 65535, "PART",
+           "the part that this rank reads; otherwise neighbouring ranks share one")
+      ->default_str("")
+      ->needs(parts);
   f.number("--timeout", o.timeout_s, 1, 86400, "SECONDS",
            "seconds after which a silent peer counts as lost, or joining fails");
 }
@@ -332,6 +339,7 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
     std::ranges::replace(wrong, '\n', ' ');
     const bool has_recipe = is_given(given, "--recipe");
     throw failure(error(errc::usage, wrong)
+                      .at(place_in_recipe(given, wrong))
                       .hint(has_recipe ? "see `millrace-train --help`, and the --recipe"
                                        : "see `millrace-train --help`"));
   }
@@ -340,6 +348,7 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   }
   check_options(parsed.options);
   check_effects(given, parsed.options);
+  parsed.options.asks_for_amp = parsed.options.amp && is_given(given, "--amp");
   parsed.options.said = flag_set::said_by(app);
   parsed.options.defaults = flag_set::defaults_of(app);
   return parsed;

@@ -1,8 +1,10 @@
 #include "train/step_losses.h"
 
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace millrace {
@@ -37,6 +39,22 @@ bool step_losses::read(bool waits) {
 std::optional<double> step_losses::last() const {
   if (!last_.defined()) return std::nullopt;
   return last_.item<double>();
+}
+
+void check_finite(const step_losses& losses, const steps_taken& steps, process_group& group,
+                  run_checkpoints& saved) {
+  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
+  const std::int64_t finite = losses.finite();
+  const std::int64_t mine = finite < losses.seen() ? steps.first + finite + 1 : none;
+  const std::int64_t first = group.smallest({mine}).wait().front();
+  if (first == none) return;
+  group.together([&] {
+    if (!group.is_first()) return;
+    saved.settle();
+    throw failure(saved.diverged(
+        fmt::format("the loss is not finite from step {} on{}", first,
+                    first < steps.now ? fmt::format(" (this is step {})", steps.now) : "")));
+  });
 }
 
 }  // namespace millrace

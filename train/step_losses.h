@@ -6,10 +6,12 @@
 #include <deque>
 #include <optional>
 
+#include "train/checkpoints/run_checkpoints.h"
 #include "train/device/late_values.h"
 #include "train/device/loss_watch.h"
 #include "train/learner.h"
 #include "train/loop/report.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 
@@ -40,5 +42,15 @@ class step_losses {
   std::deque<step_report> unread_;
   at::Tensor last_;
 };
+
+// How far a run is.
+struct steps_taken {
+  std::int64_t first = 0;  // at which this process started or resumed
+  std::int64_t now = 0;    // taken, before that too
+};
+// Called by all ranks: throws `failure` (bad_state) on all of them if a loss of any was not finite,
+// naming the first such step, and what was saved before it.
+void check_finite(const step_losses& losses, const steps_taken& steps, process_group& group,
+                  run_checkpoints& saved);
 
 }  // namespace millrace

@@ -73,6 +73,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
                       .hint("lower --lr"));
   }
   run_figures f{.place = place,
+                .parts = options.parts,
                 .signal = ending,
                 .step = step,
                 .samples = step * options.batch_size,
@@ -80,9 +81,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
                 .loss = losses.last()};
   f.seconds = seconds_since(start);
   f.counts.delivered = static_cast<std::uint64_t>(f.samples);
-  report.note(json_of(f), text_of(f));
-  const auto of_ranks = group.gathered(json_of(f));
-  if (options.json && group.is_first()) fmt::print("{}\n", json_of_job(of_ranks));
+  report_run(f, report, group, options.json);
   report.check_written();
   return ending;
 }

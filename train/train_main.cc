@@ -24,6 +24,7 @@
 #include "train/launch/rank_process.h"
 #include "train/loop/signals.h"
 #include "train/parse_options.h"
+#include "train/ranks/distributed.h"
 #include "train/trainer.h"
 
 namespace millrace {
@@ -107,8 +108,7 @@ int run(int argc, char** argv, char** environment, std::vector<known_model> own)
   try {
     return train(parsed.options, engine, control);
   } catch (const c10::Error& e) {
-    // Its what() has torch's stack as well.
-    throw failure(error(errc::internal, e.what_without_backtrace()));
+    throw failure(error_of_torch(e));
   }
 }
 

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <torch/torch.h>
 
-#include <limits>
-
 #include "engine/cpu_time.h"
 #include "engine/error_object.h"
 #include "engine/log.h"
@@ -37,6 +35,7 @@ class trainer {
           const engine_options& engine_opts, const train_control& control)
       : options_(options),
         place_(group.place()),
+        data_place_(options_.parts.place()),
         group_(group),
         control_(control),
         pinned_(make_pinned_allocator(device)),
@@ -45,11 +44,12 @@ class trainer {
                       .resume = options.resume,
                       .keep = options.keep,
                       .overwrite = options.overwrite,
+                      .parts = options.parts,
                       .saved = control.checkpoint_is_saved,
                       .reach = engine_opts},
                      group_, state_bytes(options, engine_opts)),
-        epochs_(options_, place_),
-        report_(place_.rank, place_.world_size, options.log_every_s),
+        epochs_(options_, data_place_),
+        report_(place_.rank, data_place_.world_size, options.log_every_s),
         losses_(device, report_) {
     group_.together([&] { learner_.emplace(options_, device); });
     learner_->join(group_);
@@ -99,6 +99,7 @@ class trainer {
 
   train_options options_;
   job_place place_;
+  job_place data_place_;  // of this rank's part of the data
   process_group& group_;
   train_control control_;
   std::unique_ptr<host_allocator> pinned_;
@@ -116,7 +117,7 @@ class trainer {
   std::int64_t epoch_ = 0;
   std::int64_t batch_in_epoch_ = 0;
   std::int64_t samples_ = 0;
-  std::int64_t samples_of_all_ = 0;  // ranks
+  std::int64_t samples_of_all_ = 0;  // parts of the data
   std::uint64_t left_out_ = 0;       // of epochs, by the index
   std::size_t epochs_reported_ = 0;
   int ending_ = 0;  // the signal by which a rank was asked to end
@@ -132,11 +133,12 @@ class trainer {
 void trainer::start() {
   group_.together([&] {
     // A stop request also ends a wait for data.
-    data_.emplace(engine_.run(training_plan(options_, place_), control_.stop));
+    data_.emplace(engine_.run(training_plan(options_, data_place_), control_.stop));
     batches_.emplace(
         *data_, group_, control_,
-        options_.mode == train_epochs::exact ? rest_of_epoch::trained : rest_of_epoch::dropped);
-    if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, place_));
+        options_.mode == train_epochs::exact ? rest_of_epoch::trained : rest_of_epoch::dropped,
+        options_.parts);
+    if (!options_.val_shards.empty()) engine_.run(validation_plan(options_, data_place_));
   });
   const auto check_rate = [this] { position().check_rate(options_); };
   if (options_.resume.empty()) check_rate();
@@ -166,7 +168,7 @@ void trainer::resume() {
   group_.together([&] {
     const std::string other = told_differences(options_.said, c.said, options_.defaults);
     check_same_classes(c.classes, options_);
-    check_same_shards(c.data, data_->save());
+    check_same_shards(c, data_->save(), recorded_shards(options_));
     if (!other.empty() && group_.is_first()) log_notice("resuming with " + other);
     learner_->restore(c, checkpoints_.resumed());
     data_->restore(c.data);
@@ -176,7 +178,7 @@ void trainer::resume() {
   batch_in_epoch_ = c.batch_in_epoch;
   epochs_.resume(c, data_->save());
   samples_ = c.samples;
-  samples_of_all_ = c.samples * place_.world_size;
+  samples_of_all_ = c.samples * data_place_.world_size;
   const bool is_between_epochs = batch_in_epoch_ == 0 && epoch_ > 0;
   if (options_.val_shards.empty() || !(is_between_epochs || is_past_last_step())) return;
   is_validated_ =
@@ -204,10 +206,11 @@ void trainer::save(const state& data) {
                 .epoch = epoch_,
                 .batch_in_epoch = batch_in_epoch_,
                 .epoch_batches = epochs_.batches().least,
-                .samples = samples_of_all_ / place_.world_size,
+                .samples = samples_of_all_ / data_place_.world_size,
                 .batch_size = options_.batch_size,
-                .world_size = place_.world_size,
+                .world_size = data_place_.world_size,
                 .said = options_.said,
+                .shards = recorded_shards(options_),
                 .classes = options_.raw_classes,
                 .data = data},
                {},
@@ -284,7 +287,7 @@ void trainer::train_step(host_batch b) {
   ++step_;
   ++batch_in_epoch_;
   samples_ += batch_size;
-  samples_of_all_ += of_all_ranks;
+  samples_of_all_ += of_all_ranks / options_.parts.sharers();
   const double waited = batches_->take_waited();
   waited_in_all_ += waited;
   losses_.add(out, {.step = step_,
@@ -304,18 +307,7 @@ void trainer::train_step(host_batch b) {
 // Called by all ranks: ends them if a loss of any was not finite.
 void trainer::check_losses() {
   report_losses(true);
-  constexpr std::int64_t none = std::numeric_limits<std::int64_t>::max();
-  const std::int64_t finite = losses_.finite();
-  const std::int64_t mine = finite < losses_.seen() ? first_step_ + finite + 1 : none;
-  const std::int64_t first = group_.smallest({mine}).wait().front();
-  if (first == none) return;
-  group_.together([&] {
-    if (!group_.is_first()) return;
-    checkpoints_.settle();
-    throw failure(checkpoints_.diverged(
-        fmt::format("the loss is not finite from step {} on{}", first,
-                    first < step_ ? fmt::format(" (this is step {})", step_) : "")));
-  });
+  check_finite(losses_, {first_step_, step_}, group_, checkpoints_);
 }
 
 bool trainer::checkpoint_is_due() const {
@@ -420,6 +412,7 @@ void trainer::validate() {
 
 void trainer::report_end(double seconds, std::int64_t samples) {
   run_figures f{.place = place_,
+                .parts = options_.parts,
                 .signal = ending_,
                 .step = step_,
                 .epoch = epoch_,
@@ -435,9 +428,7 @@ void trainer::report_end(double seconds, std::int64_t samples) {
   f.counts.delivered = static_cast<std::uint64_t>(samples);  // not a batch beyond the last step
   f.counts.dropped += batches_->dropped() + left_out_;
   report_.skipped(f.counts, "");
-  report_.note(json_of(f), text_of(f));
-  const auto of_ranks = group_.gathered(json_of(f));
-  if (options_.json && group_.is_first()) fmt::print("{}\n", json_of_job(of_ranks));
+  report_run(f, report_, group_, options_.json);
 }
 
 int trainer::run() {

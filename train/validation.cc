@@ -37,7 +37,9 @@ std::optional<validation_figures> run_validation(const train_options& options, e
                                                  const train_control& control, int& ending) {
   const auto start = steady_clock::now();
   with.begin_evaluation();
-  auto data = eng.run(validation_plan(options, group.place()), control.stop);
+  // Of the ranks that share a part of the data, one validates it: each image counts once.
+  const bool is_reading = options.parts.is_first();
+  auto data = eng.run(validation_plan(options, options.parts.place()), control.stop);
   batch_feed batches(data, control.stop);
   auto sums =
       torch::zeros({4}, torch::TensorOptions().dtype(torch::kFloat64).device(with.device()));
@@ -45,7 +47,7 @@ std::optional<validation_figures> run_validation(const train_options& options, e
   const auto is_empty = [&batches] {
     return batches.failed() && batches.failed()->kind() == errc::no_samples;
   };
-  bool has_more_here = true;
+  bool has_more_here = is_reading;
   for (bool has_more = true; has_more && ending == 0;) {
     std::optional<host_batch> b;
     if (has_more_here) b = batches.next();
@@ -78,7 +80,7 @@ std::optional<validation_figures> run_validation(const train_options& options, e
       .top5 = sum[2] / n,
       .images = sum[3],
       .seconds = std::chrono::duration<double>(steady_clock::now() - start).count(),
-      .counts = sum_over_ranks(data.counts(), group)};
+      .counts = sum_over_ranks(is_reading ? data.counts() : ledger(), group)};
 }
 
 }  // namespace millrace

@@ -14,6 +14,7 @@
 #include "train/models/model.h"
 #include "train/models/safetensors.h"
 #include "train/models/weights.h"
+#include "train/ranks/data_ranks.h"
 #include "train/ranks/distributed.h"
 #include "train/train_main.h"
 #include "train/trainer.h"

@@ -141,6 +141,7 @@ TEST(Error, ExitCodesAreThoseOfTheContract) {
   EXPECT_EQ(exit_code(errc::connect_failed), 4);
   EXPECT_EQ(exit_code(errc::truncated), 5);
   EXPECT_EQ(exit_code(errc::peer_lost), 6);
+  EXPECT_EQ(exit_code(errc::device_failed), 7);
   EXPECT_EQ(exit_code(errc::internal), 1);
 }
 

@@ -288,6 +288,13 @@ TEST(JobPlace, SaysThatSrunIsMissing) {
       text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=4 SLURM_PROCID=0"))),
       "SLURM_NTASKS=4, but there are no variables of a step, which srun sets: it trains alone");
   EXPECT_EQ(text_of(job_place::from(in("SLURM_JOB_ID=1 SLURM_NTASKS=1"))), "one process");
+  EXPECT_EQ(text_of(job_place::from(in("SLURM_PROCID=0 SLURM_NTASKS=1"))), "one process");
+  EXPECT_EQ(text_of(job_place::from(in("SLURM_PROCID=3 WORLD_SIZE=1"))), "one process");
+  const std::string half =
+      ", but neither SLURM_STEP_NUM_TASKS, which srun sets, nor SLURM_NTASKS is set";
+  EXPECT_EQ(text_of(job_place::from(in("SLURM_PROCID=0"))),
+            "SLURM_PROCID=0" + half + ": it trains alone");
+  EXPECT_NE(refusal({{"SLURM_PROCID", "3"}}).find("SLURM_PROCID=3" + half), std::string::npos);
 }
 
 TEST(JobPlace, IsToldInWords) {

@@ -17,7 +17,8 @@ CODES = {1: {"no_samples", "bad_image", "missing_field", "bad_label", "too_large
          4: {"not_found", "not_allowed", "connect_failed", "untrusted", "timed_out", "cut", "http_status", "protocol",
              "io_failed", "no_descriptors"},
          5: {"changed", "truncated", "bad_archive", "duplicate_field", "bad_field", "bad_index", "integrity"},
-         6: {"peer_lost"}}
+         6: {"peer_lost"},
+         7: {"device_failed"}}
 KINDS = {kind: code for code, kinds in CODES.items() for kind in kinds}
 SECONDS = 30
 QUICK = {"MILLRACE_HTTP_ATTEMPTS": "2", "MILLRACE_HTTP_BACKOFF": "0.01"}

@@ -88,6 +88,17 @@ class Files(unittest.TestCase):
         for name, found in lists.items():
             self.assertEqual(codes_in(found), again, name)
 
+    def test_scripts_say_what_they_need(self):
+        done = subprocess.run([DEPLOY / "mpirun.sh"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("usage: HOSTS=host0:8,host1:8 ", done.stderr)
+        # A folder with a module of this name that is not there: as where Ray is not installed.
+        code = "import sys; sys.modules['ray'] = None; sys.argv = ['ray_train.py']; exec(open(%r).read())" % str(DEPLOY / "ray_train.py")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("Ray is not installed here", done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+
     def test_every_option_exists(self):
         known = set(re.findall(r"--[a-z][a-z-]+", harness.run("millrace-train", "--help").stdout))
         for name in files():

@@ -15,6 +15,7 @@
 #include "train/device/stream_calls.h"
 #include "train/device/tensor_snapshot.h"
 #include "train/device/to_device.h"
+#include "train/ranks/distributed.h"
 
 namespace millrace {
 namespace {
@@ -53,6 +54,28 @@ TEST(Device, WhereThereIsNoGpuItSaysSo) {
     EXPECT_EQ(f.why().kind(), errc::unsupported);
     EXPECT_NE(f.why().what_to_do().find("leave out --gpu-decode"), std::string::npos);
   }
+}
+
+// A launcher tells a failed GPU from other failures by its exit code.
+TEST(Device, ItsFailuresAreToldFromOthers) {
+  process_group alone{job_place()};
+  const auto kind_of = [&](const c10::Error& thrown) {
+    try {
+      alone.together([&] { throw thrown; });
+    } catch (const failure& f) {
+      EXPECT_EQ(f.why().what().find('\n'), std::string::npos);
+      return f.kind();
+    }
+    return errc::stopped;
+  };
+  const c10::SourceLocation here{"f", "a.cc", 1};
+  const std::string illegal = "CUDA error: an illegal memory access was encountered\nCompile with";
+  EXPECT_EQ(kind_of(c10::Error(here, illegal)), errc::device_failed);
+  EXPECT_EQ(kind_of(c10::Error(here, "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")),
+            errc::device_failed);
+  EXPECT_EQ(error_of_torch(c10::OutOfMemoryError(here, "CUDA out of memory")).kind(),
+            errc::no_memory);
+  EXPECT_EQ(kind_of(c10::Error(here, "sizes differ")), errc::internal);
 }
 
 // Records the calls in their order. The test lets events pass.

@@ -17,7 +17,7 @@ WITH = {"--checkpoint-every": ["--checkpoint-dir", "CK"], "--keep": ["--checkpoi
         "--min-lr": ["--schedule", "cosine"], "--power": ["--schedule", "polynomial"], "--pct-start": ["--schedule", "one-cycle"],
         "--div-factor": ["--schedule", "one-cycle"], "--final-div-factor": ["--schedule", "one-cycle"],
         "--randaugment-ops": ["--policy", "randaugment"], "--randaugment-magnitude": ["--policy", "randaugment"],
-        "--val-batch-size": ["--val-shards", "VAL"], "--restarts": ["--nproc", "1", "--checkpoint-dir", "CK"], "--step-epochs": ["--schedule", "step"]}
+        "--data-rank": ["--data-world", "1"], "--val-batch-size": ["--val-shards", "VAL"], "--restarts": ["--nproc", "1", "--checkpoint-dir", "CK"], "--step-epochs": ["--schedule", "step"]}
 # What they take of a machine is as large as they are: the next smaller one is tried.
 LARGE = {"--size": "64", "--batch-size": "32", "--classes": "10000", "--nproc": "4"}
 

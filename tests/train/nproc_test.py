@@ -183,6 +183,31 @@ class LocalRanks(training.WithShards):
         harness.wait_until(lambda: process.poll() is not None or process.send_signal(signal.SIGTERM))
         self.assertEqual(process.wait(), 128 + signal.SIGTERM)
 
+    def test_a_stderr_that_nobody_reads_holds_up_no_restart(self):
+        reading, writing = os.pipe()
+        process = harness.start("millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 1, "--restarts", 2, "--epochs",
+                                100_000, "--checkpoint-dir", self.folder / "c", "--log-every", 0, env=training.ALONE, stderr=writing)
+        os.close(writing)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        [first] = self.ranks_of(process, 1)
+
+        def is_held():
+            call = pathlib.Path(f"/proc/{first}/syscall").read_text().split()
+            return call[:2] == ["1", "0x2"]
+        harness.wait_until(is_held, 120)
+        os.kill(first, signal.SIGKILL)
+        harness.wait_until(lambda: process.poll() is not None or set(children_of(process.pid)) - {first}, 60)
+        os.kill(self.ranks_of(process, 1)[0], signal.SIGKILL)
+        read = []
+        with open(reading, errors="replace") as text:
+            for line in text:
+                read.append(line)
+                if "restart 2 of 2" in line:
+                    process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
+        self.assertNotIn("restart 1 of 2", "".join(read))
+        self.assertRegex("".join(read), r"millrace: \d+ lines dropped, because nobody read stderr for 20 s")
+
     def test_a_checkpoint_that_is_asked_for_is_saved_once(self):
         log, metrics = self.folder / "log", self.folder / "m.jsonl"
         with open(log, "wb") as to:

@@ -79,13 +79,25 @@ class OwnPrograms(training.WithShards):
         alone, _ = self.ended(self.start("own_training", self.shards, 3, "ck"))
         self.assertEqual(self.epochs(alone), [(3, printed[-1][1] + 20)])
 
+    def test_ranks_that_share_the_data_are_to_the_bit_as_many_as_its_parts(self):
+        alone, _ = self.ended(self.start("own_training", self.shards, 2, "alone"))
+        told = self.ranks(2, "own_training", self.shards, 2, "shared", 1)
+        self.assertEqual(told[0][0], alone)
+        weights = [(self.folder / name / "step-0000000040/model.safetensors").read_bytes() for name in ("alone", "shared")]
+        self.assertEqual(*weights)
+        # Two parts, each for two ranks, go on from there.
+        told = self.ranks(4, "own_training", self.shards, 3, "shared", 2)
+        self.assertEqual([epoch for epoch, _ in self.epochs(told[0][0])], [3])
+        for _, said in self.ranks(3, "own_training", self.shards, 3, "other", 2, code=2):
+            self.assertIn("--data-world 2 does not divide the 3 ranks", said)
+
     def test_data_of_one_rank_that_fail_end_all_ranks_with_its_error(self):
         for _, said in self.ranks(2, "own_training", "missing-{0..3}.tar", 2, "ck", code=4):
             self.assertIn("missing-", said)
 
     def test_it_says_how_it_is_used(self):
         out, said = self.ended(self.start("own_training"), code=2)
-        self.assertEqual(said, "usage: example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS\n")
+        self.assertEqual(said, "usage: example_own_training 'train-{000000..000003}.tar' 3 CHECKPOINTS [PARTS]\n")
 
 
 if __name__ == "__main__":

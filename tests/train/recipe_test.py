@@ -43,18 +43,26 @@ class Recipes(WithShards):
 
     def test_what_is_wrong_with_it_is_said(self):
         for content, part in (({"momentun": 0.5}, "there is no option 'momentun'"), ({"momentun": 0.5}, "did you mean 'momentum'?"),
-                              ({"--lr": 0.5}, "did you mean 'lr'?"), ({"recipe": "other.json"}, "there is no option 'recipe'"),
+                              ({"--lr": 0.5}, "did you mean 'lr'?"), ({"recipe": "other.json"}, "a recipe cannot name another one"),
                               ({"lr": True}, "the value of 'lr' is true or false, and it is no flag"),
                               ({"nesterov": 1}, "the value of 'nesterov' is not true or false"),
                               ({"lr": None}, "the value of 'lr' is not text, a number"), ({"lr": {}}, "the value of 'lr'"),
-                              ("[1]", "it is not a JSON object"), ("{", "it is not a JSON object"),
-                              ('{"lr": 1, "lr": 2}', "it has 'lr' twice"), ({"momentum": 2}, "2 is not 0 to 1")):
+                              ("[1]", "it is not a JSON object, at "),
+                              ('{\n  "lr": 1\n  "epochs": 3}', "it is not a JSON object: line 3, column 10: "),
+                              ('{\n  "lr": 1,\n   "epoch": 3}', "line 3, column 4: there is no option 'epoch'"),
+                              ('{"epochs": 1e-1}', "r.json, line 1, column 2"), ('{"epochs": 2.5}', "'2.5' is not a whole number"),
+                              ('{"lr": 1,\n "lr": 2}', "line 2, column 2: it has 'lr' twice"),
+                              ('{"lr": 1, "lr": 2}', "it has 'lr' twice"), ({"momentum": 2}, "2 is not 0 to 1, at ")):
             with self.subTest(content):
                 said = self.run_of("--shards", self.shards, "--recipe", self.recipe(content), code=2)
                 self.assertIn(part, said)
-                if part != "2 is not 0 to 1":
-                    self.assertIn("r.json", said)
+                self.assertIn("r.json", said)
         self.assertIn("not_found", self.run_of("--shards", self.shards, "--recipe", self.folder / "none.json", code=4))
+
+    def test_whole_numbers_may_be_written_with_an_exponent(self):
+        self.run_of("--shards", self.shards, "--recipe", self.recipe('{"epochs": 1e1, "momentum": 1.0, "weight-decay": 5e-5}'))
+        self.assertEqual([self.arguments[name] for name in ("--epochs", "--momentum")], ["10", "1"])
+        self.assertEqual(float(self.arguments["--weight-decay"]), 5e-5)
 
     def test_ranks_that_a_process_starts_read_it_too(self):
         file = self.recipe({"nproc": 2, "lr": 0.03, "max-steps": 2})

@@ -25,6 +25,8 @@ constexpr std::array no_difference{string_view("--allow-pipe"),
                                    string_view("--cache-decoded-dir"),
                                    string_view("--checkpoint-dir"),
                                    string_view("--checkpoint-every"),
+                                   string_view("--data-rank"),
+                                   string_view("--data-world"),
                                    string_view("--device"),
                                    string_view("--index"),
                                    string_view("--init-weights"),
@@ -56,19 +58,31 @@ constexpr std::array refuse_difference{string_view("--classes"), string_view("--
                                        string_view("--seed")};
 
 // Options that may differ between ranks.
-constexpr std::array own_of_rank{
-    string_view("--allow-pipe"),     string_view("--base"),
-    string_view("--cache-decoded"),  string_view("--cache-decoded-dir"),
-    string_view("--checkpoint-dir"), string_view("--device"),
-    string_view("--gpu-decode"),     string_view("--index"),
-    string_view("--init-weights"),   string_view("--json"),
-    string_view("--log-every"),      string_view("--metrics"),
-    string_view("--on-error"),       string_view("--overwrite"),
-    string_view("--prefetch"),       string_view("--raw"),
-    string_view("--recipe"),         string_view("--record-batches"),
-    string_view("--resume"),         string_view("--shards"),
-    string_view("--skipped"),        string_view("--timeout"),
-    string_view("--val-index"),      string_view("--val-shards")};
+constexpr std::array own_of_rank{string_view("--allow-pipe"),
+                                 string_view("--base"),
+                                 string_view("--cache-decoded"),
+                                 string_view("--cache-decoded-dir"),
+                                 string_view("--checkpoint-dir"),
+                                 string_view("--data-rank"),
+                                 string_view("--device"),
+                                 string_view("--gpu-decode"),
+                                 string_view("--index"),
+                                 string_view("--init-weights"),
+                                 string_view("--json"),
+                                 string_view("--log-every"),
+                                 string_view("--metrics"),
+                                 string_view("--on-error"),
+                                 string_view("--overwrite"),
+                                 string_view("--prefetch"),
+                                 string_view("--raw"),
+                                 string_view("--recipe"),
+                                 string_view("--record-batches"),
+                                 string_view("--resume"),
+                                 string_view("--shards"),
+                                 string_view("--skipped"),
+                                 string_view("--timeout"),
+                                 string_view("--val-index"),
+                                 string_view("--val-shards")};
 
 bool has(std::span<const string_view> options, string_view option) {
   return std::ranges::find(options, option) != options.end();

@@ -16,9 +16,9 @@ tensor_dict tensors_of(const checkpoint_files& files, const std::string& path, c
 }  // namespace
 
 checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
-                           const job_place& place, const read_terms& terms) {
-  return {record_in(files, path, place.rank, place.world_size, terms.lanes, terms.batch_size,
-                    terms.state_bytes),
+                           const read_terms& terms) {
+  return {record_in(files, path, terms.place.rank, terms.place.world_size, terms.lanes,
+                    terms.batch_size, terms.state_bytes),
           tensors_of(files, path, model_name), tensors_of(files, path, optimizer_name),
           files.contains(ema_name) ? tensors_of(files, path, ema_name) : tensor_dict()};
 }
@@ -58,7 +58,7 @@ std::optional<std::pair<std::string, checkpoint>> load_checkpoint(
   }
   if (files.empty()) return std::nullopt;
   std::optional<checkpoint> whole;
-  group.together([&] { whole = checkpoint_from(files, path, group.place(), terms); });
+  group.together([&] { whole = checkpoint_from(files, path, terms); });
   return std::pair(path, std::move(*whole));
 }
 

@@ -26,17 +26,18 @@ struct read_terms {
   std::int64_t lanes = 0;       // of all ranks
   int batch_size = 0;           // of each rank
   std::size_t state_bytes = 0;  // memory that a rank's state may take
+  job_place place = {};         // of this rank's part of the data
 };
 
 // A rank's view of a checkpoint's files: see record_in().
 checkpoint checkpoint_from(const checkpoint_files& files, const std::string& path,
-                           const job_place& place, const read_terms& terms);
+                           const read_terms& terms);
 
 // Throws `failure` (bad_state) if weights or the optimizer's tensors are not tensors, or not
 // finite.
 void check_sound(const chosen_checkpoint& c);
 
-// The files of `c`, with the saved states of all ranks as text.
+// The files of `c`, with the saved states of all parts of the data as text.
 checkpoint_files files_to_save(const checkpoint& c, const std::vector<std::string>& states);
 
 // The checkpoint that rank 0 chooses and reads, on every rank. Called by all ranks at the same

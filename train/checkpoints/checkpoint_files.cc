@@ -1,9 +1,11 @@
 #include "train/checkpoints/checkpoint_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 #include <utility>
 
 #include "engine/file_system.h"
@@ -130,6 +132,7 @@ checkpoint_files files_of(const checkpoint_record& c, checkpoint_files weights,
                           const std::vector<std::string>& data) {
   checkpoint_files files = std::move(weights);
   for (std::size_t r = 0; r < data.size(); ++r) files[data_name(static_cast<int>(r))] = data[r];
+  if (!c.shards.empty()) files[shards_name] = fmt::format("{}\n", fmt::join(c.shards, "\n"));
   json_tree::object listed;
   for (const auto& [name, content] : files) {
     listed[name] = json_tree(json_tree::object{{"bytes", number(std::ssize(content))},
@@ -246,6 +249,10 @@ checkpoint_record record_as_saved(const checkpoint_files& files, const std::stri
     if (const auto* const said = value.as<std::string>()) c.said[option] = *said;
   }
   if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
+  if (const auto names = files.find(shards_name); names != files.end()) {
+    std::istringstream lines(names->second);
+    for (std::string line; std::getline(lines, line);) c.shards.push_back(line);
+  }
   c.validated = validated_in(files);
   return c;
 }

@@ -25,9 +25,11 @@ struct checkpoint_record {
   std::int64_t epoch_batches_most = 0;
   std::int64_t samples = 0;  // trained on by each rank, on average
   int batch_size = 0;        // of each rank; 0: unknown
-  int world_size = 1;        // ranks
+  int world_size = 1;        // ranks; of those that share a part of the data, one
   std::string run;           // the same for all checkpoints of a run, however often it is resumed
   arguments said;            // the command line of the run that saved it
+  // The names of its shards without secrets, in their order; empty: not recorded.
+  std::vector<std::string> shards = {};
   // The sorted names of its class folders; empty for shards.
   std::vector<std::string> classes;
   // The validation_fingerprint() of the validation after this step; empty: none, or by an older
@@ -44,6 +46,8 @@ inline constexpr const char* model_name = "model.safetensors";
 inline constexpr const char* optimizer_name = "optimizer.safetensors";
 // The file with the average of the weights, in checkpoints of a run that has one.
 inline constexpr const char* ema_name = "ema.safetensors";
+// The file with the names of the shards, one a line.
+inline constexpr const char* shards_name = "shards.txt";
 // The file with the result of validation after a checkpoint's step.
 inline constexpr const char* validation_name = "validation.json";
 // Its key for the fingerprint of the shards.

@@ -35,7 +35,13 @@ class folder_place final : public checkpoint_place {
     return (std::filesystem::path(folder_) / step_name(step)).string();
   }
   std::string write(std::int64_t step, const checkpoint_files& files) override {
-    write_checkpoint(folder_, step_name(step), files);
+    if (lock_) lock_->check_is_there();
+    try {
+      write_checkpoint(folder_, step_name(step), files);
+    } catch (const failure&) {
+      if (lock_) lock_->check_is_there();  // else that is the reason
+      throw;
+    }
     return path_of(step);
   }
   void remove_old(const std::string& run, std::size_t keep, const std::string& resumed) override {

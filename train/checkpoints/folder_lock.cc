@@ -89,8 +89,7 @@ bool folder_lock::try_lock(const std::string& folder) {
     throw failure(why);
   }
   struct stat mine{};
-  struct stat there{};
-  if (fstat(file_, &mine) != 0 || stat(path_.c_str(), &there) != 0 || mine.st_ino != there.st_ino) {
+  if (!is_there() || fstat(file_, &mine) != 0) {
     close(file_);
     return false;
   }
@@ -104,8 +103,27 @@ bool folder_lock::try_lock(const std::string& folder) {
   return true;
 }
 
+// Whether the path still names the file that is locked.
+bool folder_lock::is_there() const {
+  struct stat mine{};
+  struct stat there{};
+  return fstat(file_, &mine) == 0 && stat(path_.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+void folder_lock::check_is_there() const {
+  if (is_there()) return;
+  throw failure(
+      error(
+          errc::io_failed,
+          "the folder of checkpoints was moved or removed, or its lock, while the run wrote there")
+          .at(fs::path(path_).parent_path().string())
+          .hint("move it back, and resume with --resume auto; nothing was written since"));
+}
+
 folder_lock::~folder_lock() {
-  if (is_own_) unlink(path_.c_str());  // while it is locked: the next one makes its own
+  // While it is locked: the next one makes its own.
+  if (is_own_ && is_there()) unlink(path_.c_str());
   close(file_);
 }
 

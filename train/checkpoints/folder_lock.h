@@ -16,7 +16,11 @@ class folder_lock {
   folder_lock(const folder_lock&) = delete;
   folder_lock& operator=(const folder_lock&) = delete;
 
+  // Throws `failure` (io_failed) if the folder has been moved or removed since, or its lock.
+  void check_is_there() const;
+
  private:
+  bool is_there() const;
   bool try_lock(const std::string& folder);
 
   std::string path_;

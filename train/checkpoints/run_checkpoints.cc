@@ -60,9 +60,11 @@ std::optional<checkpoint> run_checkpoints::load(std::int64_t lanes, int batch_si
     if (are_written()) place_->lock();
     return choose();
   };
-  auto loaded =
-      load_checkpoint(choose_locked, group_,
-                      {.lanes = lanes, .batch_size = batch_size, .state_bytes = state_bytes_});
+  auto loaded = load_checkpoint(choose_locked, group_,
+                                {.lanes = lanes,
+                                 .batch_size = batch_size,
+                                 .state_bytes = state_bytes_,
+                                 .place = where_.parts ? where_.parts->place() : group_.place()});
   if (!loaded) {
     run_ = group_.shared(run_);
     return std::nullopt;
@@ -83,6 +85,7 @@ void run_checkpoints::save(checkpoint c) {
 void run_checkpoints::begin_save(checkpoint c) {
   c.run = run_;
   auto states = group_.gathered(c.data.to_json());
+  if (where_.parts) states = where_.parts->of_parts(std::move(states));
   const std::int64_t step = c.step;
   if (finish() && where_.saved) where_.saved();
   writing_ = place_->path_of(step);

@@ -12,6 +12,7 @@
 #include "train/checkpoints/background_work.h"
 #include "train/checkpoints/checkpoint.h"
 #include "train/checkpoints/checkpoint_place.h"
+#include "train/ranks/data_ranks.h"
 #include "train/ranks/distributed.h"
 
 namespace millrace {
@@ -24,6 +25,8 @@ struct checkpoint_options {
   std::string resume;      // "auto" for the newest in `folder`, or a checkpoint; empty: a new run
   int keep = 2;            // checkpoints of this run that are kept, at least 1
   bool overwrite = false;  // set another run's checkpoints in `folder` aside
+  // Where ranks share parts of the data: one state is saved for each. nullopt: they do not.
+  std::optional<data_ranks> parts = {};
   // Called when one has been written, on rank 0 by the thread that did; null: nobody asks.
   std::function<void()> saved = nullptr;
   // How stores are reached, by its `source`; engine_options::from_environment() has the

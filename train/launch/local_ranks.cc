@@ -37,6 +37,8 @@ constexpr seconds to_notice{5};
 constexpr seconds to_end{120};  // one may be writing a large checkpoint
 // For what is left in a pipe that a rank's own children hold open.
 constexpr seconds to_drain{1};
+// For a reader of stderr that does not read, after the end of ranks that may be started again.
+constexpr seconds to_read{20};
 // Signals within this time are one request: some senders signal a process and then its group.
 constexpr std::chrono::milliseconds one_request{500};
 
@@ -140,7 +142,7 @@ class attempt {
  public:
   attempt(const launch_options& options, const std::vector<std::string>& words,
           const job_place& host, int restarts, const signal_input& signals)
-      : signals_(signals) {
+      : signals_(signals), may_be_last_(restarts == options.restarts) {
     const int port = host.world_size == 1 ? free_port() : host.master_port;
     const std::string job = unique_name();
     const int threads = std::max(1, allowed_cpus() / options.ranks);
@@ -183,6 +185,12 @@ class attempt {
   bool has_saved() const {
     return std::ranges::any_of(ranks_, [](const auto& r) { return r->has_saved(); });
   }
+  // Drops the lines that stderr has not taken, and returns how many.
+  std::uint64_t drop_lines() {
+    std::uint64_t dropped = 0;
+    for (const auto& r : ranks_) dropped += r->drop_lines();
+    return dropped;
+  }
   // Whether all ranks ended in the same way.
   bool all_ended_alike() const {
     return std::ranges::all_of(
@@ -199,10 +207,11 @@ class attempt {
     if (!ended_at_) ended_at_ = now;
     const bool is_drained =
         std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0 && !r->has_line(); });
-    if (waits_for_stderr()) return false;
+    if (waits_for_stderr()) return !may_be_last_ && now - *ended_at_ >= to_read;
     return is_drained || now - *ended_at_ >= to_drain;
   }
-  // The last lines say why ranks ended: a reader of stderr has time until the end is asked for.
+  // The last lines say why ranks ended: a reader of stderr has time until the end is asked for, or
+  // it holds up a restart.
   bool waits_for_stderr() const {
     return asked_ == 0 && std::ranges::any_of(ranks_, [](const auto& r) { return r->has_line(); });
   }
@@ -214,7 +223,8 @@ class attempt {
           std::chrono::ceil<std::chrono::milliseconds>(since + limit - steady_clock::now());
       return static_cast<int>(std::max<std::int64_t>(rest.count(), 0));
     };
-    if (ended_at_) return waits_for_stderr() ? -1 : left(*ended_at_, to_drain);
+    if (ended_at_ && waits_for_stderr()) return may_be_last_ ? -1 : left(*ended_at_, to_read);
+    if (ended_at_) return left(*ended_at_, to_drain);
     // One that is killed may take its time: a device holds it up.
     constexpr int looks_again_ms = 1000;
     if (terminated_at_) return std::max(left(*terminated_at_, to_end), looks_again_ms);
@@ -307,6 +317,7 @@ class attempt {
   }
 
   const signal_input& signals_;
+  bool may_be_last_;  // no attempt follows
   std::vector<std::unique_ptr<rank_process>> ranks_;
   std::optional<std::pair<int, int>> cause_;
   std::optional<steady_clock::time_point> failed_at_;
@@ -315,6 +326,27 @@ class attempt {
   int asked_ = 0;
   int asked_again_ = 0;
   steady_clock::time_point asked_at_;
+};
+
+// Says what happens between attempts, without waiting for a reader of stderr: what it does not take
+// is counted, and told when it takes something again.
+class notices {
+ public:
+  void count_dropped(std::uint64_t lines) { dropped_ += lines; }
+  void say(const std::string& line) {
+    if (!stderr_takes_line()) {
+      ++dropped_;
+      return;
+    }
+    if (dropped_ > 0) {
+      log_notice(fmt::format("{} dropped, because nobody read stderr for {} s",
+                             counted(std::exchange(dropped_, 0), "line"), to_read.count()));
+    }
+    log_notice(line);
+  }
+
+ private:
+  std::uint64_t dropped_ = 0;
 };
 
 // How long to wait before ranks are started again after so many failures in a row: not at all after
@@ -329,6 +361,7 @@ seconds back_off(int failures) {
 int run_local_ranks(const launch_options& options, const std::vector<std::string>& words,
                     const job_place& host) {
   const signal_input signals;
+  notices told;
   std::vector<std::string> given = words;
   int failures = 0;  // in a row, to read or to begin
   bool has_saved = false;
@@ -336,6 +369,7 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
   for (int restarts = 0;; ++restarts) {
     attempt ranks(options, given, host, restarts, signals);
     const auto failed = ranks.wait();
+    told.count_dropped(ranks.drop_lines());
     if (!failed) return 0;
     const auto [rank, status] = *failed;
     const int code = code_of(status);
@@ -346,10 +380,10 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
         fmt::format("{} {}", are_all ? "each rank" : fmt::format("rank {}", rank), text_of(status));
     if (!may_succeed_again(status, ranks.has_begun(), ranks.is_done()) ||
         restarts == options.restarts) {
-      log_notice(restarts == 0
-                     ? what
-                     : fmt::format("{}, after {}", what,
-                                   counted(static_cast<std::uint64_t>(restarts), "restart")));
+      told.say(restarts == 0
+                   ? what
+                   : fmt::format("{}, after {}", what,
+                                 counted(static_cast<std::uint64_t>(restarts), "restart")));
       return code;
     }
     const bool could_not_read = code == exit_code(errc::timed_out);
@@ -361,9 +395,9 @@ int run_local_ranks(const launch_options& options, const std::vector<std::string
     const std::vector<std::string> none;
     const auto& more = has_saved ? options.to_resume : has_begun ? options.to_begin_again : none;
     given.insert(given.end(), more.begin(), more.end());
-    log_notice(fmt::format("{}: restart {} of {}, {}{}", what, restarts + 1, options.restarts,
-                           has_saved ? "from the newest checkpoint" : "with nothing saved yet",
-                           delay.count() > 0 ? fmt::format(", in {} s", delay.count()) : ""));
+    told.say(fmt::format("{}: restart {} of {}, {}{}", what, restarts + 1, options.restarts,
+                         has_saved ? "from the newest checkpoint" : "with nothing saved yet",
+                         delay.count() > 0 ? fmt::format(", in {} s", delay.count()) : ""));
     if (const int asked = signals.within(delay); asked != 0) return exit_code_of_signal(asked);
   }
 }

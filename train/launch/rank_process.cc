@@ -34,11 +34,6 @@ constexpr int progress_descriptor = 3;  // of a rank: a pipe to it
 // A longer line is passed on in pieces: a pipe that takes text takes as much.
 constexpr std::size_t longest_line = 3 << 10;
 
-bool takes_text(int descriptor) {
-  pollfd output{.fd = descriptor, .events = POLLOUT, .revents = 0};
-  return poll(&output, 1, 0) > 0;
-}
-
 [[noreturn]] void cannot_start(int why) {
   throw failure(
       error(kind_of(why), "cannot start a rank")
@@ -130,19 +125,39 @@ bool rank_process::has_line() const {
          (lines_ < 0 && !line_.empty());
 }
 
+bool stderr_takes_line() {
+  pollfd output{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  return poll(&output, 1, 0) > 0;
+}
+
 void rank_process::pass_lines() {
-  while (has_line() && takes_text(STDERR_FILENO)) {
+  while (has_line() && stderr_takes_line()) {
     const std::size_t end = std::min({line_.find('\n'), line_.size(), longest_line});
     if (end > 0) to_stderr("[{}] {}\n", rank_, std::string_view(line_).substr(0, end));
     line_.erase(0, end < line_.size() && line_[end] == '\n' ? end + 1 : end);
   }
-  if (has_line() || lines_ < 0) return;
+  if (!has_line()) read_some();
+}
+
+// False if there is nothing now, or will be nothing more.
+bool rank_process::read_some() {
+  if (lines_ < 0) return false;
   std::array<char, longest_line> bytes;
   const ssize_t got = read(lines_, bytes.data(), bytes.size());
   if (got > 0) line_.append(bytes.data(), static_cast<std::size_t>(got));
   if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) {
     close(std::exchange(lines_, -1));
   }
+  return got > 0;
+}
+
+std::uint64_t rank_process::drop_lines() {
+  std::uint64_t dropped = 0;
+  do {
+    dropped += static_cast<std::uint64_t>(std::ranges::count(line_, '\n'));
+    line_.erase(0, line_.rfind('\n') + 1);
+  } while (read_some());
+  return dropped + (std::exchange(line_, "").empty() ? 0 : 1);
 }
 
 void rank_process::signal(int number) const {

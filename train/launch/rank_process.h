@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,6 +38,8 @@ class rank_process {
   void pass_lines();
   // Whether it has one that stderr has not taken yet.
   bool has_line() const;
+  // Drops those that have come, and returns how many.
+  std::uint64_t drop_lines();
 
   // Sends it a signal, unless it has ended.
   void signal(int number) const;
@@ -45,6 +48,7 @@ class rank_process {
 
  private:
   bool has_said(char what);
+  bool read_some();
 
   int rank_;
   pid_t pid_ = 0;
@@ -54,6 +58,9 @@ class rank_process {
   int progress_ = -1;  // a pipe, in which it says so
   std::string said_;
 };
+
+// Whether stderr takes a line without waiting for its reader.
+bool stderr_takes_line();
 
 // Called once, before other threads exist: sees to the end of such a process when its parent dies;
 // ends it if that has died already. Returns whether this process is one.

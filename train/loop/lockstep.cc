@@ -1,9 +1,26 @@
 #include "train/loop/lockstep.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <csignal>
+#include <string>
 #include <utility>
 
+#include "engine/fingerprint.h"
+
 namespace millrace {
+namespace {
+
+// What a batch is; of none 0.
+std::uint64_t mark_of(const std::optional<host_batch>& b) {
+  if (!b) return 0;
+  std::uint64_t mark = fingerprint(fmt::format("{} {}", b->epoch, fmt::join(b->labels, " ")));
+  for (const std::string& key : b->keys) mark = fingerprint(key + "\n", mark);
+  return mark;
+}
+
+}  // namespace
 
 int ending_signal(const train_control& control) {
   if (!control.stop.stop_requested()) return 0;
@@ -12,8 +29,13 @@ int ending_signal(const train_control& control) {
 }
 
 lockstep::lockstep(loader<host_batch>& from, process_group& group, const train_control& control,
-                   rest_of_epoch rest)
-    : from_(from), group_(group), control_(control), rest_(rest), feed_(from, control.stop) {}
+                   rest_of_epoch rest, const data_ranks& parts)
+    : from_(from),
+      group_(group),
+      control_(control),
+      rest_(rest),
+      parts_(parts),
+      feed_(from, control.stop) {}
 
 std::optional<host_batch> lockstep::next() {
   if (!is_within_) {
@@ -80,6 +102,8 @@ step_agreement lockstep::begin() {
            .samples = rest_ == rest_of_epoch::dropped ? -1
                       : ready_                        ? static_cast<std::int64_t>(ready_->size())
                                                       : 0,
+           .mark = parts_.sharers() > 1 ? std::optional(parts_.balanced(mark_of(ready_)))
+                                        : std::nullopt,
            .has_failed = failed().has_value(),
            .has_diverged = has_diverged_,
            .asks_to_save = control_.take_save_request && control_.take_save_request(),
@@ -92,6 +116,10 @@ void lockstep::take_in(const common_word& all) {
   all_ = all;
   save_asked_ = save_asked_ || all.save_asked;
   saved_ = saved_ || all.one_has_saved;
+  if (all.are_alike || all.one_failed || all.ending != 0) return;
+  throw failure(error(errc::integrity, "ranks of one --data-rank have read other samples")
+                    .hint("see that all hosts have the same shards, and that none skips samples "
+                          "that another one can read; resume from the newest checkpoint"));
 }
 
 // The ranks agree on each batch, so that none waits longer for another than during training. After

@@ -10,6 +10,7 @@
 #include "pipeline/state.h"
 #include "train/loop/batch_feed.h"
 #include "train/loop/control.h"
+#include "train/ranks/data_ranks.h"
 #include "train/ranks/distributed.h"
 #include "train/ranks/step_agreement.h"
 
@@ -30,9 +31,11 @@ enum class rest_of_epoch {
 // All ranks call the same functions in the same order. One thread; refers to its arguments.
 class lockstep {
  public:
-  // `control`: requests to save or to end, which apply to all ranks.
+  // `control`: requests to save or to end, which apply to all ranks. `parts`: where ranks share
+  // parts of the data, their batches are compared, and others than alike are a `failure`
+  // (integrity) on all ranks.
   lockstep(loader<host_batch>& from, process_group& group, const train_control& control = {},
-           rest_of_epoch rest = rest_of_epoch::dropped);
+           rest_of_epoch rest = rest_of_epoch::dropped, const data_ranks& parts = {});
 
   // The next batch; if the rest is trained, one of no samples where this rank has none left and
   // another has: see samples() and data_parallel::backward(). nullopt on all ranks when the epoch
@@ -88,6 +91,7 @@ class lockstep {
   process_group& group_;
   train_control control_;
   rest_of_epoch rest_;
+  data_ranks parts_;
   batch_feed feed_;
   std::optional<host_batch> ready_;  // which next() returns next, once the ranks have agreed
   bool is_within_ = false;           // an epoch: ready_ has been read

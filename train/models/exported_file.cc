@@ -11,6 +11,7 @@
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -30,6 +31,8 @@ using nlohmann::json;
 constexpr int known_format = 1;
 constexpr const char* description_record = "extra/millrace/model.json";
 constexpr const char* weights_record = "extra/millrace/model.safetensors";
+// A name and a checksum for each parameter and buffer: a model of a thousand of each takes 0.3 MiB.
+constexpr std::size_t most_description_bytes = std::size_t{16} << 20;
 constexpr const char* how_to_export = "make it again with export_model.py";
 
 [[noreturn]] void refuse(errc kind, const std::string& file, const std::string& what,
@@ -37,7 +40,8 @@ constexpr const char* how_to_export = "make it again with export_model.py";
   throw failure(error(kind, what).at(file).hint(what_to_do));
 }
 
-void check_is_readable(const std::string& file) {
+// In bytes. Throws `failure` if it cannot be read, or is no file.
+std::size_t size_of(const std::string& file) {
   struct stat about{};
   const int why = host_files().stat(file, about) == 0 ? 0 : errno;
   if (why != 0) {
@@ -49,13 +53,14 @@ void check_is_readable(const std::string& file) {
   if (!S_ISREG(about.st_mode)) {
     refuse(errc::usage, file, "--model is not a regular file", how_to_export);
   }
+  return static_cast<std::size_t>(about.st_size);
 }
 
 // The archive of the file (zip).
 class archive {
  public:
   explicit archive(const std::string& file) : file_(file) {
-    check_is_readable(file);
+    file_bytes_ = size_of(file);
     reading([&] { records_.emplace(file); });
   }
 
@@ -69,15 +74,28 @@ class archive {
     refuse(errc::bad_state, file_, fmt::format("the model is damaged: {}", printable(name)),
            how_to_export);
   }
-  // Throws `failure` (bad_state) if the file is damaged, or has none.
-  std::string record(const std::string& name) {
+  // Throws `failure` (bad_state) if the file is damaged, has none, or one of more bytes than
+  // `most_bytes` or the whole file: export_model.py does not compress, so that a small file has no
+  // large ones.
+  std::string record(const std::string& name,
+                     std::size_t most_bytes = std::numeric_limits<std::size_t>::max()) {
     std::optional<std::string> content;
+    std::size_t bytes = 0;
     reading([&] {
       if (!records_->hasRecord(name)) return;
+      bytes = records_->getRecordSize(name);
+      most_bytes = std::min(most_bytes, file_bytes_);
+      if (bytes > most_bytes) return;
       const auto [data, size] = records_->getRecord(name);
       content.emplace(static_cast<const char*>(data.get()), size);
     });
     if (content) return *std::move(content);
+    if (bytes > most_bytes) {
+      refuse(errc::bad_state, file_,
+             fmt::format("the model is damaged: its {} has {} bytes, more than {}", printable(name),
+                         bytes, most_bytes),
+             how_to_export);
+    }
     refuse(errc::bad_state, file_, "export_model.py did not make this file, which has no " + name,
            how_to_export);
   }
@@ -103,6 +121,7 @@ class archive {
   }
 
   std::string file_;
+  std::size_t file_bytes_ = 0;
   std::optional<caffe2::serialize::PyTorchStreamReader> records_;
 };
 
@@ -165,7 +184,7 @@ bool names_exported_model(const std::string& model) {
 }
 
 exported_description read_description(const std::string& file) {
-  const std::string text = archive(file).record(description_record);
+  const std::string text = archive(file).record(description_record, most_description_bytes);
   const json all = json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto damaged = [&] {
     refuse(errc::bad_state, file, "the model's description is damaged", how_to_export);

@@ -219,6 +219,19 @@ c10::intrusive_ptr<ProcessGroup> make_nccl(
 
 }  // namespace
 
+error error_of_torch(const c10::Error& e) {
+  const std::string_view all = e.what_without_backtrace();
+  const std::string what(all.substr(0, all.find('\n')));
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr) {
+    return error(errc::no_memory, what).hint("lower --batch-size, or raise --accumulate");
+  }
+  const bool is_of_device =
+      what.find("CUDA error") != what.npos || what.find("cuDNN error") != what.npos;
+  if (!is_of_device) return {errc::internal, what};
+  return error(errc::device_failed, what)
+      .hint("see the host's kernel log; start again on another host, or without this GPU");
+}
+
 process_group::process_group(const job_place& place, std::chrono::seconds timeout,
                              const std::function<void(const error&)>& before_end)
     : place_(place), timeout_(timeout), impl_(std::make_unique<impl>(place)) {
@@ -326,7 +339,7 @@ void process_group::together(const std::function<void()>& f) {
   } catch (const failure& e) {
     wrong = e.why();
   } catch (const c10::Error& e) {
-    wrong = error(errc::internal, e.what_without_backtrace());
+    wrong = error_of_torch(e);
   } catch (const std::exception& e) {
     wrong = error(errc::internal, e.what());
   }
@@ -408,7 +421,8 @@ struct data_parallel::impl {
 namespace {
 
 std::shared_ptr<c10d::Reducer> make_reducer(const torch::nn::Module& model,
-                                            const c10::intrusive_ptr<ProcessGroup>& group) {
+                                            const c10::intrusive_ptr<ProcessGroup>& group,
+                                            gradients_in where) {
   std::vector<at::Tensor> tensors;
   std::unordered_map<std::size_t, std::string> names;
   for (const auto& p : model.named_parameters()) {
@@ -423,14 +437,15 @@ std::shared_ptr<c10d::Reducer> make_reducer(const torch::nn::Module& model,
   const std::vector<bool> sparse(tensors.size(), false);
   return std::make_shared<c10d::Reducer>(
       tensors, buckets, group, sparse, static_cast<std::int64_t>(bucket_bytes),
-      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/false, names,
-      static_cast<std::int64_t>(first_bucket_bytes), /*skip_all_reduce_unused_params=*/false,
+      /*find_unused_parameters=*/false, /*gradient_as_bucket_view=*/where == gradients_in::buckets,
+      names, static_cast<std::int64_t>(first_bucket_bytes), /*skip_all_reduce_unused_params=*/false,
       /*use_python_reducer=*/false, std::vector<std::int64_t>());
 }
 
 }  // namespace
 
-data_parallel::data_parallel(process_group& group, const torch::nn::Module& model)
+data_parallel::data_parallel(process_group& group, const torch::nn::Module& model,
+                             gradients_in where)
     : impl_(new impl{group, {}, model.buffers(), nullptr}) {
   for (const auto& p : model.named_parameters()) {
     if (p.value().requires_grad()) impl_->parameters.emplace_back(p.key(), p.value());
@@ -439,7 +454,7 @@ data_parallel::data_parallel(process_group& group, const torch::nn::Module& mode
   const torch::NoGradGuard no_grad;
   for (auto& p : model.parameters()) group.broadcast(p);
   share_buffers();
-  impl_->reducer = make_reducer(model, group.impl_->data);
+  impl_->reducer = make_reducer(model, group.impl_->data, where);
 }
 
 data_parallel::~data_parallel() = default;

@@ -15,7 +15,15 @@
 #include "engine/error.h"
 #include "engine/job_place.h"
 
+namespace c10 {
+class Error;
+}
+
 namespace millrace {
+
+// What torch has thrown, in one line, without its stack: device_failed if a GPU or its driver has
+// failed, no_memory if it has none left, else internal.
+error error_of_torch(const c10::Error& e);
 
 // The process group of a job: NCCL for tensors on GPUs, Gloo for those in memory and for what the
 // ranks have to agree on. With one rank everything is a no-op. One thread. A rank that is gone, or
@@ -101,6 +109,11 @@ class held_group {
   process_group& group_;
 };
 
+// Where the gradients are that data_parallel averages: in tensors of their own, to which averages
+// are copied back, or in the buckets in which they are averaged, as views, which saves that copy.
+// Views can only be reset (mutable_grad().reset()): zero_grad() of torch::optim throws.
+enum class gradients_in { own_tensors, buckets };
+
 // One model on all ranks: it begins with rank 0's weights, and its gradients are averaged over the
 // ranks while they are computed (the reducer of torch's DistributedDataParallel). Every parameter
 // has to take part in every loss. One thread; refers to the group, and shares the model's tensors.
@@ -108,7 +121,8 @@ class data_parallel {
  public:
   // Called by all ranks, after process_group::connect(), with the model on its device: copies rank
   // 0's parameters and buffers to all.
-  data_parallel(process_group& group, const torch::nn::Module& model);
+  data_parallel(process_group& group, const torch::nn::Module& model,
+                gradients_in where = gradients_in::own_tensors);
   ~data_parallel();
   data_parallel(const data_parallel&) = delete;
   data_parallel& operator=(const data_parallel&) = delete;

@@ -11,20 +11,30 @@ std::int64_t any(bool mine) {
   return mine ? -1 : 0;
 }
 
+// What is summed over all ranks.
+std::vector<std::int64_t> addends_of(const rank_word& mine) {
+  std::vector<std::int64_t> out;
+  if (mine.samples >= 0) out.push_back(mine.samples);
+  if (mine.mark) out.push_back(*mine.mark);
+  return out;
+}
+
 }  // namespace
 
 step_agreement::step_agreement(process_group& group, const rank_word& mine)
     : begun_(group.smallest(
           {mine.has_batch ? 1 : 0, any(mine.has_batch), any(mine.has_failed),
            any(mine.has_diverged), any(mine.asks_to_save), any(mine.has_saved), -mine.ending},
-          mine.samples < 0 ? std::vector<std::int64_t>()
-                           : std::vector<std::int64_t>{mine.samples})) {}
+          addends_of(mine))),
+      asks_for_samples_(mine.samples >= 0),
+      asks_for_mark_(mine.mark.has_value()) {}
 
 common_word step_agreement::wait() {
   const auto all = begun_.wait();
   return {.all_have_batches = all[0] != 0,
           .one_has_batch = all[1] != 0,
-          .samples = all.size() > 7 ? all[7] : 0,
+          .samples = asks_for_samples_ ? all[7] : 0,
+          .are_alike = !asks_for_mark_ || all.back() == 0,
           .one_failed = all[2] != 0,
           .one_diverged = all[3] != 0,
           .save_asked = all[4] != 0,

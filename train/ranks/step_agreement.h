@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "train/ranks/distributed.h"
 
@@ -10,6 +11,8 @@ namespace millrace {
 struct rank_word {
   bool has_batch = false;     // another one, in this epoch
   std::int64_t samples = -1;  // of that batch; -1 on all ranks: nobody asks
+  // data_ranks::balanced() of what that batch is; nullopt on all ranks: nobody asks.
+  std::optional<std::int64_t> mark = {};
   bool has_failed = false;    // its data
   bool has_diverged = false;  // its loss is not finite
   bool asks_to_save = false;  // a checkpoint
@@ -22,6 +25,7 @@ struct common_word {
   bool all_have_batches = false;  // another one, in this epoch
   bool one_has_batch = false;     // at least
   std::int64_t samples = 0;       // of all ranks' batches, if asked
+  bool are_alike = true;          // the batches of ranks that share a part of the data, if asked
   bool one_failed = false;        // the data of one at least
   bool one_diverged = false;      // the loss of one at least is not finite
   bool save_asked = false;        // by one at least
@@ -40,6 +44,8 @@ class step_agreement {
 
  private:
   process_group::agreement begun_;
+  bool asks_for_samples_;
+  bool asks_for_mark_;
 };
 
 }  // namespace millrace
