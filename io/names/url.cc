@@ -26,11 +26,6 @@ std::size_t scheme_length(std::string_view text) {
   return is_scheme ? n + 1 : 0;
 }
 
-// As the URL is written. Hosts of other schemes, such as buckets, may have capitals.
-bool is_web_scheme(std::string_view scheme) {
-  return scheme == "http" || scheme == "https" || scheme == "http+unix";
-}
-
 // Allows the characters of a host (RFC 3986, 3.2.2): none that could end it, or begin a line.
 bool is_host(std::string_view text) {
   return std::ranges::all_of(text, [](char c) {
@@ -53,6 +48,7 @@ result<void> parse_authority(std::string_view authority, url& out) {
   } else {
     const auto colon = authority.find(':');
     const std::string_view host = authority.substr(0, colon);
+    // Hosts of other schemes, such as buckets, may have capitals.
     out.host = is_web_scheme(out.scheme) ? lowered(host) : std::string(host);
     if (out.scheme == "http+unix") {
       out.socket = percent_decoded(host);
@@ -109,6 +105,10 @@ std::string without_dot_segments(std::string_view path) {
 }
 
 }  // namespace
+
+bool is_web_scheme(std::string_view scheme) {
+  return scheme == "http" || scheme == "https" || scheme == "http+unix";
+}
 
 bool is_web(const url& u) {
   return u.scheme == "http" || u.scheme == "https";

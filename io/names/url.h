@@ -26,8 +26,10 @@ struct url {
   std::string port_or_default() const;
 };
 
-// Whether HTTP serves the URL: http:, https: and http+unix:. Pure.
+// Whether the URL is http: or https:.
 bool is_web(const url& u);
+// Whether HTTP serves URLs of a scheme, in lower case: http, https and http+unix.
+bool is_web_scheme(std::string_view scheme);
 
 // The parts of `text`. Fails with `usage` if it is neither a URL nor a path.
 result<url> parse_url(std::string_view text);

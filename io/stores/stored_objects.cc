@@ -10,6 +10,7 @@
 #include "engine/spawn_on.h"
 #include "engine/words.h"
 #include "io/http/transport.h"
+#include "io/names/url.h"
 #include "io/stores/known_stores.h"
 #include "io/stores/store.h"
 #include "io/stores/upload.h"
@@ -73,7 +74,7 @@ bool names_server(std::string_view text) {
   const auto end = text.find("://");
   if (end == std::string_view::npos) return false;
   const std::string scheme = lowered(text.substr(0, end));
-  return scheme == "http" || scheme == "https" || is_of_store(scheme);
+  return is_web_scheme(scheme) || is_of_store(scheme);
 }
 
 result<void> check_writable(const std::string& url) {
