@@ -73,7 +73,7 @@ class OwnStates(StateTest):
         self.assertTrue(any(lane["shard"] is not None and lane["offset"] > 0 for lane in found["lanes"]))
         text = self.edited("show", "p.json").stdout
         self.assertIn("epoch 0, 150 samples given of it", text)
-        self.assertIn("8 lanes, exact, shuffled shards", text)
+        self.assertIn("8 lanes, loader mode exact, shuffled shards", text)
         self.assertEqual(len(text.split("failed\n")[1].splitlines()), 8)
 
     def test_skip(self):
