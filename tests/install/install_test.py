@@ -195,7 +195,7 @@ class Install(unittest.TestCase):
                      harness.ROOT / "tests/install/consumer/own_items.cc", "-o", folder / "own_items", *libraries)
         if shutil.which("g++"):
             for program in ("main.cc", "own_items.cc", "tools.cc"):
-                self.command("g++", "-fsyntax-only", *warnings, *cflags, harness.ROOT / "tests/install/consumer" / program)
+                self.command("g++", "-fsyntax-only", "-Wshadow", "-Werror=shadow", *cflags, harness.ROOT / "tests/install/consumer" / program)
         self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/main.cc",
                      "-o", folder / "by-pkg-config", *libraries)
         self.command("clang++-19", *cflags, *sanitize, harness.ROOT / "tests/install/consumer/tools.cc",
