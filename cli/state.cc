@@ -16,7 +16,6 @@
 #include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/stores/known_stores.h"
-#include "io/stores/stored_objects.h"
 #include "pipeline/engine_options.h"
 #include "pipeline/redeal.h"
 #include "pipeline/stages/edited_state.h"
@@ -36,15 +35,17 @@ struct saved_position {
   std::variant<state, checkpoint_files> what;
 };
 
-// A checkpoint on a server, or the newest below a prefix of a store.
+// A checkpoint in a store, or the newest below a prefix there.
 saved_position read_stored_position(const std::string& where, const engine_options& reach) {
-  const auto newest = store_of(where) == nullptr ? std::nullopt : newest_stored(where, reach);
+  const auto newest = newest_stored(where, reach);
   const std::string path = newest.value_or(where);
   return {path, read_stored_checkpoint(path, reach)};
 }
 
 saved_position read_position(const std::string& file, const environment& e) {
-  if (names_server(file)) return read_stored_position(file, engine_options::from(e.variables));
+  if (store_of(file) != nullptr) {
+    return read_stored_position(file, engine_options::from(e.variables));
+  }
   check_is_path(file, "saved state");
   if (!is_folder(file)) {
     auto found = state::from_json(read_whole_file(file).value());
