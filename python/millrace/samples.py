@@ -1,0 +1,77 @@
+"""samples(): shards to dicts of bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Union
+
+from . import _core
+from ._loader import Loader
+from ._spec import Rank, Shards, check_epoch, common
+from .options import skip
+
+Sample = dict[str, Any]
+
+
+class SampleLoader(Loader[Sample]):
+    """What samples() returns: an iterable of epochs of dicts, with the methods of every loader."""
+
+    def __init__(self, shards: Shards, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._shards, self._options = shards, options
+        self._spec(0)
+
+    def _spec(self, first_epoch: int) -> _core.Spec:
+        more = {"decodes", "epoch_length", "repeats", "slice_begin", "slice_end", "slice_step", "epochs"}
+        spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more})
+        for name in more & self._options.keys():
+            setattr(spec, name, self._options[name])
+        spec.first_epoch = first_epoch
+        return spec
+
+    def _make_run(self, first_epoch: int) -> Any:
+        return _core.SampleRun(self._spec(first_epoch))
+
+    def _take(self) -> Optional[Sample]:
+        return self._begun().next()
+
+    def __len__(self) -> int:
+        """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
+        known: give an index (`millrace index SHARDS -o train.json`)."""
+        known = self._begun().samples_in(self._epoch)
+        if known < 0:
+            raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`)")
+        return known
+
+    def _pickled(self) -> dict[str, Any]:
+        return {"shards": self._shards, "options": self._options}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        Loader.__init__(self)
+        self._shards, self._options = pickled["shards"], pickled["options"]
+        self.load_state_dict(pickled["state"])
+
+    def __repr__(self) -> str:
+        return f"<millrace.samples of {self._shards!r}, epoch {self.epoch}>"
+
+
+def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,
+            seed: int = 0, epoch: str = "exact", rank: Rank = "auto", lanes: int = 0,
+            memory: Union[int, str, None] = None, threads: Union[int, str] = "auto", cache: Optional[str] = None,
+            on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False) -> SampleLoader:
+    """Samples of shards as dicts: "__key__" and "__url__", and the bytes of each file by its extension.
+
+        for s in mr.samples("train-{000000..000003}.tar", shuffle=1000):
+            s["__key__"], s["jpg"], s["cls"]
+
+    Args:
+        fields: patterns of the extensions to keep, "jpg;json"; empty: all.
+        decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
+        shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
+
+    The others as of ImageLoader. Errors, epochs and positions too.
+    """
+    check_epoch(epoch)
+    return SampleLoader(shards, {
+        "seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle, "shuffle_shards": shuffle_shards,
+        "fields": fields, "memory": memory, "threads": threads, "cache": cache, "allow_pipe": allow_pipe,
+        "resync": resync, "on_error": on_error, "decodes": decode})

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+
+namespace millrace::python {
+
+// A thread on which calls wait for the engine, so that the calling thread can see Ctrl-C while they
+// do. Calls run one at a time; any thread may make them. The calling thread holds the GIL, which is
+// released while it waits; the calls themselves have no GIL and touch no Python object.
+class own_thread {
+ public:
+  // Starts nothing: the first call() starts the thread, in the process that makes it.
+  own_thread();
+  // Ends the thread and waits for it. A call that was given up is left to end by itself, and in a
+  // forked child everything is left to the parent.
+  ~own_thread();
+  own_thread(const own_thread&) = delete;
+  own_thread& operator=(const own_thread&) = delete;
+
+  // Runs `what` on the thread, and throws what it throws. Handlers of signals run while it waits.
+  // If one raises, calls `interrupt` (may be null), which has to make `what` end soon, waits for
+  // that up to a second, and throws the handler's exception. `what` may then still be under way:
+  // it must own what it uses. The next call waits for its end. Throws `failure` (usage) in a
+  // forked child.
+  void call(const std::function<void()>& what, const std::function<void()>& interrupt = nullptr);
+
+  // Whether a fork lies between the first call and now.
+  bool is_of_parent() const;
+
+ private:
+  struct task;
+  struct inside;
+  void start();
+
+  std::shared_ptr<inside> inside_;
+  pid_t process_ = 0;  // that started the thread; 0: none has
+};
+
+}  // namespace millrace::python
