@@ -21,7 +21,7 @@ class SampleLoader(Loader[Sample]):
         self._spec(0)
 
     def _spec(self, first_epoch: int) -> _core.Spec:
-        more = {"decodes", "epoch_length", "repeats", "slice_begin", "slice_end", "slice_step", "epochs"}
+        more = {"decodes", "orient"}
         spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more})
         for name in more & self._options.keys():
             setattr(spec, name, self._options[name])
@@ -57,7 +57,8 @@ class SampleLoader(Loader[Sample]):
 def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,
             seed: int = 0, epoch: str = "exact", rank: Rank = "auto", lanes: int = 0,
             memory: Union[int, str, None] = None, threads: Union[int, str] = "auto", cache: Optional[str] = None,
-            on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False) -> SampleLoader:
+            on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False,
+            orient: bool = True) -> SampleLoader:
     """Samples of shards as dicts: "__key__" and "__url__", and the bytes of each file by its extension.
 
         for s in mr.samples("train-{000000..000003}.tar", shuffle=1000):
@@ -66,6 +67,7 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     Args:
         fields: patterns of the extensions to keep, "jpg;json"; empty: all.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
+        orient: turns decoded images as EXIF demands.
         shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
 
     The others as of ImageLoader. Errors, epochs and positions too.
@@ -74,4 +76,4 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     return SampleLoader(shards, {
         "seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle, "shuffle_shards": shuffle_shards,
         "fields": fields, "memory": memory, "threads": threads, "cache": cache, "allow_pipe": allow_pipe,
-        "resync": resync, "on_error": on_error, "decodes": decode})
+        "resync": resync, "on_error": on_error, "decodes": decode, "orient": orient})
