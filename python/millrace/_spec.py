@@ -77,7 +77,7 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     spec = _core.Spec()
     spec.shards = names(shards)
     spec.rank, spec.world_size = place(rank)
-    spec.seed, spec.epoch, spec.lanes = seed, epoch, lanes
+    spec.seed, spec.epoch, spec.lanes = seed, epoch, spec.world_size if lanes == -1 else lanes
     spec.shuffle, spec.shuffle_shards, spec.fields = shuffle, shuffle_shards, fields
     spec.memory, spec.threads = byte_count(memory), thread_count(threads)
     spec.cache_folder = os.fspath(cache) if cache is not None else ""

@@ -85,7 +85,8 @@ class ImageLoader(Loader[Batch]):
         epoch_samples: samples of an epoch over all ranks, whatever the data's own epochs are; None: those.
         drop_last: leaves out batches that the end of an epoch cuts short.
         rank: "auto" (torch.distributed, else torchrun's, Slurm's or MPI's variables), or (rank, number of ranks).
-        lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on.
+        lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on;
+            -1: one for each rank, which reads its shards one after the other.
         device, dtype: None and "uint8"; others are refused with the line to write instead.
         output: "torch", "numpy", or "auto": torch where it is installed.
         memory: the budget for everything under way, in bytes or as "4GiB"; None: a quarter of the host's, at most 4 GiB.

@@ -80,12 +80,7 @@ void bind_spec(nb::module_& to) {
       .def_rw("epoch", &spec::epoch)
       .def_rw("shuffle_shards", &spec::shuffle_shards)
       .def_rw("first_epoch", &spec::first_epoch)
-      .def_rw("epochs", &spec::epochs)
       .def_rw("epoch_length", &spec::epoch_length)
-      .def_rw("repeats", &spec::repeats)
-      .def_rw("slice_begin", &spec::slice_begin)
-      .def_rw("slice_end", &spec::slice_end)
-      .def_rw("slice_step", &spec::slice_step)
       .def_rw("shuffle", &spec::shuffle)
       .def_rw("fields", &spec::fields)
       .def_rw("resync", &spec::resync)
@@ -143,6 +138,5 @@ NB_MODULE(_core, m) {
   });
   m.def("parse_bytes", [](const std::string& text) { return millrace::parse_bytes(text).value(); });
   m.def("decoded_extensions", [] { return millrace::decoded_extensions(); });
-  m.def("expand", [](const std::string& text) { return millrace::expand(text); });
   m.def("set_log_level", [](const std::string& name) { millrace::set_log_level(name); });
 }

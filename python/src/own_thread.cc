@@ -2,6 +2,7 @@
 
 #include <millrace/error.h>
 #include <nanobind/nanobind.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -43,6 +44,7 @@ struct own_thread::inside {
   std::thread thread;  // constant after start()
 
   void run() {
+    ::pthread_setname_np(::pthread_self(), "mr-python");
     std::unique_lock lock(mutex);
     for (;;) {
       changed.wait(lock, [this] { return ended || job; });

@@ -23,9 +23,6 @@ constexpr std::size_t taken_at_once = 64;
 
 plan<decoded_sample> plan_of(const spec& of, const found_shards& found) {
   plan<sample> samples = interleaved(samples_of(of, found));
-  if (of.repeats > 1) samples = samples | repeated(of.repeats);
-  if (of.epoch_length > 0) samples = samples | epochs_of(of.epoch_length);
-  if (of.slice_end >= 0) samples = samples | slice(of.slice_begin, of.slice_end, of.slice_step);
   if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
   const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
   return samples | map(decode, {.threads = of.threads > 0 ? of.threads : allowed_cpus()}) |

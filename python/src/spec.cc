@@ -53,7 +53,7 @@ shard_list_options list_of(const spec& of, const found_shards& found) {
           .lanes = of.lanes,
           .mode = mode_of(of.epoch),
           .shuffle = of.shuffle_shards,
-          .epochs = of.epochs > 0 ? of.epochs : endless,
+          .epochs = endless,
           .first_epoch = of.first_epoch,
           .index = found.index};
 }
@@ -79,7 +79,7 @@ std::int64_t samples_in_epoch(const spec& of, const found_shards& found, std::in
       sum += part.samples < 0 ? found.index->shards[shard].samples : part.samples;
     }
   }
-  return sum * of.repeats;
+  return sum;
 }
 
 }  // namespace millrace::python

@@ -22,15 +22,10 @@ struct spec {
   std::string epoch;           // "exact", "equal", "equal_repeating" or "resample"
   bool shuffle_shards = true;  // permutes the list in each epoch
   std::int64_t first_epoch = 0;
-  std::int64_t epochs = 0;        // 0: without end
-  std::int64_t epoch_length = 0;  // images or samples of this rank in an epoch; 0: the data's own
-  std::int64_t repeats = 1;       // epochs of the data in one of these
-  std::int64_t slice_begin = 0;   // samples of an epoch: only those in
-  std::int64_t slice_end = -1;    // [begin, end), each step-th; -1: no slice
-  std::int64_t slice_step = 1;
-  std::size_t shuffle = 0;  // samples held; 0: none
-  std::string fields;       // patterns of the fields to keep; empty: all
-  bool resync = false;      // as untar_options::resync
+  std::int64_t epoch_length = 0;  // images of this rank in an epoch; 0: the data's own
+  std::size_t shuffle = 0;        // samples held; 0: none
+  std::string fields;             // patterns of the fields to keep; empty: all
+  bool resync = false;            // as untar_options::resync
   error_policy errors = fail_on_error();
   // The engine.
   int threads = 0;           // that decode; 0: as needed

@@ -95,15 +95,15 @@ def _by_pillow(content: bytes, kind: str, numbers: str, mode: str) -> Any:
     return _converted(numpy.array(image), kind, numbers)
 
 
-def handle_extension(extensions: str, function: Callable[[bytes], Any]) -> FieldDecoder:
+class handle_extension:
     """A decoder for `decode`: calls the function with the bytes of fields that have one of these extensions, "jpg seg.png"."""
-    wanted = [e.split(".") for e in extensions.lower().split()]
 
-    def decoder(extension: str, content: bytes) -> Any:
+    def __init__(self, extensions: str, f: Callable[[bytes], Any]) -> None:
+        self.wanted, self.f = [e.split(".") for e in extensions.lower().split()], f
+
+    def __call__(self, extension: str, content: bytes) -> Any:
         parts = extension.lower().split(".")
-        return function(content) if any(parts[-len(w):] == w for w in wanted) else None
-
-    return decoder
+        return self.f(content) if any(parts[-len(w):] == w for w in self.wanted) else None
 
 
 def imagehandler(images: str) -> "Decoder":

@@ -48,7 +48,9 @@ class Source:
     def opened(self) -> SampleLoader:
         """The loader of this process."""
         if self._loader is None or self._process != os.getpid():
-            self._loader, self._process, self._is_left = samples(self.shards, **self.options), os.getpid(), False
+            in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
+            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options)
+            self._process, self._is_left = os.getpid(), False
         return self._loader
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -181,14 +183,12 @@ class Chain:
         self._refused("log_keys", ".map(function) with a function that logs sample['__key__']")
 
 
-class _Decode:
+class _Decode(_stages.map):
     """A stage that decodes."""
 
     def __init__(self, decoder: Decoder, handler: Handler) -> None:
-        self.decoder, self.handler = decoder, handler
-
-    def __call__(self, items: Iterator[Any]) -> Iterator[Any]:
-        return _stages.map(self.decoder, self.handler)(items)
+        super().__init__(decoder, handler)
+        self.decoder = decoder
 
 
 class DataPipeline(Chain):

@@ -5,16 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Optional, Union
 
 from .. import errors
 from ._handlers import Handler, reraise_exception
 
 Items = Iterator[Any]
-Stage = Callable[[Items], Items]
-_missing = object()
 
 
 def _handled(items: Items, function: Callable[[Any], Any], handler: Handler, skips_none: bool = False) -> Items:
@@ -87,76 +84,120 @@ def first_of(sample: dict[str, Any], names: Union[str, Sequence[str]], default: 
     return default
 
 
-def map(function: Callable[[Any], Any], handler: Handler = reraise_exception) -> Stage:
+class _Each:
+    """A stage that makes an item of each item: by one()."""
+
+    skips_none = False
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+
+    def one(self, item: Any) -> Any:
+        raise NotImplementedError
+
+    def __call__(self, items: Items) -> Items:
+        return _handled(items, self.one, self.handler, self.skips_none)
+
+
+class map(_Each):
     """Calls the function with each item. None leaves the item out."""
-    def called(item: Any) -> Any:
-        made = function(item)
+
+    skips_none = True
+
+    def __init__(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> None:
+        super().__init__(handler)
+        self.f = f
+
+    def one(self, item: Any) -> Any:
+        made = self.f(item)
         if isinstance(item, dict) and isinstance(made, dict):
-            made.setdefault("__key__", item.get("__key__"))
+            made["__key__"] = item.get("__key__")
         return made
-    return partial(_handled, function=called, handler=handler, skips_none=True)
 
 
-def map_tuple(*functions: Optional[Callable[[Any], Any]], handler: Handler = reraise_exception) -> Stage:
+class map_tuple(_Each):
     """Calls the first function with the first place of each tuple, and so on; None leaves a place as it is."""
-    def called(item: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(x if i >= len(functions) or functions[i] is None else functions[i](x)  # type: ignore[misc]
-                     for i, x in enumerate(item))
-    return partial(_handled, function=called, handler=handler)
+
+    def __init__(self, *functions: Optional[Callable[[Any], Any]], handler: Handler = reraise_exception) -> None:
+        super().__init__(handler)
+        self.functions = functions
+
+    def one(self, item: Sequence[Any]) -> tuple[Any, ...]:
+        changed = (x if f is None else f(x) for x, f in zip(item, self.functions))
+        return (*changed, *item[len(self.functions):])
 
 
-def map_dict(handler: Handler = reraise_exception, **functions: Callable[[Any], Any]) -> Stage:
+class map_dict(_Each):
     """Calls each function with the field of its name."""
-    def called(sample: dict[str, Any]) -> dict[str, Any]:
-        return {**sample, **{k: f(sample[k]) for k, f in functions.items()}}
-    return partial(_handled, function=called, handler=handler)
+
+    def __init__(self, handler: Handler = reraise_exception, **functions: Callable[[Any], Any]) -> None:
+        super().__init__(handler)
+        self.functions = functions
+
+    def one(self, item: dict[str, Any]) -> dict[str, Any]:
+        return {**item, **{k: f(item[k]) for k, f in self.functions.items()}}
 
 
-def to_tuple(*fields: Union[str, Sequence[str]], handler: Handler = reraise_exception, missing_is_error: bool = True,
-             none_is_error: Optional[bool] = None) -> Stage:
+class to_tuple(_Each):
     """Fields of each sample in a tuple: to_tuple("jpg;png", "cls")."""
-    names: Sequence[Union[str, Sequence[str]]] = fields
-    if len(fields) == 1 and isinstance(fields[0], str) and " " in fields[0]:
-        names = fields[0].split()
-    refuses_none = missing_is_error if none_is_error is None else none_is_error
 
-    def called(sample: dict[str, Any]) -> tuple[Any, ...]:
-        made = tuple(first_of(sample, f, missing_is_error=missing_is_error) for f in names)
-        if refuses_none and any(x is None for x in made):
-            raise ValueError(f"to_tuple {names} got {list(sample.keys())}")
+    def __init__(self, *fields: Union[str, Sequence[str]], handler: Handler = reraise_exception,
+                 missing_is_error: bool = True, none_is_error: Optional[bool] = None) -> None:
+        super().__init__(handler)
+        self.fields: Sequence[Union[str, Sequence[str]]] = fields
+        if len(fields) == 1 and isinstance(fields[0], str) and " " in fields[0]:
+            self.fields = fields[0].split()
+        self.missing_is_error = missing_is_error
+        self.refuses_none = missing_is_error if none_is_error is None else none_is_error
+
+    def one(self, item: dict[str, Any]) -> tuple[Any, ...]:
+        made = tuple(first_of(item, f, missing_is_error=self.missing_is_error) for f in self.fields)
+        if self.refuses_none and any(x is None for x in made):
+            raise ValueError(f"to_tuple {self.fields} got {list(item.keys())}")
         return made
-    return partial(_handled, function=called, handler=handler)
 
 
-def select(predicate: Callable[[Any], bool]) -> Stage:
-    """Keeps the items for which the predicate is true."""
-    return partial(filter, predicate)  # type: ignore[return-value]
-
-
-def rsample(p: float = 0.5) -> Stage:
-    """Keeps each item with probability p."""
-    return select(lambda _: random.random() < p)
-
-
-def rename(handler: Handler = reraise_exception, keep: bool = True, **names: Union[str, Sequence[str]]) -> Stage:
+class rename(_Each):
     """Renames fields: rename(image="jpg;png"). keep=False leaves out all others."""
-    old = {x for v in names.values() for x in (v.split(";") if isinstance(v, str) else v)}
 
-    def called(sample: dict[str, Any]) -> dict[str, Any]:
-        kept = {k: v for k, v in sample.items() if k not in old} if keep else {}
-        return {**kept, **{k: first_of(sample, v) for k, v in names.items()}}
-    return partial(_handled, function=called, handler=handler)
+    def __init__(self, handler: Handler = reraise_exception, keep: bool = True, **names: Union[str, Sequence[str]]) -> None:
+        super().__init__(handler)
+        self.names = names
+        self.old = {x for v in names.values() for x in (v.split(";") if isinstance(v, str) else v)} if keep else None
+
+    def one(self, item: dict[str, Any]) -> dict[str, Any]:
+        kept = {} if self.old is None else {k: v for k, v in item.items() if k not in self.old}
+        return {**kept, **{k: first_of(item, v) for k, v in self.names.items()}}
 
 
-def slice(*args: int) -> Stage:
+class select:
+    """Keeps the items for which the predicate is true."""
+
+    def __init__(self, predicate: Callable[[Any], bool]) -> None:
+        self.predicate = predicate
+
+    def __call__(self, items: Items) -> Items:
+        return filter(self.predicate, items)
+
+
+class rsample:
+    """Keeps each item with probability p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = p
+
+    def __call__(self, items: Items) -> Items:
+        return (item for item in items if random.random() < self.p)
+
+
+class slice:
     """Items as of itertools.islice."""
-    return lambda items: itertools.islice(items, *args)
 
+    def __init__(self, *args: int) -> None:
+        self.args = args
 
-def _batches(items: Items, size: int, collation_fn: Optional[Callable[[list[Any]], Any]], partial: bool) -> Items:
-    while held := list(itertools.islice(items, size)):
-        if len(held) == size or partial:
-            yield held if collation_fn is None else collation_fn(held)
+    def __call__(self, items: Items) -> Items:
+        return itertools.islice(items, *self.args)
 
 
 def default_collation_fn(samples: Sequence[Any], combine_tensors: bool = True, combine_scalars: bool = True) -> Any:
@@ -181,28 +222,36 @@ def default_collation_fn(samples: Sequence[Any], combine_tensors: bool = True, c
     return [combined(list(column)) for column in zip(*samples)]
 
 
-def batched(batchsize: int = 20, collation_fn: Optional[Callable[[list[Any]], Any]] = default_collation_fn,
-            partial: bool = True) -> Stage:
+class batched:
     """Batches of consecutive items. partial=False drops the last one if it is smaller."""
-    if batchsize < 1:
-        raise errors.usage(f"batches of {batchsize}")
-    return lambda items: _batches(iter(items), batchsize, collation_fn, partial)
+
+    def __init__(self, batchsize: int = 20, collation_fn: Optional[Callable[[list[Any]], Any]] = default_collation_fn,
+                 partial: bool = True) -> None:
+        if batchsize < 1:
+            raise errors.usage(f"batches of {batchsize}")
+        self.batchsize, self.collation_fn, self.partial = batchsize, collation_fn, partial
+
+    def __call__(self, items: Items) -> Items:
+        items = iter(items)
+        while held := list(itertools.islice(items, self.batchsize)):
+            if len(held) == self.batchsize or self.partial:
+                yield held if self.collation_fn is None else self.collation_fn(held)
 
 
-def _items_of(batches: Items) -> Items:
-    for batch in batches:
-        if isinstance(batch, dict):
-            for values in zip(*batch.values()):
-                yield dict(zip(batch, values))
-        else:
-            yield from (tuple(values) for values in zip(*batch))
-
-
-def unbatched() -> Stage:
+class unbatched:
     """Batches back to items."""
-    return _items_of
+
+    def __call__(self, batches: Items) -> Items:
+        for batch in batches:
+            if isinstance(batch, dict):
+                for values in zip(*batch.values()):
+                    yield dict(zip(batch, values))
+            else:
+                yield from (tuple(values) for values in zip(*batch))
 
 
-def unlisted() -> Stage:
+class unlisted:
     """Lists back to items."""
-    return lambda lists: itertools.chain.from_iterable(lists)
+
+    def __call__(self, lists: Items) -> Items:
+        return itertools.chain.from_iterable(lists)
