@@ -8,7 +8,7 @@
     torch.save(train.state_dict(), "data.pt")
 
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
-- `ShardWriter`: writes shards. `millrace.webdataset`: the chain of Python's webdataset.
+- `IterableDataset`: a loader for torch's DataLoader. `ShardWriter`: writes shards. `millrace.webdataset`: the chain of Python's webdataset.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
 
 Arguments and their units are in the help of each: help(millrace.ImageLoader). docs/python.md is the tutorial.
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 _core.set_error_maker(errors.make)
 
 __version__: str = _core.version
-__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "IterableDataset", "SampleLoader", "ShardWriter",
-           "decode_field", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]
+__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
+           "decode_field", "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
 
 
 def __getattr__(name: str) -> Any:

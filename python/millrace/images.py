@@ -167,11 +167,12 @@ class ImageLoader(Loader[Batch]):
     def __len__(self) -> int:
         """Batches of this rank in the epoch that the loader is in, if no sample is skipped. Raises TypeError if that is
         not known: give an index (`millrace index SHARDS -o train.json`) or `epoch_samples`."""
-        samples = self._begun().samples_in(self._epoch)
+        samples: int = self._begun().samples_in(self._epoch)
         if samples < 0:
             raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`) "
                             "or epoch_samples")
-        size, drop = self._options["images"]["batch_size"], self._options["images"]["drop_last"]
+        size: int = self._options["images"]["batch_size"]
+        drop: bool = self._options["images"]["drop_last"]
         return samples // size if drop else -(-samples // size)
 
     def _pickled(self) -> dict[str, Any]:

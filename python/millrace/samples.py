@@ -32,12 +32,13 @@ class SampleLoader(Loader[Sample]):
         return _core.SampleRun(self._spec(first_epoch))
 
     def _take(self) -> Optional[Sample]:
-        return self._begun().next()
+        taken: Optional[Sample] = self._begun().next()
+        return taken
 
     def __len__(self) -> int:
         """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
         known: give an index (`millrace index SHARDS -o train.json`)."""
-        known = self._begun().samples_in(self._epoch)
+        known: int = self._begun().samples_in(self._epoch)
         if known < 0:
             raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`)")
         return known
@@ -67,6 +68,7 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     Args:
         fields: patterns of the extensions to keep, "jpg;json"; empty: all.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
+        lanes: as of ImageLoader; -1: samples come shard by shard, in the order of the list.
         orient: turns decoded images as EXIF demands.
         shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
 

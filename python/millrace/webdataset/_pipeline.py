@@ -242,12 +242,13 @@ class DataPipeline(Chain):
         return made
 
     def __copy__(self) -> "DataPipeline":
-        return _unpickled(type(self), self.__dict__)
+        made: DataPipeline = _unpickled(type(self), self.__dict__)
+        return made
 
     def _epoch_of_data(self) -> Iterator[Any]:
         if not self.pipeline:
             raise errors.usage("a pipeline without a source")
-        items = iter(self.pipeline[0])
+        items: Iterator[Any] = iter(self.pipeline[0])
         for stage in self.pipeline[1:]:
             items = iter(stage.run(items) if hasattr(stage, "run") else stage(items))
         return items
