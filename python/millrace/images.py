@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 import warnings
 from typing import Any, NoReturn, Optional, Union
 
@@ -43,9 +42,11 @@ class Batch(tuple):  # type: ignore[type-arg]
 def _uses_torch(output: str) -> bool:
     if output not in ("auto", "torch", "numpy"):
         raise errors.usage(f"output is {output!r}", "give 'torch', 'numpy' or 'auto'")
-    if output == "auto":
-        return "torch" in sys.modules or importlib.util.find_spec("torch") is not None
-    return output == "torch"
+    uses_torch = output == "torch" or (output == "auto" and importlib.util.find_spec("torch") is not None)
+    needed = "torch" if uses_torch else "numpy"
+    if importlib.util.find_spec(needed) is None:
+        raise errors.usage(f"output={output!r} needs {needed}, which is not installed", f"pip install {needed}")
+    return uses_torch
 
 
 def _refuse(device: Optional[str], dtype: str) -> None:

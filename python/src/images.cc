@@ -5,7 +5,6 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -30,20 +29,8 @@ plan<host_batch> plan_of(const spec& of, const found_shards& found) {
          prefetch(of.prefetch);
 }
 
-// A batch that arrays of Python keep alive.
-struct shared_batch {
-  host_batch batch;
-  std::shared_ptr<std::atomic<int>> alive;
-
-  shared_batch(host_batch b, std::shared_ptr<std::atomic<int>> count)
-      : batch(std::move(b)), alive(std::move(count)) {
-    ++*alive;
-  }
-  ~shared_batch() { --*alive; }
-  shared_batch(const shared_batch&) = delete;
-  shared_batch& operator=(const shared_batch&) = delete;
-};
-using batch_owner = std::shared_ptr<shared_batch>;
+// Arrays of Python keep it alive.
+using batch_owner = std::shared_ptr<host_batch>;
 
 nb::capsule capsule_of(const batch_owner& owner) {
   return {new batch_owner(owner), [](void* p) noexcept { delete static_cast<batch_owner*>(p); }};
@@ -57,7 +44,7 @@ nb::object array_of(Number* data, std::initializer_list<std::size_t> shape,
 
 template <class Framework>
 nb::tuple arrays_of(const batch_owner& owner) {
-  host_batch& b = owner->batch;
+  host_batch& b = *owner;
   auto* pixels = reinterpret_cast<std::uint8_t*>(b.pixels->data);
   const auto side = [](int n) { return static_cast<std::size_t>(n); };
   nb::list keys;
@@ -86,7 +73,7 @@ class image_run {
     auto got = run_.next();
     waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
     if (!got) return nb::none();
-    const auto owner = std::make_shared<shared_batch>(std::move(*got), alive_);
+    const auto owner = std::make_shared<host_batch>(std::move(*got));
     return torch ? arrays_of<nb::pytorch>(owner) : arrays_of<nb::numpy>(owner);
   }
   void interrupt() { run_.interrupt(); }
@@ -98,14 +85,12 @@ class image_run {
     run_.start();
     return samples_in_epoch(spec_, *found_, epoch);
   }
-  int alive() const { return *alive_; }
   void close() { run_.close(); }
   bool is_of_parent() const { return run_.is_of_parent(); }
 
  private:
   spec spec_;
   std::shared_ptr<found_shards> found_;
-  std::shared_ptr<std::atomic<int>> alive_ = std::make_shared<std::atomic<int>>(0);
   double waited_ = 0;  // seconds, in next()
   run<host_batch> run_;
 };
@@ -122,7 +107,6 @@ void bind_images(nb::module_& to) {
       .def("stats", &image_run::stats)
       .def("counts", &image_run::counts)
       .def("samples_in", &image_run::samples_in)
-      .def("alive", &image_run::alive)
       .def("close", &image_run::close)
       .def("is_of_parent", &image_run::is_of_parent);
 }
