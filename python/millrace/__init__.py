@@ -39,7 +39,8 @@ _core.set_error_maker(errors.make)
 
 __version__: str = _core.version
 __all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
-           "decode_field", "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
+           "decode_field",
+           "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 import functools
 import http.server
-import os
 import pathlib
 import signal
 import sys
@@ -11,7 +10,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import Case, harness, loader, mr  # noqa: E402
+from tests.python.case import Case, loader, mr  # noqa: E402
 
 
 class StoppingServer(http.server.ThreadingHTTPServer):

@@ -1,18 +1,16 @@
 """millrace.ImageLoader and millrace.samples: epochs, positions, ranks, errors."""
 
-import gc
 import json
 import os
 import pathlib
 import pickle
-import shutil
 import sys
 import tarfile
 import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import URLS, Case, content, harness, loader, mr, needs_torch, torch  # noqa: E402
+from tests.python.case import URLS, Case, content, loader, mr, needs_torch, torch  # noqa: E402
 
 
 class Batches(Case):
@@ -156,14 +154,12 @@ class Epochs(Case):
         self.assertEqual([sum(len(b.labels) for b in data) for _ in range(3)], [500] * 3)
 
     def test_the_launchers_rank(self):
-        program = "print(sorted(k for b in L() for k in b.keys))"
         keys = []
         for rank in "01":
             os.environ.update(RANK=rank, WORLD_SIZE="2")
             self.addCleanup(os.environ.pop, "RANK", None)
             self.addCleanup(os.environ.pop, "WORLD_SIZE", None)
             keys.append([k for b in loader() for k in b.keys])
-        del program
         self.assertEqual(len(set(keys[0]) | set(keys[1])), 400)
         self.assertEqual(len(keys[0]) + len(keys[1]), 400)
 

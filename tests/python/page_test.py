@@ -21,10 +21,11 @@ class PythonPage(Case):
             for kind, skip, content in blocks:
                 if kind == "bash" and not skip:
                     content = content.replace("python -m", f"{sys.executable} -m")
-                    done = subprocess.run(["bash", "-eu", "-c", content], cwd=folder, env=environment, text=True, capture_output=True)
+                    done = subprocess.run(["bash", "-eu", "-c", content], cwd=folder, env=environment, text=True,
+                                          capture_output=True)
                     self.assertEqual(done.returncode, 0, done.stderr)
             python = [c for kind, skip, c in blocks if kind == "python" and not skip and (torch or "import torch" not in c)]
-            text = "\n".join(python) + "\nassert step == 3 and len(keys) == 100 and left == 400 - 2 * 2 * 32, (step, len(keys), left)\n"
+            text = "\n".join(python) + "\nassert (step, len(keys), left) == (3, 100, 400 - 2 * 2 * 32), (step, len(keys), left)\n"
             done = subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=folder, env=environment, text=True,
                                   capture_output=True)
             self.assertEqual(done.returncode, 0, done.stderr)

@@ -5,12 +5,11 @@ import json
 import pathlib
 import pickle
 import sys
-import tarfile
 import unittest
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import URLS, Case, harness, mr, needs_torch  # noqa: E402
+from tests.python.case import URLS, Case, mr, needs_torch, torch  # noqa: E402
 
 if mr is not None:
     import millrace.webdataset as wds
@@ -20,9 +19,10 @@ try:
 except ImportError:
     original = None
 try:
+    import numpy
     import PIL.Image
 except ImportError:
-    PIL = None
+    PIL = numpy = None
 
 
 def plain(item):
@@ -49,7 +49,7 @@ class AsOriginal(Case):
         with mr.ShardWriter("text-%d.tar", max_count=16) as out:
             for i in range(64):
                 npy = io.BytesIO()
-                __import__("numpy").save(npy, __import__("numpy").arange(i, i + 3, dtype="f4"))
+                numpy.save(npy, numpy.arange(i, i + 3, dtype="f4"))
                 out.write({"__key__": f"t{i:03}", "txt": f"text {i}", "cls": i, "npy": npy.getvalue(),
                            "json": {"i": i}, "seg.txt": "s", "bin": b"\0\xff"})
 
@@ -108,19 +108,16 @@ class AsOriginal(Case):
     def test_images(self):
         for kind in ("rgb8", "rgb", "pil", "l8", "rgba8", "torchrgb8", "torchrgb", "torchl8"):
             if kind.startswith("torch"):
-                try:
-                    import torch  # noqa: F401
-                except ImportError:
+                if torch is None:
                     continue
             ours, theirs = ([next(iter(w.WebDataset(URLS, shardshuffle=False).decode(kind)))["jpg"]] for w in (wds, original))
             a, b = plain(ours)[0], plain(theirs)[0]
             self.assertEqual(a[:2], b[:2], kind)
-            numpy = __import__("numpy")
             difference = numpy.abs(numpy.asarray(ours[0], "f8") - numpy.asarray(theirs[0], "f8"))
             self.assertLessEqual(float(difference.max()), 3 if difference.max() > 1 else 3 / 255, kind)  # another IDCT
 
     def test_writers(self):
-        sample = {"__key__": "a/b", "txt": "t", "cls": 3, "json": {"x": 1}, "npy": __import__("numpy").arange(3), "bin": b"\1"}
+        sample = {"__key__": "a/b", "txt": "t", "cls": 3, "json": {"x": 1}, "npy": numpy.arange(3), "bin": b"\1"}
         for make in (lambda: wds.TarWriter("one.tar"), lambda: wds.ShardWriter("many-%d.tar", maxcount=1)):
             with make() as out:
                 out.write(sample)
@@ -170,7 +167,6 @@ class Chains(Case):
 
     @needs_torch
     def test_torch_takes_a_chain(self):
-        import torch
         data = wds.WebDataset(URLS, shardshuffle=False).decode("torchrgb8").to_tuple("jpg", "cls")
         self.assertIsInstance(data, torch.utils.data.IterableDataset)
         for workers in (0, 2):
@@ -212,7 +208,8 @@ class Chains(Case):
                     wds.WebDataset({URLS!r}, shardshuffle=False)
                 except ValueError as e:
                     assert "nodesplitter" in str(e)
-                print(json.dumps([s["__key__"] for s in wds.WebDataset({URLS!r}, shardshuffle=False, nodesplitter=wds.split_by_node)]))
+                data = wds.WebDataset({URLS!r}, shardshuffle=False, nodesplitter=wds.split_by_node)
+                print(json.dumps([s["__key__"] for s in data]))
                 """)
             keys.append(json.loads(out))
         self.assertEqual(len(set(keys[0]) | set(keys[1])), 400)

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._decode import Decoder, handle_extension, imagehandler
+from ._chain import Decode
+from ._decode import Decoder, decoder_of, handle_extension, imagehandler
 from ._handlers import ignore_and_continue, ignore_and_stop, reraise_exception, warn_and_continue, warn_and_stop
 from ._mix import RandomMix, RoundRobin
-from ._pipeline import DataPipeline, WebDataset, WebLoader, _Decode, tarfile_to_samples
+from ._pipeline import DataPipeline, WebDataset, tarfile_to_samples
 from ._splitters import (ResampledShardList, ResampledShards, SimpleShardList, single_node_only, split_by_node,
                          split_by_worker)
 from ._stages import (batched, default_collation_fn, detshuffle, map, map_dict, map_tuple, rename, rsample, select, shuffle,
                       slice, to_tuple, unbatched, unlisted)
+from ._webloader import WebLoader
 from ._writer import ShardWriter, TarWriter
 
 __all__ = ["DataPipeline", "Decoder", "RandomMix", "ResampledShardList", "ResampledShards", "RoundRobin", "ShardWriter",
@@ -34,8 +36,7 @@ __all__ = ["DataPipeline", "Decoder", "RandomMix", "ResampledShardList", "Resamp
 
 def decode(*args: Any, handler: Any = reraise_exception, only: Any = None) -> Any:
     """A stage of a DataPipeline that decodes, as WebDataset(...).decode()."""
-    from ._decode import decoder_of
-    return _Decode(decoder_of(args, only), handler)
+    return Decode(decoder_of(args, only), handler)
 
 
 _INSTEAD = {

@@ -1,24 +1,20 @@
-"""Chains of stages: WebDataset, DataPipeline and WebLoader."""
+"""Chains of stages: DataPipeline and WebDataset."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import os
-import queue
-import random
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn, Optional, Union
+from collections.abc import Iterator
+from typing import Any, Optional, Union
 
 from .. import errors
-from .._loader import remember
-from .._spec import Shards, names
-from ..samples import SampleLoader, samples
+from .._spec import Shards
 from . import _stages
-from ._decode import Decoder, FieldDecoder, decoder_of
+from ._chain import Chain, Decode
 from ._handlers import Handler, reraise_exception
+from ._source import Source, source_options
 from ._splitters import SimpleShardList, check_single_node, single_node_only, split_by_node, split_by_worker
 
 
@@ -26,169 +22,6 @@ def _base() -> type:
     """torch's IterableDataset where torch is loaded, so that its DataLoader takes a chain; else object."""
     torch = sys.modules.get("torch")
     return torch.utils.data.IterableDataset if torch is not None else object
-
-
-class Source:
-    """Samples of shards, by the engine: the first part of a chain. Opened in the process that iterates it."""
-
-    def __init__(self, shards: Shards, options: dict[str, Any], handler: Handler, is_empty_error: bool) -> None:
-        self.shards, self.options, self.handler = names(shards), options, handler
-        self.is_empty_error = is_empty_error
-        self.decode_handler: Handler = handler
-        self._loader: Optional[SampleLoader] = None
-        self._process = 0
-        self._is_left = False  # in the middle of an epoch
-
-    def changed(self, **options: Any) -> "Source":
-        """The same with other options, not opened."""
-        made = Source(self.shards, {**self.options, **options}, self.handler, self.is_empty_error)
-        made.decode_handler = self.decode_handler
-        return made
-
-    def opened(self) -> SampleLoader:
-        """The loader of this process."""
-        if self._loader is None or self._process != os.getpid():
-            in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
-            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options)
-            self._process, self._is_left = os.getpid(), False
-        return self._loader
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        loader = self.opened()
-        if self._is_left:  # a loop begins an epoch, as there
-            loader.set_epoch(loader.epoch + 1)
-        self._is_left = True
-        count = 0
-        while True:
-            try:
-                sample = loader._next()
-            except errors.Error as error:
-                handler = self.decode_handler if error.kind in ("bad_image", "too_large") else self.handler
-                if not error.skippable:
-                    raise
-                if handler(error):
-                    continue
-                return
-            if sample is None:
-                break
-            count += 1
-            yield sample
-        self._is_left = False
-        if count == 0 and self.is_empty_error:
-            raise ValueError("No samples found in dataset. Turn off using empty_check=False in the WebDataset constructor.")
-
-    def close(self) -> None:
-        """Ends the loader's threads."""
-        loader, self._loader = self._loader, None
-        if loader is not None and self._process == os.getpid():
-            loader.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loader": None, "_process": 0, "_is_left": False}
-
-
-class Chain:
-    """The methods that append a stage. Each returns another chain, and leaves this one as it is."""
-
-    def compose(self, *stages: Any) -> "DataPipeline":
-        """Appends stages: functions of an iterator that return an iterator."""
-        raise NotImplementedError
-
-    def batched(self, batchsize: int, collation_fn: Any = _stages.default_collation_fn, partial: bool = True) -> "DataPipeline":
-        """Batches of consecutive items."""
-        return self.compose(_stages.batched(batchsize, collation_fn, partial))
-
-    def listed(self, batchsize: int, partial: bool = True) -> "DataPipeline":
-        """Lists of consecutive items."""
-        return self.compose(_stages.batched(batchsize, None, partial))
-
-    def unbatched(self) -> "DataPipeline":
-        """Batches back to items."""
-        return self.compose(_stages.unbatched())
-
-    def unlisted(self) -> "DataPipeline":
-        """Lists back to items."""
-        return self.compose(_stages.unlisted())
-
-    def shuffle(self, size: int, **kw: Any) -> "DataPipeline":
-        """Shuffles through a buffer. Right after WebDataset(...): in the engine, a function of the seed."""
-        return self.compose(_stages.shuffle(size, **kw))
-
-    def map(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> "DataPipeline":
-        """Calls f with each item; None leaves it out."""
-        return self.compose(_stages.map(f, handler))
-
-    def map_dict(self, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]) -> "DataPipeline":
-        """Calls functions with fields of each sample."""
-        return self.compose(_stages.map_dict(handler, **kw))
-
-    def map_tuple(self, *args: Optional[Callable[[Any], Any]], handler: Handler = reraise_exception) -> "DataPipeline":
-        """Calls functions with places of each tuple."""
-        return self.compose(_stages.map_tuple(*args, handler=handler))
-
-    def to_tuple(self, *args: Any, **kw: Any) -> "DataPipeline":
-        """Fields of each sample in a tuple."""
-        return self.compose(_stages.to_tuple(*args, **kw))
-
-    def select(self, predicate: Callable[[Any], bool]) -> "DataPipeline":
-        """Keeps the items for which the predicate is true."""
-        return self.compose(_stages.select(predicate))
-
-    def rsample(self, p: float = 0.5) -> "DataPipeline":
-        """Keeps each item with probability p."""
-        return self.compose(_stages.rsample(p))
-
-    def slice(self, *args: int) -> "DataPipeline":
-        """Items as of itertools.islice."""
-        return self.compose(_stages.slice(*args))
-
-    def rename(self, **kw: Any) -> "DataPipeline":
-        """Renames fields."""
-        return self.compose(_stages.rename(**kw))
-
-    def decode(self, *args: Union[str, Decoder, FieldDecoder], only: Any = None, handler: Handler = reraise_exception,
-               pre: None = None, post: None = None, partial: bool = False) -> "DataPipeline":
-        """Decodes fields: images as "rgb8", "rgb", "torchrgb", "pil", ..., RGB ones by the engine's threads; texts, numbers,
-        JSON and arrays by their extension; `handle_extension` decodes others."""
-        if pre is not None or post is not None:
-            raise errors.not_offered("decode(pre=..., post=...)", "decode(function, ...): functions are asked first")
-        del partial  # what has no decoder stays bytes
-        return self.compose(_Decode(decoder_of(args, only), handler))
-
-    def _refused(self, name: str, instead: str) -> NoReturn:
-        raise errors.not_offered(f"webdataset's {name}()", instead)
-
-    def xdecode(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("xdecode", ".decode(wds.handle_extension('EXTENSION', function))")
-
-    def mcached(self) -> NoReturn:
-        """Not offered."""
-        self._refused("mcached", "items = list(dataset) to keep all items in memory")
-
-    def lmdb_cached(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("lmdb_cached", "WebDataset(urls, cache_dir='FOLDER') to keep fetched shards")
-
-    def rename_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("rename_keys", ".rename(new='old;older')")
-
-    def extract_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("extract_keys", ".to_tuple('jpg;png', 'cls')")
-
-    def log_keys(self, logfile: Any = None) -> NoReturn:
-        """Not offered."""
-        self._refused("log_keys", ".map(function) with a function that logs sample['__key__']")
-
-
-class _Decode(_stages.map):
-    """A stage that decodes."""
-
-    def __init__(self, decoder: Decoder, handler: Handler) -> None:
-        super().__init__(decoder, handler)
-        self.decoder = decoder
 
 
 class DataPipeline(Chain):
@@ -228,7 +61,7 @@ class DataPipeline(Chain):
                 seed = {} if stage.seed is None else {"seed": stage.seed}
                 self.pipeline[0] = source.changed(shuffle=stage.bufsize, **seed)
             return
-        if source is not None and isinstance(stage, _Decode) and stage.decoder.is_native() and not source.options["decode"]:
+        if source is not None and isinstance(stage, Decode) and stage.decoder.is_native() and not source.options["decode"]:
             self.pipeline[0] = source.changed(decode=True)
             self.pipeline[0].decode_handler = stage.handler
         self.pipeline.append(stage)
@@ -353,7 +186,7 @@ def _with_source(args: list[Any]) -> list[Any]:
             raise errors.not_offered(f"{stage!r} before tarfile_to_samples()", "wds.split_by_node")
     if not splits and not head.resampled:
         check_single_node()
-    options = _options(head.resampled, shuffles, head.seed, splits or head.resampled, None)
+    options = source_options(head.resampled, shuffles, head.seed, splits or head.resampled, None)
     return [Source(head.urls, options, args[ends].handler, False), *args[ends + 1:]]
 
 
@@ -362,13 +195,6 @@ class tarfile_to_samples:
 
     def __init__(self, handler: Handler = reraise_exception) -> None:
         self.handler = handler
-
-
-def _options(resampled: bool, shuffles: bool, seed: Optional[int], splits: bool, cache: Optional[str]) -> dict[str, Any]:
-    if seed is None:
-        seed = int(os.environ.get("WDS_SEED", random.getrandbits(31)))
-    return {"epoch": "resample" if resampled else "exact", "shuffle_shards": shuffles, "seed": seed, "shuffle": 0,
-            "decode": False, "rank": "auto" if splits else (0, 1), "cache": cache, "orient": False}
 
 
 class WebDataset(DataPipeline):
@@ -412,139 +238,6 @@ class WebDataset(DataPipeline):
         if nodesplitter is single_node_only and not resampled:
             check_single_node()
         cache = None if cache_size == 0 else cache_dir or os.environ.get("WDS_CACHE")
-        self.append(Source(urls, _options(resampled, bool(shardshuffle), seed, splits, cache), handler, empty_check))
+        self.append(Source(urls, source_options(resampled, bool(shardshuffle), seed, splits, cache), handler, empty_check))
         if repeat:
             self.repetitions = sys.maxsize
-
-
-class _Ahead:
-    """Items of an iterable, made on one thread, a few ahead."""
-
-    def __init__(self, items: Iterable[Any], ahead: int, stop_source: Callable[[], None]) -> None:
-        self._made: "queue.Queue[Any]" = queue.Queue(max(1, ahead))
-        self._stop, self._stop_source = threading.Event(), stop_source
-        self._thread = threading.Thread(target=self._run, args=(items,), name="millrace-stages", daemon=True)
-        self._thread.start()
-
-    def _put(self, made: Any) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._made.put(made, timeout=0.1)
-                return True
-            except queue.Full:
-                continue
-        return False
-
-    def _run(self, items: Iterable[Any]) -> None:
-        try:
-            for item in items:
-                if not self._put((item, None)):
-                    return
-            self._put((None, StopIteration()))
-        except BaseException as error:
-            self._put((None, error))
-
-    def __iter__(self) -> Iterator[Any]:
-        try:
-            while True:
-                item, error = self._made.get()
-                if isinstance(error, StopIteration):
-                    return
-                if error is not None:
-                    raise error
-                yield item
-        finally:
-            self.close()
-
-    def close(self) -> None:
-        """Ends the thread."""
-        self._stop.set()
-        while self._thread.is_alive():
-            self._stop_source()
-            self._thread.join(0.1)
-
-
-class WebLoader(DataPipeline):
-    """Items of a chain, made on a thread of their own while the loop works.
-
-        loader = wds.WebLoader(ds, batch_size=None, num_workers=8)
-
-    Args:
-        dataset: a chain or another iterable.
-        batch_size: None: the chain makes batches. A number: batches of so many items, collated by torch.
-        num_workers: decoding threads of the engine; 0: as many as are needed. There are no worker processes.
-        pin_memory: copies tensors to pinned memory, if there is a GPU.
-        prefetch_factor: items made ahead.
-    """
-
-    def __init__(self, dataset: Any, batch_size: Optional[int] = None, num_workers: int = 0, shuffle: bool = False,
-                 pin_memory: bool = False, drop_last: bool = False, prefetch_factor: Optional[int] = None,
-                 collate_fn: Optional[Callable[[Any], Any]] = None, **others: Any) -> None:
-        super().__init__()
-        unknown = others.keys() - {"persistent_workers", "multiprocessing_context", "timeout"}
-        if unknown:
-            raise errors.not_offered(f"WebLoader({', '.join(sorted(unknown))}=...)", "a stage of the chain instead")
-        if shuffle:
-            raise errors.not_offered("WebLoader(shuffle=True)", ".shuffle(1000) in the chain")
-        self.dataset, self.ahead = dataset, prefetch_factor or 2
-        if num_workers > 0 and isinstance(dataset, DataPipeline) and dataset.pipeline \
-                and isinstance(dataset.pipeline[0], Source):
-            self.dataset = dataset.compose()
-            self.dataset.pipeline[0] = dataset.pipeline[0].changed(threads=num_workers)
-        self.append(_Items(self.dataset, self.ahead))
-        if batch_size is not None:
-            self.append(_stages.batched(batch_size, collate_fn or _torch_collated, partial=not drop_last))
-        elif collate_fn is not None:
-            self.append(_stages.map(collate_fn))
-        if pin_memory:
-            self.append(_stages.map(_pinned))
-
-    def __len__(self) -> int:
-        return self.size if self.size >= 0 else len(self.dataset)
-
-
-class _Items:
-    """The first part of a WebLoader: the items of a chain, on a thread."""
-
-    def __init__(self, items: Any, ahead: int) -> None:
-        self.items, self.ahead = items, ahead
-        self._now: Optional[_Ahead] = None
-        remember(self)
-
-    def _interrupt(self) -> None:
-        source = getattr(self.items, "pipeline", [None])[0]
-        if isinstance(source, Source) and source._loader is not None and source._loader._run is not None:
-            source._loader._run.interrupt()
-
-    def __iter__(self) -> Iterator[Any]:
-        self.close()
-        self._now = _Ahead(self.items, self.ahead, self._interrupt)
-        return iter(self._now)
-
-    def close(self) -> None:
-        """Ends the thread."""
-        now, self._now = self._now, None
-        if now is not None:
-            now.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_now": None}
-
-
-def _torch_collated(items: list[Any]) -> Any:
-    import torch.utils.data
-    return torch.utils.data.default_collate(items)
-
-
-def _pinned(item: Any) -> Any:
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return item
-    if isinstance(item, torch.Tensor):
-        return item.pin_memory()
-    if isinstance(item, dict):
-        return {k: _pinned(v) for k, v in item.items()}
-    if isinstance(item, (list, tuple)):
-        return type(item)(_pinned(v) for v in item)
-    return item
-
