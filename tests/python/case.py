@@ -1,5 +1,6 @@
 """What the tests of the Python package share: shards to read, and programs of their own processes."""
 
+import importlib.util
 import os
 import pathlib
 import subprocess
@@ -21,12 +22,8 @@ else:
     WHY_NOT = ""
     PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(mr.__file__)))
 
-try:
-    import torch
-except ImportError:
-    torch = None
-
-needs_torch = unittest.skipUnless(torch, "no torch in this Python")
+HAS_TORCH = importlib.util.find_spec("torch") is not None  # imported where it is tested: it takes seconds
+needs_torch = unittest.skipUnless(HAS_TORCH, "no torch in this Python")
 URLS = "train-{000000..000003}.tar"
 
 

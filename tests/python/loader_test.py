@@ -10,7 +10,7 @@ import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import URLS, Case, content, loader, mr, needs_torch, torch  # noqa: E402
+from tests.python.case import URLS, Case, content, loader, mr, needs_torch  # noqa: E402
 
 
 class Batches(Case):
@@ -33,6 +33,7 @@ class Batches(Case):
 
     @needs_torch
     def test_torch_gets_channels_last_views(self):
+        import torch
         batch = next(iter(loader(output="torch")))
         numpy = next(iter(loader()))
         self.assertEqual(tuple(batch.images.shape), (50, 3, 32, 32))

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import PACKAGES, Case, harness, mr, torch  # noqa: E402
+from tests.python.case import HAS_TORCH, PACKAGES, Case, harness, mr  # noqa: E402
 
 PAGE = harness.ROOT / "docs/python.md"
 
@@ -24,7 +24,7 @@ class PythonPage(Case):
                     done = subprocess.run(["bash", "-eu", "-c", content], cwd=folder, env=environment, text=True,
                                           capture_output=True)
                     self.assertEqual(done.returncode, 0, done.stderr)
-            python = [c for kind, skip, c in blocks if kind == "python" and not skip and (torch or "import torch" not in c)]
+            python = [c for kind, skip, c in blocks if kind == "python" and not skip and (HAS_TORCH or "import torch" not in c)]
             text = "\n".join(python) + "\nassert (step, len(keys), left) == (3, 100, 400 - 2 * 2 * 32), (step, len(keys), left)\n"
             done = subprocess.run([sys.executable, "-W", "error", "-c", text], cwd=folder, env=environment, text=True,
                                   capture_output=True)

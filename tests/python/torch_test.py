@@ -6,7 +6,10 @@ import unittest
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import Case, content, loader, mr, needs_torch, torch  # noqa: E402
+from tests.python.case import HAS_TORCH, Case, content, loader, mr, needs_torch  # noqa: E402
+
+if HAS_TORCH:
+    import torch
 
 
 @needs_torch

@@ -9,7 +9,7 @@ import unittest
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import URLS, Case, mr, needs_torch, torch  # noqa: E402
+from tests.python.case import HAS_TORCH, URLS, Case, mr, needs_torch  # noqa: E402
 
 if mr is not None:
     import millrace.webdataset as wds
@@ -108,7 +108,7 @@ class AsOriginal(Case):
     def test_images(self):
         for kind in ("rgb8", "rgb", "pil", "l8", "rgba8", "torchrgb8", "torchrgb", "torchl8"):
             if kind.startswith("torch"):
-                if torch is None:
+                if not HAS_TORCH:
                     continue
             ours, theirs = ([next(iter(w.WebDataset(URLS, shardshuffle=False).decode(kind)))["jpg"]] for w in (wds, original))
             a, b = plain(ours)[0], plain(theirs)[0]
@@ -167,6 +167,7 @@ class Chains(Case):
 
     @needs_torch
     def test_torch_takes_a_chain(self):
+        import torch
         data = wds.WebDataset(URLS, shardshuffle=False).decode("torchrgb8").to_tuple("jpg", "cls")
         self.assertIsInstance(data, torch.utils.data.IterableDataset)
         for workers in (0, 2):
