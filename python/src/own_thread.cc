@@ -133,7 +133,8 @@ void own_thread::call(const std::function<void()>& what, const std::function<voi
       }
     }
   }
-  if (raised) throw nb::python_error();
+  // A signal that came meanwhile: seen here, what the call gave stays where the next one finds it.
+  if (raised || PyErr_CheckSignals() != 0) throw nb::python_error();
   if (mine->thrown) std::rethrow_exception(mine->thrown);
 }
 

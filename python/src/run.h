@@ -84,9 +84,9 @@ class run {
   }
 
   // Before the first next(): continues from a position.
-  void restore(state from) {
+  void restore(state position) {
     const alone only(*this);
-    thread_.call([held = held_, from = std::move(from)] { held->restore(from); });
+    thread_.call([held = held_, at = std::move(position)] { held->restore(at); });
   }
 
   // Starts the run, if nothing has.
@@ -144,6 +144,7 @@ class run {
     bool ended = false;         // an end was taken after those
     std::exception_ptr failed;  // an error was, instead
     bool stopped = false;       // by Ctrl-C: the loader gives no more
+    std::optional<state> from;  // where it was, while another loader is made
     std::mutex guard;
     std::stop_source stopper;  // of the present loader; guarded
 
@@ -156,9 +157,9 @@ class run {
       const std::scoped_lock lock(guard);
       stopper = fresh;
     }
-    void restore(const state& from) {
+    void restore(const state& position) {
       start();
-      data->restore(from);
+      data->restore(position);
     }
     // Any thread.
     std::stop_source present_stopper() {
@@ -169,7 +170,8 @@ class run {
 
     void take(std::size_t most) {
       start();
-      if (std::exchange(stopped, false)) begin_again();
+      // The signal may have come when the last call had just ended.
+      if (stopped || from || present_stopper().stop_requested()) begin_again();
       const auto due = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
       try {
         while (taken.size() < most) {
@@ -186,17 +188,19 @@ class run {
         if (!stopped) failed = std::current_exception();
       }
     }
-    // Continues by another loader where a stopped one was.
+    // Continues by another loader where a stopped one was. A signal may stop that one as well.
     void begin_again() {
-      const state at = data->save();
+      if (!from) from = data->save();
       data.reset();
-      restore(at);
+      restore(*from);
+      from.reset();
+      stopped = false;
     }
 
     // Before what is taken and not given.
     state position() {
       start();
-      state now = data->save();
+      state now = from ? *from : data->save();
       for (const T& item : taken) {
         std::vector<origin> of;
         add_origins(of, item);

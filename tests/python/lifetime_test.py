@@ -179,6 +179,50 @@ class Interrupts(Case):
         out, err = process.communicate(timeout=60)
         self.assertEqual((out, process.returncode), ("400\n", 0), err)
 
+    def test_exceptions_of_handlers_at_any_time(self):
+        out, err = self.run_program("""
+            import random
+            class Alarm(Exception): pass
+            allowed, draw, hits = False, random.Random(1), 0
+            def handler(*_):
+                if allowed:
+                    raise Alarm
+            signal.signal(signal.SIGALRM, handler)
+            def value(batch):
+                return batch.images.tobytes(), tuple(batch.keys)
+            def data():
+                return L(batch_size=10, size=160, shuffle=100, seed=3, threads=1)
+            wanted = [value(b) for b in data()]
+            for _ in range(4):
+                train, got = data(), []
+                for times in range(1, 30):
+                    signal.setitimer(signal.ITIMER_REAL, draw.random() * 0.02 + 1e-4)
+                    try:
+                        allowed = True
+                        for batch in train:
+                            got.append(value(batch))
+                        allowed = False
+                        break
+                    except Alarm:
+                        allowed = False
+                        hits += 1
+                        if train.epoch:
+                            break
+                        if times % 5 == 1:
+                            other = data()
+                            other.load_state_dict(train.state_dict())
+                            rest = [value(b) for b in other]
+                            other.close()
+                            assert rest == wanted[len(wanted) - len(rest):], "a position within the epoch"
+                            # What the loop itself was interrupted with, it has not counted.
+                            assert 0 <= len(wanted) - len(rest) - len(got) <= times
+                train.close()
+                left = iter(wanted)
+                assert all(g in left for g in got), "each batch once, in order"
+            print(hits > 10)
+            """, timeout=120)
+        self.assertEqual(out, "True\n", err)
+
     def test_other_threads_read_figures_and_are_refused_items(self):
         server = StoppingServer(self.folder, "train-00000")
         data = mr.samples(server.urls)
