@@ -187,11 +187,12 @@ class Loader(Generic[T]):
 
     def close(self) -> None:
         """Ends the run and its threads. Items that were given stay valid. Called at the end of a `with`, when the
-        loader is collected, and when the interpreter ends."""
+        loader is collected, and when the interpreter ends. While another thread waits for an item, that wait ends with
+        StoppedError."""
         self._closed = True
         run, self._run = self._run, None
         if run is not None:
-            if not run.is_of_parent():
+            if not run.is_of_parent() and not run.is_busy():
                 self._last = run.counts(), run.stats()
             run.close()
 

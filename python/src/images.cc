@@ -87,6 +87,7 @@ class image_run {
   }
   void close() { run_.close(); }
   bool is_of_parent() const { return run_.is_of_parent(); }
+  bool is_busy() const { return run_.is_busy(); }
 
  private:
   spec spec_;
@@ -108,7 +109,8 @@ void bind_images(nb::module_& to) {
       .def("counts", &image_run::counts)
       .def("samples_in", &image_run::samples_in)
       .def("close", &image_run::close)
-      .def("is_of_parent", &image_run::is_of_parent);
+      .def("is_of_parent", &image_run::is_of_parent)
+      .def("is_busy", &image_run::is_busy);
 }
 
 }  // namespace millrace::python

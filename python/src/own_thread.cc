@@ -21,6 +21,15 @@ namespace {
 constexpr auto slice = std::chrono::milliseconds(50);
 constexpr int slices_after_interrupt = 20;
 
+// Counts a thread that is in call().
+struct caller {
+  std::atomic<int>& count;
+  explicit caller(std::atomic<int>& c) : count(c) { ++count; }
+  ~caller() { --count; }
+  caller(const caller&) = delete;
+  caller& operator=(const caller&) = delete;
+};
+
 // Whether a handler of a signal has raised; its exception is then set.
 bool has_signal_raised() {
   const nb::gil_scoped_acquire gil;
@@ -100,6 +109,19 @@ bool own_thread::is_of_parent() const {
   return process_ != 0 && process_ != ::getpid();
 }
 
+bool own_thread::is_busy() const {
+  if (process_ == 0 || is_of_parent()) return false;
+  const std::scoped_lock lock(inside_->mutex);
+  return inside_->job != nullptr;
+}
+
+bool own_thread::wait_for_callers(int twentieths) {
+  const nb::gil_scoped_release without;
+  std::unique_lock lock(inside_->mutex);
+  for (int i = 0; i < twentieths && callers_ > 0; ++i) inside_->changed.wait_for(lock, slice);
+  return callers_ == 0;
+}
+
 void own_thread::start() {
   inside_->thread = std::thread([in = inside_.get()] { in->run(); });
   process_ = ::getpid();
@@ -112,6 +134,7 @@ void own_thread::call(const std::function<void()>& what, const std::function<voi
                       .hint("make it again after the fork, or iterate it only there"));
   }
   if (process_ == 0) start();
+  const caller counted(callers_);  // to the end of this function, where it has the GIL again
   const auto mine = std::make_shared<task>();
   mine->what = what;
   inside& in = *inside_;

@@ -2,6 +2,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 
@@ -29,6 +30,11 @@ class own_thread {
 
   // Whether a fork lies between the first call and now.
   bool is_of_parent() const;
+  // Whether a call is under way: another thread's, or one that was given up.
+  bool is_busy() const;
+  // Waits, without the GIL, until no other thread is in call(): for so many twentieths of a second.
+  // False: one still is. A thread without the GIL does not survive the interpreter's end.
+  bool wait_for_callers(int twentieths);
 
  private:
   struct task;
@@ -37,6 +43,7 @@ class own_thread {
 
   std::shared_ptr<inside> inside_;
   pid_t process_ = 0;  // that started the thread; 0: none has
+  std::atomic<int> callers_ = 0;
 };
 
 }  // namespace millrace::python

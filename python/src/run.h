@@ -110,12 +110,22 @@ class run {
     return *out;
   }
 
-  // Ends the run and its threads. Nothing, if it was not begun or is another process's.
+  // Ends the run and its threads. Nothing, if it was not begun or is another process's. The call of
+  // another thread is waited for, then stopped; one that was given up ends the run when it ends.
   void close() {
     if (thread_.is_of_parent()) return;
+    if (!thread_.wait_for_callers(5)) {
+      held_->stop();
+      if (!thread_.wait_for_callers(20)) return;
+    }
+    if (is_busy()) {
+      held_->stop();
+      return;
+    }
     const alone only(*this);
     thread_.call([held = held_] { held->close(); });
   }
+  bool is_busy() const { return thread_.is_busy(); }
   bool is_of_parent() const { return thread_.is_of_parent(); }
 
  private:

@@ -81,6 +81,7 @@ class sample_run {
   }
   void close() { run_.close(); }
   bool is_of_parent() const { return run_.is_of_parent(); }
+  bool is_busy() const { return run_.is_busy(); }
 
  private:
   spec spec_;
@@ -160,7 +161,8 @@ void bind_samples(nb::module_& to) {
       .def("counts", &sample_run::counts)
       .def("samples_in", &sample_run::samples_in)
       .def("close", &sample_run::close)
-      .def("is_of_parent", &sample_run::is_of_parent);
+      .def("is_of_parent", &sample_run::is_of_parent)
+      .def("is_busy", &sample_run::is_busy);
   to.def("decode_field", &decoded, nb::arg("extension"), nb::arg("content"));
 }
 

@@ -164,6 +164,40 @@ class Interrupts(Case):
         out, err = process.communicate(timeout=60)
         self.assertEqual((out, process.returncode), ("True True\n", 0), err)
 
+    def test_ctrl_c_ends_a_program_that_waits_for_an_index(self):
+        server = StoppingServer(self.folder, "train.json")
+        url = server.urls.replace("train-{000000..000003}.tar", "train.json")
+        for waits in (f"next(iter(mr.samples({url!r})))", f"mr.IndexedDataset({url!r})[0]"):
+            server.asked.clear()
+            process = self.start(waits)
+            self.assertTrue(server.asked.wait(60))
+            sent = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+            self.assertLess(time.monotonic() - sent, 5)
+            self.assertEqual(process.returncode, -signal.SIGINT, err)
+            self.assertIn("KeyboardInterrupt", err)
+        server.let_go.set()
+
+    def test_a_loader_is_closed_while_another_thread_waits(self):
+        server = StoppingServer(self.folder, "train-000002")
+        data = mr.samples(server.urls, shuffle_shards=False, lanes=-1)
+        ended = []
+
+        def read():
+            try:
+                ended.append(len(list(data)))
+            except mr.Error as e:
+                ended.append(e.kind)
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        self.assertTrue(server.asked.wait(60))
+        data.close()
+        thread.join(60)
+        self.assertIn(ended[0], ("stopped", "usage"))  # waiting, or about to
+        server.let_go.set()
+
     def test_handlers_that_return_do_not_end_a_wait(self):
         server = StoppingServer(self.folder, "train-000001")
         process = self.start(f"""
