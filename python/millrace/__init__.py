@@ -8,7 +8,8 @@
     torch.save(train.state_dict(), "data.pt")
 
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
-- `IterableDataset`: a loader for torch's DataLoader. `ShardWriter`: writes shards. `millrace.webdataset`: the chain of Python's webdataset.
+- `IterableDataset`: a loader for torch's DataLoader. `ShardWriter`: writes shards.
+- `millrace.webdataset`: the chain of Python's webdataset.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
 
 Arguments and their units are in the help of each: help(millrace.ImageLoader). docs/python.md is the tutorial.
@@ -23,13 +24,12 @@ if importlib.util.find_spec("nanobind_backend") is None:
     raise ImportError("millrace needs the package nanobind-backend: pip install nanobind-backend")
 
 from . import _core, errors
-from ._core import decode_field, set_log_level
 from ._loader import merge_states
 from .errors import *  # noqa: F403
 from .images import Batch, ImageLoader
 from .indexed import IndexedDataset
 from .options import Augment, skip
-from .samples import SampleLoader, samples
+from .samples import SampleLoader, decode_field, samples
 from .writer import ShardWriter
 
 if TYPE_CHECKING:
@@ -41,6 +41,14 @@ __version__: str = _core.version
 __all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
            "decode_field",
            "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
+
+
+def set_log_level(name: str) -> None:
+    """How much the engine writes to stderr: "quiet", "notice" (the default: fallbacks taken, the first hundred samples skipped) or
+    "debug" (each retry and skipped sample). Set it before the first item is asked for."""
+    if name not in ("quiet", "notice", "debug"):
+        raise errors.usage(f"the log level {name!r}", "give 'quiet', 'notice' or 'debug'")
+    _core.set_log_level(name)
 
 
 def __getattr__(name: str) -> Any:

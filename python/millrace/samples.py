@@ -1,10 +1,10 @@
-"""samples(): shards to dicts of bytes."""
+"""samples(): shards to dicts of bytes, and their values."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, NoReturn, Optional, Union
 
-from . import _core
+from . import _core, errors
 from ._loader import Loader
 from ._spec import Rank, Shards, check_epoch, common
 from .options import skip
@@ -35,6 +35,10 @@ class SampleLoader(Loader[Sample]):
         taken: Optional[Sample] = self._begun().next()
         return taken
 
+    def join(self, *args: Any, **kw: Any) -> NoReturn:
+        """Not offered."""
+        raise errors.not_offered("samples(...).join()", "one set of shards that has the fields of both, by mr.ShardWriter")
+
     def __len__(self) -> int:
         """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
         known: give an index (`millrace index SHARDS -o train.json`)."""
@@ -53,6 +57,15 @@ class SampleLoader(Loader[Sample]):
 
     def __repr__(self) -> str:
         return f"<millrace.samples of {self._shards!r}, epoch {self.epoch}>"
+
+
+def decode_field(extension: str, content: bytes) -> Any:
+    """The value of a field by the last part of its extension: texts (txt, text, transcript), ints (cls, cls2, class, count, index,
+    inx, id), what JSON, MessagePack (mp, msg, msgpack) and CBOR hold, numpy's arrays of npy, npz (by name) and ten (in order); of a
+    gz the value of what it holds, and of any other its bytes. No code in the data is run: pickles stay bytes. Any thread.
+
+    Raises BadFieldError for what is not what its extension says, and TooLargeError."""
+    return _core.decode_field(extension, content)
 
 
 def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,

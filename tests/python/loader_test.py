@@ -235,6 +235,19 @@ class Errors(Case):
         for options in ({"device": "cuda"}, {"dtype": "float32"}):
             with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write images"):
                 loader(**options)
+        with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write one set of shards"):
+            mr.samples(URLS).join("captions-{}.tar")
+
+    def test_notices_are_as_many_as_wanted(self):
+        program = """
+            mr.set_log_level(%r)
+            print(sum(len(b.labels) for b in L("bad-0.tar", on_error=mr.skip(4))))
+            """
+        for level, notices in (("notice", 4), ("quiet", 0)):
+            out, err = self.run_program(program % level)
+            self.assertEqual((out, err.count("millrace: skipped: bad_image")), ("396\n", notices), err)
+        with self.assertRaises(mr.UsageError):
+            mr.set_log_level("loud")
 
     def test_the_loop_may_fail(self):
         data = loader()
