@@ -9,7 +9,7 @@ import unittest
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.python.case import HAS_TORCH, URLS, Case, mr, needs_torch  # noqa: E402
+from tests.python.case import HAS_TORCH, URLS, Case, harness, mr, needs_torch  # noqa: E402
 
 if mr is not None:
     import millrace.webdataset as wds
@@ -115,6 +115,14 @@ class AsOriginal(Case):
             self.assertEqual(a[:2], b[:2], kind)
             difference = numpy.abs(numpy.asarray(ours[0], "f8") - numpy.asarray(theirs[0], "f8"))
             self.assertLessEqual(float(difference.max()), 3 if difference.max() > 1 else 3 / 255, kind)  # another IDCT
+
+    @harness.needs_shared("webdataset-real")
+    def test_real_shards(self):
+        shards = sorted((harness.SHARED / "webdataset-real").rglob("*.tar"))
+        self.assertGreater(len(shards), 5)
+        for shard in shards:
+            with self.subTest(shard=shard.name):
+                self.both(str(shard), lambda w, d: d)
 
     def test_writers(self):
         sample = {"__key__": "a/b", "txt": "t", "cls": 3, "json": {"x": 1}, "npy": numpy.arange(3), "bin": b"\1"}
