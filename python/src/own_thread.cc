@@ -109,6 +109,13 @@ bool own_thread::is_of_parent() const {
   return process_ != 0 && process_ != ::getpid();
 }
 
+void own_thread::check_process() const {
+  if (!is_of_parent()) return;
+  throw failure(error(errc::usage, "this was begun in process " + std::to_string(process_) +
+                                       ", of which this one is a fork")
+                    .hint("make it again after the fork, or iterate it only there"));
+}
+
 bool own_thread::is_busy() const {
   if (process_ == 0 || is_of_parent()) return false;
   const std::scoped_lock lock(inside_->mutex);
@@ -128,11 +135,7 @@ void own_thread::start() {
 }
 
 void own_thread::call(const std::function<void()>& what, const std::function<void()>& interrupt) {
-  if (is_of_parent()) {
-    throw failure(error(errc::usage, "this was begun in process " + std::to_string(process_) +
-                                         ", of which this one is a fork")
-                      .hint("make it again after the fork, or iterate it only there"));
-  }
+  check_process();
   if (process_ == 0) start();
   const caller counted(callers_);  // to the end of this function, where it has the GIL again
   const auto mine = std::make_shared<task>();

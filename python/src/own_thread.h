@@ -30,6 +30,8 @@ class own_thread {
 
   // Whether a fork lies between the first call and now.
   bool is_of_parent() const;
+  // Throws `failure` (usage) in a forked child.
+  void check_process() const;
   // Whether a call is under way: another thread's, or one that was given up.
   bool is_busy() const;
   // Waits, without the GIL, until no other thread is in call(): for so many twentieths of a second.

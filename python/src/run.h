@@ -55,6 +55,8 @@ class run {
   // The next item; nullopt: the epoch ends.
   std::optional<T> next() {
     const alone only(*this);
+    thread_.check_process();
+    if (is_busy()) thread_.call([] {});  // waits for a call that was given up
     inside& in = *held_;
     if (in.taken.empty() && !in.ended && !in.failed) {
       thread_.call([held = held_, most = at_once_] { held->take(most); },
