@@ -22,7 +22,7 @@ import file_rules
 import unused_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-FOLDERS = ["engine", "io", "pipeline", "tools", "train", "bench", "cli", "tests", "examples", "include"]
+FOLDERS = ["engine", "io", "pipeline", "tools", "train", "bench", "cli", "tests", "examples", "include", "python"]
 # What a folder may include besides itself.
 MAY_INCLUDE = {
     "bench": ["engine", "io", "pipeline", "tools", "train"],
@@ -36,6 +36,7 @@ MAY_INCLUDE = {
     "bench/micro": ["engine", "io", "pipeline", "bench", "tests"],  # on the simulated network
     "tests": FOLDERS + ["millrace"],
     "examples": ["millrace"],
+    "python": ["millrace"],  # as a program that embeds the library
 }
 # The rooms of a folder, from the ground up: a room includes those below it alone. A unit is in the first room whose pattern
 # fits its path without the suffix.
@@ -106,7 +107,7 @@ BANNED = {
 }
 
 # Words that native readers stumble over, and plainer ones: for comments, strings and pages. Add a folder once it is clean.
-PLAIN_FOLDERS = ("bench", "cli", "engine", "io", "pipeline", "tools", "train")
+PLAIN_FOLDERS = ("bench", "cli", "engine", "io", "pipeline", "python", "tools", "train")
 PLAIN_PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md")
 PLAIN_WORDS = {
     r"\b(gone|goes|go|going) on with\b": "continue, resume, retry",
@@ -210,7 +211,7 @@ def text_rules():
                 breach(number, "to_stderr() writes there, and never throws")
             makes = MAKES_THREAD + (r"|\.emplace_back\(\[" if re.search(r"\bvector<std::j?thread>", text) else "")
             if re.search(makes, code_only) and str(path) not in MAY_MAKE_THREADS and \
-                    folder not in ("tests", "examples"):
+                    folder not in ("tests", "examples", "python"):  # embedders have their own threads
                 breach(number, "start_thread() names it, and says when the host refuses one")
             if folder != "train" and folder != "tests" and re.search(r"\bgetenv\(", line) and \
                     str(path) != "io/names/shard_spec.cc":
@@ -407,8 +408,8 @@ def header_rules():
         subprocess.run([*options, "-x", "c++-header", ROOT / "engine/precompiled.h", "-o", precompiled], check=True)
         jobs = []
         for path in sources(".h"):
-            if path.name == "precompiled.h" or path.parts[0] in ("train", "include"):
-                continue  # torch takes 20 s a header; include/ is compiled by the install test
+            if path.name == "precompiled.h" or path.parts[0] in ("train", "include", "python"):
+                continue  # torch takes 20 s a header; include/ is compiled by the install test; nanobind may be missing
             jobs.append((path, [*options, "-fsyntax-only", "-include-pch", precompiled, "-x", "c++", ROOT / path]))
         return too_long + in_parallel(jobs)
 

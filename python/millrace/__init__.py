@@ -1,0 +1,58 @@
+"""millrace: training data from shards, read, shuffled, decoded and batched by threads in C++.
+
+    import millrace as mr
+
+    train = mr.ImageLoader("s3://bucket/train-{000000..001281}.tar", batch_size=256, size=224, shuffle=10_000)
+    for images, labels in train:            # uint8 tensors that share the engine's memory
+        ...
+    torch.save(train.state_dict(), "data.pt")
+
+- `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
+- `IterableDataset`: a loader for torch's DataLoader. `ShardWriter`: writes shards.
+- `millrace.webdataset`: the chain of Python's webdataset.
+- `Error`: all errors; `millrace.errors` has a class for each kind.
+
+Arguments and their units are in the help of each: help(millrace.ImageLoader). docs/python.md is the tutorial.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+if importlib.util.find_spec("nanobind_backend") is None:
+    raise ImportError("millrace needs the package nanobind-backend: pip install nanobind-backend")
+
+from . import _core, errors
+from ._loader import merge_states
+from .errors import *  # noqa: F403
+from .images import Batch, ImageLoader
+from .indexed import IndexedDataset
+from .options import Augment, skip
+from .samples import SampleLoader, decode_field, samples
+from .writer import ShardWriter
+
+if TYPE_CHECKING:
+    from .torch import IterableDataset
+
+_core.set_error_maker(errors.make)
+
+__version__: str = _core.version
+__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
+           "decode_field",
+           "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
+
+
+def set_log_level(name: str) -> None:
+    """How much the engine writes to stderr: "quiet", "notice" (the default: fallbacks taken, the first hundred samples skipped) or
+    "debug" (each retry and skipped sample). Set it before the first item is asked for."""
+    if name not in ("quiet", "notice", "debug"):
+        raise errors.usage(f"the log level {name!r}", "give 'quiet', 'notice' or 'debug'")
+    _core.set_log_level(name)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "IterableDataset":  # needs torch, which this package does not
+        from .torch import IterableDataset
+        return IterableDataset
+    raise AttributeError(f"module 'millrace' has no attribute '{name}'")

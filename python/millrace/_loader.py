@@ -1,0 +1,220 @@
+"""What ImageLoader and SampleLoader have in common: epochs, positions, figures, and their ends."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Generic, Optional, TypeVar, Union
+
+from . import _core, errors
+
+T = TypeVar("T")
+State = Mapping[str, Any]
+
+_alive: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def remember(closes: Any) -> None:
+    """Has `closes.close()` called before the interpreter ends: threads of the engine must not outlive it."""
+    _alive.add(closes)
+
+
+def _close_all() -> None:
+    for one in list(_alive):
+        one.close()
+
+
+atexit.register(_close_all)
+
+
+def merge_states(states: Sequence[State]) -> dict[str, Any]:
+    """One state of those that all ranks saved at the same step: any number of ranks continues from it.
+
+    Raises BadStateError for states of different runs, or two of one rank.
+    """
+    if not states:
+        raise errors.usage("no states to merge")
+    if any(s.get("position") is None for s in states):
+        return dict(min(states, key=lambda s: s["epoch"]))
+    position = _core.merged([s["position"] for s in states])
+    return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
+
+
+def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
+    if not isinstance(state, Mapping):
+        state = merge_states(state)
+    if state.get("millrace") != 1 or "epoch" not in state or "position" not in state:
+        raise errors.make("bad_state", "bad_state: not a state of a millrace loader; give what state_dict() returned")
+    if state["position"] is not None:
+        _core.check_state(state["position"])
+    return dict(state)
+
+
+class Epoch(Iterator[T]):
+    """The rest of an epoch, from iter() of a loader. Ends once, however often it is asked afterwards."""
+
+    def __init__(self, loader: "Loader[T]") -> None:
+        self._loader: Optional[Loader[T]] = loader
+
+    def __iter__(self) -> "Epoch[T]":
+        return self
+
+    def __next__(self) -> T:
+        if self._loader is None:
+            raise StopIteration
+        item = self._loader._next()
+        if item is None:
+            self._loader = None
+            raise StopIteration
+        return item
+
+
+class Loader(Generic[T]):
+    """An iterable of epochs. One thread at a time uses it."""
+
+    def __init__(self) -> None:
+        self._run: Any = None
+        self._epoch = 0    # that the next item is of
+        self._resumed: Optional[dict[str, Any]] = None
+        self._last: Optional[tuple[dict[str, Any], dict[str, Any]]] = None  # counts and figures, once closed
+        self._closed = False
+        remember(self)
+
+    # Of the two kinds of loaders.
+    def _make_run(self, first_epoch: int) -> Any:
+        raise NotImplementedError
+
+    def _take(self) -> Optional[T]:
+        raise NotImplementedError
+
+    def _begun(self) -> Any:
+        """The run, which is begun here if none is."""
+        if self._closed:
+            raise errors.usage("this loader is closed", "make a new one")
+        if self._run is None:
+            resumed, position = self._resumed, None
+            if resumed is not None:
+                position = resumed["position"]
+            # A position has its own epoch, counted from that of the run that saved it.
+            run = self._make_run(self._epoch if position is None else 0)
+            if position is not None:
+                run.restore(position)
+            self._run = run
+        return self._run
+
+    def _next(self) -> Optional[T]:
+        item = self._take()
+        if item is None:
+            self._epoch += 1
+        return item
+
+    def __iter__(self) -> Epoch[T]:
+        """The rest of the epoch: all of it, unless a loop was left before its end or a position was loaded. The next
+        loop gives the next epoch, in another order."""
+        return Epoch(self)
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch that the next item is of, from 0."""
+        return self._epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Continues with the beginning of this epoch. Does nothing if the loader is in it already, so that a loop may
+        call it before each epoch, also after load_state_dict()."""
+        if epoch < 0:
+            raise errors.usage(f"epoch {epoch}")
+        if epoch != self._epoch:
+            self._restart({"millrace": 1, "epoch": epoch, "position": None})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last item that was given: numbers and texts, which JSON, torch.save() and pickle
+        take. It holds no samples, but the places of those that the shuffle holds (about 4 bytes each).
+
+        Of this rank: a job with several saves those of all ranks, and loads their list."""
+        if self._run is None:
+            position = self._resumed["position"] if self._resumed is not None else None
+        else:
+            position = self._run.save()
+        return {"millrace": 1, "epoch": self._epoch, "position": position}
+
+    def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
+        """Continues from a position of the same data and options: the next item is the one that would have come.
+
+        Args:
+            state: what state_dict() returned, or a list of what it returned on all ranks at the same step. With a
+                list, the number of ranks may be another one.
+
+        Raises BadStateError for what is not a state; and, at the next item, for one of other data or options."""
+        self._restart(_checked(state))
+
+    def _restart(self, state: dict[str, Any]) -> None:
+        if self._closed:
+            raise errors.usage("this loader is closed", "make a new one")
+        if self._run is not None:
+            self._run.close()
+        self._run, self._resumed, self._epoch = None, state, int(state["epoch"])
+
+    def _for_worker(self) -> "Loader[T]":
+        """A loader of the same data, not begun, at the beginning of the epoch that this one is in."""
+        fresh = type(self).__new__(type(self))
+        fresh.__setstate__({**self._pickled(), "state": {"millrace": 1, "epoch": self._epoch, "position": None}})
+        return fresh
+
+    def _pickled(self) -> dict[str, Any]:
+        """What a loader of the same data is made of, without its position."""
+        raise NotImplementedError
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self._pickled(), "state": self.state_dict()}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def skipped(self) -> dict[str, Any]:
+        """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
+        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), and "messages", the first
+        hundred errors as texts."""
+        return self._last[0] if self._last is not None else self._begun().counts()
+
+    def stats(self) -> dict[str, Any]:
+        """Figures since the run began; times in seconds. "limit" says what limits the loop: "consumer" (the loop
+        itself: a faster loader would change nothing), "decoding", "io thread", "reading", "host" (other programs use
+        the CPUs); "stages" has each stage's items, bytes, and times."""
+        figures = dict(self._last[1] if self._last is not None else self._begun().stats())
+        figures["limit"] = limit_of(figures)
+        return figures
+
+    def close(self) -> None:
+        """Ends the run and its threads. Items that were given stay valid. Called at the end of a `with`, when the
+        loader is collected, and when the interpreter ends. While another thread waits for an item, that wait ends with
+        StoppedError."""
+        self._closed = True
+        run, self._run = self._run, None
+        if run is not None:
+            if not run.is_of_parent() and not run.is_busy():
+                self._last = run.counts(), run.stats()
+            run.close()
+
+    def __enter__(self) -> "Loader[T]":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def limit_of(f: Mapping[str, Any]) -> str:
+    """What limits a run with these figures, as `millrace bench load` finds it."""
+    seconds, busy = f["seconds"], f["threads_busy"]
+    if seconds <= 0 or f["waited"] < 0.02 * seconds:
+        return "consumer"
+    on_cpu = min(1.0, f["threads_cpu"] / busy) if busy > 0 else 1.0
+    pool = busy / (seconds * max(1, f["threads"]))
+    if pool > 0.85:
+        return "host" if on_cpu < 0.7 else "decoding"
+    if f["io_thread_cpu"] > 0.85 * seconds:
+        return "io thread"
+    waited = next((s["waiting_input"] for s in f["stages"] if s["name"] in ("decode_jpeg", "map")), 0)
+    if waited > seconds / 2 or f["threads"] == 0:
+        return "reading"
+    return "host" if on_cpu < 0.7 or pool < 0.4 else "decoding"

@@ -1,0 +1,88 @@
+"""Values for arguments of loaders: `skip` and `Augment`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from . import _core, errors
+
+_ALL = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class skip:
+    """Which errors of samples and shards a loader skips, for `on_error`.
+
+    Args:
+        most: a float from 0 to 1: at most this part of all samples, checked from the thousandth sample on and at each
+            end of an epoch. An int: at most so many samples of this rank in the whole run. None: any number.
+        in_a_row: so many skipped without a good one between them end the run.
+        report: a file to which each skipped sample is appended, as a line of JSON (kind, url, offset, key, message).
+
+    One more raises `TooManySkippedError`. `loader.skipped()` has the counts and the first hundred messages.
+    """
+
+    most: float | int | None = None
+    in_a_row: int = 1000
+    report: str = ""
+
+    def apply(self, spec: _core.Spec) -> None:
+        """Sets it in a spec."""
+        count, rate = _ALL, 1.0
+        if isinstance(self.most, float):
+            rate = self.most
+            if not 0 <= rate <= 1:
+                raise errors.usage(f"skip({rate})", "give a part from 0.0 to 1.0, or a number of samples as an int")
+        elif self.most is not None:
+            count = int(self.most)
+            if count < 0:
+                raise errors.usage(f"skip({count})", "give a number of samples, at least 0")
+        spec.set_errors(count, rate, self.in_a_row, self.report)
+
+
+_POLICIES = {"none": 0, "autoaugment": 1, "randaugment": 2, "trivialaugment": 3}
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Changes to training images after crop and flip, made in C++ threads as torchvision makes them. All are off by
+    default; a probability is the part of the images that are changed, 0 to 1.
+
+    Args:
+        policy: "none", "autoaugment" (ImageNet's), "randaugment" or "trivialaugment" (wide).
+        ops, magnitude: of "randaugment": operations on an image, 0 to 16, and their strength, 0 to 30.
+        brightness, contrast, saturation: colour jitter: each factor is drawn from [1 - x, 1 + x].
+        hue: the same in turns of the colour wheel, at most 0.5.
+        jitter: the part of the images with colour jitter.
+        gray, solarize, blur, erase: parts of the images that are made gray, solarised from 128 on, blurred (Gaussian,
+            23 pixels, sigma 0.1 to 2), or have a random box erased.
+        least_area: of the random crop, as a part of the image.
+        flip: part of the images that are mirrored.
+    """
+
+    policy: str = "none"
+    ops: int = 2
+    magnitude: int = 9
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    jitter: float = 1.0
+    gray: float = 0.0
+    solarize: float = 0.0
+    blur: float = 0.0
+    erase: float = 0.0
+    least_area: float = 0.08
+    flip: float = field(default=0.5)
+
+    def apply(self, spec: _core.Spec) -> None:
+        """Sets it in a spec. The engine checks the ranges when the run begins."""
+        if self.policy not in _POLICIES:
+            raise errors.usage(f"the policy '{self.policy}'", f"give one of {', '.join(_POLICIES)}")
+        changes = _core.Changes()
+        changes.policy = _POLICIES[self.policy]
+        changes.randaugment_ops, changes.randaugment_magnitude = self.ops, self.magnitude
+        changes.gray, changes.solarize, changes.blur, changes.erase = self.gray, self.solarize, self.blur, self.erase
+        changes.set_jitter(self.brightness, self.contrast, self.saturation, self.hue, self.jitter)
+        spec.set_changes(changes)
+        spec.set_crop(self.least_area, self.flip)

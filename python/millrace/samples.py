@@ -1,0 +1,94 @@
+"""samples(): shards to dicts of bytes, and their values."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, Optional, Union
+
+from . import _core, errors
+from ._loader import Loader
+from ._spec import Rank, Shards, check_epoch, common
+from .options import skip
+
+Sample = dict[str, Any]
+
+
+class SampleLoader(Loader[Sample]):
+    """What samples() returns: an iterable of epochs of dicts, with the methods of every loader."""
+
+    def __init__(self, shards: Shards, options: dict[str, Any]) -> None:
+        super().__init__()
+        self._shards, self._options = shards, options
+        self._spec(0)
+
+    def _spec(self, first_epoch: int) -> _core.Spec:
+        more = {"decodes", "orient"}
+        spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more})
+        for name in more & self._options.keys():
+            setattr(spec, name, self._options[name])
+        spec.first_epoch = first_epoch
+        return spec
+
+    def _make_run(self, first_epoch: int) -> Any:
+        return _core.SampleRun(self._spec(first_epoch))
+
+    def _take(self) -> Optional[Sample]:
+        taken: Optional[Sample] = self._begun().next()
+        return taken
+
+    def join(self, *args: Any, **kw: Any) -> NoReturn:
+        """Not offered."""
+        raise errors.not_offered("samples(...).join()", "one set of shards that has the fields of both, by mr.ShardWriter")
+
+    def __len__(self) -> int:
+        """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
+        known: give an index (`millrace index SHARDS -o train.json`)."""
+        known: int = self._begun().samples_in(self._epoch)
+        if known < 0:
+            raise TypeError("the number of samples is not known: give an index (`millrace index SHARDS -o train.json`)")
+        return known
+
+    def _pickled(self) -> dict[str, Any]:
+        return {"shards": self._shards, "options": self._options}
+
+    def __setstate__(self, pickled: dict[str, Any]) -> None:
+        Loader.__init__(self)
+        self._shards, self._options = pickled["shards"], pickled["options"]
+        self.load_state_dict(pickled["state"])
+
+    def __repr__(self) -> str:
+        return f"<millrace.samples of {self._shards!r}, epoch {self.epoch}>"
+
+
+def decode_field(extension: str, content: bytes) -> Any:
+    """The value of a field by the last part of its extension: texts (txt, text, transcript), ints (cls, cls2, class, count, index,
+    inx, id), what JSON, MessagePack (mp, msg, msgpack) and CBOR hold, numpy's arrays of npy, npz (by name) and ten (in order); of a
+    gz the value of what it holds, and of any other its bytes. No code in the data is run: pickles stay bytes. Any thread.
+
+    Raises BadFieldError for what is not what its extension says, and TooLargeError."""
+    return _core.decode_field(extension, content)
+
+
+def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,
+            seed: int = 0, epoch: str = "exact", rank: Rank = "auto", lanes: int = 0,
+            memory: Union[int, str, None] = None, threads: Union[int, str] = "auto", cache: Optional[str] = None,
+            on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False,
+            orient: bool = True) -> SampleLoader:
+    """Samples of shards as dicts: "__key__" and "__url__", and the bytes of each file by its extension.
+
+        for s in mr.samples("train-{000000..000003}.tar", shuffle=1000):
+            s["__key__"], s["jpg"], s["cls"]
+
+    Args:
+        fields: patterns of the extensions to keep, "jpg;json"; empty: all.
+        decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
+        lanes: as of ImageLoader; -1: samples come shard by shard, in the order of the list.
+        orient: turns decoded images as EXIF demands.
+        shuffle_shards: permutes the list of shards in each epoch. False: the list's order.
+
+    The others as of ImageLoader. Errors, epochs and positions too.
+    """
+    check_epoch(epoch)
+    return SampleLoader(shards, {
+        "seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle, "shuffle_shards": shuffle_shards,
+        "fields": fields, "memory": memory, "threads": threads, "cache": cache, "allow_pipe": allow_pipe,
+        "resync": resync, "on_error": on_error, "decodes": decode, "orient": orient})

@@ -1,0 +1,59 @@
+"""Items of several sources as one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Optional
+
+
+class RandomMix:
+    """Items of several data sets, drawn by probability.
+
+    Args:
+        datasets: iterables.
+        probs: how often each is drawn, relative to the others; None: equally.
+        longest: goes on until all have ended, rather than until the first has.
+        seed: of the draws; None: others each time.
+    """
+
+    def __init__(self, datasets: Sequence[Iterable[Any]], probs: Optional[Sequence[float]] = None, longest: bool = False,
+                 seed: Optional[int] = None) -> None:
+        self.datasets, self.probs, self.longest, self.seed = datasets, probs, longest, seed
+
+    def __iter__(self) -> Iterator[Any]:
+        draw = random.Random(self.seed)
+        sources = [iter(d) for d in self.datasets]
+        weights = [1.0] * len(sources) if self.probs is None else list(self.probs)
+        while sources:
+            at = draw.choices(range(len(sources)), weights)[0]
+            try:
+                yield next(sources[at])
+            except StopIteration:
+                if not self.longest:
+                    return
+                del sources[at], weights[at]
+
+
+class RoundRobin:
+    """Items of several data sets, each in turn.
+
+    Args:
+        datasets: iterables.
+        longest: goes on until all have ended, rather than until the first has.
+    """
+
+    def __init__(self, datasets: Sequence[Iterable[Any]], longest: bool = False) -> None:
+        self.datasets, self.longest = datasets, longest
+
+    def __iter__(self) -> Iterator[Any]:
+        sources, at = [iter(d) for d in self.datasets], 0
+        while sources:
+            at %= len(sources)
+            try:
+                yield next(sources[at])
+                at += 1
+            except StopIteration:
+                if not self.longest:
+                    return
+                del sources[at]

@@ -1,0 +1,79 @@
+"""ShardWriter: samples into shards."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Optional, Union
+
+from . import _core, errors
+
+
+def encoded(extension: str, value: Any) -> bytes:
+    """The bytes of a value by its extension: bytes as they are, texts in UTF-8, numbers in decimal, and for "json" any
+    value that JSON has."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    last = extension.rsplit(".", 1)[-1]
+    if last in ("json", "jsn"):
+        return json.dumps(value).encode()
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value).encode()
+    raise errors.make("usage", f"usage: a field '{extension}' of type {type(value).__name__}; encode it to bytes",
+                      hint="encode it to bytes", exit_code=2)
+
+
+class ShardWriter:
+    """Writes samples into shards, which appear under their names when they are complete.
+
+        with mr.ShardWriter("out/train-%06d.tar", max_count=10_000) as out:
+            out.write({"__key__": "n0001", "jpg": jpeg, "cls": 3})
+
+    Args:
+        pattern: names of the shards, "out/train-%06d.tar" or "out/train-{000000..000099}.tar". The folder must exist.
+        max_count: samples of a shard.
+        max_size: bytes of a shard's samples.
+        start_shard: the number of the first.
+        overwrite: replaces shards that are there.
+
+    Raises subclasses of `millrace.Error`: UsageError for a sample that readers would not read as it was written.
+    """
+
+    def __init__(self, pattern: Union[str, "os.PathLike[str]"], *, max_count: int = 100_000, max_size: int = 3_000_000_000,
+                 start_shard: int = 0, overwrite: bool = False) -> None:
+        self._out: Optional[_core.Writer] = _core.Writer(os.fspath(pattern), max_count, max_size, start_shard, overwrite)
+        self._written: list[dict[str, Any]] = []
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Writes {"__key__": ..., extension: value, ...}; values as of `encoded`. Other names that begin with "__" are
+        left out."""
+        if self._out is None:
+            raise errors.usage("this writer is closed", "make a new one")
+        if "__key__" not in sample:
+            raise errors.usage("a sample without '__key__'")
+        fields = [(k.lower(), encoded(k, v)) for k, v in sample.items() if not k.startswith("__")]
+        self._out.write(sample["__key__"], fields)
+
+    @property
+    def shards(self) -> list[dict[str, Any]]:
+        """The shards that are complete: "path", "samples", "bytes"."""
+        return self._written if self._out is None else self._out.shards()
+
+    def close(self) -> list[dict[str, Any]]:
+        """Completes the last shard. Returns all of them."""
+        if self._out is not None:
+            self._written = self._out.close()
+            self._out = None
+        return self._written
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._out = None  # removes the shard that is not complete

@@ -1,0 +1,43 @@
+#include "decoded_sample.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace millrace::python {
+
+decoded_sample undecoded(sample s) {
+  decoded_sample out;
+  out.key = s.key;
+  out.where = s.where;
+  out.url = s.url;
+  out.s = std::move(s);
+  return out;
+}
+
+result<decoded_sample> with_images(sample s, bool orient) {
+  static const auto* known = new std::string(decoded_extensions());  // threads use it to the end
+  thread_local image_decoder decoder;
+  decoded_sample out = undecoded(std::move(s));
+  for (std::size_t i = 0; i < out.s.fields.size(); ++i) {
+    const field& f = out.s.fields[i];
+    const std::string_view name = f.extension;
+    if (!matches_any(*known, name.substr(name.rfind('.') + 1))) continue;
+    pixels_of_field image{.field = i, .pixels = {}};
+    const auto choose = [](int width, int height) { return whole_image(width, height); };
+    const auto place = [&image](const view_of_image& v) {
+      image.height = static_cast<std::size_t>(v.window.height);
+      image.width = static_cast<std::size_t>(v.window.width);
+      image.pixels.resize(output_bytes(v));
+      return std::span(image.pixels);
+    };
+    if (auto done = decoder.decode(f.data.span(), {.orient = orient}, choose, place); !done) {
+      return of_sample(out.s, done.error());
+    }
+    out.images.push_back(std::move(image));
+  }
+  return out;
+}
+
+}  // namespace millrace::python

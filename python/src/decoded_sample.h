@@ -1,0 +1,41 @@
+#pragma once
+
+#include <millrace/millrace.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace millrace::python {
+
+// The pixels of a field: RGB, height x width x 3 bytes.
+struct pixels_of_field {
+  std::size_t field = 0;  // its number in the sample
+  std::size_t height = 0;
+  std::size_t width = 0;
+  std::vector<std::uint8_t> pixels;
+};
+
+// A sample, and the images among its fields.
+struct decoded_sample {
+  sample s;
+  std::vector<pixels_of_field> images;
+  std::string key;                         // the sample's; so the rest
+  origin where;                            // a resumed run finds the sample by it
+  std::shared_ptr<const std::string> url;  // of its shard
+};
+
+// As run.h has it for batches.
+inline void add_origins(std::vector<origin>& to, const decoded_sample& item) {
+  to.push_back(item.where);
+}
+
+// The sample without a decoded image.
+decoded_sample undecoded(sample s);
+// Decodes every field that is, by its extension, an image of a format that the engine decodes,
+// whole; `orient`: turned as EXIF demands. Fails, naming the sample, with bad_image or too_large,
+// both skippable. Any thread.
+result<decoded_sample> with_images(sample s, bool orient);
+
+}  // namespace millrace::python

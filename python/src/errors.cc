@@ -1,0 +1,48 @@
+#include "errors.h"
+
+#include <millrace/error.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+
+namespace nb = nanobind;
+
+namespace millrace::python {
+namespace {
+
+// Held for as long as the interpreter lives.
+nb::object& maker() {
+  static auto* held = new nb::object();
+  return *held;
+}
+
+void raise(const failure& f) {
+  const error& why = f.why();
+  try {
+    const nb::object made = maker()(std::string(kind_name(why.kind())), why.message(), why.where(),
+                                    why.byte_offset(), why.sample_key(), why.what_to_do(),
+                                    why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
+    PyErr_SetObject(made.type().ptr(), made.ptr());
+  } catch (nb::python_error& e) {
+    e.restore();
+  }
+}
+
+}  // namespace
+
+void bind_errors(nb::module_& to) {
+  to.def("set_error_maker", [](nb::object f) { maker() = std::move(f); });
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const failure& f) {
+      raise(f);
+    }
+  });
+}
+
+}  // namespace millrace::python

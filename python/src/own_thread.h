@@ -1,0 +1,51 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+namespace millrace::python {
+
+// A thread on which calls wait for the engine, so that the calling thread can see Ctrl-C while they
+// do. Calls run one at a time; any thread may make them. The calling thread holds the GIL, which is
+// released while it waits; the calls themselves have no GIL and touch no Python object.
+class own_thread {
+ public:
+  // Starts nothing: the first call() starts the thread, in the process that makes it.
+  own_thread();
+  // Ends the thread and waits for it. A call that was given up is left to end by itself, and in a
+  // forked child everything is left to the parent.
+  ~own_thread();
+  own_thread(const own_thread&) = delete;
+  own_thread& operator=(const own_thread&) = delete;
+
+  // Runs `what` on the thread, and throws what it throws. Handlers of signals run while it waits.
+  // If one raises, calls `interrupt` (may be null), which has to make `what` end soon, waits for
+  // that up to a second, and throws the handler's exception. `what` may then still be under way:
+  // it must own what it uses. The next call waits for its end. Throws `failure` (usage) in a
+  // forked child.
+  void call(const std::function<void()>& what, const std::function<void()>& interrupt = nullptr);
+
+  // Whether a fork lies between the first call and now.
+  bool is_of_parent() const;
+  // Throws `failure` (usage) in a forked child.
+  void check_process() const;
+  // Whether a call is under way: another thread's, or one that was given up.
+  bool is_busy() const;
+  // Waits, without the GIL, until no other thread is in call(): for so many twentieths of a second.
+  // False: one still is. A thread without the GIL does not survive the interpreter's end.
+  bool wait_for_callers(int twentieths);
+
+ private:
+  struct task;
+  struct inside;
+  void start();
+
+  std::shared_ptr<inside> inside_;
+  pid_t process_ = 0;  // that started the thread; 0: none has
+  std::atomic<int> callers_ = 0;
+};
+
+}  // namespace millrace::python

@@ -1,0 +1,239 @@
+#pragma once
+
+#include <millrace/millrace.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "own_thread.h"
+
+namespace millrace::python {
+
+// What makes a run: called on the run's own thread, where it may wait (for a list of shards, for an
+// index).
+template <class T>
+using plan_maker = std::function<plan<T>(engine&)>;
+
+// The samples that an item was made of, for a state that is to have it again. Items of other types
+// have an overload of their own.
+inline void add_origins(std::vector<origin>& to, const host_batch& batch) {
+  to.insert(to.end(), batch.origins.begin(), batch.origins.end());
+}
+
+// A run of a plan as Python sees it: begun by the first call that needs it, in the process that
+// makes that call; interrupted by Ctrl-C, after which it continues where it was. Every function but
+// the constructor may wait, without the GIL, and throws as own_thread::call() does. Any thread may
+// call stats() and counts(); the others throw `failure` (usage) while another thread is in one.
+template <class T>
+class run {
+ public:
+  // Takes up to `at_once` items from the engine in one call, as many as come within a few
+  // milliseconds.
+  run(engine_options options, plan_maker<T> maker, std::size_t at_once)
+      : held_(std::make_shared<inside>()), at_once_(at_once) {
+    held_->options = std::move(options);
+    held_->maker = std::move(maker);
+  }
+  ~run() {
+    if (thread_.is_of_parent()) {
+      static_cast<void>(new std::shared_ptr<inside>(std::move(held_)));
+    }
+  }
+  run(const run&) = delete;
+  run& operator=(const run&) = delete;
+
+  // The next item; nullopt: the epoch ends.
+  std::optional<T> next() {
+    const alone only(*this);
+    thread_.check_process();
+    if (is_busy()) thread_.call([] {});  // waits for a call that was given up
+    inside& in = *held_;
+    if (in.taken.empty() && !in.ended && !in.failed) {
+      thread_.call([held = held_, most = at_once_] { held->take(most); },
+                   [held = held_] { held->stop(); });
+    }
+    if (!in.taken.empty()) {
+      std::optional<T> out(std::move(in.taken.front()));
+      in.taken.pop_front();
+      return out;
+    }
+    if (in.failed) std::rethrow_exception(std::exchange(in.failed, nullptr));
+    if (!in.ended) throw failure(error(errc::stopped, "the wait for an item was interrupted"));
+    in.ended = false;
+    return std::nullopt;
+  }
+
+  // Any thread, also while another one is in next(), which then throws `failure` (stopped) unless
+  // it has an item. The next call continues.
+  void interrupt() { held_->stop(); }
+
+  // The position after the last item that next() has returned, as JSON.
+  std::string save() {
+    const alone only(*this);
+    auto text = std::make_shared<std::string>();
+    thread_.call([held = held_, text] { *text = held->position().to_json(); });
+    return *text;
+  }
+
+  // Before the first next(): continues from a position.
+  void restore(state position) {
+    const alone only(*this);
+    thread_.call([held = held_, at = std::move(position)] { held->restore(at); });
+  }
+
+  // Starts the run, if nothing has.
+  void start() {
+    const alone only(*this);
+    thread_.call([held = held_] { held->start(); });
+  }
+
+  run_stats stats() {
+    auto out = std::make_shared<run_stats>();
+    thread_.call([held = held_, out] {
+      if (held->data) *out = held->data->stats();
+    });
+    return *out;
+  }
+  ledger counts() {
+    auto out = std::make_shared<ledger>();
+    thread_.call([held = held_, out] {
+      if (held->data) *out = held->data->counts();
+    });
+    return *out;
+  }
+
+  // Ends the run and its threads. Nothing, if it was not begun or is another process's. The call of
+  // another thread is waited for, then stopped; one that was given up ends the run when it ends.
+  void close() {
+    if (thread_.is_of_parent()) return;
+    if (!thread_.wait_for_callers(5)) {
+      held_->stop();
+      if (!thread_.wait_for_callers(20)) return;
+    }
+    if (is_busy()) {
+      held_->stop();
+      return;
+    }
+    const alone only(*this);
+    thread_.call([held = held_] { held->close(); });
+  }
+  bool is_busy() const { return thread_.is_busy(); }
+  bool is_of_parent() const { return thread_.is_of_parent(); }
+
+ private:
+  // One thread at a time: items change hands between it and the run's thread.
+  struct alone {
+    run& of;
+    explicit alone(run& r) : of(r) {
+      if (!of.in_use_.exchange(true)) return;
+      throw failure(error(errc::usage, "two threads use this loader at once")
+                        .hint("use it from one, or make one for each"));
+    }
+    ~alone() { of.in_use_ = false; }
+    alone(const alone&) = delete;
+    alone& operator=(const alone&) = delete;
+  };
+
+  struct inside {
+    // Constant.
+    engine_options options;
+    plan_maker<T> maker;
+    // Used by the run's thread; by the others while it is idle.
+    std::unique_ptr<engine> eng;
+    std::optional<plan<T>> what;
+    std::optional<loader<T>> data;
+    std::deque<T> taken;        // and not given yet
+    bool ended = false;         // an end was taken after those
+    std::exception_ptr failed;  // an error was, instead
+    bool stopped = false;       // by Ctrl-C: the loader gives no more
+    std::optional<state> from;  // where it was, while another loader is made
+    std::mutex guard;
+    std::stop_source stopper;  // of the present loader; guarded
+
+    void start() {
+      if (data) return;
+      if (!eng) eng = std::make_unique<engine>(options);
+      if (!what) what = maker(*eng);
+      std::stop_source fresh;
+      data.emplace(eng->run(*what, fresh.get_token()));
+      const std::scoped_lock lock(guard);
+      stopper = fresh;
+    }
+    void restore(const state& position) {
+      start();
+      data->restore(position);
+    }
+    // Any thread.
+    std::stop_source present_stopper() {
+      const std::scoped_lock lock(guard);
+      return stopper;
+    }
+    void stop() { present_stopper().request_stop(); }
+
+    void take(std::size_t most) {
+      start();
+      // The signal may have come when the last call had just ended.
+      if (stopped || from || present_stopper().stop_requested()) begin_again();
+      const auto due = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+      try {
+        while (taken.size() < most) {
+          std::optional<T> item = data->next();
+          if (!item) {
+            ended = true;
+            return;
+          }
+          taken.push_back(std::move(*item));
+          if (most > 1 && std::chrono::steady_clock::now() > due) return;
+        }
+      } catch (const failure& f) {
+        stopped = f.kind() == errc::stopped && present_stopper().stop_requested();
+        if (!stopped) failed = std::current_exception();
+      }
+    }
+    // Continues by another loader where a stopped one was. A signal may stop that one as well.
+    void begin_again() {
+      if (!from) from = data->save();
+      data.reset();
+      restore(*from);
+      from.reset();
+      stopped = false;
+    }
+
+    // Before what is taken and not given.
+    state position() {
+      start();
+      state now = from ? *from : data->save();
+      for (const T& item : taken) {
+        std::vector<origin> of;
+        add_origins(of, item);
+        now.hold(pending_record, of);
+      }
+      if (ended) now.append(end_owed_record, state::record{1});
+      return now;
+    }
+
+    void close() {
+      taken.clear();
+      data.reset();
+      what.reset();
+      eng.reset();
+    }
+  };
+
+  std::shared_ptr<inside> held_;
+  std::size_t at_once_;
+  std::atomic<bool> in_use_ = false;
+  own_thread thread_;  // ends before what its calls share
+};
+
+}  // namespace millrace::python

@@ -1,0 +1,169 @@
+#include "samples.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "decoded_sample.h"
+#include "figures.h"
+#include "run.h"
+#include "spec.h"
+
+namespace nb = nanobind;
+
+namespace millrace::python {
+namespace {
+
+// Samples that one call takes: it costs as much as some of them.
+constexpr std::size_t taken_at_once = 64;
+
+plan<decoded_sample> plan_of(const spec& of, const found_shards& found) {
+  plan<sample> samples = interleaved(samples_of(of, found));
+  if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
+  const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
+  return samples | map(decode, {.threads = of.threads > 0 ? of.threads : allowed_cpus()}) |
+         on_error(of.errors);
+}
+
+nb::bytes bytes_of(const bytes& b) {
+  return nb::bytes(static_cast<const void*>(b.data()), b.size());
+}
+
+nb::object array_of(pixels_of_field image) {
+  auto* held = new pixels_of_field(std::move(image));
+  const nb::capsule owner(held, [](void* p) noexcept { delete static_cast<pixels_of_field*>(p); });
+  return nb::cast(nb::ndarray<nb::numpy, std::uint8_t>(
+      held->pixels.data(), {held->height, held->width, std::size_t{3}}, owner));
+}
+
+nb::dict dict_of(decoded_sample item) {
+  nb::dict out = python::dict_of(item.s);
+  for (pixels_of_field& image : item.images) {
+    const nb::object name = text_of(item.s.fields[image.field].extension);
+    out[name] = array_of(std::move(image));
+  }
+  return out;
+}
+
+class sample_run {
+ public:
+  explicit sample_run(const spec& of)
+      : spec_(of),
+        found_(std::make_shared<found_shards>()),
+        run_(
+            engine_of(of),
+            [of, found = found_](engine& eng) {
+              *found = find(eng, of);
+              return plan_of(of, *found);
+            },
+            taken_at_once) {}
+
+  // The next sample; None at the end of an epoch.
+  nb::object next() {
+    const auto asked = std::chrono::steady_clock::now();
+    auto got = run_.next();
+    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+    if (!got) return nb::none();
+    return dict_of(std::move(*got));
+  }
+  void interrupt() { run_.interrupt(); }
+  std::string save() { return run_.save(); }
+  void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
+  nb::dict stats() { return python::dict_of(run_.stats(), waited_); }
+  nb::dict counts() { return python::dict_of(run_.counts()); }
+  std::int64_t samples_in(std::int64_t epoch) {
+    run_.start();
+    return samples_in_epoch(spec_, *found_, epoch);
+  }
+  void close() { run_.close(); }
+  bool is_of_parent() const { return run_.is_of_parent(); }
+  bool is_busy() const { return run_.is_busy(); }
+
+ private:
+  spec spec_;
+  std::shared_ptr<found_shards> found_;
+  double waited_ = 0;  // seconds, in next()
+  run<decoded_sample> run_;
+};
+
+nb::object object_of(const value& v);
+
+nb::object array_of(const tensor& t) {
+  nb::object numpy = nb::module_::import_("numpy");
+  nb::object flat = numpy.attr("frombuffer")(bytes_of(t.data), "<" + t.type).attr("copy")();
+  nb::list shape;
+  for (const std::int64_t side : t.shape) shape.append(side);
+  return flat.attr("reshape")(nb::tuple(shape));
+}
+
+nb::object object_of(const tensors& all) {
+  nb::dict named;
+  nb::list in_order;
+  for (const auto& [name, t] : all) {
+    if (name.empty()) {
+      in_order.append(array_of(t));
+    } else {
+      named[name.c_str()] = array_of(t);
+    }
+  }
+  if (nb::len(named) > 0) return std::move(named);
+  return std::move(in_order);
+}
+
+struct to_object {
+  nb::object operator()(const bytes& b) const { return bytes_of(b); }
+  nb::object operator()(const std::string& text) const { return nb::cast(text); }
+  nb::object operator()(std::int64_t n) const { return nb::cast(n); }
+  nb::object operator()(const json_text& j) const {
+    return nb::module_::import_("json").attr("loads")(j.text);
+  }
+  nb::object operator()(const tensor& t) const { return array_of(t); }
+  nb::object operator()(const tensors& all) const { return object_of(all); }
+};
+
+nb::object object_of(const value& v) {
+  return std::visit(to_object{}, v);
+}
+
+nb::object decoded(const std::string& extension, const nb::bytes& content) {
+  const auto whole =
+      bytes::unowned(std::string_view(static_cast<const char*>(content.data()), content.size()));
+  return object_of(decode_field(extension, whole).value());
+}
+
+}  // namespace
+
+nb::object text_of(std::string_view text) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+}
+
+nb::dict dict_of(const sample& s) {
+  nb::dict out;
+  out["__key__"] = text_of(s.key);
+  out["__url__"] = text_of(s.url ? redacted(*s.url) : "");
+  for (const field& f : s.fields) out[text_of(f.extension)] = bytes_of(f.data);
+  return out;
+}
+
+void bind_samples(nb::module_& to) {
+  nb::class_<sample_run>(to, "SampleRun")
+      .def(nb::init<const spec&>())
+      .def("next", &sample_run::next)
+      .def("interrupt", &sample_run::interrupt)
+      .def("save", &sample_run::save)
+      .def("restore", &sample_run::restore)
+      .def("stats", &sample_run::stats)
+      .def("counts", &sample_run::counts)
+      .def("samples_in", &sample_run::samples_in)
+      .def("close", &sample_run::close)
+      .def("is_of_parent", &sample_run::is_of_parent)
+      .def("is_busy", &sample_run::is_busy);
+  to.def("decode_field", &decoded, nb::arg("extension"), nb::arg("content"));
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,72 @@
+#include "writer.h"
+
+#include <millrace/tools.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace millrace::python {
+namespace {
+
+nb::list list_of(const std::vector<written_shard>& shards) {
+  nb::list out;
+  for (const written_shard& s : shards) {
+    nb::dict one;
+    one["path"] = s.path;
+    one["samples"] = s.samples;
+    one["bytes"] = s.bytes;
+    out.append(one);
+  }
+  return out;
+}
+
+class writer {
+ public:
+  writer(const std::string& pattern, std::int64_t most_count, std::uint64_t most_bytes,
+         std::int64_t first_shard, bool overwrite)
+      : out_({.pattern = pattern,
+              .most_count = most_count,
+              .most_bytes = most_bytes,
+              .first_shard = first_shard,
+              .overwrite = overwrite}) {}
+
+  void write(const std::string& key, const std::vector<std::pair<std::string, nb::bytes>>& fields) {
+    std::vector<field_view> views;
+    views.reserve(fields.size());
+    for (const auto& [extension, content] : fields) {
+      views.emplace_back(
+          extension, std::string_view(static_cast<const char*>(content.data()), content.size()));
+    }
+    const nb::gil_scoped_release without;
+    out_.write(key, views);
+  }
+  nb::list close() {
+    {
+      const nb::gil_scoped_release without;
+      out_.close();
+    }
+    return list_of(out_.shards());
+  }
+  nb::list shards() const { return list_of(out_.shards()); }
+
+ private:
+  shard_writer out_;
+};
+
+}  // namespace
+
+void bind_writer(nb::module_& to) {
+  nb::class_<writer>(to, "Writer")
+      .def(nb::init<const std::string&, std::int64_t, std::uint64_t, std::int64_t, bool>())
+      .def("write", &writer::write)
+      .def("close", &writer::close)
+      .def("shards", &writer::shards);
+}
+
+}  // namespace millrace::python

@@ -1,0 +1,94 @@
+"""millrace.IndexedDataset, millrace.ShardWriter, and the command line tools of the package."""
+
+import pathlib
+import pickle
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.python.case import PACKAGES, URLS, Case, harness, mr  # noqa: E402
+
+
+class Indexed(Case):
+    def test_samples_by_number_and_key(self):
+        wanted = list(mr.samples(URLS, shuffle_shards=False, lanes=-1))
+        with mr.IndexedDataset("train.json") as data:
+            self.assertEqual(len(data), 400)
+            for i in (0, 1, 99, 100, 399, -1, -400):
+                self.assertEqual(data[i], wanted[i])
+            for sample in wanted[::57]:
+                self.assertEqual(data[sample["__key__"]], sample)
+                self.assertEqual(wanted[data.find(sample["__key__"], "jpg")], sample)
+            self.assertEqual(list(data), wanted)
+            for wrong in (400, -401):
+                with self.assertRaises(IndexError):
+                    data[wrong]
+            for wrong in ("nothing", ""):
+                with self.assertRaises(KeyError):
+                    data[wrong]
+            with self.assertRaises(TypeError):
+                data[1.5]
+            again = pickle.loads(pickle.dumps(data))
+        self.assertEqual(again[7], wanted[7])
+        with self.assertRaisesRegex(mr.UsageError, "closed"):
+            data[0]
+
+    def test_errors(self):
+        with self.assertRaises(mr.NotFoundError):
+            len(mr.IndexedDataset("nowhere.json"))
+        (self.folder / "wrong.json").write_text("{}")
+        with self.assertRaises(mr.BadIndexError):
+            len(mr.IndexedDataset("wrong.json"))
+        done = harness.run("millrace", "index", "train-*.tar", "-o", "plain.json", cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        plain = mr.IndexedDataset("plain.json")
+        self.assertEqual(plain[3]["__key__"], mr.IndexedDataset("train.json")[3]["__key__"])
+        with self.assertRaisesRegex(mr.UnsupportedError, "--offsets"):
+            plain.find("0")
+
+
+class Writer(Case):
+    def test_what_it_writes_is_read(self):
+        samples = [{"__key__": f"k{i}", "txt": f"t{i}", "cls": i, "json": {"i": [i]}, "bin": bytes([i])} for i in range(5)]
+        with mr.ShardWriter("out-%d.tar", max_count=2) as out:
+            for s in samples:
+                out.write(s)
+        self.assertEqual([(s["path"], s["samples"]) for s in out.shards], [("out-0.tar", 2), ("out-1.tar", 2), ("out-2.tar", 1)])
+        read = list(mr.samples("out-{0..2}.tar", shuffle_shards=False, lanes=-1))
+        self.assertEqual([s["__key__"] for s in read], [s["__key__"] for s in samples])
+        for before, after in zip(samples, read):
+            self.assertEqual({k: mr.decode_field(k, after[k]) for k in ("txt", "cls", "json", "bin")},
+                             {k: before[k] for k in ("txt", "cls", "json", "bin")})
+
+    def test_refuses_what_readers_would_not_read(self):
+        out = mr.ShardWriter("refused-%d.tar")
+        for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()}):
+            with self.assertRaises(mr.UsageError):
+                out.write(wrong)
+        with self.assertRaises(ValueError), mr.ShardWriter("broken-%d.tar") as broken:
+            broken.write({"__key__": "a", "txt": "x"})
+            raise ValueError
+        self.assertFalse((self.folder / "broken-0.tar").exists())
+
+
+class Tools(Case):
+    def test_the_package_brings_the_programs(self):
+        done = subprocess.run([sys.executable, "-m", "millrace", "ls", "train-000000.tar"], cwd=self.folder, text=True,
+                              capture_output=True, env=harness.CLEAN | {"PYTHONPATH": PACKAGES})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 100)
+        done = subprocess.run([sys.executable, "-m", "millrace", "ls", "nowhere.tar"], cwd=self.folder, text=True,
+                              capture_output=True, env=harness.CLEAN | {"PYTHONPATH": PACKAGES})
+        self.assertEqual(done.returncode, 4)
+
+    def test_help_says_what_a_user_asks(self):
+        for thing in (mr, mr.ImageLoader, mr.samples, mr.IndexedDataset, mr.ShardWriter, mr.Augment, mr.skip, mr.Batch):
+            self.assertGreater(len(thing.__doc__.split()), 30, thing)
+        for kind in ("not_found", "bad_image", "too_many_skipped", "stopped"):
+            name = "".join(p.capitalize() for p in kind.split("_")) + "Error"
+            self.assertEqual(getattr(mr, name).kind, kind)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,264 @@
+"""millrace.ImageLoader and millrace.samples: epochs, positions, ranks, errors."""
+
+import json
+import os
+import pathlib
+import pickle
+import sys
+import tarfile
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.python.case import URLS, Case, content, loader, mr, needs_torch  # noqa: E402
+
+
+class Batches(Case):
+    def test_images_share_the_engines_memory(self):
+        with loader(shuffle=100) as data:
+            batch = next(iter(data))
+            images, labels = batch
+            self.assertEqual((images.shape, str(images.dtype), images.strides[-1]), ((50, 32, 32, 3), "uint8", 1))
+            self.assertEqual((labels.shape, str(labels.dtype)), ((50,), "int64"))
+            self.assertFalse(images.flags.owndata)
+            images[:] = 7
+        self.assertEqual(int(batch.images[49, 31, 31, 2]), 7)  # valid after the loader is closed
+
+    def test_pixels_and_labels_are_those_of_the_engine(self):
+        whole = {s["__key__"]: s for s in mr.samples(URLS, decode=True)}
+        batch = next(iter(loader(train=False, size=32, resize=32)))
+        for image, label, key in zip(batch.images, batch.labels, batch.keys):
+            self.assertEqual(image.tobytes(), whole[key]["jpg"].tobytes())
+            self.assertEqual(int(label), int(whole[key]["cls"]))
+
+    @needs_torch
+    def test_torch_gets_channels_last_views(self):
+        import torch
+        batch = next(iter(loader(output="torch")))
+        numpy = next(iter(loader()))
+        self.assertEqual(tuple(batch.images.shape), (50, 3, 32, 32))
+        self.assertTrue(batch.images.is_contiguous(memory_format=torch.channels_last))
+        self.assertTrue((batch.images.permute(0, 2, 3, 1).numpy() == numpy.images).all())
+        self.assertEqual(batch.labels.dtype, torch.int64)
+
+    def test_changes_are_made(self):
+        plain = next(iter(loader()))
+        changed = next(iter(loader(augment=mr.Augment(policy="trivialaugment", gray=0.5, erase=0.5))))
+        self.assertEqual(plain.keys, changed.keys)
+        self.assertNotEqual(plain.images.tobytes(), changed.images.tobytes())
+
+    def test_the_rest_of_a_batch(self):
+        self.assertEqual([len(b.labels) for b in loader(batch_size=150)], [150, 150, 100])
+        self.assertEqual([len(b.labels) for b in loader(batch_size=150, drop_last=True)], [150, 150])
+
+    def test_decoded_images_are_kept(self):
+        with loader(cache_decoded="32MiB") as data, loader() as other:
+            for _ in range(2):
+                self.assertEqual([content(b) for b in data], [content(b) for b in other])
+
+
+class Epochs(Case):
+    def test_a_loop_is_an_epoch(self):
+        data = loader(shuffle=100)
+        first, second = ([content(b) for b in data] for _ in range(2))
+        self.assertEqual(sorted(k for b in first for k in b[2]), sorted(k for b in second for k in b[2]))
+        self.assertNotEqual(first, second)
+        self.assertEqual(data.epoch, 2)
+        data.set_epoch(2)  # is there: nothing happens
+        third = [content(b) for b in data]
+        data.set_epoch(1)
+        self.assertEqual([content(b) for b in data], second)
+        self.assertEqual([content(b) for b in data], third)
+
+    def test_an_iterator_ends_once(self):
+        data = loader()
+        epoch = iter(data)
+        self.assertEqual(len(list(epoch)), 8)
+        self.assertEqual(list(epoch), [])
+        self.assertEqual(data.epoch, 1)
+
+    def test_continues_at_every_batch(self):
+        data = loader(shuffle=100)
+        wanted = [content(b) for _ in range(2) for b in data]
+        data = loader(shuffle=100)
+        states = [data.state_dict()]
+        for _ in range(2):
+            for _ in data:
+                states.append(json.loads(json.dumps(data.state_dict())))
+        for taken, state in enumerate(states):
+            other = loader(shuffle=100, threads=1)
+            other.load_state_dict(state)
+            got = [content(b) for _ in range(3 if taken in (8,) else 2) for b in other][:16 - taken]
+            self.assertEqual(got, wanted[taken:][:len(got)])
+            self.assertGreaterEqual(len(got), min(8, 16 - taken))
+
+    def test_a_loader_goes_back(self):
+        data = loader(shuffle=100)
+        epoch = iter(data)
+        next(epoch)
+        state = data.state_dict()
+        rest = [content(b) for b in epoch]
+        data.load_state_dict(state)
+        self.assertEqual(data.epoch, 0)
+        self.assertEqual([content(b) for b in data], rest)
+
+    def test_pickles_with_its_position(self):
+        data = loader(shuffle=100)
+        next(iter(data))
+        other = pickle.loads(pickle.dumps(data))
+        self.assertEqual([content(b) for b in other], [content(b) for b in data])
+
+    def test_other_ranks_continue(self):
+        ranks = [loader(shuffle=100, rank=(r, 2), batch_size=20) for r in range(2)]
+        seen = [k for d in ranks for _, b in zip(range(3), d) for k in b.keys]
+        states = [d.state_dict() for d in ranks]
+        for world in (1, 4):
+            later = []
+            for rank in range(world):
+                data = loader(shuffle=100, rank=(rank, world), batch_size=20)
+                data.load_state_dict(states)
+                later += [k for b in data for k in b.keys]
+            self.assertEqual(len(seen) + len(later), 400)
+            self.assertEqual(len(set(seen) | set(later)), 400)
+
+    def test_states_are_small_and_quick(self):
+        data = loader(shuffle=10_000)
+        next(iter(data))
+        begun = time.perf_counter()
+        for _ in range(10):
+            state = data.state_dict()
+        self.assertLess((time.perf_counter() - begun) / 10, 0.02)
+        self.assertLess(len(json.dumps(state)), 10_000)
+
+    def test_refuses_other_states(self):
+        data = loader()
+        for wrong in ({}, {"millrace": 1, "epoch": 0, "position": "{}"}, {"epoch": 3}):
+            with self.assertRaises(mr.BadStateError):
+                data.load_state_dict(wrong)
+        next(iter(data))
+        other = loader(seed=5)
+        other.load_state_dict(data.state_dict())
+        with self.assertRaises(mr.BadStateError):
+            next(iter(other))
+
+    def test_length(self):
+        for rank in range(2):
+            for options in ({"epoch": "equal"}, {"drop_last": True}, {"epoch_samples": 300}):
+                data = loader("train.json", rank=(rank, 2), **options)
+                self.assertEqual(len(data), len([b.epoch for b in data]), options)
+        with self.assertRaises(TypeError):
+            len(loader())
+        self.assertEqual(len(mr.samples("train.json", rank=(1, 4))), 100)
+
+    def test_epochs_of_any_length(self):
+        data = loader(epoch="resample", epoch_samples=500)
+        self.assertEqual([sum(len(b.labels) for b in data) for _ in range(3)], [500] * 3)
+
+    def test_the_launchers_rank(self):
+        keys = []
+        for rank in "01":
+            os.environ.update(RANK=rank, WORLD_SIZE="2")
+            self.addCleanup(os.environ.pop, "RANK", None)
+            self.addCleanup(os.environ.pop, "WORLD_SIZE", None)
+            keys.append([k for b in loader() for k in b.keys])
+        self.assertEqual(len(set(keys[0]) | set(keys[1])), 400)
+        self.assertEqual(len(keys[0]) + len(keys[1]), 400)
+
+
+class Samples(Case):
+    def test_are_dicts_of_bytes(self):
+        with tarfile.open(self.folder / "train-000000.tar") as tar:
+            files = {m.name: tar.extractfile(m).read() for m in tar.getmembers() if m.isfile()}
+        seen = {f"{s['__key__']}.{k}": s[k] for s in mr.samples("train-000000.tar") for k in ("jpg", "cls")}
+        self.assertEqual(seen, files)
+
+    def test_fields_order_and_position(self):
+        data = mr.samples(URLS, fields="cls", shuffle_shards=False)
+        keys, states = [], []
+        for s in data:
+            self.assertEqual(s.keys(), {"__key__", "__url__", "cls"})
+            keys.append(s["__key__"])
+            states.append(data.state_dict() if len(keys) % 37 == 0 else None)
+        for taken, state in enumerate(states, 1):
+            if state is not None:
+                other = mr.samples(URLS, fields="cls", shuffle_shards=False)
+                other.load_state_dict(state)
+                self.assertEqual([s["__key__"] for s in other], keys[taken:])
+
+    def test_fields_are_decoded_by_extension(self):
+        self.assertEqual(mr.decode_field("cls", b"7"), 7)
+        self.assertEqual(mr.decode_field("json", b'{"a": [1]}'), {"a": [1]})
+        self.assertEqual(mr.decode_field("txt", "\u00e9".encode()), "\u00e9")
+        self.assertEqual(mr.decode_field("bin", b"\0\1"), b"\0\1")
+        with self.assertRaises(mr.BadFieldError):
+            mr.decode_field("cls", b"seven")
+
+
+class Errors(Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        with mr.ShardWriter("bad-%d.tar") as out:
+            for i, s in enumerate(mr.samples(URLS)):
+                out.write(s if i % 100 else {"__key__": s["__key__"], "jpg": b"no image", "cls": b"1"})
+
+    def test_are_classes_by_kind(self):
+        with self.assertRaises(mr.NotFoundError) as caught:
+            next(iter(loader("nowhere.tar")))
+        e = caught.exception
+        self.assertIsInstance(e, FileNotFoundError)
+        self.assertEqual((e.kind, e.url, e.exit_code, e.skippable), ("not_found", "nowhere.tar", 4, True))
+        self.assertTrue(str(e).startswith("not_found: no such file, at nowhere.tar"), e)
+        with self.assertRaises(mr.BadImageError) as caught:
+            for _ in loader("bad-0.tar"):
+                pass
+        self.assertEqual((caught.exception.kind, bool(caught.exception.key)), ("bad_image", True))
+        for wrong in ({"epoch": "sometimes"}, {"rank": (3, 2)}, {"size": 0}, {"threads": 0}, {"output": "jax"},
+                      {"memory": "much"}, {"augment": mr.Augment(policy="none", gray=2)}):
+            with self.assertRaises(ValueError, msg=wrong):
+                next(iter(loader(**wrong)))
+
+    def test_are_skipped_and_counted(self):
+        data = loader("bad-0.tar", on_error=mr.skip(4))
+        self.assertEqual(sum(len(b.labels) for b in data), 396)
+        counts = data.skipped()
+        self.assertEqual((counts["delivered"], counts["skipped"]), (396, {"bad_image": 4}))
+        self.assertEqual(len(counts["messages"]), 4)
+        data.close()
+        self.assertEqual(data.skipped(), counts)
+        with self.assertRaises(mr.TooManySkippedError):
+            list(loader("bad-0.tar", on_error=mr.skip(3)))
+        with self.assertRaises(mr.TooManySkippedError):
+            list(loader("bad-0.tar", on_error=mr.skip(0.001)))
+
+    def test_what_is_not_offered_says_what_to_write(self):
+        for options in ({"device": "cuda"}, {"dtype": "float32"}):
+            with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write images"):
+                loader(**options)
+        with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write one set of shards"):
+            mr.samples(URLS).join("captions-{}.tar")
+
+    def test_notices_are_as_many_as_wanted(self):
+        program = """
+            mr.set_log_level(%r)
+            print(sum(len(b.labels) for b in L("bad-0.tar", on_error=mr.skip(4))))
+            """
+        for level, notices in (("notice", 4), ("quiet", 0)):
+            out, err = self.run_program(program % level)
+            self.assertEqual((out, err.count("millrace: skipped: bad_image")), ("396\n", notices), err)
+        with self.assertRaises(mr.UsageError):
+            mr.set_log_level("loud")
+
+    def test_the_loop_may_fail(self):
+        data = loader()
+        with self.assertRaises(ZeroDivisionError):
+            for _ in data:
+                1 // 0
+        self.assertEqual(sum(len(b.labels) for b in data), 350)  # continues
+        data.close()
+        with self.assertRaisesRegex(mr.UsageError, "closed"):
+            next(iter(data))
+
+
+if __name__ == "__main__":
+    unittest.main()
