@@ -16,8 +16,11 @@ def main():
     done = subprocess.run([PYTHON, "-m", "pyflakes", *map(str, tidy.sources(".py"))], cwd=tidy.ROOT, text=True, capture_output=True)
     if "No module named pyflakes" in done.stderr:
         sys.exit("pyflakes is missing: ./setup --tests installs python3-pyflakes")
-    print(done.stdout + done.stderr or "nothing to say")
-    sys.exit(done.returncode)
+    # A package's __init__.py imports what it offers.
+    breaches = [line for line in (done.stdout + done.stderr).splitlines()
+                if "/__init__.py:" not in line or "undefined name '" in line]
+    print("\n".join(breaches) or "nothing to say")
+    sys.exit(1 if breaches else 0)
 
 
 if __name__ == "__main__":
