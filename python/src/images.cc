@@ -21,7 +21,7 @@ namespace nb = nanobind;
 namespace millrace::python {
 namespace {
 
-plan<host_batch> plan_of(const spec& of, const found_shards& found) {
+plan<host_batch> image_plan(const spec& of, const found_shards& found) {
   auto images = samples_of(of, found) | decode_jpeg(of.decode);
   if (of.epoch_length > 0) images = images | epochs_of(of.epoch_length);
   return images | on_error(of.errors) |
@@ -63,7 +63,7 @@ class image_run {
             engine_of(of),
             [of, found = found_](engine& eng) {
               *found = find(eng, of);
-              return plan_of(of, *found);
+              return image_plan(of, *found);
             },
             1) {}
 

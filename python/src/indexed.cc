@@ -26,9 +26,7 @@ class indexed {
     held_->url = of.shards.at(0);
   }
   ~indexed() {
-    if (thread_.is_of_parent()) {
-      static_cast<void>(new std::shared_ptr<inside>(std::move(held_)));
-    }
+    if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
   }
   indexed(const indexed&) = delete;
   indexed& operator=(const indexed&) = delete;
@@ -61,6 +59,7 @@ class indexed {
 
  private:
   struct inside {
+    std::shared_ptr<inside> itself;  // set: it is never destroyed
     engine_options options;
     std::string url;
     std::unique_ptr<engine> eng;

@@ -113,6 +113,7 @@ nb::tuple place() {
 
 std::string merged_text(const std::vector<std::string>& texts) {
   std::vector<state> states;
+  states.reserve(texts.size());
   for (const std::string& text : texts) states.push_back(state::from_json(text).value());
   return merged(states).to_json();
 }

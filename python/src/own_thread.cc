@@ -45,6 +45,7 @@ struct own_thread::task {
 };
 
 struct own_thread::inside {
+  std::shared_ptr<inside> itself;  // set: it is never destroyed
   std::mutex mutex;
   std::condition_variable changed;
   // Guarded by the mutex.
@@ -98,7 +99,7 @@ own_thread::~own_thread() {
     inside_->ended = true;
   }
   if (is_left) {
-    static_cast<void>(new std::shared_ptr<inside>(std::move(inside_)));
+    inside_->itself = inside_;
     return;
   }
   inside_->changed.notify_all();

@@ -45,9 +45,7 @@ class run {
     held_->maker = std::move(maker);
   }
   ~run() {
-    if (thread_.is_of_parent()) {
-      static_cast<void>(new std::shared_ptr<inside>(std::move(held_)));
-    }
+    if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
   }
   run(const run&) = delete;
   run& operator=(const run&) = delete;
@@ -145,6 +143,7 @@ class run {
   };
 
   struct inside {
+    std::shared_ptr<inside> itself;  // set: it is never destroyed
     // Constant.
     engine_options options;
     plan_maker<T> maker;

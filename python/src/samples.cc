@@ -21,7 +21,7 @@ namespace {
 // Samples that one call takes: it costs as much as some of them.
 constexpr std::size_t taken_at_once = 64;
 
-plan<decoded_sample> plan_of(const spec& of, const found_shards& found) {
+plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
   plan<sample> samples = interleaved(samples_of(of, found));
   if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
   const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
@@ -58,7 +58,7 @@ class sample_run {
             engine_of(of),
             [of, found = found_](engine& eng) {
               *found = find(eng, of);
-              return plan_of(of, *found);
+              return sample_plan(of, *found);
             },
             taken_at_once) {}
 
