@@ -425,7 +425,7 @@ def dependency_rules():
     built = [output for output in said.split("\n\n") if "(VALID)" in output]
     paths = {pathlib.Path(os.path.normpath(line.strip())) for output in built for line in output.splitlines()
              if line.startswith("    /")}
-    known = (ROOT, pathlib.Path("/usr/include"), pathlib.Path("/usr/lib"))
+    known = (ROOT, (ROOT / "build/venv").resolve(), pathlib.Path("/usr/include"), pathlib.Path("/usr/lib"))
     foreign = sorted(p for p in paths if not any(folder in p.parents for folder in known))
     return [f"{p}: is of no package that ./setup installs" for p in foreign[:20]]
 
