@@ -55,12 +55,12 @@ void put_lane_records(state& to, const std::vector<lane_record>& lanes);
 inline constexpr const char* lanes_record = "lanes";
 // The record of the list of shards and its order, by which a state knows its plan.
 struct plan_record {
-  static constexpr const char* name = "plan";
-  std::int64_t list = 0;  // a fingerprint
-  std::int64_t seed = 0;
-  std::int64_t lanes = 0;   // of all ranks
-  std::int64_t mode = 0;    // an epoch_mode
-  bool is_shuffled = true;  // the list, in each epoch
+  static constexpr const char* name = "plan";  // of the record in a state
+  std::int64_t list = 0;                       // a fingerprint
+  std::int64_t seed = 0;                       // of the order
+  std::int64_t lanes = 0;                      // of all ranks
+  std::int64_t mode = 0;                       // an epoch_mode
+  bool is_shuffled = true;                     // the list, in each epoch
 
   // The record of a state; nullopt: it has none.
   static std::optional<plan_record> in(const state& from);

@@ -28,7 +28,8 @@ def installed_headers():
         path = waiting.pop(0)
         if path not in found:
             found[path] = "millrace/" + path.removeprefix("include/millrace/")
-            waiting += re.findall(r'^#include "(.*)"', (ROOT / path).read_text(), re.M)
+            included = re.findall(r'^#include "(.*)"', (ROOT / path).read_text(), re.M)
+            waiting += [re.sub("^millrace/", "include/millrace/", header) for header in included]
     return found
 
 

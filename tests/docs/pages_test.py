@@ -121,7 +121,9 @@ class Page(unittest.TestCase):
 
     def check_commands(self, page, hosts=None):
         commands = []
-        for kind, _, content in self.blocks(page, "bash", "text"):
+        for kind, skip, content in self.blocks(page, "bash", "text"):
+            if skip:
+                continue
             if kind == "bash":
                 commands.append((content, []))
             else:

@@ -73,9 +73,10 @@ bool is_checkpoint(const std::string& folder);
 // missing or damaged.
 checkpoint_files read_checkpoint(const std::string& path);
 
-// Reads the files of the checkpoint `path`, wherever that is, by `read`, and checks them as
-// read_checkpoint() does. `read`: the content of the file of that name; nullopt: there is none.
+// Reads the content of a checkpoint's file of that name; nullopt: there is none.
 using checkpoint_reader = std::function<std::optional<std::string>(const std::string& name)>;
+// Reads the files of the checkpoint `path`, wherever that is, by `read`, and checks them as
+// read_checkpoint() does.
 checkpoint_files read_checkpoint_by(const checkpoint_reader& read, const std::string& path);
 
 // The number of lanes a state was saved with; 0: not recorded.
