@@ -131,7 +131,7 @@ class StoredCheckpoints(WithShards):
     def gate(self, instead):
         return self.enterContext(Gate(self.port, instead))
 
-    FILES = {"model.safetensors", "optimizer.safetensors", "data-rank0.json", "train.json"}
+    FILES = {"model.safetensors", "optimizer.safetensors", "data-rank0.json", "train.json", "shards.txt"}
 
     def test_a_run_is_resumed_as_if_it_had_not_ended(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
