@@ -19,6 +19,7 @@ import tempfile
 
 import compile_commands
 import file_rules
+import plain_words
 import unused_names
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -104,28 +105,6 @@ BANNED = {
     r"\bDISABLED_|\bSUCCEED\(\)": "a test that cannot fail is none",
     r"\busing namespace std;": "name what is used",
     r"\bspawn(?:_on|_stoppable)?\([^;]*\[[^\]]+\]\s*\(": "a capturing lambda must not be a coroutine",
-}
-
-# Words that native readers stumble over, and plainer ones: for comments, strings and pages. Add a folder once it is clean.
-PLAIN_FOLDERS = ("bench", "cli", "engine", "io", "pipeline", "python", "tools", "train")
-PLAIN_PAGES = ("README.md", "CONTRIBUTING.md", "docs/*.md")
-PLAIN_WORDS = {
-    r"\b(gone|goes|go|going) on with\b": "continue, resume, retry",
-    r"\bbesides\b": "in addition to, other than",
-    r"\b(is|are) no part of\b": "is not a part of",
-    r"\bheed(ed|s)?\b": "use, obey",
-    r"\bthat there (is|are) no\b": "name what lacks it",
-    r"\banew\b": "again, from the start",
-    r"\bdealt\b": "assign, distribute",
-    r"\bfor ever\b": "forever",
-    r"\bwhoever\b|(^|[.:;] )Who [a-z]+\b": "the reader that, a process that",
-    r"\b(told|tells?) of\b": "report",
-    r"\bone's own\b": "your own",
-    r"\bmend(ed|s|ing)?\b": "repair, fix",
-    r"\b(stands?|stood|lies?|lay) (behind|in front of)\b|\bbehind (it|them|lanes|the lanes)\b": "after, downstream of, before",
-    r"\bseen to be\b": "verified",
-    r"\bby its word\b|\bto the byte\b": "unchecked, byte-for-byte",
-    r"\bat the (least|most)\b": "at least, at most",
 }
 
 
@@ -235,38 +214,6 @@ def text_rules():
         for number, line in enumerate((ROOT / script).read_text().splitlines(), 1):
             if re.search(r"time\.sleep\(", line) and script.name != "tidy.py":
                 breaches.append(f"{script}:{number}: wait for the event itself")
-    return breaches
-
-
-def prose_of_code(text):
-    """(line, words) of each comment and each string; the lines of a comment are joined, and so are adjacent literals."""
-    begin, kind, words, end = 0, "", "", 0
-    for found in re.finditer(r'"(?:\\.|[^"\\\n])*"|//[^\n]*', text):
-        joins = kind == found[0][0] and not text[end:found.start()].strip()
-        if not joins:
-            if words:
-                yield text.count("\n", 0, begin) + 1, words
-            begin, kind, words = found.start(), found[0][0], ""
-        words += found[0][1:-1] if kind == '"' else found[0][2:]
-        end = found.end()
-    if words:
-        yield text.count("\n", 0, begin) + 1, words
-
-
-def words_rules():
-    """PLAIN_WORDS are in none of PLAIN_FOLDERS and PLAIN_PAGES."""
-    pages = {p for pattern in PLAIN_PAGES for p in ROOT.glob(pattern)} | {ROOT / f / "README.md" for f in PLAIN_FOLDERS}
-    prose = [(p, [(1, p.read_text())]) for p in sorted(pages) if not p.name.startswith("hostile")]  # output of programs
-    prose += [(ROOT / p, prose_of_code((ROOT / p).read_text())) for p in sources(".h", ".cc") if p.parts[0] in PLAIN_FOLDERS]
-    breaches = []
-    for path, pieces in prose:
-        for line, words in pieces:
-            if " " not in words.strip():
-                continue  # a key, not prose
-            for pattern, instead in PLAIN_WORDS.items():
-                for found in re.finditer(pattern.replace(" ", r"\s+"), words, 0 if "Who" in pattern else re.I):
-                    at = line + words.count("\n", 0, found.start())
-                    breaches.append(f"{path.relative_to(ROOT)}:{at}: '{' '.join(found[0].split())}': plainer: {instead}")
     return breaches
 
 
@@ -481,7 +428,7 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + words_rules() + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules() + \
+        breaches = text_rules() + plain_words.breaches(ROOT, sources(".h", ".cc")) + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules() + \
             unused_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
