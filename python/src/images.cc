@@ -5,14 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "figures.h"
-#include "run.h"
+#include "bound_run.h"
 #include "samples.h"
 #include "spec.h"
 
@@ -54,63 +52,23 @@ nb::tuple arrays_of(const batch_owner& owner) {
       array_of<Framework>(b.labels.data(), {b.size()}, owner), keys, b.epoch);
 }
 
-class image_run {
+class image_run : public bound_run<host_batch> {
  public:
-  explicit image_run(const spec& of)
-      : spec_(of),
-        found_(std::make_shared<found_shards>()),
-        run_(
-            engine_of(of),
-            [of, found = found_](engine& eng) {
-              *found = find(eng, of);
-              return image_plan(of, *found);
-            },
-            1) {}
+  explicit image_run(const spec& of) : bound_run(of, image_plan, 1) {}
 
   // (images, labels, keys, epoch); None at the end of an epoch.
   nb::object next(bool torch) {
-    const auto asked = std::chrono::steady_clock::now();
-    auto got = run_.next();
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+    auto got = take();
     if (!got) return nb::none();
     const auto owner = std::make_shared<host_batch>(std::move(*got));
     return torch ? arrays_of<nb::pytorch>(owner) : arrays_of<nb::numpy>(owner);
   }
-  void interrupt() { run_.interrupt(); }
-  std::string save() { return run_.save(); }
-  void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
-  nb::dict stats() { return dict_of(run_.stats(), waited_); }
-  nb::dict counts() { return dict_of(run_.counts()); }
-  std::int64_t samples_in(std::int64_t epoch) {
-    run_.start();
-    return samples_in_epoch(spec_, *found_, epoch);
-  }
-  void close() { run_.close(); }
-  bool is_of_parent() const { return run_.is_of_parent(); }
-  bool is_busy() const { return run_.is_busy(); }
-
- private:
-  spec spec_;
-  std::shared_ptr<found_shards> found_;
-  double waited_ = 0;  // seconds, in next()
-  run<host_batch> run_;
 };
 
 }  // namespace
 
 void bind_images(nb::module_& to) {
-  nb::class_<image_run>(to, "ImageRun")
-      .def(nb::init<const spec&>())
-      .def("next", &image_run::next)
-      .def("interrupt", &image_run::interrupt)
-      .def("save", &image_run::save)
-      .def("restore", &image_run::restore)
-      .def("stats", &image_run::stats)
-      .def("counts", &image_run::counts)
-      .def("samples_in", &image_run::samples_in)
-      .def("close", &image_run::close)
-      .def("is_of_parent", &image_run::is_of_parent)
-      .def("is_busy", &image_run::is_busy);
+  bind_run<image_run>(to, "ImageRun");
 }
 
 }  // namespace millrace::python

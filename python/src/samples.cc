@@ -3,14 +3,12 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "bound_run.h"
 #include "decoded_sample.h"
-#include "figures.h"
-#include "run.h"
 #include "spec.h"
 
 namespace nb = nanobind;
@@ -49,45 +47,16 @@ nb::dict dict_of(decoded_sample item) {
   return out;
 }
 
-class sample_run {
+class sample_run : public bound_run<decoded_sample> {
  public:
-  explicit sample_run(const spec& of)
-      : spec_(of),
-        found_(std::make_shared<found_shards>()),
-        run_(
-            engine_of(of),
-            [of, found = found_](engine& eng) {
-              *found = find(eng, of);
-              return sample_plan(of, *found);
-            },
-            taken_at_once) {}
+  explicit sample_run(const spec& of) : bound_run(of, sample_plan, taken_at_once) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {
-    const auto asked = std::chrono::steady_clock::now();
-    auto got = run_.next();
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
+    auto got = take();
     if (!got) return nb::none();
     return dict_of(std::move(*got));
   }
-  void interrupt() { run_.interrupt(); }
-  std::string save() { return run_.save(); }
-  void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
-  nb::dict stats() { return python::dict_of(run_.stats(), waited_); }
-  nb::dict counts() { return python::dict_of(run_.counts()); }
-  std::int64_t samples_in(std::int64_t epoch) {
-    run_.start();
-    return samples_in_epoch(spec_, *found_, epoch);
-  }
-  void close() { run_.close(); }
-  bool is_of_parent() const { return run_.is_of_parent(); }
-  bool is_busy() const { return run_.is_busy(); }
-
- private:
-  spec spec_;
-  std::shared_ptr<found_shards> found_;
-  double waited_ = 0;  // seconds, in next()
-  run<decoded_sample> run_;
 };
 
 nb::object object_of(const value& v);
@@ -151,18 +120,7 @@ nb::dict dict_of(const sample& s) {
 }
 
 void bind_samples(nb::module_& to) {
-  nb::class_<sample_run>(to, "SampleRun")
-      .def(nb::init<const spec&>())
-      .def("next", &sample_run::next)
-      .def("interrupt", &sample_run::interrupt)
-      .def("save", &sample_run::save)
-      .def("restore", &sample_run::restore)
-      .def("stats", &sample_run::stats)
-      .def("counts", &sample_run::counts)
-      .def("samples_in", &sample_run::samples_in)
-      .def("close", &sample_run::close)
-      .def("is_of_parent", &sample_run::is_of_parent)
-      .def("is_busy", &sample_run::is_busy);
+  bind_run<sample_run>(to, "SampleRun");
   to.def("decode_field", &decoded, nb::arg("extension"), nb::arg("content"));
 }
 

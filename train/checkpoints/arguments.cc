@@ -8,7 +8,7 @@
 #include <charconv>
 #include <cstdint>
 #include <optional>
-#include <span>
+#include <string_view>
 
 #include "engine/error.h"
 #include "engine/printable.h"
@@ -18,74 +18,63 @@ namespace {
 
 using std::string_view;
 
-// Without shards, which are compared as lists once they are known.
-constexpr std::array no_difference{string_view("--allow-pipe"),
-                                   string_view("--base"),
-                                   string_view("--cache-decoded"),
-                                   string_view("--cache-decoded-dir"),
-                                   string_view("--checkpoint-dir"),
-                                   string_view("--checkpoint-every"),
-                                   string_view("--data-rank"),
-                                   string_view("--data-world"),
-                                   string_view("--device"),
-                                   string_view("--index"),
-                                   string_view("--init-weights"),
-                                   string_view("--json"),
-                                   string_view("--keep"),
-                                   string_view("--log-every"),
-                                   string_view("--max-steps"),
-                                   string_view("--metrics"),
-                                   string_view("--metrics-keys"),
-                                   string_view("--nproc"),
-                                   string_view("--restarts"),
-                                   string_view("--on-error"),
-                                   string_view("--overwrite"),
-                                   string_view("--prefetch"),
-                                   string_view("--raw"),
-                                   string_view("--recipe"),
-                                   string_view("--record-batches"),
-                                   string_view("--resume"),
-                                   string_view("--shards"),
-                                   string_view("--skipped"),
-                                   string_view("--timeout"),
-                                   string_view("--val-batch-size"),
-                                   string_view("--val-index"),
-                                   string_view("--val-shards"),
-                                   string_view("--zero-init-last-norm")};
+enum class rank_values { agree, differ };
 
-constexpr std::array refuse_difference{string_view("--classes"), string_view("--mode"),
-                                       string_view("--model"), string_view("--optimizer"),
-                                       string_view("--seed")};
+// What another value of an option means: to a run that is resumed, and between ranks of one run.
+struct option_terms {
+  string_view option;
+  difference on_resume;
+  rank_values between;
+};
 
-// Options that may differ between ranks.
-constexpr std::array own_of_rank{string_view("--allow-pipe"),
-                                 string_view("--base"),
-                                 string_view("--cache-decoded"),
-                                 string_view("--cache-decoded-dir"),
-                                 string_view("--checkpoint-dir"),
-                                 string_view("--data-rank"),
-                                 string_view("--device"),
-                                 string_view("--gpu-decode"),
-                                 string_view("--index"),
-                                 string_view("--init-weights"),
-                                 string_view("--json"),
-                                 string_view("--log-every"),
-                                 string_view("--metrics"),
-                                 string_view("--on-error"),
-                                 string_view("--overwrite"),
-                                 string_view("--prefetch"),
-                                 string_view("--raw"),
-                                 string_view("--recipe"),
-                                 string_view("--record-batches"),
-                                 string_view("--resume"),
-                                 string_view("--shards"),
-                                 string_view("--skipped"),
-                                 string_view("--timeout"),
-                                 string_view("--val-index"),
-                                 string_view("--val-shards")};
+// Options that are not here: told on resuming, and the ranks agree. Shards are compared as lists
+// once they are known.
+constexpr std::array known_options = {
+    option_terms{"--allow-pipe", difference::none, rank_values::differ},
+    option_terms{"--base", difference::none, rank_values::differ},
+    option_terms{"--cache-decoded", difference::none, rank_values::differ},
+    option_terms{"--cache-decoded-dir", difference::none, rank_values::differ},
+    option_terms{"--checkpoint-dir", difference::none, rank_values::differ},
+    option_terms{"--checkpoint-every", difference::none, rank_values::agree},
+    option_terms{"--classes", difference::refused, rank_values::agree},
+    option_terms{"--data-rank", difference::none, rank_values::differ},
+    option_terms{"--data-world", difference::none, rank_values::agree},
+    option_terms{"--device", difference::none, rank_values::differ},
+    option_terms{"--gpu-decode", difference::told, rank_values::differ},
+    option_terms{"--index", difference::none, rank_values::differ},
+    option_terms{"--init-weights", difference::none, rank_values::differ},
+    option_terms{"--json", difference::none, rank_values::differ},
+    option_terms{"--keep", difference::none, rank_values::agree},
+    option_terms{"--log-every", difference::none, rank_values::differ},
+    option_terms{"--max-steps", difference::none, rank_values::agree},
+    option_terms{"--metrics", difference::none, rank_values::differ},
+    option_terms{"--metrics-keys", difference::none, rank_values::agree},
+    option_terms{"--mode", difference::refused, rank_values::agree},
+    option_terms{"--model", difference::refused, rank_values::agree},
+    option_terms{"--nproc", difference::none, rank_values::agree},
+    option_terms{"--on-error", difference::none, rank_values::differ},
+    option_terms{"--optimizer", difference::refused, rank_values::agree},
+    option_terms{"--overwrite", difference::none, rank_values::differ},
+    option_terms{"--prefetch", difference::none, rank_values::differ},
+    option_terms{"--raw", difference::none, rank_values::differ},
+    option_terms{"--recipe", difference::none, rank_values::differ},
+    option_terms{"--record-batches", difference::none, rank_values::differ},
+    option_terms{"--restarts", difference::none, rank_values::agree},
+    option_terms{"--resume", difference::none, rank_values::differ},
+    option_terms{"--seed", difference::refused, rank_values::agree},
+    option_terms{"--shards", difference::none, rank_values::differ},
+    option_terms{"--skipped", difference::none, rank_values::differ},
+    option_terms{"--timeout", difference::none, rank_values::differ},
+    option_terms{"--val-batch-size", difference::none, rank_values::agree},
+    option_terms{"--val-index", difference::none, rank_values::differ},
+    option_terms{"--val-shards", difference::none, rank_values::differ},
+    option_terms{"--zero-init-last-norm", difference::none, rank_values::agree},
+};
 
-bool has(std::span<const string_view> options, string_view option) {
-  return std::ranges::find(options, option) != options.end();
+option_terms terms_of(string_view option) {
+  const auto* const found = std::ranges::find(known_options, option, &option_terms::option);
+  return found != known_options.end() ? *found
+                                      : option_terms{option, difference::told, rank_values::agree};
 }
 
 template <class T>
@@ -130,13 +119,11 @@ std::string_view shown(std::string_view value, std::string_view other) {
 }  // namespace
 
 difference meaning_of(std::string_view option) {
-  if (has(no_difference, option)) return difference::none;
-  if (has(refuse_difference, option)) return difference::refused;
-  return difference::told;
+  return terms_of(option).on_resume;
 }
 
 bool is_common(std::string_view option) {
-  return !has(own_of_rank, option);
+  return terms_of(option).between == rank_values::agree;
 }
 
 std::vector<std::string> differences(const arguments& now, const arguments& before,
