@@ -23,7 +23,7 @@ import torch
 assert torch.cuda.is_available()
 SAY
 torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
-cmake --preset release -DMILLRACE_TORCH=ON -DTorch_DIR="$torch/share/cmake/Torch" >"$out/configure.txt"
+cmake --preset release -DMILLRACE_TESTS=ON -DMILLRACE_TORCH=ON -DTorch_DIR="$torch/share/cmake/Torch" >"$out/configure.txt"
 cmake --build --preset release --target millrace millrace-train train_tests >"$out/build.txt"
 
 status=0

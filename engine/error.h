@@ -58,7 +58,7 @@ errc kind_of(int os_errno);
 // io_failed.
 bool is_read_failure(errc kind);
 
-// The exit code of a program that ends because of `kind` (the list is in the README).
+// The exit code of a program that ends because of `kind` (the list is in docs/tools.md).
 int exit_code(errc kind);
 
 // Removes from the URLs in `text` what must not be logged: userinfo, queries and fragments, and of

@@ -85,7 +85,7 @@ def main():
     folder = pathlib.Path(parser.parse_args().folder).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     if shutil.which("doxygen") is None:
-        sys.exit("doxygen is missing: ./setup installs it")
+        sys.exit("doxygen is missing: ./setup --tests installs it")
     if warnings := build(folder):
         sys.exit(warnings)
     print(folder / "html/index.html")

@@ -21,7 +21,6 @@ struct http_change {
 // often it arrives: an answer may be lost after the server has acted. Redirects are not followed,
 // since the body may be a secret. An answer of 200 that contains an error page is repeated. Fails
 // with what the last attempt came to, at the object's name, with the status and the store's code.
-
 // `stack` and `tasks` outlive it.
 awaitable<result<http_answer>> request_change(http_stack& stack, scope& tasks, http_change what);
 

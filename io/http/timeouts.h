@@ -9,11 +9,11 @@ namespace millrace {
 struct http_timeouts {
   std::chrono::milliseconds connect{5'000};      // name look-up and connection
   std::chrono::milliseconds tls{5'000};          // TLS handshake
-  std::chrono::milliseconds first_byte{10'000};  // from request to response
-  std::chrono::milliseconds progress{10'000};    // in which a transfer must bring progress_bytes
+  std::chrono::milliseconds first_byte{10'000};  // from the end of the request
+  std::chrono::milliseconds progress{10'000};    // in which progress_bytes must move
 };
 
-// A transfer that brings fewer bytes than this in http_timeouts::progress has stalled, and is
+// A transfer, either way, of fewer bytes than this in http_timeouts::progress has stalled, and is
 // retried.
 inline constexpr std::uint64_t progress_bytes = 65'536;
 

@@ -49,7 +49,8 @@ _KINDS: dict[str, type[Exception]] = {
     "bad_label": ValueError, "bad_field": ValueError, "missing_field": KeyError, "no_samples": ValueError,
     "no_memory": MemoryError, "no_descriptors": OSError, "bad_state": ValueError, "bad_index": ValueError,
     "integrity": ValueError, "peer_lost": ConnectionError, "too_many_skipped": ValueError,
-    "unsupported": NotImplementedError, "stopped": Exception, "uncaught": Exception, "internal": Exception,
+    "unsupported": NotImplementedError, "stopped": Exception, "uncaught": Exception, "device_failed": OSError,
+    "internal": Exception,
 }
 
 
@@ -87,4 +88,5 @@ def usage(what: str, hint: str = "") -> Error:
 
 def not_offered(what: str, instead: str) -> Error:
     """Something that this package does not have, and the line to write instead."""
-    return make("unsupported", f"unsupported: {what} is not offered; write {instead}", hint=f"write {instead}")
+    return make("unsupported", f"unsupported: {what} is not offered; write {instead}", hint=f"write {instead}",
+                exit_code=2)

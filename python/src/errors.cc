@@ -8,6 +8,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace nb = nanobind;
 
@@ -35,6 +36,15 @@ void raise(const failure& f) {
 }  // namespace
 
 void bind_errors(nb::module_& to) {
+  // The names of all kinds.
+  to.def("kinds", [] {
+    nb::list names;
+    for (int k = 0; k <= static_cast<int>(errc::internal); ++k) {
+      const std::string_view name = kind_name(static_cast<errc>(k));
+      names.append(nb::str(name.data(), name.size()));
+    }
+    return names;
+  });
   to.def("set_error_maker", [](nb::object f) { maker() = std::move(f); });
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {

@@ -17,7 +17,7 @@ for name in [n for n in os.environ if n.startswith("MILLRACE_")]:  # a loader in
 try:
     import millrace as mr
 except ImportError as missing:
-    mr, WHY_NOT = None, f"the Python package is not built ({missing}): ./setup --peers, then ./test"
+    mr, PACKAGES, WHY_NOT = None, "", f"the Python package is not built ({missing}): ./setup --peers, then ./test"
 else:
     WHY_NOT = ""
     PACKAGES = os.path.dirname(os.path.dirname(os.path.abspath(mr.__file__)))

@@ -9,6 +9,9 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.python.case import PACKAGES, URLS, Case, harness, mr  # noqa: E402
 
+if mr:
+    from millrace import _core
+
 
 class Indexed(Case):
     def test_samples_by_number_and_key(self):
@@ -85,9 +88,13 @@ class Tools(Case):
     def test_help_says_what_a_user_asks(self):
         for thing in (mr, mr.ImageLoader, mr.samples, mr.IndexedDataset, mr.ShardWriter, mr.Augment, mr.skip, mr.Batch):
             self.assertGreater(len(thing.__doc__.split()), 30, thing)
-        for kind in ("not_found", "bad_image", "too_many_skipped", "stopped"):
+
+    def test_each_kind_of_error_has_a_class_and_a_stub(self):
+        stubs = (harness.ROOT / "python/millrace/errors.pyi").read_text()
+        for kind in _core.kinds():
             name = "".join(p.capitalize() for p in kind.split("_")) + "Error"
             self.assertEqual(getattr(mr, name).kind, kind)
+            self.assertIn(f"\nclass {name}(Error", stubs)
 
 
 if __name__ == "__main__":

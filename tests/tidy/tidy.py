@@ -3,7 +3,7 @@
     tidy.py --text      rules about text: lengths, names, includes, their cycles, and what the interface brings in; the tests that docs/faults.md names, the headers that READMEs name, plain words
     tidy.py --headers   every header compiles by itself
     tidy.py --format    clang-format has nothing to change
-    tidy.py --dependencies  the release build includes nothing that ./setup does not install
+    tidy.py --dependencies  the release build includes nothing that ./setup --tests --peers does not install
     tidy.py --clang-tidy    clang-tidy has nothing to say
 """
 
@@ -374,7 +374,7 @@ def dependency_rules():
              if line.startswith("    /")}
     known = (ROOT, (ROOT / "build/venv").resolve(), pathlib.Path("/usr/include"), pathlib.Path("/usr/lib"))
     foreign = sorted(p for p in paths if not any(folder in p.parents for folder in known))
-    return [f"{p}: is of no package that ./setup installs" for p in foreign[:20]]
+    return [f"{p}: is of no package that ./setup --tests --peers installs" for p in foreign[:20]]
 
 
 def format_rules():

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <sstream>
 #include <utility>
 
 #include "engine/file_system.h"
@@ -250,8 +249,7 @@ checkpoint_record record_as_saved(const checkpoint_files& files, const std::stri
   }
   if (const json_tree* const list = meta.find("classes")) c.classes = text_list_in(*list);
   if (const auto names = files.find(shards_name); names != files.end()) {
-    std::istringstream lines(names->second);
-    for (std::string line; std::getline(lines, line);) c.shards.push_back(line);
+    c.shards = split(names->second, '\n');
   }
   c.validated = validated_in(files);
   return c;
