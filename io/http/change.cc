@@ -50,7 +50,10 @@ error refusal(const http_answer& answer, const http_change& what) {
                           std::ranges::find(passing_codes, code) != passing_codes.end();
   const error plain = status_error(status, what.object.target, what.object.name);
   const bool is_there = status == 412 || code == "BlobAlreadyExists";
-  error why(is_there ? errc::changed : plain.kind(),
+  const bool is_unknown = status == 501 || code == "NotImplemented";
+  error why(is_there     ? errc::changed
+            : is_unknown ? errc::unsupported
+                         : plain.kind(),
             fmt::format("the server answered {}{} to {}", status,
                         code.empty() ? "" : fmt::format(" ({})", code), what.method));
   why.retryable(is_passing);

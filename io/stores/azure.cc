@@ -132,15 +132,14 @@ class azure_uploads final : public upload_protocol {
     return std::nullopt;
   }
   result<std::string> id_in(const std::string& /*answer*/) const override { return std::string(); }
-  http_change part(const http_object& object, const std::string& /*id*/,
-                   int number) const override {
-    const std::string block = block_of(static_cast<std::size_t>(number));
+  http_change part(const http_object& object, const std::string& id, int number) const override {
+    const std::string block = block_of(id, static_cast<std::size_t>(number));
     return put(object, "comp=block&blockid=" + uri_encoded(block, false));
   }
-  std::string list_of(const std::vector<std::string>& etags) const override {
+  std::string list_of(const std::string& id, const std::vector<std::string>& etags) const override {
     std::string list = "<?xml version=\"1.0\" encoding=\"utf-8\"?><BlockList>";
     for (std::size_t n = 1; n <= etags.size(); ++n) {
-      list += fmt::format("<Latest>{}</Latest>", block_of(n));
+      list += fmt::format("<Latest>{}</Latest>", block_of(id, n));
     }
     return list + "</BlockList>";
   }
@@ -153,8 +152,11 @@ class azure_uploads final : public upload_protocol {
   }
 
  private:
-  // All of one length, as the service demands.
-  static std::string block_of(std::size_t number) { return base64(fmt::format("{:06}", number)); }
+  // All of one length, as the service demands. Blocks that are not listed yet belong to the blob:
+  // two uploads must not have blocks of one name.
+  static std::string block_of(const std::string& id, std::size_t number) {
+    return base64(fmt::format("{}{:06}", id, number));
+  }
   static http_change put(http_object object, const std::string& query) {
     object.target.path += object.target.path.find('?') == std::string::npos ? "?" : "&";
     object.target.path += query;

@@ -53,7 +53,8 @@ class s3_uploads final : public upload_protocol {
     return request(object, "PUT",
                    fmt::format("?partNumber={}&uploadId={}", number, uri_encoded(id, false)));
   }
-  std::string list_of(const std::vector<std::string>& etags) const override {
+  std::string list_of(const std::string& /*id*/,
+                      const std::vector<std::string>& etags) const override {
     std::string list = "<CompleteMultipartUpload>";
     for (std::size_t i = 0; i < etags.size(); ++i) {
       list += fmt::format("<Part><PartNumber>{}</PartNumber><ETag>{}</ETag></Part>", i + 1,

@@ -100,6 +100,11 @@ result<void> check_writable(const std::string& url) {
         .at(url)
         .hint(fmt::format("write {}://BUCKET/PREFIX", store->scheme));
   }
+  if (!where->userinfo.empty() || where->path.find('?') != std::string::npos) {
+    return error(errc::usage, "a URL to write below has neither a password nor a '?'")
+        .at(url)
+        .hint("credentials are in the store's variables");
+  }
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <random>
 
 #include "engine/log.h"
 #include "engine/words.h"
@@ -91,10 +92,12 @@ awaitable<result<void>> verify(http_stack& stack, scope& tasks, http_object obje
 }
 
 // Whether the object of that name is this content. Compares the bytes themselves.
-awaitable<bool> is_ours(http_stack& stack, scope& tasks, http_object object,
-                        std::string_view content) {
+awaitable<result<bool>> is_ours(http_stack& stack, scope& tasks, http_object object,
+                                std::string_view content) {
   const auto there = co_await ask(stack, tasks, std::move(object), "GET", {}, content.size() + 1);
-  co_return there && there->body == content;
+  if (!there && there.error().kind() == errc::too_large) co_return false;
+  if (!there) co_return there.error();
+  co_return there->body == content;
 }
 
 http_fields with_md5(http_fields fields, const std::optional<std::string>& md5) {
@@ -112,12 +115,19 @@ awaitable<result<void>> put_whole(http_stack& stack, scope& tasks, upload_protoc
   const auto md5 = md5_of(content);
   http_change put{.object = object, .method = "PUT", .body = content, .fields = {}};
   put.fields = with_md5(by.fields_of_whole(), md5);
-  if (only_if_absent) add(put.fields, by.fields_of_absent());
-  const auto answer = co_await request_change(stack, tasks, std::move(put));
+  http_change conditional = put;
+  if (only_if_absent) add(conditional.fields, by.fields_of_absent());
+  auto answer = co_await request_change(stack, tasks, std::move(conditional));
+  // A store that does not know the condition.
+  if (!answer && only_if_absent && answer.error().kind() == errc::unsupported) {
+    answer = co_await request_change(stack, tasks, std::move(put));
+  }
   if (!answer) {
+    if (!only_if_absent || answer.error().kind() != errc::changed) co_return answer.error();
     // The answer to an attempt that succeeded may have been lost.
-    const bool is_taken = only_if_absent && answer.error().kind() == errc::changed;
-    if (!is_taken || !co_await is_ours(stack, tasks, object, content)) co_return answer.error();
+    const auto ours = co_await is_ours(stack, tasks, object, content);
+    if (!ours) co_return ours.error();
+    if (!*ours) co_return answer.error();
   }
   co_return co_await verify(stack, tasks, object, {content, md5 ? hex(*md5) : ""});
 }
@@ -174,7 +184,7 @@ awaitable<result<void>> send_parts(parts_under_way& all, const upload_terms& ter
   for (std::size_t i = 0; i < count; ++i) senders.spawn(put_parts(&all));
   co_await senders.join();
   if (all.failed) co_return *all.failed;
-  const std::string list = all.by.list_of(all.etags);
+  const std::string list = all.by.list_of(all.id, all.etags);
   http_change complete = all.by.complete(all.object, all.id);
   complete.body = list;
   if (terms.only_if_absent) add(complete.fields, all.by.fields_of_absent());
@@ -209,6 +219,9 @@ awaitable<result<void>> put_in_parts(http_stack& stack, scope& tasks, upload_pro
     auto named = by.id_in(answer->body);
     if (!named) co_return error(named.error()).at(object.name);
     id = std::move(*named);
+  } else {
+    std::random_device random;  // parts of two uploads of one object have different names
+    id = fmt::format("{:08x}{:08x}", random(), random());
   }
   const std::size_t bytes = upload_part_bytes(content.size(), terms.part_bytes);
   const std::size_t parts = (content.size() + bytes - 1) / bytes;

@@ -26,14 +26,16 @@ class upload_protocol {
   // store has no such condition.
   virtual http_fields fields_of_absent() const = 0;
 
-  // Begins an upload in parts; nullopt: the store needs no beginning.
+  // Begins an upload in parts; nullopt: the store needs no beginning, and the `id` below is a name
+  // of 16 letters that no other upload has.
   virtual std::optional<http_change> begin(const http_object& object) const = 0;
   // The name that the store gave the upload in its answer to that. Fails with protocol.
   virtual result<std::string> id_in(const std::string& answer) const = 0;
   // The request for part `number`, from 1, without its body.
   virtual http_change part(const http_object& object, const std::string& id, int number) const = 0;
   // The body that makes the object of parts with these ETags, and the request for it.
-  virtual std::string list_of(const std::vector<std::string>& etags) const = 0;
+  virtual std::string list_of(const std::string& id,
+                              const std::vector<std::string>& etags) const = 0;
   virtual http_change complete(const http_object& object, const std::string& id) const = 0;
   // Makes the store drop the parts; nullopt: it does so after a time.
   virtual std::optional<http_change> abort(const http_object& object,

@@ -371,6 +371,27 @@ TEST_P(Uploads, AnAnswerThatWasLostIsNoConflict) {
   EXPECT_TRUE(put("a", "first", true));
 }
 
+TEST_P(Uploads, AStoreThatDoesNotKnowTheConditionIsWrittenToWithoutIt) {
+  bucket_.fault = [](const std::string& r) -> std::optional<std::vector<sent>> {
+    const bool is_conditional =
+        !field_of(r, "If-None-Match").empty() || !field_of(r, "x-goog-if-generation-match").empty();
+    if (!is_conditional) return std::nullopt;
+    return refuse(501, "NotImplemented");
+  };
+  const auto done = put("a", "first", true);
+  ASSERT_TRUE(done) << done.error().message();
+  EXPECT_EQ(bucket_.objects.at("/b/a").content, "first");
+  EXPECT_EQ(count("PUT"), 2);
+}
+
+TEST_P(Uploads, WhatCannotBeComparedIsNoConflict) {
+  ASSERT_TRUE(put("a", "first", true));
+  fail(100, "GET", "", [](const std::string&) { return refuse(403, "AccessDenied"); });
+  const auto done = put("a", "second", true);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind(), errc::not_allowed);
+}
+
 TEST(UploadParts, GrowWhereAnObjectWouldHaveTooMany) {
   constexpr std::size_t mib = 1UL << 20;
   EXPECT_EQ(upload_part_bytes(17 * mib, 16 * mib), 16 * mib);
@@ -460,6 +481,9 @@ TEST(AzureUploads, BlocksAreSignedAndListed) {
   ASSERT_TRUE(done) << done.error().message();
   EXPECT_TRUE(blob == content);
   EXPECT_EQ(blocks.size(), 3U);
+  // Blocks that are not listed yet belong to the blob: another upload's have other names.
+  ASSERT_TRUE(client.time.run(put(&client, &content, false)));
+  EXPECT_EQ(blocks.size(), 6U);
   const std::string small = "hello";
   ASSERT_TRUE(client.time.run(put(&client, &small, false)));
   EXPECT_EQ(blob, small);

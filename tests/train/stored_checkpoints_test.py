@@ -131,7 +131,7 @@ class StoredCheckpoints(WithShards):
     def gate(self, instead):
         return self.enterContext(Gate(self.port, instead))
 
-    FILES = {"model.safetensors", "optimizer.safetensors", "data-rank0.json", "train.json", "shards.txt"}
+    FILES = {"model.safetensors", "optimizer.safetensors", "data-rank0.json", "train.json", "shards.txt", "claim"}
 
     def test_a_run_is_resumed_as_if_it_had_not_ended(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
@@ -194,8 +194,11 @@ class StoredCheckpoints(WithShards):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("at step 2", done.stderr)
         self.assertEqual(training.trained_keys(parts), training.trained_keys(whole))
-        # The remains of the upload are gone, and what counts is whole.
-        self.assertEqual(self.objects(), {f"step-{n:010}": self.FILES for n in (2, 4, 6)})
+        # The remains of the upload may be another run's: they stay, are named, and do not count. What counts is whole.
+        self.assertIn("step-0000000004 of uploads that did not end", done.stderr)
+        left = self.objects()
+        self.assertNotIn("train.json", left.pop("step-0000000004"))
+        self.assertEqual(left, {name: self.FILES for name in ("step-0000000002", "step-0000000004-2", "step-0000000006")})
 
     def test_a_kill_at_any_request_leaves_a_checkpoint_that_is_resumed_exactly(self):
         whole = self.folder / "whole"
@@ -228,7 +231,8 @@ class StoredCheckpoints(WithShards):
             self.assertEqual(done.returncode, 0, (seed, at, done.stderr))
             self.assertEqual(steps(parts), steps(whole), (seed, at))
             found = {name: files for name, files in self.objects().items() if name.startswith(f"{seed}/step")}
-            self.assertEqual(set(map(frozenset, found.values())), {frozenset(self.FILES)}, (seed, at))
+            whole_ones = {frozenset(files) for files in found.values() if "train.json" in files}
+            self.assertEqual(whole_ones, {frozenset(self.FILES)}, (seed, at))
 
     def test_a_store_that_fails_ends_all_ranks(self):
         for status, body, code, said in ((403, b"<Error><Code>AccessDenied</Code></Error>", 4, "403 (AccessDenied)"),
@@ -245,9 +249,11 @@ class StoredCheckpoints(WithShards):
     def test_what_cannot_be_written_is_refused_by_name(self):
         for url, said in (("http://127.0.0.1/x", "use a folder, or a store: s3://, gs://, az://"),
                           ("hf://datasets/a/b", "millrace does not write to hf://"),
-                          ("ais://bucket/x", "millrace does not write to ais://"), ("s3:///x", "names no bucket")):
+                          ("ais://bucket/x", "millrace does not write to ais://"), ("s3:///x", "names no bucket"),
+                          ("s3://bucket/x?versionId=1", "nor a '?'"), ("s3://me:hidden@bucket/x", "neither a password")):
             self.train("--checkpoint-dir", url, "--max-steps", 1, code=2)
             self.assertIn(said, self.stderr)
+            self.assertNotIn("hidden", self.stderr)
 
     def test_going_back_sets_the_newer_ones_aside(self):
         stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 3]
@@ -292,6 +298,38 @@ class StoredCheckpoints(WithShards):
         self.assertTrue(copied.is_set())
         self.assertIn("another run writes its checkpoints here", self.stderr)
         self.assertIn(f"{self.url}/step-0000000005", self.stderr)
+
+    def test_what_others_have_there_stays(self):
+        name = "runs/one/step-0000000003/model.safetensors"
+        self.boto("s.put_object(Bucket=bucket, Key=sys.argv[2], Body=b'mine')", name)
+        self.train("--checkpoint-dir", self.url, "--max-steps", 3, "--keep", 1)
+        self.assertEqual(self.boto("print(s.get_object(Bucket=bucket, Key=sys.argv[2])['Body'].read().decode())", name), "mine\n")
+        self.assertEqual(self.objects(), {"step-0000000003": {"model.safetensors"}, "step-0000000003-2": self.FILES})
+
+    def test_two_processes_of_a_run_leave_whole_checkpoints(self):
+        stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 2, "--keep", 1, "--max-steps", 6]
+        for held_at in ("model", "train.json"):
+            self.setUp()
+            reached, go_on = threading.Event(), threading.Event()
+            self.addCleanup(go_on.set)
+
+            def hold(request, at=held_at, reached=reached, go_on=go_on):
+                if request.command == "PUT" and f"step-0000000006/{at}" in request.path:
+                    reached.set()
+                    go_on.wait()
+                return None
+            gate = self.gate(hold)
+            first = training.start("--shards", self.shards, "--epochs", 4, *stored, env=self.env(gate.port))
+            self.assertTrue(reached.wait(120))
+            self.train(*stored, "--resume", "auto")
+            go_on.set()
+            said = first.communicate(timeout=120)
+            self.assertIn(first.returncode, (0, 2), said)
+            for files in self.objects().values():
+                if "train.json" in files:
+                    self.assertEqual(files, self.FILES)
+            self.train(*stored[:-1], 7, "--resume", "auto")
+            self.assertIn("at step 6", self.stderr)
 
     def test_ranks_are_started_again_from_the_store(self):
         reached, killed = threading.Event(), threading.Event()

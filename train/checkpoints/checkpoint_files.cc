@@ -12,6 +12,7 @@
 #include "engine/json_tree.h"
 #include "engine/nesting.h"
 #include "engine/printable.h"
+#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/hashes.h"
 #include "pipeline/records.h"
@@ -162,7 +163,7 @@ std::vector<std::string> own_files(const std::vector<std::string>& names, const 
     const bool is_validation = name == validation_name ||
                                (name.starts_with(validation_name) && is_partial_file_name(name));
     return name == meta_name || name == model_name || name == optimizer_name || name == ema_name ||
-           is_validation || is_data_name(name) ||
+           name == shards_name || is_validation || is_data_name(name) ||
            (listed != nullptr && listed->find(name) != nullptr);
   };
   std::vector<std::string> own;

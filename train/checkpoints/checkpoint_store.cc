@@ -18,6 +18,7 @@
 #include "pipeline/engine.h"
 #include "pipeline/raw_bytes.h"
 #include "train/checkpoints/checkpoint_names.h"
+#include "train/files.h"
 
 namespace millrace {
 
@@ -30,6 +31,7 @@ struct checkpoint_store::listed {
   bool is_aside() const { return files.contains(std::string(aside_name)); }
   bool counts() const { return is_whole() && !is_aside(); }
   static constexpr std::string_view aside_name = "set-aside";
+  static constexpr std::string_view claim_name = "claim";
 };
 
 namespace {
@@ -37,12 +39,20 @@ namespace {
 constexpr std::string_view aside_text =
     "Runs pass over this checkpoint. Delete this object to let it count again.\n";
 
-// The content of an object; nullopt: there is none.
-std::optional<std::string> object_at(engine& eng, const std::string& url) {
+// Bytes of train.json and of validation.json, which lists ranks and not tensors.
+constexpr std::size_t most_of_a_list = 64UL << 20;
+
+// The content of an object; nullopt: there is none. Throws `failure`: too_large beyond `most`
+// bytes.
+std::optional<std::string> object_at(engine& eng, const std::string& url,
+                                     std::size_t most = most_of_a_list) {
   try {
     std::string content;
     auto data = eng.run(raw_bytes({url}));
-    for (const bytes& piece : data) content += piece.text();
+    for (const bytes& piece : data) {
+      content += piece.text();
+      if (content.size() > most) throw failure(error(errc::too_large, "a large object").at(url));
+    }
     return content;
   } catch (const failure& f) {
     if (f.kind() == errc::not_found) return std::nullopt;
@@ -72,6 +82,16 @@ std::map<std::string, std::set<std::string>> by_name(
     if (parse_stored_name(name)) found[name].insert(path.substr(slash + 1));
   }
   return found;
+}
+
+// The next checkpoint tries again.
+template <class F>
+void remove_if_permitted(F removal) {
+  try {
+    removal();
+  } catch (const failure& f) {
+    log_notice(fmt::format("old checkpoints could not be removed: {}", f.what()));
+  }
 }
 
 error in_the_way_error(const std::string& where, std::size_t others, const std::string& resumed) {
@@ -113,8 +133,18 @@ checkpoint_files read_stored_checkpoint(const std::string& url, const engine_opt
                       .hint("set --resume to auto, or to a checkpoint's URL, "
                             "s3://BUCKET/PREFIX/step-NNNNNNNNNN"));
   }
-  return read_checkpoint_by(
-      [&](const std::string& name) { return object_at(eng, path + "/" + name); }, path);
+  const auto read = [&](const std::string& name) -> std::optional<std::string> {
+    const bool is_list = name == meta_name || name == validation_name;
+    const std::size_t most = is_list ? most_of_a_list : std::string().max_size();
+    try {
+      return object_at(eng, path + "/" + name, most);
+    } catch (const failure& f) {
+      // What is not there is forbidden where objects may not be listed.
+      if (name == validation_name && f.kind() == errc::not_allowed) return std::nullopt;
+      throw;
+    }
+  };
+  return read_checkpoint_by(read, path);
 }
 
 std::optional<std::string> newest_stored(const std::string& prefix, const engine_options& reach) {
@@ -179,9 +209,18 @@ std::vector<checkpoint_store::listed> checkpoint_store::in_the_way(
 void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
   known_.clear();
   aside_.clear();
+  std::vector<std::string> halves;
   for (const listed& one : list()) {
-    known_.push_back(one.name);
+    if (one.is_whole()) known_.push_back(one.name);
     if (one.is_aside()) aside_.push_back(one.name);
+    if (!one.is_whole() && one.files.contains(std::string(listed::claim_name))) {
+      halves.push_back(one.name);
+    }
+  }
+  if (!halves.empty()) {
+    log_notice(fmt::format(
+        "{}: {} of uploads that did not end: delete them, unless another run is writing them",
+        objects_.prefix(), fmt::join(halves, ", ")));
   }
   const std::string trial = fmt::format(".trial-{}", getpid());
   objects_.put(trial, "").value();
@@ -238,7 +277,8 @@ void checkpoint_store::check_alone(const std::vector<listed>& all, const std::st
   }
 }
 
-// Deletes the files that runs write, train.json first: from then on the rest does not count.
+// Deletes the files of a whole checkpoint of this run, train.json first: from then on the rest does
+// not count. The claim is last, so that its name is not taken by another meanwhile.
 void checkpoint_store::remove(const listed& one) const {
   std::string meta;
   if (one.is_whole()) {
@@ -251,6 +291,24 @@ void checkpoint_store::remove(const listed& one) const {
        own_files(std::vector<std::string>(one.files.begin(), one.files.end()), meta)) {
     objects_.remove(fmt::format("{}/{}", one.name, file)).value();
   }
+  if (one.files.contains(std::string(listed::claim_name))) {
+    objects_.remove(fmt::format("{}/{}", one.name, listed::claim_name)).value();
+  }
+}
+
+// Takes the first free name of a step for this process alone, as far as the store has conditions.
+std::string checkpoint_store::claim(stored_name name, const std::string& run) const {
+  constexpr int most_tries = 100;
+  const std::string mine = fmt::format("{} {}\n", run, unique_name());
+  for (int tries = 1;; ++tries, ++name.generation) {
+    const std::string at =
+        name.generation == 1 ? name.step : fmt::format("{}-{}", name.step, name.generation);
+    const auto claimed = objects_.put(fmt::format("{}/{}", at, listed::claim_name), mine,
+                                      stored_objects::existing::refused);
+    if (claimed) return at;
+    const bool is_taken = claimed.error().kind() == errc::changed;
+    if (!is_taken || tries == most_tries) throw failure(claimed.error());
+  }
 }
 
 std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& files) {
@@ -260,14 +318,11 @@ std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& f
   check_alone(all, run);
   stored_name name{.step = step_name(step)};
   for (const listed& one : all) {
-    if (!one.is_whole() && !one.is_aside()) {
-      remove(one);  // of a run that was killed while it wrote
-    } else if (one.parts.step == name.step) {
+    if (one.parts.step == name.step) {
       name.generation = std::max(name.generation, one.parts.generation + 1);
     }
   }
-  const std::string at =
-      name.generation == 1 ? name.step : fmt::format("{}-{}", name.step, name.generation);
+  const std::string at = claim(name, run);
   for (const auto& [file, content] : files) {
     if (file != meta_name) objects_.put(fmt::format("{}/{}", at, file), content).value();
   }
@@ -280,25 +335,24 @@ std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& f
   }
   committed.value();
   known_.push_back(at);
-  for (const listed& one : all) {
-    const bool is_replaced = one.counts() && one.parts.step == name.step;
-    if (is_replaced && run_of(one) == run) remove(one);
-  }
+  remove_if_permitted([&] {
+    for (const listed& one : all) {
+      const bool is_replaced = one.counts() && one.parts.step == name.step;
+      if (is_replaced && run_of(one) == run) remove(one);
+    }
+  });
   return objects_.url_of(at);
 }
 
 void checkpoint_store::remove_old(const std::string& run, std::size_t keep,
                                   const std::string& resumed) {
-  try {
+  remove_if_permitted([&] {
     auto all = list();
     std::erase_if(all, [](const listed& one) { return !one.counts(); });
     for (std::size_t i = 0; i + keep < all.size(); ++i) {
       if (all[i].name != below(resumed) && run_of(all[i]) == run) remove(all[i]);
     }
-  } catch (const failure& f) {
-    // The next one tries again.
-    log_notice(fmt::format("old checkpoints could not be removed: {}", f.what()));
-  }
+  });
 }
 
 void checkpoint_store::add(const std::string& path, const std::string& name,

@@ -12,6 +12,15 @@
 
 namespace millrace {
 
+// The parts of the name of a checkpoint below a prefix: step-NNNNNNNNNN, or with "-2" and so on.
+struct stored_name {
+  std::string step;    // "step-NNNNNNNNNN"
+  int generation = 1;  // 1 without an ending
+  auto operator<=>(const stored_name&) const = default;
+};
+// nullopt for other names. Pure.
+std::optional<stored_name> parse_stored_name(std::string_view name);
+
 // Checkpoints below a prefix of an object store: PREFIX/step-NNNNNNNNNN/ with the files of a
 // checkpoint's folder. train.json, which lists the others with their checksums, is written last and
 // deleted first: a checkpoint without it does not count, so that no reader sees half of one. Where
@@ -20,8 +29,11 @@ namespace millrace {
 // overwritten. An object "set-aside" below a checkpoint's name makes runs pass over it.
 //
 // Two runs that write below one prefix are not kept apart by a lock, which would outlive a killed
-// run. train.json is written only if there is none, where the store has that condition, and a run
-// that finds a checkpoint of another run, newer than its own beginning, ends with `usage`.
+// run. Each checkpoint begins with an object "claim" that is written only if there is none, where
+// the store has that condition, and so does no other process write below its name; train.json is
+// written likewise. Only whole checkpoints of the own run are deleted: half of one may be another
+// process's upload. A run that finds a checkpoint of another process, newer than its own beginning,
+// ends with `usage`.
 class checkpoint_store final : public checkpoint_place {
  public:
   checkpoint_store(const std::string& prefix, const engine_options& reach);
@@ -44,6 +56,7 @@ class checkpoint_store final : public checkpoint_place {
   std::string run_of(const listed& one) const;
   void check_alone(const std::vector<listed>& all, const std::string& run) const;
   void remove(const listed& one) const;
+  std::string claim(stored_name name, const std::string& run) const;
   std::string below(const std::string& path) const;
 
   stored_objects objects_;
@@ -58,14 +71,5 @@ checkpoint_files read_stored_checkpoint(const std::string& url, const engine_opt
 
 // The URL of the newest checkpoint below `prefix`; nullopt: there is none.
 std::optional<std::string> newest_stored(const std::string& prefix, const engine_options& reach);
-
-// The parts of the name of a checkpoint below a prefix: step-NNNNNNNNNN, or with "-2" and so on.
-struct stored_name {
-  std::string step;    // "step-NNNNNNNNNN"
-  int generation = 1;  // 1 without an ending
-  auto operator<=>(const stored_name&) const = default;
-};
-// nullopt for other names. Pure.
-std::optional<stored_name> parse_stored_name(std::string_view name);
 
 }  // namespace millrace
