@@ -111,6 +111,7 @@ struct train_options {
   bool overwrite = false;             // set another run's checkpoints aside, replace its files
   std::string metrics;                // JSON lines
   bool metrics_keys = false;          // with the keys of each step's samples
+  std::string profile;                // a trace of a few steps of rank 0; empty: none
   double log_every_s = 10;            // seconds between log lines
   bool json = false;                  // an object on the last line of stdout
   std::string record_batches;  // writes every batch there, for comparisons with other programs

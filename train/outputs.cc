@@ -111,6 +111,20 @@ void check_lines(const train_options& o, const std::string& path, const lines_fi
   if (access(target.c_str(), W_OK) != 0) throw failure(cannot_write(as.noun, path, errno));
 }
 
+// Profiles by PyTorch's profiler; an earlier one is replaced.
+void check_profile(const std::string& path) {
+  if (path.empty()) return;
+  check_output(path,
+               {.name = "a profile",
+                .matches =
+                    [](std::string_view start) {
+                      return start.substr(0, 64).find("\"schemaVersion\"") != start.npos;
+                    }},
+               {});
+  const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : ".";
+  if (access(folder.c_str(), W_OK) != 0) throw failure(cannot_write("the profile", path, errno));
+}
+
 // Folders of files, whose options name them.
 std::array<std::pair<std::string, const char*>, 2> folders_of(const train_options& o) {
   return {{{o.record_batches, "batches"}, {o.cache_folder, "decoded images"}}};
@@ -207,7 +221,9 @@ void check_link(const std::string& folder, const char* option) {
 }
 
 void check_distinct(const train_options& o, const std::string& metrics) {
-  const std::array all{output{"--metrics", metrics}, output{"--skipped", o.bad_samples.report},
+  const std::array all{output{"--metrics", metrics},
+                       output{"--skipped", o.bad_samples.report},
+                       output{"--profile", o.profile},
                        output{"--record-batches", o.record_batches},
                        output{"--checkpoint-dir", checkpoint_folder(o)},
                        output{"--cache-decoded-dir", o.cache_folder}};
@@ -236,6 +252,7 @@ void check_outputs(const train_options& o, const job_place& place) {
   check_lines(
       o, o.bad_samples.report,
       {"--skipped", "the list of skipped samples", "a list of skipped samples", is_skipped_list});
+  if (place.rank == 0) check_profile(o.profile);
   for (const auto& [folder, what] : folders_of(o)) check_folder(folder, what);
 }
 

@@ -263,6 +263,8 @@ void add_run(flag_set& f, train_options& o) {
                           "write a JSON line for every step (rank R: FILE.rankR)");
   f.flag("--metrics-keys", o.metrics_keys, "write the keys of each step's samples into --metrics")
       ->needs(metrics);
+  f.value("--profile", o.profile, "FILE",
+          "write a trace of steps 21 to 30 of rank 0, with a GPU's kernels, for ui.perfetto.dev");
   f.number("--log-every", o.log_every_s, 0, "SECONDS", "seconds between log lines");
   f.flag("--json", o.json, "print one JSON object as the last line");
   f.value("--record-batches", o.record_batches, "DIR",

@@ -7,6 +7,7 @@
 
 #include "engine/cpu_time.h"
 #include "engine/error.h"
+#include "train/device/step_profile.h"
 #include "train/job.h"
 #include "train/learner.h"
 #include "train/loop/lockstep.h"
@@ -41,6 +42,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
     report.write_metrics(reporter::metrics_of(options.metrics, place.rank), false);
   });
   step_losses losses(device, report);
+  step_profile profile(place.rank == 0 ? options.profile : "", device.is_cuda());
   if (control.writing_begins) control.writing_begins();
   if (control.training_begins) control.training_begins();
   const auto start = steady_clock::now();
@@ -48,6 +50,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
   int ending = 0;
   std::int64_t step = 0;
   while (step < options.max_steps && ending == 0) {
+    profile.before_step(step);
     step_agreement begun(group, {.has_batch = true, .ending = ending_signal(control)});
     const std::int64_t samples = options.batch_size;
     const auto out = model->train(
@@ -82,6 +85,7 @@ int train_synthetic(const train_options& options, c10::Device device, process_gr
   f.seconds = seconds_since(start);
   f.counts.delivered = static_cast<std::uint64_t>(f.samples);
   report_run(f, report, group, options.json);
+  profile.end();
   report.check_written();
   return ending;
 }

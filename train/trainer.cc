@@ -10,6 +10,7 @@
 #include "engine/words.h"
 #include "train/checkpoints/run_checkpoints.h"
 #include "train/data.h"
+#include "train/device/step_profile.h"
 #include "train/device/to_device.h"
 #include "train/epoch_facts.h"
 #include "train/files.h"
@@ -50,7 +51,8 @@ class trainer {
                      group_, state_bytes(options, engine_opts)),
         epochs_(options_, data_place_),
         report_(place_.rank, data_place_.world_size, options.log_every_s),
-        losses_(device, report_) {
+        losses_(device, report_),
+        profile_(place_.rank == 0 ? options.profile : "", device.is_cuda()) {
     group_.together([&] { learner_.emplace(options_, device); });
     learner_->join(group_);
   }
@@ -111,6 +113,7 @@ class trainer {
   epoch_facts epochs_;
   reporter report_;
   step_losses losses_;
+  step_profile profile_;
 
   std::int64_t step_ = 0;
   std::int64_t first_step_ = 0;  // at which this process started or resumed
@@ -270,6 +273,7 @@ void trainer::tell_saved(const std::string& why, const std::string& how_to_resum
 }
 
 void trainer::train_step(host_batch b) {
+  profile_.before_step(step_ - first_step_);
   const auto start = steady_clock::now();
   const double rate =
       learning_rate(options_.rate, position().epochs(), static_cast<double>(options_.epochs),
@@ -459,6 +463,7 @@ int trainer::run() {
   check_losses();
   if (is_over() && control_.training_ends) control_.training_ends();
   report_end(seconds, samples_ - samples_before);
+  profile_.end();
   report_.check_written();
   return ending_;
 }

@@ -56,6 +56,7 @@ constexpr std::array known_options = {
     option_terms{"--optimizer", difference::refused, rank_values::agree},
     option_terms{"--overwrite", difference::none, rank_values::differ},
     option_terms{"--prefetch", difference::none, rank_values::differ},
+    option_terms{"--profile", difference::none, rank_values::differ},
     option_terms{"--raw", difference::none, rank_values::differ},
     option_terms{"--recipe", difference::none, rank_values::differ},
     option_terms{"--record-batches", difference::none, rank_values::differ},

@@ -51,10 +51,11 @@ void step_graph::run(const std::function<void()>& work) {
   constexpr int warm_up = 11;  // as PyTorch's notes say
   if (impl_->runs++ < warm_up) return impl_->aside(work);
   if (!impl_->graph) {
-    // Recorded on a stream of its own, and not run.
+    // Recorded on a stream of its own, and not run. Other threads may allocate pinned memory and
+    // wait for events meanwhile.
     impl_->aside([&] {
       impl_->graph.emplace();
-      impl_->graph->capture_begin();
+      impl_->graph->capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
       work();
       impl_->graph->capture_end();
     });
