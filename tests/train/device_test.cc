@@ -230,6 +230,69 @@ TEST(Gpu, BatchesAreThoseInMemory) {
   }
 }
 
+// The same images of a batch as files, and as the pool's pixels. `memory`: of the files.
+std::pair<host_batch, host_batch> encoded_and_decoded(int number, int images, int side,
+                                                      host_allocator& memory) {
+  const std::size_t slot = static_cast<std::size_t>(side) * static_cast<std::size_t>(side) * 3;
+  const std::size_t size = image_block_bytes(slot, static_cast<std::size_t>(images));
+  host_batch files{.height = side, .width = side};
+  files.labels.assign(static_cast<std::size_t>(images), number);
+  files.keys.assign(static_cast<std::size_t>(images), "k");
+  host_batch pixels = files;
+  files.pixels = {new block{.data = memory.allocate(size), .size = size}, [&memory](block* b) {
+                    memory.release(b->data, b->size);
+                    delete b;
+                  }};
+  auto plain = std::make_shared<std::vector<std::byte>>(size);
+  pixels.pixels = {new block{.data = plain->data(), .size = size}, [plain](block* b) { delete b; }};
+  jpeg_decoder decoder;
+  for (std::size_t at = 0; at < files.labels.size(); ++at) {
+    const int shape = side + 20 + static_cast<int>(at);
+    const auto file = encode_jpeg(fake_image({.size = shape}, number, at), shape, shape, 80);
+    EXPECT_LE(file.size(), slot);
+    const auto view = resize_center_crop(shape, shape, side + 8, side);
+    std::ranges::copy(file, files.pixels->data + at * slot);
+    files.encoded.emplace_back(at, encoded_image{.bytes = file.size(), .view = view});
+    auto* to = reinterpret_cast<std::uint8_t*>(pixels.pixels->data + at * slot);
+    decoder
+        .decode(
+            file, {}, [&](int, int) { return view; },
+            [&](const view_of_image&) { return std::span(to, slot); })
+        .value();
+  }
+  return {std::move(files), std::move(pixels)};
+}
+
+// Batch after batch, so that one's files and buffers are still in use when the next one comes.
+TEST(Gpu, DecodesWhatThePoolDecodes) {
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
+  const c10::Device gpu(c10::kCUDA, 0);
+  std::unique_ptr<gpu_decoder> decoder;
+  try {
+    decoder = std::make_unique<gpu_decoder>(gpu);
+  } catch (const failure& f) {
+    GTEST_SKIP() << f.what();
+  }
+  const auto pinned = make_pinned_allocator(gpu);
+  std::vector<host_batch> pixels;
+  std::vector<at::Tensor> images;
+  {
+    to_device ring(gpu, std::move(decoder));
+    for (int i = 0; i < 60; ++i) {
+      auto [files, same] = encoded_and_decoded(i, 16, 128, *pinned);
+      images.push_back(ring(std::move(files)).images);
+      pixels.push_back(std::move(same));
+    }
+  }
+  to_device direct(c10::kCPU);
+  for (std::size_t i = 0; i < images.size(); ++i) {
+    // In deviations of a channel: chroma is resampled by another filter. Other images differ by
+    // 0.5 and more.
+    const auto away = (images[i].cpu() - direct(std::move(pixels[i])).images).abs().mean();
+    EXPECT_LT(away.item<float>(), 0.1F) << i;
+  }
+}
+
 TEST(Gpu, ValuesAndSnapshotsComeToMemory) {
   if (!torch::cuda::is_available()) GTEST_SKIP() << "there is no GPU here";
   const auto on_gpu = torch::TensorOptions().dtype(torch::kFloat64).device(torch::kCUDA);

@@ -10,6 +10,8 @@
 #include "pipeline/images/jpeg.h"
 
 #ifdef MILLRACE_NVJPEG
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <nvjpeg.h>
 #endif
@@ -103,7 +105,7 @@ struct nvjpeg {
 }  // namespace
 
 struct gpu_decoder::impl {
-  explicit impl(c10::Device d) : device(d) {
+  explicit impl(c10::Device d) : device(d), decoded(d.type()) {
     if (!d.is_cuda()) {
       throw unsupported("there is no GPU", "leave out --gpu-decode, or train with --device cuda");
     }
@@ -136,7 +138,9 @@ struct gpu_decoder::impl {
 
   // Decodes all at once, on torch's default stream. False if nvJPEG gives up.
   bool decode(const std::vector<std::span<const std::byte>>& files,
-              const std::vector<at::Tensor>& planes) const {
+              const std::vector<at::Tensor>& planes) {
+    // nvJPEG's buffers in host memory are those of the batch before until the device is done.
+    if (has_decoded) decoded.synchronize();
     std::vector<const unsigned char*> data;
     std::vector<std::size_t> sizes;
     std::vector<nvjpegImage_t> to(files.size());
@@ -149,10 +153,13 @@ struct gpu_decoder::impl {
       }
     }
     const int count = static_cast<int>(files.size());
-    return library->begin_batch(handle, state, count, 1, NVJPEG_OUTPUT_RGB) ==
-               NVJPEG_STATUS_SUCCESS &&
-           library->decode_batch(handle, state, data.data(), sizes.data(), to.data(), nullptr) ==
-               NVJPEG_STATUS_SUCCESS;
+    const bool done =
+        library->begin_batch(handle, state, count, 1, NVJPEG_OUTPUT_RGB) == NVJPEG_STATUS_SUCCESS &&
+        library->decode_batch(handle, state, data.data(), sizes.data(), to.data(), nullptr) ==
+            NVJPEG_STATUS_SUCCESS;
+    decoded.record(c10::impl::VirtualGuardImpl(device.type()).getDefaultStream(device));
+    has_decoded = true;
+    return done;
   }
 
   void by_cpu(const host_batch& b, const std::pair<std::size_t, encoded_image>& e,
@@ -172,6 +179,8 @@ struct gpu_decoder::impl {
   std::unique_ptr<nvjpeg> library;
   nvjpegHandle_t handle = nullptr;
   nvjpegJpegState_t state = nullptr;
+  c10::Event decoded;  // the newest batch
+  bool has_decoded = false;
   jpeg_decoder cpu;
   std::uint64_t damaged = 0;
 };

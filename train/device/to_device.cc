@@ -71,6 +71,10 @@ constexpr int copied(int slot) {
 constexpr int used(int slot) {
   return 2 * slot + 1;
 }
+// After which a batch's memory may be given back: the device's decoder reads files from it.
+int read(int slot, const host_batch& b) {
+  return b.encoded.empty() ? copied(slot) : used(slot);
+}
 
 }  // namespace
 
@@ -91,7 +95,8 @@ to_device::to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder,
 
 to_device::~to_device() {
   for (int i = 0; i < slots; ++i) {
-    if (slots_[static_cast<std::size_t>(i)].host) calls_->wait_on_host(copied(i));
+    const auto& host = slots_[static_cast<std::size_t>(i)].host;
+    if (host) calls_->wait_on_host(read(i, *host));
   }
 }
 
@@ -112,7 +117,7 @@ device_batch to_device::moved(host_batch b) {
   const int number = std::exchange(next_, (next_ + 1) % slots);
   slot& to = slots_[static_cast<std::size_t>(number)];
   if (to.host) {
-    calls_->wait_on_host(copied(number));
+    calls_->wait_on_host(read(number, *to.host));
     to.host.reset();
   }
   const auto labels_at = put_labels(b);
@@ -141,7 +146,7 @@ device_batch to_device::moved(host_batch b) {
 void to_device::free_copied() {
   for (int i = 0; i < slots; ++i) {
     auto& host = slots_[static_cast<std::size_t>(i)].host;
-    if (host && calls_->has_passed(copied(i))) host.reset();
+    if (host && calls_->has_passed(read(i, *host))) host.reset();
   }
 }
 
