@@ -2,8 +2,10 @@
 # On a machine with a GPU: builds against the LibTorch that is there, runs the tests that need a GPU, and measures training beside
 # PyTorch, within 30 minutes and without network. On a machine without one it says so.
 #
-#   bench/gpu.sh [FOLDER]    where results go: gpu.json, gpu.txt, tests.txt (gpu-results)
+#   bench/gpu.sh [FOLDER]    where results go: gpu.json, gpu.txt, tests.txt, trace.json (gpu-results)
 #
+# BIN: a folder with millrace, millrace-train and train_tests that were built elsewhere against the same LibTorch: builds nothing.
+# ROUNDS: how often each comparison is made (3).
 # PYTHON: an interpreter with torch and torchvision, for LibTorch and as the peer (build/venv/bin/python, else python3).
 set -euo pipefail
 out=$(realpath -m "${1:-gpu-results}")
@@ -23,13 +25,18 @@ import torch
 assert torch.cuda.is_available()
 SAY
 torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
-cmake --preset release -DMILLRACE_TESTS=ON -DMILLRACE_TORCH=ON -DTorch_DIR="$torch/share/cmake/Torch" >"$out/configure.txt"
-cmake --build --preset release --target millrace millrace-train train_tests >"$out/build.txt"
+bin=${BIN:-$PWD/build/release/bin}
+if [ -n "${BIN:-}" ]; then
+  export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+else
+  cmake --preset release -DMILLRACE_TESTS=ON -DMILLRACE_TORCH=ON -DTorch_DIR="$torch/share/cmake/Torch" >"$out/configure.txt"
+  cmake --build --preset release --target millrace millrace-train train_tests >"$out/build.txt"
+fi
 
 status=0
-build/release/bin/train_tests --gtest_filter='*Gpu*' >"$out/tests.txt" 2>&1 || status=$?
-MILLRACE_TEST_BIN=$PWD/build/release/bin "$python" tests/train/gpu_test.py >>"$out/tests.txt" 2>&1 || status=$?
+"$bin/train_tests" --gtest_filter='*Gpu*' >"$out/tests.txt" 2>&1 || status=$?
+MILLRACE_TEST_BIN=$bin "$python" tests/train/gpu_test.py >>"$out/tests.txt" 2>&1 || status=$?
 [ $status = 0 ] || { tail -n 50 "$out/tests.txt"; echo "gpu: tests failed: see $out/tests.txt" >&2; }
 
-"$python" bench/training.py --bin build/release/bin --json "$out/gpu.json" | tee -a "$out/gpu.txt"
+"$python" bench/training.py --bin "$bin" --rounds "${ROUNDS:-3}" --json "$out/gpu.json" --trace "$out/trace.json" | tee -a "$out/gpu.txt"
 exit $status

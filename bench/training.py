@@ -1,9 +1,10 @@
 """Training beside PyTorch, and from shards beside batches that are made once.
 
-    training.py [--bin build/release/bin] [--json FILE] [--rounds 3] [--device cuda|cpu] [--small]
+    training.py [--bin build/release/bin] [--json FILE] [--rounds 3] [--device cuda|cpu] [--small] [--trace FILE]
 
 Alternates within each comparison; prints medians of ratios. Run by an interpreter with torch and torchvision, which are the peer.
-On the CPU both sides have one thread a rank for the model, and sizes are a CPU's. --small: few steps, to try the script itself."""
+On the CPU both sides have one thread a rank for the model, and sizes are a CPU's. --small: few steps, to try the script itself. --trace: of ten
+steps from shards, as --profile of millrace-train writes it."""
 
 import argparse
 import json
@@ -99,18 +100,34 @@ def gpus():
     return torch.cuda.device_count()
 
 
-def compared(a, name, at_least, one, other, unit="images/s"):
-    """Runs both in turns."""
-    ours, theirs, ratios = [], [], []
+def in_turns(a, runs):
+    """Figures of each run by name, one a round."""
+    found = {name: [] for name in runs}
     for _ in range(a.rounds):
-        ours.append(one())
-        theirs.append(other())
-        ratios.append(ours[-1] / theirs[-1])
+        for name, run in runs.items():
+            found[name].append(run())
+    return found
+
+
+def compared(name, at_least, ours, theirs, unit="images/s"):
+    """Figures of the same rounds."""
+    ratios = [one / other for one, other in zip(ours, theirs)]
     row = {"what": name, "ours": statistics.median(ours), "other": statistics.median(theirs), "ratio": statistics.median(ratios),
            "least": min(ratios), "most": max(ratios), "at_least": at_least}
     print(f"{name}: {row['ours']:.0f} against {row['other']:.0f} {unit}, ratio {row['ratio']:.3f} ({row['least']:.3f} to "
           f"{row['most']:.3f}); at least {at_least}", flush=True)
     return row
+
+
+def busy_share(trace):
+    """The part of the time from the first kernel of a profile to the last in which a kernel or a copy ran on the GPU."""
+    spans = sorted((e["ts"], e["ts"] + e["dur"]) for e in json.loads(pathlib.Path(trace).read_text())["traceEvents"]
+                   if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"))
+    busy, end = 0, spans[0][0]
+    for start, stop in spans:
+        busy += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return busy / (end - spans[0][0])
 
 
 def main():
@@ -120,6 +137,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--trace", type=pathlib.Path)
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -145,27 +163,35 @@ def main():
             cores.append(found["cores"])
             return found["images_per_s"]
 
-        synthetic = lambda case, *more: millrace(a, case, "--synthetic", *more)["images_per_s"]  # noqa: E731
-        rows.append(compared(a, f"{large.model} from shards against --synthetic", 0.99, loaded, lambda: synthetic(large)))
+        def synthetic(case, *more):
+            return millrace(a, case, "--synthetic", *more)["images_per_s"]
+
+        found = in_turns(a, {"shards": loaded, "synthetic": lambda: synthetic(large), "eager": lambda: torch_rate(a, large),
+                             "compiled": lambda: torch_rate(a, large, True)})
+        rows.append(compared(f"{large.model} from shards against --synthetic", 0.99, found["shards"], found["synthetic"]))
         rows.append({"what": "waiting for data after the first ten steps", "ours": statistics.median(waits), "at_most": 0.01})
         print(f"waiting for data after the first ten steps: {100 * rows[-1]['ours']:.2f} % (at most 1), "
               f"{statistics.median(cores):.1f} cores in all (at most 6)", flush=True)
-        for compiled in (False, True):
-            name = "torch.compile" if compiled else "PyTorch eager"
-            rows.append(compared(a, f"{large.model} --synthetic against {name}", 1.0, lambda: synthetic(large),
-                                 lambda c=compiled: torch_rate(a, large, c)))
+        for other, name in ("eager", "PyTorch eager"), ("compiled", "torch.compile"):
+            rows.append(compared(f"{large.model} --synthetic against {name}", 1.0, found["synthetic"], found[other]))
         if a.device == "cpu" or gpus() > 1:
-            rows.append(compared(a, f"{pair.model}, two ranks, --synthetic against DistributedDataParallel", 1.0,
-                                 lambda: synthetic(pair), lambda: torch_rate(a, pair)))
+            found = in_turns(a, {"ours": lambda: synthetic(pair), "theirs": lambda: torch_rate(a, pair)})
+            rows.append(compared(f"{pair.model}, two ranks, --synthetic against DistributedDataParallel", 1.0, **found))
         if a.device == "cuda":
-            rows.append(compared(a, f"{quick.model} at {quick.size} with --graph against without", 1.3,
-                                 lambda: synthetic(quick, "--graph"), lambda: synthetic(quick)))
+            found = in_turns(a, {"ours": lambda: synthetic(quick, "--graph"), "theirs": lambda: synthetic(quick)})
+            rows.append(compared(f"{quick.model} at {quick.size} with --graph against without", 1.3, **found))
         every = 10 if a.small else 100
         longer = Case(large.model, large.size, large.batch, 2 * every + 10)
         saved = ["--checkpoint-dir", f"{folder}/c", "--checkpoint-every", every, "--overwrite"]
-        rows.append(compared(a, f"{large.model} with a checkpoint every {every} steps against without", 0.99,
-                             lambda: millrace(a, longer, *from_shards, *saved)["images_per_s"],
-                             lambda: millrace(a, longer, *from_shards)["images_per_s"]))
+        found = in_turns(a, {"ours": lambda: millrace(a, longer, *from_shards, *saved)["images_per_s"],
+                             "theirs": lambda: millrace(a, longer, *from_shards)["images_per_s"]})
+        rows.append(compared(f"{large.model} with a checkpoint every {every} steps against without", 0.99, **found))
+        if a.trace:
+            profiled = Case(large.model, large.size, large.batch, 31)
+            millrace(a, profiled, *from_shards, "--profile", a.trace)
+            if a.device == "cuda":
+                rows.append({"what": "part of ten steps in which the GPU works", "ours": busy_share(a.trace)})
+                print(f"the GPU works {100 * rows[-1]['ours']:.1f} % of ten steps: {a.trace}", flush=True)
     if a.json:
         a.json.write_text(json.dumps({"device": a.device, "rows": rows}, indent=1) + "\n")
     return 0

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -178,6 +179,23 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
   });
 }
 
+// NCCL fails on one GPU for two ranks, in words of its own.
+void check_own_gpus(c10::Device device, process_group& group) {
+  const auto gpus = group.gathered(gpu_identity(device));
+  group.together([&] {
+    std::map<std::string, std::size_t> rank_of;
+    for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+      if (gpus[rank].empty()) continue;
+      const auto [other, is_first] = rank_of.emplace(gpus[rank], rank);
+      if (is_first) continue;
+      throw failure(
+          error(errc::usage, fmt::format("ranks {} and {} have the same GPU", other->second, rank))
+              .hint("start as many ranks on a host as it has GPUs, show each its own "
+                    "(CUDA_VISIBLE_DEVICES), or train with --device cpu"));
+    }
+  });
+}
+
 c10::Device prepare(train_options& options, const engine_options& engine, process_group& group) {
   const job_place& place = group.place();
   c10::Device device = c10::kCPU;
@@ -188,6 +206,7 @@ c10::Device prepare(train_options& options, const engine_options& engine, proces
     look_at_model(options, device);
   });
   agree_on_terms(options, device, group);
+  check_own_gpus(device, group);
   options.parts = options.data_world == 0
                       ? data_ranks(place)
                       : data_ranks(group, options.data_rank, options.data_world);

@@ -257,6 +257,7 @@ class Interrupts(Case):
                 train.close()
                 left = iter(wanted)
                 assert all(g in left for g in got), "each batch once, in order"
+            signal.setitimer(signal.ITIMER_REAL, 0)
             print(hits > 10)
             """, timeout=120)
         self.assertEqual(out, "True\n", err)

@@ -1,13 +1,15 @@
 """millrace-train on a GPU: run by bench/gpu.sh on a machine that has one; elsewhere it says that it skips."""
 
+import json
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
-from tests.support import training  # noqa: E402
+from tests.support import harness, training  # noqa: E402
 
 
 def has_gpu():
@@ -27,29 +29,98 @@ class OnAGpu(training.WithShards):
         self.assertEqual(done.returncode, 0, done.stderr)
         return training.steps(metrics)
 
+    def assert_alike(self, ours, theirs, delta):
+        self.assertEqual(list(ours), list(theirs), "every step has its line")
+        for step in ours:
+            self.assertAlmostEqual(ours[step], theirs[step], delta=delta, msg=f"step {step}")
+
     def test_the_losses_are_those_of_the_cpu(self):
-        for model in "trivial", "resnet18":
-            with self.subTest(model):
-                words = ["--model", model, "--size", 40, "--lr", 0.001]
-                ours, theirs = self.losses("cuda", *words), self.losses("cpu", *words)
-                self.assertEqual(list(ours), list(theirs), "every step has its line")
-                for step in ours:
-                    self.assertAlmostEqual(ours[step], theirs[step], delta=0.02, msg=f"step {step}")
+        few = ["--max-steps", 4, "--lr", 0.001]
+        for words in (["--model", "trivial"], ["--model", "resnet18", "--size", 40, "--lr", 0.001], ["--model", "resnet50", "--size", 64, *few],
+                      ["--model", "vit_s_16", "--size", 32, *few], ["--model", "convnext_tiny", "--size", 32, *few]):
+            with self.subTest(words):
+                self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.02)
+
+    def test_what_changes_steps_does_on_both(self):
+        adamw = ["--optimizer", "adamw", "--lr", 0.001, "--clip-norm", 1, "--ema-decay", 0.9, "--no-decay", "norms"]
+        for words in (adamw, ["--optimizer", "lars", "--accumulate", 3, "--schedule", "cosine"], ["--mixup", 0.2, "--cutmix", 1, "--seed", 3],
+                      ["--mode", "exact", "--label-smoothing", 0.1, "--schedule", "one-cycle"], ["--nesterov", "--no-augment"]):
+            with self.subTest(words):
+                self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.005)
 
     def test_saved_in_the_background_and_resumed_it_goes_on_as_unbroken(self):
-        whole = self.losses("cuda")
-        saved = ["--checkpoint-dir", self.folder / "c", "--resume", "auto", "--checkpoint-every", 3]
-        begun = self.losses("cuda", *saved, "--max-steps", 10)
-        rest = self.losses("cuda", *saved)
-        for step, loss in (begun | rest).items():
-            self.assertAlmostEqual(loss, whole[step], delta=1e-3, msg=f"step {step}")
-        self.assertEqual(list(begun | rest), list(whole))
+        for more in [], ["--graph"], ["--optimizer", "adamw", "--ema-decay", 0.99]:
+            with self.subTest(more):
+                whole = self.losses("cuda", *more)
+                saved = [*more, "--checkpoint-dir", self.folder / f"c{len(more)}", "--resume", "auto", "--checkpoint-every", 3]
+                begun = self.losses("cuda", *saved, "--max-steps", 10)
+                rest = self.losses("cuda", *saved)
+                self.assert_alike(begun | rest, whole, 1e-3)
+
+    def test_a_graph_changes_nothing(self):
+        # Batches in the background allocate pinned memory while the step is recorded.
+        for words in ([], ["--optimizer", "adamw", "--clip-norm", 1, "--ema-decay", 0.9, "--schedule", "cosine"],
+                      ["--accumulate", 2, "--nesterov"], ["--mode", "exact", "--optimizer", "lars"], ["--model", "resnet18", "--size", 40]):
+            with self.subTest(words):
+                words = [*words, "--prefetch", 8, "--checkpoint-dir", self.folder / f"g{len(words)}", "--overwrite", "--checkpoint-every", 1]
+                self.assert_alike(self.losses("cuda", *words, "--graph"), self.losses("cuda", *words), 0.005)
 
     def test_amp_and_graphs_train(self):
-        for more in (["--amp"], ["--amp", "--graph"]):
+        for more in (["--amp"], ["--amp", "--graph"], ["--tf32"], ["--no-cudnn-benchmark"]):
             with self.subTest(more):
                 losses = list(self.losses("cuda", *more).values())
                 self.assertLess(sum(losses[-5:]), sum(losses[:5]))
+
+    def test_a_signal_saves_and_it_goes_on(self):
+        metrics, words = self.folder / "m", ["--device", "cuda", "--epochs", 100000, "--checkpoint-dir", self.folder / "s"]
+        run = training.start("--shards", self.shards, *words, "--metrics", metrics)
+        harness.wait_until(lambda: training.taken(metrics) > 20)
+        run.send_signal(signal.SIGTERM)
+        self.assertEqual(run.wait(60), 143, run.stderr.read())
+        last = max(training.steps(metrics))
+        done = training.train("--shards", self.shards, *words, "--resume", "auto", "--max-steps", last + 5, "--metrics", metrics)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"at step {last}", done.stderr)
+
+    def test_more_than_its_memory_is_told(self):
+        done = training.train("--synthetic", "--max-steps", 3, "--device", "cuda", "--model", "resnet50", "--size", 1024, "--batch-size",
+                              2048)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("millrace: no_memory: ", done.stderr)
+        self.assertIn("--batch-size", done.stderr)
+
+    def test_two_ranks_do_not_share_one(self):
+        job = training.Job(2, lambda r: [], ["--synthetic", "--max-steps", 2, "--device", "cuda"],
+                           {"CUDA_VISIBLE_DEVICES": "0"})
+        self.assertEqual(job.wait(), [2, 2], job.texts)
+        self.assertIn("ranks 0 and 1 have the same GPU", job.texts[0])
+
+    def test_a_profile_has_its_kernels(self):
+        trace = self.folder / "trace.json"
+        self.losses("cuda", "--profile", trace)
+        kinds = {e.get("cat") for e in json.loads(trace.read_text())["traceEvents"]}
+        self.assertLessEqual({"cpu_op", "kernel", "gpu_memcpy", "cuda_runtime"}, kinds)
+
+    def test_a_model_exported_for_it(self):
+        """Beside the same module exported for the CPU."""
+        made = {}
+        for device, more in ("cpu", []), ("cuda", []), ("cuda", ["--amp"]):
+            made[device + "".join(more)] = file = self.folder / f"{len(made)}.pt2"
+            done = subprocess.run([sys.executable, harness.ROOT / "train/models/export_model.py",
+                                   f"{harness.ROOT / 'tests/support/own_modules.py'}:attentive", "-o", file, "--size", "32", "--classes", "10",
+                                   "--batch-size", "8", "--device", device, *more], capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stderr[-3000:])
+        words = ["--size", 32, "--lr", 0.005]
+        theirs = self.losses("cpu", "--model", made["cpu"], *words)
+        self.assert_alike(self.losses("cuda", "--model", made["cuda"], *words), theirs, 0.02)
+        self.assert_alike(self.losses("cuda", "--model", made["cuda--amp"], *words), theirs, 0.2)
+
+    def test_jpegs_that_it_decodes(self):
+        words = ["--size", 14, "--no-augment", "--lr", 0.001]
+        done = training.train("--synthetic", "--max-steps", 1, "--device", "cuda", "--gpu-decode", 1)
+        if "this build has no nvJPEG" in done.stderr or "cannot be loaded" in done.stderr:
+            self.skipTest(done.stderr)
+        self.assert_alike(self.losses("cuda", "--gpu-decode", 0.5, *words), self.losses("cuda", *words), 0.2)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,20 @@
 #include "train/device/step_profile.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <fstream>
+#include <iterator>
 #include <set>
 #include <utility>
 
+#include "engine/file_system.h"
 #include "engine/log.h"
 #include "engine/printable.h"
-#include "train/files.h"
+#include "engine/written_file.h"
 
 namespace millrace {
 namespace {
@@ -21,15 +22,17 @@ namespace {
 namespace profiler = torch::autograd::profiler;
 using profiled = torch::profiler::impl::ActivityType;
 
-// The profiler says nothing of a full disk: a whole trace ends as JSON does.
-bool is_whole(const std::string& file) {
-  std::ifstream in(file, std::ios::binary | std::ios::ate);
-  const std::streamoff size = in.tellg();
-  if (size < 2) return false;
-  in.seekg(std::max<std::streamoff>(0, size - 16));
-  std::string tail;
-  for (std::string word; in >> word;) tail = word;
-  return tail.ends_with('}');
+// The profiler only writes to a path, says nothing of a failed write, and would write over devices
+// by name: it gets a file in memory.
+std::string text_of(profiler::ProfilerResult& result) {
+  const held_file memory(memfd_create("profile", MFD_CLOEXEC));
+  if (!memory) throw failure(error(errc::no_memory, "no memory for a profile").cause(errno));
+  const std::string path = fmt::format("/proc/self/fd/{}", memory.fd());
+  result.save(path);
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  if (text.find_last_of('}') == text.npos) throw failure(error(errc::no_memory, "no profile came"));
+  return text;
 }
 
 }  // namespace
@@ -66,15 +69,13 @@ void step_profile::write() {
   if (is_on_gpu_) torch::cuda::synchronize();
   const auto result = profiler::disableProfiler();
   const std::string file = std::exchange(file_, {});
-  const std::string partial = file + ".partial";
-  result->save(partial);
-  const int code = !is_whole(partial)                                ? EIO
-                   : std::rename(partial.c_str(), file.c_str()) != 0 ? errno
-                                                                     : 0;
-  if (code == 0) return log_notice("the profile of a few steps is in " + printable(file));
-  std::remove(partial.c_str());
-  failed_ = cannot_write("the profile", file, code);
-  log_notice(failed_->message());
+  try {
+    write_whole_file(file, text_of(*result), "profile");
+    log_notice("the profile of a few steps is in " + printable(file));
+  } catch (const failure& f) {
+    log_notice(f.what());
+    failed_ = f.why();
+  }
 }
 
 }  // namespace millrace

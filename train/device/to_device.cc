@@ -12,6 +12,10 @@
 
 #include "engine/error.h"
 
+#ifdef MILLRACE_CUDA
+#include <ATen/cuda/CUDAContextLight.h>
+#endif
+
 namespace millrace {
 namespace {
 
@@ -193,6 +197,18 @@ int gpu_of(int local_rank, int gpus) {
                                                local_rank, gpus))
                     .hint("start as many ranks on a host as it has GPUs, or train with --device "
                           "cpu"));
+}
+
+std::string gpu_identity(c10::Device device) {
+#ifdef MILLRACE_CUDA
+  if (!device.is_cuda()) return "";
+  const cudaUUID_t& id = at::cuda::getDeviceProperties(device.index())->uuid;
+  std::string out;
+  for (const char byte : id.bytes) out += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  return out;
+#else
+  return device.is_cuda() ? device.str() : "";
+#endif
 }
 
 std::unique_ptr<host_allocator> make_pinned_allocator(c10::Device device) {

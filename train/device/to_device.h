@@ -74,6 +74,8 @@ class to_device {
 c10::Device pick_device(const std::string& name, int local_rank);
 // The number of the local rank's GPU, of `gpus` that torch finds. Throws `failure` (usage).
 int gpu_of(int local_rank, int gpus);
+// Two devices are one GPU, also seen from two processes, if these are equal. Empty: not a GPU.
+std::string gpu_identity(c10::Device device);
 
 // An allocator of pinned host memory for engine_options::allocator if the device is a GPU; else
 // null.
