@@ -141,6 +141,23 @@ void look_at_model(train_options& o, c10::Device device) {
   o.said["--model"] = printable(fmt::format("{} {}", model.name, model.identity));
 }
 
+// NCCL fails on one GPU for two ranks, in words of its own.
+void check_own_gpus(c10::Device device, process_group& group) {
+  const auto gpus = group.gathered(gpu_identity(device));
+  group.together([&] {
+    std::map<std::string, std::size_t> rank_of;
+    for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
+      if (gpus[rank].empty()) continue;
+      const auto [other, is_first] = rank_of.emplace(gpus[rank], rank);
+      if (is_first) continue;
+      throw failure(
+          error(errc::usage, fmt::format("ranks {} and {} have the same GPU", other->second, rank))
+              .hint("start as many ranks on a host as it has GPUs, show each its own "
+                    "(CUDA_VISIBLE_DEVICES), or train with --device cpu"));
+    }
+  });
+}
+
 }  // namespace
 
 void agree_on_terms(const train_options& options, c10::Device device, process_group& group) {
@@ -176,23 +193,6 @@ void agree_on_terms(const train_options& options, c10::Device device, process_gr
     if (differ.empty()) return;
     throw failure(error(errc::usage, "the ranks were not started alike: " + differ)
                       .hint("give all ranks the same arguments and the same data"));
-  });
-}
-
-// NCCL fails on one GPU for two ranks, in words of its own.
-void check_own_gpus(c10::Device device, process_group& group) {
-  const auto gpus = group.gathered(gpu_identity(device));
-  group.together([&] {
-    std::map<std::string, std::size_t> rank_of;
-    for (std::size_t rank = 0; rank < gpus.size(); ++rank) {
-      if (gpus[rank].empty()) continue;
-      const auto [other, is_first] = rank_of.emplace(gpus[rank], rank);
-      if (is_first) continue;
-      throw failure(
-          error(errc::usage, fmt::format("ranks {} and {} have the same GPU", other->second, rank))
-              .hint("start as many ranks on a host as it has GPUs, show each its own "
-                    "(CUDA_VISIBLE_DEVICES), or train with --device cpu"));
-    }
   });
 }
 

@@ -36,14 +36,15 @@ class OnAGpu(training.WithShards):
 
     def test_the_losses_are_those_of_the_cpu(self):
         few = ["--max-steps", 4, "--lr", 0.001]
-        for words in (["--model", "trivial"], ["--model", "resnet18", "--size", 40, "--lr", 0.001], ["--model", "resnet50", "--size", 64, *few],
-                      ["--model", "vit_s_16", "--size", 32, *few], ["--model", "convnext_tiny", "--size", 32, *few]):
+        for words in (["--model", "trivial"], ["--model", "resnet18", "--size", 40, "--lr", 0.001],
+                      ["--model", "resnet50", "--size", 64, *few], ["--model", "vit_s_16", "--size", 32, *few], ["--model", "convnext_tiny", "--size", 32, *few]):
             with self.subTest(words):
                 self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.02)
 
     def test_what_changes_steps_does_on_both(self):
         adamw = ["--optimizer", "adamw", "--lr", 0.001, "--clip-norm", 1, "--ema-decay", 0.9, "--no-decay", "norms"]
-        for words in (adamw, ["--optimizer", "lars", "--accumulate", 3, "--schedule", "cosine"], ["--mixup", 0.2, "--cutmix", 1, "--seed", 3],
+        for words in (adamw, ["--optimizer", "lars", "--accumulate", 3, "--schedule", "cosine"],
+                      ["--mixup", 0.2, "--cutmix", 1, "--seed", 3],
                       ["--mode", "exact", "--label-smoothing", 0.1, "--schedule", "one-cycle"], ["--nesterov", "--no-augment"]):
             with self.subTest(words):
                 self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.005)
@@ -62,7 +63,8 @@ class OnAGpu(training.WithShards):
         for words in ([], ["--optimizer", "adamw", "--clip-norm", 1, "--ema-decay", 0.9, "--schedule", "cosine"],
                       ["--accumulate", 2, "--nesterov"], ["--mode", "exact", "--optimizer", "lars"], ["--model", "resnet18", "--size", 40]):
             with self.subTest(words):
-                words = [*words, "--prefetch", 8, "--checkpoint-dir", self.folder / f"g{len(words)}", "--overwrite", "--checkpoint-every", 1]
+                words = [*words, "--prefetch", 8, "--checkpoint-dir", self.folder / f"g{len(words)}", "--overwrite",
+                         "--checkpoint-every", 1]
                 self.assert_alike(self.losses("cuda", *words, "--graph"), self.losses("cuda", *words), 0.005)
 
     def test_amp_and_graphs_train(self):
@@ -106,9 +108,10 @@ class OnAGpu(training.WithShards):
         made = {}
         for device, more in ("cpu", []), ("cuda", []), ("cuda", ["--amp"]):
             made[device + "".join(more)] = file = self.folder / f"{len(made)}.pt2"
-            done = subprocess.run([sys.executable, harness.ROOT / "train/models/export_model.py",
-                                   f"{harness.ROOT / 'tests/support/own_modules.py'}:attentive", "-o", file, "--size", "32", "--classes", "10",
-                                   "--batch-size", "8", "--device", device, *more], capture_output=True, text=True)
+            own = harness.ROOT / "tests/support/own_modules.py"
+            done = subprocess.run([sys.executable, harness.ROOT / "train/models/export_model.py", f"{own}:attentive", "-o", file,
+                                   "--size", "32", "--classes", "10", "--batch-size", "8", "--device", device, *more],
+                                  capture_output=True, text=True)
             self.assertEqual(done.returncode, 0, done.stderr[-3000:])
         words = ["--size", 32, "--lr", 0.005]
         theirs = self.losses("cpu", "--model", made["cpu"], *words)
