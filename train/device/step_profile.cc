@@ -1,20 +1,22 @@
 #include "train/device/step_profile.h"
 
 #include <fmt/format.h>
-#include <sys/mman.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
 #include <torch/torch.h>
 
 #include <cerrno>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <set>
+#include <string_view>
 #include <utility>
 
-#include "engine/file_system.h"
 #include "engine/log.h"
 #include "engine/printable.h"
 #include "engine/written_file.h"
+#include "train/files.h"
 
 namespace millrace {
 namespace {
@@ -22,16 +24,25 @@ namespace {
 namespace profiler = torch::autograd::profiler;
 using profiled = torch::profiler::impl::ActivityType;
 
-// The profiler only writes to a path, says nothing of a failed write, and would write over devices
-// by name: it gets a file in memory.
+// The profiler only writes to a path, over whatever has that name, devices included, and says
+// nothing of a full disk: it gets a folder of its own.
 std::string text_of(profiler::ProfilerResult& result) {
-  const held_file memory(memfd_create("profile", MFD_CLOEXEC));
-  if (!memory) throw failure(error(errc::no_memory, "no memory for a profile").cause(errno));
-  const std::string path = fmt::format("/proc/self/fd/{}", memory.fd());
-  result.save(path);
-  std::ifstream in(path, std::ios::binary);
+  std::error_code why;
+  const std::filesystem::path base = std::filesystem::temp_directory_path(why);
+  std::string folder = (base / "millrace-profile-XXXXXX").string();
+  if (why || mkdtemp(folder.data()) == nullptr) {
+    throw failure(cannot_write("the profile", folder, why ? why.value() : errno));
+  }
+  const std::string file = folder + "/trace.json";
+  result.save(file);
+  std::ifstream in(file, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
-  if (text.find_last_of('}') == text.npos) throw failure(error(errc::no_memory, "no profile came"));
+  std::filesystem::remove_all(folder, why);
+  constexpr std::string_view blanks = " \n";
+  const auto last = text.find_last_not_of(blanks);
+  if (last == text.npos || text[last] != '}') {
+    throw failure(cannot_write("the profile", file, ENOSPC));
+  }
   return text;
 }
 
