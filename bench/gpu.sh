@@ -24,11 +24,9 @@ nvidia-smi -L | tee "$out/gpu.txt"
 import torch
 assert torch.cuda.is_available()
 SAY
-torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
 bin=${BIN:-$PWD/build/release/bin}
-if [ -n "${BIN:-}" ]; then
-  export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-else
+if [ -z "${BIN:-}" ]; then
+  torch=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
   cmake --preset release -DMILLRACE_TESTS=ON -DMILLRACE_TORCH=ON -DTorch_DIR="$torch/share/cmake/Torch" >"$out/configure.txt"
   cmake --build --preset release --target millrace millrace-train train_tests >"$out/build.txt"
 fi

@@ -43,7 +43,14 @@ class autocast {
 };
 
 void choose_kernels(const train_options& o) {
-  at::globalContext().setBenchmarkCuDNN(o.cudnn_benchmark);
+  if (o.deterministic) {
+    // As PyTorch's notes on reproducibility say; cuBLAS reads the variable when it is first used.
+    setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+    at::globalContext().setDeterministicCuDNN(true);
+    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+    at::globalContext().setDeterministicFillUninitializedMemory(false);
+  }
+  at::globalContext().setBenchmarkCuDNN(o.cudnn_benchmark && !o.deterministic);
   at::globalContext().setAllowTF32CuDNN(o.tf32);
   at::globalContext().setAllowTF32CuBLAS(o.tf32);
 }

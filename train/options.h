@@ -90,6 +90,7 @@ struct train_options {
   bool amp = true;              // bf16 autocast, on a GPU
   bool asks_for_amp = false;    // whether the command line does, for a notice
   bool tf32 = false;            // for float32, on a GPU
+  bool deterministic = false;   // the same bits each time, on a GPU
   bool cudnn_benchmark = true;  // on a GPU
   bool graph = false;           // steps as CUDA graphs
   bool synthetic = false;       // batches that are made once, in place of data

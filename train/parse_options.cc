@@ -192,6 +192,8 @@ void add_model(flag_set& f, train_options& o) {
            "step keeps this part, such as 0.9999; 0: none");
   f.choice("--device", o.device, {"auto", "cpu", "cuda"}, "auto: a GPU if there is one");
   f.flag("--amp,!--no-amp", o.amp, "bf16 autocast on a GPU");
+  f.flag("--deterministic", o.deterministic,
+         "only kernels that give the same bits each time on the same kind of GPU: slower");
   f.flag("--tf32", o.tf32, "TF32 in what is computed in float32 on a GPU: faster, less exact");
   f.flag("--cudnn-benchmark,!--no-cudnn-benchmark", o.cudnn_benchmark,
          "let cuDNN try its convolutions at the start, and take the fastest");

@@ -16,6 +16,7 @@ namespace {
 void tell_of_gpus(const train_options& o) {
   std::vector<std::string> idle;
   if (o.tf32) idle.emplace_back("--tf32");
+  if (o.deterministic) idle.emplace_back("--deterministic");
   if (o.asks_for_amp) idle.emplace_back("--amp");
   if (idle.empty()) return;
   log_notice(fmt::format("{} {} no effect: training is on the CPU", fmt::join(idle, " and "),

@@ -35,11 +35,13 @@ class OnAGpu(training.WithShards):
             self.assertAlmostEqual(ours[step], theirs[step], delta=delta, msg=f"step {step}")
 
     def test_the_losses_are_those_of_the_cpu(self):
-        few = ["--max-steps", 4, "--lr", 0.001]
-        for words in (["--model", "trivial"], ["--model", "resnet18", "--size", 40, "--lr", 0.001],
-                      ["--model", "resnet50", "--size", 64, *few], ["--model", "vit_s_16", "--size", 32, *few], ["--model", "convnext_tiny", "--size", 32, *few]):
+        self.assert_alike(self.losses("cuda"), self.losses("cpu"), 0.005)
+        # A step of these networks makes a rounding error a hundred times as large: rates at which they hardly move.
+        few = ["--max-steps", 4, "--lr", 1e-5]
+        for words in (["--model", "resnet18", "--size", 40], ["--model", "resnet50", "--size", 64], ["--model", "vit_s_16", "--size", 32],
+                      ["--model", "convnext_tiny", "--size", 32]):
             with self.subTest(words):
-                self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.02)
+                self.assert_alike(self.losses("cuda", *words, *few), self.losses("cpu", *words, *few), 0.005)
 
     def test_what_changes_steps_does_on_both(self):
         adamw = ["--optimizer", "adamw", "--lr", 0.001, "--clip-norm", 1, "--ema-decay", 0.9, "--no-decay", "norms"]
@@ -50,22 +52,25 @@ class OnAGpu(training.WithShards):
                 self.assert_alike(self.losses("cuda", *words), self.losses("cpu", *words), 0.005)
 
     def test_saved_in_the_background_and_resumed_it_goes_on_as_unbroken(self):
-        for more in [], ["--graph"], ["--optimizer", "adamw", "--ema-decay", 0.99]:
+        for more in ([], ["--graph"], ["--optimizer", "adamw", "--ema-decay", 0.99],
+                     ["--model", "resnet18", "--size", 40]):
+            more = [*more, "--deterministic"]
             with self.subTest(more):
                 whole = self.losses("cuda", *more)
-                saved = [*more, "--checkpoint-dir", self.folder / f"c{len(more)}", "--resume", "auto", "--checkpoint-every", 3]
+                saved = [*more, "--checkpoint-dir", self.folder / "".join(map(str, more)), "--resume", "auto",
+                         "--checkpoint-every", 3]
                 begun = self.losses("cuda", *saved, "--max-steps", 10)
                 rest = self.losses("cuda", *saved)
-                self.assert_alike(begun | rest, whole, 1e-3)
+                self.assertEqual(begun | rest, whole)
 
     def test_a_graph_changes_nothing(self):
         # Batches in the background allocate pinned memory while the step is recorded.
         for words in ([], ["--optimizer", "adamw", "--clip-norm", 1, "--ema-decay", 0.9, "--schedule", "cosine"],
                       ["--accumulate", 2, "--nesterov"], ["--mode", "exact", "--optimizer", "lars"], ["--model", "resnet18", "--size", 40]):
             with self.subTest(words):
-                words = [*words, "--prefetch", 8, "--checkpoint-dir", self.folder / f"g{len(words)}", "--overwrite",
-                         "--checkpoint-every", 1]
-                self.assert_alike(self.losses("cuda", *words, "--graph"), self.losses("cuda", *words), 0.005)
+                words = [*words, "--deterministic", "--prefetch", 8, "--checkpoint-dir", self.folder / f"g{len(words)}",
+                         "--overwrite", "--checkpoint-every", 1]
+                self.assertEqual(self.losses("cuda", *words, "--graph"), self.losses("cuda", *words))
 
     def test_amp_and_graphs_train(self):
         for more in (["--amp"], ["--amp", "--graph"], ["--tf32"], ["--no-cudnn-benchmark"]):
@@ -85,9 +90,9 @@ class OnAGpu(training.WithShards):
         self.assertIn(f"at step {last}", done.stderr)
 
     def test_more_than_its_memory_is_told(self):
-        done = training.train("--synthetic", "--max-steps", 3, "--device", "cuda", "--model", "resnet50", "--size", 1024, "--batch-size",
-                              2048)
-        self.assertEqual(done.returncode, 1, done.stderr)
+        done = training.train("--synthetic", "--max-steps", 3, "--device", "cuda", "--model", "resnet50", "--size", 1024,
+                              "--batch-size", 2048, "--no-cudnn-benchmark")
+        self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("millrace: no_memory: ", done.stderr)
         self.assertIn("--batch-size", done.stderr)
 

@@ -69,6 +69,8 @@ UNSEEN = {
     "--lenient": "no image is damaged",
     "--resync": "no shard is damaged",
     "--tf32": "of GPUs",
+    "--deterministic": "of GPUs",
+    "--profile": "a file that is written",
 }
 # Refused before a checkpoint is looked at.
 ELSEWHERE = {"--gpu-decode": "cannot decode on the device", "--graph": "--graph cannot be combined with --device cpu",

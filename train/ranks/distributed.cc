@@ -223,7 +223,9 @@ error error_of_torch(const c10::Error& e) {
   const std::string_view all = e.what_without_backtrace();
   const std::string what(all.substr(0, all.find('\n')));
   if (dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr) {
-    return error(errc::no_memory, what).hint("lower --batch-size, or raise --accumulate");
+    // Behind it, how PyTorch's memory is divided.
+    const std::string short_of = what.substr(0, what.find(" Including non-PyTorch"));
+    return error(errc::no_memory, short_of).hint("lower --batch-size, or raise --accumulate");
   }
   const bool is_of_device =
       what.find("CUDA error") != what.npos || what.find("cuDNN error") != what.npos;
