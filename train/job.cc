@@ -422,14 +422,18 @@ static std::string text_of(const run_figures& f) {
   const double rate = f.seconds > 0 ? static_cast<double>(f.samples) / f.seconds : 0;
   const int parts = f.parts.place().world_size;
   const std::string in_all = parts > 1 ? fmt::format(" ({:.1f} of all ranks)", rate * parts) : "";
-  return fmt::format(
+  const std::string trained = fmt::format(
       "rank {} {} after {}, {}, {}: {:.1f} images/s{}, {:.1f} % of the time "
-      "waiting for data\nrank {} samples: {}; read {} in {}, {}\nrank {} "
-      "time in stages: {}; {} of CPU in the decoding pool",
+      "waiting for data",
       rank, f.signal != 0 ? "stopped" : "done", number_of(f.step, "step"),
       number_of(f.samples, "sample"), time_text(f.seconds), rate, in_all,
-      f.seconds > 0 ? 100 * f.waiting / f.seconds : 0, rank, f.counts.summary(),
-      format_bytes(f.stats.sources.bytes), counted(f.stats.sources.requests, "request"),
+      f.seconds > 0 ? 100 * f.waiting / f.seconds : 0);
+  if (stages.empty()) return trained;  // --synthetic: no data
+  return fmt::format(
+      "{}\nrank {} samples: {}; read {} in {}, {}\nrank {} time in stages: {}; {} of CPU in the "
+      "decoding pool",
+      trained, rank, f.counts.summary(), format_bytes(f.stats.sources.bytes),
+      counted(f.stats.sources.requests, "request"),
       counted(f.stats.sources.retries, "retry", "retries"), rank, stages,
       time_text(f.stats.pool_cpu));
 }

@@ -42,6 +42,7 @@ class Remarks(training.WithShards):
     def test_options_of_gpus_are_without_effect_on_a_cpu(self):
         run = ["--shards", self.shards, "--max-steps", 1]
         for words, said in ((["--tf32"], "--tf32 has no effect"), (["--amp"], "--amp has no effect"),
+                            (["--deterministic"], "--deterministic has no effect"),
                             (["--amp", "--tf32"], "--tf32 and --amp have no effect: training is on the CPU"), ([], ""), (["--no-amp"], "")):
             with self.subTest(words):
                 told = self.train(*run, *words)

@@ -35,6 +35,46 @@ class Synthetic(unittest.TestCase):
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("not finite from step", done.stderr)
 
+    def test_a_profile_is_of_ten_steps(self):
+        trace = self.folder / "trace.json"
+        run = ["--synthetic", "--model", "resnet18", "--size", 16, "--profile"]
+        for steps in 40, 25:  # 25: what there was of them; the file of the first run is replaced
+            done = training.train(*run, trace, "--max-steps", steps)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(f"the profile of a few steps is in {trace}", done.stderr)
+            calls = [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e.get("cat") == "cpu_op"]
+            of_a_step = calls.count("aten::cross_entropy_loss")
+            self.assertEqual(of_a_step, min(10, steps - 20), set(calls))
+        before = trace.read_bytes()
+        done = training.train(*run, trace, "--max-steps", 20)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("no profile is written: it begins after 20 steps", done.stderr)
+        self.assertEqual(trace.read_bytes(), before)
+
+    def test_a_profile_that_cannot_be_written(self):
+        run = ["--synthetic", "--max-steps", 31, "--profile"]
+        other = self.folder / "notes.txt"
+        other.write_text("precious")
+        for where, code, said in ((self.folder / "none/p", 4, "create the folder first"), (other, 2, "is not a profile"),
+                                  (self.folder, 2, "folder"), ("s3://b/p", 2, "URL")):
+            with self.subTest(where):
+                done = training.train(*run, where)
+                self.assertEqual(done.returncode, code, done.stderr)
+                self.assertIn(said, done.stderr)
+                self.assertNotIn("images/s", done.stderr, "before the first step")
+        self.assertEqual(other.read_text(), "precious")
+        done = training.train(*run, "/dev/full")  # as a full disk: the steps are taken, and it is an error
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("done after 31 steps", done.stderr)
+        self.assertIn("cannot write the profile", done.stderr)
+
+    def test_of_several_ranks_the_first_writes_a_profile(self):
+        trace = self.folder / "trace.json"
+        job = training.Job(2, lambda r: [], ["--synthetic", "--max-steps", 40, "--profile", trace])
+        self.assertEqual(job.wait(), [0, 0], job.texts)
+        self.assertEqual([f"in {trace}" in text for text in job.texts], [True, False])
+        self.assertIn("traceEvents", json.loads(trace.read_text()))
+
     def test_what_it_does_not_use_is_refused(self):
         for more, said in ((["--shards", "x.tar"], "--shards"), (["--checkpoint-dir", "c"], "--checkpoint-dir"),
                            (["--mode", "exact"], "--mode exact")):
