@@ -47,6 +47,7 @@ FREE = {
     "--on-error": "what ends a run; nothing is damaged here",
     "--overwrite": "what is replaced",
     "--prefetch": "memory for speed",
+    "--profile": "report",
     "--raw": "a place: names of images are compared",
     "--recipe": "a place: the values of options are compared",
     "--record-batches": "report",
@@ -63,14 +64,13 @@ FREE = {
 UNSEEN = {
     "--amp": "autocast is of GPUs",
     "--cudnn-benchmark": "of GPUs",
+    "--deterministic": "of GPUs",
     "--ema-decay": "the average takes no part in training",
     "--fill-truncated": "no image is cut",
     "--label": "the field that auto finds",
     "--lenient": "no image is damaged",
     "--resync": "no shard is damaged",
     "--tf32": "of GPUs",
-    "--deterministic": "of GPUs",
-    "--profile": "a file that is written",
 }
 # Refused before a checkpoint is looked at.
 ELSEWHERE = {"--gpu-decode": "cannot decode on the device", "--graph": "--graph cannot be combined with --device cpu",
@@ -123,6 +123,7 @@ VALUES = {
     "--randaugment-ops": lambda t: [({"--policy": "randaugment"}, 5)],
     "--raw": lambda t: [({"--shards": None, "--raw": t.tree}, t.copy / "tree")],
     "--recipe": lambda t: [({}, t.recipe)],
+    "--profile": lambda t: [({}, t.common / "trace.json")],
     "--record-batches": lambda t: [({}, t.common / "batches")],
     "--restarts": lambda t: [({"--nproc": 1}, 1)],
     "--resume": lambda t: [({}, {"--resume": t.saved, "--checkpoint-dir": None})],
