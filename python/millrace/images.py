@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn, Optional, Union
 
-from . import _core, errors
+from . import _core, _device, errors
 from ._loader import Loader
 from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common
 from .options import Augment, skip
@@ -16,13 +17,15 @@ class Batch(tuple):  # type: ignore[type-arg]
     """(images, labels), and what else is known of a batch.
 
     Attributes:
-        images: uint8, RGB. For torch of shape (N, 3, size, size), channels last in memory; for numpy (N, size, size, 3).
+        images: RGB, uint8 or of `dtype`. For torch of shape (N, 3, size, size), channels last in memory; for numpy
+            (N, size, size, 3).
         labels: int64 of shape (N,); -1: a sample without a label.
         keys: the samples' keys, N texts.
         epoch: of the first image, from 0.
 
-    The arrays share the engine's memory, without a copy, and keep it until they are released: a loop that collects
-    batches copies them (`images.clone()`, `images.copy()`). They may be written to.
+    Arrays of uint8 in memory share the engine's memory, without a copy, and keep it until they are released: a loop that
+    collects batches copies them (`images.clone()`, `images.copy()`). They may be written to. On a GPU, and of another
+    `dtype`, they are the loop's own.
     """
 
     keys: list[str]
@@ -47,13 +50,6 @@ def _uses_torch(output: str) -> bool:
     if importlib.util.find_spec(needed) is None:
         raise errors.usage(f"output={output!r} needs {needed}, which is not installed", f"pip install {needed}")
     return uses_torch
-
-
-def _refuse(device: Optional[str], dtype: str) -> None:
-    if device not in (None, "cpu"):
-        raise errors.not_offered(f"device={device!r}", f"images.to({device!r}, non_blocking=True) in the loop")
-    if dtype != "uint8":
-        raise errors.not_offered(f"dtype={dtype!r}", "images.float().div_(255) in the loop, on the device")
 
 
 class ImageLoader(Loader[Batch]):
@@ -88,7 +84,12 @@ class ImageLoader(Loader[Batch]):
         rank: "auto" (torch.distributed, else torchrun's, Slurm's or MPI's variables), or (rank, number of ranks).
         lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on;
             -1: one for each rank, which reads its shards one after the other.
-        device, dtype: None and "uint8"; others are refused with the line to write instead.
+        device: "cuda" or "cuda:N": images and labels come on that GPU, by pinned memory and a stream of copies, while it
+            works on the batch before; work on torch's current stream waits for them. None: in memory. Needs torch.
+        dtype: "uint8", or "float32", "float16", "bfloat16": (images / 255 - mean) / std, computed where the images are.
+            The bytes go over the bus; in memory this takes the loop's time.
+        mean, std: of red, green and blue in 0 to 1, for such a dtype; None: ImageNet's, (0.485, 0.456, 0.406) and
+            (0.229, 0.224, 0.225).
         output: "torch", "numpy", or "auto": torch where it is installed.
         memory: the budget for everything under way, in bytes or as "4GiB"; None: a quarter of the host's, at most 4 GiB.
         threads: that decode, or "auto": as few as keep the loop from waiting.
@@ -107,17 +108,20 @@ class ImageLoader(Loader[Batch]):
     def __init__(self, shards: Shards, batch_size: int, *, size: int = 224, train: bool = True, resize: int = 0,
                  label: str = "auto", classes: int = 0, images: Optional[str] = None, augment: Optional[Augment] = None,
                  shuffle: int = 0, seed: int = 0, epoch: str = "exact", epoch_samples: Optional[int] = None,
-                 drop_last: bool = False, rank: Rank = "auto", lanes: int = 0, device: Optional[str] = None,
-                 dtype: str = "uint8", output: str = "auto", memory: Union[int, str, None] = None,
+                 drop_last: bool = False, rank: Rank = "auto", lanes: int = 0, device: Any = None,
+                 dtype: Any = "uint8", mean: Optional[Sequence[float]] = None, std: Optional[Sequence[float]] = None,
+                 output: str = "auto", memory: Union[int, str, None] = None,
                  threads: Union[int, str] = "auto", cache: Optional[str] = None,
                  cache_decoded: Union[int, str, None] = None, held: int = 2, prefetch: int = 2,
                  on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False) -> None:
-        _refuse(device, dtype)
         check_epoch(epoch)
         if augment is not None and not train:
             raise errors.usage("augment without train", "leave out one of them")
         super().__init__()
         self._torch = _uses_torch(output)
+        name = _device.dtype_name(dtype)
+        if name == "bfloat16" and not self._torch:
+            raise errors.usage("dtype='bfloat16' with numpy, which has no such type", "give 'float16' or 'float32'")
         self._options: dict[str, Any] = {
             "common": {"seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle,
                        "shuffle_shards": train, "fields": "", "memory": memory, "threads": threads, "cache": cache,
@@ -125,8 +129,11 @@ class ImageLoader(Loader[Batch]):
             "images": {"batch_size": batch_size, "size": size, "train": train, "resize": resize, "label": label,
                        "classes": classes, "drop_last": drop_last, "held": held, "prefetch": prefetch},
             "shards": shards, "names": images, "augment": augment, "epoch_samples": epoch_samples,
-            "cache_decoded": cache_decoded, "torch": self._torch}
+            "cache_decoded": cache_decoded, "torch": self._torch, "device": _device.device_name(device, self._torch), "dtype": name,
+            "statistics": _device.check_statistics(name, mean, std)}
         self._warned = False
+        self._to_device: Optional[_device.ToDevice] = None
+        self._normalizer: Optional[_device.Normalizer] = None
         self._spec(0)  # refuses what can be refused before anything is opened
 
     def _spec(self, first_epoch: int) -> _core.Spec:
@@ -157,13 +164,34 @@ class ImageLoader(Loader[Batch]):
         return _core.ImageRun(spec)
 
     def _take(self) -> Optional[Batch]:
+        self._prepare()
         got = self._begun().next(self._torch)
         if got is None:
             return None
         images, labels, keys, epoch = got
-        batch = Batch((images.permute(0, 3, 1, 2) if self._torch else images, labels))
+        batch = Batch(self._finished(images, labels))
         batch.keys, batch.epoch = keys, epoch
         return batch
+
+    def _prepare(self) -> None:
+        """In the process that iterates, and before a batch is taken: what fails here loses none."""
+        o = self._options
+        if o["device"] is not None and self._to_device is None:
+            if _worker() is not None:
+                raise errors.usage(f"device={o['device']!r} in a worker process of a DataLoader", "give it num_workers=0")
+            self._to_device = _device.ToDevice(_device.Gpu(o["device"]))
+        if self._torch and o["statistics"] is not None and self._normalizer is None:
+            self._normalizer = _device.Normalizer(o["dtype"], *o["statistics"])
+
+    def _finished(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        """As `device` and `dtype` ask for them."""
+        o = self._options
+        if not self._torch:
+            return images if o["statistics"] is None else _device.normalized_by_numpy(images, o["dtype"], *o["statistics"]), labels
+        if self._to_device is not None:
+            images, labels = self._to_device(images=images, labels=labels)
+        images = images.permute(0, 3, 1, 2)
+        return images if self._normalizer is None else self._normalizer(images), labels
 
     def __len__(self) -> int:
         """Batches of this rank in the epoch that the loader is in, if no sample is skipped. Raises TypeError if that is
@@ -182,6 +210,7 @@ class ImageLoader(Loader[Batch]):
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)
         self._options, self._warned = pickled["options"], False
+        self._to_device, self._normalizer = None, None
         self._torch = self._options["torch"]
         self.load_state_dict(pickled["state"])
 
