@@ -223,7 +223,7 @@ error error_of_torch(const c10::Error& e) {
   const std::string_view all = e.what_without_backtrace();
   const std::string what(all.substr(0, all.find('\n')));
   if (dynamic_cast<const c10::OutOfMemoryError*>(&e) != nullptr) {
-    // Behind it, how PyTorch's memory is divided.
+    // What follows tells how PyTorch's memory is divided.
     const std::string short_of = what.substr(0, what.find(" Including non-PyTorch"));
     return error(errc::no_memory, short_of).hint("lower --batch-size, or raise --accumulate");
   }
