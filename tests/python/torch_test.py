@@ -12,6 +12,11 @@ if HAS_TORCH:
     import torch
 
 
+def with_keys(batch):
+    """In a worker: torch's own way makes a list of the pair, without its keys."""
+    return batch.keys, *batch
+
+
 @needs_torch
 class Torch(Case):
     def test_a_dataloader_without_workers_passes_batches_on(self):
@@ -45,11 +50,11 @@ class Torch(Case):
             with warnings.catch_warnings(record=True):
                 warnings.simplefilter("always")
                 through = torch.utils.data.DataLoader(mr.IterableDataset(data), batch_size=None, num_workers=workers,
-                                                      multiprocessing_context=method)
+                                                      multiprocessing_context=method, collate_fn=with_keys)
                 batches = list(through)
-            keys = [key for batch in batches for key in batch.keys]
+            keys = [key for of_batch, _, _ in batches for key in of_batch]
             self.assertEqual((len(keys), len(set(keys))), (400, 400))
-            self.assertEqual(tuple(batches[0].images.shape), (20, 3, 32, 32))
+            self.assertEqual((tuple(batches[0][1].shape), tuple(batches[0][2].shape)), ((20, 3, 32, 32), (20,)))
 
     def test_an_indexed_data_set_in_a_dataloader(self):
         data = mr.IndexedDataset("train.json")
