@@ -227,6 +227,10 @@ error error_of_torch(const c10::Error& e) {
     const std::string short_of = what.substr(0, what.find(" Including non-PyTorch"));
     return error(errc::no_memory, short_of).hint("lower --batch-size, or raise --accumulate");
   }
+  if (what.find("does not have a deterministic implementation") != what.npos) {
+    return error(errc::unsupported, what.substr(0, what.find(',')))
+        .hint("leave out --deterministic");
+  }
   const bool is_of_device =
       what.find("CUDA error") != what.npos || what.find("cuDNN error") != what.npos;
   if (!is_of_device) return {errc::internal, what};
