@@ -94,14 +94,22 @@ std::optional<http_field> proxy_authorization(const url& proxy) {
   return http_field{"Proxy-Authorization", "Basic " + base64(percent_decoded(proxy.userinfo))};
 }
 
+http_timeouts limits_of(http_timeouts limits, bool slow_answer) {
+  if (slow_answer) limits.first_byte = limits.progress = slow_answer_wait * limits.first_byte;
+  return limits;
+}
+
 class exchange final : public http_exchange {
  public:
   exchange(lease l, time_source& time, const http_timeouts& limits, const http_request& what)
       : lease_(std::move(l)),
         time_(time),
-        limits_(limits),
+        limits_(limits_of(limits, what.slow_answer)),
         reader_(what.method == "HEAD"),
-        progress_left_(limits.progress) {}
+        is_slow_(what.slow_answer),
+        progress_left_(limits_.progress) {
+    if (is_slow_) ends_ = time_.now() + slow_answer_whole * limits.first_byte;
+  }
 
   // Sends the request, whose head is `text`, and reads the head of the answer.
   awaitable<result<void>> begin(std::string_view text, std::string_view body) {
@@ -157,8 +165,8 @@ class exchange final : public http_exchange {
         scratch_.resize(64UL * 1024);
         place = std::as_writable_bytes(std::span(scratch_));
       }
-      const auto got =
-          co_await read_some(*lease_.connection.stream, place, time_, begun + progress_left_);
+      const auto got = co_await read_some(*lease_.connection.stream, place, time_,
+                                          std::min(begun + progress_left_, ends_));
       if (got.failed == asio::error::eof && reader_.put_end()) continue;
       if (got.failed) co_return translated(got.failed, "reading the body");
       lease_.moved();
@@ -245,7 +253,7 @@ class exchange final : public http_exchange {
   // stalled server.
   void count_progress(std::size_t got, steady_clock::duration took) {
     progressed_ += got;
-    if (progressed_ >= progress_bytes) {
+    if (progressed_ >= progress_bytes || is_slow_) {
       progressed_ = 0;
       progress_left_ = limits_.progress;
     } else {
@@ -269,6 +277,8 @@ class exchange final : public http_exchange {
   bool any_byte_ = false;
   bool is_cut_ = false;          // the request, whose rest is not sent
   std::optional<error> broken_;  // of the head of the answer
+  bool is_slow_;
+  time_source::time_point ends_ = time_source::time_point::max();
   steady_clock::duration time_to_head_{};
   steady_clock::duration progress_left_;
   std::uint64_t progressed_ = 0;

@@ -63,7 +63,9 @@ class s3_uploads final : public upload_protocol {
     return list + "</CompleteMultipartUpload>";
   }
   http_change complete(const http_object& object, const std::string& id) const override {
-    return request(object, "POST", "?uploadId=" + uri_encoded(id, false));
+    http_change change = request(object, "POST", "?uploadId=" + uri_encoded(id, false));
+    change.slow_answer = true;  // S3 puts the parts together first, and sends blanks meanwhile
+    return change;
   }
   std::optional<http_change> abort(const http_object& object,
                                    const std::string& id) const override {
