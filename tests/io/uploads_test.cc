@@ -182,6 +182,31 @@ TEST_P(Uploads, APartThatArrivesOtherwiseIsAnErrorAndAborted) {
   EXPECT_TRUE(bucket_.uploads.empty());
 }
 
+// As OSS and COS do: a digest of another kind, and "-N".
+TEST_P(Uploads, AStoreMayHaveItsOwnRuleForTheETagsOfParts) {
+  const std::string content = uploaded_bytes(3 * part_bytes);
+  bucket_.own_etag = std::string(32, 'A') + "-3";
+  ASSERT_TRUE(put("large", content));
+  EXPECT_EQ(count("GET"), 0);
+  // Another one than the store answered is another object's.
+  fail(1, "HEAD", "", [&](const std::string&) {
+    return std::vector<sent>{
+        {.bytes = fmt::format("HTTP/1.1 200 x\r\nContent-Length: {}\r\nETag: \"{}-3\"\r\n\r\n",
+                              content.size(), std::string(32, 'B'))}};
+  });
+  const auto done = put("large", content);
+  ASSERT_FALSE(done);
+  EXPECT_EQ(done.error().kind(), errc::integrity);
+  // Where the answer was lost, the bytes are compared.
+  fail(1, "POST", "uploadId", [this](const std::string& r) {
+    (void)bucket_.answer(r);
+    return std::vector<sent>{{.bytes = {}, .ends = sent::end::reset}};
+  });
+  const auto again = put("large", content);
+  ASSERT_TRUE(again) << again.error().message();
+  EXPECT_EQ(count("GET"), 1);
+}
+
 TEST_P(Uploads, AnObjectIsNotReplacedIfItMustBeNew) {
   ASSERT_TRUE(put("a", "first", true));
   const auto done = put("a", "second", true);
