@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <vector>
 
@@ -71,10 +72,20 @@ awaitable<result<void>> remove_object(call of) {
 }  // namespace
 
 bool names_server(std::string_view text) {
-  const auto end = text.find("://");
-  if (end == std::string_view::npos) return false;
-  const std::string scheme = lowered(text.substr(0, end));
+  const std::string scheme = scheme_of(text);
   return is_web_scheme(scheme) || is_of_store(scheme);
+}
+
+result<void> check_has_two_slashes(std::string_view text) {
+  const auto end = text.find(':');
+  if (end == std::string_view::npos || names_server(text)) return {};
+  const std::string scheme = lowered(text.substr(0, end));
+  if (!is_web_scheme(scheme) && !is_of_store(scheme)) return {};
+  std::string_view rest = text.substr(end + 1);
+  rest.remove_prefix(std::min(rest.find_first_not_of('/'), rest.size()));
+  return error(errc::usage, "this is neither a URL nor a plain path")
+      .at(text)
+      .hint(fmt::format("write {}://{}, or ./{} for a folder of that name", scheme, rest, text));
 }
 
 result<void> check_writable(const std::string& url) {

@@ -14,6 +14,10 @@ namespace millrace {
 // rather than the path of a folder. Pure.
 bool names_server(std::string_view text);
 
+// Fails with usage if `text` would be taken for a path, but begins like such a URL (s3:/bucket).
+// Pure.
+result<void> check_has_two_slashes(std::string_view text);
+
 // Fails with usage, naming what can be used instead, if millrace does not write to the server of
 // this URL (names_server()). No I/O.
 result<void> check_writable(const std::string& url);

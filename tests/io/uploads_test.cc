@@ -266,6 +266,16 @@ TEST(KnownStores, EachIsWrittenToOrSaysWhatToUseInstead) {
   EXPECT_FALSE(check_writable("s3:///prefix"));
   EXPECT_TRUE(names_server("S3://b/p"));
   EXPECT_FALSE(names_server("./s3:/b"));
+  for (const char* text : {"s3:/b/p", "S3:b", "gs:", "http:/h/p"}) {
+    const auto checked = check_has_two_slashes(text);
+    ASSERT_FALSE(checked) << text;
+    EXPECT_EQ(checked.error().kind(), errc::usage);
+  }
+  EXPECT_EQ(check_has_two_slashes("S3:/b/p").error().what_to_do(),
+            "write s3://b/p, or ./S3:/b/p for a folder of that name");
+  for (const char* text : {"s3://b/p", "./s3:/b", "folder", "", "a/b:c", "run:1", "s3"}) {
+    EXPECT_TRUE(check_has_two_slashes(text)) << text;
+  }
 }
 
 // Shared Key: the string that is signed, spelled out as "Authorize with Shared Key" lays it out.

@@ -250,7 +250,8 @@ class StoredCheckpoints(WithShards):
         for url, said in (("http://127.0.0.1/x", "use a folder, or a store: s3://, gs://, az://"),
                           ("hf://datasets/a/b", "millrace does not write to hf://"),
                           ("ais://bucket/x", "millrace does not write to ais://"), ("s3:///x", "names no bucket"),
-                          ("s3://bucket/x?versionId=1", "nor a '?'"), ("s3://me:hidden@bucket/x", "neither a password")):
+                          ("s3://bucket/x?versionId=1", "nor a '?'"),
+                          ("s3:/bucket/x", "write s3://bucket/x, or ./s3:/bucket/x for a folder"), ("s3://me:hidden@bucket/x", "neither a password")):
             self.train("--checkpoint-dir", url, "--max-steps", 1, code=2)
             self.assertIn(said, self.stderr)
             self.assertNotIn("hidden", self.stderr)
