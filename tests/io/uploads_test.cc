@@ -278,6 +278,21 @@ TEST(KnownStores, EachIsWrittenToOrSaysWhatToUseInstead) {
   }
 }
 
+TEST(StoredObjects, ANameIsFoundHoweverItsURLIsWritten) {
+  const stored_objects objects("S3://Bucket/runs/one//", {});
+  EXPECT_EQ(objects.prefix(), "s3://Bucket/runs/one");
+  for (const char* text : {"s3://Bucket/runs/one/step-1", "S3://Bucket/runs/one/step-1",
+                           "s3://Bucket/runs/one/step-1/", "s3://Bucket/runs/one//step-1//"}) {
+    EXPECT_EQ(objects.name_of(text), "step-1") << text;
+  }
+  // Keys are names and no paths: a doubled '/' within them is another key.
+  for (const char* text :
+       {"s3://Bucket/runs/one", "s3://Bucket/runs/one/", "s3://bucket/runs/one/a",
+        "s3://Bucket/runs//one/a", "gs://Bucket/runs/one/a", "runs/one/a", ""}) {
+    EXPECT_EQ(objects.name_of(text), "") << text;
+  }
+}
+
 // Shared Key: the string that is signed, spelled out as "Authorize with Shared Key" lays it out.
 TEST(AzureUploads, BlocksAreSignedAndListed) {
   simulated_client client;
