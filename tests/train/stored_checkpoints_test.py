@@ -286,6 +286,31 @@ class StoredCheckpoints(WithShards):
         aside = {name for name, files in self.objects().items() if "set-aside" in files}
         self.assertEqual(aside, {"step-0000000006"})
 
+    def test_a_kill_while_they_are_set_aside_leaves_the_beginning_of_the_run(self):
+        stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 2]
+        self.train(*stored, "--max-steps", 8, "--keep", 4)
+        reached, killed = threading.Event(), threading.Event()
+        self.addCleanup(killed.set)
+        count = itertools.count(1)
+
+        def hold(request):
+            if request.command == "PUT" and "/set-aside" in request.path and next(count) == 3:
+                reached.set()
+                killed.wait()
+                return 500, b""
+            return None
+        gate = self.gate(hold)
+        process = training.start("--shards", self.shards, "--epochs", 4, *stored, "--max-steps", 5, "--overwrite",
+                                 env=self.env(gate.port))
+        self.assertTrue(reached.wait(120))
+        process.kill()
+        process.communicate()
+        killed.set()
+        counting = [name for name, files in self.objects().items() if "set-aside" not in files]
+        self.assertEqual(sorted(counting), ["step-0000000002", "step-0000000004"])
+        self.train(*stored, "--resume", "auto", "--max-steps", 5)
+        self.assertIn("step-0000000004 at step 4", self.stderr)
+
     def test_what_else_is_below_the_prefix_is_not_listed_and_connections_are_shared(self):
         self.boto("for i in range(3): s.put_object(Bucket=bucket, Key=f'runs/one/data/{i}', Body=b'')")
         asked = []

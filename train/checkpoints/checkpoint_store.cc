@@ -211,14 +211,17 @@ void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
   throw failure(in_the_way_error(objects_.url_of(others.back().name), others.size(), resumed));
 }
 
+// The newest first: those that a kill leaves are the beginning of the earlier run.
 std::string checkpoint_store::set_aside_newer(const std::string& resumed) {
   const stored_objects::session together(objects_);
   std::vector<std::string> names;
-  for (const listed& one : in_the_way(resumed)) {
+  const auto others = in_the_way(resumed);
+  for (const listed& one : others | std::views::reverse) {
     objects_.put(fmt::format("{}/{}", one.name, listed::aside_name), aside_text).value();
     names.push_back(one.name);
   }
   if (names.empty()) return {};
+  std::ranges::reverse(names);
   return fmt::format(
       "checkpoints that were in the way are set aside in {}: {} (an object "
       "'{}' below each says so)",
