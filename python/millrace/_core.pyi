@@ -31,6 +31,7 @@ class Spec:
     first_epoch: int
     epoch_length: int
     shuffle: int
+    shuffle_seed: int
     fields: str
     resync: bool
     threads: int

@@ -22,11 +22,21 @@ def place(rank: Rank) -> tuple[int, int]:
             raise errors.usage(f"rank is {rank!r}", "give 'auto' or (rank, number of ranks)")
         at, of = int(rank[0]), int(rank[1])
     else:
-        at, of = _distributed() or _core.job_place()
+        at, of = job_rank()
     worker = _worker()
     if worker is not None:
         at, of = at * worker[1] + worker[0], of * worker[1]
     return at, of
+
+
+def job_rank() -> tuple[int, int]:
+    """(rank, number of ranks) of the job, whatever worker of a DataLoader this is."""
+    return _distributed() or _core.job_place()
+
+
+def known_rank(rank: Rank) -> Rank:
+    """The rank as a process without torch.distributed has to be told it, such as a worker that is spawned."""
+    return (_distributed() or rank) if rank == "auto" else rank
 
 
 def _distributed() -> Optional[tuple[int, int]]:
@@ -42,6 +52,13 @@ def _worker() -> Optional[tuple[int, int]]:
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else (info.id, info.num_workers)
+
+
+def _worker_seed() -> Optional[int]:
+    """In a worker process of a DataLoader: a number that all its workers have in common, another one in each epoch."""
+    data = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    return None if info is None else (info.seed - info.id) % 2**63
 
 
 def names(shards: Shards) -> list[str]:
@@ -72,13 +89,15 @@ def thread_count(threads: Union[int, str]) -> int:
 
 def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shuffle: int, shuffle_shards: bool,
            fields: str, memory: Union[int, str, None], threads: Union[int, str], cache: Union[str, None],
-           allow_pipe: bool, resync: bool, on_error: Optional[skip]) -> _core.Spec:
+           allow_pipe: bool, resync: bool, on_error: Optional[skip], shuffle_seed: Optional[int] = None) -> _core.Spec:
     """A spec of what all loaders take."""
     spec = _core.Spec()
     spec.shards = names(shards)
     spec.rank, spec.world_size = place(rank)
     spec.seed, spec.epoch, spec.lanes = seed, epoch, spec.world_size if lanes == -1 else lanes
     spec.shuffle, spec.shuffle_shards, spec.fields = shuffle, shuffle_shards, fields
+    if shuffle_seed is not None:
+        spec.shuffle_seed = shuffle_seed
     spec.memory, spec.threads = byte_count(memory), thread_count(threads)
     spec.cache_folder = os.fspath(cache) if cache is not None else ""
     spec.allow_pipe, spec.resync = allow_pipe, resync

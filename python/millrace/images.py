@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common
+from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, known_rank
 from .options import Augment, skip
 
 
@@ -177,7 +177,8 @@ class ImageLoader(Loader[Batch]):
         return samples // size if drop else -(-samples // size)
 
     def _pickled(self) -> dict[str, Any]:
-        return {"options": self._options}
+        common = self._options["common"]
+        return {"options": {**self._options, "common": {**common, "rank": known_rank(common["rank"])}}}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)

@@ -6,7 +6,7 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, check_epoch, common
+from ._spec import Rank, Shards, check_epoch, common, known_rank
 from .options import skip
 
 Sample = dict[str, Any]
@@ -48,7 +48,7 @@ class SampleLoader(Loader[Sample]):
         return known
 
     def _pickled(self) -> dict[str, Any]:
-        return {"shards": self._shards, "options": self._options}
+        return {"shards": self._shards, "options": {**self._options, "rank": known_rank(self._options["rank"])}}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)

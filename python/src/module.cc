@@ -82,6 +82,9 @@ void bind_spec(nb::module_& to) {
       .def_rw("first_epoch", &spec::first_epoch)
       .def_rw("epoch_length", &spec::epoch_length)
       .def_rw("shuffle", &spec::shuffle)
+      .def_prop_rw(
+          "shuffle_seed", [](const spec& s) { return s.shuffle_seed.value_or(s.seed); },
+          [](spec& s, std::uint64_t seed) { s.shuffle_seed = seed; })
       .def_rw("fields", &spec::fields)
       .def_rw("resync", &spec::resync)
       .def_rw("threads", &spec::threads)

@@ -62,7 +62,8 @@ lane_plan<sample> samples_of(const spec& of, const found_shards& found) {
   auto out =
       shards(*found.urls, list_of(of, found)) | untar({.resync = of.resync}) | group_by_key();
   if (!of.fields.empty()) out = out | keep_fields(of.fields);
-  if (of.shuffle > 0) out = out | shuffle({.samples = of.shuffle, .seed = of.seed});
+  if (of.shuffle > 0)
+    out = out | shuffle({.samples = of.shuffle, .seed = of.shuffle_seed.value_or(of.seed)});
   return out;
 }
 

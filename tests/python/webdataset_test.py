@@ -223,6 +223,28 @@ class Chains(Case):
             keys.append(json.loads(out))
         self.assertEqual(len(set(keys[0]) | set(keys[1])), 400)
 
+    def test_ranks_without_a_common_seed_read_different_samples(self):
+        for shuffled in ("", ".shuffle(100)", ".shuffle(100, seed=int(os.environ['RANK']))"):
+            keys = []
+            for rank in range(2):
+                out, _ = self.run_program(f"""
+                    os.environ.update(RANK="{rank}", WORLD_SIZE="2")
+                    import json, millrace.webdataset as wds
+                    data = wds.WebDataset({URLS!r}, shardshuffle=100, nodesplitter=wds.split_by_node){shuffled}
+                    print(json.dumps([s["__key__"] for s in data]))
+                    """)
+                keys += json.loads(out)
+            self.assertEqual((len(keys), len(set(keys))), (400, 400), shuffled)
+
+    @needs_torch
+    def test_epochs_of_worker_processes_differ(self):
+        import torch
+        data = wds.WebDataset(URLS, shardshuffle=100).shuffle(100).map(lambda s: s["__key__"])
+        through = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
+        first, second = list(through), list(through)
+        self.assertNotEqual(first, second)
+        self.assertEqual((len(set(first)), len(set(second))), (400, 400))
+
     def test_what_is_not_offered_says_what_to_write(self):
         data = wds.WebDataset(URLS, shardshuffle=False)
         for call in (data.mcached, data.lmdb_cached, data.xdecode, data.rename_keys, data.extract_keys, data.log_keys,

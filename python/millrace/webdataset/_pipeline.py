@@ -58,8 +58,7 @@ class DataPipeline(Chain):
         if source is not None and type(stage) is _stages.shuffle and stage.rng is None and not source.options["shuffle"] \
                 and not source.options["decode"]:
             if stage.bufsize > 0:
-                seed = {} if stage.seed is None else {"seed": stage.seed}
-                self.pipeline[0] = source.changed(shuffle=stage.bufsize, **seed)
+                self.pipeline[0] = source.changed(shuffle=stage.bufsize, shuffle_seed=stage.seed)
             return
         if source is not None and isinstance(stage, Decode) and stage.decoder.is_native() and not source.options["decode"]:
             self.pipeline[0] = source.changed(decode=True)
@@ -213,7 +212,8 @@ class WebDataset(DataPipeline):
         workersplitter: split_by_worker; None is refused.
         empty_check: raises ValueError if an epoch has no sample.
         detshuffle: shuffles are functions of seed and epoch in any case.
-        seed: of all orders; None: another one each time, or WDS_SEED.
+        seed: of the order of shards, and of a shuffle() without its own; None: WDS_SEED, or another one each time. The ranks
+            of a job divide the shards by it: where there are several, None is 0.
 
     Where it differs from webdataset: docs/python.md.
     """
