@@ -39,6 +39,8 @@ class ShardWriter:
         start_shard: the number of the first.
         overwrite: replaces shards that are there.
 
+    Any thread may write: samples of several threads come in the order of their calls.
+
     Raises subclasses of `millrace.Error`: UsageError for a sample that readers would not read as it was written.
     """
 

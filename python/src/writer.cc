@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -44,19 +45,30 @@ class writer {
           extension, std::string_view(static_cast<const char*>(content.data()), content.size()));
     }
     const nb::gil_scoped_release without;
+    const std::scoped_lock lock(guard_);
     out_.write(key, views);
   }
   nb::list close() {
     {
       const nb::gil_scoped_release without;
+      const std::scoped_lock lock(guard_);
       out_.close();
     }
-    return list_of(out_.shards());
+    return shards();
   }
-  nb::list shards() const { return list_of(out_.shards()); }
+  nb::list shards() {
+    std::vector<written_shard> now;
+    {
+      const nb::gil_scoped_release without;
+      const std::scoped_lock lock(guard_);
+      now = out_.shards();
+    }
+    return list_of(now);
+  }
 
  private:
-  shard_writer out_;
+  std::mutex guard_;  // taken without the GIL
+  shard_writer out_;  // guarded
 };
 
 }  // namespace
