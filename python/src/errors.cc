@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "samples.h"
+
 namespace nb = nanobind;
 
 namespace millrace::python {
@@ -24,9 +26,10 @@ nb::object& maker() {
 void raise(const failure& f) {
   const error& why = f.why();
   try {
-    const nb::object made = maker()(std::string(kind_name(why.kind())), why.message(), why.where(),
-                                    why.byte_offset(), why.sample_key(), why.what_to_do(),
-                                    why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
+    const nb::object made =
+        maker()(std::string(kind_name(why.kind())), text_of(why.message()), text_of(why.where()),
+                why.byte_offset(), text_of(why.sample_key()), text_of(why.what_to_do()),
+                why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
     PyErr_SetObject(made.type().ptr(), made.ptr());
   } catch (nb::python_error& e) {
     e.restore();

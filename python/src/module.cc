@@ -73,7 +73,12 @@ void bind_decoding(nb::class_<spec>& to) {
 void bind_spec(nb::module_& to) {
   nb::class_<spec> made(to, "Spec");
   made.def(nb::init<>())
-      .def_rw("shards", &spec::shards)
+      .def_prop_rw(
+          "shards", [](const spec& s) { return s.shards; },
+          [](spec& s, const std::vector<nb::str>& shards) {
+            s.shards.clear();
+            for (const nb::str& one : shards) s.shards.push_back(string_of(one));
+          })
       .def_rw("rank", &spec::rank)
       .def_rw("world_size", &spec::world_size)
       .def_rw("lanes", &spec::lanes)

@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "samples.h"
+
 namespace nb = nanobind;
 
 namespace millrace::python {
@@ -37,12 +39,16 @@ class writer {
               .first_shard = first_shard,
               .overwrite = overwrite}) {}
 
-  void write(const std::string& key, const std::vector<std::pair<std::string, nb::bytes>>& fields) {
+  void write(const nb::str& name, const std::vector<std::pair<nb::str, nb::bytes>>& fields) {
+    const std::string key = string_of(name);
+    std::vector<std::string> extensions;
+    extensions.reserve(fields.size());
     std::vector<field_view> views;
     views.reserve(fields.size());
     for (const auto& [extension, content] : fields) {
       views.emplace_back(
-          extension, std::string_view(static_cast<const char*>(content.data()), content.size()));
+          extensions.emplace_back(string_of(extension)),
+          std::string_view(static_cast<const char*>(content.data()), content.size()));
     }
     const nb::gil_scoped_release without;
     const std::scoped_lock lock(guard_);

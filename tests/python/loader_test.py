@@ -1,5 +1,6 @@
 """millrace.ImageLoader and millrace.samples: epochs, positions, ranks, errors."""
 
+import io
 import json
 import os
 import pathlib
@@ -184,6 +185,29 @@ class Samples(Case):
                 other = mr.samples(URLS, fields="cls", shuffle_shards=False)
                 other.load_state_dict(state)
                 self.assertEqual([s["__key__"] for s in other], keys[taken:])
+
+    def test_names_may_be_any_bytes(self):
+        def tar(path, *names):
+            with tarfile.open(path, "w", format=tarfile.GNU_FORMAT, encoding="latin1") as out:
+                for name in names:
+                    member = tarfile.TarInfo(name)
+                    member.size = 1
+                    out.addfile(member, io.BytesIO(b"1"))
+            return path
+        folder = os.fsdecode(b"caf\xe9")
+        os.mkdir(folder)
+        shard = tar(f"{folder}/a.tar", "caf\xe9.jpg", "caf\xe9.\xe9x")
+        read, = mr.samples(shard)
+        self.assertEqual(read, {"__key__": "caf\udce9", "__url__": shard, "jpg": b"1", "\udce9x": b"1"})
+        for fails in (loader(shard, label="none"), mr.samples(shard, decode=True)):
+            with self.assertRaisesRegex(mr.BadImageError, "key caf"):
+                next(iter(fails))
+        with mr.ShardWriter("bytes-%d.tar") as out:
+            out.write(read)
+        self.assertEqual(next(iter(mr.samples("bytes-0.tar")))["__key__"], "caf\udce9")
+        made = tar("reserved.tar", "a.__key__", "a.jpg")
+        with self.assertRaisesRegex(mr.DuplicateFieldError, "__key__, at reserved.tar byte 0, key a; give it another"):
+            next(iter(mr.samples(made)))
 
     def test_fields_are_decoded_by_extension(self):
         self.assertEqual(mr.decode_field("cls", b"7"), 7)
