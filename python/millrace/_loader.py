@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
+from ._spec import whole
 
 T = TypeVar("T")
 State = Mapping[str, Any]
@@ -33,22 +34,29 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
 
     Raises BadStateError for states of different runs, or two of one rank.
     """
+    states = [_one_checked(s) for s in states]
     if not states:
         raise errors.usage("no states to merge")
-    if any(s.get("position") is None for s in states):
-        return dict(min(states, key=lambda s: s["epoch"]))
+    if any(s["position"] is None for s in states):
+        if any(s != states[0] for s in states):
+            raise errors.make("bad_state", "bad_state: some of the states are of a beginning, others are not; "
+                              "give the state of every rank once, all of one step")
+        return states[0]
     position = _core.merged([s["position"] for s in states])
     return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
 
 
-def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
-    if not isinstance(state, Mapping):
-        state = merge_states(state)
-    if state.get("millrace") != 1 or "epoch" not in state or "position" not in state:
+def _one_checked(state: State) -> dict[str, Any]:
+    if not isinstance(state, Mapping) or state.get("millrace") != 1 or not isinstance(state.get("epoch"), int) \
+            or not 0 <= state["epoch"] < 2**46 or not isinstance(state.get("position", 0), (str, type(None))):
         raise errors.make("bad_state", "bad_state: not a state of a millrace loader; give what state_dict() returned")
     if state["position"] is not None:
         _core.check_state(state["position"])
     return dict(state)
+
+
+def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
+    return merge_states(state) if isinstance(state, (list, tuple)) else _one_checked(state)
 
 
 class Epoch(Iterator[T]):
@@ -122,8 +130,7 @@ class Loader(Generic[T]):
     def set_epoch(self, epoch: int) -> None:
         """Continues with the beginning of this epoch. Does nothing if the loader is in it already, so that a loop may
         call it before each epoch, also after load_state_dict()."""
-        if epoch < 0:
-            raise errors.usage(f"epoch {epoch}")
+        epoch = whole("epoch", epoch, 0, 2**46)
         if epoch != self._epoch:
             self._restart({"millrace": 1, "epoch": epoch, "position": None})
 
@@ -132,6 +139,8 @@ class Loader(Generic[T]):
         take. It holds no samples, but the places of those that the shuffle holds (about 4 bytes each).
 
         Of this rank: a job with several saves those of all ranks, and loads their list."""
+        if self._closed:
+            raise errors.usage("this loader is closed", "call state_dict() before close(), and before the end of a `with`")
         if self._run is None:
             position = self._resumed["position"] if self._resumed is not None else None
         else:

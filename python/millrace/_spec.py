@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import sys
 from collections.abc import Iterable
@@ -69,6 +70,17 @@ def names(shards: Shards) -> list[str]:
     if not out:
         raise errors.usage("an empty list of shards")
     return out
+
+
+def whole(name: str, value: Any, least: int = -2**31, most: int = 2**31 - 1) -> int:
+    """A whole number as an int: numpy's too. Refuses others, naming the argument."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise errors.usage(f"{name} is {value!r}", "give a whole number") from None
+    if not least <= number <= most:
+        raise errors.usage(f"{name} is {number}", f"give a number from {least} to {most}")
+    return number
 
 
 def byte_count(size: Union[int, str, None]) -> int:

@@ -136,11 +136,28 @@ class Epochs(Case):
         for wrong in ({}, {"millrace": 1, "epoch": 0, "position": "{}"}, {"epoch": 3}):
             with self.assertRaises(mr.BadStateError):
                 data.load_state_dict(wrong)
+        for wrong in (None, 5, "x", [5], [{}], [None], {"millrace": 1, "epoch": -5, "position": None},
+                      {"millrace": 1, "epoch": "x", "position": None}, {"millrace": 1, "epoch": 0, "position": 5},
+                      {"millrace": 1, "epoch": 2**70, "position": None}):
+            with self.assertRaises(mr.BadStateError, msg=wrong):
+                data.load_state_dict(wrong)
+        for wrong in (-1, 1.5, "x", None, 2**62, 2**70):
+            with self.assertRaisesRegex(mr.UsageError, "epoch is "):
+                data.set_epoch(wrong)
         next(iter(data))
+        with self.assertRaisesRegex(mr.BadStateError, "some of the states are of a beginning"):
+            mr.merge_states([data.state_dict(), loader().state_dict()])
         other = loader(seed=5)
         other.load_state_dict(data.state_dict())
         with self.assertRaises(mr.BadStateError):
             next(iter(other))
+
+    def test_a_closed_loader_has_no_position(self):
+        with loader() as data:
+            next(iter(data))
+        for late in (data.state_dict, lambda: pickle.dumps(data)):
+            with self.assertRaisesRegex(mr.UsageError, "closed; call state_dict\\(\\) before close"):
+                late()
 
     def test_length(self):
         for rank in range(2):
