@@ -5,6 +5,7 @@ import json
 import pathlib
 import pickle
 import sys
+import threading
 import unittest
 import warnings
 
@@ -153,6 +154,24 @@ class Chains(Case):
         data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"])
         self.assertEqual(next(iter(data)), next(iter(data)))
         self.assertEqual(len(list(data)), 400)
+
+    def test_loops_at_once_are_refused(self):
+        data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"])
+        for loops in (data, wds.WebLoader(data, batch_size=None), wds.WebLoader(data, batch_size=None).with_epoch(1000)):
+            first = iter(loops)
+            next(first)
+            second = iter(loops)
+            next(second)
+            if loops.nsamples < 0:
+                with self.assertRaisesRegex(mr.UsageError, "another loop over this .* has begun"):
+                    list(first)
+            self.assertEqual(len(list(second)), 399 if loops.nsamples < 0 else 999)
+
+    def test_an_iterator_that_is_not_asked_has_no_thread(self):
+        before = threading.active_count()
+        for _ in range(5):
+            iter(wds.WebLoader(wds.WebDataset(URLS, shardshuffle=False), batch_size=None))
+        self.assertEqual(threading.active_count(), before)
 
     def test_epochs_continue(self):
         data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"]).with_epoch(150)

@@ -23,6 +23,7 @@ class Source:
         self._loader: Optional[SampleLoader] = None
         self._process = 0
         self._is_left = False  # in the middle of an epoch
+        self._turn = 0         # of the loop that may go on
         self._drawn = random.getrandbits(31)  # the seed, if none is given
 
     def changed(self, **options: Any) -> "Source":
@@ -58,8 +59,11 @@ class Source:
         if self._is_left:  # a loop begins an epoch, as there
             loader.set_epoch(loader.epoch + 1)
         self._is_left = True
-        count = 0
+        self._turn += 1
+        count, turn = 0, self._turn
         while True:
+            if turn != self._turn:
+                raise errors.usage("another loop over this data set has begun", "make a WebDataset for each of loops at once")
             try:
                 sample = loader._next()
             except errors.Error as error:
