@@ -125,6 +125,11 @@ class AsOriginal(Case):
             with self.subTest(shard=shard.name):
                 self.both(str(shard), lambda w, d: d)
 
+    def test_arrays_of_the_program_are_no_images(self):
+        made = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: {**s, "features": numpy.ones((4, 5, 6), "f8")})
+        features = next(iter(made.decode("rgb")))["features"]
+        self.assertEqual((features.shape, str(features.dtype), float(features.max())), ((4, 5, 6), "float64", 1.0))
+
     def test_writers(self):
         sample = {"__key__": "a/b", "txt": "t", "cls": 3, "json": {"x": 1}, "npy": numpy.arange(3), "bin": b"\1"}
         for make in (lambda: wds.TarWriter("one.tar"), lambda: wds.ShardWriter("many-%d.tar", maxcount=1)):
@@ -176,6 +181,16 @@ class Chains(Case):
     def test_epochs_continue(self):
         data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"]).with_epoch(150)
         self.assertEqual(len(set([*data, *data])), 300)
+        failures = [RuntimeError("once")]
+
+        def failing(sample):
+            if failures and sample["__key__"].endswith("50"):
+                raise failures.pop()
+            return sample
+        data = wds.WebDataset(URLS, shardshuffle=False).map(failing).with_epoch(100)
+        with self.assertRaisesRegex(RuntimeError, "once"):
+            list(data)
+        self.assertEqual([len(list(data)) for _ in range(2)], [100, 100])  # none is empty
         resampled = wds.WebDataset(URLS, resampled=True, seed=1).shuffle(100).with_epoch(250).with_length(250)
         self.assertEqual((len(list(resampled)), len(list(resampled)), len(resampled)), (250, 250, 250))
 

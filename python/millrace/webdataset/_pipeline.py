@@ -63,6 +63,7 @@ class DataPipeline(Chain):
         if source is not None and isinstance(stage, Decode) and stage.decoder.is_native() and not source.options["decode"]:
             self.pipeline[0] = source.changed(decode=True)
             self.pipeline[0].decode_handler = stage.handler
+            stage = Decode(stage.decoder.after_engine(), stage.handler)
         self.pipeline.append(stage)
 
     def compose(self, *stages: Any) -> "DataPipeline":
@@ -104,12 +105,16 @@ class DataPipeline(Chain):
     def _part_of_flow(self) -> Iterator[Any]:
         flow = self._flow
         assert flow is not None
-        count = 0
-        for item in itertools.islice(flow, self.nsamples):
-            count += 1
+        for _ in range(self.nsamples):
+            try:
+                item = next(flow)
+            except BaseException as error:
+                if self._flow is flow:  # it has ended: the next loop begins another
+                    self._flow = None
+                if isinstance(error, StopIteration):
+                    return
+                raise
             yield item
-        if count < self.nsamples:
-            self._flow = None
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> "DataPipeline":
         """Makes epochs of so many items, whatever the data's own are; each continues where the last one stopped."""
