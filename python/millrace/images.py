@@ -22,11 +22,21 @@ class Batch(tuple):  # type: ignore[type-arg]
         epoch: of the first image, from 0.
 
     The arrays share the engine's memory, without a copy, and keep it until they are released: a loop that collects
-    batches copies them (`images.clone()`, `images.copy()`). They may be written to.
+    batches copies them (`images.clone()`, `images.copy()`). They may be written to. A DataLoader hands on (images, labels) alone;
+    with `collate_fn=mr.Batch.same` the whole batch.
     """
 
     keys: list[str]
     epoch: int
+    _fields = ("images", "labels")  # as of a named tuple: torch's DataLoader, pin_memory and others keep the class of these
+
+    def __new__(cls, *content: Any) -> "Batch":
+        return tuple.__new__(cls, content[0] if len(content) == 1 else content)
+
+    @staticmethod
+    def same(batch: "Batch") -> "Batch":
+        """The batch itself: for a DataLoader."""
+        return batch
 
     @property
     def images(self) -> Any:
