@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
-from ._spec import whole
+from ._numbers import whole
 
 T = TypeVar("T")
 State = Mapping[str, Any]

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, known_rank
+from ._numbers import flag, text, whole
+from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, known_rank, names
 from .options import Augment, skip
 
 
@@ -64,6 +65,9 @@ def _refuse(device: Optional[str], dtype: str) -> None:
         raise errors.not_offered(f"device={device!r}", f"images.to({device!r}, non_blocking=True) in the loop")
     if dtype != "uint8":
         raise errors.not_offered(f"dtype={dtype!r}", "images.float().div_(255) in the loop, on the device")
+
+
+_MOST = {"classes": 2**63 - 1}
 
 
 class ImageLoader(Loader[Batch]):
@@ -134,7 +138,7 @@ class ImageLoader(Loader[Batch]):
                        "allow_pipe": allow_pipe, "resync": resync, "on_error": on_error},
             "images": {"batch_size": batch_size, "size": size, "train": train, "resize": resize, "label": label,
                        "classes": classes, "drop_last": drop_last, "held": held, "prefetch": prefetch},
-            "shards": shards, "names": images, "augment": augment, "epoch_samples": epoch_samples,
+            "shards": names(shards), "names": images, "augment": augment, "epoch_samples": epoch_samples,
             "cache_decoded": cache_decoded, "torch": self._torch}
         self._warned = False
         self._spec(0)  # refuses what can be refused before anything is opened
@@ -143,14 +147,21 @@ class ImageLoader(Loader[Batch]):
         o = self._options
         spec = common(o["shards"], **o["common"])
         for name, value in o["images"].items():
+            if name in ("train", "drop_last"):
+                value = flag(name, value)
+            else:
+                value = text(name, value) if name == "label" else whole(name, value, most=_MOST.get(name, 2**31 - 1))
             setattr(spec, name, value)
         spec.first_epoch = first_epoch
         if o["names"] is not None:
-            spec.set_images(o["names"])
+            spec.set_images(text("images", o["names"]))
         if o["augment"] is not None:
+            if not isinstance(o["augment"], Augment):
+                raise errors.usage(f"augment is {o['augment']!r}", "give mr.Augment(...)")
             o["augment"].apply(spec)
         if o["epoch_samples"] is not None:
-            batches = o["epoch_samples"] // spec.world_size // spec.batch_size
+            samples = whole("epoch_samples", o["epoch_samples"], most=2**62)
+            batches = samples // spec.world_size // max(1, spec.batch_size)
             if batches < 1:
                 raise errors.usage(f"epoch_samples={o['epoch_samples']} is less than a batch of each rank")
             spec.epoch_length = batches * spec.batch_size
@@ -198,7 +209,7 @@ class ImageLoader(Loader[Batch]):
 
     def __repr__(self) -> str:
         o = self._options["images"]
-        return f"<millrace.ImageLoader of {self._options['shards']!r}, batches of {o['batch_size']}, epoch {self.epoch}>"
+        return f"<millrace.ImageLoader of {described(self._options['shards'])}, batches of {o['batch_size']}, epoch {self.epoch}>"
 
     def __getitem__(self, _: object) -> NoReturn:
         raise TypeError("an ImageLoader is read in order: iterate it; IndexedDataset gives single samples")

@@ -24,9 +24,7 @@ void bind_changes(nb::module_& to) {
   using changes = augment_options;
   nb::class_<changes>(to, "Changes")
       .def(nb::init<>())
-      .def_prop_rw(
-          "policy", [](const changes& c) { return static_cast<int>(c.policy); },
-          [](changes& c, int policy) { c.policy = static_cast<augment_policy>(policy); })
+      .def("set_policy", [](changes& c, const std::string& name) { c.policy = policy_of(name); })
       .def_rw("randaugment_ops", &changes::randaugment_ops)
       .def_rw("randaugment_magnitude", &changes::randaugment_magnitude)
       .def_rw("gray", &changes::gray)
@@ -141,6 +139,7 @@ NB_MODULE(_core, m) {
   p::bind_indexed(m);
   p::bind_writer(m);
   m.def("job_place", &p::place);
+  m.def("check_epoch", [](const std::string& name) { static_cast<void>(p::mode_of(name)); });
   m.def("merged", &p::merged_text);
   m.def("check_state", [](const std::string& text) {
     static_cast<void>(millrace::state::from_json(text).value());

@@ -101,7 +101,12 @@ nb::object object_of(const value& v) {
 nb::object decoded(const std::string& extension, const nb::bytes& content) {
   const auto whole =
       bytes::unowned(std::string_view(static_cast<const char*>(content.data()), content.size()));
-  return object_of(decode_field(extension, whole).value());
+  const value made = decode_field(extension, whole).value();
+  const auto* same = std::get_if<bytes>(&made);
+  if (same != nullptr && same->data() == whole.data() && same->size() == whole.size()) {
+    return content;  // there is no decoder for them
+  }
+  return object_of(made);
 }
 
 }  // namespace

@@ -44,6 +44,10 @@ struct spec {
   int prefetch = 2;  // batches kept ready
 };
 
+// By its name. Throws `failure` (usage) for others.
+epoch_mode mode_of(const std::string& name);
+augment_policy policy_of(const std::string& name);
+
 // The engine's options: those of the environment, and what the spec says.
 engine_options engine_of(const spec& of);
 

@@ -259,6 +259,37 @@ class Errors(Case):
             with self.assertRaises(ValueError, msg=wrong):
                 next(iter(loader(**wrong)))
 
+    def test_wrong_arguments_are_named_as_python_names_them(self):
+        for wrong in ({"batch_size": None}, {"batch_size": 5.5}, {"batch_size": 0}, {"batch_size": 2**40}, {"size": "s"}, {"size": 0},
+                      {"seed": -1}, {"seed": 2**64}, {"seed": None}, {"shuffle": -1}, {"shuffle": 0.5}, {"rank": 5}, {"rank": None},
+                      {"rank": (0.5, 2)}, {"rank": (0, 0)}, {"rank": (2, 2)}, {"lanes": "x"}, {"lanes": -2}, {"threads": None},
+                      {"threads": 10**6}, {"held": 0}, {"prefetch": 0}, {"on_error": 0.5}, {"label": None}, {"label": ""},
+                      {"images": 5}, {"classes": -1}, {"augment": {}}, {"train": "no"},
+                      {"drop_last": None}, {"allow_pipe": "no"}, {"epoch_samples": 100.5}, {"epoch": None}):
+            name, = wrong
+            with self.assertRaises(mr.UsageError, msg=wrong) as caught:
+                next(iter(loader(**wrong)))
+            said = str(caught.exception)
+            self.assertIn("the number of ranks" if wrong == {"rank": (0, 0)} else name, said)
+            self.assertNotRegex(said, "_options|incompatible function")
+        for wrong in ({"batch_size": 0, "epoch_samples": 100}, {"rank": (0, 0), "epoch_samples": 100}):
+            with self.assertRaises(mr.UsageError):
+                next(iter(loader(**wrong)))
+        for shards in (None, 5, b"train-000000.tar", [b"train-000000.tar"], [], [5]):
+            with self.assertRaisesRegex(mr.UsageError, "shards"):
+                loader(shards)
+        for options in ({"memory": -5}, {"memory": 1.5}, {"on_error": mr.skip("x")}, {"on_error": mr.skip(True)},
+                        {"augment": mr.Augment(policy=None)}, {"augment": mr.Augment(ops="x")}, {"augment": mr.Augment(gray="x")}):
+            with self.assertRaises(mr.UsageError, msg=options):
+                loader(**options)
+        with self.assertRaisesRegex(mr.NoMemoryError, r"set memory to \d+MiB or more"):
+            next(iter(loader(memory="1MiB")))
+
+    def test_shards_of_a_generator_and_of_paths(self):
+        data = loader(pathlib.Path(f"train-{i:06}.tar") for i in range(4))
+        self.assertEqual(sum(len(b.labels) for b in pickle.loads(pickle.dumps(data))), 400)
+        self.assertEqual(sum(1 for _ in mr.samples(f"train-{i:06}.tar" for i in range(2))), 200)
+
     def test_are_skipped_and_counted(self):
         data = loader("bad-0.tar", on_error=mr.skip(4))
         self.assertEqual(sum(len(b.labels) for b in data), 396)

@@ -23,9 +23,6 @@ IMAGES: dict[str, tuple[str, str, str]] = {
 }
 # Extensions that Pillow decodes here, because the engine does not.
 _OTHER_IMAGES = frozenset("bmp gif tif tiff jp2 ico tga pbm jpe jfif".split())
-# Of the engine's values of fields: texts, integers, JSON, arrays.
-_VALUES = frozenset("txt text transcript cls cls2 class count index inx id json jsn npy npz ten tb tenbin mp msg msgpack "
-                    "cbor".split())
 _NATIVE_IMAGES = frozenset(_core.decoded_extensions().split(";"))
 
 
@@ -71,9 +68,7 @@ class Decoder:
         last = _last(extension)
         if self.images and (last in _OTHER_IMAGES or last in _NATIVE_IMAGES):
             return _by_pillow(content, *IMAGES[self.images])
-        if last in _VALUES or last == "gz":
-            return _core.decode_field(extension, content)
-        return content
+        return _core.decode_field(extension, content)
 
 
 def _converted(pixels: Any, kind: str, numbers: str) -> Any:
