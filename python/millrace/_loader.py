@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
@@ -23,7 +24,10 @@ def remember(closes: Any) -> None:
 
 def _close_all() -> None:
     for one in list(_alive):
-        one.close()
+        try:
+            one.close()
+        except Exception:  # the threads of the others are to end all the same
+            traceback.print_exc()
 
 
 atexit.register(_close_all)
@@ -60,22 +64,25 @@ def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
 
 
 class Epoch(Iterator[T]):
-    """The rest of an epoch, from iter() of a loader. Ends once, however often it is asked afterwards."""
+    """The rest of an epoch, from iter() of a loader. Ends once, however often it is asked afterwards; also when another loop
+    over the loader has ended the epoch."""
 
     def __init__(self, loader: "Loader[T]") -> None:
         self._loader: Optional[Loader[T]] = loader
+        self._epoch: Optional[int] = None  # whose items it gives, once it has given one
 
     def __iter__(self) -> "Epoch[T]":
         return self
 
     def __next__(self) -> T:
-        if self._loader is None:
-            raise StopIteration
-        item = self._loader._next()
-        if item is None:
-            self._loader = None
-            raise StopIteration
-        return item
+        loader = self._loader
+        if loader is not None and self._epoch in (None, loader.epoch):
+            self._epoch = loader.epoch
+            item = loader._next()
+            if item is not None:
+                return item
+        self._loader = None
+        raise StopIteration
 
 
 class Loader(Generic[T]):

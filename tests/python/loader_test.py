@@ -77,6 +77,11 @@ class Epochs(Case):
         self.assertEqual(len(list(epoch)), 8)
         self.assertEqual(list(epoch), [])
         self.assertEqual(data.epoch, 1)
+        left = iter(data)
+        next(left)
+        self.assertEqual(len(list(data)), 7)
+        self.assertEqual(list(left), [])  # its epoch has ended
+        self.assertEqual((data.epoch, len(list(data))), (2, 8))
 
     def test_continues_at_every_batch(self):
         data = loader(shuffle=100)
