@@ -9,7 +9,8 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, _device, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common
+from ._numbers import flag, text, whole
+from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, known_rank, names
 from .options import Augment, skip
 
 
@@ -25,11 +26,21 @@ class Batch(tuple):  # type: ignore[type-arg]
 
     Arrays of uint8 in memory share the engine's memory, without a copy, and keep it until they are released: a loop that
     collects batches copies them (`images.clone()`, `images.copy()`). They may be written to. On a GPU, and of another
-    `dtype`, they are the loop's own.
+    `dtype`, they are the loop's own. A DataLoader hands on (images, labels) alone; with `collate_fn=mr.Batch.same` the whole
+    batch.
     """
 
     keys: list[str]
     epoch: int
+    _fields = ("images", "labels")  # as of a named tuple: torch's DataLoader, pin_memory and others keep the class of these
+
+    def __new__(cls, *content: Any) -> "Batch":
+        return tuple.__new__(cls, content[0] if len(content) == 1 else content)
+
+    @staticmethod
+    def same(batch: "Batch") -> "Batch":
+        """The batch itself: for a DataLoader."""
+        return batch
 
     @property
     def images(self) -> Any:
@@ -50,6 +61,9 @@ def _uses_torch(output: str) -> bool:
     if importlib.util.find_spec(needed) is None:
         raise errors.usage(f"output={output!r} needs {needed}, which is not installed", f"pip install {needed}")
     return uses_torch
+
+
+_MOST = {"classes": 2**63 - 1}
 
 
 class ImageLoader(Loader[Batch]):
@@ -128,7 +142,7 @@ class ImageLoader(Loader[Batch]):
                        "allow_pipe": allow_pipe, "resync": resync, "on_error": on_error},
             "images": {"batch_size": batch_size, "size": size, "train": train, "resize": resize, "label": label,
                        "classes": classes, "drop_last": drop_last, "held": held, "prefetch": prefetch},
-            "shards": shards, "names": images, "augment": augment, "epoch_samples": epoch_samples,
+            "shards": names(shards), "names": images, "augment": augment, "epoch_samples": epoch_samples,
             "cache_decoded": cache_decoded, "torch": self._torch, "device": _device.device_name(device, self._torch), "dtype": name,
             "statistics": _device.check_statistics(name, mean, std)}
         self._warned = False
@@ -140,14 +154,21 @@ class ImageLoader(Loader[Batch]):
         o = self._options
         spec = common(o["shards"], **o["common"])
         for name, value in o["images"].items():
+            if name in ("train", "drop_last"):
+                value = flag(name, value)
+            else:
+                value = text(name, value) if name == "label" else whole(name, value, most=_MOST.get(name, 2**31 - 1))
             setattr(spec, name, value)
         spec.first_epoch = first_epoch
         if o["names"] is not None:
-            spec.set_images(o["names"])
+            spec.set_images(text("images", o["names"]))
         if o["augment"] is not None:
+            if not isinstance(o["augment"], Augment):
+                raise errors.usage(f"augment is {o['augment']!r}", "give mr.Augment(...)")
             o["augment"].apply(spec)
         if o["epoch_samples"] is not None:
-            batches = o["epoch_samples"] // spec.world_size // spec.batch_size
+            samples = whole("epoch_samples", o["epoch_samples"], most=2**62)
+            batches = samples // spec.world_size // max(1, spec.batch_size)
             if batches < 1:
                 raise errors.usage(f"epoch_samples={o['epoch_samples']} is less than a batch of each rank")
             spec.epoch_length = batches * spec.batch_size
@@ -205,7 +226,8 @@ class ImageLoader(Loader[Batch]):
         return samples // size if drop else -(-samples // size)
 
     def _pickled(self) -> dict[str, Any]:
-        return {"options": self._options}
+        common = self._options["common"]
+        return {"options": {**self._options, "common": {**common, "rank": known_rank(common["rank"])}}}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)
@@ -216,7 +238,7 @@ class ImageLoader(Loader[Batch]):
 
     def __repr__(self) -> str:
         o = self._options["images"]
-        return f"<millrace.ImageLoader of {self._options['shards']!r}, batches of {o['batch_size']}, epoch {self.epoch}>"
+        return f"<millrace.ImageLoader of {described(self._options['shards'])}, batches of {o['batch_size']}, epoch {self.epoch}>"
 
     def __getitem__(self, _: object) -> NoReturn:
         raise TypeError("an ImageLoader is read in order: iterate it; IndexedDataset gives single samples")

@@ -99,7 +99,8 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
 
     Batches are made by the loader: `batch_size=None` is needed. With `num_workers=0` they come without a copy. Workers
     divide the shards among themselves, each with a decoding thread; what they give is copied between processes, and their
-    positions cannot be saved. torchdata's StatefulDataLoader saves that of `num_workers=0`.
+    positions cannot be saved. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
+    loop, or each has the same order. torchdata's StatefulDataLoader saves that of `num_workers=0`.
     """
 
     def __init__(self, loader: Loader[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Iterable
 from typing import Any, Optional, Union
@@ -22,9 +23,6 @@ IMAGES: dict[str, tuple[str, str, str]] = {
 }
 # Extensions that Pillow decodes here, because the engine does not.
 _OTHER_IMAGES = frozenset("bmp gif tif tiff jp2 ico tga pbm jpe jfif".split())
-# Of the engine's values of fields: texts, integers, JSON, arrays.
-_VALUES = frozenset("txt text transcript cls cls2 class count index inx id json jsn npy npz ten tb tenbin mp msg msgpack "
-                    "cbor".split())
 _NATIVE_IMAGES = frozenset(_core.decoded_extensions().split(";"))
 
 
@@ -43,6 +41,13 @@ class Decoder:
             raise errors.usage(f"decode('{images}')", f"give one of {', '.join(IMAGES)}")
         self.images, self.handlers = images, list(handlers)
         self.only = None if only is None else set([only] if isinstance(only, str) else only)
+        self.is_after_engine = False  # so that arrays are images that the engine has decoded
+
+    def after_engine(self) -> "Decoder":
+        """The same, for samples of which the engine has decoded the images."""
+        made = copy.copy(self)
+        made.is_after_engine = True
+        return made
 
     def is_native(self) -> bool:
         """Whether the engine decodes the images: RGB, without functions that want their bytes."""
@@ -54,8 +59,8 @@ class Decoder:
     def _field(self, extension: str, content: Any) -> Any:
         if self.only is not None and extension not in self.only and _last(extension) not in self.only:
             return content
-        if not isinstance(content, bytes):  # pixels, by the engine
-            return _converted(content, *IMAGES[self.images][:2]) if _is_array(content) and self.images else content
+        if not isinstance(content, bytes):
+            return _converted(content, *IMAGES[self.images][:2]) if self.is_after_engine else content
         for handler in self.handlers:
             value = handler(extension, content)
             if value is not None:
@@ -63,13 +68,7 @@ class Decoder:
         last = _last(extension)
         if self.images and (last in _OTHER_IMAGES or last in _NATIVE_IMAGES):
             return _by_pillow(content, *IMAGES[self.images])
-        if last in _VALUES or last == "gz":
-            return _core.decode_field(extension, content)
-        return content
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "__array_interface__")
+        return _core.decode_field(extension, content)
 
 
 def _converted(pixels: Any, kind: str, numbers: str) -> Any:
