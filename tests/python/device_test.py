@@ -53,8 +53,9 @@ class Numbers(Case):
         self.assertEqual({name for _, name in rest}, {"float32"})
 
     def test_what_makes_no_sense_is_refused(self):
-        for options, said in (({"dtype": "int8"}, "give one of uint8"), ({"mean": MEAN}, "dtype='float32'"), ({"std": STD}, "dtype='float32'"),
-                              ({"dtype": "float32", "mean": (1, 2)}, "three numbers"), ({"dtype": "float32", "std": (1, 1, 0)}, "three numbers"),
+        for options, said in (({"dtype": "int8"}, "give one of uint8"), ({"mean": MEAN}, "dtype='float32'"),
+                              ({"std": STD}, "dtype='float32'"), ({"dtype": "float32", "mean": (1, 2)}, "three numbers"),
+                              ({"dtype": "float32", "std": (1, 1, 0)}, "three numbers"),
                               ({"dtype": "float32", "mean": ("a", 1, 2)}, "three numbers"),
                               ({"dtype": "float32", "mean": (math.nan, 1, 2)}, "three numbers"), ({"dtype": "bfloat16"}, "no such type"),
                               ({"device": "cuda"}, "with numpy"), ({"device": "tpu"}, "give 'cuda'"), ({"device": "cuda:x"}, "give 'cuda'"),
