@@ -12,11 +12,7 @@ short trial. A peer that is not installed is left out, and a line says so. Media
     chain   millrace.webdataset beside webdataset: bytes, and decoded photos; without functions, and with one of 20 us
     first   from the start of the process to the first batch
     memory  the most that all processes of a loader hold (the sum of PSS), with as many threads as webdataset has workers
-<<<<<<< HEAD
-    next    next() with a batch ready
-=======
     next    a batch of small images beyond `millrace bench load`; next() with a batch ready
->>>>>>> part-q
     states  state_dict() at each of 1,000 steps
 
 Needs ./setup --peers, a build of the package (build/release/python), and bench/peers/setup. About 20 minutes on two cores."""
@@ -129,19 +125,11 @@ class Bench:
 
     def best(self, what, name, setups, **options):
         """The fastest set-up of a peer, of one trial each; None if none works."""
-<<<<<<< HEAD
-        seconds = self.options["seconds"] / 2
-        rates = []
-        for setup in setups[:2] if self.a.small else setups:
-            try:
-                rates.append((self.job(name, "rate", **options, **setup, seconds=seconds)["images_per_s"], setup))
-=======
         short = {name: 0.5 * self.options[name] for name in ("warm", "seconds")}
         rates = []
         for setup in setups[:2] if self.a.small else setups:
             try:
                 rates.append((self.job(name, "rate", **options, **setup, **short)["images_per_s"], setup))
->>>>>>> part-q
             except Failed as why:
                 print(f"{why}\n{name} with {setup} is left out", flush=True)
         if not rates:
@@ -154,11 +142,7 @@ class Bench:
     def engine_rate(self, **options):
         """Images a second of `millrace bench load`, with the plan of millrace() in bench/peers/loaders.py."""
         o = self.options | options
-<<<<<<< HEAD
-        words = ["--threads", o["threads"], "--batch", o["batch"], "--size", o["size"], "--shuffle", o["shuffle"], "--seconds", o["seconds"]]
-=======
         words = [w for name in ("threads", "batch", "size", "shuffle", "seconds") for w in (f"--{name}", o[name])]
->>>>>>> part-q
         done = subprocess.run([str(self.a.bin / "millrace"), "bench", "load", *o["shards"], *map(str, words), "--json"],
                               capture_output=True, text=True, env=harness.CLEAN)
         if done.returncode != 0:
