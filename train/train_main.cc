@@ -19,6 +19,7 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
+#include "train/device/torch_error.h"
 #include "train/flag_names.h"
 #include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"

@@ -15,6 +15,7 @@
 #include "train/device/stream_calls.h"
 #include "train/device/tensor_snapshot.h"
 #include "train/device/to_device.h"
+#include "train/device/torch_error.h"
 #include "train/ranks/distributed.h"
 
 namespace millrace {

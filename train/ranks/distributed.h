@@ -21,10 +21,6 @@ class Error;
 
 namespace millrace {
 
-// What torch has thrown, in one line, without its stack: device_failed if a GPU or its driver has
-// failed, no_memory if it has none left, else internal.
-error error_of_torch(const c10::Error& e);
-
 // The process group of a job: NCCL for tensors on GPUs, Gloo for those in memory and for what the
 // ranks have to agree on. With one rank everything is a no-op. One thread. A rank that is gone, or
 // silent for `timeout`, is a `failure` (peer_lost). Where what this process does does not fail by
