@@ -19,7 +19,6 @@
 #include "engine/program.h"
 #include "engine/settings.h"
 #include "engine/standard_error.h"
-#include "train/device/torch_error.h"
 #include "train/flag_names.h"
 #include "train/launch/error_file.h"
 #include "train/launch/local_ranks.h"
@@ -27,6 +26,7 @@
 #include "train/loop/signals.h"
 #include "train/parse_options.h"
 #include "train/ranks/distributed.h"
+#include "train/ranks/torch_error.h"
 #include "train/trainer.h"
 
 namespace millrace {

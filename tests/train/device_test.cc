@@ -15,8 +15,8 @@
 #include "train/device/stream_calls.h"
 #include "train/device/tensor_snapshot.h"
 #include "train/device/to_device.h"
-#include "train/device/torch_error.h"
 #include "train/ranks/distributed.h"
+#include "train/ranks/torch_error.h"
 
 namespace millrace {
 namespace {

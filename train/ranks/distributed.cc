@@ -25,9 +25,9 @@
 #include "engine/log.h"
 #include "engine/standard_error.h"
 #include "engine/start_thread.h"
-#include "train/device/torch_error.h"
 #include "train/ranks/lifeline.h"
 #include "train/ranks/rendezvous.h"
+#include "train/ranks/torch_error.h"
 
 namespace millrace {
 namespace {

@@ -1,4 +1,4 @@
-#include "train/device/torch_error.h"
+#include "train/ranks/torch_error.h"
 
 #include <string>
 #include <string_view>
