@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Optional, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .. import errors
 from . import _stages
 from ._decode import Decoder, FieldDecoder, decoder_of
 from ._handlers import Handler, reraise_exception
@@ -81,38 +80,34 @@ class Chain:
         """Renames fields."""
         return self.compose(_stages.rename(**kw))
 
-    def decode(self, *args: Union[str, Decoder, FieldDecoder], only: Any = None, handler: Handler = reraise_exception,
-               pre: None = None, post: None = None, partial: bool = False) -> "DataPipeline":
+    def decode(self, *args: Union[str, FieldDecoder], pre: Optional[Sequence[FieldDecoder]] = None,
+               post: Optional[Sequence[FieldDecoder]] = None, only: Union[str, Iterable[str], None] = None,
+               partial: bool = False, handler: Handler = reraise_exception) -> "DataPipeline":
         """Decodes fields: images as "rgb8", "rgb", "torchrgb", "pil", ..., RGB ones by the engine's threads; texts, numbers,
-        JSON and arrays by their extension; `handle_extension` decodes others."""
-        if pre is not None or post is not None:
-            raise errors.not_offered("decode(pre=..., post=...)", "decode(function, ...): functions are asked first")
-        del partial  # what has no decoder stays bytes
-        return self.compose(Decode(decoder_of(args, only), handler))
+        JSON and arrays by their extension; `handle_extension` decodes others. A function gets ".EXTENSION" and the bytes,
+        and returns a value, or None for the next one to decode it."""
+        return self.compose(Decode(decoder_of(args, pre=pre, post=post, only=only, partial=partial), handler))
 
-    def _refused(self, name: str, instead: str) -> NoReturn:
-        raise errors.not_offered(f"webdataset's {name}()", instead)
+    def xdecode(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """Decodes fields by functions of a binary stream."""
+        return self.compose(_stages.xdecode(*args, **kw))
 
-    def xdecode(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("xdecode", ".decode(wds.handle_extension('EXTENSION', function))")
+    def rename_keys(self, *args: tuple[str, str], **kw: Any) -> "DataPipeline":
+        """Renames the fields that match patterns, and leaves out the others."""
+        return self.compose(_stages.rename_keys(*args, **kw))
 
-    def mcached(self) -> NoReturn:
-        """Not offered."""
-        self._refused("mcached", "items = list(dataset) to keep all items in memory")
+    def extract_keys(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """The fields that match patterns in a tuple."""
+        return self.compose(_stages.extract_keys(*args, **kw))
 
-    def lmdb_cached(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("lmdb_cached", "WebDataset(urls, cache_dir='FOLDER') to keep fetched shards")
+    def log_keys(self, logfile: Optional[str] = None) -> "DataPipeline":
+        """Appends the key of each sample to a file."""
+        return self.compose(_stages.log_keys(logfile))
 
-    def rename_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("rename_keys", ".rename(new='old;older')")
+    def mcached(self) -> "DataPipeline":
+        """Keeps all items in memory: only the first loop reads."""
+        return self.compose(_stages.Cached())
 
-    def extract_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("extract_keys", ".to_tuple('jpg;png', 'cls')")
-
-    def log_keys(self, logfile: Any = None) -> NoReturn:
-        """Not offered."""
-        self._refused("log_keys", ".map(function) with a function that logs sample['__key__']")
+    def lmdb_cached(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """Keeps all items in an LMDB database: only the first loop reads."""
+        return self.compose(_stages.LMDBCached(*args, **kw))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
 
 from .. import _core, errors
+from ._errors import DecodingError, as_theirs
 
-
+# Called with ".EXTENSION" and the bytes: a value, None for the next decoder, or Continue.
 FieldDecoder = Callable[[str, bytes], Any]
 
 # Array type, type of its numbers, and mode, for each name of a way to decode images.
-IMAGES: dict[str, tuple[str, str, str]] = {
+imagespecs: dict[str, tuple[str, str, str]] = {
     "l8": ("numpy", "uint8", "L"), "rgb8": ("numpy", "uint8", "RGB"), "rgba8": ("numpy", "uint8", "RGBA"),
     "l": ("numpy", "float", "L"), "rgb": ("numpy", "float", "RGB"), "rgba": ("numpy", "float", "RGBA"),
     "torchl8": ("torch", "uint8", "L"), "torchrgb8": ("torch", "uint8", "RGB"), "torchrgba8": ("torch", "uint8", "RGBA"),
@@ -26,50 +27,122 @@ _OTHER_IMAGES = frozenset("bmp gif tif tiff jp2 ico tga pbm jpe jfif".split())
 _VALUES = frozenset("txt text transcript cls cls2 class count index inx id json jsn npy npz ten tb tenbin mp msg msgpack "
                     "cbor".split())
 _NATIVE_IMAGES = frozenset(_core.decoded_extensions().split(";"))
+IMAGE_EXTENSIONS = _OTHER_IMAGES | _NATIVE_IMAGES
 
 
 def _last(extension: str) -> str:
     return extension.rsplit(".", 1)[-1].lower()
 
 
-class Decoder:
-    """Decodes the fields of a sample: first by `handlers`, then images by `images`, then by extension.
+class Continue:
+    """What a decoder returns to have the next ones decode other bytes, under another extension."""
 
-    Pickles stay bytes: no code in the data is run; `.map_dict(pyd=pickle.loads)` runs it.
+    def __init__(self, key: str, data: bytes) -> None:
+        self.key, self.data = key, data
+
+
+def gzfilter(key: str, data: bytes) -> Optional[Continue]:
+    """A decoder that unpacks ".gz" and leaves the rest to the next ones."""
+    return Continue(key[:-3], _core.decode_field("bytes.gz", data)) if key.endswith(".gz") else None
+
+
+def basichandlers(key: str, data: bytes) -> Any:
+    """A decoder of texts, numbers, JSON and arrays by their extension; pickles stay bytes."""
+    last = _last(key)
+    return _core.decode_field(last, data) if last in _VALUES else None
+
+
+class ImageHandler:
+    """A decoder of images, for `decode`.
+
+    Args:
+        imagespec: "rgb8", "rgb", "torchrgb", "pil", ...
+        extensions: of the fields that are images.
     """
 
-    def __init__(self, images: str, handlers: Iterable[FieldDecoder], only: Optional[Iterable[str]]) -> None:
-        if images and images not in IMAGES:
-            raise errors.usage(f"decode('{images}')", f"give one of {', '.join(IMAGES)}")
-        self.images, self.handlers = images, list(handlers)
-        self.only = None if only is None else set([only] if isinstance(only, str) else only)
+    def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
+        if imagespec not in imagespecs:
+            raise errors.usage(f"decode('{imagespec}')", f"give one of {', '.join(imagespecs)}")
+        self.imagespec, self.extensions = imagespec, frozenset(extensions)
+
+    def is_native(self) -> bool:
+        """Whether the engine decodes these."""
+        return imagespecs[self.imagespec][2] == "RGB" and self.extensions == IMAGE_EXTENSIONS
+
+    def converted(self, pixels: Any) -> Any:
+        """What is asked for, of pixels that the engine decoded."""
+        return _converted(pixels, *imagespecs[self.imagespec][:2])
+
+    def __call__(self, key: str, data: bytes) -> Any:
+        return _by_pillow(data, *imagespecs[self.imagespec]) if _last(key) in self.extensions else None
+
+
+imagehandler = ImageHandler
+
+
+class Decoder:
+    """Decodes the fields of a sample, each by the first decoder that returns a value.
+
+    Pickles stay bytes: no code in the data is run; `.map_dict(pyd=pickle.loads)` runs it.
+
+    Args:
+        handlers: decoders, asked in order.
+        pre: asked before them; by default gzfilter.
+        post: asked after them; by default basichandlers.
+        only: fields to decode, a list or "jpg cls"; None: all.
+        partial: webdataset refuses fields that are no bytes without it; here they stay as they are in any case.
+    """
+
+    def __init__(self, handlers: Sequence[FieldDecoder], pre: Optional[Sequence[FieldDecoder]] = None,
+                 post: Optional[Sequence[FieldDecoder]] = None, only: Union[str, Iterable[str], None] = None,
+                 partial: bool = False) -> None:
+        del partial
+        self.handlers = list(handlers)
+        self.all = [*([gzfilter] if pre is None else pre), *self.handlers, *([basichandlers] if post is None else post)]
+        self.is_plain = pre is None and post is None and only is None
+        self.only = None if only is None else set(only.split() if isinstance(only, str) else only)
 
     def is_native(self) -> bool:
         """Whether the engine decodes the images: RGB, without functions that want their bytes."""
-        return bool(self.images) and IMAGES[self.images][2] == "RGB" and not self.handlers and self.only is None
+        images = self._images()
+        return self.is_plain and len(self.handlers) == 1 and images is not None and images.is_native()
+
+    def _images(self) -> Optional[ImageHandler]:
+        return next((h for h in self.handlers if isinstance(h, ImageHandler)), None)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        return {k: self._field(k, v) if not k.startswith("__") else v for k, v in sample.items()}
+        return {k: self._field(k, v, sample) for k, v in sample.items()}
 
-    def _field(self, extension: str, content: Any) -> Any:
-        if self.only is not None and extension not in self.only and _last(extension) not in self.only:
+    decode = __call__
+
+    def _field(self, name: str, content: Any, sample: dict[str, Any]) -> Any:
+        if name.startswith("__"):
+            return content.decode("utf-8", "replace") if isinstance(content, bytes) else content
+        if self.only is not None and name not in self.only:
             return content
-        if not isinstance(content, bytes):  # pixels, by the engine
-            return _converted(content, *IMAGES[self.images][:2]) if _is_array(content) and self.images else content
-        for handler in self.handlers:
-            value = handler(extension, content)
-            if value is not None:
+        if not isinstance(content, bytes):
+            images = self._images()
+            return images.converted(content) if images is not None and hasattr(content, "__array_interface__") else content
+        try:
+            return self.decode1(name, content)
+        except Exception as error:
+            url, key = sample.get("__url__"), sample.get("__key__")
+            if isinstance(error, errors.Error) and (made := as_theirs(error)) is not error:
+                made.url, made.key = url or "", key or ""
+                made.__dict__.update(k=name, sample=sample)
+                raise made from error
+            raise DecodingError(url, key, name, sample) from error
+
+    def decode1(self, key: str, data: bytes) -> Any:
+        """The value of one field."""
+        key = "." + key
+        for handler in self.all:
+            value = handler(key, data)
+            if isinstance(value, Continue):
+                key, data = value.key, value.data
+            elif value is not None:
                 return value
-        last = _last(extension)
-        if self.images and (last in _OTHER_IMAGES or last in _NATIVE_IMAGES):
-            return _by_pillow(content, *IMAGES[self.images])
-        if last in _VALUES or last == "gz":
-            return _core.decode_field(extension, content)
-        return content
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "__array_interface__")
+        return data
 
 
 def _converted(pixels: Any, kind: str, numbers: str) -> Any:
@@ -101,24 +174,11 @@ class handle_extension:
     def __init__(self, extensions: str, f: Callable[[bytes], Any]) -> None:
         self.wanted, self.f = [e.split(".") for e in extensions.lower().split()], f
 
-    def __call__(self, extension: str, content: bytes) -> Any:
-        parts = extension.lower().split(".")
-        return self.f(content) if any(parts[-len(w):] == w for w in self.wanted) else None
+    def __call__(self, key: str, data: bytes) -> Any:
+        parts = key.lower().split(".")
+        return self.f(data) if any(parts[-len(w):] == w for w in self.wanted) else None
 
 
-def imagehandler(images: str) -> "Decoder":
-    """The decoder of images of this name, for `decode`."""
-    return Decoder(images, [], None)
-
-
-def decoder_of(args: Iterable[Union[str, Decoder, FieldDecoder]], only: Optional[Iterable[str]]) -> Decoder:
+def decoder_of(args: Iterable[Union[str, FieldDecoder]], **options: Any) -> Decoder:
     """One decoder of the arguments of decode()."""
-    images, handlers = "", []
-    for one in args:
-        if isinstance(one, str):
-            images = one
-        elif isinstance(one, Decoder):
-            images = one.images
-        else:
-            handlers.append(one)
-    return Decoder(images, handlers, only)
+    return Decoder([ImageHandler(one) if isinstance(one, str) else one for one in args], **options)

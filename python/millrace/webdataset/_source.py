@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import errors
-from .._spec import Shards, names
+from .._spec import Divided, Shards, _worker, names, place
 from ..samples import SampleLoader, samples
+from ._errors import as_theirs
 from ._handlers import Handler
+from ._urls import expand_urls
 
 
 class Source:
@@ -23,6 +25,7 @@ class Source:
         self._loader: Optional[SampleLoader] = None
         self._process = 0
         self._is_left = False  # in the middle of an epoch
+        self._is_read = False  # by a loop that has not ended
 
     def changed(self, **options: Any) -> "Source":
         """The same with other options, not opened."""
@@ -35,14 +38,47 @@ class Source:
         if self._loader is None or self._process != os.getpid():
             in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
             self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options)
-            self._process, self._is_left = os.getpid(), False
+            self._process, self._is_left, self._is_read = os.getpid(), False, False
         return self._loader
 
+    def _scarce(self) -> Optional[tuple[int, int]]:
+        """Where there are fewer shards than workers of DataLoaders: which of the shards this worker reads."""
+        worker, rank = _worker(), self.options["rank"]
+        if worker is None or self.options["epoch"] == "resample" or isinstance(rank, Divided):
+            return None
+        count = sum(len(expand_urls(s)) for s in self.shards)
+        at, of = place(rank)
+        ranks = of // worker[1]
+        if not ranks <= count < of or any(_is_several(s) for s in self.shards):
+            return None
+        return worker[0] * ranks + at // worker[1], count
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        part = None if self.is_empty_error else self._scarce()
+        if part is not None and part[0] >= part[1]:
+            return iter(())
+        if part is not None:
+            return iter(self.changed(rank=Divided(part)))
+        return self._samples()
+
+    def _samples(self) -> Iterator[dict[str, Any]]:
+        if self._is_read and self._process == os.getpid():  # two loops at a time: the second has a loader of its own
+            other = self.changed()
+            try:
+                yield from other
+            finally:
+                other.close()
+            return
         loader = self.opened()
         if self._is_left:  # a loop begins an epoch, as there
             loader.set_epoch(loader.epoch + 1)
-        self._is_left = True
+        self._is_left = self._is_read = True
+        try:
+            yield from self._epoch(loader)
+        finally:
+            self._is_read = False
+
+    def _epoch(self, loader: SampleLoader) -> Iterator[dict[str, Any]]:
         count = 0
         while True:
             try:
@@ -50,8 +86,8 @@ class Source:
             except errors.Error as error:
                 handler = self.decode_handler if error.kind in ("bad_image", "too_large") else self.handler
                 if not error.skippable:
-                    raise
-                if handler(error):
+                    raise as_theirs(error)
+                if handler(as_theirs(error)):
                     continue
                 return
             if sample is None:
@@ -65,15 +101,22 @@ class Source:
     def close(self) -> None:
         """Ends the loader's threads."""
         loader, self._loader = self._loader, None
+        self._is_read = False
         if loader is not None and self._process == os.getpid():
             loader.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loader": None, "_process": 0, "_is_left": False}
+        return {**self.__dict__, "_loader": None, "_process": 0, "_is_left": False, "_is_read": False}
 
 
-def source_options(resampled: bool, shuffles: bool, seed: Optional[int], splits: bool, cache: Optional[str]) -> dict[str, Any]:
+def _is_several(name: str) -> bool:
+    """Whether a name may stand for more shards than its braces say: a folder, an index, a pattern."""
+    return name.endswith(("/", ".json")) or name.startswith("@") or any(c in name for c in "*?[") or os.path.isdir(name)
+
+
+def source_options(resampled: bool, shuffles: bool, seed: Optional[int], rank: Any, cache: Optional[str]) -> dict[str, Any]:
+    """The options of a Source. `rank`: "auto", or the part that it reads."""
     if seed is None:
         seed = int(os.environ.get("WDS_SEED", random.getrandbits(31)))
     return {"epoch": "resample" if resampled else "exact", "shuffle_shards": shuffles, "seed": seed, "shuffle": 0,
-            "decode": False, "rank": "auto" if splits else (0, 1), "cache": cache, "orient": False}
+            "decode": False, "rank": rank, "cache": cache, "orient": False}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fnmatch
+import io
 import itertools
+import pickle
 import random
+import re
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Optional, Union
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, Optional, Union
 
 from .. import errors
 from ._handlers import Handler, reraise_exception
@@ -73,7 +78,7 @@ class detshuffle(shuffle):
         return random.Random((self.seed or 0) + self.epoch)
 
 
-def first_of(sample: dict[str, Any], names: Union[str, Sequence[str]], default: Any = None,
+def getfirst(sample: dict[str, Any], names: Union[str, Sequence[str]], default: Any = None,
              missing_is_error: bool = True) -> Any:
     """The first of the fields "jpg;png" that a sample has."""
     for name in names.split(";") if isinstance(names, str) else names:
@@ -151,7 +156,7 @@ class to_tuple(_Each):
         self.refuses_none = missing_is_error if none_is_error is None else none_is_error
 
     def one(self, item: dict[str, Any]) -> tuple[Any, ...]:
-        made = tuple(first_of(item, f, missing_is_error=self.missing_is_error) for f in self.fields)
+        made = tuple(getfirst(item, f, missing_is_error=self.missing_is_error) for f in self.fields)
         if self.refuses_none and any(x is None for x in made):
             raise ValueError(f"to_tuple {self.fields} got {list(item.keys())}")
         return made
@@ -167,7 +172,7 @@ class rename(_Each):
 
     def one(self, item: dict[str, Any]) -> dict[str, Any]:
         kept = {} if self.old is None else {k: v for k, v in item.items() if k not in self.old}
-        return {**kept, **{k: first_of(item, v) for k, v in self.names.items()}}
+        return {**kept, **{k: getfirst(item, v) for k, v in self.names.items()}}
 
 
 class select:
@@ -219,7 +224,7 @@ def default_collation_fn(samples: Sequence[Any], combine_tensors: bool = True, c
         return numpy.stack(values)
     if isinstance(samples[0], dict):
         return {k: combined([s[k] for s in samples]) for k in samples[0]}
-    return [combined(list(column)) for column in zip(*samples)]
+    return tuple(combined(list(column)) for column in zip(*samples))
 
 
 class batched:
@@ -255,3 +260,239 @@ class unlisted:
 
     def __call__(self, lists: Items) -> Items:
         return itertools.chain.from_iterable(lists)
+
+
+def transform_with(sample: Sequence[Any], transformers: Optional[Sequence[Optional[Callable[[Any], Any]]]]) -> Any:
+    """The places of a tuple, each changed by the function of its place; None leaves a place as it is."""
+    if not transformers:
+        return sample
+    return [x if f is None else f(x) for x, f in zip(sample, transformers)] + list(sample[len(transformers):])
+
+
+class _Curried:
+    """A stage that calls a function with the items and arguments."""
+
+    def __init__(self, f: Callable[..., Items], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        self.f, self.args, self.kw = f, args, kw
+
+    def __call__(self, items: Items) -> Items:
+        return self.f(items, *self.args, **self.kw)
+
+
+class pipelinefilter:
+    """Makes a stage of a function of items and other arguments: `pipelinefilter(f)(*arguments)`."""
+
+    def __init__(self, f: Callable[..., Items]) -> None:
+        self.f, self.__doc__ = f, f.__doc__
+
+    def __call__(self, *args: Any, **kw: Any) -> _Curried:
+        return _Curried(self.f, args, kw)
+
+
+class info:
+    """Prints the first n items that pass, and every so many."""
+
+    def __init__(self, fmt: Optional[str] = None, n: int = 3, every: int = -1, width: int = 50,
+                 stream: Optional[IO[str]] = None, name: str = "") -> None:
+        self.fmt, self.n, self.every, self.width, self.stream, self.name = fmt, n, every, width, stream, name
+
+    def __call__(self, items: Items) -> Items:
+        for i, item in enumerate(items):
+            if i < self.n or (self.every > 0 and (i + 1) % self.every == 0):
+                text = self.fmt.format(**item) if self.fmt is not None else "\n".join(
+                    [f"--- {self.name}", *(f"{k} {repr(v)[:self.width]}" for k, v in item.items())])
+                print(text, file=self.stream or sys.stderr)
+            yield item
+
+
+class associate:
+    """Adds fields to each sample: those that the function, or the mapping, has for its key."""
+
+    def __init__(self, associator: Union[Callable[[str], Mapping[str, Any]], Mapping[str, Mapping[str, Any]]]) -> None:
+        self.associator = associator
+
+    def __call__(self, items: Items) -> Items:
+        for item in items:
+            found = self.associator
+            yield {**item, **(found(item["__key__"]) if callable(found) else found.get(item["__key__"], {}))}
+
+
+class log_keys:
+    """Appends a line for each sample to a file, which other processes may append to as well: number, worker, rank, key."""
+
+    def __init__(self, logfile: Optional[str] = None) -> None:
+        self.logfile = logfile
+
+    def __call__(self, items: Items) -> Items:
+        if not self.logfile:
+            yield from items
+            return
+        import fcntl
+        with open(self.logfile, "a", encoding="utf-8") as out:
+            for i, item in enumerate(items):
+                line = [i, item.get("__worker__"), item.get("__rank__"), item.get("__key__")]
+                fcntl.flock(out, fcntl.LOCK_EX)
+                try:
+                    out.write("\t".join(str(x) for x in line) + "\n")
+                    out.flush()
+                finally:
+                    fcntl.flock(out, fcntl.LOCK_UN)
+                yield item
+
+
+class extract_keys:
+    """Fields in a tuple: for each argument, the one that matches one of the patterns "*.png;*.jpg"."""
+
+    def __init__(self, *patterns: Union[str, Sequence[str]], duplicate_is_error: bool = True,
+                 ignore_missing: bool = False) -> None:
+        self.patterns = [p.split(";") if isinstance(p, str) else p for p in patterns]
+        self.duplicate_is_error, self.ignore_missing = duplicate_is_error, ignore_missing
+
+    def _one(self, item: dict[str, Any]) -> Items:
+        for patterns in self.patterns:
+            found = [k for k in item if any(fnmatch.fnmatch("." + k, p) or fnmatch.fnmatch(k, p) for p in patterns)]
+            if not found and not self.ignore_missing:
+                raise ValueError(f"Cannot find {patterns} in sample keys {list(item)}.")
+            if len(found) > 1 and self.duplicate_is_error:
+                raise ValueError(f"Multiple sample keys {list(item)} match {patterns}.")
+            yield from (item[k] for k in found[:1])
+
+    def __call__(self, items: Items) -> Items:
+        return (tuple(self._one(item)) for item in items)
+
+
+class rename_keys:
+    """Renames the fields that match patterns: rename_keys(image="*.png"), or ("image", "*.png"). The last one that matches
+    counts.
+
+    Args:
+        keep_unselected: keeps fields that match none.
+        must_match: each pattern must match a field.
+        duplicate_is_error: two fields must not get one name; else the first has it.
+    """
+
+    def __init__(self, *args: tuple[str, str], keep_unselected: bool = False, must_match: bool = True,
+                 duplicate_is_error: bool = True, **kw: str) -> None:
+        self.names = [*args, *kw.items()][::-1]
+        self.keep_unselected, self.must_match, self.duplicate_is_error = keep_unselected, must_match, duplicate_is_error
+
+    def _one(self, item: dict[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        matched = set()
+        for path, value in item.items():
+            last = path.rsplit("/", 1)[-1].lower()
+            name, pattern = next(((n, p) for n, p in self.names if fnmatch.fnmatch(last, p)), (None, None))
+            matched.add(pattern)
+            if name is None:
+                if self.keep_unselected:
+                    made[path] = value
+            elif name not in made:
+                made[name] = value
+            elif self.duplicate_is_error:
+                raise ValueError(f"Duplicate value in sample {list(item)} after rename.")
+        missing = [p for _, p in self.names if p not in matched]
+        if missing and self.must_match:
+            raise ValueError(f"Not all patterns ({missing}) matched sample keys ({list(item)}).")
+        return made
+
+    def __call__(self, items: Items) -> Items:
+        return (self._one(item) for item in items)
+
+
+def _bytes(stream: IO[bytes]) -> bytes:
+    return stream.read()
+
+
+def _text(stream: IO[bytes]) -> str:
+    return stream.read().decode()
+
+
+class xdecode:
+    """Decodes fields by functions of a binary stream: xdecode(png=imread), or ("*.png", imread). The last one that matches
+    counts; False leaves a field as it is.
+
+    Args:
+        must_decode: a field for which there is no function is an error.
+        defaults: functions for "*.bin", which gives bytes, and "*.txt". Those of pickles are yours to add: `pyd=pickle.load`.
+    """
+
+    def __init__(self, *args: tuple[str, Any], must_decode: bool = True,
+                 defaults: Sequence[tuple[str, Any]] = (("*.bin", _bytes), ("*.txt", _text)),
+                 **kw: Any) -> None:
+        self.decoders = [*defaults, *args, *(("*." + k, f) for k, f in kw.items())][::-1]
+        self.must_decode = must_decode
+
+    def _field(self, path: str, value: Any) -> Any:
+        last = re.sub(r".*/", "", path).lower()
+        if path.startswith("__") or last.startswith("__"):
+            return value
+        decoder = next((f for p, f in self.decoders if fnmatch.fnmatch(last, p) or fnmatch.fnmatch("." + last, p)), None)
+        if decoder is None and self.must_decode:
+            raise ValueError(f"No decoder found for {path}.")
+        if not decoder:
+            return value
+        return decoder(io.BytesIO(value) if isinstance(value, bytes) else value)
+
+    def __call__(self, items: Items) -> Items:
+        return ({k: self._field(k, v) for k, v in item.items()} for item in items)
+
+
+class Cached:
+    """Keeps all items in memory, once a loop came to their end: later loops read nothing."""
+
+    def __init__(self) -> None:
+        self.cached: Optional[list[Any]] = None
+
+    def __call__(self, items: Items) -> Items:
+        if self.cached is not None:
+            yield from self.cached
+            return
+        held = []
+        for item in items:
+            held.append(item)
+            yield item
+        self.cached = held
+
+
+class LMDBCached:
+    """Keeps all items in an LMDB database, once a loop came to their end: later loops, of other processes too, read it, in
+    the order of their keys. Needs the package lmdb; what is in the database is unpickled, so it must be yours.
+
+    Args:
+        fname: the folder of the database.
+        map_size: the most bytes that it may take.
+        pickler: has dumps and loads.
+        chunksize: items of a transaction.
+    """
+
+    def __init__(self, fname: str, map_size: float = 1e12, pickler: Any = pickle, chunksize: int = 500) -> None:
+        import lmdb
+        self.db = lmdb.open(fname, readonly=False, map_size=int(map_size))
+        self.pickler, self.chunksize = pickler, chunksize
+
+    def is_complete(self) -> bool:
+        """Whether a loop came to the end."""
+        with self.db.begin() as read:
+            return read.get(b"_") is not None
+
+    def add_samples(self, samples: Sequence[tuple[str, Any]]) -> None:
+        """Writes items under keys."""
+        with self.db.begin(write=True) as out:
+            for key, sample in samples:
+                out.put(key.encode(), self.pickler.dumps(sample))
+
+    def __call__(self, items: Items) -> Items:
+        if self.is_complete():
+            with self.db.begin() as read:
+                yield from (self.pickler.loads(value) for key, value in read.cursor() if key != b"_")
+            return
+        held: list[tuple[str, Any]] = []
+        for i, item in enumerate(items):
+            held.append(((item.get("__key__") if isinstance(item, dict) else None) or str(i), item))
+            if len(held) >= self.chunksize:
+                self.add_samples(held)
+                held = []
+            yield item
+        self.add_samples(held)
+        with self.db.begin(write=True) as out:
+            out.put(b"_", b"1")
