@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import sys
 import tarfile
 import unittest
@@ -131,6 +132,18 @@ class AsOriginal(Case):
             self.assertEqual(len(list(w.DataPipeline(w.SimpleShardList("text-{0..3}.tar"), w.resampled(9), w.tarfile_samples))), 144)
             with self.assertRaises(ValueError):
                 list(w.DataPipeline(w.SimpleShardList("text-0.tar"), lambda items: iter([]), w.non_empty))
+
+    def test_folders_of_shards(self):
+        for w, folder in ((wds, "ours/"), (original.shardlists, "theirs/")):
+            for mode, left in (("keep", ["text-0.tar._done_", "text-1.tar._done_"]), ("unlink", [])):
+                shutil.rmtree(folder, ignore_errors=True)
+                os.mkdir(folder)
+                for name in ("text-0.tar", "text-1.tar"):
+                    shutil.copy(name, folder)
+                shards = w.DirectoryShardList(folder, pattern="*.tar", poll=None, mode=mode, select="oldest")
+                package = wds if w is wds else original
+                self.assertEqual(len(list(package.DataPipeline(shards, package.tarfile_samples))), 32)
+                self.assertEqual(sorted(os.listdir(folder)), left)
 
     def test_names_of_shards(self):
         os.environ.update(WDS_B="x{0..1}", WDS_C="${B}y")

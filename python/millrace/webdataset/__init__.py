@@ -22,8 +22,8 @@ from ._errors import DecodingError
 from ._handlers import ignore_and_continue, ignore_and_stop, reraise_exception, warn_and_continue, warn_and_stop
 from ._mix import RandomMix, RoundRobin
 from ._pipeline import DataPipeline, FluidWrapper, MockDataset, WebDataset, tarfile_samples, tarfile_to_samples
-from ._splitters import (ResampledShardList, ResampledShards, SimpleShardList, non_empty, resampled, shardspec,
-                         single_node_only, split_by_node, split_by_worker)
+from ._splitters import (DirectoryShardList, ResampledShardList, ResampledShards, SimpleShardList, non_empty, resampled,
+                         shardspec, single_node_only, split_by_node, split_by_worker)
 from ._stages import (Cached, LMDBCached, associate, batched, default_collation_fn, detshuffle, extract_keys, getfirst, info,
                       log_keys, map, map_dict, map_tuple, pipelinefilter, rename, rename_keys, rsample, select, shuffle,
                       slice, to_tuple, transform_with, unbatched, unlisted, xdecode)
@@ -32,15 +32,16 @@ from ._webloader import WebLoader
 from ._writer import ShardWriter, TarWriter, numpy_dumps, torch_dumps
 from .utils import PipelineStage, repeatedly
 
-__all__ = ["Cached", "Continue", "DataPipeline", "Decoder", "DecodingError", "FluidWrapper", "ImageHandler", "LMDBCached",
-           "MockDataset", "PipelineStage", "RandomMix", "ResampledShardList", "ResampledShards", "RoundRobin", "ShardWriter",
-           "SimpleShardList", "TarWriter", "WebDataset", "WebLoader", "associate", "basichandlers", "batched", "decode",
-           "default_collation_fn", "detshuffle", "expand_urls", "extract_keys", "getfirst", "gzfilter", "handle_extension",
-           "ignore_and_continue", "ignore_and_stop", "imagehandler", "imagespecs", "info", "log_keys", "map", "map_dict",
-           "map_tuple", "non_empty", "numpy_dumps", "pipelinefilter", "rename", "rename_keys", "repeatedly", "resampled",
-           "reraise_exception", "rsample", "select", "shardspec", "shuffle", "single_node_only", "slice", "split_by_node",
-           "split_by_worker", "tarfile_samples", "tarfile_to_samples", "tenbin", "to_tuple", "torch_dumps", "transform_with",
-           "unbatched", "unlisted", "utils", "warn_and_continue", "warn_and_stop", "xdecode"]
+__all__ = ["Cached", "Continue", "DataPipeline", "Decoder", "DecodingError", "DirectoryShardList", "FluidWrapper",
+           "ImageHandler", "LMDBCached", "MockDataset", "PipelineStage", "RandomMix", "ResampledShardList",
+           "ResampledShards", "RoundRobin", "ShardWriter", "SimpleShardList", "TarWriter", "WebDataset", "WebLoader",
+           "associate", "basichandlers", "batched", "decode", "default_collation_fn", "detshuffle", "expand_urls",
+           "extract_keys", "getfirst", "gzfilter", "handle_extension", "ignore_and_continue", "ignore_and_stop",
+           "imagehandler", "imagespecs", "info", "log_keys", "map", "map_dict", "map_tuple", "non_empty", "numpy_dumps",
+           "pipelinefilter", "rename", "rename_keys", "repeatedly", "reraise_exception", "resampled", "rsample", "select",
+           "shardspec", "shuffle", "single_node_only", "slice", "split_by_node", "split_by_worker", "tarfile_samples",
+           "tarfile_to_samples", "tenbin", "to_tuple", "torch_dumps", "transform_with", "unbatched", "unlisted", "utils",
+           "warn_and_continue", "warn_and_stop", "xdecode"]
 
 
 def decode(*args: Any, handler: Any = reraise_exception, **options: Any) -> Any:
@@ -53,7 +54,6 @@ _INSTEAD = {
     "gopen_schemes": "a URL: s3://, gs://, az://, hf://, https://, or 'pipe:COMMAND'",
     "wids": "millrace.IndexedDataset('train.json')",
     "ShardListDataset": "millrace.IndexedDataset('train.json')",
-    "DirectoryShardList": "wds.WebDataset('FOLDER/'), which reads the shards that are there",
     "MultiShardSample": "wds.RandomMix([wds.WebDataset(a), wds.WebDataset(b)], probs=[0.7, 0.3])",
     "autodecode": "wds.handle_extension('EXTENSION', function)",
     "tariterators": "wds.WebDataset(urls)",

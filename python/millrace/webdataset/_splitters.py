@@ -6,9 +6,11 @@ functions over {"url": ...}, as in webdataset.
 
 from __future__ import annotations
 
+import glob
 import itertools
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +19,7 @@ from typing import Any, Optional, Union
 from .. import _core, errors
 from .._spec import Shards, _distributed
 from ._base import Items
-from ._urls import expand_urls
+from ._urls import braces, expand_urls
 from .utils import make_seed, pytorch_worker_info, pytorch_worker_seed
 
 Urls = Iterator[dict[str, Any]]
@@ -141,6 +143,80 @@ class ResampledShards(Items):
 
 
 ResampledShardList = ResampledShards
+
+
+class DirectoryShardList(Items):
+    """The head of a DataPipeline: shards that others put into a folder, each claimed by renaming it to NAME._PID_ while it
+    is read.
+
+    Args:
+        path: the folder, with "/" at its end.
+        pattern: of their names; braces and wildcards.
+        poll: seconds between looks at an empty folder; None: ends when it is empty.
+        timeout: seconds until it ends.
+        mode: afterwards a shard gets its name back ("resample"), becomes NAME._done_ ("keep"), or is removed ("unlink").
+        select: "random", or "oldest" first.
+    """
+
+    def __init__(self, path: str, pattern: str = "*.{tar,tgz,tar.tgz}", poll: Optional[float] = 1, timeout: float = 1e12,
+                 mode: str = "resample", select: str = "random", fate: Any = None) -> None:
+        del fate
+        if not path.endswith("/") or not os.path.isdir(path):
+            raise errors.usage(f"'{path}' is not a folder that ends in '/'")
+        if mode not in ("resample", "keep", "unlink") or select not in ("random", "oldest"):
+            raise errors.usage(f"mode='{mode}', select='{select}'", "give 'resample', 'keep' or 'unlink'; 'random' or 'oldest'")
+        self.path, self.pattern, self.poll, self.timeout, self.mode, self.select = path, pattern, poll, timeout, mode, select
+
+    def recycle(self, activename: str) -> None:
+        """Does with a shard that was read what `mode` says."""
+        name = activename.rsplit(".", 1)[0]
+        if self.mode == "unlink":
+            os.unlink(activename)
+        else:
+            os.rename(activename, name + "._done_" if self.mode == "keep" else name)
+
+    def cleanup_files_without_processes(self) -> None:
+        """Gives back the shards that processes claimed which are gone."""
+        for name in glob.glob(glob.escape(self.path) + "*._*_"):
+            found = re.search(r"\._(\d+)_$", name)
+            if found is not None and not _is_running(int(found[1])):
+                self.recycle(name)
+
+    def _claimed(self) -> Optional[str]:
+        """The name of a shard that is this process's now; empty if another was faster; None if there is none."""
+        names = {n for p in braces(self.pattern) for n in glob.glob(glob.escape(self.path) + p)}
+        if not names:
+            return None
+        try:
+            name = random.choice(sorted(names)) if self.select == "random" else min(
+                sorted(names), key=lambda n: os.stat(n).st_mtime)
+            os.rename(name, f"{name}._{os.getpid()}_")
+        except FileNotFoundError:
+            return ""
+        return f"{name}._{os.getpid()}_"
+
+    def __iter__(self) -> Urls:
+        begin = time.monotonic()
+        while time.monotonic() - begin < self.timeout:
+            name = self._claimed()
+            if name:
+                yield {"url": name}
+                self.recycle(name)
+                self.cleanup_files_without_processes()
+            elif name is None and self.poll is None:
+                return
+            else:
+                time.sleep(self.poll or 0.01)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def shardspec(spec: str) -> SimpleShardList:
