@@ -52,8 +52,8 @@ def decode(*args: Any, handler: Any = reraise_exception, **options: Any) -> Any:
 _INSTEAD = {
     "gopen": "mr.samples('pipe:COMMAND', allow_pipe=True), or a URL: s3://, gs://, az://, hf://, https://",
     "gopen_schemes": "a URL: s3://, gs://, az://, hf://, https://, or 'pipe:COMMAND'",
-    "wids": "millrace.IndexedDataset('train.json')",
-    "ShardListDataset": "millrace.IndexedDataset('train.json')",
+    "wids": "import millrace.wids",
+    "ShardListDataset": "millrace.wids.ShardListDataset('train.json')",
     "MultiShardSample": "wds.RandomMix([wds.WebDataset(a), wds.WebDataset(b)], probs=[0.7, 0.3])",
     "autodecode": "wds.handle_extension('EXTENSION', function)",
     "tariterators": "wds.WebDataset(urls)",

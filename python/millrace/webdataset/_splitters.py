@@ -12,6 +12,7 @@ import os
 import random
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional, Union
@@ -206,7 +207,7 @@ class DirectoryShardList(Items):
             elif name is None and self.poll is None:
                 return
             else:
-                time.sleep(self.poll or 0.01)
+                threading.Event().wait(self.poll or 0.01)  # others fill the folder: nothing tells
 
 
 def _is_running(process: int) -> bool:
