@@ -164,8 +164,9 @@ class ShardListDataset(Generic[T]):
         self._index = source if isinstance(source, str) and base is None and not options else None
         self.base, self.spec = base, dict(options or {})
         if isinstance(source, str) or hasattr(source, "read"):
-            self.base = urldir(source) if base is None and isinstance(source, str) else base
             self.spec = {**_document(source), **self.spec}  # type: ignore[arg-type]
+            if base is None:
+                self.base = self.spec.get("base") or (urldir(source) if isinstance(source, str) else None)
             self.shards = _listed(self.spec, self.base)
         else:
             self.shards = [dict(s) for s in source]  # type: ignore[union-attr]
@@ -295,17 +296,15 @@ class ChunkedSampler(_Sampler):
 def DistributedChunkedSampler(dataset: Sized, *, num_replicas: Optional[int] = None, num_samples: Optional[int] = None,
                               rank: Optional[int] = None, shuffle: bool = True, shufflefirst: bool = False, seed: int = 0,
                               drop_last: Optional[bool] = None, chunksize: int = 1_000_000) -> ChunkedSampler:
-    """A ChunkedSampler of this rank's part of the numbers, as wids makes it: rank and ranks are those of torch.distributed,
-    or one rank where it is not initialised. The parts are the same in each epoch; the last ones may be smaller than len()
-    says, which a loop over ranks in step has to bear: `mr.ImageLoader(epoch="equal")` does not have that."""
+    """A ChunkedSampler of this rank's part of the numbers, as wids makes it. Rank and ranks are those given, else those of
+    torch.distributed, else one rank. The parts are the same in each epoch; the last ones may be smaller than len() says,
+    which a loop over ranks in step has to bear: `mr.ImageLoader(epoch="equal")` does not have that."""
     if drop_last is not None:
         warnings.warn("DistributedChunkedSampler ignores drop_last", stacklevel=2)
     here = _distributed()
-    if here is None:
+    if here is None and num_replicas is None:
         warnings.warn("torch.distributed is not initialised: DistributedChunkedSampler is for one process", stacklevel=2)
-        rank, num_replicas = 0, 1
-    else:
-        rank, num_replicas = rank or here[0], num_replicas or here[1]
+    rank, num_replicas = (given if given is not None else known for given, known in zip((rank, num_replicas), here or (0, 1)))
     if not 0 <= rank < num_replicas:
         raise errors.usage(f"rank {rank} of {num_replicas}")
     count = num_samples or len(dataset)

@@ -2,7 +2,7 @@
 
 They come from its source distribution, which ./setup --peers fetches, and run on data of the shape of theirs, made here.
 Each must pass, or use a name that is not offered (NOT_OFFERED), or fail because something differs on purpose (DIFFERS).
-Skips where the source or the package is missing.
+Skips where the source or the package is missing. The tests of wids are in no distribution: python/wids_test.py compares.
 
     own_tests_parity.py --list              what came of each test
     own_tests_parity.py --list --original   the same with webdataset itself: which tests pass on the data made here

@@ -73,6 +73,9 @@ class Wids(Case):
     def test_samples(self):
         lists = [{"url": f"mixed-{i}.tar", "nsamples": n, "dataset": "d"} for i, n in enumerate((4, 4, 2))]
         os.makedirs("in", exist_ok=True)
+        with open("in/based.json", "w") as out:
+            json.dump({"wids_version": 1, "base": os.getcwd(), "shardlist": lists}, out)
+        self.assertEqual(wids.ShardListDataset("in/based.json")[9]["__shard__"], os.path.abspath("mixed-2.tar"))
         with open("in/several.json", "w") as out:
             json.dump({"wids_version": 1, "name": "several", "shardlist": lists[:1],
                        "datasets": [{"name": "a", "shardlist": lists[1:], "base": os.getcwd()}]}, out)
@@ -139,6 +142,9 @@ class Wids(Case):
                                         for w in (wids, original))
                     self.assertEqual((list(ours), list(ours), len(ours)), (list(theirs), list(theirs), len(theirs)))
         self.assertEqual(len(list(wids.DistributedChunkedSampler(range(10)))), 10)
+        with place(1, 2):  # there, rank 0 would be taken for none
+            self.assertEqual(list(wids.DistributedChunkedSampler(range(4), rank=0, shuffle=False)), [0, 1])
+        self.assertEqual(list(wids.DistributedChunkedSampler(range(4), rank=1, num_replicas=2, shuffle=False)), [2, 3])
 
     @needs_torch
     def test_torch_takes_it(self):
