@@ -169,7 +169,7 @@ class ShardListDataset(Generic[T]):
                 self.base = self.spec.get("base") or (urldir(source) if isinstance(source, str) else None)
             self.shards = _listed(self.spec, self.base)
         else:
-            self.shards = [dict(s) for s in source]  # type: ignore[union-attr]
+            self.shards = [dict(s) for s in source]
         self.dataset_name = self.spec.get("name") or dataset_name or str(source)[:16]
         self.lengths: list[int] = [s["nsamples"] for s in self.shards]
         self.cum_lengths = list(accumulate(self.lengths))
@@ -180,7 +180,7 @@ class ShardListDataset(Generic[T]):
         self._data: Optional[IndexedDataset] = None
         self._file: Any = None
 
-    def add_transform(self, transform: Callable[[Sample], Sample]) -> "ShardListDataset":
+    def add_transform(self, transform: Callable[[Sample], Sample]) -> "ShardListDataset[T]":
         """Appends a function of the sample."""
         self.transformations.append(transform)
         return self

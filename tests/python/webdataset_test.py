@@ -1,6 +1,7 @@
 """millrace.webdataset: the chain, against what webdataset gives where it is installed."""
 
 import gzip
+import importlib
 import io
 import json
 import os
@@ -397,6 +398,13 @@ class Chains(Case):
                 """)
             keys.append(json.loads(out))
         self.assertEqual(len(set(keys[0]) | set(keys[1])), 400)
+
+    def test_modules_have_the_names_of_theirs(self):
+        for name in ("autodecode.ImageHandler", "filters.default_collation_fn", "handlers.warn_and_continue", "mix.RandomMix",
+                     "shardlists.expand_urls", "tenbin.encode_buffer", "utils.pytorch_worker_info", "writer.TarWriter"):
+            module, what = name.split(".")
+            self.assertTrue(callable(getattr(importlib.import_module(f"millrace.webdataset.{module}"), what)), name)
+            self.assertIs(getattr(wds, module), sys.modules[f"millrace.webdataset.{module}"])
 
     def test_what_is_not_offered_says_what_to_write(self):
         data = wds.WebDataset(URLS, shardshuffle=False)

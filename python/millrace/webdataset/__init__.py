@@ -14,34 +14,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import tenbin, utils
+from . import autodecode, filters, handlers, mix, shardlists, tenbin, utils, writer
 from ._chain import Decode
-from ._decode import (Continue, Decoder, ImageHandler, basichandlers, decoder_of, gzfilter, handle_extension, imagehandler,
+from .autodecode import (Continue, Decoder, ImageHandler, basichandlers, decoder_of, gzfilter, handle_extension, imagehandler,
                       imagespecs)
 from ._errors import DecodingError
-from ._handlers import ignore_and_continue, ignore_and_stop, reraise_exception, warn_and_continue, warn_and_stop
-from ._mix import RandomMix, RoundRobin
+from .handlers import ignore_and_continue, ignore_and_stop, reraise_exception, warn_and_continue, warn_and_stop
+from .mix import RandomMix, RoundRobin
 from ._pipeline import DataPipeline, FluidWrapper, MockDataset, WebDataset, tarfile_samples, tarfile_to_samples
-from ._splitters import (DirectoryShardList, ResampledShardList, ResampledShards, SimpleShardList, non_empty, resampled,
+from .shardlists import (DirectoryShardList, ResampledShardList, ResampledShards, SimpleShardList, non_empty, resampled,
                          shardspec, single_node_only, split_by_node, split_by_worker)
-from ._stages import (Cached, LMDBCached, associate, batched, default_collation_fn, detshuffle, extract_keys, getfirst, info,
+from .filters import (Cached, LMDBCached, associate, batched, default_collation_fn, detshuffle, extract_keys, getfirst, info,
                       log_keys, map, map_dict, map_tuple, pipelinefilter, rename, rename_keys, rsample, select, shuffle,
                       slice, to_tuple, transform_with, unbatched, unlisted, xdecode)
 from ._urls import expand_urls
 from ._webloader import WebLoader
-from ._writer import ShardWriter, TarWriter, numpy_dumps, torch_dumps
+from .writer import ShardWriter, TarWriter, numpy_dumps, torch_dumps
 from .utils import PipelineStage, repeatedly
 
 __all__ = ["Cached", "Continue", "DataPipeline", "Decoder", "DecodingError", "DirectoryShardList", "FluidWrapper",
            "ImageHandler", "LMDBCached", "MockDataset", "PipelineStage", "RandomMix", "ResampledShardList",
            "ResampledShards", "RoundRobin", "ShardWriter", "SimpleShardList", "TarWriter", "WebDataset", "WebLoader",
-           "associate", "basichandlers", "batched", "decode", "default_collation_fn", "detshuffle", "expand_urls",
-           "extract_keys", "getfirst", "gzfilter", "handle_extension", "ignore_and_continue", "ignore_and_stop",
-           "imagehandler", "imagespecs", "info", "log_keys", "map", "map_dict", "map_tuple", "non_empty", "numpy_dumps",
-           "pipelinefilter", "rename", "rename_keys", "repeatedly", "reraise_exception", "resampled", "rsample", "select",
-           "shardspec", "shuffle", "single_node_only", "slice", "split_by_node", "split_by_worker", "tarfile_samples",
-           "tarfile_to_samples", "tenbin", "to_tuple", "torch_dumps", "transform_with", "unbatched", "unlisted", "utils",
-           "warn_and_continue", "warn_and_stop", "xdecode"]
+           "associate", "autodecode", "basichandlers", "batched", "decode", "default_collation_fn", "detshuffle",
+           "expand_urls", "extract_keys", "filters", "getfirst", "gzfilter", "handle_extension", "handlers",
+           "ignore_and_continue", "ignore_and_stop", "imagehandler", "imagespecs", "info", "log_keys", "map", "map_dict",
+           "map_tuple", "mix", "non_empty", "numpy_dumps", "pipelinefilter", "rename", "rename_keys", "repeatedly",
+           "reraise_exception", "resampled", "rsample", "select", "shardlists", "shardspec", "shuffle", "single_node_only",
+           "slice", "split_by_node", "split_by_worker", "tarfile_samples", "tarfile_to_samples", "tenbin", "to_tuple",
+           "torch_dumps", "transform_with", "unbatched", "unlisted", "utils", "warn_and_continue", "warn_and_stop",
+           "writer", "xdecode"]
 
 
 def decode(*args: Any, handler: Any = reraise_exception, **options: Any) -> Any:
@@ -55,10 +56,7 @@ _INSTEAD = {
     "wids": "import millrace.wids",
     "ShardListDataset": "millrace.wids.ShardListDataset('train.json')",
     "MultiShardSample": "wds.RandomMix([wds.WebDataset(a), wds.WebDataset(b)], probs=[0.7, 0.3])",
-    "autodecode": "wds.handle_extension('EXTENSION', function)",
     "tariterators": "wds.WebDataset(urls)",
-    "shardlists": "wds.SimpleShardList(urls)",
-    "filters": "the stages of this module: wds.map, wds.batched, ...",
     "torch_video": "wds.handle_extension('mp4', function)",
     "torch_audio": "wds.handle_extension('flac wav mp3', function)",
     "torch_loads": "wds.handle_extension('pth', function), for data that you trust",

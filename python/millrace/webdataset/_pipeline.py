@@ -11,12 +11,12 @@ from typing import Any, Optional, Union
 
 from .. import errors
 from .._spec import Divided, Shards
-from . import _stages
+from . import filters
 from ._base import Items, unpickled
 from ._chain import Chain, Decode
-from ._handlers import Handler, reraise_exception
+from .handlers import Handler, reraise_exception
 from ._source import Source, source_options
-from ._splitters import (ResampledShards, SimpleShardList, check_single_node, single_node_only, split_by_node,
+from .shardlists import (ResampledShards, SimpleShardList, check_single_node, single_node_only, split_by_node,
                          split_by_worker)
 
 
@@ -44,7 +44,7 @@ class DataPipeline(Items, Chain):
     def append(self, stage: Any) -> None:
         """Appends a stage to this chain. A shuffle or a decoder right after the source becomes the engine's."""
         source = self.pipeline[0] if len(self.pipeline) == 1 and isinstance(self.pipeline[0], Source) else None
-        if source is not None and type(stage) is _stages.shuffle and stage.rng is None and not source.options["shuffle"] \
+        if source is not None and type(stage) is filters.shuffle and stage.rng is None and not source.options["shuffle"] \
                 and not source.options["decode"]:
             if stage.bufsize > 0:
                 seed = {} if stage.seed is None else {"seed": stage.seed}
@@ -164,7 +164,7 @@ def _with_source(args: list[Any]) -> list[Any]:
         return args
     head, shuffles, splits = args[0].native(), False, False
     for stage in args[1:ends]:
-        if isinstance(stage, _stages.shuffle) and stage.rng is None:
+        if isinstance(stage, filters.shuffle) and stage.rng is None:
             shuffles = shuffles or stage.bufsize > 0
             head["seed"] = head["seed"] if stage.seed is None else stage.seed
         elif stage is split_by_node:

@@ -11,7 +11,7 @@ from .. import errors
 from .._spec import Divided, Shards, _worker, names, place
 from ..samples import SampleLoader, samples
 from ._errors import as_theirs
-from ._handlers import Handler
+from .handlers import Handler
 from ._urls import expand_urls
 
 
@@ -86,7 +86,7 @@ class Source:
             except errors.Error as error:
                 handler = self.decode_handler if error.kind in ("bad_image", "too_large") else self.handler
                 if not error.skippable:
-                    raise as_theirs(error)
+                    raise as_theirs(error) from error.__cause__
                 if handler(as_theirs(error)):
                     continue
                 return

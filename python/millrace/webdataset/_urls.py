@@ -38,8 +38,8 @@ def _range(content: str) -> Union[Iterable[str], None]:
 
 def _closing(text: str, at: int) -> tuple[int, list[int]]:
     """The place of the brace that closes the one at `at` (-1: none), and of the commas between them."""
-    depth, commas = 0, []
-    i = at
+    depth, i = 0, at
+    commas: list[int] = []
     while i < len(text):
         if text[i] == "\\":
             i += 1

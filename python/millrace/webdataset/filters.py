@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Optional, Union
 
 from .. import errors
-from ._handlers import Handler, reraise_exception
+from .handlers import Handler, reraise_exception
 
 Items = Iterator[Any]
 
