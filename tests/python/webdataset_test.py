@@ -222,6 +222,11 @@ class AsOriginal(Case):
             with self.subTest(shard=shard.name):
                 self.both(str(shard), lambda w, d: d)
 
+    def test_arrays_of_the_program_are_no_images(self):
+        made = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: {**s, "features": numpy.ones((4, 5, 6), "f8")})
+        features = next(iter(made.decode("rgb")))["features"]
+        self.assertEqual((features.shape, str(features.dtype), float(features.max())), ((4, 5, 6), "float64", 1.0))
+
     def test_writers(self):
         sample = {"__key__": "a/b", "txt": "t", "cls": 3, "json": {"x": 1}, "npy": numpy.arange(3), "bin": b"\1"}
         for make in (lambda: wds.TarWriter("one.tar"), lambda: wds.ShardWriter("many-%d.tar", maxcount=1)):

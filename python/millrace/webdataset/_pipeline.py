@@ -53,6 +53,7 @@ class DataPipeline(Items, Chain):
         if source is not None and isinstance(stage, Decode) and stage.decoder.is_native() and not source.options["decode"]:
             self.pipeline[0] = source.changed(decode=True)
             self.pipeline[0].decode_handler = stage.handler
+            stage = Decode(stage.decoder.after_engine(), stage.handler)
         self.pipeline.append(stage)
 
     def stage(self, i: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
@@ -101,6 +102,13 @@ class Decoder:
         self.all = [*([gzfilter] if pre is None else pre), *self.handlers, *([basichandlers] if post is None else post)]
         self.is_plain = pre is None and post is None and only is None
         self.only = None if only is None else set(only.split() if isinstance(only, str) else only)
+        self.is_after_engine = False  # so that arrays are images that the engine has decoded
+
+    def after_engine(self) -> "Decoder":
+        """The same, for samples of which the engine has decoded the images."""
+        made = copy.copy(self)
+        made.is_after_engine = True
+        return made
 
     def is_native(self) -> bool:
         """Whether the engine decodes the images: RGB, without functions that want their bytes."""
@@ -122,7 +130,7 @@ class Decoder:
             return content
         if not isinstance(content, bytes):
             images = self._images()
-            return images.converted(content) if images is not None and hasattr(content, "__array_interface__") else content
+            return images.converted(content) if self.is_after_engine and images is not None else content
         try:
             return self.decode1(name, content)
         except Exception as error:
