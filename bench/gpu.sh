@@ -34,6 +34,8 @@ fi
 status=0
 "$bin/train_tests" --gtest_filter='*Gpu*' >"$out/tests.txt" 2>&1 || status=$?
 MILLRACE_TEST_BIN=$bin "$python" tests/train/gpu_test.py >>"$out/tests.txt" 2>&1 || status=$?
+# The Python package, where it is installed.
+if "$python" -c 'import millrace' 2>/dev/null; then "$python" tests/python/device_test.py >>"$out/tests.txt" 2>&1 || status=$?; fi
 [ $status = 0 ] || { tail -n 50 "$out/tests.txt"; echo "gpu: tests failed: see $out/tests.txt" >&2; }
 
 "$python" bench/training.py --bin "$bin" --rounds "${ROUNDS:-3}" --json "$out/gpu.json" --trace "$out/trace.json" | tee -a "$out/gpu.txt"

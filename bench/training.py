@@ -1,9 +1,11 @@
 """Training beside PyTorch, and from shards beside batches that are made once.
 
     training.py [--bin build/release/bin] [--json FILE] [--rounds 3] [--device cuda|cpu] [--small] [--trace FILE]
+                [--shards SPEC]
 
 Alternates within each comparison; prints medians of ratios. Run by an interpreter with torch and torchvision, which are the peer.
-On the CPU both sides have one thread a rank for the model, and sizes are a CPU's. --small: few steps, to try the script itself. --trace: of ten
+On the CPU both sides have one thread a rank for the model, and sizes are a CPU's. --small: few steps, to try the script itself. --shards:
+to train from, in place of generated ones of 8,000 images. --trace: of ten
 steps from shards, as --profile of millrace-train writes it."""
 
 import argparse
@@ -138,6 +140,7 @@ def main():
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--trace", type=pathlib.Path)
+    parser.add_argument("--shards")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
@@ -152,9 +155,10 @@ def main():
     pair = Case(pair.model, pair.size, pair.batch, pair.steps, ranks=2)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        shards = f"{folder}/t-{{000000..000007}}.tar"
-        subprocess.run([a.bin / "millrace", "fake", f"{folder}/t-%06d.tar", "--shards", "8", "--samples", "400" if a.small else "8000",
-                        "--size", "96" if a.small else "400", "--classes", "100"], check=True, capture_output=True)
+        shards = a.shards or f"{folder}/t-{{000000..000007}}.tar"
+        if not a.shards:
+            subprocess.run([a.bin / "millrace", "fake", f"{folder}/t-%06d.tar", "--shards", "8", "--samples", "400" if a.small else "8000",
+                            "--size", "96" if a.small else "400", "--classes", "100"], check=True, capture_output=True)
         from_shards, waits, cores = ["--shards", shards, "--epochs", 1000], [], []
 
         def loaded():

@@ -94,7 +94,7 @@ int run(int argc, char** argv, char** environment) {
   if (!variables) throw failure(variables.error());
   const auto* level = variables->find("MILLRACE_LOG");
   if (level != nullptr) set_log_level(level->text);
-  cli::allow_progress(level == nullptr || level->text != "quiet");
+  cli::set_up_screen(level == nullptr || level->text != "quiet");
   const cli::environment e{std::move(*variables)};
   return p.actions.at(p.app.get_subcommands().front()->get_name())(e);
 }

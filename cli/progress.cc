@@ -49,8 +49,8 @@ bool on_terminal() {
 
 }  // namespace
 
-void allow_progress(bool allowed) {
-  screen().allowed = allowed;
+void set_up_screen(bool shows_progress) {
+  screen().allowed = shows_progress;
   set_log_sink([](std::string_view line) {
     const std::string told = millrace::in_program_words(line, flag_names);
     const std::scoped_lock lock(screen().mutex);

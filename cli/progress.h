@@ -56,8 +56,9 @@ class progress {
   std::jthread thread_;
 };
 
-// Shows progress, or none. Log lines are told in the words of the commands from now on.
-void allow_progress(bool allowed);
+// Log lines are told in the words of the commands from now on, and apart from the line of progress,
+// which is shown only if that is allowed.
+void set_up_screen(bool shows_progress);
 
 // Prints a line on stdout, erasing a progress line on the same terminal. Any thread.
 void print_line(std::string_view line);

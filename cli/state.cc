@@ -37,7 +37,7 @@ struct saved_position {
 
 // A checkpoint in a store, or the newest below a prefix there.
 saved_position read_stored_position(const std::string& where, const engine_options& reach) {
-  const auto newest = newest_stored(where, reach);
+  const auto newest = checkpoint_store::newest_below(where, reach);
   const std::string path = newest.value_or(where);
   return {path, read_stored_checkpoint(path, reach)};
 }

@@ -168,6 +168,8 @@ void check_options(const train_options& o) {
   if (!o.resume.empty() && o.resume == "auto" && o.checkpoint_dir.empty()) {
     throw failure(error(errc::usage, "--resume auto needs --checkpoint-dir"));
   }
+  for (const std::string& place : {o.checkpoint_dir, o.resume})
+    check_has_two_slashes(place).value();
   if (names_server(o.checkpoint_dir)) check_writable(o.checkpoint_dir).value();
 }
 

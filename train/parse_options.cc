@@ -331,8 +331,9 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   add_rate(f, parsed.options.rate);
   add_run(f, parsed.options);
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
+  const recipe_text recipe = read_recipe(given);
   try {
-    app.parse(reversed(with_recipe(given, app)));
+    app.parse(reversed(with_recipe(recipe, given, app)));
   } catch (const CLI::Success& asked) {
     parsed.exit_code = app.exit(asked);
     return parsed;
@@ -341,11 +342,10 @@ parsed_options parse_train_options(int argc, char** argv, std::vector<known_mode
   } catch (const CLI::ParseError& e) {
     std::string wrong = e.what();
     std::ranges::replace(wrong, '\n', ' ');
-    const bool has_recipe = is_given(given, "--recipe");
     throw failure(error(errc::usage, wrong)
-                      .at(place_in_recipe(given, wrong))
-                      .hint(has_recipe ? "see `millrace-train --help`, and the --recipe"
-                                       : "see `millrace-train --help`"));
+                      .at(place_in_recipe(recipe, given, wrong))
+                      .hint(!recipe.file.empty() ? "see `millrace-train --help`, and the --recipe"
+                                                 : "see `millrace-train --help`"));
   }
   if (names_exported_model(parsed.options.model)) {
     parsed.options.own_models.push_back(exported_in(parsed.options.model));

@@ -23,32 +23,27 @@ error wrong_recipe(const std::string& file, const std::string& what) {
   return error(errc::usage, "--recipe: " + what).at(file);
 }
 
-// A recipe's file.
-struct recipe_text {
-  std::string file;
-  std::string text;
+// Of the last occurrence of a key: "line 3, column 5"; empty: it is written with escapes, or not
+// there.
+std::string place_of(const std::string& key, const std::string& text) {
+  std::size_t at = text.npos;
+  const std::string quoted =
+      nlohmann::json(key).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  for (std::size_t i = text.find(quoted); i != text.npos; i = text.find(quoted, i + 1)) {
+    const std::size_t next = text.find_first_not_of(" \t\r\n", i + quoted.size());
+    if (next != text.npos && text[next] == ':') at = i;
+  }
+  if (at == text.npos) return "";
+  const std::string_view before = std::string_view(text).substr(0, at);
+  const std::size_t line = before.rfind('\n') + 1;  // 0 in the first one
+  return fmt::format("line {}, column {}", 1 + std::ranges::count(before, '\n'), at - line + 1);
+}
 
-  // Of the last occurrence of a key: "line 3, column 5"; empty: it is written with escapes, or not
-  // there.
-  std::string place(const std::string& key) const {
-    std::size_t at = text.npos;
-    const std::string quoted =
-        nlohmann::json(key).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    for (std::size_t i = text.find(quoted); i != text.npos; i = text.find(quoted, i + 1)) {
-      const std::size_t next = text.find_first_not_of(" \t\r\n", i + quoted.size());
-      if (next != text.npos && text[next] == ':') at = i;
-    }
-    if (at == text.npos) return "";
-    const std::string_view before = std::string_view(text).substr(0, at);
-    const std::size_t line = before.rfind('\n') + 1;  // 0 in the first one
-    return fmt::format("line {}, column {}", 1 + std::ranges::count(before, '\n'), at - line + 1);
-  }
-  // The error of a key, with its place.
-  error wrong(const std::string& key, const std::string& what) const {
-    const std::string where = place(key);
-    return wrong_recipe(file, where.empty() ? what : where + ": " + what);
-  }
-};
+// The error of a key, with its place.
+error wrong_key(const recipe_text& of, const std::string& key, const std::string& what) {
+  const std::string where = place_of(key, of.text);
+  return wrong_recipe(of.file, where.empty() ? what : where + ": " + what);
+}
 
 // "line 3, column 5: what is wrong", of what the parser says; else `said`.
 std::string plain(const std::string& said) {
@@ -74,7 +69,7 @@ nlohmann::json object_in(const recipe_text& of) {
   const auto look = [&](int depth, event what, nlohmann::json& parsed) {
     if (depth == 1 && what == event::key && !keys.insert(parsed.get<std::string>()).second) {
       const auto key = parsed.get<std::string>();
-      throw failure(of.wrong(key, fmt::format("it has '{}' twice", key)));
+      throw failure(wrong_key(of, key, fmt::format("it has '{}' twice", key)));
     }
     return true;
   };
@@ -101,7 +96,7 @@ error unknown_key(const recipe_text& of, const std::string& key, const CLI::App&
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) known.push_back(name);
   }
-  return of.wrong(key, fmt::format("there is no option '{}'", key))
+  return wrong_key(of, key, fmt::format("there is no option '{}'", key))
       .hint(fmt::format("did you mean '{}'? See `millrace-train --help`", nearest_of(key, known)));
 }
 
@@ -122,21 +117,23 @@ std::vector<std::string> words_of(const recipe_text& of, const std::string& key,
                                   const nlohmann::json& value, const CLI::Option& option) {
   const bool is_flag = option.get_items_expected_max() == 0;
   if (is_flag != value.is_boolean()) {
-    throw failure(of.wrong(
-        key, fmt::format("the value of '{}' is {}", key,
-                         is_flag ? "not true or false" : "true or false, and it is no flag")));
+    throw failure(
+        wrong_key(of, key,
+                  fmt::format("the value of '{}' is {}", key,
+                              is_flag ? "not true or false" : "true or false, and it is no flag")));
   }
   const bool adds_up = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   std::vector<std::string> texts;
   const std::vector<nlohmann::json> values =
       value.is_array() ? value.get<std::vector<nlohmann::json>>() : std::vector{value};
-  if (values.empty()) throw failure(of.wrong(key, fmt::format("'{}' is an empty list", key)));
+  if (values.empty()) throw failure(wrong_key(of, key, fmt::format("'{}' is an empty list", key)));
   for (const nlohmann::json& each : values) {
     const std::string text = text_of(each);
     if (text.empty() && !each.is_string()) {
-      throw failure(of.wrong(key, fmt::format("the value of '{}' is not text, a number, true "
-                                              "or false, or a list of them",
-                                              key)));
+      throw failure(wrong_key(of, key,
+                              fmt::format("the value of '{}' is not text, a number, true "
+                                          "or false, or a list of them",
+                                          key)));
     }
     if (adds_up || texts.empty()) {
       texts.push_back(text);
@@ -156,16 +153,21 @@ bool is_given(const std::vector<std::string>& words, const std::string& option) 
   });
 }
 
-std::vector<std::string> with_recipe(const std::vector<std::string>& words, const CLI::App& app) {
+recipe_text read_recipe(const std::vector<std::string>& words) {
   const std::string file = recipe_of(words);
-  if (file.empty()) return words;
+  return file.empty() ? recipe_text()
+                      : recipe_text{.file = file, .text = read_whole_file(file).value()};
+}
+
+std::vector<std::string> with_recipe(const recipe_text& of, const std::vector<std::string>& words,
+                                     const CLI::App& app) {
+  if (of.file.empty()) return words;
   std::vector<std::string> all;
-  const recipe_text of{.file = file, .text = read_whole_file(file).value()};
   const nlohmann::json recipe = object_in(of);
   for (const auto& [key, value] : recipe.items()) {
     const CLI::Option* option = option_named(app, key);
     if ("--" + key == own_name) {
-      throw failure(of.wrong(key, "a recipe cannot name another one")
+      throw failure(wrong_key(of, key, "a recipe cannot name another one")
                         .hint("write the options of both into one file"));
     }
     const bool is_own = key == "help" || key == "version";
@@ -178,15 +180,13 @@ std::vector<std::string> with_recipe(const std::vector<std::string>& words, cons
   return all;
 }
 
-std::string place_in_recipe(const std::vector<std::string>& words, const std::string& wrong) {
-  const std::string file = recipe_of(words);
+std::string place_in_recipe(const recipe_text& recipe, const std::vector<std::string>& words,
+                            const std::string& wrong) {
   const std::size_t end = wrong.find(':');
-  if (file.empty() || !wrong.starts_with("--") || end == wrong.npos) return "";
-  const auto text = read_whole_file(file);
-  if (!text || is_given(words, wrong.substr(0, end))) return "";
-  const std::string place =
-      recipe_text{.file = file, .text = *text}.place(wrong.substr(2, end - 2));
-  return place.empty() ? "" : fmt::format("{}, {}", file, place);
+  if (recipe.file.empty() || !wrong.starts_with("--") || end == wrong.npos) return "";
+  if (is_given(words, wrong.substr(0, end))) return "";
+  const std::string place = place_of(wrong.substr(2, end - 2), recipe.text);
+  return place.empty() ? "" : fmt::format("{}, {}", recipe.file, place);
 }
 
 }  // namespace millrace

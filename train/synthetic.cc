@@ -20,10 +20,11 @@ namespace millrace {
 namespace {
 
 device_batch made_batch(const train_options& o, c10::Device device) {
-  const auto pixels = torch::randn({o.batch_size, 3, o.size, o.size});
+  const auto there = torch::TensorOptions().device(device);
   device_batch b;
-  b.images = pixels.to(device).contiguous(at::MemoryFormat::ChannelsLast);
-  b.labels = torch::randint(o.classes, {o.batch_size}, torch::kInt64).to(device);
+  b.images = torch::randn({o.batch_size, 3, o.size, o.size}, there)
+                 .contiguous(at::MemoryFormat::ChannelsLast);
+  b.labels = torch::randint(o.classes, {o.batch_size}, there.dtype(torch::kInt64));
   return b;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -74,6 +75,11 @@ int launch(const train_options& o, const std::vector<std::string>& words) {
   if (host.world_size > 1 && (host.master_address.empty() || host.master_port == 0)) {
     throw failure(error(errc::usage, "nothing says at which host and port rank 0 is")
                       .hint("set MASTER_ADDR and MASTER_PORT, the same on all hosts"));
+  }
+  if (!o.recipe.empty() && !std::filesystem::is_regular_file(o.recipe)) {
+    throw failure(error(errc::usage, "--recipe is not a file that each rank of --nproc can read")
+                      .at(o.recipe)
+                      .hint("write it to a file"));
   }
   if (host.world_size > 1) log_notice("host " + text_of(host).substr(std::strlen("rank ")));
   return run_local_ranks(

@@ -85,7 +85,8 @@ awaitable<attempt> try_once(http_stack& stack, scope& tasks, const http_change& 
                        .body = std::string(what.body),
                        .priority = 0,
                        .fresh_connection = fresh,
-                       .public_only = false};
+                       .public_only = false,
+                       .slow_answer = what.slow_answer};
   request.fields.insert(request.fields.end(), what.fields.begin(), what.fields.end());
   if (what.object.secrets) {
     const auto secret = co_await what.object.secrets->sign(tasks, request);
@@ -104,6 +105,7 @@ awaitable<attempt> try_once(http_stack& stack, scope& tasks, const http_change& 
   if (out.is_stale) co_return out;
   http_answer answer{.head = sent->exchange->head(), .body = {}};
   const auto broken = co_await take_answer(*sent->exchange, answer.body);
+  answer.body.erase(0, answer.body.find_first_not_of(" \t\r\n"));  // S3's, to fill the time
   out.retry_after = answer.head.field("retry-after");
   out.is_refused = answer.head.status / 100 == 4;
   if (broken && is_success(answer.head.status)) {

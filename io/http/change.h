@@ -14,6 +14,7 @@ struct http_change {
   std::string method;          // "PUT", "POST", "DELETE"
   std::string_view body = {};  // outlives the request; copied once for each attempt
   http_fields fields = {};     // in addition to the object's
+  bool slow_answer = false;    // see http_request
 };
 
 // Sends the request, and repeats it as retry_policy decides, until a server answers 200, 201, 202

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/error.hpp>
 #include <boost/asio/post.hpp>
 #include <cstring>
@@ -24,6 +25,8 @@ namespace {
 using lease = connection_pool::lease;
 
 constexpr std::size_t head_read_bytes = 16UL * 1024;
+// While a server takes no bytes of a request, its answer is looked for this often.
+constexpr std::chrono::milliseconds heard_after{250};
 // Reads from a server that is faster than this thread yield to other coroutines after this many
 // bytes.
 constexpr std::size_t turn_bytes = 256UL * 1024;
@@ -91,50 +94,44 @@ std::optional<http_field> proxy_authorization(const url& proxy) {
   return http_field{"Proxy-Authorization", "Basic " + base64(percent_decoded(proxy.userinfo))};
 }
 
+http_timeouts limits_of(http_timeouts limits, bool slow_answer) {
+  if (slow_answer) limits.first_byte = limits.progress = slow_answer_wait * limits.first_byte;
+  return limits;
+}
+
 class exchange final : public http_exchange {
  public:
-  exchange(lease l, time_source& time, const http_timeouts& limits, bool head_only)
+  exchange(lease l, time_source& time, const http_timeouts& limits, const http_request& what)
       : lease_(std::move(l)),
         time_(time),
-        limits_(limits),
-        reader_(head_only),
-        progress_left_(limits.progress) {}
+        limits_(limits_of(limits, what.slow_answer)),
+        reader_(what.method == "HEAD"),
+        is_slow_(what.slow_answer),
+        progress_left_(limits_.progress) {
+    if (is_slow_) ends_ = time_.now() + slow_answer_whole * limits.first_byte;
+  }
 
   // Sends the request, whose head is `text`, and reads the head of the answer.
   awaitable<result<void>> begin(std::string_view text, std::string_view body) {
     const auto begun = time_.now();
-    auto deadline = begun + limits_.first_byte;
     byte_stream* const stream = lease_.connection.stream.get();
-    std::string& pending = lease_.connection.pending;
-    auto unsent = co_await write_all(*stream, std::as_bytes(std::span(text)), deadline);
-    // A long body may take its time, as long as it moves.
-    for (; !unsent && !body.empty(); deadline = time_.now() + limits_.first_byte) {
-      const auto piece = body.substr(0, progress_bytes);
-      unsent = co_await write_all(*stream, std::as_bytes(std::span(piece)),
-                                  time_.now() + limits_.progress);
-      body.remove_prefix(piece.size());
-      lease_.moved();
-    }
+    auto unsent =
+        co_await write_all(*stream, std::as_bytes(std::span(text)), begun + limits_.first_byte);
+    if (!unsent) unsent = co_await send_body(body);
     // A server may answer, and end the connection, before it has read the whole request.
-    if (unsent && unsent != asio::error::broken_pipe) {
+    if (unsent && unsent != asio::error::broken_pipe && unsent != asio::error::connection_reset) {
       co_return translated(unsent, "sending the request");
     }
-    while (!reader_.has_head()) {
-      if (pending.starts_with(tls_record)) {
-        co_return error(errc::protocol, "this port speaks TLS").hint("write https:// for http://");
-      }
-      auto used = reader_.put_head(pending);
-      if (!used) co_return used.error();
-      pending.erase(0, *used);
-      if (reader_.has_head()) break;
+    is_cut_ = is_cut_ || unsent;
+    const auto deadline = time_.now() + limits_.first_byte;
+    for (parse_head(); !reader_.has_head() && !broken_; parse_head()) {
       std::string more(head_read_bytes, '\0');
       const auto got =
           co_await read_some(*stream, std::as_writable_bytes(std::span(more)), time_, deadline);
       if (got.failed) co_return translated(got.failed, "waiting for the answer");
-      any_byte_ = true;
-      lease_.moved();
-      pending.append(more, 0, got.bytes);
+      took(std::string_view(more).substr(0, got.bytes));
     }
+    if (broken_) co_return *broken_;
     time_to_head_ = time_.now() - begun;
     reader_.head().from_private = lease_.connection.is_private;
     co_return result<void>();
@@ -168,8 +165,8 @@ class exchange final : public http_exchange {
         scratch_.resize(64UL * 1024);
         place = std::as_writable_bytes(std::span(scratch_));
       }
-      const auto got =
-          co_await read_some(*lease_.connection.stream, place, time_, begun + progress_left_);
+      const auto got = co_await read_some(*lease_.connection.stream, place, time_,
+                                          std::min(begun + progress_left_, ends_));
       if (got.failed == asio::error::eof && reader_.put_end()) continue;
       if (got.failed) co_return translated(got.failed, "reading the body");
       lease_.moved();
@@ -189,11 +186,74 @@ class exchange final : public http_exchange {
   }
 
  private:
+  // A long body may take its time, as long as it moves. Its rest is not sent once the server has
+  // refused the request: it may neither read that nor end the connection.
+  awaitable<error_code> send_body(std::string_view body) {
+    while (!body.empty() && !is_cut_) {
+      const auto piece = body.substr(0, progress_bytes);
+      if (const auto unsent = co_await send_piece(piece)) co_return unsent;
+      body.remove_prefix(piece.size());
+      lease_.moved();
+    }
+    co_return error_code();
+  }
+
+  awaitable<error_code> send_piece(std::string_view piece) {
+    byte_stream* const stream = lease_.connection.stream.get();
+    const auto deadline = time_.now() + limits_.progress;
+    while (!piece.empty()) {
+      // Before the write, which sets what the stream waits for.
+      is_cut_ = hears_refusal();
+      if (is_cut_) break;
+      const byte_stream::moved put = stream->try_write(std::as_bytes(std::span(piece)));
+      piece.remove_prefix(put.bytes);
+      if (!put.failed) continue;
+      if (put.failed != asio::error::would_block) co_return put.failed;
+      const auto failed = co_await stream->wait(byte_stream::direction::write,
+                                                std::min(deadline, time_.now() + heard_after));
+      const bool is_over = failed != asio::error::timed_out || time_.now() >= deadline;
+      if (failed && is_over) co_return failed;
+    }
+    co_return error_code();
+  }
+
+  // Whether the server has answered before it has the whole request, and not with success.
+  bool hears_refusal() {
+    if (reader_.has_head()) return false;
+    std::array<char, 4096> bytes;
+    const auto got = lease_.connection.stream->try_read(std::as_writable_bytes(std::span(bytes)));
+    if (got.bytes == 0) return false;  // a connection that has ended takes no more bytes either
+    took({bytes.data(), got.bytes});
+    parse_head();
+    return broken_ || (reader_.has_head() && reader_.head().status / 100 != 2);
+  }
+
+  void took(std::string_view bytes) {
+    any_byte_ = true;
+    lease_.moved();
+    lease_.connection.pending += bytes;
+  }
+
+  void parse_head() {
+    std::string& pending = lease_.connection.pending;
+    if (reader_.has_head() || broken_) return;
+    if (pending.starts_with(tls_record)) {
+      broken_ = error(errc::protocol, "this port speaks TLS").hint("write https:// for http://");
+      return;
+    }
+    auto used = reader_.put_head(pending);
+    if (used) {
+      pending.erase(0, *used);
+    } else {
+      broken_ = used.error();
+    }
+  }
+
   // Time counts against the limit only during reads, so that a slow consumer is not taken for a
   // stalled server.
   void count_progress(std::size_t got, steady_clock::duration took) {
     progressed_ += got;
-    if (progressed_ >= progress_bytes) {
+    if (progressed_ >= progress_bytes || is_slow_) {
       progressed_ = 0;
       progress_left_ = limits_.progress;
     } else {
@@ -202,7 +262,8 @@ class exchange final : public http_exchange {
   }
 
   void keep_connection() {
-    if (lease_.connection.stream && reader_.may_be_reused() && lease_.connection.pending.empty()) {
+    if (lease_.connection.stream && !is_cut_ && reader_.may_be_reused() &&
+        lease_.connection.pending.empty()) {
       lease_.give_back();
     }
   }
@@ -214,6 +275,10 @@ class exchange final : public http_exchange {
   std::string scratch_;
   std::size_t turn_ = 0;  // bytes since other coroutines ran
   bool any_byte_ = false;
+  bool is_cut_ = false;          // the request, whose rest is not sent
+  std::optional<error> broken_;  // of the head of the answer
+  bool is_slow_;
+  time_source::time_point ends_ = time_source::time_point::max();
   steady_clock::duration time_to_head_{};
   steady_clock::duration progress_left_;
   std::uint64_t progressed_ = 0;
@@ -248,8 +313,7 @@ class pooled_client final : public http_client {
       if (!made) co_return described(made.error(), what.target);
       l.connection = {std::move(made->stream), {}, made->is_private && !*proxy};
     }
-    auto begun =
-        std::make_unique<exchange>(std::move(l), time_, options_.timeouts, what.method == "HEAD");
+    auto begun = std::make_unique<exchange>(std::move(l), time_, options_.timeouts, what);
     const auto sent = co_await begun->begin(*text, what.body);
     outcome out;
     if (!sent) {

@@ -26,6 +26,9 @@ struct http_request {
   int priority = 0;               // if connections are scarce: lowest first
   bool fresh_connection = false;  // not one that was kept alive
   bool public_only = false;       // not to an address of is_private_address()
+  // The server works long before it answers, or between the bytes of its answer: each byte counts
+  // as progress, and slow_answer_wait bounds the wait for it.
+  bool slow_answer = false;
 };
 
 // One response being read. One I/O thread, one call at a time. When this ends, its connection is

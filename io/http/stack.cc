@@ -140,7 +140,12 @@ awaitable<result<http_answer>> ask(http_stack& stack, scope& tasks, http_object 
       const bool succeeds = std::holds_alternative<http_transfer::take_body>(next);
       const bool wants_body = succeeds || std::holds_alternative<error>(next);
       std::optional<error> broken;
-      if ((succeeds || is_empty) && most == 0) co_return answer;
+      if ((succeeds || is_empty) && most == 0) {
+        // Its end is known at once, and the connection is kept.
+        std::byte none{};
+        if (method == "HEAD") (void)co_await outcome->exchange->read_body({&none, 1});
+        co_return answer;
+      }
       if (wants_body)
         broken =
             co_await take_body(*outcome->exchange, std::max(most, most_of_an_error), answer.body);

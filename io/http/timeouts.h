@@ -17,4 +17,9 @@ struct http_timeouts {
 // retried.
 inline constexpr std::uint64_t progress_bytes = 65'536;
 
+// Of an answer for which a server works long (http_request::slow_answer), as multiples of
+// http_timeouts::first_byte: the wait for its next byte, and for all of it.
+inline constexpr int slow_answer_wait = 12;
+inline constexpr int slow_answer_whole = 360;
+
 }  // namespace millrace

@@ -12,11 +12,13 @@ bool is_of_store(std::string_view scheme) {
   return std::ranges::any_of(known_stores, [&](auto* store) { return store->scheme == scheme; });
 }
 
-const known_store* store_of(std::string_view url) {
+std::string scheme_of(std::string_view url) {
   const auto end = url.find("://");
-  if (end == std::string_view::npos) return nullptr;
-  const std::string scheme = lowered(url.substr(0, end));
-  const auto found = std::ranges::find(known_stores, scheme, &known_store::scheme);
+  return end == std::string_view::npos ? "" : lowered(url.substr(0, end));
+}
+
+const known_store* store_of(std::string_view url) {
+  const auto found = std::ranges::find(known_stores, scheme_of(url), &known_store::scheme);
   return found == known_stores.end() ? nullptr : *found;
 }
 

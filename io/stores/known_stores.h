@@ -3,6 +3,7 @@
 #include <array>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "engine/setting.h"
@@ -42,6 +43,9 @@ std::shared_ptr<object_store> make_store(std::shared_ptr<http_stack> stack) {
 }
 
 bool is_of_store(std::string_view scheme);
+
+// What is before the "://" of a URL, in lower case; empty: there is no "://". Pure.
+std::string scheme_of(std::string_view url);
 
 // The store of a URL; null if it is not one of these stores', such as a path or an http: URL.
 const known_store* store_of(std::string_view url);

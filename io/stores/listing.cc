@@ -107,7 +107,8 @@ awaitable<result<std::vector<std::string>>> list_all(std::vector<std::string> ur
     }
     if (is_bucket(url)) url += '/';
     auto where = parse_url(url);
-    auto listed = where ? co_await list_one(&stores, &tasks, std::move(*where), url)
+    const std::string pattern = where ? to_string(*where) : "";
+    auto listed = where ? co_await list_one(&stores, &tasks, std::move(*where), pattern)
                         : result<std::vector<listed_object>>(where.error());
     if (!listed) {
       failed = listed.error();
@@ -127,10 +128,8 @@ awaitable<result<std::vector<std::string>>> list_all(std::vector<std::string> ur
 }  // namespace
 
 bool is_listing(const std::string& url) {
-  const auto scheme = url.find("://");
-  if (scheme == std::string::npos || !is_of_store(std::string_view(url).substr(0, scheme)))
-    return false;
-  return url.ends_with('/') || is_bucket(url) || url.find('*', scheme + 3) != std::string::npos;
+  if (store_of(url) == nullptr) return false;
+  return url.ends_with('/') || is_bucket(url) || url.find('*') != std::string::npos;
 }
 
 result<std::vector<std::string>> with_listings(std::vector<std::string> urls,

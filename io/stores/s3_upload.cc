@@ -63,7 +63,15 @@ class s3_uploads final : public upload_protocol {
     return list + "</CompleteMultipartUpload>";
   }
   http_change complete(const http_object& object, const std::string& id) const override {
-    return request(object, "POST", "?uploadId=" + uri_encoded(id, false));
+    http_change change = request(object, "POST", "?uploadId=" + uri_encoded(id, false));
+    change.slow_answer = true;  // S3 puts the parts together first, and sends blanks meanwhile
+    return change;
+  }
+  std::string etag_in(const http_answer& answer) const override {
+    const auto tree = parse_store_xml(answer.body, "the end of an upload");
+    const auto told =
+        tree ? tree->get_optional<std::string>("CompleteMultipartUploadResult.ETag") : boost::none;
+    return told ? *told : upload_protocol::etag_in(answer);
   }
   std::optional<http_change> abort(const http_object& object,
                                    const std::string& id) const override {

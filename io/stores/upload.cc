@@ -48,6 +48,7 @@ bool is_by_md5(const std::string& etag, const response_head& head) {
 struct expected_object {
   std::string_view content;
   std::string etag;  // by the MD5s, lower case; empty: unknown
+  std::string told;  // the ETag in the answer to the upload; empty: unknown
 };
 
 error differs(const http_object& object, std::string what) {
@@ -56,11 +57,14 @@ error differs(const http_object& object, std::string what) {
       .hint("nothing refers to it yet: check the store, and that no other program writes there");
 }
 
+// `told`: the ETag that the store named before. Stores with rules of their own for ETags name the
+// same one again.
 result<void> check_etag(const http_object& object, const response_head& head,
-                        const std::string& expected) {
-  const auto told = head.field("etag");
-  if (!told || expected.empty()) return {};
-  const std::string etag = unquoted(*told);
+                        const std::string& expected, const std::string& told = {}) {
+  const auto kept = head.field("etag");
+  if (!kept || expected.empty()) return {};
+  const std::string etag = unquoted(*kept);
+  if (etag == unquoted(told)) return {};
   const bool is_of_parts = etag.find('-') != std::string::npos;
   const bool is_expected_of_parts = expected.find('-') != std::string::npos;
   if (is_of_parts != is_expected_of_parts || !is_by_md5(etag, head) || etag == expected) return {};
@@ -88,7 +92,7 @@ awaitable<result<void>> verify(http_stack& stack, scope& tasks, http_object obje
                         "the store keeps other bytes than were sent: " + same.error().what());
     }
   }
-  co_return check_etag(object, head, expected.etag);
+  co_return check_etag(object, head, expected.etag, expected.told);
 }
 
 // Whether the object of that name is this content. Compares the bytes themselves.
@@ -129,7 +133,8 @@ awaitable<result<void>> put_whole(http_stack& stack, scope& tasks, upload_protoc
     if (!ours) co_return ours.error();
     if (!*ours) co_return answer.error();
   }
-  co_return co_await verify(stack, tasks, object, {content, md5 ? hex(*md5) : ""});
+  const std::string told = answer ? answer->head.field("etag").value_or("") : "";
+  co_return co_await verify(stack, tasks, object, {content, md5 ? hex(*md5) : "", told});
 }
 
 // The state that the senders of an upload's parts share.
@@ -189,13 +194,15 @@ awaitable<result<void>> send_parts(parts_under_way& all, const upload_terms& ter
   complete.body = list;
   if (terms.only_if_absent) add(complete.fields, all.by.fields_of_absent());
   const auto answer = co_await request_change(all.stack, all.tasks, std::move(complete));
-  const auto kept =
-      answer || answer.error().kind() == errc::not_found
-          ? co_await verify(all.stack, all.tasks, all.object, {all.content, etag_of(all.md5s)})
-          : result<void>();
   // An upload that is unknown may have been completed by an attempt whose answer was lost.
-  if (!answer && (answer.error().kind() != errc::not_found || !kept)) co_return answer.error();
-  co_return kept;
+  if (!answer && answer.error().kind() != errc::not_found) co_return answer.error();
+  auto kept =
+      co_await verify(all.stack, all.tasks, all.object,
+                      {all.content, etag_of(all.md5s), answer ? all.by.etag_in(*answer) : ""});
+  if (answer || kept) co_return kept;
+  const auto ours = co_await is_ours(all.stack, all.tasks, all.object, all.content);
+  if (!ours || !*ours) co_return answer.error();
+  co_return result<void>();
 }
 
 awaitable<void> abort_upload(parts_under_way& all) {

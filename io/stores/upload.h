@@ -37,6 +37,10 @@ class upload_protocol {
   virtual std::string list_of(const std::string& id,
                               const std::vector<std::string>& etags) const = 0;
   virtual http_change complete(const http_object& object, const std::string& id) const = 0;
+  // The ETag of the object in the answer to that; empty: not stated.
+  virtual std::string etag_in(const http_answer& answer) const {
+    return answer.head.field("etag").value_or("");
+  }
   // Makes the store drop the parts; nullopt: it does so after a time.
   virtual std::optional<http_change> abort(const http_object& object,
                                            const std::string& id) const = 0;
@@ -57,7 +61,9 @@ struct upload_terms {
 // Writes `content` to the object `where`, replacing it, and returns when the store has it. Every
 // request is signed as reads are, carries the MD5 of its body, which the store compares, and is
 // repeated by itself (request_change). Afterwards the object is asked for: fails with integrity if
-// its size, its ETag or a digest that the store names is not that of `content`. A failed upload in
+// its size or a digest that the store names is not that of `content`, or if its ETag is neither by
+// S3's rule that of `content` nor the one that the store answered to the upload. If the answer to
+// the end of an upload in parts was lost, that may take reading the object back. A failed upload in
 // parts is aborted. Takes parts_at_once times part_bytes of memory beyond `content`, or times a
 // 10,000th of that, whichever is more. `content` and the referents outlive it.
 awaitable<result<void>> upload(http_stack& stack, scope& tasks, upload_protocol& by, url where,

@@ -8,7 +8,7 @@
     torch.save(train.state_dict(), "data.pt")
 
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
-- `IterableDataset`: a loader for torch's DataLoader. `ShardWriter`: writes shards.
+- `Lockstep`: a loader in step on all ranks. `IterableDataset`: one for torch's DataLoader. `ShardWriter`: writes shards.
 - `millrace.webdataset`: the chain of Python's webdataset. `millrace.wids`: the data set and samplers of wids.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
 
@@ -33,14 +33,14 @@ from .samples import SampleLoader, decode_field, samples
 from .writer import ShardWriter
 
 if TYPE_CHECKING:
-    from .torch import IterableDataset
+    from .torch import IterableDataset, Lockstep
 
 _core.set_error_maker(errors.make)
 
 __version__: str = _core.version
 __all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
            "decode_field",
-           "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and IterableDataset, with torch
+           "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and, with torch, IterableDataset, Lockstep
 
 
 def set_log_level(name: str) -> None:
@@ -52,7 +52,7 @@ def set_log_level(name: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "IterableDataset":  # needs torch, which this package does not
-        from .torch import IterableDataset
-        return IterableDataset
+    if name in ("IterableDataset", "Lockstep"):  # need torch, which this package does not
+        from . import torch
+        return getattr(torch, name)
     raise AttributeError(f"module 'millrace' has no attribute '{name}'")

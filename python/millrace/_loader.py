@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import atexit
+import traceback
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
+from ._numbers import whole
 
 T = TypeVar("T")
 State = Mapping[str, Any]
@@ -22,7 +24,10 @@ def remember(closes: Any) -> None:
 
 def _close_all() -> None:
     for one in list(_alive):
-        one.close()
+        try:
+            one.close()
+        except Exception:  # the threads of the others are to end all the same
+            traceback.print_exc()
 
 
 atexit.register(_close_all)
@@ -33,41 +38,51 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
 
     Raises BadStateError for states of different runs, or two of one rank.
     """
+    states = [_one_checked(s) for s in states]
     if not states:
         raise errors.usage("no states to merge")
-    if any(s.get("position") is None for s in states):
-        return dict(min(states, key=lambda s: s["epoch"]))
+    if any(s["position"] is None for s in states):
+        if any(s != states[0] for s in states):
+            raise errors.make("bad_state", "bad_state: some of the states are of a beginning, others are not; "
+                              "give the state of every rank once, all of one step")
+        return states[0]
     position = _core.merged([s["position"] for s in states])
     return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
 
 
-def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
-    if not isinstance(state, Mapping):
-        state = merge_states(state)
-    if state.get("millrace") != 1 or "epoch" not in state or "position" not in state:
+def _one_checked(state: State) -> dict[str, Any]:
+    if not isinstance(state, Mapping) or state.get("millrace") != 1 or not isinstance(state.get("epoch"), int) \
+            or not 0 <= state["epoch"] < 2**46 or not isinstance(state.get("position", 0), (str, type(None))):
         raise errors.make("bad_state", "bad_state: not a state of a millrace loader; give what state_dict() returned")
     if state["position"] is not None:
         _core.check_state(state["position"])
     return dict(state)
 
 
+def _checked(state: Union[State, Sequence[State]]) -> dict[str, Any]:
+    return merge_states(state) if isinstance(state, (list, tuple)) else _one_checked(state)
+
+
 class Epoch(Iterator[T]):
-    """The rest of an epoch, from iter() of a loader. Ends once, however often it is asked afterwards."""
+    """The rest of an epoch, from iter() of a loader. Ends once, however often it is asked afterwards; also when another loop
+    over the loader has ended the epoch."""
 
     def __init__(self, loader: "Loader[T]") -> None:
         self._loader: Optional[Loader[T]] = loader
+        self._epoch: Optional[int] = None  # whose items it gives, once it has given one
 
     def __iter__(self) -> "Epoch[T]":
         return self
 
     def __next__(self) -> T:
-        if self._loader is None:
-            raise StopIteration
-        item = self._loader._next()
-        if item is None:
-            self._loader = None
-            raise StopIteration
-        return item
+        loader = self._loader
+        if loader is not None and self._epoch in (None, loader.epoch):
+            self._epoch = loader.epoch
+            item = loader._next()
+            if item is not None:
+                return item
+        self._loader = None
+        raise StopIteration
 
 
 class Loader(Generic[T]):
@@ -122,8 +137,7 @@ class Loader(Generic[T]):
     def set_epoch(self, epoch: int) -> None:
         """Continues with the beginning of this epoch. Does nothing if the loader is in it already, so that a loop may
         call it before each epoch, also after load_state_dict()."""
-        if epoch < 0:
-            raise errors.usage(f"epoch {epoch}")
+        epoch = whole("epoch", epoch, 0, 2**46)
         if epoch != self._epoch:
             self._restart({"millrace": 1, "epoch": epoch, "position": None})
 
@@ -132,6 +146,8 @@ class Loader(Generic[T]):
         take. It holds no samples, but the places of those that the shuffle holds (about 4 bytes each).
 
         Of this rank: a job with several saves those of all ranks, and loads their list."""
+        if self._closed:
+            raise errors.usage("this loader is closed", "call state_dict() before close(), and before the end of a `with`")
         if self._run is None:
             position = self._resumed["position"] if self._resumed is not None else None
         else:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from . import _core, errors
+from ._numbers import flag, text, whole
 from .options import skip
 
 Shards = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -24,15 +25,26 @@ def place(rank: Rank) -> tuple[int, int]:
     if isinstance(rank, Divided):
         return rank[0], rank[1]
     if rank != "auto":
-        if isinstance(rank, str) or len(rank) != 2:
+        if not isinstance(rank, (tuple, list)) or len(rank) != 2:
             raise errors.usage(f"rank is {rank!r}", "give 'auto' or (rank, number of ranks)")
-        at, of = int(rank[0]), int(rank[1])
+        of = whole("the number of ranks", rank[1], 1, 65536)
+        at = whole("rank", rank[0], 0, of - 1)
     else:
-        at, of = _distributed() or _core.job_place()
+        at, of = job_rank()
     worker = _worker()
     if worker is not None:
         at, of = at * worker[1] + worker[0], of * worker[1]
     return at, of
+
+
+def job_rank() -> tuple[int, int]:
+    """(rank, number of ranks) of the job, whatever worker of a DataLoader this is."""
+    return _distributed() or _core.job_place()
+
+
+def known_rank(rank: Rank) -> Rank:
+    """The rank as a process without torch.distributed has to be told it, such as a worker that is spawned."""
+    return (_distributed() or rank) if rank == "auto" else rank
 
 
 def _distributed() -> Optional[tuple[int, int]]:
@@ -50,50 +62,78 @@ def _worker() -> Optional[tuple[int, int]]:
     return None if info is None else (info.id, info.num_workers)
 
 
+def _worker_seed() -> Optional[int]:
+    """In a worker process of a DataLoader: a number that all its workers have in common, another one in each epoch."""
+    data = sys.modules.get("torch.utils.data")
+    info = data.get_worker_info() if data is not None else None
+    return None if info is None else (info.seed - info.id) % 2**63
+
+
+_SHARDS = "give a path, a URL, or a list of these"
+
+
 def names(shards: Shards) -> list[str]:
     """The specs of shards as a list of texts."""
     if isinstance(shards, (str, os.PathLike)):
-        return [os.fspath(shards)]
-    out = [os.fspath(s) for s in shards]
+        shards = [shards]
+    if isinstance(shards, bytes) or not isinstance(shards, Iterable):
+        raise errors.usage(f"shards is {shards!r}", _SHARDS)
+    out = []
+    for one in shards:
+        if not isinstance(one, (str, os.PathLike)):
+            raise errors.usage(f"{one!r} among the shards", _SHARDS)
+        out.append(os.fsdecode(one))
     if not out:
         raise errors.usage("an empty list of shards")
     return out
+
+
+def described(shards: list[str]) -> str:
+    """The shards, for a repr()."""
+    return repr(shards[0]) if len(shards) == 1 else f"{shards[0]!r} and {len(shards) - 1} more"
 
 
 def byte_count(size: Union[int, str, None]) -> int:
     """Bytes: a number, or a text such as "4GiB"; 0 for None."""
     if size is None:
         return 0
-    return _core.parse_bytes(size) if isinstance(size, str) else int(size)
+    if isinstance(size, float) and size.is_integer():
+        size = int(size)  # 4e9
+    return _core.parse_bytes(size) if isinstance(size, str) else whole("a size in bytes", size, 0, 2**63)
 
 
 def thread_count(threads: Union[int, str]) -> int:
     """Threads: a number, or 0 for "auto". In a worker of a DataLoader, "auto" is one."""
     if threads == "auto":
         return 1 if _worker() is not None else 0
-    if isinstance(threads, str) or threads < 1:
+    if isinstance(threads, str):
         raise errors.usage(f"threads is {threads!r}", "give 'auto' or a number from 1 on")
-    return threads
+    return whole("threads", threads, 1)
 
 
 def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shuffle: int, shuffle_shards: bool,
            fields: str, memory: Union[int, str, None], threads: Union[int, str], cache: Union[str, None],
-           allow_pipe: bool, resync: bool, on_error: Optional[skip]) -> _core.Spec:
+           allow_pipe: bool, resync: bool, on_error: Optional[skip], shuffle_seed: Optional[int] = None) -> _core.Spec:
     """A spec of what all loaders take."""
     spec = _core.Spec()
     spec.shards = names(shards)
     spec.rank, spec.world_size = place(rank)
-    spec.seed, spec.epoch, spec.lanes = seed, epoch, spec.world_size if lanes == -1 else lanes
-    spec.shuffle, spec.shuffle_shards, spec.fields = shuffle, shuffle_shards, fields
+    spec.seed, spec.epoch = whole("seed", seed, 0, 2**64 - 1), epoch
+    spec.lanes = spec.world_size if lanes == -1 else whole("lanes", lanes)
+    spec.shuffle = whole("shuffle", shuffle, 0, 2**62)
+    spec.shuffle_shards, spec.fields = flag("the order of shards (shuffle_shards, train)", shuffle_shards), text("fields", fields)
+    if shuffle_seed is not None:
+        spec.shuffle_seed = whole("seed of the shuffle", shuffle_seed, 0, 2**64 - 1)
     spec.memory, spec.threads = byte_count(memory), thread_count(threads)
     spec.cache_folder = os.fspath(cache) if cache is not None else ""
-    spec.allow_pipe, spec.resync = allow_pipe, resync
+    spec.allow_pipe, spec.resync = flag("allow_pipe", allow_pipe), flag("resync", resync)
     if on_error is not None:
+        if not isinstance(on_error, skip):
+            raise errors.usage(f"on_error is {on_error!r}", f"give mr.skip({on_error!r})" if on_error is not True else "give mr.skip()")
         on_error.apply(spec)
     return spec
 
 
 def check_epoch(epoch: Any) -> None:
     """Refuses an epoch mode that there is not."""
-    if epoch not in ("exact", "equal", "equal_repeating", "resample"):
-        raise errors.usage(f"epoch is {epoch!r}", "give 'exact', 'equal', 'equal_repeating' or 'resample'")
+    _core.check_epoch(epoch if isinstance(epoch, str) else str(epoch))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
+from collections.abc import Sequence
 from typing import Any, NoReturn, Optional, Union
 
-from . import _core, errors
+from . import _core, _device, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common
+from ._numbers import flag, text, whole
+from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, known_rank, names
 from .options import Augment, skip
 
 
@@ -16,17 +18,29 @@ class Batch(tuple):  # type: ignore[type-arg]
     """(images, labels), and what else is known of a batch.
 
     Attributes:
-        images: uint8, RGB. For torch of shape (N, 3, size, size), channels last in memory; for numpy (N, size, size, 3).
+        images: RGB, uint8 or of `dtype`. For torch of shape (N, 3, size, size), channels last in memory; for numpy
+            (N, size, size, 3).
         labels: int64 of shape (N,); -1: a sample without a label.
         keys: the samples' keys, N texts.
         epoch: of the first image, from 0.
 
-    The arrays share the engine's memory, without a copy, and keep it until they are released: a loop that collects
-    batches copies them (`images.clone()`, `images.copy()`). They may be written to.
+    Arrays of uint8 in memory share the engine's memory, without a copy, and keep it until they are released: a loop that
+    collects batches copies them (`images.clone()`, `images.copy()`). They may be written to. On a GPU, and of another
+    `dtype`, they are the loop's own. A DataLoader hands on (images, labels) alone; with `collate_fn=mr.Batch.same` the whole
+    batch.
     """
 
     keys: list[str]
     epoch: int
+    _fields = ("images", "labels")  # as of a named tuple: torch's DataLoader, pin_memory and others keep the class of these
+
+    def __new__(cls, *content: Any) -> "Batch":
+        return tuple.__new__(cls, content[0] if len(content) == 1 else content)
+
+    @staticmethod
+    def same(batch: "Batch") -> "Batch":
+        """The batch itself: for a DataLoader."""
+        return batch
 
     @property
     def images(self) -> Any:
@@ -49,11 +63,7 @@ def _uses_torch(output: str) -> bool:
     return uses_torch
 
 
-def _refuse(device: Optional[str], dtype: str) -> None:
-    if device not in (None, "cpu"):
-        raise errors.not_offered(f"device={device!r}", f"images.to({device!r}, non_blocking=True) in the loop")
-    if dtype != "uint8":
-        raise errors.not_offered(f"dtype={dtype!r}", "images.float().div_(255) in the loop, on the device")
+_MOST = {"classes": 2**63 - 1}
 
 
 class ImageLoader(Loader[Batch]):
@@ -88,7 +98,12 @@ class ImageLoader(Loader[Batch]):
         rank: "auto" (torch.distributed, else torchrun's, Slurm's or MPI's variables), or (rank, number of ranks).
         lanes: parallel orders of shards, as the engine's `lanes`; 0: the smallest multiple of the ranks from 8 on;
             -1: one for each rank, which reads its shards one after the other.
-        device, dtype: None and "uint8"; others are refused with the line to write instead.
+        device: "cuda" or "cuda:N": images and labels come on that GPU, by pinned memory and a stream of copies, while it
+            works on the batch before; work on torch's current stream waits for them. None: in memory. Needs torch.
+        dtype: "uint8", or "float32", "float16", "bfloat16": (images / 255 - mean) / std, computed where the images are.
+            The bytes go over the bus; in memory this takes the loop's time.
+        mean, std: of red, green and blue in 0 to 1, for such a dtype; None: ImageNet's, (0.485, 0.456, 0.406) and
+            (0.229, 0.224, 0.225).
         output: "torch", "numpy", or "auto": torch where it is installed.
         memory: the budget for everything under way, in bytes or as "4GiB"; None: a quarter of the host's, at most 4 GiB.
         threads: that decode, or "auto": as few as keep the loop from waiting.
@@ -107,40 +122,53 @@ class ImageLoader(Loader[Batch]):
     def __init__(self, shards: Shards, batch_size: int, *, size: int = 224, train: bool = True, resize: int = 0,
                  label: str = "auto", classes: int = 0, images: Optional[str] = None, augment: Optional[Augment] = None,
                  shuffle: int = 0, seed: int = 0, epoch: str = "exact", epoch_samples: Optional[int] = None,
-                 drop_last: bool = False, rank: Rank = "auto", lanes: int = 0, device: Optional[str] = None,
-                 dtype: str = "uint8", output: str = "auto", memory: Union[int, str, None] = None,
+                 drop_last: bool = False, rank: Rank = "auto", lanes: int = 0, device: Any = None,
+                 dtype: Any = "uint8", mean: Optional[Sequence[float]] = None, std: Optional[Sequence[float]] = None,
+                 output: str = "auto", memory: Union[int, str, None] = None,
                  threads: Union[int, str] = "auto", cache: Optional[str] = None,
                  cache_decoded: Union[int, str, None] = None, held: int = 2, prefetch: int = 2,
                  on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False) -> None:
-        _refuse(device, dtype)
         check_epoch(epoch)
         if augment is not None and not train:
             raise errors.usage("augment without train", "leave out one of them")
         super().__init__()
         self._torch = _uses_torch(output)
+        name = _device.dtype_name(dtype)
+        if name == "bfloat16" and not self._torch:
+            raise errors.usage("dtype='bfloat16' with numpy, which has no such type", "give 'float16' or 'float32'")
         self._options: dict[str, Any] = {
             "common": {"seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle,
                        "shuffle_shards": train, "fields": "", "memory": memory, "threads": threads, "cache": cache,
                        "allow_pipe": allow_pipe, "resync": resync, "on_error": on_error},
             "images": {"batch_size": batch_size, "size": size, "train": train, "resize": resize, "label": label,
                        "classes": classes, "drop_last": drop_last, "held": held, "prefetch": prefetch},
-            "shards": shards, "names": images, "augment": augment, "epoch_samples": epoch_samples,
-            "cache_decoded": cache_decoded, "torch": self._torch}
+            "shards": names(shards), "names": images, "augment": augment, "epoch_samples": epoch_samples,
+            "cache_decoded": cache_decoded, "torch": self._torch, "device": _device.device_name(device, self._torch), "dtype": name,
+            "statistics": _device.check_statistics(name, mean, std)}
         self._warned = False
+        self._to_device: Optional[_device.ToDevice] = None
+        self._normalizer: Optional[_device.Normalizer] = None
         self._spec(0)  # refuses what can be refused before anything is opened
 
     def _spec(self, first_epoch: int) -> _core.Spec:
         o = self._options
         spec = common(o["shards"], **o["common"])
         for name, value in o["images"].items():
+            if name in ("train", "drop_last"):
+                value = flag(name, value)
+            else:
+                value = text(name, value) if name == "label" else whole(name, value, most=_MOST.get(name, 2**31 - 1))
             setattr(spec, name, value)
         spec.first_epoch = first_epoch
         if o["names"] is not None:
-            spec.set_images(o["names"])
+            spec.set_images(text("images", o["names"]))
         if o["augment"] is not None:
+            if not isinstance(o["augment"], Augment):
+                raise errors.usage(f"augment is {o['augment']!r}", "give mr.Augment(...)")
             o["augment"].apply(spec)
         if o["epoch_samples"] is not None:
-            batches = o["epoch_samples"] // spec.world_size // spec.batch_size
+            samples = whole("epoch_samples", o["epoch_samples"], most=2**62)
+            batches = samples // spec.world_size // max(1, spec.batch_size)
             if batches < 1:
                 raise errors.usage(f"epoch_samples={o['epoch_samples']} is less than a batch of each rank")
             spec.epoch_length = batches * spec.batch_size
@@ -157,13 +185,34 @@ class ImageLoader(Loader[Batch]):
         return _core.ImageRun(spec)
 
     def _take(self) -> Optional[Batch]:
+        self._prepare()
         got = self._begun().next(self._torch)
         if got is None:
             return None
         images, labels, keys, epoch = got
-        batch = Batch((images.permute(0, 3, 1, 2) if self._torch else images, labels))
+        batch = Batch(self._finished(images, labels))
         batch.keys, batch.epoch = keys, epoch
         return batch
+
+    def _prepare(self) -> None:
+        """In the process that iterates, and before a batch is taken: what fails here loses none."""
+        o = self._options
+        if o["device"] is not None and self._to_device is None:
+            if _worker() is not None:
+                raise errors.usage(f"device={o['device']!r} in a worker process of a DataLoader", "give it num_workers=0")
+            self._to_device = _device.ToDevice(_device.Gpu(o["device"]))
+        if self._torch and o["statistics"] is not None and self._normalizer is None:
+            self._normalizer = _device.Normalizer(o["dtype"], *o["statistics"])
+
+    def _finished(self, images: Any, labels: Any) -> tuple[Any, Any]:
+        """As `device` and `dtype` ask for them."""
+        o = self._options
+        if not self._torch:
+            return images if o["statistics"] is None else _device.normalized_by_numpy(images, o["dtype"], *o["statistics"]), labels
+        if self._to_device is not None:
+            images, labels = self._to_device(images=images, labels=labels)
+        images = images.permute(0, 3, 1, 2)
+        return images if self._normalizer is None else self._normalizer(images), labels
 
     def __len__(self) -> int:
         """Batches of this rank in the epoch that the loader is in, if no sample is skipped. Raises TypeError if that is
@@ -177,17 +226,19 @@ class ImageLoader(Loader[Batch]):
         return samples // size if drop else -(-samples // size)
 
     def _pickled(self) -> dict[str, Any]:
-        return {"options": self._options}
+        common = self._options["common"]
+        return {"options": {**self._options, "common": {**common, "rank": known_rank(common["rank"])}}}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)
         self._options, self._warned = pickled["options"], False
+        self._to_device, self._normalizer = None, None
         self._torch = self._options["torch"]
         self.load_state_dict(pickled["state"])
 
     def __repr__(self) -> str:
         o = self._options["images"]
-        return f"<millrace.ImageLoader of {self._options['shards']!r}, batches of {o['batch_size']}, epoch {self.epoch}>"
+        return f"<millrace.ImageLoader of {described(self._options['shards'])}, batches of {o['batch_size']}, epoch {self.epoch}>"
 
     def __getitem__(self, _: object) -> NoReturn:
         raise TypeError("an ImageLoader is read in order: iterate it; IndexedDataset gives single samples")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
+import os
 from dataclasses import dataclass, field
 
 from . import _core, errors
+from ._numbers import whole
 
 _ALL = 2**64 - 1
 
@@ -34,13 +37,10 @@ class skip:
             if not 0 <= rate <= 1:
                 raise errors.usage(f"skip({rate})", "give a part from 0.0 to 1.0, or a number of samples as an int")
         elif self.most is not None:
-            count = int(self.most)
-            if count < 0:
-                raise errors.usage(f"skip({count})", "give a number of samples, at least 0")
-        spec.set_errors(count, rate, self.in_a_row, self.report)
-
-
-_POLICIES = {"none": 0, "autoaugment": 1, "randaugment": 2, "trivialaugment": 3}
+            if isinstance(self.most, bool) or not hasattr(self.most, "__index__"):
+                raise errors.usage(f"skip({self.most!r})", "give a part from 0.0 to 1.0, or a number of samples as an int")
+            count = whole("the number of samples to skip", self.most, 0, _ALL)
+        spec.set_errors(count, rate, whole("in_a_row", self.in_a_row, 0, _ALL), os.fspath(self.report))
 
 
 @dataclass(frozen=True)
@@ -77,11 +77,13 @@ class Augment:
 
     def apply(self, spec: _core.Spec) -> None:
         """Sets it in a spec. The engine checks the ranges when the run begins."""
-        if self.policy not in _POLICIES:
-            raise errors.usage(f"the policy '{self.policy}'", f"give one of {', '.join(_POLICIES)}")
+        for name in ("brightness", "contrast", "saturation", "hue", "jitter", "gray", "solarize", "blur", "erase", "least_area",
+                     "flip"):
+            if not isinstance(getattr(self, name), numbers.Real):
+                raise errors.usage(f"{name} of Augment is {getattr(self, name)!r}", "give a number")
         changes = _core.Changes()
-        changes.policy = _POLICIES[self.policy]
-        changes.randaugment_ops, changes.randaugment_magnitude = self.ops, self.magnitude
+        changes.set_policy(str(self.policy))
+        changes.randaugment_ops, changes.randaugment_magnitude = whole("ops", self.ops), whole("magnitude", self.magnitude)
         changes.gray, changes.solarize, changes.blur, changes.erase = self.gray, self.solarize, self.blur, self.erase
         changes.set_jitter(self.brightness, self.contrast, self.saturation, self.hue, self.jitter)
         spec.set_changes(changes)

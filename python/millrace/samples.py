@@ -6,7 +6,8 @@ from typing import Any, NoReturn, Optional, Union
 
 from . import _core, errors
 from ._loader import Loader
-from ._spec import Rank, Shards, check_epoch, common
+from ._numbers import flag
+from ._spec import Rank, Shards, check_epoch, common, described, known_rank, names
 from .options import skip
 
 Sample = dict[str, Any]
@@ -17,14 +18,14 @@ class SampleLoader(Loader[Sample]):
 
     def __init__(self, shards: Shards, options: dict[str, Any]) -> None:
         super().__init__()
-        self._shards, self._options = shards, options
+        self._shards, self._options = names(shards), options
         self._spec(0)
 
     def _spec(self, first_epoch: int) -> _core.Spec:
         more = {"decodes", "orient"}
         spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more})
         for name in more & self._options.keys():
-            setattr(spec, name, self._options[name])
+            setattr(spec, name, flag("decode" if name == "decodes" else name, self._options[name]))
         spec.first_epoch = first_epoch
         return spec
 
@@ -48,7 +49,7 @@ class SampleLoader(Loader[Sample]):
         return known
 
     def _pickled(self) -> dict[str, Any]:
-        return {"shards": self._shards, "options": self._options}
+        return {"shards": self._shards, "options": {**self._options, "rank": known_rank(self._options["rank"])}}
 
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)
@@ -56,7 +57,7 @@ class SampleLoader(Loader[Sample]):
         self.load_state_dict(pickled["state"])
 
     def __repr__(self) -> str:
-        return f"<millrace.samples of {self._shards!r}, epoch {self.epoch}>"
+        return f"<millrace.samples of {described(self._shards)}, epoch {self.epoch}>"
 
 
 def decode_field(extension: str, content: bytes) -> Any:

@@ -1,13 +1,95 @@
-"""For torch.utils.data.DataLoader: an IterableDataset of a loader."""
+"""For programs of torch: loaders in step on all ranks, and an IterableDataset of a loader for torch's DataLoader."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, Optional, TypeVar, Union
 
+import torch.distributed
 import torch.utils.data
 
-from ._loader import Loader
+from . import errors
+from ._loader import Loader, State, merge_states
+
+T = TypeVar("T")
+
+
+class Lockstep(Generic[T]):
+    """A loader of which all ranks take the same number of items: an epoch ends on all of them when the first has no more.
+
+        steps = mr.Lockstep(train)
+        for images, labels in steps:
+            ...  # DistributedDataParallel waits for no rank that is through
+
+    Ranks differ in their numbers of batches with epoch="exact", where samples are skipped, and in an epoch that is continued by
+    another number of ranks. Before each item the ranks agree, by a sum over a group of theirs on the CPU (Gloo). A rank whose data
+    fail ends the others with PeerLostError.
+
+    Args:
+        loader: of this rank. Every rank makes a Lockstep at the same place of the program: that makes the group.
+        group: of torch.distributed, on the CPU, to agree in; None: a new one of all ranks.
+
+    Attributes:
+        loader: what was given.
+        dropped: items of this rank that came when another rank had none left, since the Lockstep was made.
+    """
+
+    def __init__(self, loader: Loader[T], group: Optional[Any] = None) -> None:
+        self.loader, self.dropped = loader, 0
+        self._group = group
+        if group is None and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+            self._group = torch.distributed.new_group(backend="gloo")
+
+    def _least(self, mine: int) -> int:
+        if self._group is None:
+            return mine
+        of_all = torch.tensor([mine])
+        torch.distributed.all_reduce(of_all, torch.distributed.ReduceOp.MIN, group=self._group)
+        return int(of_all)
+
+    def __iter__(self) -> Iterator[T]:
+        """The rest of an epoch, as of the loader."""
+        items = iter(self.loader)
+        while True:
+            item, failed = None, None
+            try:
+                item = next(items, None)
+            except Exception as why:  # the others must not wait for this rank
+                failed = why
+            least = self._least(-1 if failed is not None else 0 if item is None else 1)
+            if failed is not None:
+                raise failed
+            if least < 0:
+                raise errors.make("peer_lost", "peer_lost: the data of another rank failed; see that rank's message", exit_code=6)
+            if least > 0:
+                yield item  # type: ignore[misc]
+                continue
+            while item is not None:
+                self.dropped += 1
+                item = next(items, None)
+            return
+
+    @property
+    def epoch(self) -> int:
+        """The loader's."""
+        return self.loader.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """The loader's."""
+        self.loader.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position of all ranks: every rank calls it at the same place, and gets the same. One file of one rank is enough to
+        continue, with any number of ranks."""
+        states: list[Any] = [self.loader.state_dict()]
+        if self._group is not None:
+            states *= torch.distributed.get_world_size(self._group)
+            torch.distributed.all_gather_object(states, states[0], group=self._group)
+        return merge_states(states)
+
+    def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
+        """The loader's."""
+        self.loader.load_state_dict(state)
 
 
 class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
@@ -17,7 +99,8 @@ class IterableDataset(torch.utils.data.IterableDataset):  # type: ignore[type-ar
 
     Batches are made by the loader: `batch_size=None` is needed. With `num_workers=0` they come without a copy. Workers
     divide the shards among themselves, each with a decoding thread; what they give is copied between processes, and their
-    positions cannot be saved. torchdata's StatefulDataLoader saves that of `num_workers=0`.
+    positions cannot be saved. They begin with the epoch that the program's loader is in, so call its set_epoch(n) before each
+    loop, or each has the same order. torchdata's StatefulDataLoader saves that of `num_workers=0`.
     """
 
     def __init__(self, loader: Loader[Any]) -> None:

@@ -17,13 +17,15 @@ def encoded(extension: str, value: Any) -> bytes:
         return bytes(value)
     last = extension.rsplit(".", 1)[-1]
     if last in ("json", "jsn"):
-        return json.dumps(value).encode()
+        try:
+            return json.dumps(value).encode()
+        except (TypeError, ValueError) as error:
+            raise errors.usage(f"a field '{extension}' that is not JSON ({error})", "encode it to bytes") from error
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value).encode()
-    raise errors.make("usage", f"usage: a field '{extension}' of type {type(value).__name__}; encode it to bytes",
-                      hint="encode it to bytes", exit_code=2)
+    raise errors.usage(f"a field '{extension}' of type {type(value).__name__}", "encode it to bytes")
 
 
 class ShardWriter:
@@ -39,6 +41,8 @@ class ShardWriter:
         start_shard: the number of the first.
         overwrite: replaces shards that are there.
 
+    Any thread may write: samples of several threads come in the order of their calls.
+
     Raises subclasses of `millrace.Error`: UsageError for a sample that readers would not read as it was written.
     """
 
@@ -52,8 +56,11 @@ class ShardWriter:
         left out."""
         if self._out is None:
             raise errors.usage("this writer is closed", "make a new one")
-        if "__key__" not in sample:
-            raise errors.usage("a sample without '__key__'")
+        if not isinstance(sample, Mapping) or not isinstance(sample.get("__key__"), str):
+            raise errors.usage("a sample without a '__key__' that is a text", 'write {"__key__": "n0001", "jpg": jpeg}')
+        wrong = [k for k in sample if not isinstance(k, str)]
+        if wrong:
+            raise errors.usage(f"the extension {wrong[0]!r} of sample '{sample['__key__']}'", "extensions are texts")
         fields = [(k.lower(), encoded(k, v)) for k, v in sample.items() if not k.startswith("__")]
         self._out.write(sample["__key__"], fields)
 

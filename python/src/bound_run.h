@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "figures.h"
 #include "run.h"
@@ -36,7 +37,7 @@ class bound_run {
   void interrupt() { run_.interrupt(); }
   std::string save() { return run_.save(); }
   void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
-  nanobind::dict stats() { return dict_of(run_.stats(), waited_); }
+  nanobind::dict stats() { return dict_of(run_.stats(), waited()); }
   nanobind::dict counts() { return dict_of(run_.counts()); }
   std::int64_t samples_in(std::int64_t epoch) {
     run_.start();
@@ -49,16 +50,36 @@ class bound_run {
  protected:
   // The next item; nullopt at the end of an epoch.
   std::optional<T> take() {
-    const auto asked = std::chrono::steady_clock::now();
-    std::optional<T> got = run_.next();
-    waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - asked).count();
-    return got;
+    const waiting counted(*this);
+    return run_.next();
   }
 
  private:
+  using clock = std::chrono::steady_clock;
+
+  // Counts the time of a take(), also of one that throws.
+  struct waiting {
+    bound_run& of;
+    std::optional<clock::time_point> before;  // of a take() that a handler of a signal interrupts
+    explicit waiting(bound_run& r) : of(r), before(std::exchange(r.asked_, clock::now())) {}
+    ~waiting() {
+      of.waited_ = of.waited();
+      of.asked_ = before ? std::optional(clock::now()) : std::nullopt;
+    }
+    waiting(const waiting&) = delete;
+    waiting& operator=(const waiting&) = delete;
+  };
+  // With the wait that is under way.
+  double waited() const {
+    if (!asked_) return waited_;
+    return waited_ + std::chrono::duration<double>(clock::now() - *asked_).count();
+  }
+
   spec spec_;
   std::shared_ptr<found_shards> found_;
-  double waited_ = 0;  // seconds, in take()
+  // With the GIL.
+  double waited_ = 0;                       // seconds, in calls of take() that have ended
+  std::optional<clock::time_point> asked_;  // when the one under way began
   run<T> run_;
 };
 

@@ -7,7 +7,15 @@
 
 namespace millrace::python {
 
-decoded_sample undecoded(sample s) {
+result<decoded_sample> undecoded(sample s) {
+  for (const field& f : s.fields) {
+    if (f.extension != "__key__" && f.extension != "__url__") continue;
+    return of_sample(s, error(errc::duplicate_field,
+                              "a file that is named like what a dict has of "
+                              "its sample: ." +
+                                  f.extension)
+                            .hint("give it another extension"));
+  }
   decoded_sample out;
   out.key = s.key;
   out.where = s.where;
@@ -19,7 +27,9 @@ decoded_sample undecoded(sample s) {
 result<decoded_sample> with_images(sample s, bool orient) {
   static const auto* known = new std::string(decoded_extensions());  // threads use it to the end
   thread_local image_decoder decoder;
-  decoded_sample out = undecoded(std::move(s));
+  auto made = undecoded(std::move(s));
+  if (!made) return made;
+  decoded_sample& out = *made;
   for (std::size_t i = 0; i < out.s.fields.size(); ++i) {
     const field& f = out.s.fields[i];
     const std::string_view name = f.extension;
@@ -37,7 +47,7 @@ result<decoded_sample> with_images(sample s, bool orient) {
     }
     out.images.push_back(std::move(image));
   }
-  return out;
+  return made;
 }
 
 }  // namespace millrace::python

@@ -31,8 +31,9 @@ inline void add_origins(std::vector<origin>& to, const decoded_sample& item) {
   to.push_back(item.where);
 }
 
-// The sample without a decoded image.
-decoded_sample undecoded(sample s);
+// The sample without a decoded image. Fails, skippable, with duplicate_field for a field whose name
+// dicts have for something else: "__key__" and "__url__".
+result<decoded_sample> undecoded(sample s);
 // Decodes every field that is, by its extension, an image of a format that the engine decodes,
 // whole; `orient`: turned as EXIF demands. Fails, naming the sample, with bad_image or too_large,
 // both skippable. Any thread.

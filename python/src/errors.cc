@@ -1,14 +1,18 @@
 #include "errors.h"
 
 #include <millrace/error.h>
+#include <millrace/options.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "samples.h"
 
 namespace nb = nanobind;
 
@@ -21,12 +25,47 @@ nb::object& maker() {
   return *held;
 }
 
+// The arguments of the package by the options that they set.
+constexpr auto arguments = std::to_array<option_flag>({
+    {"engine_options.memory_bytes", "memory"},
+    {"engine_options.cpu_threads", "threads"},
+    {"batch_options.size", "batch_size"},
+    {"batch_options.held", "held"},
+    {"decode_options.size", "size"},
+    {"decode_options.resize", "resize"},
+    {"decode_options.label", "label"},
+    {"decode_options.classes", "classes"},
+    {"decode_options.images", "images"},
+    {"crop_options.flip", "flip"},
+    {"crop_options.least_area", "least_area"},
+    {"augment_options.randaugment_ops", "ops"},
+    {"augment_options.randaugment_magnitude", "magnitude"},
+    {"shuffle_options.samples", "shuffle"},
+    {"shard_list_options.world_size", "the number of ranks"},
+    {"shard_list_options.first_epoch", "epoch"},
+    {"decoded_cache_options.bytes", "cache_decoded"},
+    {"set source_options.allow_pipe (MILLRACE_ALLOW_PIPE=1)", "give allow_pipe=True"},
+    {"set shard_writer_options.overwrite", "give overwrite=True"},
+    {"shard_writer_options.most_count", "max_count"},
+    {"shard_writer_options.most_bytes", "max_size"},
+    {"shard_writer_options.first_shard", "start_shard"},
+});
+
+// A text of the engine in the package's words: "36_MiB", a number of C++, is "36MiB".
+nb::object words_of(const std::string& text) {
+  constexpr std::string_view unit = "_MiB";
+  std::string out = in_program_words(text, arguments);
+  for (std::size_t at = out.find(unit); at != out.npos; at = out.find(unit, at)) out.erase(at, 1);
+  return text_of(out);
+}
+
 void raise(const failure& f) {
   const error& why = f.why();
   try {
-    const nb::object made = maker()(std::string(kind_name(why.kind())), why.message(), why.where(),
-                                    why.byte_offset(), why.sample_key(), why.what_to_do(),
-                                    why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
+    const nb::object made =
+        maker()(std::string(kind_name(why.kind())), words_of(why.message()), text_of(why.where()),
+                why.byte_offset(), text_of(why.sample_key()), words_of(why.what_to_do()),
+                why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
     PyErr_SetObject(made.type().ptr(), made.ptr());
   } catch (nb::python_error& e) {
     e.restore();

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "samples.h"
+
 namespace nb = nanobind;
 
 namespace millrace::python {
@@ -47,7 +49,7 @@ nb::dict dict_of(const run_stats& s, double waited) {
 
 nb::dict dict_of(const ledger& counts) {
   nb::list messages;
-  for (const std::string& m : counts.first_skipped) messages.append(m);
+  for (const std::string& m : counts.first_skipped) messages.append(text_of(m));
   nb::dict out;
   out["delivered"] = counts.delivered;
   out["skipped"] = kinds_of(counts.skipped);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "decoded_sample.h"
 #include "own_thread.h"
 #include "samples.h"
 #include "spec.h"
@@ -39,12 +40,14 @@ class indexed {
 
   nb::dict get(std::int64_t i) {
     auto out = std::make_shared<sample>();
-    thread_.call([held = held_, i, out] { *out = held->data().get(i); });
+    thread_.call([held = held_, i, out] { *out = undecoded(held->data().get(i)).value().s; });
     return dict_of(*out);
   }
 
   // The number of the sample; -1: there is none.
-  std::int64_t find(const std::string& key, const std::string& first_field) {
+  std::int64_t find(const nb::str& name, const nb::str& first) {
+    const std::string key = string_of(name);
+    const std::string first_field = string_of(first);
     auto out = std::make_shared<std::int64_t>(-1);
     thread_.call([=, held = held_] { *out = held->find(key, first_field); });
     return *out;

@@ -24,9 +24,7 @@ void bind_changes(nb::module_& to) {
   using changes = augment_options;
   nb::class_<changes>(to, "Changes")
       .def(nb::init<>())
-      .def_prop_rw(
-          "policy", [](const changes& c) { return static_cast<int>(c.policy); },
-          [](changes& c, int policy) { c.policy = static_cast<augment_policy>(policy); })
+      .def("set_policy", [](changes& c, const std::string& name) { c.policy = policy_of(name); })
       .def_rw("randaugment_ops", &changes::randaugment_ops)
       .def_rw("randaugment_magnitude", &changes::randaugment_magnitude)
       .def_rw("gray", &changes::gray)
@@ -73,7 +71,12 @@ void bind_decoding(nb::class_<spec>& to) {
 void bind_spec(nb::module_& to) {
   nb::class_<spec> made(to, "Spec");
   made.def(nb::init<>())
-      .def_rw("shards", &spec::shards)
+      .def_prop_rw(
+          "shards", [](const spec& s) { return s.shards; },
+          [](spec& s, const std::vector<nb::str>& shards) {
+            s.shards.clear();
+            for (const nb::str& one : shards) s.shards.push_back(string_of(one));
+          })
       .def_rw("rank", &spec::rank)
       .def_rw("world_size", &spec::world_size)
       .def_rw("lanes", &spec::lanes)
@@ -82,6 +85,9 @@ void bind_spec(nb::module_& to) {
       .def_rw("first_epoch", &spec::first_epoch)
       .def_rw("epoch_length", &spec::epoch_length)
       .def_rw("shuffle", &spec::shuffle)
+      .def_prop_rw(
+          "shuffle_seed", [](const spec& s) { return s.shuffle_seed.value_or(s.seed); },
+          [](spec& s, std::uint64_t seed) { s.shuffle_seed = seed; })
       .def_rw("fields", &spec::fields)
       .def_rw("resync", &spec::resync)
       .def_rw("threads", &spec::threads)
@@ -133,6 +139,7 @@ NB_MODULE(_core, m) {
   p::bind_indexed(m);
   p::bind_writer(m);
   m.def("job_place", &p::place);
+  m.def("check_epoch", [](const std::string& name) { static_cast<void>(p::mode_of(name)); });
   m.def("merged", &p::merged_text);
   m.def("check_state", [](const std::string& text) {
     static_cast<void>(millrace::state::from_json(text).value());

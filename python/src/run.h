@@ -1,6 +1,7 @@
 #pragma once
 
 #include <millrace/millrace.h>
+#include <nanobind/nanobind.h>
 
 #include <atomic>
 #include <chrono>
@@ -10,8 +11,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -95,19 +98,12 @@ class run {
     thread_.call([held = held_] { held->start(); });
   }
 
+  // Also while a call waits: they do not wait for that.
   run_stats stats() {
-    auto out = std::make_shared<run_stats>();
-    thread_.call([held = held_, out] {
-      if (held->data) *out = held->data->stats();
-    });
-    return *out;
+    return of_loader<run_stats>([](loader<T>& data) { return data.stats(); });
   }
   ledger counts() {
-    auto out = std::make_shared<ledger>();
-    thread_.call([held = held_, out] {
-      if (held->data) *out = held->data->counts();
-    });
-    return *out;
+    return of_loader<ledger>([](loader<T>& data) { return data.counts(); });
   }
 
   // Ends the run and its threads. Nothing, if it was not begun or is another process's. The call of
@@ -129,15 +125,30 @@ class run {
   bool is_of_parent() const { return thread_.is_of_parent(); }
 
  private:
+  // What `ask` returns for the loader; an empty one if there is none.
+  template <class Figures, class Ask>
+  Figures of_loader(Ask ask) {
+    thread_.check_process();
+    const nanobind::gil_scoped_release without;
+    const std::shared_lock lock(held_->replacing);
+    return held_->data ? ask(*held_->data) : Figures();
+  }
+
   // One thread at a time: items change hands between it and the run's thread.
   struct alone {
     run& of;
     explicit alone(run& r) : of(r) {
-      if (!of.in_use_.exchange(true)) return;
+      auto nobody = std::thread::id();
+      const auto me = std::this_thread::get_id();
+      if (of.user_.compare_exchange_strong(nobody, me)) return;
+      if (nobody == me) {
+        throw failure(error(errc::usage, "a handler of a signal uses a loader that waits")
+                          .hint("have it set a flag, at which the loop saves or ends"));
+      }
       throw failure(error(errc::usage, "two threads use this loader at once")
                         .hint("use it from one, or make one for each"));
     }
-    ~alone() { of.in_use_ = false; }
+    ~alone() { of.user_ = std::thread::id(); }
     alone(const alone&) = delete;
     alone& operator=(const alone&) = delete;
   };
@@ -150,7 +161,8 @@ class run {
     // Used by the run's thread; by the others while it is idle.
     std::unique_ptr<engine> eng;
     std::optional<plan<T>> what;
-    std::optional<loader<T>> data;
+    std::optional<loader<T>> data;  // made and ended under `replacing`
+    std::shared_mutex replacing;
     std::deque<T> taken;        // and not given yet
     bool ended = false;         // an end was taken after those
     std::exception_ptr failed;  // an error was, instead
@@ -164,9 +176,17 @@ class run {
       if (!eng) eng = std::make_unique<engine>(options);
       if (!what) what = maker(*eng);
       std::stop_source fresh;
-      data.emplace(eng->run(*what, fresh.get_token()));
+      loader<T> made = eng->run(*what, fresh.get_token());
+      {
+        const std::scoped_lock lock(replacing);
+        data.emplace(std::move(made));
+      }
       const std::scoped_lock lock(guard);
       stopper = fresh;
+    }
+    void end_loader() {
+      const std::scoped_lock lock(replacing);
+      data.reset();
     }
     void restore(const state& position) {
       start();
@@ -202,7 +222,7 @@ class run {
     // Continues by another loader where a stopped one was. A signal may stop that one as well.
     void begin_again() {
       if (!from) from = data->save();
-      data.reset();
+      end_loader();
       restore(*from);
       from.reset();
       stopped = false;
@@ -223,7 +243,7 @@ class run {
 
     void close() {
       taken.clear();
-      data.reset();
+      end_loader();
       what.reset();
       eng.reset();
     }
@@ -231,8 +251,8 @@ class run {
 
   std::shared_ptr<inside> held_;
   std::size_t at_once_;
-  std::atomic<bool> in_use_ = false;
-  own_thread thread_;  // ends before what its calls share
+  std::atomic<std::thread::id> user_ = std::thread::id();  // that is in a call; none
+  own_thread thread_;                                      // ends before what its calls share
 };
 
 }  // namespace millrace::python

@@ -76,7 +76,7 @@ nb::object object_of(const tensors& all) {
     if (name.empty()) {
       in_order.append(array_of(t));
     } else {
-      named[name.c_str()] = array_of(t);
+      named[text_of(name)] = array_of(t);
     }
   }
   if (nb::len(named) > 0) return std::move(named);
@@ -101,7 +101,12 @@ nb::object object_of(const value& v) {
 nb::object decoded(const std::string& extension, const nb::bytes& content) {
   const auto whole =
       bytes::unowned(std::string_view(static_cast<const char*>(content.data()), content.size()));
-  return object_of(decode_field(extension, whole).value());
+  const value made = decode_field(extension, whole).value();
+  const auto* same = std::get_if<bytes>(&made);
+  if (same != nullptr && same->data() == whole.data() && same->size() == whole.size()) {
+    return content;  // there is no decoder for them
+  }
+  return object_of(made);
 }
 
 }  // namespace
@@ -109,6 +114,14 @@ nb::object decoded(const std::string& extension, const nb::bytes& content) {
 nb::object text_of(std::string_view text) {
   return nb::steal(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
+}
+
+std::string string_of(const nb::str& text) {
+  const nb::object encoded =
+      nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
+  if (!encoded) throw nb::python_error();
+  const auto content = nb::cast<nb::bytes>(encoded);
+  return {static_cast<const char*>(content.data()), content.size()};
 }
 
 nb::dict dict_of(const sample& s) {

@@ -2,6 +2,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <string>
 #include <string_view>
 
 namespace millrace {
@@ -12,6 +13,9 @@ namespace millrace::python {
 
 // A text of an archive: bytes that are not UTF-8 become surrogates, as in names of files.
 nanobind::object text_of(std::string_view text);
+// The bytes of such a text. Throws nanobind::python_error (UnicodeEncodeError) for other
+// surrogates.
+std::string string_of(const nanobind::str& text);
 // A sample as a dict: "__key__", "__url__", and the bytes of each field, copied, by its extension.
 nanobind::dict dict_of(const sample& s);
 

@@ -6,6 +6,12 @@
 namespace millrace::python {
 namespace {
 
+bool names_index(const std::vector<std::string>& shards) {
+  return shards.size() == 1 && shards.front().ends_with(".json");
+}
+
+}  // namespace
+
 epoch_mode mode_of(const std::string& name) {
   if (name == "exact") return epoch_mode::exact;
   if (name == "equal") return epoch_mode::equal;
@@ -15,11 +21,14 @@ epoch_mode mode_of(const std::string& name) {
                     .hint("give 'exact', 'equal', 'equal_repeating' or 'resample'"));
 }
 
-bool names_index(const std::vector<std::string>& shards) {
-  return shards.size() == 1 && shards.front().ends_with(".json");
+augment_policy policy_of(const std::string& name) {
+  if (name == "none") return augment_policy::none;
+  if (name == "autoaugment") return augment_policy::autoaugment;
+  if (name == "randaugment") return augment_policy::randaugment;
+  if (name == "trivialaugment") return augment_policy::trivialaugment;
+  throw failure(error(errc::usage, "policy is '" + name + "'")
+                    .hint("give 'none', 'autoaugment', 'randaugment' or 'trivialaugment'"));
 }
-
-}  // namespace
 
 engine_options engine_of(const spec& of) {
   engine_options out = engine_options::from_environment();
@@ -62,7 +71,8 @@ lane_plan<sample> samples_of(const spec& of, const found_shards& found) {
   auto out =
       shards(*found.urls, list_of(of, found)) | untar({.resync = of.resync}) | group_by_key();
   if (!of.fields.empty()) out = out | keep_fields(of.fields);
-  if (of.shuffle > 0) out = out | shuffle({.samples = of.shuffle, .seed = of.seed});
+  if (of.shuffle > 0)
+    out = out | shuffle({.samples = of.shuffle, .seed = of.shuffle_seed.value_or(of.seed)});
   return out;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +23,11 @@ struct spec {
   std::string epoch;           // "exact", "equal", "equal_repeating" or "resample"
   bool shuffle_shards = true;  // permutes the list in each epoch
   std::int64_t first_epoch = 0;
-  std::int64_t epoch_length = 0;  // images of this rank in an epoch; 0: the data's own
-  std::size_t shuffle = 0;        // samples held; 0: none
-  std::string fields;             // patterns of the fields to keep; empty: all
-  bool resync = false;            // as untar_options::resync
+  std::int64_t epoch_length = 0;              // images of this rank in an epoch; 0: the data's own
+  std::size_t shuffle = 0;                    // samples held; 0: none
+  std::optional<std::uint64_t> shuffle_seed;  // of those; none: `seed`
+  std::string fields;                         // patterns of the fields to keep; empty: all
+  bool resync = false;                        // as untar_options::resync
   error_policy errors = fail_on_error();
   // The engine.
   int threads = 0;           // that decode; 0: as needed
@@ -41,6 +43,10 @@ struct spec {
   int held = 2;      // as batch_options::held
   int prefetch = 2;  // batches kept ready
 };
+
+// By its name. Throws `failure` (usage) for others.
+epoch_mode mode_of(const std::string& name);
+augment_policy policy_of(const std::string& name);
 
 // The engine's options: those of the environment, and what the spec says.
 engine_options engine_of(const spec& of);

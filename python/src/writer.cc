@@ -5,9 +5,12 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "samples.h"
 
 namespace nb = nanobind;
 
@@ -36,27 +39,42 @@ class writer {
               .first_shard = first_shard,
               .overwrite = overwrite}) {}
 
-  void write(const std::string& key, const std::vector<std::pair<std::string, nb::bytes>>& fields) {
+  void write(const nb::str& name, const std::vector<std::pair<nb::str, nb::bytes>>& fields) {
+    const std::string key = string_of(name);
+    std::vector<std::string> extensions;
+    extensions.reserve(fields.size());
     std::vector<field_view> views;
     views.reserve(fields.size());
     for (const auto& [extension, content] : fields) {
       views.emplace_back(
-          extension, std::string_view(static_cast<const char*>(content.data()), content.size()));
+          extensions.emplace_back(string_of(extension)),
+          std::string_view(static_cast<const char*>(content.data()), content.size()));
     }
     const nb::gil_scoped_release without;
+    const std::scoped_lock lock(guard_);
     out_.write(key, views);
   }
   nb::list close() {
     {
       const nb::gil_scoped_release without;
+      const std::scoped_lock lock(guard_);
       out_.close();
     }
-    return list_of(out_.shards());
+    return shards();
   }
-  nb::list shards() const { return list_of(out_.shards()); }
+  nb::list shards() {
+    std::vector<written_shard> now;
+    {
+      const nb::gil_scoped_release without;
+      const std::scoped_lock lock(guard_);
+      now = out_.shards();
+    }
+    return list_of(now);
+  }
 
  private:
-  shard_writer out_;
+  std::mutex guard_;  // taken without the GIL
+  shard_writer out_;  // guarded
 };
 
 }  // namespace

@@ -4,6 +4,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -63,6 +64,25 @@ class Writer(Case):
         for before, after in zip(samples, read):
             self.assertEqual({k: mr.decode_field(k, after[k]) for k in ("txt", "cls", "json", "bin")},
                              {k: before[k] for k in ("txt", "cls", "json", "bin")})
+
+    def test_threads_write_at_once(self):
+        wanted = {f"t{t}-{i}": bytes([t]) * 5000 for t in range(6) for i in range(200)}
+        failed = []
+        with mr.ShardWriter("threads-%d.tar", max_count=50) as out:
+            def write(t):
+                try:
+                    for i in range(200):
+                        out.write({"__key__": f"t{t}-{i}", "bin": wanted[f"t{t}-{i}"]})
+                        out.shards
+                except Exception as e:
+                    failed.append(e)
+            threads = [threading.Thread(target=write, args=(t,)) for t in range(6)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual((failed, len(out.shards)), ([], 24))
+        self.assertEqual({s["__key__"]: s["bin"] for s in mr.samples("threads-{0..23}.tar")}, wanted)
 
     def test_refuses_what_readers_would_not_read(self):
         out = mr.ShardWriter("refused-%d.tar")

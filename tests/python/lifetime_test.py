@@ -217,6 +217,27 @@ class Interrupts(Case):
         out, err = process.communicate(timeout=60)
         self.assertEqual((out, process.returncode), ("400\n", 0), err)
 
+    def test_handlers_are_told_what_to_do_instead(self):
+        server = StoppingServer(self.folder, "train-00000")
+        process = self.start(f"""
+            data = mr.samples({server.urls!r})
+            def handler(*_):
+                print(data.stats()["waited"] > 0, data.skipped()["delivered"], flush=True)
+                try:
+                    data.state_dict()
+                except mr.UsageError as e:
+                    print(e, flush=True)
+            signal.signal(signal.SIGTERM, handler)
+            print("there", sum(1 for _ in data))
+            """)
+        self.addCleanup(server.let_go.set)
+        self.assertTrue(server.asked.wait(60))
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.stdout.readline(), "True 0\n")
+        self.assertIn("a handler of a signal uses a loader that waits; have it set a flag", process.stdout.readline())
+        server.let_go.set()
+        self.assertEqual(process.communicate(timeout=60)[0], "there 400\n")
+
     def test_exceptions_of_handlers_at_any_time(self):
         out, err = self.run_program("""
             import random
@@ -269,8 +290,12 @@ class Interrupts(Case):
         thread = threading.Thread(target=lambda: got.extend(data))
         thread.start()
         self.assertTrue(server.asked.wait(60))
+        self.addCleanup(server.let_go.set)
         with self.assertRaisesRegex(mr.UsageError, "two threads use this loader at once"):
             data.state_dict()
+        asked = time.monotonic()
+        self.assertEqual((data.stats()["waited"] > 0, data.skipped()["delivered"]), (True, 0))
+        self.assertLess(time.monotonic() - asked, 5)  # while the thread waits
         server.let_go.set()
         thread.join(60)
         self.assertEqual(len(got), 400)

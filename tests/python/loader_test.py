@@ -1,5 +1,6 @@
 """millrace.ImageLoader and millrace.samples: epochs, positions, ranks, errors."""
 
+import io
 import json
 import os
 import pathlib
@@ -76,6 +77,11 @@ class Epochs(Case):
         self.assertEqual(len(list(epoch)), 8)
         self.assertEqual(list(epoch), [])
         self.assertEqual(data.epoch, 1)
+        left = iter(data)
+        next(left)
+        self.assertEqual(len(list(data)), 7)
+        self.assertEqual(list(left), [])  # its epoch has ended
+        self.assertEqual((data.epoch, len(list(data))), (2, 8))
 
     def test_continues_at_every_batch(self):
         data = loader(shuffle=100)
@@ -135,11 +141,28 @@ class Epochs(Case):
         for wrong in ({}, {"millrace": 1, "epoch": 0, "position": "{}"}, {"epoch": 3}):
             with self.assertRaises(mr.BadStateError):
                 data.load_state_dict(wrong)
+        for wrong in (None, 5, "x", [5], [{}], [None], {"millrace": 1, "epoch": -5, "position": None},
+                      {"millrace": 1, "epoch": "x", "position": None}, {"millrace": 1, "epoch": 0, "position": 5},
+                      {"millrace": 1, "epoch": 2**70, "position": None}):
+            with self.assertRaises(mr.BadStateError, msg=wrong):
+                data.load_state_dict(wrong)
+        for wrong in (-1, 1.5, "x", None, 2**62, 2**70):
+            with self.assertRaisesRegex(mr.UsageError, "epoch is "):
+                data.set_epoch(wrong)
         next(iter(data))
+        with self.assertRaisesRegex(mr.BadStateError, "some of the states are of a beginning"):
+            mr.merge_states([data.state_dict(), loader().state_dict()])
         other = loader(seed=5)
         other.load_state_dict(data.state_dict())
         with self.assertRaises(mr.BadStateError):
             next(iter(other))
+
+    def test_a_closed_loader_has_no_position(self):
+        with loader() as data:
+            next(iter(data))
+        for late in (data.state_dict, lambda: pickle.dumps(data)):
+            with self.assertRaisesRegex(mr.UsageError, "closed; call state_dict\\(\\) before close"):
+                late()
 
     def test_length(self):
         for rank in range(2):
@@ -185,6 +208,29 @@ class Samples(Case):
                 other.load_state_dict(state)
                 self.assertEqual([s["__key__"] for s in other], keys[taken:])
 
+    def test_names_may_be_any_bytes(self):
+        def tar(path, *names):
+            with tarfile.open(path, "w", format=tarfile.GNU_FORMAT, encoding="latin1") as out:
+                for name in names:
+                    member = tarfile.TarInfo(name)
+                    member.size = 1
+                    out.addfile(member, io.BytesIO(b"1"))
+            return path
+        folder = os.fsdecode(b"caf\xe9")
+        os.mkdir(folder)
+        shard = tar(f"{folder}/a.tar", "caf\xe9.jpg", "caf\xe9.\xe9x")
+        read, = mr.samples(shard)
+        self.assertEqual(read, {"__key__": "caf\udce9", "__url__": shard, "jpg": b"1", "\udce9x": b"1"})
+        for fails in (loader(shard, label="none"), mr.samples(shard, decode=True)):
+            with self.assertRaisesRegex(mr.BadImageError, "key caf"):
+                next(iter(fails))
+        with mr.ShardWriter("bytes-%d.tar") as out:
+            out.write(read)
+        self.assertEqual(next(iter(mr.samples("bytes-0.tar")))["__key__"], "caf\udce9")
+        made = tar("reserved.tar", "a.__key__", "a.jpg")
+        with self.assertRaisesRegex(mr.DuplicateFieldError, "__key__, at reserved.tar byte 0, key a; give it another"):
+            next(iter(mr.samples(made)))
+
     def test_fields_are_decoded_by_extension(self):
         self.assertEqual(mr.decode_field("cls", b"7"), 7)
         self.assertEqual(mr.decode_field("json", b'{"a": [1]}'), {"a": [1]})
@@ -218,6 +264,37 @@ class Errors(Case):
             with self.assertRaises(ValueError, msg=wrong):
                 next(iter(loader(**wrong)))
 
+    def test_wrong_arguments_are_named_as_python_names_them(self):
+        for wrong in ({"batch_size": None}, {"batch_size": 5.5}, {"batch_size": 0}, {"batch_size": 2**40}, {"size": "s"}, {"size": 0},
+                      {"seed": -1}, {"seed": 2**64}, {"seed": None}, {"shuffle": -1}, {"shuffle": 0.5}, {"rank": 5}, {"rank": None},
+                      {"rank": (0.5, 2)}, {"rank": (0, 0)}, {"rank": (2, 2)}, {"lanes": "x"}, {"lanes": -2}, {"threads": None},
+                      {"threads": 10**6}, {"held": 0}, {"prefetch": 0}, {"on_error": 0.5}, {"label": None}, {"label": ""},
+                      {"images": 5}, {"classes": -1}, {"augment": {}}, {"train": "no"},
+                      {"drop_last": None}, {"allow_pipe": "no"}, {"epoch_samples": 100.5}, {"epoch": None}):
+            name, = wrong
+            with self.assertRaises(mr.UsageError, msg=wrong) as caught:
+                next(iter(loader(**wrong)))
+            said = str(caught.exception)
+            self.assertIn("the number of ranks" if wrong == {"rank": (0, 0)} else name, said)
+            self.assertNotRegex(said, "_options|incompatible function")
+        for wrong in ({"batch_size": 0, "epoch_samples": 100}, {"rank": (0, 0), "epoch_samples": 100}):
+            with self.assertRaises(mr.UsageError):
+                next(iter(loader(**wrong)))
+        for shards in (None, 5, b"train-000000.tar", [b"train-000000.tar"], [], [5]):
+            with self.assertRaisesRegex(mr.UsageError, "shards"):
+                loader(shards)
+        for options in ({"memory": -5}, {"memory": 1.5}, {"on_error": mr.skip("x")}, {"on_error": mr.skip(True)},
+                        {"augment": mr.Augment(policy=None)}, {"augment": mr.Augment(ops="x")}, {"augment": mr.Augment(gray="x")}):
+            with self.assertRaises(mr.UsageError, msg=options):
+                loader(**options)
+        with self.assertRaisesRegex(mr.NoMemoryError, r"set memory to \d+MiB or more"):
+            next(iter(loader(memory="1MiB")))
+
+    def test_shards_of_a_generator_and_of_paths(self):
+        data = loader(pathlib.Path(f"train-{i:06}.tar") for i in range(4))
+        self.assertEqual(sum(len(b.labels) for b in pickle.loads(pickle.dumps(data))), 400)
+        self.assertEqual(sum(1 for _ in mr.samples(f"train-{i:06}.tar" for i in range(2))), 200)
+
     def test_are_skipped_and_counted(self):
         data = loader("bad-0.tar", on_error=mr.skip(4))
         self.assertEqual(sum(len(b.labels) for b in data), 396)
@@ -232,9 +309,6 @@ class Errors(Case):
             list(loader("bad-0.tar", on_error=mr.skip(0.001)))
 
     def test_what_is_not_offered_says_what_to_write(self):
-        for options in ({"device": "cuda"}, {"dtype": "float32"}):
-            with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write images"):
-                loader(**options)
         with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write one set of shards"):
             mr.samples(URLS).join("captions-{}.tar")
 

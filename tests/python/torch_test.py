@@ -17,7 +17,9 @@ class Torch(Case):
     def test_a_dataloader_without_workers_passes_batches_on(self):
         data = loader(shuffle=100, output="torch")
         through = torch.utils.data.DataLoader(mr.IterableDataset(data), batch_size=None)
-        for images, labels in through:
+        for batch in through:
+            images, labels = batch
+            self.assertIs(batch.images, images)
             self.assertEqual(tuple(images.shape), (50, 3, 32, 32))
             self.assertTrue(images.is_contiguous(memory_format=torch.channels_last))
             self.assertEqual(len(labels), 50)
@@ -45,11 +47,14 @@ class Torch(Case):
             with warnings.catch_warnings(record=True):
                 warnings.simplefilter("always")
                 through = torch.utils.data.DataLoader(mr.IterableDataset(data), batch_size=None, num_workers=workers,
-                                                      multiprocessing_context=method)
+                                                      multiprocessing_context=method, collate_fn=mr.Batch.same)
                 batches = list(through)
             keys = [key for batch in batches for key in batch.keys]
             self.assertEqual((len(keys), len(set(keys))), (400, 400))
             self.assertEqual(tuple(batches[0].images.shape), (20, 3, 32, 32))
+            if method == "fork":  # a forked worker begins where its parent's loader is
+                data.set_epoch(5)
+                self.assertNotEqual(keys, [key for batch in through for key in batch.keys])
 
     def test_an_indexed_data_set_in_a_dataloader(self):
         data = mr.IndexedDataset("train.json")

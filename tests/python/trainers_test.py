@@ -1,6 +1,8 @@
-"""Programs that save and restore a loader with their own checkpoints: torchdata's StatefulDataLoader, and Lightning."""
+"""Programs that save and restore a loader with their own checkpoints: torchdata's StatefulDataLoader, Lightning, Accelerate, and Hugging
+Face's Trainer."""
 
 import importlib.util
+import json
 import pathlib
 import sys
 import unittest
@@ -65,10 +67,72 @@ class Trainers(Case):
             model = Model()
             trainer = lightning.Trainer(max_epochs=1, callbacks=callbacks, accelerator="cpu", logger=False,
                                         enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False)
-            trainer.fit(model, loader("train.json", shuffle=100, output="torch"), ckpt_path=checkpoint)
+            trainer.fit(model, mr.Lockstep(loader("train.json", shuffle=100, output="torch")), ckpt_path=checkpoint)
             return model.seen
 
         self.assertEqual(fit([SavesAndStops()], None) + fit([], "middle.ckpt"), self.wanted())
+
+    @unittest.skipUnless(has("accelerate"), "no Accelerate in this Python")
+    def test_accelerate_continues_within_an_epoch(self):
+        from accelerate import Accelerator
+
+        def made():
+            accelerator = Accelerator(cpu=True)
+            steps = mr.Lockstep(loader("train.json", shuffle=100, output="torch"))
+            accelerator.register_for_checkpointing(steps)
+            return accelerator, steps
+
+        accelerator, steps = made()
+        begun = labels(b for _, b in zip(range(3), steps))
+        accelerator.save_state("accelerated")
+        accelerator, steps = made()
+        accelerator.load_state("accelerated")
+        self.assertEqual(begun + labels(steps), self.wanted())
+
+    @unittest.skipUnless(has("transformers") and has("accelerate"), "no transformers in this Python")
+    def test_hugging_faces_trainer_continues_within_an_epoch(self):
+        import transformers
+
+        class Dicts:
+            def __init__(self, data):
+                self.data = data
+
+            def __iter__(self):
+                for images, y in self.data:
+                    yield {"images": images, "labels": y}
+
+            def __len__(self):
+                return len(self.data)
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer, self.seen = torch.nn.Linear(3 * 32 * 32, 10), []
+
+            def forward(self, images, labels):
+                self.seen.append(labels.tolist())
+                scores = self.layer(images.flatten(1) / 255)
+                return {"loss": torch.nn.functional.cross_entropy(scores, labels), "logits": scores}
+
+        class Trainer(transformers.Trainer):
+            def get_train_dataloader(self):
+                return Dicts(self.train_dataset)
+
+        class Saves(transformers.TrainerCallback):
+            def on_save(self, args, state, control, train_dataloader=None, **_):
+                position = train_dataloader.data.state_dict()
+                pathlib.Path(args.output_dir, f"checkpoint-{state.global_step}", "data.json").write_text(json.dumps(position))
+
+        def fit(steps, checkpoint=None):
+            data, model = loader("train.json", shuffle=100, output="torch"), Model()
+            if checkpoint is not None:
+                data.load_state_dict(json.loads(pathlib.Path(checkpoint, "data.json").read_text()))
+            terms = transformers.TrainingArguments("out", num_train_epochs=1, max_steps=steps, save_steps=3, report_to=[], use_cpu=True,
+                                                   ignore_data_skip=True, logging_strategy="no", disable_tqdm=True)
+            Trainer(model, terms, train_dataset=data, callbacks=[Saves()]).train(resume_from_checkpoint=checkpoint)
+            return model.seen
+
+        self.assertEqual(fit(3) + fit(-1, "out/checkpoint-3"), self.wanted())
 
 
 if __name__ == "__main__":

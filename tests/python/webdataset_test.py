@@ -10,6 +10,7 @@ import pickle
 import shutil
 import sys
 import tarfile
+import threading
 import unittest
 import warnings
 
@@ -294,9 +295,39 @@ class Chains(Case):
         self.assertEqual(next(iter(data)), next(iter(data)))
         self.assertEqual(len(list(data)), 400)
 
+    def test_loops_at_once_over_a_loader_are_refused(self):
+        data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"])
+        for loops in (data, wds.WebLoader(data, batch_size=None), wds.WebLoader(data, batch_size=None).with_epoch(1000)):
+            first = iter(loops)
+            next(first)
+            second = iter(loops)
+            next(second)
+            if loops is data:  # each has a reader of its own, as there
+                self.assertEqual(len(list(first)), 399)
+            elif loops.nsamples < 0:
+                with self.assertRaisesRegex(mr.UsageError, "another loop over this .* has begun"):
+                    list(first)
+            self.assertEqual(len(list(second)), 399 if loops.nsamples < 0 else 999)
+
+    def test_an_iterator_that_is_not_asked_has_no_thread(self):
+        before = threading.active_count()
+        for _ in range(5):
+            iter(wds.WebLoader(wds.WebDataset(URLS, shardshuffle=False), batch_size=None))
+        self.assertEqual(threading.active_count(), before)
+
     def test_epochs_continue(self):
         data = wds.WebDataset(URLS, shardshuffle=False).map(lambda s: s["__key__"]).with_epoch(150)
         self.assertEqual(len(set([*data, *data])), 300)
+        failures = [RuntimeError("once")]
+
+        def failing(sample):
+            if failures and sample["__key__"].endswith("50"):
+                raise failures.pop()
+            return sample
+        data = wds.WebDataset(URLS, shardshuffle=False).map(failing).with_epoch(100)
+        with self.assertRaisesRegex(RuntimeError, "once"):
+            list(data)
+        self.assertEqual([len(list(data)) for _ in range(2)], [100, 100])  # none is empty
         resampled = wds.WebDataset(URLS, resampled=True, seed=1).shuffle(100).with_epoch(250).with_length(250)
         self.assertEqual((len(list(resampled)), len(list(resampled)), len(resampled)), (250, 250, 250))
 
@@ -410,6 +441,27 @@ class Chains(Case):
             module, what = name.split(".")
             self.assertTrue(callable(getattr(importlib.import_module(f"millrace.webdataset.{module}"), what)), name)
             self.assertIs(getattr(wds, module), sys.modules[f"millrace.webdataset.{module}"])
+    def test_ranks_without_a_common_seed_read_different_samples(self):
+        for shuffled in ("", ".shuffle(100)", ".shuffle(100, seed=int(os.environ['RANK']))"):
+            keys = []
+            for rank in range(2):
+                out, _ = self.run_program(f"""
+                    os.environ.update(RANK="{rank}", WORLD_SIZE="2")
+                    import json, millrace.webdataset as wds
+                    data = wds.WebDataset({URLS!r}, shardshuffle=100, nodesplitter=wds.split_by_node){shuffled}
+                    print(json.dumps([s["__key__"] for s in data]))
+                    """)
+                keys += json.loads(out)
+            self.assertEqual((len(keys), len(set(keys))), (400, 400), shuffled)
+
+    @needs_torch
+    def test_epochs_of_worker_processes_differ(self):
+        import torch
+        data = wds.WebDataset(URLS, shardshuffle=100).shuffle(100).map(lambda s: s["__key__"])
+        through = torch.utils.data.DataLoader(data, batch_size=None, num_workers=2)
+        first, second = list(through), list(through)
+        self.assertNotEqual(first, second)
+        self.assertEqual((len(set(first)), len(set(second))), (400, 400))
 
     def test_what_is_not_offered_says_what_to_write(self):
         data = wds.WebDataset(URLS, shardshuffle=False)

@@ -98,7 +98,7 @@ class run_of_training {
 
 std::string chosen_path() {
   const auto chosen = choose_checkpoint(
-      folder, "auto", [](const chosen_checkpoint&) {},
+      folder, [](const chosen_checkpoint&) {},
       [](const std::string& note) { ADD_FAILURE() << "a checkpoint is damaged: " << note; });
   return chosen ? chosen->path : "";
 }

@@ -269,8 +269,8 @@ class job {
       sim_.run_as(0);
       const checkpoint_record record{.step = 1, .run = "this", .data = {}};
       write_checkpoint(folder, step_name(1), files_of(record, {}, {saved}));
-      const auto chosen = choose_checkpoint(
-          folder, "auto", [](const chosen_checkpoint&) {}, [](const std::string&) {});
+      const auto chosen =
+          choose_checkpoint(folder, [](const chosen_checkpoint&) {}, [](const std::string&) {});
       if (!chosen) throw failure(error(errc::bad_state, "the checkpoint is not there"));
       return record_in(chosen->files, chosen->path, 0, 1, 0, 1, 64_MiB).data.to_json();
     };

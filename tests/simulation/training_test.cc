@@ -113,7 +113,7 @@ class training_job {
     bool is_refused = false;
     try {
       chosen = choose_checkpoint(
-          checkpoints, "auto", [](const chosen_checkpoint&) {}, [](const std::string&) {});
+          checkpoints, [](const chosen_checkpoint&) {}, [](const std::string&) {});
     } catch (const failure& f) {
       is_refused = true;
       EXPECT_EQ(f.kind(), errc::integrity) << f.what();

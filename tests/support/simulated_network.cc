@@ -55,10 +55,11 @@ class simulated_stream final : public byte_stream {
  public:
   simulated_stream(time_source& time, simulated_network::server answers,
                    std::shared_ptr<random_stream> order, std::shared_ptr<int> open,
-                   std::size_t takes)
+                   std::size_t takes, simulated_network::server early)
       : time_(time),
         takes_(takes),
         answers_(std::move(answers)),
+        early_(std::move(early)),
         order_(std::move(order)),
         open_(std::move(open)) {
     ++*open_;
@@ -75,11 +76,10 @@ class simulated_stream final : public byte_stream {
     if (order_ && order_->uniform() < 0.2) return {0, asio::error::would_block};
     if (request_.size() >= takes_) return {0, asio::error::would_block};
     request_.append(reinterpret_cast<const char*>(from.data()), from.size());
-    if (!is_whole(request_)) return {from.size(), {}};
-    time_point at = time_.now();
-    for (sent& s : answers_(std::exchange(request_, {}))) {
-      at += s.after;
-      coming_.push_back({at, std::move(s)});
+    if (is_whole(request_)) {
+      answer(answers_(std::exchange(request_, {})));
+    } else if (early_ && coming_.empty() && request_.find("\r\n\r\n") != std::string::npos) {
+      answer(early_(request_));
     }
     return {from.size(), {}};
   }
@@ -117,6 +117,14 @@ class simulated_stream final : public byte_stream {
   }
 
  private:
+  void answer(std::vector<sent> pieces) {
+    time_point at = time_.now();
+    for (sent& s : pieces) {
+      at += s.after;
+      coming_.push_back({at, std::move(s)});
+    }
+  }
+
   struct arrival {
     time_point at;
     sent what;
@@ -136,6 +144,7 @@ class simulated_stream final : public byte_stream {
   time_source& time_;
   std::size_t takes_;
   simulated_network::server answers_;
+  simulated_network::server early_;
   std::shared_ptr<random_stream> order_;
   std::shared_ptr<int> open_;
   std::string request_;
@@ -177,7 +186,7 @@ awaitable<result<std::unique_ptr<byte_stream>>> simulated_network::connect(addre
     co_return error(errc::connect_failed, "no way to " + where.ip).retryable();
   }
   ++connections;
-  co_return std::make_unique<simulated_stream>(time_, found->second, order_, open, takes);
+  co_return std::make_unique<simulated_stream>(time_, found->second, order_, open, takes, early);
 }
 
 void simulated_network::unsettle(std::uint64_t seed) {

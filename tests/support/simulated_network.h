@@ -79,6 +79,9 @@ class simulated_network final : public network {
 
   // Servers of connections made from now on read no more than about that much of a request.
   std::size_t takes = ~std::size_t{0};
+  // Called by connections made from now on with what has come of a request, after its head: the
+  // answer to it as soon as that is not empty.
+  server early;
 
   int connections = 0;                                   // made so far
   std::shared_ptr<int> open = std::make_shared<int>(0);  // of them

@@ -76,6 +76,11 @@ TEST(Device, ItsFailuresAreToldFromOthers) {
   EXPECT_EQ(error_of_torch(c10::OutOfMemoryError(here, "CUDA out of memory")).kind(),
             errc::no_memory);
   EXPECT_EQ(kind_of(c10::Error(here, "sizes differ")), errc::internal);
+  const c10::Error random(
+      here, "a_backward_cuda does not have a deterministic implementation, but you set 'torch.use");
+  EXPECT_EQ(kind_of(random), errc::unsupported);
+  EXPECT_EQ(error_of_torch(random).what(),
+            "a_backward_cuda does not have a deterministic implementation");
 }
 
 // Records the calls in their order. The test lets events pass.

@@ -2,6 +2,8 @@
 
 TEST_KILLS: how many ranks are killed (8)."""
 
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
@@ -207,6 +209,21 @@ class LocalRanks(training.WithShards):
         self.assertEqual(process.wait(60), 128 + signal.SIGTERM)
         self.assertNotIn("restart 1 of 2", "".join(read))
         self.assertRegex("".join(read), r"millrace: \d+ lines dropped, because nobody read stderr for 20 s")
+
+    def test_a_stderr_that_nobody_reads_holds_up_no_success(self):
+        reading, writing = os.pipe()
+        self.addCleanup(os.close, reading)
+        fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x")
+        os.set_blocking(writing, True)
+        process = harness.start("millrace-train", *training.TINY, "--shards", self.shards, "--nproc", 2, "--max-steps", 2,
+                                env=training.ALONE, stderr=writing)
+        os.close(writing)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        self.assertEqual(process.wait(90), 0)
 
     def test_a_checkpoint_that_is_asked_for_is_saved_once(self):
         log, metrics = self.folder / "log", self.folder / "m.jsonl"

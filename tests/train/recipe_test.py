@@ -1,8 +1,10 @@
 """--recipe: values of options from a file, which those of the command line go before; and the recipes of this repository."""
 
 import json
+import os
 import pathlib
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -63,6 +65,17 @@ class Recipes(WithShards):
         self.run_of("--shards", self.shards, "--recipe", self.recipe('{"epochs": 1e1, "momentum": 1.0, "weight-decay": 5e-5}'))
         self.assertEqual([self.arguments[name] for name in ("--epochs", "--momentum")], ["10", "1"])
         self.assertEqual(float(self.arguments["--weight-decay"]), 5e-5)
+
+    def test_it_may_be_a_pipe_which_is_read_once(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for content, more, code, part in (({"lr": 0.03}, [], 0, ""), ({"momentum": 2}, [], 2, f"{pipe}, line 1, column 2"),
+                                          ({"lr": 0.03}, ["--nproc", 2], 2, "--recipe is not a file that each rank")):
+            writer = threading.Thread(target=pipe.write_text, args=(json.dumps(content),))
+            writer.start()
+            said = self.run_of("--shards", self.shards, "--recipe", pipe, *more, code=code)
+            writer.join()
+            self.assertIn(part, said)
 
     def test_ranks_that_a_process_starts_read_it_too(self):
         file = self.recipe({"nproc": 2, "lr": 0.03, "max-steps": 2})

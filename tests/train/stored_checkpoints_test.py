@@ -40,9 +40,16 @@ class Gate(harness.Serving):
     """Passes requests on to a store, unless `instead`, which is given the request, says status and body itself."""
 
     def __init__(self, port, instead):
+        gate = self
+        self.connections = 0
+
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             wbufsize = 1 << 16
+
+            def setup(self):
+                gate.connections += 1
+                super().setup()
 
             def do_GET(self):
                 body = self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -250,7 +257,9 @@ class StoredCheckpoints(WithShards):
         for url, said in (("http://127.0.0.1/x", "use a folder, or a store: s3://, gs://, az://"),
                           ("hf://datasets/a/b", "millrace does not write to hf://"),
                           ("ais://bucket/x", "millrace does not write to ais://"), ("s3:///x", "names no bucket"),
-                          ("s3://bucket/x?versionId=1", "nor a '?'"), ("s3://me:hidden@bucket/x", "neither a password")):
+                          ("s3://bucket/x?versionId=1", "nor a '?'"),
+                          ("s3:/bucket/x", "write s3://bucket/x, or ./s3:/bucket/x for a folder"),
+                          ("s3://me:hidden@bucket/x", "neither a password")):
             self.train("--checkpoint-dir", url, "--max-steps", 1, code=2)
             self.assertIn(said, self.stderr)
             self.assertNotIn("hidden", self.stderr)
@@ -269,6 +278,51 @@ class StoredCheckpoints(WithShards):
         self.assertEqual(set(after) - set(before), {"step-0000000006-2", "step-0000000007"})
         self.train(*stored, "--resume", "auto", "--max-steps", 10)
         self.assertIn("step-0000000007 at step 7", self.stderr)
+
+    def test_the_checkpoint_to_go_back_to_may_be_spelled_otherwise(self):
+        stored = ["--checkpoint-dir", "s3://bucket/runs/one//", "--checkpoint-every", 3, "--keep", 4]
+        self.train(*stored, "--max-steps", 6)
+        self.train(*stored, "--resume", "S3://bucket/runs/one/step-0000000003/", "--max-steps", 5, "--overwrite")
+        aside = {name for name, files in self.objects().items() if "set-aside" in files}
+        self.assertEqual(aside, {"step-0000000006"})
+
+    def test_a_kill_while_they_are_set_aside_leaves_the_beginning_of_the_run(self):
+        stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 2]
+        self.train(*stored, "--max-steps", 8, "--keep", 4)
+        reached, killed = threading.Event(), threading.Event()
+        self.addCleanup(killed.set)
+        count = itertools.count(1)
+
+        def hold(request):
+            if request.command == "PUT" and "/set-aside" in request.path and next(count) == 3:
+                reached.set()
+                killed.wait()
+                return 500, b""
+            return None
+        gate = self.gate(hold)
+        process = training.start("--shards", self.shards, "--epochs", 4, *stored, "--max-steps", 5, "--overwrite",
+                                 env=self.env(gate.port))
+        self.assertTrue(reached.wait(120))
+        process.kill()
+        process.communicate()
+        killed.set()
+        counting = [name for name, files in self.objects().items() if "set-aside" not in files]
+        self.assertEqual(sorted(counting), ["step-0000000002", "step-0000000004"])
+        self.train(*stored, "--resume", "auto", "--max-steps", 5)
+        self.assertIn("step-0000000004 at step 4", self.stderr)
+
+    def test_what_else_is_below_the_prefix_is_not_listed_and_connections_are_shared(self):
+        self.boto("for i in range(3): s.put_object(Bucket=bucket, Key=f'runs/one/data/{i}', Body=b'')")
+        asked = []
+        gate = self.gate(lambda r: asked.append((r.command, r.path)))
+        self.train("--checkpoint-dir", self.url, "--checkpoint-every", 2, "--max-steps", 8, "--keep", 1, port=gate.port)
+        listings = [path for _, path in asked if "list-type=2" in path]
+        self.assertTrue(listings)
+        for path in listings:
+            self.assertIn("prefix=runs%2Fone%2Fstep-", path)
+        # The check at the start, and for each of four checkpoints its writing and the removal of an older one.
+        self.assertLess(gate.connections, 16, asked)
+        self.assertGreater(len(asked), 60)
 
     def test_a_damaged_one_is_passed_over(self):
         stored = ["--checkpoint-dir", self.url, "--checkpoint-every", 3]

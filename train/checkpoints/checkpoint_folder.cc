@@ -163,10 +163,8 @@ void give_back_replaced(const std::string& folder) {
 }  // namespace
 
 std::optional<chosen_checkpoint> choose_checkpoint(
-    const std::string& folder, const std::string& resume,
-    const std::function<void(const chosen_checkpoint&)>& check,
+    const std::string& folder, const std::function<void(const chosen_checkpoint&)>& check,
     const std::function<void(const std::string&)>& note) {
-  if (resume != "auto") return chosen_checkpoint{resume, read_checkpoint(resume)};
   give_back_replaced(folder);
   return newest_sound(checkpoints_in(folder), read_checkpoint, check, note);
 }

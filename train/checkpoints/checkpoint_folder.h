@@ -16,13 +16,11 @@ namespace millrace {
 // file deletes it; files in the way of another run are set aside. Called only by rank 0. All throw
 // `failure` (io_failed) if the file system refuses.
 
-// The checkpoint that `resume` names: a path, or "auto" for the newest in `folder` that is whole
-// and passes `check`, which throws `failure` otherwise; calls `note` for newer ones. nullopt: the
-// folder has none. If it has some, but none can be resumed, throws the error kind of the newest,
-// such as integrity if that is damaged. For a path, throws what read_checkpoint() does.
+// The newest checkpoint in `folder` that is whole and passes `check`, which throws `failure`
+// otherwise; calls `note` for newer ones. nullopt: the folder has none. If it has some, but none
+// can be resumed, throws the error kind of the newest, such as integrity if that is damaged.
 std::optional<chosen_checkpoint> choose_checkpoint(
-    const std::string& folder, const std::string& resume,
-    const std::function<void(const chosen_checkpoint&)>& check,
+    const std::string& folder, const std::function<void(const chosen_checkpoint&)>& check,
     const std::function<void(const std::string&)>& note);
 
 // Checks whether a run resumed from `resumed` (empty: a new run) may write into `folder`: creates

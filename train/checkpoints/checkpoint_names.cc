@@ -12,7 +12,6 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view step_prefix = "step-";
 constexpr std::size_t step_digits = 10;
 
 }  // namespace

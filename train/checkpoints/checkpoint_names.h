@@ -9,6 +9,8 @@
 
 namespace millrace {
 
+// What step_name() begins with.
+inline constexpr std::string_view step_prefix = "step-";
 // The name of the folder of a step's checkpoint: step-NNNNNNNNNN, ten digits.
 std::string step_name(std::int64_t step);
 // Whether it is the name of such a folder.

@@ -19,7 +19,7 @@ class folder_place final : public checkpoint_place {
   void lock() override { lock_.emplace(folder_); }
   std::optional<chosen_checkpoint> newest(const checkpoint_check& check,
                                           const choice_note& note) override {
-    return choose_checkpoint(folder_, "auto", check, note);
+    return choose_checkpoint(folder_, check, note);
   }
   void check(const std::string& resumed, bool may_set_aside) override {
     check_folder(folder_, resumed, may_set_aside);

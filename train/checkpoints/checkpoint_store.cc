@@ -71,11 +71,10 @@ engine_options for_objects(engine_options reach) {
   return reach;
 }
 
-// The checkpoints among what lies below a prefix, by name: files by what follows the prefix.
-std::map<std::string, std::set<std::string>> by_name(
-    const std::map<std::string, std::uint64_t>& below) {
+// The files of the checkpoints below a prefix, by name. What else lies there is not listed.
+std::map<std::string, std::set<std::string>> checkpoints_below(const stored_objects& objects) {
   std::map<std::string, std::set<std::string>> found;
-  for (const auto& [path, bytes] : below) {
+  for (const auto& [path, bytes] : objects.list(std::string(step_prefix)).value()) {
     const auto slash = path.find('/');
     if (slash == std::string::npos) continue;
     const std::string name = path.substr(0, slash);
@@ -147,49 +146,23 @@ checkpoint_files read_stored_checkpoint(const std::string& url, const engine_opt
   return read_checkpoint_by(read, path);
 }
 
-std::optional<std::string> newest_stored(const std::string& prefix, const engine_options& reach) {
-  const stored_objects objects(prefix, reach.source);
-  std::optional<std::pair<stored_name, std::string>> newest;
-  const auto below = objects.list().value();
-  for (const auto& [name, files] : by_name(below)) {
-    if (!files.contains(meta_name) || files.contains("set-aside")) continue;
-    const auto parts = parse_stored_name(name).value();
-    if (!newest || newest->first < parts) newest = {parts, objects.url_of(name)};
-  }
-  return newest ? std::optional(newest->second) : std::nullopt;
-}
-
 checkpoint_store::checkpoint_store(const std::string& prefix, const engine_options& reach)
     : objects_(prefix, reach.source), reach_(for_objects(reach)) {}
 
-std::vector<checkpoint_store::listed> checkpoint_store::list() const {
+// Oldest first.
+std::vector<checkpoint_store::listed> checkpoint_store::list(const stored_objects& objects) {
   std::vector<listed> found;
-  const auto below = objects_.list().value();
-  if (below.contains(meta_name)) {
-    throw failure(error(errc::usage, "this is a checkpoint, not a prefix of checkpoints")
-                      .at(objects_.prefix())
-                      .hint("give it to --resume, and another prefix as --checkpoint-dir"));
-  }
-  for (auto& [name, files] : by_name(below)) {
+  for (auto& [name, files] : checkpoints_below(objects)) {
     found.push_back({.name = name, .parts = parse_stored_name(name).value(), .files = files});
   }
   std::ranges::sort(found, {}, &listed::parts);
   return found;
 }
 
-// The name below the prefix of a checkpoint's URL; empty: it is elsewhere.
-std::string checkpoint_store::below(const std::string& path) const {
-  const std::string begin = objects_.prefix() + "/";
-  if (!path.starts_with(begin)) return {};
-  std::string name = path.substr(begin.size());
-  while (name.ends_with('/')) name.pop_back();
-  return name;
-}
-
 std::optional<chosen_checkpoint> checkpoint_store::newest(const checkpoint_check& check,
                                                           const choice_note& note) {
   std::vector<std::string> all;
-  for (const listed& one : list()) {
+  for (const listed& one : list(objects_)) {
     if (one.counts()) all.push_back(objects_.url_of(one.name));
   }
   return newest_sound(
@@ -199,18 +172,24 @@ std::optional<chosen_checkpoint> checkpoint_store::newest(const checkpoint_check
 
 std::vector<checkpoint_store::listed> checkpoint_store::in_the_way(
     const std::string& resumed) const {
-  auto found = list();
-  const auto from = parse_stored_name(below(resumed));
+  auto found = list(objects_);
+  const auto from = parse_stored_name(objects_.name_of(resumed));
   std::erase_if(found,
                 [&](const listed& one) { return !one.counts() || (from && one.parts <= *from); });
   return found;
 }
 
 void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
+  const stored_objects::session together(objects_);
+  if (objects_.get(meta_name, most_of_a_list).value()) {
+    throw failure(error(errc::usage, "this is a checkpoint, not a prefix of checkpoints")
+                      .at(objects_.prefix())
+                      .hint("give it to --resume, and another prefix as --checkpoint-dir"));
+  }
   known_.clear();
   aside_.clear();
   std::vector<std::string> halves;
-  for (const listed& one : list()) {
+  for (const listed& one : list(objects_)) {
     if (one.is_whole()) known_.push_back(one.name);
     if (one.is_aside()) aside_.push_back(one.name);
     if (!one.is_whole() && one.files.contains(std::string(listed::claim_name))) {
@@ -232,13 +211,17 @@ void checkpoint_store::check(const std::string& resumed, bool may_set_aside) {
   throw failure(in_the_way_error(objects_.url_of(others.back().name), others.size(), resumed));
 }
 
+// The newest first: those that a kill leaves are the beginning of the earlier run.
 std::string checkpoint_store::set_aside_newer(const std::string& resumed) {
+  const stored_objects::session together(objects_);
   std::vector<std::string> names;
-  for (const listed& one : in_the_way(resumed)) {
+  const auto others = in_the_way(resumed);
+  for (const listed& one : others | std::views::reverse) {
     objects_.put(fmt::format("{}/{}", one.name, listed::aside_name), aside_text).value();
     names.push_back(one.name);
   }
   if (names.empty()) return {};
+  std::ranges::reverse(names);
   return fmt::format(
       "checkpoints that were in the way are set aside in {}: {} (an object "
       "'{}' below each says so)",
@@ -246,7 +229,7 @@ std::string checkpoint_store::set_aside_newer(const std::string& resumed) {
 }
 
 bool checkpoint_store::holds(const std::string& path, std::int64_t step) {
-  const std::string name = below(path);
+  const std::string name = objects_.name_of(path);
   const auto parts = parse_stored_name(name);
   const bool is_aside = std::ranges::find(aside_, name) != aside_.end();
   return parts && parts->step == step_name(step) && !is_aside;
@@ -258,8 +241,7 @@ std::string checkpoint_store::path_of(std::int64_t step) const {
 
 // The run that wrote a whole checkpoint; empty: unknown.
 std::string checkpoint_store::run_of(const listed& one) const {
-  engine eng(reach_);
-  const auto text = object_at(eng, fmt::format("{}/{}", objects_.url_of(one.name), meta_name));
+  const auto text = objects_.get(fmt::format("{}/{}", one.name, meta_name), most_of_a_list).value();
   const auto meta = json_tree::parse(text.value_or(""));
   return meta ? std::string(meta->text_of("run")) : "";
 }
@@ -282,9 +264,8 @@ void checkpoint_store::check_alone(const std::vector<listed>& all, const std::st
 void checkpoint_store::remove(const listed& one) const {
   std::string meta;
   if (one.is_whole()) {
-    engine eng(reach_);
     const std::string name = fmt::format("{}/{}", one.name, meta_name);
-    meta = object_at(eng, objects_.url_of(name)).value_or("");
+    meta = objects_.get(name, most_of_a_list).value().value_or("");
     objects_.remove(name).value();
   }
   for (const std::string& file :
@@ -314,7 +295,8 @@ std::string checkpoint_store::claim(stored_name name, const std::string& run) co
 std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& files) {
   const auto meta = json_tree::parse(file_in(files, meta_name, path_of(step)));
   const std::string run = meta ? std::string(meta->text_of("run")) : "";
-  const auto all = list();
+  const stored_objects::session together(objects_);
+  const auto all = list(objects_);
   check_alone(all, run);
   stored_name name{.step = step_name(step)};
   for (const listed& one : all) {
@@ -347,17 +329,27 @@ std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& f
 void checkpoint_store::remove_old(const std::string& run, std::size_t keep,
                                   const std::string& resumed) {
   remove_if_permitted([&] {
-    auto all = list();
+    const stored_objects::session together(objects_);
+    auto all = list(objects_);
     std::erase_if(all, [](const listed& one) { return !one.counts(); });
     for (std::size_t i = 0; i + keep < all.size(); ++i) {
-      if (all[i].name != below(resumed) && run_of(all[i]) == run) remove(all[i]);
+      if (all[i].name != objects_.name_of(resumed) && run_of(all[i]) == run) remove(all[i]);
     }
   });
 }
 
 void checkpoint_store::add(const std::string& path, const std::string& name,
                            const std::string& text) {
-  objects_.put(fmt::format("{}/{}", below(path), name), text).value();
+  objects_.put(fmt::format("{}/{}", objects_.name_of(path), name), text).value();
+}
+
+std::optional<std::string> checkpoint_store::newest_below(const std::string& prefix,
+                                                          const engine_options& reach) {
+  const stored_objects objects(prefix, reach.source);
+  const auto all = list(objects);
+  const auto newest = std::ranges::find_if(all | std::views::reverse, &listed::counts);
+  if (newest == all.rend()) return std::nullopt;
+  return objects.url_of(newest->name);
 }
 
 }  // namespace millrace

@@ -37,6 +37,9 @@ std::optional<stored_name> parse_stored_name(std::string_view name);
 class checkpoint_store final : public checkpoint_place {
  public:
   checkpoint_store(const std::string& prefix, const engine_options& reach);
+  // The URL of the newest checkpoint below `prefix`; nullopt: there is none.
+  static std::optional<std::string> newest_below(const std::string& prefix,
+                                                 const engine_options& reach);
 
   void lock() override {}
   std::optional<chosen_checkpoint> newest(const checkpoint_check& check,
@@ -51,13 +54,12 @@ class checkpoint_store final : public checkpoint_place {
 
  private:
   struct listed;
-  std::vector<listed> list() const;
+  static std::vector<listed> list(const stored_objects& objects);
   std::vector<listed> in_the_way(const std::string& resumed) const;
   std::string run_of(const listed& one) const;
   void check_alone(const std::vector<listed>& all, const std::string& run) const;
   void remove(const listed& one) const;
   std::string claim(stored_name name, const std::string& run) const;
-  std::string below(const std::string& path) const;
 
   stored_objects objects_;
   engine_options reach_;
@@ -68,8 +70,5 @@ class checkpoint_store final : public checkpoint_place {
 // Reads a checkpoint by its URL, on any server that shards are read from. Throws as
 // read_checkpoint() does, and the error of a server that cannot be read.
 checkpoint_files read_stored_checkpoint(const std::string& url, const engine_options& reach);
-
-// The URL of the newest checkpoint below `prefix`; nullopt: there is none.
-std::optional<std::string> newest_stored(const std::string& prefix, const engine_options& reach);
 
 }  // namespace millrace

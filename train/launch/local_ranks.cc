@@ -37,7 +37,8 @@ constexpr seconds to_notice{5};
 constexpr seconds to_end{120};  // one may be writing a large checkpoint
 // For what is left in a pipe that a rank's own children hold open.
 constexpr seconds to_drain{1};
-// For a reader of stderr that does not read, after the end of ranks that may be started again.
+// For a reader of stderr that does not read, after the end of ranks that have succeeded or may be
+// started again.
 constexpr seconds to_read{20};
 // Signals within this time are one request: some senders signal a process and then its group.
 constexpr std::chrono::milliseconds one_request{500};
@@ -207,14 +208,15 @@ class attempt {
     if (!ended_at_) ended_at_ = now;
     const bool is_drained =
         std::ranges::all_of(ranks_, [](const auto& r) { return r->lines() < 0 && !r->has_line(); });
-    if (waits_for_stderr()) return !may_be_last_ && now - *ended_at_ >= to_read;
+    if (waits_for_stderr()) return !says_why() && now - *ended_at_ >= to_read;
     return is_drained || now - *ended_at_ >= to_drain;
   }
-  // The last lines say why ranks ended: a reader of stderr has time until the end is asked for, or
-  // it holds up a restart.
   bool waits_for_stderr() const {
     return asked_ == 0 && std::ranges::any_of(ranks_, [](const auto& r) { return r->has_line(); });
   }
+  // Whether the last lines say why the job failed: a reader of stderr has time until the end is
+  // asked for. Otherwise it would hold up a restart, or what comes after a success.
+  bool says_why() const { return may_be_last_ && cause_; }
 
   // The time until something has to be done unasked; -1: nothing.
   int patience_ms() const {
@@ -223,7 +225,7 @@ class attempt {
           std::chrono::ceil<std::chrono::milliseconds>(since + limit - steady_clock::now());
       return static_cast<int>(std::max<std::int64_t>(rest.count(), 0));
     };
-    if (ended_at_ && waits_for_stderr()) return may_be_last_ ? -1 : left(*ended_at_, to_read);
+    if (ended_at_ && waits_for_stderr()) return says_why() ? -1 : left(*ended_at_, to_read);
     if (ended_at_) return left(*ended_at_, to_drain);
     // One that is killed may take its time: a device holds it up.
     constexpr int looks_again_ms = 1000;

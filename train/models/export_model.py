@@ -354,17 +354,23 @@ def write_package(path, files, description, weights):
         archive.writestr(f"{root}/extra/millrace/model.json", json.dumps(description | {"sha256": sums}, indent=1))
 
 
-def run_compiled(path, program, tensors, inputs):
-    """The names of a compiled program's tensors in the user's model, and what it gives for inputs with copies of `tensors`."""
-    loader = torch._C._aoti.AOTIModelPackageLoader(str(path), program, False, 1, -1)
-    names = loader.get_constant_fqns()
-    given = {name: tensors.get(own_name(name), tensors.get(f"{program}:{own_name(name)}")) for name in names}
-    loader.load_constants(given, False, True, False)
-    return [own_name(name) for name in names], loader.boxed_run(list(inputs))
+def run_compiled(files, program, tensors, inputs):
+    """The names of a compiled program's tensors in the user's model, and what it gives for inputs with copies of `tensors`. It is run as
+    millrace-train does, from its shared library."""
+    library = next(str(f) for f in files if str(f).endswith(".so"))
+    device = inputs[0].device
+    if device.type == "cuda":
+        runner = torch._C._aoti.AOTIModelContainerRunnerCuda(library, 1, str(device))
+    else:
+        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1)
+    names = runner.get_constant_names_to_original_fqns()
+    given = {own: tensors.get(own_name(name), tensors.get(f"{program}:{own_name(name)}")) for own, name in names.items()}
+    runner.update_constant_buffer(given, False, True)
+    return [own_name(name) for name in names.values()], runner.run(list(inputs))
 
 
-def check_compiled(path, step, batch, description, constants):
-    """Refuses a file whose training step differs from the module's in PyTorch, or does not draw at random where that does."""
+def check_compiled(files, step, batch, description, constants):
+    """Refuses files whose training step differs from the module's in PyTorch, or does not draw at random where that does."""
     import copy
 
     def in_python(seed):
@@ -377,7 +383,7 @@ def check_compiled(path, step, batch, description, constants):
     def as_compiled(seed):
         tensors = {name: p.detach() for name, p in step.model.named_parameters()} | dict(step.model.named_buffers())
         torch.manual_seed(seed)
-        names, outputs = run_compiled(path, "training", constants | tensors, batch)
+        names, outputs = run_compiled(files, "training", constants | tensors, batch)
         lacking = sorted(set(description["gradients"]) - set(names))
         if lacking:
             raise Refused(f"the compiler made constants of {', '.join(lacking)}, which would not be trained")
@@ -427,7 +433,11 @@ def export(options):
         raise Refused(f"torch cannot export the backward of the model: {type(e).__name__}: {e}") from e
     scores = Evaluation(model.eval(), options.amp)
     with torch.no_grad():
-        evaluation = exported(scores, (images,), "evaluation")
+        try:
+            evaluation = exported(scores, (images,), "evaluation")
+        except Refused:  # some fused attentions of GPUs take no batches of any size
+            with sdpa_kernel(SDPBackend.MATH):
+                evaluation = exported(scores, (images,), "evaluation")
     model.train()
     description = description_of(model, step, joint, evaluation, options)
     print("compiling: this takes a minute or more", file=sys.stderr)
@@ -439,7 +449,7 @@ def export(options):
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".export-") as folder:
         draft = pathlib.Path(folder) / output.name
         write_package(draft, {"training": training, "evaluation": scoring}, description, weights)
-        check_compiled(draft, step, batch, description, constants)
+        check_compiled(training, step, batch, description, constants)
         os.replace(draft, output)
     count = sum(p.numel() for p in model.parameters())
     print(f"{options.output}: {options.model} of {count} parameters, for --size {options.size} --classes {options.classes} "

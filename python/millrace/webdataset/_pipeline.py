@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -47,8 +46,7 @@ class DataPipeline(Items, Chain):
         if source is not None and type(stage) is filters.shuffle and stage.rng is None and not source.options["shuffle"] \
                 and not source.options["decode"]:
             if stage.bufsize > 0:
-                seed = {} if stage.seed is None else {"seed": stage.seed}
-                self.pipeline[0] = source.changed(shuffle=stage.bufsize, **seed)
+                self.pipeline[0] = source.changed(shuffle=stage.bufsize, shuffle_seed=stage.seed)
             return
         if source is not None and isinstance(stage, Decode) and stage.decoder.is_native() and not source.options["decode"]:
             self.pipeline[0] = source.changed(decode=True)
@@ -100,12 +98,16 @@ class DataPipeline(Items, Chain):
     def _part_of_flow(self) -> Iterator[Any]:
         flow = self._flow
         assert flow is not None
-        count = 0
-        for item in itertools.islice(flow, self.nsamples):
-            count += 1
+        for _ in range(self.nsamples):
+            try:
+                item = next(flow)
+            except BaseException as error:
+                if self._flow is flow:  # it has ended: the next loop begins another
+                    self._flow = None
+                if isinstance(error, StopIteration):
+                    return
+                raise
             yield item
-        if count < self.nsamples:
-            self._flow = None
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> "DataPipeline":
         """Makes epochs of so many items, whatever the data's own are; each continues where the last one stopped."""
@@ -233,7 +235,8 @@ class WebDataset(DataPipeline):
         workersplitter: split_by_worker; None is refused.
         empty_check: raises ValueError if an epoch has no sample.
         detshuffle: shuffles are functions of seed and epoch in any case.
-        seed: of all orders; None: another one each time, or WDS_SEED.
+        seed: of the order of shards, and of a shuffle() without its own; None: WDS_SEED, or another one each time. The ranks
+            of a job divide the shards by it: where there are several, None is 0.
 
     Where it differs from webdataset: docs/python.md.
     """
@@ -279,4 +282,4 @@ class MockDataset(Items):
         self.sample, self.length = sample, length
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.repeat(self.sample, self.length)
+        return (self.sample for _ in range(self.length))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import errors
-from .._spec import Divided, Shards, _worker, names, place
+from .._spec import Divided, Shards, _worker, _worker_seed, job_rank, known_rank, names, place
 from ..samples import SampleLoader, samples
 from ._errors import as_theirs
 from .handlers import Handler
@@ -26,20 +26,35 @@ class Source:
         self._process = 0
         self._is_left = False  # in the middle of an epoch
         self._is_read = False  # by a loop that has not ended
+        self._drawn = random.getrandbits(31)  # the seed, if none is given
 
     def changed(self, **options: Any) -> "Source":
         """The same with other options, not opened."""
         made = Source(self.shards, {**self.options, **options}, self.handler, self.is_empty_error)
-        made.decode_handler = self.decode_handler
+        made.decode_handler, made._drawn = self.decode_handler, self._drawn
         return made
 
     def opened(self) -> SampleLoader:
         """The loader of this process."""
         if self._loader is None or self._process != os.getpid():
             in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
-            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options)
+            options = {**self.options, **self._seeds()}
+            shuffle_seed = options.pop("shuffle_seed")
+            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **options)
+            self._loader._options["shuffle_seed"] = shuffle_seed
             self._process, self._is_left, self._is_read = os.getpid(), False, False
         return self._loader
+
+    def _seeds(self) -> dict[str, Optional[int]]:
+        """That of the shards, which the ranks and workers divide by it and so must have in common; and the shuffle's."""
+        seed, shuffle_seed = self.options["seed"], self.options.get("shuffle_seed")
+        if seed is None:
+            drawn = self._drawn if _worker_seed() is None else _worker_seed()
+            rank = self.options["rank"]
+            ranks = job_rank()[1] if rank == "auto" else rank[1]
+            seed = 0 if ranks > 1 and self.options["epoch"] != "resample" else drawn
+            shuffle_seed = drawn if shuffle_seed is None else shuffle_seed
+        return {"seed": seed, "shuffle_seed": shuffle_seed}
 
     def _scarce(self) -> Optional[tuple[int, int]]:
         """Where there are fewer shards than workers of DataLoaders: which of the shards this worker reads."""
@@ -106,7 +121,8 @@ class Source:
             loader.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_loader": None, "_process": 0, "_is_left": False, "_is_read": False}
+        options = {**self.options, "rank": known_rank(self.options["rank"])}
+        return {**self.__dict__, "options": options, "_loader": None, "_process": 0, "_is_left": False, "_is_read": False}
 
 
 def _is_several(name: str) -> bool:
@@ -116,7 +132,7 @@ def _is_several(name: str) -> bool:
 
 def source_options(resampled: bool, shuffles: bool, seed: Optional[int], rank: Any, cache: Optional[str]) -> dict[str, Any]:
     """The options of a Source. `rank`: "auto", or the part that it reads."""
-    if seed is None:
-        seed = int(os.environ.get("WDS_SEED", random.getrandbits(31)))
+    if seed is None and "WDS_SEED" in os.environ:
+        seed = int(os.environ["WDS_SEED"])
     return {"epoch": "resample" if resampled else "exact", "shuffle_shards": shuffles, "seed": seed, "shuffle": 0,
             "decode": False, "rank": rank, "cache": cache, "orient": False}

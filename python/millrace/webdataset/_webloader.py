@@ -22,7 +22,6 @@ class _Ahead:
         self._made: "queue.Queue[Any]" = queue.Queue(max(1, ahead))
         self._stop, self._stop_source = threading.Event(), stop_source
         self._thread = threading.Thread(target=self._run, args=(items,), name="millrace-stages", daemon=True)
-        self._thread.start()
 
     def _put(self, made: Any) -> bool:
         while not self._stop.is_set():
@@ -42,10 +41,21 @@ class _Ahead:
         except BaseException as error:
             self._put((None, error))
 
+    def _get(self) -> Any:
+        while True:
+            if self._stop.is_set():
+                raise errors.usage("another loop over this loader has begun, or it is closed", "make a WebLoader for each of loops at once")
+            try:
+                return self._made.get(timeout=0.1)
+            except queue.Empty:
+                continue
+
     def __iter__(self) -> Iterator[Any]:
+        if not self._stop.is_set():
+            self._thread.start()  # here: an iterator of which nothing is asked has no thread
         try:
             while True:
-                item, error = self._made.get()
+                item, error = self._get()
                 if isinstance(error, StopIteration):
                     return
                 if error is not None:
