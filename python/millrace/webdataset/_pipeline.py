@@ -279,4 +279,4 @@ class MockDataset(Items):
         self.sample, self.length = sample, length
 
     def __iter__(self) -> Iterator[Any]:
-        return itertools.repeat(self.sample, self.length)
+        return (self.sample for _ in range(self.length))
