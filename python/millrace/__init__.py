@@ -9,7 +9,7 @@
 
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
 - `Lockstep`: a loader in step on all ranks. `IterableDataset`: one for torch's DataLoader. `ShardWriter`: writes shards.
-- `millrace.webdataset`: the chain of Python's webdataset.
+- `millrace.webdataset`: the chain of Python's webdataset. `millrace.wids`: the data set and samplers of wids.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
 
 Arguments and their units are in the help of each: help(millrace.ImageLoader). docs/python.md is the tutorial.

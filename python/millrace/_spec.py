@@ -15,9 +15,15 @@ Shards = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]
 Rank = Union[str, tuple[int, int]]
 
 
+class Divided(tuple[int, int]):
+    """(rank, number of ranks) for shards that the workers of a DataLoader have divided already."""
+
+
 def place(rank: Rank) -> tuple[int, int]:
     """(rank, number of ranks): as given, or with "auto" from torch.distributed if it is initialised, else from the
     variables of the launcher (torchrun, Slurm, MPI, ...), else (0, 1). In a worker of a DataLoader, its part of that."""
+    if isinstance(rank, Divided):
+        return rank[0], rank[1]
     if rank != "auto":
         if not isinstance(rank, (tuple, list)) or len(rank) != 2:
             raise errors.usage(f"rank is {rank!r}", "give 'auto' or (rank, number of ranks)")

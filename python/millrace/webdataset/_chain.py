@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, Optional, Union
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union
 
-from .. import errors
-from . import _stages
-from ._decode import Decoder, FieldDecoder, decoder_of
-from ._handlers import Handler, reraise_exception
+from . import filters
+from .autodecode import Decoder, FieldDecoder, decoder_of
+from .handlers import Handler, reraise_exception
 
 if TYPE_CHECKING:
     from ._pipeline import DataPipeline
 
 
-class Decode(_stages.map):
+class Decode(filters.map):
     """A stage that decodes."""
 
     def __init__(self, decoder: Decoder, handler: Handler) -> None:
@@ -29,90 +28,86 @@ class Chain:
         """Appends stages: functions of an iterator that return an iterator."""
         raise NotImplementedError
 
-    def batched(self, batchsize: int, collation_fn: Any = _stages.default_collation_fn, partial: bool = True) -> "DataPipeline":
+    def batched(self, batchsize: int, collation_fn: Any = filters.default_collation_fn, partial: bool = True) -> "DataPipeline":
         """Batches of consecutive items."""
-        return self.compose(_stages.batched(batchsize, collation_fn, partial))
+        return self.compose(filters.batched(batchsize, collation_fn, partial))
 
     def listed(self, batchsize: int, partial: bool = True) -> "DataPipeline":
         """Lists of consecutive items."""
-        return self.compose(_stages.batched(batchsize, None, partial))
+        return self.compose(filters.batched(batchsize, None, partial))
 
     def unbatched(self) -> "DataPipeline":
         """Batches back to items."""
-        return self.compose(_stages.unbatched())
+        return self.compose(filters.unbatched())
 
     def unlisted(self) -> "DataPipeline":
         """Lists back to items."""
-        return self.compose(_stages.unlisted())
+        return self.compose(filters.unlisted())
 
     def shuffle(self, size: int, **kw: Any) -> "DataPipeline":
         """Shuffles through a buffer. Right after WebDataset(...): in the engine, a function of the seed."""
-        return self.compose(_stages.shuffle(size, **kw))
+        return self.compose(filters.shuffle(size, **kw))
 
     def map(self, f: Callable[[Any], Any], handler: Handler = reraise_exception) -> "DataPipeline":
         """Calls f with each item; None leaves it out."""
-        return self.compose(_stages.map(f, handler))
+        return self.compose(filters.map(f, handler))
 
     def map_dict(self, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]) -> "DataPipeline":
         """Calls functions with fields of each sample."""
-        return self.compose(_stages.map_dict(handler, **kw))
+        return self.compose(filters.map_dict(handler, **kw))
 
     def map_tuple(self, *args: Optional[Callable[[Any], Any]], handler: Handler = reraise_exception) -> "DataPipeline":
         """Calls functions with places of each tuple."""
-        return self.compose(_stages.map_tuple(*args, handler=handler))
+        return self.compose(filters.map_tuple(*args, handler=handler))
 
     def to_tuple(self, *args: Any, **kw: Any) -> "DataPipeline":
         """Fields of each sample in a tuple."""
-        return self.compose(_stages.to_tuple(*args, **kw))
+        return self.compose(filters.to_tuple(*args, **kw))
 
     def select(self, predicate: Callable[[Any], bool]) -> "DataPipeline":
         """Keeps the items for which the predicate is true."""
-        return self.compose(_stages.select(predicate))
+        return self.compose(filters.select(predicate))
 
     def rsample(self, p: float = 0.5) -> "DataPipeline":
         """Keeps each item with probability p."""
-        return self.compose(_stages.rsample(p))
+        return self.compose(filters.rsample(p))
 
     def slice(self, *args: int) -> "DataPipeline":
         """Items as of itertools.islice."""
-        return self.compose(_stages.slice(*args))
+        return self.compose(filters.slice(*args))
 
     def rename(self, **kw: Any) -> "DataPipeline":
         """Renames fields."""
-        return self.compose(_stages.rename(**kw))
+        return self.compose(filters.rename(**kw))
 
-    def decode(self, *args: Union[str, Decoder, FieldDecoder], only: Any = None, handler: Handler = reraise_exception,
-               pre: None = None, post: None = None, partial: bool = False) -> "DataPipeline":
+    def decode(self, *args: Union[str, FieldDecoder], pre: Optional[Sequence[FieldDecoder]] = None,
+               post: Optional[Sequence[FieldDecoder]] = None, only: Union[str, Iterable[str], None] = None,
+               partial: bool = False, handler: Handler = reraise_exception) -> "DataPipeline":
         """Decodes fields: images as "rgb8", "rgb", "torchrgb", "pil", ..., RGB ones by the engine's threads; texts, numbers,
-        JSON and arrays by their extension; `handle_extension` decodes others."""
-        if pre is not None or post is not None:
-            raise errors.not_offered("decode(pre=..., post=...)", "decode(function, ...): functions are asked first")
-        del partial  # what has no decoder stays bytes
-        return self.compose(Decode(decoder_of(args, only), handler))
+        JSON and arrays by their extension; `handle_extension` decodes others. A function gets ".EXTENSION" and the bytes,
+        and returns a value, or None for the next one to decode it."""
+        return self.compose(Decode(decoder_of(args, pre=pre, post=post, only=only, partial=partial), handler))
 
-    def _refused(self, name: str, instead: str) -> NoReturn:
-        raise errors.not_offered(f"webdataset's {name}()", instead)
+    def xdecode(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """Decodes fields by functions of a binary stream."""
+        return self.compose(filters.xdecode(*args, **kw))
 
-    def xdecode(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("xdecode", ".decode(wds.handle_extension('EXTENSION', function))")
+    def rename_keys(self, *args: tuple[str, str], **kw: Any) -> "DataPipeline":
+        """Renames the fields that match patterns, and leaves out the others."""
+        return self.compose(filters.rename_keys(*args, **kw))
 
-    def mcached(self) -> NoReturn:
-        """Not offered."""
-        self._refused("mcached", "items = list(dataset) to keep all items in memory")
+    def extract_keys(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """The fields that match patterns in a tuple."""
+        return self.compose(filters.extract_keys(*args, **kw))
 
-    def lmdb_cached(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("lmdb_cached", "WebDataset(urls, cache_dir='FOLDER') to keep fetched shards")
+    def log_keys(self, logfile: Optional[str] = None) -> "DataPipeline":
+        """Appends the key of each sample to a file."""
+        return self.compose(filters.log_keys(logfile))
 
-    def rename_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("rename_keys", ".rename(new='old;older')")
+    def mcached(self) -> "DataPipeline":
+        """Keeps all items in memory: only the first loop reads."""
+        return self.compose(filters.Cached())
 
-    def extract_keys(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        self._refused("extract_keys", ".to_tuple('jpg;png', 'cls')")
-
-    def log_keys(self, logfile: Any = None) -> NoReturn:
-        """Not offered."""
-        self._refused("log_keys", ".map(function) with a function that logs sample['__key__']")
+    def lmdb_cached(self, *args: Any, **kw: Any) -> "DataPipeline":
+        """Keeps all items in an LMDB database: only the first loop reads."""
+        return self.compose(filters.LMDBCached(*args, **kw))

@@ -9,52 +9,41 @@ from collections.abc import Iterator
 from typing import Any, Optional, Union
 
 from .. import errors
-from .._spec import Shards
-from . import _stages
+from .._spec import Divided, Shards
+from . import filters
+from ._base import Items, unpickled
 from ._chain import Chain, Decode
-from ._handlers import Handler, reraise_exception
+from .handlers import Handler, reraise_exception
 from ._source import Source, source_options
-from ._splitters import SimpleShardList, check_single_node, single_node_only, split_by_node, split_by_worker
+from .shardlists import (ResampledShards, SimpleShardList, check_single_node, single_node_only, split_by_node,
+                         split_by_worker)
 
 
-def _base() -> type:
-    """torch's IterableDataset where torch is loaded, so that its DataLoader takes a chain; else object."""
-    torch = sys.modules.get("torch")
-    return torch.utils.data.IterableDataset if torch is not None else object
-
-
-class DataPipeline(Chain):
+class DataPipeline(Items, Chain):
     """A source and stages. Iterating it gives the items of one epoch.
 
         wds.DataPipeline(wds.SimpleShardList(urls), wds.shuffle(100), wds.split_by_node, wds.split_by_worker,
                          wds.tarfile_to_samples(), wds.shuffle(1000), wds.decode("rgb8"), wds.to_tuple("jpg", "cls"))
 
     Args:
-        args: an iterable, or a list of shards with what belongs to it up to tarfile_to_samples(); then stages.
+        args: an iterable, a function that returns one, or a list of shards with what belongs to it up to
+            tarfile_to_samples(); then stages: functions of an iterator that return an iterator, or objects with run().
     """
-
-    def __new__(cls, *args: Any, **kw: Any) -> "DataPipeline":
-        base = _base()
-        if base is not object and not issubclass(cls, base):
-            cls = _with_base(cls, base)
-        return object.__new__(cls)
 
     def __init__(self, *args: Any) -> None:
         self.pipeline: list[Any] = []
         self.repetitions, self.nsamples, self.size = 1, -1, -1
         self._flow: Optional[Iterator[Any]] = None
-        for one in _with_source([a for a in args if a is not None]):
+        for one in _with_source(_flat(args)):
             self.append(one)
 
-    def __reduce__(self) -> Any:
-        kind = type(self)
-        plain = getattr(kind, "_plain", kind)
-        return _unpickled, (plain, {**self.__dict__, "_flow": None})
+    def _content(self) -> dict[str, Any]:
+        return {**self.__dict__, "_flow": None}
 
     def append(self, stage: Any) -> None:
         """Appends a stage to this chain. A shuffle or a decoder right after the source becomes the engine's."""
         source = self.pipeline[0] if len(self.pipeline) == 1 and isinstance(self.pipeline[0], Source) else None
-        if source is not None and type(stage) is _stages.shuffle and stage.rng is None and not source.options["shuffle"] \
+        if source is not None and type(stage) is filters.shuffle and stage.rng is None and not source.options["shuffle"] \
                 and not source.options["decode"]:
             if stage.bufsize > 0:
                 self.pipeline[0] = source.changed(shuffle=stage.bufsize, shuffle_seed=stage.seed)
@@ -65,6 +54,10 @@ class DataPipeline(Chain):
             stage = Decode(stage.decoder.after_engine(), stage.handler)
         self.pipeline.append(stage)
 
+    def stage(self, i: int) -> Any:
+        """Part i of this chain: the source is 0. What the engine does is one part with the source."""
+        return self.pipeline[i]
+
     def compose(self, *stages: Any) -> "DataPipeline":
         made = copy.copy(self)
         made.pipeline = list(self.pipeline)
@@ -74,13 +67,14 @@ class DataPipeline(Chain):
         return made
 
     def __copy__(self) -> "DataPipeline":
-        made: DataPipeline = _unpickled(type(self), self.__dict__)
+        made: DataPipeline = unpickled(type(self), self.__dict__)
         return made
 
     def _epoch_of_data(self) -> Iterator[Any]:
         if not self.pipeline:
             raise errors.usage("a pipeline without a source")
-        items: Iterator[Any] = iter(self.pipeline[0])
+        first = self.pipeline[0]
+        items: Iterator[Any] = iter(first if hasattr(first, "__iter__") or not callable(first) else first())
         for stage in self.pipeline[1:]:
             items = iter(stage.run(items) if hasattr(stage, "run") else stage(items))
         return items
@@ -155,49 +149,74 @@ class DataPipeline(Chain):
         self.close()
 
 
-_of_base: dict[tuple[type, type], type] = {}
-
-
-def _with_base(kind: type, base: type) -> type:
-    """A class that is also torch's IterableDataset."""
-    if (kind, base) not in _of_base:
-        _of_base[kind, base] = type(kind.__name__, (kind, base), {"_plain": kind, "__module__": kind.__module__})
-    return _of_base[kind, base]
-
-
-def _unpickled(kind: type, content: dict[str, Any]) -> Any:
-    made = DataPipeline.__new__(kind)
-    made.__dict__.update(content)
-    return made
+def _flat(args: tuple[Any, ...]) -> list[Any]:
+    """The parts of a chain, of which lists of parts may be among the arguments."""
+    parts: list[Any] = []
+    for one in args:
+        if isinstance(one, list) and (parts or any(callable(x) or isinstance(x, _LISTS) for x in one)):
+            parts.extend(one)
+        elif one is not None:
+            parts.append(one)
+    return parts
 
 
 def _with_source(args: list[Any]) -> list[Any]:
-    """The arguments of DataPipeline, in which a list of shards and its stages are one Source."""
-    if not args or not isinstance(args[0], SimpleShardList):
+    """The parts of a chain, in which a list of shards and its stages are one Source, if the engine has them all."""
+    ends = next((i for i, a in enumerate(args) if isinstance(a, tarfile_to_samples) or a is tarfile_samples), None)
+    if ends is None or not isinstance(args[0], _LISTS) or not args[0].is_native():
         return args
-    ends = next((i for i, a in enumerate(args) if isinstance(a, tarfile_to_samples)), None)
-    if ends is None:
-        raise errors.not_offered("a list of shards without tarfile_to_samples()",
-                                 "wds.tarfile_to_samples() after the list and its splitters")
-    head, shuffles, splits = args[0], False, False
+    head, shuffles, splits = args[0].native(), False, False
     for stage in args[1:ends]:
-        if isinstance(stage, _stages.shuffle):
-            shuffles = stage.bufsize > 0
+        if isinstance(stage, filters.shuffle) and stage.rng is None:
+            shuffles = shuffles or stage.bufsize > 0
+            head["seed"] = head["seed"] if stage.seed is None else stage.seed
         elif stage is split_by_node:
             splits = True
         elif stage is not split_by_worker and stage is not single_node_only:
-            raise errors.not_offered(f"{stage!r} before tarfile_to_samples()", "wds.split_by_node")
-    if not splits and not head.resampled:
+            return args
+    if not splits and not head["resampled"]:
         check_single_node()
-    options = source_options(head.resampled, shuffles, head.seed, splits or head.resampled, None)
-    return [Source(head.urls, options, args[ends].handler, False), *args[ends + 1:]]
+    options = source_options(head["resampled"], shuffles, head["seed"], "auto" if splits or head["resampled"] else (0, 1), None)
+    handler = reraise_exception if args[ends] is tarfile_samples else args[ends].handler
+    return [Source(head["shards"], options, handler, False), *args[ends + 1:]]
+
+
+_LISTS = (SimpleShardList, ResampledShards)
 
 
 class tarfile_to_samples:
-    """In a DataPipeline, after a list of shards: opens them and groups their files into samples."""
+    """In a DataPipeline, after a list of shards: opens them and groups their files into samples. After a stage that the
+    engine does not have, it opens one shard after the other."""
 
-    def __init__(self, handler: Handler = reraise_exception) -> None:
+    def __init__(self, handler: Handler = reraise_exception, select_files: None = None, rename_files: None = None) -> None:
+        if select_files is not None or rename_files is not None:
+            raise errors.not_offered("tarfile_to_samples(select_files=..., rename_files=...)", _INSTEAD_OF_FILES)
         self.handler = handler
+
+    def __call__(self, shards: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        options, goes_on = source_options(False, False, 0, Divided((0, 1)), None), True
+
+        def handled(error: Exception) -> bool:
+            nonlocal goes_on
+            goes_on = self.handler(error)
+            return goes_on
+        for shard in shards:
+            source = Source(shard["url"], options, handled, False)
+            try:
+                yield from source
+            finally:
+                source.close()
+            if not goes_on:
+                return
+
+
+_INSTEAD_OF_FILES = ".map(function) after it, with a function that keeps or renames fields"
+
+
+def tarfile_samples(src: Iterator[dict[str, Any]], handler: Handler = reraise_exception, select_files: None = None,
+                    rename_files: None = None) -> Iterator[dict[str, Any]]:
+    """As tarfile_to_samples(), without parentheses."""
+    return tarfile_to_samples(handler, select_files, rename_files)(src)
 
 
 class WebDataset(DataPipeline):
@@ -230,7 +249,7 @@ class WebDataset(DataPipeline):
         super().__init__()
         del detshuffle, verbose
         if others:
-            raise errors.not_offered(f"WebDataset({', '.join(others)}=...)", ".map(function) after it")
+            raise errors.not_offered(f"WebDataset({', '.join(others)}=...)", _INSTEAD_OF_FILES)
         if cache_size not in (-1, 0):
             raise errors.not_offered("cache_size", "MILLRACE_CACHE_SIZE=BYTES in the environment")
         if workersplitter is not split_by_worker:
@@ -242,6 +261,25 @@ class WebDataset(DataPipeline):
         if nodesplitter is single_node_only and not resampled:
             check_single_node()
         cache = None if cache_size == 0 else cache_dir or os.environ.get("WDS_CACHE")
-        self.append(Source(urls, source_options(resampled, bool(shardshuffle), seed, splits, cache), handler, empty_check))
+        options = source_options(resampled, bool(shardshuffle), seed, "auto" if splits else (0, 1), cache)
+        self.append(Source(urls, options, handler, empty_check))
         if repeat:
             self.repetitions = sys.maxsize
+
+
+class FluidWrapper(DataPipeline):
+    """An iterable, or a function that returns one, as a chain with methods."""
+
+    def __init__(self, initial: Any) -> None:
+        super().__init__()
+        self.append(initial)
+
+
+class MockDataset(Items):
+    """The same item so many times, to try a program."""
+
+    def __init__(self, sample: Any, length: int) -> None:
+        self.sample, self.length = sample, length
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.sample for _ in range(self.length))

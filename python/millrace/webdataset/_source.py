@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any, Optional
 
 from .. import errors
-from .._spec import Shards, _worker_seed, job_rank, known_rank, names
+from .._spec import Divided, Shards, _worker, _worker_seed, job_rank, known_rank, names, place
 from ..samples import SampleLoader, samples
-from ._handlers import Handler
+from ._errors import as_theirs
+from .handlers import Handler
+from ._urls import expand_urls
 
 
 class Source:
@@ -23,7 +25,7 @@ class Source:
         self._loader: Optional[SampleLoader] = None
         self._process = 0
         self._is_left = False  # in the middle of an epoch
-        self._turn = 0         # of the loop that may go on
+        self._is_read = False  # by a loop that has not ended
         self._drawn = random.getrandbits(31)  # the seed, if none is given
 
     def changed(self, **options: Any) -> "Source":
@@ -40,7 +42,7 @@ class Source:
             shuffle_seed = options.pop("shuffle_seed")
             self._loader = samples(self.shards, lanes=-1 if in_order else 0, **options)
             self._loader._options["shuffle_seed"] = shuffle_seed
-            self._process, self._is_left = os.getpid(), False
+            self._process, self._is_left, self._is_read = os.getpid(), False, False
         return self._loader
 
     def _seeds(self) -> dict[str, Optional[int]]:
@@ -54,23 +56,53 @@ class Source:
             shuffle_seed = drawn if shuffle_seed is None else shuffle_seed
         return {"seed": seed, "shuffle_seed": shuffle_seed}
 
+    def _scarce(self) -> Optional[tuple[int, int]]:
+        """Where there are fewer shards than workers of DataLoaders: which of the shards this worker reads."""
+        worker, rank = _worker(), self.options["rank"]
+        if worker is None or self.options["epoch"] == "resample" or isinstance(rank, Divided):
+            return None
+        count = sum(len(expand_urls(s)) for s in self.shards)
+        at, of = place(rank)
+        ranks = of // worker[1]
+        if not ranks <= count < of or any(_is_several(s) for s in self.shards):
+            return None
+        return worker[0] * ranks + at // worker[1], count
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
+        part = None if self.is_empty_error else self._scarce()
+        if part is not None and part[0] >= part[1]:
+            return iter(())
+        if part is not None:
+            return iter(self.changed(rank=Divided(part)))
+        return self._samples()
+
+    def _samples(self) -> Iterator[dict[str, Any]]:
+        if self._is_read and self._process == os.getpid():  # two loops at a time: the second has a loader of its own
+            other = self.changed()
+            try:
+                yield from other
+            finally:
+                other.close()
+            return
         loader = self.opened()
         if self._is_left:  # a loop begins an epoch, as there
             loader.set_epoch(loader.epoch + 1)
-        self._is_left = True
-        self._turn += 1
-        count, turn = 0, self._turn
+        self._is_left = self._is_read = True
+        try:
+            yield from self._epoch(loader)
+        finally:
+            self._is_read = False
+
+    def _epoch(self, loader: SampleLoader) -> Iterator[dict[str, Any]]:
+        count = 0
         while True:
-            if turn != self._turn:
-                raise errors.usage("another loop over this data set has begun", "make a WebDataset for each of loops at once")
             try:
                 sample = loader._next()
             except errors.Error as error:
                 handler = self.decode_handler if error.kind in ("bad_image", "too_large") else self.handler
                 if not error.skippable:
-                    raise
-                if handler(error):
+                    raise as_theirs(error) from error.__cause__
+                if handler(as_theirs(error)):
                     continue
                 return
             if sample is None:
@@ -84,16 +116,23 @@ class Source:
     def close(self) -> None:
         """Ends the loader's threads."""
         loader, self._loader = self._loader, None
+        self._is_read = False
         if loader is not None and self._process == os.getpid():
             loader.close()
 
     def __getstate__(self) -> dict[str, Any]:
         options = {**self.options, "rank": known_rank(self.options["rank"])}
-        return {**self.__dict__, "options": options, "_loader": None, "_process": 0, "_is_left": False}
+        return {**self.__dict__, "options": options, "_loader": None, "_process": 0, "_is_left": False, "_is_read": False}
 
 
-def source_options(resampled: bool, shuffles: bool, seed: Optional[int], splits: bool, cache: Optional[str]) -> dict[str, Any]:
+def _is_several(name: str) -> bool:
+    """Whether a name may stand for more shards than its braces say: a folder, an index, a pattern."""
+    return name.endswith(("/", ".json")) or name.startswith("@") or any(c in name for c in "*?[") or os.path.isdir(name)
+
+
+def source_options(resampled: bool, shuffles: bool, seed: Optional[int], rank: Any, cache: Optional[str]) -> dict[str, Any]:
+    """The options of a Source. `rank`: "auto", or the part that it reads."""
     if seed is None and "WDS_SEED" in os.environ:
         seed = int(os.environ["WDS_SEED"])
     return {"epoch": "resample" if resampled else "exact", "shuffle_shards": shuffles, "seed": seed, "shuffle": 0,
-            "decode": False, "rank": "auto" if splits else (0, 1), "cache": cache, "orient": False}
+            "decode": False, "rank": rank, "cache": cache, "orient": False}

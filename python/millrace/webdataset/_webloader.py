@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from .. import errors
 from .._loader import remember
-from . import _stages
+from . import filters
 from ._pipeline import DataPipeline
 from ._source import Source
 
@@ -101,11 +101,11 @@ class WebLoader(DataPipeline):
             self.dataset.pipeline[0] = dataset.pipeline[0].changed(threads=num_workers)
         self.append(_Items(self.dataset, self.ahead))
         if batch_size is not None:
-            self.append(_stages.batched(batch_size, collate_fn or _torch_collated, partial=not drop_last))
+            self.append(filters.batched(batch_size, collate_fn or _torch_collated, partial=not drop_last))
         elif collate_fn is not None:
-            self.append(_stages.map(collate_fn))
+            self.append(filters.map(collate_fn))
         if pin_memory:
-            self.append(_stages.map(_pinned))
+            self.append(filters.map(_pinned))
 
     def __len__(self) -> int:
         return self.size if self.size >= 0 else len(self.dataset)

@@ -6,8 +6,10 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional
 
+from ._base import Items
 
-class RandomMix:
+
+class RandomMix(Items):
     """Items of several data sets, drawn by probability.
 
     Args:
@@ -35,7 +37,7 @@ class RandomMix:
                 del sources[at], weights[at]
 
 
-class RoundRobin:
+class RoundRobin(Items):
     """Items of several data sets, each in turn.
 
     Args:

@@ -1,0 +1,248 @@
+"""Writers of shards, which encode values by their extensions."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from typing import IO, Any, Optional, Union
+
+from .. import errors
+from . import tenbin
+from ..writer import ShardWriter as _ShardWriter
+
+_NUMBERS = frozenset("cls cls2 class count index inx id".split())
+_IMAGES = {"jpg": "JPEG", "jpeg": "JPEG", "img": "JPEG", "image": "JPEG", "png": "PNG", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM",
+           "tiff": "TIFF", "tif": "TIFF", "webp": "WEBP"}
+Fields = dict[str, Any]
+# True: by extension. False or None: values are bytes. A dict: a function for each extension. A function: of the sample.
+Encoder = Union[bool, None, dict[str, Callable[[Any], Any]], Callable[[Fields], Fields]]
+
+
+def numpy_dumps(data: Any) -> bytes:
+    """The bytes of an array as npy, without pickles."""
+    import numpy
+    out = io.BytesIO()
+    numpy.save(out, numpy.asarray(data), allow_pickle=False)
+    return out.getvalue()
+
+
+def numpy_npz_dumps(data: dict[str, Any]) -> bytes:
+    """The bytes of arrays by name as npz."""
+    import numpy
+    out = io.BytesIO()
+    numpy.savez_compressed(out, allow_pickle=False, **data)
+    return out.getvalue()
+
+
+def torch_dumps(data: Any) -> bytes:
+    """The bytes that torch.save() writes."""
+    import torch
+    out = io.BytesIO()
+    torch.save(data, out)
+    return out.getvalue()
+
+
+def _tenbin_dumps(data: Any) -> bytes:
+    return bytes(tenbin.encode_buffer(data if isinstance(data, list) else [data]))
+
+
+def _msgpack_dumps(data: Any) -> bytes:
+    import msgpack
+    packed: bytes = msgpack.packb(data)
+    return packed
+
+
+def _cbor_dumps(data: Any) -> bytes:
+    import cbor
+    packed: bytes = cbor.dumps(data)
+    return packed
+
+
+_ENCODERS: dict[str, Callable[[Any], bytes]] = {
+    **dict.fromkeys("json jsn".split(), lambda x: json.dumps(x).encode()),
+    **dict.fromkeys("pyd pickle".split(), pickle.dumps), "pth": torch_dumps, "npy": numpy_dumps, "npz": numpy_npz_dumps,
+    **dict.fromkeys("ten tenbin tb".split(), _tenbin_dumps), **dict.fromkeys("mp msgpack msg".split(), _msgpack_dumps),
+    "cbor": _cbor_dumps}
+
+
+def encoded(extension: str, value: Any, encoders: Optional[dict[str, Callable[[Any], Any]]] = None) -> Any:
+    """The bytes of a value by the last part of its extension: texts, numbers, JSON, MessagePack (needs msgpack), CBOR (needs
+    cbor), numpy's arrays as npy, npz and ten, pickles (pyd, pickle), what torch saves (pth), and images of Pillow, or
+    arrays, as jpg, png, ppm, tiff and webp. What ends in "gz" is compressed, bytes too.
+
+    Args:
+        encoders: the functions to use instead.
+    """
+    name = extension.lower()
+    if name.endswith(".gz"):
+        return gzip.compress(encoded(name[:-3], value, encoders), mtime=0)
+    last = name.rsplit(".", 1)[-1]
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    if encoders is not None:
+        if last not in encoders:
+            raise errors.usage(f"no encoder for '{extension}'")
+        return encoders[last](value)
+    if last in _IMAGES:
+        return _image(value, _IMAGES[last])
+    if last in _NUMBERS:
+        return str(value).encode()
+    if last in _ENCODERS:
+        return _ENCODERS[last](value)
+    raise errors.not_offered(f"encoding '{extension}' of a {type(value).__name__}", "bytes: pickle.dumps(value), or your own")
+
+
+def _image(value: Any, kind: str) -> bytes:
+    import PIL.Image
+    if not isinstance(value, PIL.Image.Image):
+        import numpy
+        pixels = numpy.asarray(value)
+        if pixels.dtype.kind == "f":
+            if pixels.size and not -0.001 < pixels.min() <= pixels.max() < 1.001:
+                raise errors.usage(f"an image of floats from {pixels.min()} to {pixels.max()}", "scale them to 0 ... 1")
+            pixels = (pixels.clip(0, 1) * 255).round().astype(numpy.uint8)
+        value = PIL.Image.fromarray(pixels)
+    out = io.BytesIO()
+    value.save(out, kind, **({"quality": 100} if kind == "JPEG" else {}))
+    return out.getvalue()
+
+
+def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, bytes]:
+    """The fields of a sample as bytes, encoded."""
+    if callable(encoder):
+        sample, encoder = encoder(sample), False
+    if "__key__" not in sample:
+        raise errors.usage("a sample without '__key__'")
+    made = {}
+    for name, value in sample.items():
+        if name.startswith("_"):
+            if keeps and name != "__key__":
+                made[name] = value.encode() if isinstance(value, str) else value
+        else:
+            made[name] = value if not encoder else encoded(name, value, encoder if isinstance(encoder, dict) else None)
+    for name, value in made.items():
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            raise errors.usage(f"a field '{name}' of type {type(value).__name__}", "encode it to bytes")
+    return made
+
+
+class ShardWriter:
+    """Writes samples into shards of the names "train-%06d.tar", which appear when they are complete.
+
+    Args:
+        pattern: names of the shards.
+        maxcount: samples of a shard.
+        maxsize: bytes of a shard's samples.
+        post: called with the path of each complete shard.
+        start_shard: the number of the first.
+        encoder: True: values are encoded by their extensions; False: they are bytes; a dict of functions by extension, or a
+            function of the sample.
+    """
+
+    def __init__(self, pattern: str, maxcount: int = 100_000, maxsize: float = 3e9,
+                 post: Optional[Callable[[str], None]] = None, start_shard: int = 0, verbose: int = 1,
+                 encoder: Encoder = True, **others: Any) -> None:
+        del verbose
+        if others:
+            raise errors.not_offered(f"ShardWriter({', '.join(others)}=...)", "`millrace pack` for other kinds of shards")
+        self._out = _ShardWriter(pattern, max_count=int(maxcount), max_size=int(maxsize), start_shard=start_shard,
+                                 overwrite=True)
+        self._encoder, self._post, self._posted = encoder, post, 0
+
+    def write(self, sample: dict[str, Any]) -> None:
+        """Writes a dict with "__key__" and fields."""
+        fields = _fields(sample, self._encoder)
+        self._out.write({"__key__": sample["__key__"], **fields})
+        self._tell()
+
+    def _tell(self) -> None:
+        shards = self._out.shards
+        while self._posted < len(shards):
+            self._posted += 1
+            if self._post is not None:
+                self._post(shards[self._posted - 1]["path"])
+
+    def close(self) -> None:
+        """Completes the last shard."""
+        self._out.close()
+        self._tell()
+
+    def __enter__(self) -> "ShardWriter":
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        self._out.__exit__(kind, *rest)
+        if kind is None:
+            self._tell()
+
+
+class TarWriter:
+    """Writes samples into one tar archive.
+
+    Args:
+        fileobj: a path, "pipe:COMMAND" (with MILLRACE_ALLOW_PIPE=1), or an open binary file.
+        compress: True or "gz", "bz2", "xz"; None: as the name ends.
+        mtime: of all members, in seconds; the same bytes come out for the same samples.
+        encoder: True: values are encoded by their extensions; False: they are bytes; a dict of functions by extension, or a
+            function of the sample.
+        keep_meta: writes fields whose names begin with "_" too.
+    """
+
+    def __init__(self, fileobj: Union[str, "os.PathLike[str]", IO[bytes]], user: str = "bigdata", group: str = "bigdata",
+                 mode: int = 0o444, compress: Union[bool, str, None] = None, encoder: Encoder = True, keep_meta: bool = False,
+                 mtime: Optional[float] = 0, format: Any = None) -> None:
+        name = os.fspath(fileobj) if isinstance(fileobj, (str, os.PathLike)) else ""
+        kind = next((k for k in ("gz", "bz2", "xz") if name.endswith(k)), "") if compress is None else compress
+        self._own: Optional[IO[bytes]] = None
+        self._command: "Optional[subprocess.Popen[bytes]]" = None
+        if name.startswith("pipe:"):
+            if os.environ.get("MILLRACE_ALLOW_PIPE") != "1":
+                raise errors.make("not_allowed", f"not_allowed: '{name}'; set MILLRACE_ALLOW_PIPE=1 to run commands",
+                                  hint="set MILLRACE_ALLOW_PIPE=1", exit_code=2)
+            self._command = subprocess.Popen(name[5:], shell=True, stdin=subprocess.PIPE)
+            self._own = self._command.stdin
+        elif "://" in name:
+            raise errors.not_offered(f"TarWriter('{name}')", "'pipe:COMMAND', or a path and a command that copies it")
+        elif name:
+            self._own = open(name, "wb")
+        form = getattr(tarfile, format) if isinstance(format, str) else tarfile.USTAR_FORMAT if format is None else format
+        self._tar = tarfile.open(fileobj=self._own or fileobj, format=form,  # type: ignore[call-overload]
+                                 mode=f"w|{'gz' if kind is True else kind or ''}")
+        self._user, self._group, self._mode, self._mtime = user, group, mode, mtime
+        self._encoder, self._keeps = encoder, keep_meta
+
+    def write(self, sample: dict[str, Any]) -> int:
+        """Writes a dict with "__key__" and fields. Returns the bytes of its fields."""
+        fields = _fields(sample, self._encoder, self._keeps)
+        for extension, content in sorted(fields.items()):
+            member = tarfile.TarInfo(f"{sample['__key__']}.{extension}")
+            member.size, member.mode = len(content), self._mode
+            member.mtime = int(time.time() if self._mtime is None else self._mtime)
+            member.uname, member.gname = self._user, self._group
+            self._tar.addfile(member, io.BytesIO(content))
+        return sum(map(len, fields.values()))
+
+    def close(self) -> None:
+        """Completes the archive, and waits for the command."""
+        self._tar.close()
+        own, self._own = self._own, None
+        if own is not None:
+            own.close()
+        command, self._command = self._command, None
+        if command is not None and command.wait() != 0:
+            raise errors.make("io_failed", f"io_failed: 'pipe:{command.args!s}' ended with code {command.returncode}")
+
+    def __enter__(self) -> "TarWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
