@@ -240,10 +240,12 @@ TEST_P(LeastMemoryJoined, ResumedItGivesTheRest) {
   const int lanes = one_of({1, 2, 8});
   const int threads = one_of({0, 1, 3, 16});
   const auto held = static_cast<std::size_t>(one_of({0, 5, 100}));
+  const int ahead = one_of({0, 2, 40});
   const auto plan = [&] {
     auto head = shards(urls, {.lanes = lanes}) | untar() | group_by_key() | join("memory:c/{}.tar");
     if (held > 0) head = head | shuffle({.samples = held});
-    return head | map(testing::same, {.threads = threads});
+    const auto mapped = head | map(testing::same, {.threads = threads});
+    return ahead > 0 ? mapped | prefetch(ahead) : mapped;
   }();
   const auto options = [&](std::size_t memory) {
     auto o = with_memory_store(store, std::max(threads, 1), memory);
