@@ -66,6 +66,7 @@ def _make_class(kind: str, also: type[Exception]) -> type[Error]:
 
 
 _BUDGET = re.compile(r"engine_options\.memory_bytes to (\d+)_MiB")
+_JOIN = re.compile(r"join_options\.(?:untar\.)?")
 _CLASSES = {kind: _make_class(kind, also) for kind, also in _KINDS.items()}
 globals().update({c.__name__: c for c in _CLASSES.values()})
 __all__ += [c.__name__ for c in _CLASSES.values()]
@@ -74,7 +75,7 @@ __all__ += [c.__name__ for c in _CLASSES.values()]
 def make(kind: str, message: str, url: str = "", offset: int | None = None, key: str = "", hint: str = "",
          retryable: bool = False, skippable: bool = False, exit_code: int = 1) -> Error:
     """The exception for an error of the engine."""
-    message, hint = (_BUDGET.sub(r"memory to '\1MiB'", text) for text in (message, hint))  # as Python sets it
+    message, hint = (_JOIN.sub("", _BUDGET.sub(r"memory to '\1MiB'", text)) for text in (message, hint))  # as Python sets it
     error = _CLASSES.get(kind, Error)(message)
     error.url, error.offset, error.key, error.hint = url, offset, key, hint
     error.retryable, error.skippable, error.exit_code = retryable, skippable, exit_code

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::python {
@@ -26,6 +27,9 @@ struct spec {
   std::size_t shuffle = 0;        // samples held; 0: none
   std::string fields;             // patterns of the fields to keep; empty: all
   bool resync = false;            // as untar_options::resync
+  // Companions of the shards, in order; and tables with their rules for missing rows, after them.
+  std::vector<join_stage> joins;
+  std::vector<std::pair<std::shared_ptr<const field_table>, missing_companion>> tables;
   error_policy errors = fail_on_error();
   // The engine.
   int threads = 0;           // that decode; 0: as needed

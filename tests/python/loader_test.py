@@ -235,8 +235,6 @@ class Errors(Case):
         for options in ({"device": "cuda"}, {"dtype": "float32"}):
             with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write images"):
                 loader(**options)
-        with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write one set of shards"):
-            mr.samples(URLS).join("captions-{}.tar")
 
     def test_notices_are_as_many_as_wanted(self):
         program = """

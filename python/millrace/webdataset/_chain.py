@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Optional, Union
 
 from .. import errors
+from ..joins import Companion, Join
 from . import _stages
 from ._decode import Decoder, FieldDecoder, decoder_of
 from ._handlers import Handler, reraise_exception
@@ -28,6 +29,11 @@ class Chain:
     def compose(self, *stages: Any) -> "DataPipeline":
         """Appends stages: functions of an iterator that return an iterator."""
         raise NotImplementedError
+
+    def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "DataPipeline":
+        """Adds the fields that other shards, "captions/{}.tar", or a table have under the samples' keys, by the engine's threads.
+        Place it before decode() and functions. Arguments as of `millrace.Join`."""
+        return self.compose(Join(companion, on, missing, fields))
 
     def batched(self, batchsize: int, collation_fn: Any = _stages.default_collation_fn, partial: bool = True) -> "DataPipeline":
         """Batches of consecutive items."""

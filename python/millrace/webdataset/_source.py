@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from .. import errors
 from .._spec import Shards, names
+from ..joins import Join
 from ..samples import SampleLoader, samples
 from ._handlers import Handler
 
@@ -19,6 +20,7 @@ class Source:
     def __init__(self, shards: Shards, options: dict[str, Any], handler: Handler, is_empty_error: bool) -> None:
         self.shards, self.options, self.handler = names(shards), options, handler
         self.is_empty_error = is_empty_error
+        self.joins: list[Join] = []
         self.decode_handler: Handler = handler
         self._loader: Optional[SampleLoader] = None
         self._process = 0
@@ -26,7 +28,9 @@ class Source:
 
     def changed(self, **options: Any) -> "Source":
         """The same with other options, not opened."""
+        joins = options.pop("joins", self.joins)
         made = Source(self.shards, {**self.options, **options}, self.handler, self.is_empty_error)
+        made.joins = joins
         made.decode_handler = self.decode_handler
         return made
 
@@ -34,7 +38,7 @@ class Source:
         """The loader of this process."""
         if self._loader is None or self._process != os.getpid():
             in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
-            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options)
+            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **self.options).joined(self.joins)
             self._process, self._is_left = os.getpid(), False
         return self._loader
 
