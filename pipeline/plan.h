@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -35,6 +36,10 @@ struct lane_traits {
   std::vector<sample_function> sample_stages = {};   // in order
   bool is_shuffled = false;                          // by a shuffle()
   bool reads_ahead = false;  // as lane_stage::reads_ahead, also in a source of a mix
+  // With join(), for read_samples(): as lane_context::joined.
+  std::shared_ptr<const sample_source> joined = {};
+  bool is_joinable = false;  // the last stage is read_samples(), or a join() after it
+  std::size_t joins = 0;     // number of join() stages
 
   // Lane `lane` of `lanes` of all ranks, of which this rank has `lanes_here`.
   std::unique_ptr<lane_context> lane_of(run_context& run, std::int64_t lane, std::size_t lanes,
@@ -44,7 +49,8 @@ struct lane_traits {
                                                        .lanes = lanes,
                                                        .lanes_here = lanes_here,
                                                        .format = format,
-                                                       .sample_stages = sample_stages});
+                                                       .sample_stages = sample_stages,
+                                                       .joined = joined});
   }
 };
 
@@ -91,6 +97,8 @@ struct lane_stage {
   // Set by a head, which reads shards: reads again the samples that later stages held when a state
   // was saved. Null: such a state cannot be resumed.
   std::shared_ptr<const sample_source> format = {};
+  // Set by read_samples(): reads by lane_context::joined, if there is one, instead of its format.
+  bool is_joinable = false;
 };
 
 // A stage after the lanes. Append it to a plan by '|'. Examples: examples/own_stage.cc,
@@ -389,6 +397,7 @@ lane_plan<Out> append(lane_plan<T> front, lane_stage<T, Out> back) {
   check_records_apart(traits.records, back.records, back.name);
   traits.records.insert(traits.records.end(), back.records.begin(), back.records.end());
   if (back.format) traits.format = back.format;
+  traits.is_joinable = back.is_joinable;
   traits.reads_ahead = traits.reads_ahead || back.reads_ahead;
   auto make = [front = std::move(front.make), back = std::move(back)](lane_context& lane) {
     return joined<Out>(lane.run, front, back, lane);

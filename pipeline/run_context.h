@@ -94,7 +94,9 @@ struct run_context {
 
   // Notices are given once, not for every lane.
   bool told_of_short_shuffle = false;
-  bool told_of_lost_rate = false;  // see above
+  bool told_of_lost_rate = false;    // see above
+  bool told_of_other_order = false;  // of a companion shard
+  int told_of_companions = 0;        // notices about companions that do not fit
 
   // The memory of stages that decode: null until memory_for_decoding().
   std::shared_ptr<work_memory> decoding;
@@ -127,6 +129,7 @@ struct spare_memory {
 };
 
 struct shard_index;
+struct companion_memory;
 class sample_source;
 class state;
 
@@ -160,6 +163,8 @@ struct lane_context {
   std::shared_ptr<const sample_source> format = {};  // null: of a mix, or of a head that names none
   std::vector<sample_function> sample_stages = {};   // empty: none
   source_epochs epochs = {};                         // of a source of a mix
+  // With join(): `format` with the companions' fields, by which read_samples() reads; null: none.
+  std::shared_ptr<const sample_source> joined = {};
 
   // Set by the head of the plan, shards(), before the other stages are made: the list, and the
   // memory to read it with.
@@ -169,6 +174,8 @@ struct lane_context {
   std::size_t least_reads = 0;                    // bytes of `reads` that every shard needs
   std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
   std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
+  // Of each join(), in order, to read its companion shards with.
+  std::vector<std::shared_ptr<companion_memory>> companions = {};
   // A lane of a source of a mix.
   struct part {
     std::int64_t first_shard = 0;  // the number of shards of the sources before it

@@ -7,6 +7,7 @@
 #include "pipeline/stages/buckets.h"
 #include "pipeline/stages/collate.h"
 #include "pipeline/stages/counting.h"
+#include "pipeline/stages/join.h"
 #include "pipeline/stages/map.h"
 #include "pipeline/stages/mix.h"
 #include "pipeline/stages/on_error.h"

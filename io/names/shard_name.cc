@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/words.h"
 #include "engine/written_file.h"
 #include "io/names/compression.h"
 
@@ -13,6 +14,14 @@ std::string_view take_name(std::string_view& path) {
   const std::string_view name = path.substr(0, path.find('/'));
   path.remove_prefix(std::min(name.size() + 1, path.size()));
   return name;
+}
+
+// Removes an ending, in any case. False if the name has another one, or nothing else.
+bool take_ending(std::string_view& name, std::string_view ending) {
+  if (ending.empty() || name.size() <= ending.size()) return false;
+  if (lowered(name.substr(name.size() - ending.size())) != ending) return false;
+  name.remove_suffix(ending.size());
+  return true;
 }
 
 bool is_hidden(std::string_view name) {
@@ -66,6 +75,19 @@ bool matches_pattern(std::string_view path, std::string_view pattern) {
     if (!is_described(take_name(path), take_name(pattern))) return false;
   }
   return true;
+}
+
+std::string_view shard_stem(std::string_view url) {
+  std::string_view name = url;
+  if (name.find("://") != name.npos) name = name.substr(0, name.find_first_of("?#"));
+  name.remove_prefix(name.rfind('/') + 1);  // of npos: 0
+  for (const known_compression& c : known_compressions) {
+    if (take_ending(name, c.archive)) return name;
+    std::string_view unpacked = name;
+    if (take_ending(unpacked, c.ending) && take_ending(unpacked, ".tar")) return unpacked;
+  }
+  const auto dot = name.rfind('.');
+  return dot == name.npos || dot == 0 ? name : name.substr(0, dot);
 }
 
 }  // namespace millrace

@@ -16,6 +16,11 @@ bool is_shard_name(std::string_view path);
 inline constexpr std::string_view shard_names_told =
     "archives end with .tar, .tgz or .tar. and a compression, and do not begin with a dot";
 
+// The name of a shard without its folder and its ending: the last part of the path (of a URL up to
+// '?' or '#', as it is written) without what is_archive_name() means (.tar, .tar.gz, .tgz, ...), or
+// without its last extension if it has another ending: "b/train-000017.tar.gz" is "train-000017".
+std::string_view shard_stem(std::string_view url);
+
 // Whether `path` matches `pattern`: '*' matches any characters but '/'. As in a shell, it does not
 // match the dot of a hidden name. Nor does it match the name of a partial file: that is still being
 // written, or its writer was killed.

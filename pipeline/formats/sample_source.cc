@@ -381,13 +381,15 @@ lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> 
   return {.name = "read_samples",
           .wrap = [source](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
               -> std::unique_ptr<stream<sample>> {
-            return std::make_unique<read_stream>(lane, std::move(shards), source);
+            return std::make_unique<read_stream>(lane, std::move(shards),
+                                                 lane.joined ? lane.joined : source);
           },
           .unchanged = true,
           .records = {{group_record::name, group_record::deal},
                       // Dropped: it is of the open shard, which the former lanes have begun.
                       {shard_head::record, [](const dealing&, state&) {}}},
-          .format = source};
+          .format = source,
+          .is_joinable = true};
 }
 
 std::shared_ptr<const sample_source> folder_samples(const class_folders& tree) {

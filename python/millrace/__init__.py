@@ -8,6 +8,7 @@
     torch.save(train.state_dict(), "data.pt")
 
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
+- `Join`: fields from other shards, or from a table, by the keys of samples.
 - `Lockstep`: a loader in step on all ranks. `IterableDataset`: one for torch's DataLoader. `ShardWriter`: writes shards.
 - `millrace.webdataset`: the chain of Python's webdataset. `millrace.wids`: the data set and samplers of wids.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
@@ -28,6 +29,7 @@ from ._loader import merge_states
 from .errors import *  # noqa: F403
 from .images import Batch, ImageLoader
 from .indexed import IndexedDataset
+from .joins import Join
 from .options import Augment, skip
 from .samples import SampleLoader, decode_field, samples
 from .writer import ShardWriter
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 _core.set_error_maker(errors.make)
 
 __version__: str = _core.version
-__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "SampleLoader", "ShardWriter",
+__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "Join", "SampleLoader", "ShardWriter",
            "decode_field",
            "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and, with torch, IterableDataset, Lockstep
 

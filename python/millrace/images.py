@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn, Optional, Union
 
 from . import _core, _device, errors
 from ._loader import Loader
 from ._numbers import flag, text, whole
 from ._spec import Rank, Shards, _worker, byte_count, check_epoch, common, described, known_rank, names
+from .joins import Join, joins_of
 from .options import Augment, skip
 
 
@@ -114,6 +115,7 @@ class ImageLoader(Loader[Batch]):
         on_error: `mr.skip(...)`; None: the first bad sample ends the loop.
         resync: after damage in a shard, continues with its next valid header rather than with the next shard.
         allow_pipe: lets `pipe:` URLs run commands.
+        join: fields of other shards or of a table, such as the labels: "labels/{}.tar", a `mr.Join(...)`, or a list of these.
 
     Raises subclasses of `millrace.Error`: wrong arguments here or at the first item, bad samples and shards where they
     are reached. Variables MILLRACE_* are read as by the command line tools; arguments win.
@@ -127,7 +129,8 @@ class ImageLoader(Loader[Batch]):
                  output: str = "auto", memory: Union[int, str, None] = None,
                  threads: Union[int, str] = "auto", cache: Optional[str] = None,
                  cache_decoded: Union[int, str, None] = None, held: int = 2, prefetch: int = 2,
-                 on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False) -> None:
+                 on_error: Optional[skip] = None, resync: bool = False, allow_pipe: bool = False,
+                 join: Union[None, str, Join, Iterable[Union[str, Join]]] = None) -> None:
         check_epoch(epoch)
         if augment is not None and not train:
             raise errors.usage("augment without train", "leave out one of them")
@@ -144,7 +147,7 @@ class ImageLoader(Loader[Batch]):
                        "classes": classes, "drop_last": drop_last, "held": held, "prefetch": prefetch},
             "shards": names(shards), "names": images, "augment": augment, "epoch_samples": epoch_samples,
             "cache_decoded": cache_decoded, "torch": self._torch, "device": _device.device_name(device, self._torch), "dtype": name,
-            "statistics": _device.check_statistics(name, mean, std)}
+            "statistics": _device.check_statistics(name, mean, std), "joins": joins_of(join)}
         self._warned = False
         self._to_device: Optional[_device.ToDevice] = None
         self._normalizer: Optional[_device.Normalizer] = None
@@ -178,6 +181,8 @@ class ImageLoader(Loader[Batch]):
         spec = self._spec(first_epoch)
         if self._options["cache_decoded"] is not None:
             spec.cache_decoded(byte_count(self._options["cache_decoded"]))
+        for one in self._options["joins"]:
+            one.apply(spec)
         if _worker() is not None and not self._warned:
             self._warned = True
             warnings.warn("millrace decodes in threads: DataLoader(..., num_workers=0) is faster than worker processes, "

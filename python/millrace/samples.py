@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, Optional, Union
+from typing import Any, Optional, Union
 
-from . import _core, errors
+from . import _core
 from ._loader import Loader
 from ._numbers import flag
 from ._spec import Rank, Shards, check_epoch, common, described, known_rank, names
+from .joins import Companion, Join
 from .options import skip
 
 Sample = dict[str, Any]
@@ -23,22 +24,30 @@ class SampleLoader(Loader[Sample]):
 
     def _spec(self, first_epoch: int) -> _core.Spec:
         more = {"decodes", "orient"}
-        spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more})
+        spec = common(self._shards, **{k: v for k, v in self._options.items() if k not in more | {"joins"}})
         for name in more & self._options.keys():
             setattr(spec, name, flag("decode" if name == "decodes" else name, self._options[name]))
         spec.first_epoch = first_epoch
         return spec
 
     def _make_run(self, first_epoch: int) -> Any:
-        return _core.SampleRun(self._spec(first_epoch))
+        spec = self._spec(first_epoch)
+        for one in self._options["joins"]:
+            one.apply(spec)
+        return _core.SampleRun(spec)
 
     def _take(self) -> Optional[Sample]:
         taken: Optional[Sample] = self._begun().next()
         return taken
 
-    def join(self, *args: Any, **kw: Any) -> NoReturn:
-        """Not offered."""
-        raise errors.not_offered("samples(...).join()", "one set of shards that has the fields of both, by mr.ShardWriter")
+    def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "SampleLoader":
+        """A loader, at its beginning, of the same samples with the fields that other shards, "captions/{}.tar", or a table have
+        under their keys. Arguments as of `Join`."""
+        return self.joined([Join(companion, on, missing, fields)])
+
+    def joined(self, joins: list[Join]) -> "SampleLoader":
+        """As join(), of several."""
+        return SampleLoader(self._shards, {**self._options, "joins": [*self._options["joins"], *joins]})
 
     def __len__(self) -> int:
         """Samples of this rank in the epoch that the loader is in, if none is skipped. Raises TypeError if that is not
@@ -79,6 +88,8 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
         for s in mr.samples("train-{000000..000003}.tar", shuffle=1000):
             s["__key__"], s["jpg"], s["cls"]
 
+    `.join("captions/{}.tar")` adds fields of other shards, or of a table: see `Join`.
+
     Args:
         fields: patterns of the extensions to keep, "jpg;json"; empty: all.
         decode: decodes images in C++ threads: their fields are uint8 arrays of numpy, (height, width, 3), RGB.
@@ -92,4 +103,5 @@ def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: 
     return SampleLoader(shards, {
         "seed": seed, "epoch": epoch, "rank": rank, "lanes": lanes, "shuffle": shuffle, "shuffle_shards": shuffle_shards,
         "fields": fields, "memory": memory, "threads": threads, "cache": cache, "allow_pipe": allow_pipe,
-        "resync": resync, "on_error": on_error, "decodes": decode, "orient": orient})
+        "resync": resync, "on_error": on_error, "decodes": decode, "orient": orient,
+        "joins": []})

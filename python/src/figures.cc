@@ -56,6 +56,8 @@ nb::dict dict_of(const ledger& counts) {
   out["dropped"] = counts.dropped;
   out["lost"] = counts.lost;
   out["damaged"] = counts.damaged;
+  out["without_companion"] = counts.without_companion;
+  out["companions_alone"] = counts.companions_alone;
   out["messages"] = messages;
   return out;
 }

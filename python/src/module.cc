@@ -11,6 +11,7 @@
 #include "errors.h"
 #include "images.h"
 #include "indexed.h"
+#include "joins.h"
 #include "samples.h"
 #include "spec.h"
 #include "writer.h"
@@ -109,6 +110,7 @@ void bind_spec(nb::module_& to) {
             .most_skipped = most, .most_rate = rate, .most_in_a_row = in_a_row, .report = report};
       });
   bind_decoding(made);
+  bind_joins(to, made);
 }
 
 // (rank, world size), as the launcher's variables say.

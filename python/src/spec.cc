@@ -70,6 +70,8 @@ shard_list_options list_of(const spec& of, const found_shards& found) {
 lane_plan<sample> samples_of(const spec& of, const found_shards& found) {
   auto out =
       shards(*found.urls, list_of(of, found)) | untar({.resync = of.resync}) | group_by_key();
+  for (const join_stage& companions : of.joins) out = out | companions;
+  for (const auto& [table, missing] : of.tables) out = out | join_table(table, missing);
   if (!of.fields.empty()) out = out | keep_fields(of.fields);
   if (of.shuffle > 0)
     out = out | shuffle({.samples = of.shuffle, .seed = of.shuffle_seed.value_or(of.seed)});

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace millrace::python {
@@ -28,6 +29,9 @@ struct spec {
   std::optional<std::uint64_t> shuffle_seed;  // of those; none: `seed`
   std::string fields;                         // patterns of the fields to keep; empty: all
   bool resync = false;                        // as untar_options::resync
+  // Companions of the shards, in order; and tables with their rules for missing rows, after them.
+  std::vector<join_stage> joins;
+  std::vector<std::pair<std::shared_ptr<const field_table>, missing_companion>> tables;
   error_policy errors = fail_on_error();
   // The engine.
   int threads = 0;           // that decode; 0: as needed

@@ -45,6 +45,8 @@ columns: 48
 columns: 48
 columns: 48
 errors: 7
+joined: 400
+joined with a table: 400
 mixed: 464
 random access: 200
 """

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -228,6 +229,20 @@ void errors(engine& eng) {
   print("errors", items_of(data));
 }
 
+void joined_shards(engine& eng) {
+  auto captioned = eng.run(shards(urls, {.seed = 42}) | untar() | group_by_key() |
+                           join("captions-{}.tar", {.missing = missing_companion::none}) |
+                           shuffle({.samples = 1000, .seed = 42}));
+  print("joined", items_of(captioned));
+  // docs/stages.md
+  auto table = std::make_shared<field_table>();
+  (*table)["photos/1"] = {{"id", owned_bytes(std::string("17"))}};
+  auto data = eng.run(shards(urls, {.seed = 42}) | untar() | group_by_key() |
+                      join("captions/{}.tar", {.missing = missing_companion::none}) |
+                      join_table(table, missing_companion::none) | shuffle({.samples = 1000}));
+  print("joined with a table", items_of(data));
+}
+
 void mixed(engine& eng) {
   auto images = shards(urls, {.seed = 42}) | untar() | group_by_key();
   auto texts = shards(expand("text-{0..3}.tar"), {.seed = 42}) | untar() | group_by_key();
@@ -267,6 +282,7 @@ int main() try {
   functions_of_samples(eng);
   columns(eng);
   errors(eng);
+  joined_shards(eng);
   mixed(eng);
   random_access(eng);
 } catch (const std::exception& e) {

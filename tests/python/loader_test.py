@@ -308,10 +308,6 @@ class Errors(Case):
         with self.assertRaises(mr.TooManySkippedError):
             list(loader("bad-0.tar", on_error=mr.skip(0.001)))
 
-    def test_what_is_not_offered_says_what_to_write(self):
-        with self.assertRaisesRegex(mr.UnsupportedError, "is not offered; write one set of shards"):
-            mr.samples(URLS).join("captions-{}.tar")
-
     def test_notices_are_as_many_as_wanted(self):
         program = """
             mr.set_log_level(%r)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
+from ..joins import Companion, Join
 from . import filters
 from .autodecode import Decoder, FieldDecoder, decoder_of
 from .handlers import Handler, reraise_exception
@@ -27,6 +28,11 @@ class Chain:
     def compose(self, *stages: Any) -> "DataPipeline":
         """Appends stages: functions of an iterator that return an iterator."""
         raise NotImplementedError
+
+    def join(self, companion: Companion, on: str = "key", missing: str = "error", fields: str = "") -> "DataPipeline":
+        """Adds the fields that other shards, "captions/{}.tar", or a table have under the samples' keys, by the engine's threads.
+        Place it before decode() and functions. Arguments as of `millrace.Join`."""
+        return self.compose(Join(companion, on, missing, fields))
 
     def batched(self, batchsize: int, collation_fn: Any = filters.default_collation_fn, partial: bool = True) -> "DataPipeline":
         """Batches of consecutive items."""

@@ -10,6 +10,7 @@ from typing import Any, Optional, Union
 
 from .. import errors
 from .._spec import Divided, Shards
+from ..joins import Join
 from . import filters
 from ._base import Items, unpickled
 from ._chain import Chain, Decode
@@ -43,6 +44,11 @@ class DataPipeline(Items, Chain):
     def append(self, stage: Any) -> None:
         """Appends a stage to this chain. A shuffle or a decoder right after the source becomes the engine's."""
         source = self.pipeline[0] if len(self.pipeline) == 1 and isinstance(self.pipeline[0], Source) else None
+        if isinstance(stage, Join):
+            if source is None or source.options["decode"]:
+                raise errors.usage("join() after another stage than a shuffle", "place it right after WebDataset(...), before decode()")
+            self.pipeline[0] = source.changed(joins=[*source.joins, stage])
+            return
         if source is not None and type(stage) is filters.shuffle and stage.rng is None and not source.options["shuffle"] \
                 and not source.options["decode"]:
             if stage.bufsize > 0:

@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 from .. import errors
 from .._spec import Divided, Shards, _worker, _worker_seed, job_rank, known_rank, names, place
+from ..joins import Join
 from ..samples import SampleLoader, samples
 from ._errors import as_theirs
 from .handlers import Handler
@@ -21,6 +22,7 @@ class Source:
     def __init__(self, shards: Shards, options: dict[str, Any], handler: Handler, is_empty_error: bool) -> None:
         self.shards, self.options, self.handler = names(shards), options, handler
         self.is_empty_error = is_empty_error
+        self.joins: list[Join] = []
         self.decode_handler: Handler = handler
         self._loader: Optional[SampleLoader] = None
         self._process = 0
@@ -30,7 +32,9 @@ class Source:
 
     def changed(self, **options: Any) -> "Source":
         """The same with other options, not opened."""
+        joins = options.pop("joins", self.joins)
         made = Source(self.shards, {**self.options, **options}, self.handler, self.is_empty_error)
+        made.joins = joins
         made.decode_handler, made._drawn = self.decode_handler, self._drawn
         return made
 
@@ -40,7 +44,7 @@ class Source:
             in_order = not (self.options["shuffle_shards"] or self.options["shuffle"] or self.options["epoch"] == "resample")
             options = {**self.options, **self._seeds()}
             shuffle_seed = options.pop("shuffle_seed")
-            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **options)
+            self._loader = samples(self.shards, lanes=-1 if in_order else 0, **options).joined(self.joins)
             self._loader._options["shuffle_seed"] = shuffle_seed
             self._process, self._is_left, self._is_read = os.getpid(), False, False
         return self._loader

@@ -1,0 +1,204 @@
+"""Joined shards and tables: Join, samples().join(), ImageLoader(join=...), and join() of chains."""
+
+import io
+import itertools
+import json
+import os
+import pathlib
+import pickle
+import sys
+import tarfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.python.case import URLS, Case, content, loader, mr  # noqa: E402
+
+if mr is not None:
+    import millrace.webdataset as wds
+
+try:
+    import pyarrow
+    import pyarrow.parquet
+except ImportError:
+    pyarrow = None
+
+
+def write_tar(name, files):
+    os.makedirs(os.path.dirname(name), exist_ok=True)
+    with tarfile.open(name, "w") as out:
+        for member, text in files:
+            info = tarfile.TarInfo(member)
+            info.size = len(text)
+            out.addfile(info, io.BytesIO(text))
+
+
+class Joined(Case):
+    """The shards of case.py, with a companion of captions for each, in another order in one of them."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.keys = []
+        for shard in range(4):
+            name = f"train-{shard:06}"
+            with tarfile.open(name + ".tar") as tar:
+                keys = list(dict.fromkeys(m.name.split(".")[0] for m in tar if m.isfile()))
+            cls.keys += keys
+            write_tar(f"captions/{name}.tar", [(f"{k}.cap", f"caption of {k}".encode())
+                                               for k in (reversed(keys) if shard == 2 else keys)])
+            write_tar(f"holes/{name}.tar", [(f"{k}.cap", b"there") for k in keys if not k.endswith("7")])
+        cls.rows = [(k, f"caption, of {k}", i % 5) for i, k in enumerate(cls.keys)]
+
+    def test_samples(self):
+        plain = list(mr.samples(URLS, seed=3, shuffle=50))
+        joined = list(mr.samples(URLS, seed=3, shuffle=50).join("captions/{}.tar"))
+        self.assertEqual([s["__key__"] for s in joined], [s["__key__"] for s in plain])
+        for a, b in zip(plain, joined):
+            self.assertEqual({**a, "cap": f"caption of {a['__key__']}".encode()}, b)
+
+    def test_missing(self):
+        whole = mr.samples(URLS, lanes=-1, shuffle_shards=False)
+        with self.assertRaisesRegex(mr.MissingFieldError, "no sample of this key.*holes/train-000000.tar") as raised:
+            list(whole.join("holes/{}.tar"))
+        self.assertTrue(raised.exception.key.endswith("7"))
+        self.assertNotIn("join_options", str(raised.exception))
+        left = whole.join("holes/{}.tar", missing="skip")
+        self.assertEqual([s["__key__"] for s in left], [k for k in self.keys if not k.endswith("7")])
+        self.assertEqual(left.skipped()["without_companion"], 40)
+        alone = list(whole.join("holes/{}.tar", missing="none"))
+        self.assertEqual(sum("cap" in s for s in alone), 360)
+        self.assertEqual(len(alone), 400)
+        with self.assertRaisesRegex(mr.NotFoundError, "nowhere/train-000000.tar"):
+            list(whole.join("nowhere/{}.tar"))
+        self.assertEqual(len(list(whole.join("nowhere/{}.tar", missing="none"))), 400)
+        some = mr.samples(URLS, on_error=mr.skip(40)).join("holes/{}.tar")
+        self.assertEqual(len(list(some)), 360)
+        self.assertEqual(some.skipped()["skipped"], {"missing_field": 40})
+
+    def test_continues_exactly(self):
+        def made():
+            return mr.samples(URLS, seed=5, shuffle=70).join("captions/{}.tar").join("holes/{}.tar", missing="none", fields="no")
+        whole = list(made())
+        for stop in (1, 57, 230, 399):
+            first = made()
+            head = list(itertools.islice(first, stop))
+            state = json.loads(json.dumps(first.state_dict()))
+            rest = made()
+            rest.load_state_dict(state)
+            self.assertEqual(head + list(rest), whole, stop)
+        half = made()
+        next(iter(half))
+        self.assertEqual(list(pickle.loads(pickle.dumps(half))), whole[1:])
+
+    def test_other_ranks_continue(self):
+        def made(rank, ranks):
+            return mr.samples(URLS, seed=5, shuffle=30, rank=(rank, ranks)).join("captions/{}.tar")
+        given, states = [], []
+        for rank in range(2):
+            one = made(rank, 2)
+            given += itertools.islice(one, 63)
+            states.append(one.state_dict())
+        for rank in range(4):
+            one = made(rank, 4)
+            one.load_state_dict(states)
+            given += list(one)
+        self.assertEqual(sorted(s["__key__"] for s in given), sorted(self.keys))
+        self.assertTrue(all(s["cap"] == f"caption of {s['__key__']}".encode() for s in given))
+
+    def test_labels_of_images(self):
+        for shard in range(4):
+            name = f"train-{shard:06}"
+            keys = self.keys[100 * shard:100 * (shard + 1)]
+            write_tar(f"labels/{name}.tar", [(f"{k}.id", str(1000 + self.keys.index(k)).encode()) for k in keys])
+        batches = [content(b) for b in loader(label="id", join="labels/{}.tar", shuffle=100)]
+        pairs = [p for _, labels, keys, _ in batches for p in zip(keys, labels)]
+        self.assertEqual(sorted(pairs), sorted((k, 1000 + i) for i, k in enumerate(self.keys)))
+        table = mr.Join({k: {"id": str(1000 + i)} for i, k in enumerate(self.keys)})
+        again = [content(b) for b in loader(label="id", join=table, shuffle=100)]
+        self.assertEqual(again, batches)
+
+    def tables(self):
+        with open("t.csv", "w") as out:
+            out.write("key,CAP,number\n" + "".join(f'{k},"{c}",{n}\n' for k, c, n in self.rows))
+        with open("t.tsv", "w") as out:
+            out.write("__key__\tcap\tnumber\n" + "".join(f"{k}\t{c}\t{n}\n" for k, c, n in self.rows))
+        with open("t.jsonl", "w") as out:
+            out.writelines(json.dumps({"file_name": k + ".jpg", "cap": c, "number": n}) + "\n" for k, c, n in self.rows)
+        names = ["t.csv", "t.tsv"]
+        if pyarrow is not None:
+            pyarrow.parquet.write_table(pyarrow.table({"key": self.keys, "cap": [c for _, c, _ in self.rows],
+                                                       "number": [n for _, _, n in self.rows]}), "t.parquet")
+            names.append("t.parquet")
+        return names
+
+    def test_tables(self):
+        by_key = {k: (c.encode(), str(n).encode()) for k, c, n in self.rows}
+        for name in self.tables():
+            got = list(mr.samples(URLS, shuffle=20).join(name))
+            self.assertEqual({s["__key__"]: (s["cap"], s["number"]) for s in got}, by_key, name)
+            self.assertNotIn("number", next(iter(mr.samples(URLS).join(name, fields="cap"))))
+        for s in mr.samples(URLS).join("t.jsonl", on="file_name"):
+            self.assertEqual(json.loads(s["json"])["cap"].encode(), by_key[s["__key__"]][0])
+        for s in mr.samples(URLS).join("t.jsonl", on="file_name", fields="cap;n*"):
+            self.assertEqual((s["cap"], s["number"]), by_key[s["__key__"]])
+            self.assertNotIn("json", s)
+
+    def test_tables_that_lack_rows(self):
+        with open("few.csv", "w") as out:
+            out.write("key,cap\n" + "".join(f"{k},x\n" for k in self.keys[:10]))
+        self.assertEqual(len(list(mr.samples(URLS).join("few.csv", missing="skip"))), 10)
+        self.assertEqual(sum("cap" in s for s in mr.samples(URLS).join("few.csv", missing="none")), 10)
+        with self.assertRaisesRegex(mr.MissingFieldError, "the table has no row of this key"):
+            list(mr.samples(URLS).join("few.csv"))
+
+    def test_bad_tables(self):
+        bad = {
+            "twice.csv": ("key,a\nx,1\ny,2\nx,3\n", mr.DuplicateFieldError, "row 3 of twice.csv has the key 'x'"),
+            "short.csv": ("key,a\nx\n", mr.BadFieldError, "line 2 of short.csv"),
+            "quote.csv": ('key,a\nx,"1\n', mr.BadFieldError, "quote.csv"),
+            "nokey.csv": ("name,a\nx,1\n", mr.BadFieldError, "no column 'key'.*name, a; name it by on="),
+            "bad.jsonl": ('{"key": "x"}\n{"key": ', mr.BadFieldError, "row 2 of bad.jsonl"),
+            "list.jsonl": ("[1]\n", mr.BadFieldError, "not a JSON object"),
+        }
+        for name, (text, kind, said) in bad.items():
+            with open(name, "w") as out:
+                out.write(text)
+            with self.assertRaisesRegex(kind, said):
+                next(iter(mr.samples(URLS).join(name)))
+        with open("latin.csv", "wb") as out:
+            out.write(b"key,a\nx,\xe9\n")
+        with self.assertRaisesRegex(mr.BadFieldError, "latin.csv is not UTF-8"):
+            next(iter(mr.samples(URLS).join("latin.csv")))
+        with self.assertRaisesRegex(mr.NotFoundError, "nowhere.csv"):
+            next(iter(mr.samples(URLS).join("nowhere.csv")))
+        with self.assertRaises(mr.Error):
+            next(iter(mr.samples(URLS).join("http://127.0.0.1:1/t.csv")))
+
+    def test_refused(self):
+        for arguments in ({"companion": "captions.tar"}, {"companion": "{}.tar", "on": "name"},
+                          {"companion": "{}.tar", "missing": "nothing"}):
+            with self.assertRaises(mr.UsageError):
+                mr.samples(URLS).join(**arguments)
+        with self.assertRaises(mr.UsageError):
+            next(iter(mr.samples(URLS).join("pipe:cat {}.tar")))
+        with self.assertRaisesRegex(mr.DuplicateFieldError, "both have the field 'jpg'"):
+            next(iter(mr.samples(URLS).join("{}.tar")))
+
+    def test_chains(self):
+        chain = wds.WebDataset(URLS, shardshuffle=False).join("captions/{}.tar")
+        self.assertEqual([(s["__key__"], s["cap"].decode()) for s in chain],
+                         [(k, f"caption of {k}") for k in self.keys])
+        chain = (wds.WebDataset(URLS, shardshuffle=100, seed=1).shuffle(50).join("captions/{}.tar")
+                 .join({k: {"number.cls": str(i)} for i, k in enumerate(self.keys)})
+                 .decode("rgb8").to_tuple("jpg;png", "cap", "number.cls").batched(20))
+        for images, captions, numbers in wds.WebLoader(chain, batch_size=None, num_workers=2):
+            self.assertEqual([f"caption of {self.keys[n]}".encode() for n in numbers], list(captions))
+            self.assertEqual(images.shape[0], 20)
+        with self.assertRaisesRegex(mr.UsageError, "right after WebDataset"):
+            wds.WebDataset(URLS).decode("rgb8").join("captions/{}.tar")
+        some = wds.WebDataset(URLS, shardshuffle=False, handler=wds.ignore_and_continue).join("holes/{}.tar")
+        self.assertEqual(len(list(some)), 360)
+
+
+if __name__ == "__main__":
+    unittest.main()
