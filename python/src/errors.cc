@@ -43,7 +43,6 @@ constexpr auto arguments = std::to_array<option_flag>({
     {"join_options.missing", "missing"},
     {"join_options.fields", "fields"},
     {"join_options.held_bytes", "the companion's memory"},
-    {"join_options.untar.resync", "resync"},
     {"shuffle_options.samples", "shuffle"},
     {"shard_list_options.world_size", "the number of ranks"},
     {"shard_list_options.first_epoch", "epoch"},
