@@ -30,10 +30,10 @@ struct ledger {
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
   std::uint64_t meta_files = 0;   // named __x__, or below such a folder: of no sample
-  // With join(): samples without a companion that were left out, or came without its fields; and
-  // companion samples, and repeated keys, in shards read from beginning to end, that no sample of
-  // the main shard has.
+  // With join(): samples without a companion that were left out, or came without its fields.
   std::uint64_t without_companion = 0;
+  // And companion samples, and repeated keys, in shards read from beginning to end, that no sample
+  // of the main shard has.
   std::uint64_t companions_alone = 0;
   // The first max_listed messages: one for each skipped sample, and for each unreadable shard.
   std::vector<std::string> first_skipped;
