@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +22,9 @@
 #include "pipeline/shard_head.h"
 
 namespace millrace {
+
+// Reading through this many bytes of a shard costs more than opening it again.
+inline constexpr std::int64_t wide_gap = 4 << 20;
 
 // Outcome of shards that are drawn forever (epoch_mode::resample): if they give nothing, the run
 // ends.

@@ -16,8 +16,6 @@
 namespace millrace {
 namespace {
 
-// Reading through this many bytes costs more than opening the shard again.
-constexpr std::int64_t wide_gap = 4 << 20;
 // Memory that a held sample takes beyond its fields and names.
 constexpr std::size_t bytes_of_held = 256;
 // Samples read out of order before a notice says so: a few are no reason to sort anything.

@@ -9,9 +9,6 @@
 namespace millrace {
 namespace {
 
-// Reading through this many bytes costs more than opening the shard again.
-constexpr std::int64_t wide_gap = 4 << 20;
-
 // Whether an error of a shard is at or after byte `end`, where a sample ends, so that it does not
 // concern the sample. If the shard was replaced, an error after `end` may concern it.
 bool is_behind(const error& why, std::int64_t end) {

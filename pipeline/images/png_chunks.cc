@@ -10,7 +10,7 @@ namespace {
 // Source: PNG specification, third edition, sections 5.3 and 5.6.
 constexpr std::size_t signature_bytes = 8;
 constexpr std::size_t length_bytes = 4;
-constexpr std::size_t header_bytes = 8;  // length and name
+constexpr std::size_t chunk_header_bytes = 8;  // length and name
 constexpr std::size_t checksum_bytes = 4;
 
 std::size_t number_in(std::span<const std::byte> bytes) {
@@ -42,12 +42,12 @@ png_chunks chunks_of_png(std::span<const std::byte> file, bool orient) {
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   for (std::size_t at = signature_bytes; at < file.size();) {
     found.has_end = begins_last_chunk(text.substr(at));
-    if (found.has_end || file.size() - at < header_bytes + checksum_bytes) break;
+    if (found.has_end || file.size() - at < chunk_header_bytes + checksum_bytes) break;
     const std::size_t size = number_in(file.subspan(at));
     const std::string_view name = text.substr(at + length_bytes, 4);
-    if (size > file.size() - at - header_bytes - checksum_bytes) break;
+    if (size > file.size() - at - chunk_header_bytes - checksum_bytes) break;
     if (orient && !is_turned && name == "eXIf") {
-      found.orientation = orientation_of(file.subspan(at + header_bytes, size));
+      found.orientation = orientation_of(file.subspan(at + chunk_header_bytes, size));
       is_turned = true;
     }
     // Checks chunks of any name: a damaged name may stand for pixels or for an orientation.
@@ -55,7 +55,7 @@ png_chunks chunks_of_png(std::span<const std::byte> file, bool orient) {
     if (is_in_pixels && !is_well(file.subspan(at + length_bytes, 4 + size + checksum_bytes))) {
       if (found.damaged++ == 0) found.damaged_name = name;
     }
-    at += header_bytes + size + checksum_bytes;
+    at += chunk_header_bytes + size + checksum_bytes;
   }
   return found;
 }

@@ -272,6 +272,21 @@ def cycle_rules():
             for unit, to in sorted(depends.items())]
 
 
+def unity_rules():
+    """Units of a library have constants of different names: which of them are compiled together is CMake's choice."""
+    own = {"pipeline/images/jpeg_huffman.cc"}  # SKIP_UNITY_BUILD_INCLUSION
+    seen, breaches = {}, []
+    for path in sources(".cc"):
+        library = "/".join(path.parts[:2 if path.parts[0] == "train" else 1])
+        if path.parts[0] in ("tests", "examples", "bench", "python") or str(path) in own:
+            continue
+        for name in re.findall(r"^constexpr [^=({;]*?(\w+)(?:\[\])? ?[={]", (ROOT / path).read_text(), re.M):
+            other = seen.setdefault((library, name), path)
+            if other != path:
+                breaches.append(f"{path}: '{name}' is a name of {other} too, with which it may be compiled: one place, or another name")
+    return breaches
+
+
 def room_rules():
     """Within a folder, includes go down as they do between folders."""
     breaches = []
@@ -428,7 +443,7 @@ def clang_tidy_rules():
 
 def main(arguments):
     if arguments == ["--text"]:
-        breaches = text_rules() + plain_words.breaches(ROOT, sources(".h", ".cc")) + fault_rules() + readme_rules() + cycle_rules() + room_rules() + interface_rules() + \
+        breaches = text_rules() + plain_words.breaches(ROOT, sources(".h", ".cc")) + fault_rules() + readme_rules() + cycle_rules() + unity_rules() + room_rules() + interface_rules() + \
             unused_rules()
     elif arguments == ["--headers"]:
         breaches = header_rules()
