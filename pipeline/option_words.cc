@@ -36,15 +36,13 @@ struct found_name {
 
 // Whose fields, or enumerators, messages name.
 constexpr auto structs = std::to_array<std::string_view>(
-    {"engine_options.",       "source_options.",        "http_options.",
-     "tls_options.",          "cache_options.",         "shard_list_options.",
-     "untar_options.",        "shuffle_options.",       "window_options.",
-     "map_options.",          "decode_options.",        "crop_options.",
-     "augment_options.",      "image_options.",         "image_limits.",
-     "growing_size.",         "decoded_cache_options.", "mixing_options.",
-     "batch_options.",        "pack_options.",          "repack_options.",
-     "shard_writer_options.", "index_options.",         "error_policy::",
-     "io_backend::"});
+    {"engine_options.",        "source_options.",       "http_options.",   "tls_options.",
+     "cache_options.",         "shard_list_options.",   "untar_options.",  "shuffle_options.",
+     "window_options.",        "map_options.",          "decode_options.", "crop_options.",
+     "augment_options.",       "image_options.",        "image_limits.",   "growing_size.",
+     "decoded_cache_options.", "mixing_options.",       "batch_options.",  "pack_options.",
+     "repack_options.",        "shard_writer_options.", "index_options.",  "error_policy::",
+     "join_options.",          "io_backend::"});
 
 // The next name of a field or an enumerator; nullopt: there is none.
 std::optional<found_name> next_name(std::string_view text) {

@@ -476,8 +476,6 @@ def main(words=None):
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="where it will be trained (cpu)")
     parser.add_argument("--amp", action="store_true", help="bf16 autocast within the model, for --device cuda")
     options = parser.parse_args(words)
-    # Compiled code runs in this process: where it crashes, Python's stack is told.
-    faulthandler.enable()
     try:
         if not options.output.endswith(".pt2"):
             raise Refused(f"-o {options.output}: the name has to end in .pt2")
@@ -499,4 +497,5 @@ def main(words=None):
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # compiled code runs in this process: where it crashes, Python's stack is told
     sys.exit(main())
