@@ -69,6 +69,11 @@ class Lockstep(Generic[T]):
                 item = next(items, None)
             return
 
+    def __len__(self) -> int:
+        """The loader's: in an epoch that ranks end together at most as many. Programs that find none ask for a batch ahead, and save a
+        position after it."""
+        return len(self.loader)  # type: ignore[arg-type]
+
     @property
     def epoch(self) -> int:
         """The loader's."""

@@ -91,7 +91,7 @@ class Steps(Case):
         steps = mr.Lockstep(mr.ImageLoader("train.json", 50, size=16, shuffle=100, seed=3, label="none", threads=1))
         for _ in range(2):
             self.assertEqual([b.keys for b in steps], [b.keys for b in data])
-        self.assertEqual((steps.epoch, steps.dropped), (2, 0))
+        self.assertEqual((steps.epoch, steps.dropped, len(steps)), (2, 0, 8))
         steps.set_epoch(0)
         data.set_epoch(0)
         self.assertEqual(next(iter(steps)).keys, next(iter(data)).keys)
