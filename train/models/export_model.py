@@ -359,10 +359,9 @@ def run_compiled(files, program, tensors, inputs):
     millrace-train does, from its shared library."""
     library = next(str(f) for f in files if str(f).endswith(".so"))
     device = inputs[0].device
-    if device.type == "cuda":
-        runner = torch._C._aoti.AOTIModelContainerRunnerCuda(library, 1, str(device))
-    else:
-        runner = torch._C._aoti.AOTIModelContainerRunnerCpu(library, 1)
+    of = torch._C._aoti
+    on_gpu = device.type == "cuda"
+    runner = of.AOTIModelContainerRunnerCuda(library, 1, str(device)) if on_gpu else of.AOTIModelContainerRunnerCpu(library, 1)
     names = runner.get_constant_names_to_original_fqns()
     given = {own: tensors.get(own_name(name), tensors.get(f"{program}:{own_name(name)}")) for own, name in names.items()}
     runner.update_constant_buffer(given, False, True)
