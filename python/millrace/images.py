@@ -149,6 +149,7 @@ class ImageLoader(Loader[Batch]):
             "cache_decoded": cache_decoded, "torch": self._torch, "device": _device.device_name(device, self._torch), "dtype": name,
             "statistics": _device.check_statistics(name, mean, std), "joins": joins_of(join)}
         self._warned = False
+        self._kept: Any = None
         self._to_device: Optional[_device.ToDevice] = None
         self._normalizer: Optional[_device.Normalizer] = None
         self._spec(0)  # refuses what can be refused before anything is opened
@@ -191,13 +192,24 @@ class ImageLoader(Loader[Batch]):
 
     def _take(self) -> Optional[Batch]:
         self._prepare()
-        got = self._begun().next(self._torch)
+        got = self._kept if self._kept is not None else self._begun().next(self._torch)
         if got is None:
             return None
+        self._kept = got  # where the GPU fails, as for want of memory, the next call gives it
         images, labels, keys, epoch = got
         batch = Batch(self._finished(images, labels))
+        self._kept = None
         batch.keys, batch.epoch = keys, epoch
         return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        if self._kept is not None:
+            raise errors.usage("the last batch was read, and not given: the GPU failed", "ask for it again before you save a position")
+        return super().state_dict()
+
+    def _restart(self, state: dict[str, Any]) -> None:
+        self._kept = None
+        super()._restart(state)
 
     def _prepare(self) -> None:
         """In the process that iterates, and before a batch is taken: what fails here loses none."""
@@ -237,7 +249,7 @@ class ImageLoader(Loader[Batch]):
     def __setstate__(self, pickled: dict[str, Any]) -> None:
         Loader.__init__(self)
         self._options, self._warned = pickled["options"], False
-        self._to_device, self._normalizer = None, None
+        self._to_device, self._normalizer, self._kept = None, None, None
         self._torch = self._options["torch"]
         self.load_state_dict(pickled["state"])
 

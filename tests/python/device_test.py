@@ -64,6 +64,18 @@ class Numbers(Case):
                 loader(**options)
         self.assertEqual(next(iter(loader(device="cpu"))).images.dtype.name, "uint8")
 
+    def test_a_batch_that_the_gpu_did_not_take_comes_again(self):
+        data, wanted = loader(dtype="float32", **ORDER), [b.keys for b in loader(**ORDER)]
+        got = [next(iter(data)).keys]
+        finished = data._finished
+        data._finished = lambda *_: 1 / 0
+        with self.assertRaises(ZeroDivisionError):
+            next(iter(data))
+        with self.assertRaisesRegex(mr.UsageError, "ask for it again"):
+            data.state_dict()
+        data._finished = finished
+        self.assertEqual(got + [b.keys for b in data], wanted)
+
     @needs_torch
     @unittest.skipIf(has_gpu(), "there is a GPU")
     def test_without_a_gpu_no_batch_is_lost(self):
