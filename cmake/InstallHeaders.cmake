@@ -1,6 +1,7 @@
 # Run by cmake --install: the interface, which is include/millrace/ and what that includes, by way of others. Headers name
 # each other in full there, <millrace/engine/runtime.h>, so that a program's own engine/runtime.h cannot come in between.
-file(GLOB waiting RELATIVE ${MILLRACE_SOURCE} ${MILLRACE_SOURCE}/include/millrace/*.h)
+# With them the sources that modules of Python compile themselves.
+file(GLOB waiting RELATIVE ${MILLRACE_SOURCE} ${MILLRACE_SOURCE}/include/millrace/*.h ${MILLRACE_SOURCE}/python/binding/*.cc)
 if(NOT MILLRACE_TRAIN)
   list(REMOVE_ITEM waiting include/millrace/train.h)
 endif()
@@ -18,6 +19,6 @@ while(waiting)
   string(REGEX REPLACE "^include/millrace/" "" installed "${header}")
   get_filename_component(folder ${installed} DIRECTORY)
   file(INSTALL ${MILLRACE_SOURCE}/${header} DESTINATION ${MILLRACE_HEADERS}/${folder} TYPE FILE)
-  string(REGEX REPLACE "#include \"(engine|io|pipeline|tools|train)/" "#include \"millrace/\\1/" full "${text}")
+  string(REGEX REPLACE "#include \"(engine|io|pipeline|python|tools|train)/" "#include \"millrace/\\1/" full "${text}")
   file(WRITE "$ENV{DESTDIR}${MILLRACE_HEADERS}/${installed}" "${full}")
 endwhile()

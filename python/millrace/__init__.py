@@ -10,6 +10,7 @@
 - `ImageLoader`: batches of images; `samples`: dicts of bytes; `IndexedDataset`: single samples by number or key.
 - `Join`: fields from other shards, or from a table, by the keys of samples.
 - `Lockstep`: a loader in step on all ranks. `IterableDataset`: one for torch's DataLoader. `ShardWriter`: writes shards.
+- `PlanLoader`: a plan in C++ of a program's own.
 - `millrace.webdataset`: the chain of Python's webdataset. `millrace.wids`: the data set and samplers of wids.
 - `Error`: all errors; `millrace.errors` has a class for each kind.
 
@@ -31,16 +32,15 @@ from .images import Batch, ImageLoader
 from .indexed import IndexedDataset
 from .joins import Join
 from .options import Augment, skip
+from .plans import PlanLoader
 from .samples import SampleLoader, decode_field, samples
 from .writer import ShardWriter
 
 if TYPE_CHECKING:
     from .torch import IterableDataset, Lockstep
 
-_core.set_error_maker(errors.make)
-
 __version__: str = _core.version
-__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "Join", "SampleLoader", "ShardWriter",
+__all__ = ["Augment", "Batch", "ImageLoader", "IndexedDataset", "Join", "PlanLoader", "SampleLoader", "ShardWriter",
            "decode_field",
            "errors", "merge_states", "samples", "set_log_level", "skip", *errors.__all__]  # and, with torch, IterableDataset, Lockstep
 

@@ -26,11 +26,6 @@ struct decoded_sample {
   std::shared_ptr<const std::string> url;  // of its shard
 };
 
-// As run.h has it for batches.
-inline void add_origins(std::vector<origin>& to, const decoded_sample& item) {
-  to.push_back(item.where);
-}
-
 // The sample without a decoded image. Fails, skippable, with duplicate_field for a field whose name
 // dicts have for something else: "__key__" and "__url__".
 result<decoded_sample> undecoded(sample s);

@@ -2,28 +2,17 @@
 
 #include <millrace/error.h>
 #include <millrace/options.h>
-#include <nanobind/stl/optional.h>
-#include <nanobind/stl/string.h>
 
 #include <array>
-#include <cstdint>
-#include <exception>
-#include <optional>
 #include <string>
 #include <string_view>
 
-#include "samples.h"
+#include "python/binding/raised.h"
 
 namespace nb = nanobind;
 
 namespace millrace::python {
 namespace {
-
-// Held for as long as the interpreter lives.
-nb::object& maker() {
-  static auto* held = new nb::object();
-  return *held;
-}
 
 // The arguments of the package by the options that they set.
 constexpr auto arguments = std::to_array<option_flag>({
@@ -55,24 +44,11 @@ constexpr auto arguments = std::to_array<option_flag>({
 });
 
 // A text of the engine in the package's words: "36_MiB", a number of C++, is "36MiB".
-nb::object words_of(const std::string& text) {
+std::string words_of(const std::string& text) {
   constexpr std::string_view unit = "_MiB";
   std::string out = in_program_words(text, arguments);
   for (std::size_t at = out.find(unit); at != out.npos; at = out.find(unit, at)) out.erase(at, 1);
-  return text_of(out);
-}
-
-void raise(const failure& f) {
-  const error& why = f.why();
-  try {
-    const nb::object made =
-        maker()(std::string(kind_name(why.kind())), words_of(why.message()), text_of(why.where()),
-                why.byte_offset(), text_of(why.sample_key()), words_of(why.what_to_do()),
-                why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
-    PyErr_SetObject(made.type().ptr(), made.ptr());
-  } catch (nb::python_error& e) {
-    e.restore();
-  }
+  return out;
 }
 
 }  // namespace
@@ -87,14 +63,7 @@ void bind_errors(nb::module_& to) {
     }
     return names;
   });
-  to.def("set_error_maker", [](nb::object f) { maker() = std::move(f); });
-  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
-    try {
-      std::rethrow_exception(p);
-    } catch (const failure& f) {
-      raise(f);
-    }
-  });
+  raise_failures(words_of);
 }
 
 }  // namespace millrace::python

@@ -4,8 +4,8 @@
 
 namespace millrace::python {
 
-// Makes every `failure` an exception of Python, of the class that set_error_maker()'s argument
-// returns for it. Binds set_error_maker().
+// Makes every `failure` an exception of the package, in the words of its arguments. Binds kinds(),
+// the names of all kinds of errors.
 void bind_errors(nanobind::module_& to);
 
 }  // namespace millrace::python

@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "bound_run.h"
-#include "samples.h"
+#include "python/binding/text.h"
 #include "spec.h"
+#include "spec_run.h"
 
 namespace nb = nanobind;
 
@@ -52,9 +52,9 @@ nb::tuple arrays_of(const batch_owner& owner) {
       array_of<Framework>(b.labels.data(), {b.size()}, owner), keys, b.epoch);
 }
 
-class image_run : public bound_run<host_batch> {
+class image_run : public spec_run<host_batch> {
  public:
-  explicit image_run(const spec& of) : bound_run(of, image_plan, 1) {}
+  explicit image_run(const spec& of) : spec_run(of, image_plan, 1) {}
 
   // (images, labels, keys, epoch); None at the end of an epoch.
   nb::object next(bool torch) {
@@ -68,7 +68,7 @@ class image_run : public bound_run<host_batch> {
 }  // namespace
 
 void bind_images(nb::module_& to) {
-  bind_run<image_run>(to, "ImageRun");
+  bind_spec_run<image_run>(to, "ImageRun");
 }
 
 }  // namespace millrace::python

@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "decoded_sample.h"
-#include "own_thread.h"
+#include "python/binding/own_thread.h"
+#include "python/binding/text.h"
 #include "samples.h"
 #include "spec.h"
 

@@ -12,6 +12,7 @@
 #include "images.h"
 #include "indexed.h"
 #include "joins.h"
+#include "python/binding/text.h"
 #include "samples.h"
 #include "spec.h"
 #include "writer.h"

@@ -7,9 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "bound_run.h"
 #include "decoded_sample.h"
+#include "python/binding/text.h"
 #include "spec.h"
+#include "spec_run.h"
 
 namespace nb = nanobind;
 
@@ -47,9 +48,9 @@ nb::dict dict_of(decoded_sample item) {
   return out;
 }
 
-class sample_run : public bound_run<decoded_sample> {
+class sample_run : public spec_run<decoded_sample> {
  public:
-  explicit sample_run(const spec& of) : bound_run(of, sample_plan, taken_at_once) {}
+  explicit sample_run(const spec& of) : spec_run(of, sample_plan, taken_at_once) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {
@@ -111,19 +112,6 @@ nb::object decoded(const std::string& extension, const nb::bytes& content) {
 
 }  // namespace
 
-nb::object text_of(std::string_view text) {
-  return nb::steal(
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
-}
-
-std::string string_of(const nb::str& text) {
-  const nb::object encoded =
-      nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));
-  if (!encoded) throw nb::python_error();
-  const auto content = nb::cast<nb::bytes>(encoded);
-  return {static_cast<const char*>(content.data()), content.size()};
-}
-
 nb::dict dict_of(const sample& s) {
   nb::dict out;
   out["__key__"] = text_of(s.key);
@@ -133,7 +121,7 @@ nb::dict dict_of(const sample& s) {
 }
 
 void bind_samples(nb::module_& to) {
-  bind_run<sample_run>(to, "SampleRun");
+  bind_spec_run<sample_run>(to, "SampleRun");
   to.def("decode_field", &decoded, nb::arg("extension"), nb::arg("content"));
 }
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "samples.h"
+#include "python/binding/text.h"
 
 namespace nb = nanobind;
 

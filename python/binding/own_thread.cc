@@ -1,4 +1,4 @@
-#include "own_thread.h"
+#include "python/binding/own_thread.h"
 
 #include <millrace/error.h>
 #include <nanobind/nanobind.h>

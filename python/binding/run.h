@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "own_thread.h"
+#include "python/binding/own_thread.h"
 
 namespace millrace::python {
 
@@ -27,18 +27,17 @@ namespace millrace::python {
 template <class T>
 using plan_maker = std::function<plan<T>(engine&)>;
 
-// The samples that an item was made of, for a state that is to have it again. Items of other types
-// have an overload of their own.
-inline void add_origins(std::vector<origin>& to, const host_batch& batch) {
-  to.insert(to.end(), batch.origins.begin(), batch.origins.end());
-}
-
 // A run of a plan as Python sees it: begun by the first call that needs it, in the process that
 // makes that call; interrupted by Ctrl-C, after which it continues where it was. Every function but
 // the constructor may wait, without the GIL, and throws as own_thread::call() does. Any thread may
 // call stats() and counts(); the others throw `failure` (usage) while another thread is in one.
 template <class T>
 class run {
+  static_assert(millrace::detail::tells_origins<T>(),
+                "Items of this type do not say which samples they were made of, so a position "
+                "before one cannot be saved: give it a member `where`, `items` or `origins` "
+                "(docs/stages.md)");
+
  public:
   // Takes up to `at_once` items from the engine in one call, as many as come within a few
   // milliseconds.
@@ -234,7 +233,7 @@ class run {
       state now = from ? *from : data->save();
       for (const T& item : taken) {
         std::vector<origin> of;
-        add_origins(of, item);
+        millrace::detail::append_origins(of, item);
         now.hold(pending_record, of);
       }
       if (ended) now.append(end_owed_record, state::record{1});

@@ -1,10 +1,10 @@
-#include "figures.h"
+#include "python/binding/figures.h"
 
 #include <nanobind/stl/string.h>
 
 #include <string>
 
-#include "samples.h"
+#include "python/binding/text.h"
 
 namespace nb = nanobind;
 

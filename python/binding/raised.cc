@@ -1,0 +1,62 @@
+#include "python/binding/raised.h"
+
+#include <millrace/error.h>
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <exception>
+#include <typeinfo>
+#include <utility>
+
+#include "python/binding/text.h"
+
+namespace nb = nanobind;
+
+namespace millrace::python {
+namespace {
+
+using words = std::function<std::string(const std::string&)>;
+
+// millrace.errors.make: looked up once, when the package that has it is imported. Held for as long
+// as the interpreter lives.
+const nb::object& maker() {
+  static const auto* held = new nb::object(nb::module_::import_("millrace.errors").attr("make"));
+  return *held;
+}
+
+void raise(const error& why, const words& in_words) {
+  const auto said = [&](const std::string& text) {
+    return text_of(in_words ? in_words(text) : text);
+  };
+  try {
+    const nb::object made =
+        maker()(std::string(kind_name(why.kind())), said(why.message()), text_of(why.where()),
+                why.byte_offset(), text_of(why.sample_key()), said(why.what_to_do()),
+                why.is_retryable(), why.is_skippable(), exit_code(why.kind()));
+    PyErr_SetObject(made.type().ptr(), made.ptr());
+  } catch (nb::python_error& e) {
+    e.restore();
+  }
+}
+
+}  // namespace
+
+void raise_failures(words in_words) {
+  static words* held = nullptr;  // for as long as the interpreter lives
+  if (held != nullptr) return;
+  held = new words(std::move(in_words));
+  nb::register_exception_translator(
+      [](const std::exception_ptr& p, void* of) {
+        try {
+          std::rethrow_exception(p);
+        } catch (const failure& f) {
+          // Modules share their translators, but not the library that they were linked with.
+          if (&typeid(f) != &typeid(failure)) throw;
+          raise(f.why(), *static_cast<const words*>(of));
+        }
+      },
+      held);
+}
+
+}  // namespace millrace::python
