@@ -36,7 +36,7 @@ def installed_headers():
 def write_headers(folder, edited):
     for path, installed in installed_headers().items():
         text = edited.get(path, (ROOT / path).read_text())
-        text = re.sub(r'^#include "(engine|io|pipeline|tools|train)/', r'#include "millrace/\1/', text, flags=re.M)
+        text = re.sub(r'^#include "(engine|io|pipeline|python|tools|train)/', r'#include "millrace/\1/', text, flags=re.M)
         copy = folder / installed
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text(Header(text).for_doxygen())

@@ -23,14 +23,22 @@ class bound_run {
   bound_run(engine_options options, plan_maker<T> maker, std::size_t at_once)
       : run_(std::move(options), std::move(maker), at_once) {}
 
+  // As run's.
   void interrupt() { run_.interrupt(); }
+  // The position as JSON, as run's.
   std::string save() { return run_.save(); }
+  // Continues from such a position, as run's.
   void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
-  nanobind::dict stats() { return dict_of(run_.stats(), waited()); }
-  nanobind::dict counts() { return dict_of(run_.counts()); }
+  // As run's.
   void close() { run_.close(); }
+  // As run's.
   bool is_of_parent() const { return run_.is_of_parent(); }
+  // As run's.
   bool is_busy() const { return run_.is_busy(); }
+  // The figures, as a dict.
+  nanobind::dict stats() { return dict_of(run_.stats(), waited()); }
+  // The counts, as a dict.
+  nanobind::dict counts() { return dict_of(run_.counts()); }
 
  protected:
   // The next item; nullopt at the end of an epoch.
@@ -38,6 +46,7 @@ class bound_run {
     const waiting counted(*this);
     return run_.next();
   }
+  // As run's.
   void start() { run_.start(); }
 
  private:

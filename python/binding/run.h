@@ -97,10 +97,11 @@ class run {
     thread_.call([held = held_] { held->start(); });
   }
 
-  // Also while a call waits: they do not wait for that.
+  // Also while a call waits: it does not wait for that.
   run_stats stats() {
     return of_loader<run_stats>([](loader<T>& data) { return data.stats(); });
   }
+  // As stats().
   ledger counts() {
     return of_loader<ledger>([](loader<T>& data) { return data.counts(); });
   }
@@ -120,7 +121,9 @@ class run {
     const alone only(*this);
     thread_.call([held = held_] { held->close(); });
   }
+  // Whether a call is under way: another thread's, or one that was given up.
   bool is_busy() const { return thread_.is_busy(); }
+  // Whether a fork lies between the first call and now.
   bool is_of_parent() const { return thread_.is_of_parent(); }
 
  private:

@@ -33,7 +33,7 @@ MAY_INCLUDE = {
     "pipeline": ["engine", "io"],
     "train": ["engine", "io", "pipeline"],
     "cli": ["engine", "io", "pipeline", "tools", "train"],  # its checkpoints alone, which need no LibTorch
-    "include": ["engine", "io", "pipeline", "tools", "train"],
+    "include": ["engine", "io", "pipeline", "tools", "train", "python"],
     "bench/micro": ["engine", "io", "pipeline", "bench", "tests"],  # on the simulated network
     "tests": FOLDERS + ["millrace"],
     "examples": ["millrace"],
@@ -310,7 +310,7 @@ def room_rules():
 
 
 MOST_LINES = 100_000  # of <millrace/millrace.h>, preprocessed
-NOT_IN_WHOLE = ("asio", "tools", "train", "version")  # headers beside those that <millrace/millrace.h> is the sum of
+NOT_IN_WHOLE = ("asio", "python", "tools", "train", "version")  # headers beside those that <millrace/millrace.h> is the sum of
 
 
 def interface(*headers):
