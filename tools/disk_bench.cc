@@ -52,8 +52,8 @@ void fail(bench_state& b, error why) {
 }
 
 // Reads and discards the range's bytes. False if it could not be read.
-awaitable<bool> read_all(bench_state* b, std::shared_ptr<readable_file> file, std::uint64_t offset,
-                         std::uint64_t end, bool* served) {
+awaitable<bool> read_to_end(bench_state* b, std::shared_ptr<readable_file> file,
+                            std::uint64_t offset, std::uint64_t end, bool* served) {
   const auto source = read_range(context_of(*b), std::move(file), offset, end);
   while (!b->over) {
     const auto piece = co_await source->read();
@@ -84,7 +84,7 @@ awaitable<void> read_in_order(bench_state* b, std::size_t index, std::size_t str
       fail(*b, opened.error());
       co_return;
     }
-    if (!co_await read_all(b, std::move(*opened), offset, file.size, served)) co_return;
+    if (!co_await read_to_end(b, std::move(*opened), offset, file.size, served)) co_return;
     if (streams < count) at = (at + streams) % count;
   }
 }
@@ -108,7 +108,7 @@ awaitable<void> read_at_random(bench_state* b, std::size_t index, bool* served) 
     const std::uint64_t places = std::max<std::uint64_t>(1, file.size / size);
     const std::uint64_t offset = random.below(static_cast<std::uint32_t>(places)) * size;
     const std::uint64_t end = std::min<std::uint64_t>(offset + size, file.size);
-    if (!co_await read_all(b, opened[at], offset, end, served)) co_return;
+    if (!co_await read_to_end(b, opened[at], offset, end, served)) co_return;
   }
 }
 

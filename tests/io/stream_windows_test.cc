@@ -14,7 +14,6 @@ namespace {
 
 using namespace std::string_literals;
 using testing::numbered;
-using testing::packed;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -75,21 +74,24 @@ std::uint64_t needed_by(compression how, const std::string& stream) {
 TEST(StreamWindows, AreThoseOfTheStreamsOwnHeaders) {
   const std::string content = numbered(300'000);
   const auto xz = [&](int level) {
-    return packed(content, ARCHIVE_FILTER_XZ, fmt::format("xz:compression-level={}", level));
+    return testing::packed(content, ARCHIVE_FILTER_XZ,
+                           fmt::format("xz:compression-level={}", level));
   };
   EXPECT_EQ(needed_by(compression::xz, xz(6)), 8_MiB);
   EXPECT_EQ(needed_by(compression::xz, xz(9)), 64_MiB);
-  EXPECT_EQ(needed_by(compression::zstd, packed(content, ARCHIVE_FILTER_ZSTD)), 2_MiB);
-  EXPECT_EQ(needed_by(compression::lz4, packed(content, ARCHIVE_FILTER_LZ4)), 12_MiB + 64_KiB);
-  EXPECT_EQ(needed_by(compression::bzip2, packed(content, ARCHIVE_FILTER_BZIP2)), 4'000'000U);
+  EXPECT_EQ(needed_by(compression::zstd, testing::packed(content, ARCHIVE_FILTER_ZSTD)), 2_MiB);
+  EXPECT_EQ(needed_by(compression::lz4, testing::packed(content, ARCHIVE_FILTER_LZ4)),
+            12_MiB + 64_KiB);
+  EXPECT_EQ(needed_by(compression::bzip2, testing::packed(content, ARCHIVE_FILTER_BZIP2)),
+            4'000'000U);
   EXPECT_FALSE(decoder_of(compression::gzip).windows());
   EXPECT_FALSE(decoder_of(compression::lzw).windows());
 }
 
 TEST(StreamWindows, OfLaterStreamsAreSeenBeforeTheirHeadersArePassed) {
   const std::string content = numbered(300'000);
-  const std::string first = packed(content, ARCHIVE_FILTER_XZ, "xz:compression-level=6");
-  const std::string second = packed(content, ARCHIVE_FILTER_XZ, "xz:compression-level=9");
+  const std::string first = testing::packed(content, ARCHIVE_FILTER_XZ, "xz:compression-level=6");
+  const std::string second = testing::packed(content, ARCHIVE_FILTER_XZ, "xz:compression-level=9");
   constexpr std::size_t stream_header = 12;
   for (const std::string& padding : {""s, std::string(8, '\0')}) {
     const std::string both = first + padding + first + padding + second;
@@ -100,9 +102,11 @@ TEST(StreamWindows, OfLaterStreamsAreSeenBeforeTheirHeadersArePassed) {
     EXPECT_LT(found.grown[1].passed, begin + 12);  // its header has 12 bytes
     EXPECT_EQ(needed_by(compression::xz, both), 64_MiB);
   }
-  const std::string small = packed(content, ARCHIVE_FILTER_ZSTD, "zstd:compression-level=1");
+  const std::string small =
+      testing::packed(content, ARCHIVE_FILTER_ZSTD, "zstd:compression-level=1");
   const std::string skipped = "\x5a\x2a\x4d\x18\x03\0\0\0abc"s;
-  const std::string large = packed(content, ARCHIVE_FILTER_ZSTD, "zstd:compression-level=19");
+  const std::string large =
+      testing::packed(content, ARCHIVE_FILTER_ZSTD, "zstd:compression-level=19");
   EXPECT_EQ(needed_by(compression::zstd, small + skipped + large), 8_MiB);
 }
 
@@ -161,7 +165,7 @@ TEST(StreamWindows, OfEveryZstdFrame) {
 }
 
 TEST(StreamWindows, OfOldLz4Frames) {
-  const std::string frame = packed(numbered(100'000), ARCHIVE_FILTER_LZ4);
+  const std::string frame = testing::packed(numbered(100'000), ARCHIVE_FILTER_LZ4);
   EXPECT_EQ(needed_by(compression::lz4, frame + frame), 12_MiB + 64_KiB);
   const std::string old = "\x02\x21\x4c\x18\x04\0\0\0abcd\0\1\0\0"s + numbered(256);
   const std::string skipped = "\x50\x2a\x4d\x18\x03\0\0\0abc"s;
@@ -174,7 +178,7 @@ TEST(StreamWindows, WhatBeginsNoStreamIsNotPassed) {
     const compression how = known.how;
     // Of bzip2, only the decoder finds the ends of streams (Unpack tests them).
     if (!decoder_of(how).windows() || how == compression::bzip2) continue;
-    const std::string stream = packed(numbered(100'000), decoder_of(how).filter);
+    const std::string stream = testing::packed(numbered(100'000), decoder_of(how).filter);
     for (const std::size_t piece : {1U, 5U, 1'000'000U}) {
       for (const std::string& wrong : {"no stream at all"s, "no"s}) {
         const seen found = windows_in(how, stream + wrong, piece);

@@ -269,7 +269,7 @@ TEST_F(Chains, AMixWithFewerShardsThanLanesResumesWithinItsBudget) {
 }
 
 // Archives of samples with several fields, complete and damaged.
-std::string archive(int first, const std::vector<std::string>& extensions) {
+std::string archive_of(int first, const std::vector<std::string>& extensions) {
   tar_builder t;
   for (int k = 0; k < 4; ++k) {
     for (const std::string& e : extensions) {
@@ -286,8 +286,8 @@ std::string with_broken_header(std::string tar, std::size_t member) {
 }
 
 TEST_F(Chains, AShardThatBreaksMakesNoHalfSamplesOfTheNext) {
-  store_->put("cut", archive(0, {"txt", "cls"}).substr(0, 4 * 1024 + 600));
-  store_->put("whole", archive(100, {"txt"}));
+  store_->put("cut", archive_of(0, {"txt", "cls"}).substr(0, 4 * 1024 + 600));
+  store_->put("whole", archive_of(100, {"txt"}));
   const auto p =
       interleaved(shards({"memory:cut", "memory:whole"}, {.lanes = 1, .shuffle = false}) |
                   untar({.resync = true}) | group_by_key());
@@ -298,8 +298,8 @@ TEST_F(Chains, AShardThatBreaksMakesNoHalfSamplesOfTheNext) {
 
 TEST_F(Chains, HalfSamplesAfterDamageAreToldAfterAResumeToo) {
   for (std::size_t member = 1; member < 8; ++member) {
-    store_->put("damaged", with_broken_header(archive(0, {"txt", "cls"}), member));
-    store_->put("whole", archive(100, {"txt"}));
+    store_->put("damaged", with_broken_header(archive_of(0, {"txt", "cls"}), member));
+    store_->put("whole", archive_of(100, {"txt"}));
     const auto p =
         interleaved(shards({"memory:damaged", "memory:whole"}, {.lanes = 1, .shuffle = false}) |
                     untar({.resync = true}) | group_by_key());
@@ -340,7 +340,7 @@ class drawn_chain {
     static const std::vector<std::vector<std::string>> kinds = {
         {"txt"}, {"txt", "cls"}, {"a", "b", "c"}};
     const auto& fields = kinds[static_cast<std::size_t>(pick(0, 2))];
-    std::string tar = archive(first, fields);
+    std::string tar = archive_of(first, fields);
     std::string how = "whole";
     if (broken_ && chance(2)) {
       const int what = pick(0, 4);

@@ -18,7 +18,7 @@ namespace {
 using testing::image_shards;
 using testing::with_memory_store;
 
-using place = std::pair<std::int64_t, std::int64_t>;
+using image_place = std::pair<std::int64_t, std::int64_t>;
 using pixels = std::vector<std::uint8_t>;
 
 class drawn_plan {
@@ -102,9 +102,9 @@ void for_all(loader<T>& data, F f) {
   }
 }
 
-std::map<place, pixels> decoded_alone(engine& eng, const drawn_plan& drawn) {
+std::map<image_place, pixels> decoded_alone(engine& eng, const drawn_plan& drawn) {
   const decode_options o = checked(drawn.options());
-  std::map<place, pixels> out;
+  std::map<image_place, pixels> out;
   sample_decoder decoder;
   auto data = eng.run(drawn.samples());
   for_all(data, [&](std::optional<sample> s) {
@@ -122,7 +122,7 @@ std::string name_of(const host_batch& b) {
 
 // The batches by name; checks their images against `expected`.
 std::vector<std::string> batches_of(loader<host_batch>& data,
-                                    const std::map<place, pixels>& expected) {
+                                    const std::map<image_place, pixels>& expected) {
   std::vector<std::string> out;
   for_all(data, [&](const std::optional<host_batch>& b) {
     out.push_back(b ? name_of(*b) : "end");

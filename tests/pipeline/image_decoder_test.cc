@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::string_literals;
 
-constexpr int side = 16;
+constexpr int image_side = 16;
 
 std::string text_of(const std::vector<std::byte>& file) {
   return {reinterpret_cast<const char*>(file.data()), file.size()};
@@ -25,10 +25,10 @@ std::string text_of(const std::vector<std::byte>& file) {
 
 // An image of each format that is decoded, by its name.
 std::map<std::string_view, std::string> images() {
-  const auto rgb = fake_image({.size = side}, 3, 1);
+  const auto rgb = fake_image({.size = image_side}, 3, 1);
   const std::string pixels(rgb.begin(), rgb.end());
-  return {{"JPEG", text_of(encode_jpeg(rgb, side, side, 90))},
-          {"PNG", text_of(encode_png(rgb, side, side))},
+  return {{"JPEG", text_of(encode_jpeg(rgb, image_side, image_side, 90))},
+          {"PNG", text_of(encode_png(rgb, image_side, image_side))},
           {"WebP",  // lossless, of one pixel
            "RIFF\x1A\0\0\0WEBPVP8L\x0D\0\0\0\x2F\0\0\0\x10\x07\x10\x11\x11\x88\x88\xFE\x07\0"s},
           {"PGM, PPM", "P6 16 16 255\n" + pixels},

@@ -200,7 +200,7 @@ TEST_P(JoinedPlan, ResumedByOtherRanksEachRemainingSampleComesOnce) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, JoinedPlan, ::testing::Range(0, 24));
+INSTANTIATE_TEST_SUITE_P(Seeds, JoinedPlan, ::testing::Range(0, 24, testing::one_of_as_many));
 
 // With the least memory that a plan accepts no run waits forever, whatever the sizes of fields, and
 // resumed it gives the rest.
@@ -283,7 +283,7 @@ TEST_P(LeastMemoryJoined, ResumedItGivesTheRest) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, LeastMemoryJoined, ::testing::Range(0, 16));
+INSTANTIATE_TEST_SUITE_P(Seeds, LeastMemoryJoined, ::testing::Range(0, 16, testing::one_of_as_many));
 
 class JoinedStates : public ::testing::Test {
  protected:
