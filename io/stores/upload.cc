@@ -54,7 +54,7 @@ struct expected_object {
 error differs(const http_object& object, std::string what) {
   return error(errc::integrity, std::move(what))
       .at(object.name)
-      .hint("nothing refers to it yet: check the store, and that no other program writes there");
+      .hint("check the store, and that no other program writes there; then write it again");
 }
 
 // `told`: the ETag that the store named before. Stores with rules of their own for ETags name the

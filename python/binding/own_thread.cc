@@ -123,10 +123,13 @@ bool own_thread::is_busy() const {
   return inside_->job != nullptr;
 }
 
-bool own_thread::wait_for_callers(int twentieths) {
+bool own_thread::wait_for_callers(std::chrono::milliseconds most) {
   const nb::gil_scoped_release without;
   std::unique_lock lock(inside_->mutex);
-  for (int i = 0; i < twentieths && callers_ > 0; ++i) inside_->changed.wait_for(lock, slice);
+  const auto until = std::chrono::steady_clock::now() + most;
+  while (callers_ > 0 && std::chrono::steady_clock::now() < until) {
+    inside_->changed.wait_for(lock, slice);
+  }
   return callers_ == 0;
 }
 

@@ -3,6 +3,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -34,9 +35,9 @@ class own_thread {
   void check_process() const;
   // Whether a call is under way: another thread's, or one that was given up.
   bool is_busy() const;
-  // Waits, without the GIL, until no other thread is in call(): for so many twentieths of a second.
-  // False: one still is. A thread without the GIL does not survive the interpreter's end.
-  bool wait_for_callers(int twentieths);
+  // Waits, without the GIL, until no other thread is in call(), at most so long. False: one still
+  // is. A thread without the GIL does not survive the interpreter's end.
+  bool wait_for_callers(std::chrono::milliseconds most);
 
  private:
   struct task;

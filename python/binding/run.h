@@ -110,9 +110,9 @@ class run {
   // another thread is waited for, then stopped; one that was given up ends the run when it ends.
   void close() {
     if (thread_.is_of_parent()) return;
-    if (!thread_.wait_for_callers(5)) {
+    if (!thread_.wait_for_callers(std::chrono::milliseconds(250))) {
       held_->stop();
-      if (!thread_.wait_for_callers(20)) return;
+      if (!thread_.wait_for_callers(std::chrono::seconds(1))) return;
     }
     if (is_busy()) {
       held_->stop();

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/binding/own_thread.h"
+
 namespace nb = nanobind;
 
 namespace millrace::python {
@@ -34,17 +36,19 @@ struct table {
 missing_companion missing_of(const std::string& name) {
   if (name == "skip") return missing_companion::skip;
   if (name == "none") return missing_companion::none;
-  return missing_companion::error;
+  if (name == "error") return missing_companion::error;
+  throw failure(
+      error(errc::usage, "missing is '" + name + "'").hint("give 'error', 'skip' or 'none'"));
 }
 
 nb::bytes read_object(const std::string& url) {
-  std::string text;
-  {
-    const nb::gil_scoped_release without;
+  const auto text = std::make_shared<std::string>();
+  own_thread waits;  // where a signal ends the wait, the read ends by itself
+  waits.call([url, text] {
     engine eng(engine_options::from_environment());
-    text = read_text(eng, url);
-  }
-  return nb::bytes(static_cast<const void*>(text.data()), text.size());
+    *text = read_text(eng, url);
+  });
+  return nb::bytes(static_cast<const void*>(text->data()), text->size());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <ranges>
 #include <set>
@@ -51,7 +52,13 @@ std::optional<std::string> object_at(engine& eng, const std::string& url,
     auto data = eng.run(raw_bytes({url}));
     for (const bytes& piece : data) {
       content += piece.text();
-      if (content.size() > most) throw failure(error(errc::too_large, "a large object").at(url));
+      if (content.size() > most) {
+        throw failure(error(errc::too_large, fmt::format("more than {} bytes, which no list of a "
+                                                         "checkpoint has",
+                                                         most))
+                          .at(url)
+                          .hint("give the URL of a checkpoint of millrace-train"));
+      }
     }
     return content;
   } catch (const failure& f) {
@@ -85,12 +92,20 @@ std::map<std::string, std::set<std::string>> checkpoints_below(const stored_obje
 
 // The next checkpoint tries again.
 template <class F>
-void remove_if_permitted(F removal) {
+void remove_or_tell(F removal) {
   try {
     removal();
   } catch (const failure& f) {
     log_notice(fmt::format("old checkpoints could not be removed: {}", f.what()));
   }
+}
+
+error written_by_another(const std::string& url, bool is_of_this_run) {
+  return error(errc::usage, is_of_this_run
+                                ? "another process of this run writes its checkpoints here"
+                                : "another run writes its checkpoints here")
+      .at(url)
+      .hint("end one of them, or give it another --checkpoint-dir");
 }
 
 error in_the_way_error(const std::string& where, std::size_t others, const std::string& resumed) {
@@ -134,7 +149,7 @@ checkpoint_files read_stored_checkpoint(const std::string& url, const engine_opt
   }
   const auto read = [&](const std::string& name) -> std::optional<std::string> {
     const bool is_list = name == meta_name || name == validation_name;
-    const std::size_t most = is_list ? most_of_a_list : std::string().max_size();
+    const std::size_t most = is_list ? most_of_a_list : std::numeric_limits<std::size_t>::max();
     try {
       return object_at(eng, path + "/" + name, most);
     } catch (const failure& f) {
@@ -250,12 +265,7 @@ std::string checkpoint_store::run_of(const listed& one) const {
 void checkpoint_store::check_alone(const std::vector<listed>& all, const std::string& run) const {
   for (const listed& one : all) {
     if (!one.is_whole() || std::ranges::find(known_, one.name) != known_.end()) continue;
-    const bool is_same = run_of(one) == run;
-    throw failure(error(errc::usage, is_same ? "another process of this run writes its checkpoints "
-                                               "here"
-                                             : "another run writes its checkpoints here")
-                      .at(objects_.url_of(one.name))
-                      .hint("end one of them, or give it another --checkpoint-dir"));
+    throw failure(written_by_another(objects_.url_of(one.name), run_of(one) == run));
   }
 }
 
@@ -311,13 +321,11 @@ std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& f
   const auto committed = objects_.put(fmt::format("{}/{}", at, meta_name), files.at(meta_name),
                                       stored_objects::existing::refused);
   if (!committed && committed.error().kind() == errc::changed) {
-    throw failure(error(errc::usage, "another run writes its checkpoints here")
-                      .at(objects_.url_of(at))
-                      .hint("end one of them, or give it another --checkpoint-dir"));
+    throw failure(written_by_another(objects_.url_of(at), false));
   }
   committed.value();
   known_.push_back(at);
-  remove_if_permitted([&] {
+  remove_or_tell([&] {
     for (const listed& one : all) {
       const bool is_replaced = one.counts() && one.parts.step == name.step;
       if (is_replaced && run_of(one) == run) remove(one);
@@ -328,7 +336,7 @@ std::string checkpoint_store::write(std::int64_t step, const checkpoint_files& f
 
 void checkpoint_store::remove_old(const std::string& run, std::size_t keep,
                                   const std::string& resumed) {
-  remove_if_permitted([&] {
+  remove_or_tell([&] {
     const stored_objects::session together(objects_);
     auto all = list(objects_);
     std::erase_if(all, [](const listed& one) { return !one.counts(); });

@@ -223,7 +223,10 @@ std::map<std::string, std::string> read_program(const exported_description& mode
   }
   const bool has_library =
       std::ranges::any_of(out, [](const auto& each) { return each.first.ends_with(".so"); });
-  if (!has_library) from.record(folder + "*.so");  // throws
+  if (!has_library) {
+    refuse(errc::bad_state, file, fmt::format("the model has no compiled library '{}'", name),
+           how_to_export);
+  }
   return out;
 }
 
