@@ -19,8 +19,9 @@ std::string ledger::summary() const {
   if (without_key > 0) out += ", " + counted(without_key, "file") + " without an extension";
   if (meta_files > 0) out += ", " + counted(meta_files, "file") + " named __x__";
   if (not_files > 0) out += ", " + counted(not_files, "link or device", "links and devices");
+  if (left_out > 0) out += fmt::format(", left out {}", left_out);
   if (without_companion > 0)
-    out += ", " + counted(without_companion, "sample") + " without a companion";
+    out += ", " + counted(without_companion, "sample") + " without the fields of a companion";
   if (companions_alone > 0)
     out += ", " + counted(companions_alone, "companion sample") + " without a main one";
   return out;

@@ -10,9 +10,10 @@
 namespace millrace {
 
 // Every sample ends in exactly one of: delivered, skipped (by the kind of its error), dropped
-// (whole, but in a batch that the end of an epoch cut short, or passed over: skipping()), or lost.
-// Lost are, with an index, the samples of a lane's epoch that neither came nor failed; without one,
-// the samples that on_error (on_error.h) estimates for shards that cannot be opened. Written on the
+// (whole, but in a batch that the end of an epoch cut short, or passed over: skipping()), left out
+// (by a join), or lost. Lost are, with an index, the samples of a lane's epoch that neither came
+// nor failed, unless functions of samples or a join may leave some out; without one, the samples
+// that on_error (on_error.h) estimates for shards that cannot be opened. Written on the
 // spine; a snapshot is a copy.
 struct ledger {
   std::uint64_t delivered = 0;            // samples given to the consumer
@@ -30,7 +31,9 @@ struct ledger {
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
   std::uint64_t meta_files = 0;   // named __x__, or below such a folder: of no sample
-  // With join(): samples without a companion that were left out, or came without its fields.
+  // With join() and join_table(), samples without a companion or a row: those that were left out
+  // (missing_companion::skip), and those that came without the fields (none).
+  std::uint64_t left_out = 0;
   std::uint64_t without_companion = 0;
   // And companion samples, and repeated keys, in shards read from beginning to end, that no sample
   // of the main shard has.

@@ -35,11 +35,10 @@ struct lane_traits {
   std::shared_ptr<const sample_source> format = {};  // of the head; null: it names none
   std::vector<sample_function> sample_stages = {};   // in order
   bool is_shuffled = false;                          // by a shuffle()
-  bool reads_ahead = false;  // as lane_stage::reads_ahead, also in a source of a mix
-  // With join(), for read_samples(): as lane_context::joined.
-  std::shared_ptr<const sample_source> joined = {};
-  bool is_joinable = false;  // the last stage is read_samples(), or a join() after it
-  std::size_t joins = 0;     // number of join() stages
+  bool reads_ahead = false;         // as lane_stage::reads_ahead, also in a source of a mix
+  bool leaves_samples_out = false;  // as lane_context::leaves_samples_out
+  bool is_joinable = false;         // the last stage is read_samples(), or a join() after it
+  std::size_t joins = 0;            // number of join() stages
 
   // Lane `lane` of `lanes` of all ranks, of which this rank has `lanes_here`.
   std::unique_ptr<lane_context> lane_of(run_context& run, std::int64_t lane, std::size_t lanes,
@@ -50,7 +49,7 @@ struct lane_traits {
                                                        .lanes_here = lanes_here,
                                                        .format = format,
                                                        .sample_stages = sample_stages,
-                                                       .joined = joined});
+                                                       .leaves_samples_out = leaves_samples_out});
   }
 };
 
@@ -97,7 +96,7 @@ struct lane_stage {
   // Set by a head, which reads shards: reads again the samples that later stages held when a state
   // was saved. Null: such a state cannot be resumed.
   std::shared_ptr<const sample_source> format = {};
-  // Set by read_samples(): reads by lane_context::joined, if there is one, instead of its format.
+  // Set by read_samples(): reads by lane_context::format, which join() replaces.
   bool is_joinable = false;
 };
 

@@ -162,13 +162,12 @@ struct lane_context {
   std::size_t lanes = 1;       // of all ranks
   std::size_t lanes_here = 1;  // of this rank
   std::string within = {};     // of a mix: the beginning of record names of the lane's source
-  // As the plan has them, for samples that are read again: the format, and the sample stages in
-  // order, which are applied to them as well.
+  // As the plan has them, also for samples that are read again: the format, with what join() adds,
+  // and the sample stages in order, which are applied to them as well.
   std::shared_ptr<const sample_source> format = {};  // null: of a mix, or of a head that names none
   std::vector<sample_function> sample_stages = {};   // empty: none
   source_epochs epochs = {};                         // of a source of a mix
-  // With join(): `format` with the companions' fields, by which read_samples() reads; null: none.
-  std::shared_ptr<const sample_source> joined = {};
+  bool leaves_samples_out = false;                   // by join(), those without a companion
 
   // Set by the head of the plan, shards(), before the other stages are made: the list, and the
   // memory to read it with.

@@ -88,9 +88,10 @@ error companion::named(error why, const std::string& key) const {
   return why.key(key);
 }
 
-// Notes that the shard gives nothing after what is in the index. nullopt unless the run is stopped.
+// Notes that the shard gives nothing after what is in the index. An error that ends the run is
+// returned instead.
 std::optional<error> companion::ended_by(error why) {
-  if (is_stop(why)) return why;
+  if (!why.is_skippable()) return why;
   reader_.reset();
   index_->is_complete = true;
   index_->broken = std::move(why);
@@ -108,7 +109,7 @@ awaitable<result<std::optional<sample>>> companion::next_unknown() {
       continue;
     }
     if (!next) {
-      if (auto stopped = ended_by(next.error())) co_return *stopped;
+      if (auto fatal = ended_by(next.error())) co_return *fatal;
       co_return std::optional<sample>();
     }
     index_->reached = reader_->offset();

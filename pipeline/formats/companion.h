@@ -36,11 +36,11 @@ struct companion_memory {
                                                    const std::string& url);
 };
 
-// The samples of one companion shard, by key. They are looked for where the last one was found: a
-// companion in the order of its main shard is read once, from beginning to end. What is read on the
-// way is held as far as there is room. If the end comes first, the key is not there, and reading
-// returns; what was not held is read again by its place. So the answer depends on the shard alone,
-// never on what was asked before. On the spine.
+// The samples of one companion shard, found by key. Reads forward from where the last one was
+// found, and holds what it passes as far as there is room: a companion in the order of its main
+// shard is read once. A key that is not there costs one pass to the end; what was passed and not
+// held is read again by its place. So the answer depends on the shard alone, never on what was
+// asked before. On the spine.
 class companion {
  public:
   // `how`, `memory` and `lane` outlive it. `is_again`: for samples that are read again.
@@ -52,8 +52,8 @@ class companion {
   // The sample of `key`, without fields that are not wanted; nullopt: there is none. Errors name
   // the companion's URL, its byte and the key, and are skippable.
   awaitable<result<std::optional<sample>>> find(std::string key);
-  // Reads the rest, to know all keys. An error of the shard is in `index().broken`; fails only if
-  // the run is stopped.
+  // Reads the rest, to know all keys. An error of the shard is in `index().broken`; fails with
+  // those that end a run alone.
   awaitable<result<void>> read_rest();
 
   const companion_index& index() const { return *index_; }

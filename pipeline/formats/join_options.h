@@ -12,8 +12,8 @@ namespace millrace {
 // such shard (not_found), or no row in the table.
 enum class missing_companion : std::uint8_t {
   error,  // it fails with missing_field or not_found, skippable: names the companion and the key
-  skip,   // it is left out and counted (ledger::without_companion)
-  none,   // it comes without the fields, and is counted there
+  skip,   // it is left out and counted (ledger::left_out)
+  none,   // it comes without the fields, and is counted (ledger::without_companion)
 };
 
 // Options of join().
@@ -23,8 +23,8 @@ struct join_options {
   missing_companion missing = missing_companion::error;
   // Patterns of the companion's fields to add (matches_any); empty: all.
   std::string fields = {};
-  // Bytes of samples that a lane holds because it has read them before the main shard asks for
-  // them; 0: its part of a sixteenth of the budget. Beyond that they are read again when they are
+  // Bytes of samples that a join holds in a lane because it has read them before the main shard asks
+  // for them, at most; 0: as the lane's part of a sixteenth of the budget allows. Beyond that they are read again when they are
   // asked for, which is slow: sort the companion like its main shard.
   std::size_t held_bytes = 0;
   // How companion shards are read.

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/fingerprint.h"
@@ -13,13 +15,6 @@
 
 namespace millrace {
 namespace {
-
-// Notices about companions that do not fit, in a run; further ones are counted alone.
-constexpr int most_told = 10;
-
-void tell(run_context& run, std::string_view line) {
-  if (run.told_of_companions++ < most_told) log_notice(line);
-}
 
 class joined_reader final : public sample_reader {
  public:
@@ -76,25 +71,14 @@ class joined_reader final : public sample_reader {
     if (!found) co_return found.error();
     if (!*found) co_return without(std::move(s));
     sample& other = **found;
-    if (s.fields.size() + other.fields.size() > most_fields) {
-      co_return at_companion(
-          s, other,
-          error(errc::too_large, fmt::format("a sample of more than {} fields, with its "
-                                             "companion's",
-                                             most_fields)));
-    }
-    for (field& f : other.fields) {
-      if (s.find(f.extension) != nullptr) {
-        co_return at_companion(
-            s, other,
-            error(errc::duplicate_field,
-                  fmt::format("both have the field '{}': this companion, and its sample at byte {} "
-                              "of {}",
-                              f.extension, s.where.offset, redacted(*s.url)))
-                .hint("leave it out of join_options.fields, or rename it in the companion "
-                      "(join_options.untar.rename)"));
-      }
-      s.fields.push_back(std::move(f));
+    if (auto added = add_fields(s, std::move(other.fields)); !added) {
+      error why = added.error();
+      why.reworded(fmt::format("{}: this companion, and its sample at byte {} of {}", why.what(),
+                               s.where.offset, redacted(*s.url)))
+          .hint(
+              "choose other fields by join_options.fields, or rename them in the companion "
+              "(join_options.untar.rename)");
+      co_return at_companion(s, other, std::move(why));
     }
     co_return std::optional(std::move(s));
   }
@@ -121,15 +105,15 @@ class joined_reader final : public sample_reader {
               "such samples out, or gives them without the companion's fields")
           .skippable();
     }
-    if (!is_again_) ++lane_.run.counts.without_companion;
+    if (!is_again_) count_without_companion(lane_.run.counts, how);
     if (!is_again_ && !std::exchange(has_told_, true)) {
       const bool has_shard = !companion_.index().broken;
-      const char* what = how == missing_companion::skip ? "left out" : "given without it";
-      tell(lane_.run, has_shard
-                          ? fmt::format("{} has no companion in {}: such samples are {}", s.key,
-                                        redacted(companion_.url()), what)
-                          : fmt::format("there is no companion shard {}: samples of {} are {}",
-                                        redacted(companion_.url()), redacted(*s.url), what));
+      const std::string_view what = became(how);
+      tell_of_companions(
+          lane_.run, has_shard ? fmt::format("{} has no companion in {}: such samples are {}",
+                                             s.key, redacted(companion_.url()), what)
+                               : fmt::format("there is no companion shard {}: samples of {} are {}",
+                                             redacted(companion_.url()), redacted(*s.url), what));
     }
     if (how == missing_companion::skip) return std::optional<sample>();
     return std::optional(std::move(s));
@@ -142,8 +126,9 @@ class joined_reader final : public sample_reader {
     if (!read) co_return read;
     const companion_index& index = companion_.index();
     if (index.broken && index.size() > 0) {
-      tell(lane_.run, fmt::format("after the last sample that was asked for: {}",
-                                  error(*index.broken).at(companion_.url()).message()));
+      tell_of_companions(lane_.run,
+                         fmt::format("after the last sample that was asked for: {}",
+                                     error(*index.broken).at(companion_.url()).message()));
     }
     const std::size_t alone = index.not_asked();
     lane_.run.counts.companions_alone += alone;
@@ -151,9 +136,9 @@ class joined_reader final : public sample_reader {
     std::string which;
     if (!companion_.example().empty()) which = fmt::format(", such as {}", companion_.example());
     if (index.repeated() > 0) which += fmt::format(", {} of them repeated keys", index.repeated());
-    tell(lane_.run,
-         fmt::format("{}: {} without a sample in the main shard{}", redacted(companion_.url()),
-                     counted(alone, "companion sample"), which));
+    tell_of_companions(lane_.run, fmt::format("{}: {} without a sample in the main shard{}",
+                                              redacted(companion_.url()),
+                                              counted(alone, "companion sample"), which));
     co_return read;
   }
 
@@ -192,6 +177,38 @@ class joined_source final : public sample_source {
 };
 
 }  // namespace
+
+result<void> add_fields(sample& to, std::vector<field> more) {
+  std::size_t names = to.key.size();
+  for (const field& f : to.fields) names += f.extension.size();
+  for (const field& f : more) {
+    names += f.extension.size();
+    if (to.find(f.extension) == nullptr) continue;
+    return error(errc::duplicate_field, fmt::format("both have the field '{}'", f.extension));
+  }
+  if (to.fields.size() + more.size() > most_fields) {
+    return error(errc::too_large, fmt::format("a sample of more than {} fields", most_fields));
+  }
+  if (names > most_name_bytes) {
+    return error(errc::too_large,
+                 fmt::format("a sample with names of more than {} bytes", most_name_bytes));
+  }
+  std::ranges::move(more, std::back_inserter(to.fields));
+  return {};
+}
+
+void count_without_companion(ledger& counts, missing_companion how) {
+  ++(how == missing_companion::skip ? counts.left_out : counts.without_companion);
+}
+
+std::string_view became(missing_companion how) {
+  return how == missing_companion::skip ? "left out" : "given without its fields";
+}
+
+void tell_of_companions(run_context& run, std::string_view line) {
+  constexpr int most_told = 10;
+  if (run.told_of_companions++ < most_told) log_notice(line);
+}
 
 std::string companion_url(std::string_view pattern, std::string_view shard) {
   std::string out;

@@ -4,9 +4,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "pipeline/formats/join_options.h"
 #include "pipeline/formats/sample_source.h"
+#include "pipeline/run_context.h"
 
 namespace millrace {
 
@@ -16,6 +18,17 @@ struct joining {
   join_options options;    // of join()
   std::size_t number = 0;  // the join's in the plan: its memory is lane_context::companions[number]
 };
+
+// Adds fields to a sample. Fails, and leaves it as it was, with duplicate_field if both have one of
+// a name, and with too_large beyond the most fields and bytes of names of a sample (sample_name.h).
+result<void> add_fields(sample& to, std::vector<field> more);
+
+// Counts a sample without a companion, or without a row of a table, that is no error.
+void count_without_companion(ledger& counts, missing_companion how);
+// What became of it, for a notice.
+std::string_view became(missing_companion how);
+// A notice about what does not fit: the first ten of a run; further ones are counted alone.
+void tell_of_companions(run_context& run, std::string_view line);
 
 // The URL of a shard's companion.
 std::string companion_url(std::string_view pattern, std::string_view shard);

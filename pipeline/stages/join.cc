@@ -57,9 +57,9 @@ lane_plan<sample> operator|(lane_plan<sample> front, const join_stage& back) {
   const std::string first =
       front.shards->empty() ? "" : companion_url(back.pattern, front.shards->front());
   lane_traits& traits = front.traits;
-  traits.joined = joined_samples(
+  traits.format = joined_samples(
       traits.format, {.pattern = back.pattern, .options = back.options, .number = traits.joins++});
-  traits.format = traits.joined;
+  traits.leaves_samples_out |= back.options.missing == missing_companion::skip;
   front.make = [make = std::move(front.make), first, options = back.options](lane_context& lane) {
     auto samples = make(lane);
     lane.companions.push_back(companion_memory::claimed(lane, options, first));
@@ -73,26 +73,29 @@ sample_stage join_table(std::shared_ptr<const field_table> table, missing_compan
     throw failure(
         error(errc::usage, "join_table() without a table").hint("give one, which may be empty"));
   }
-  const auto what = [table = std::move(table), missing](sample s) -> result<std::optional<sample>> {
+  const auto what = [table, missing](sample s) -> result<std::optional<sample>> {
     const auto row = table->find(s.key);
     if (row == table->end()) {
       if (missing == missing_companion::error) return without_row(s);
       if (missing == missing_companion::skip) return std::optional<sample>();
       return std::optional(std::move(s));
     }
-    for (const field& f : row->second) {
-      if (s.find(f.extension) != nullptr) {
-        return of_sample(s, error(errc::duplicate_field,
-                                  fmt::format("the table has a column '{}', and the sample a field "
-                                              "of that name",
-                                              f.extension))
-                                .hint("rename or leave out the column"));
-      }
-      s.fields.push_back(f);
+    if (auto added = add_fields(s, row->second); !added) {
+      error why = added.error();
+      why.reworded("with the columns of the table, " + why.what());
+      return of_sample(s, why.hint("rename or leave out columns"));
     }
     return std::optional(std::move(s));
   };
-  return {"join_table", what};
+  if (missing == missing_companion::error) return {"join_table", what};
+  const auto note = [table, missing, has_told = false](run_context& run, const sample& s) mutable {
+    if (table->contains(s.key)) return;
+    count_without_companion(run.counts, missing);
+    if (std::exchange(has_told, true)) return;
+    tell_of_companions(run, fmt::format("the table has no row for {} of {}: such samples are {}",
+                                        s.key, s.url ? redacted(*s.url) : "", became(missing)));
+  };
+  return {"join_table", what, note};
 }
 
 }  // namespace millrace

@@ -26,9 +26,10 @@ namespace millrace {
 // the key: missing_field and not_found as join_options::missing says; duplicate_field if both have
 // a field; what is wrong with a companion that is damaged, for each sample that was not found
 // before the damage; too_large for a companion of more samples than the budget can list (64 bytes
-// each, of a thirty-second of it over all lanes). Companion samples without a main one, and all but
-// the first of a repeated key, are counted in ledger::companions_alone with a notice, for shards
-// that were read from beginning to end (not for the one that a run resumed in).
+// each, of a thirty-second of it over all lanes: 4 GiB list two million). Companion samples without
+// a main one, and all but the first of a repeated key, are counted in ledger::companions_alone with
+// a notice, for shards that were read from beginning to end (not for the one that a run resumed
+// in).
 struct join_stage {
   std::string pattern;   // of the companions' URLs; `{}` is the main shard's name, see join()
   join_options options;  // of join()
@@ -46,8 +47,9 @@ lane_plan<sample> operator|(lane_plan<sample> front, const join_stage& back);
 // Fields by the keys of samples, in memory of the program's own, outside the budget.
 using field_table = std::unordered_map<std::string, std::vector<field>>;
 // Adds to each sample the fields that a table has under its key. Fails with missing_field or
-// duplicate_field, skippable. Rows that no sample has the key of are not told: a table often covers
-// more than one set of shards. Any thread.
+// duplicate_field, skippable, and with too_large for more fields than a sample may have. Rows that
+// no sample has the key of are not told: a table often covers more than one set of shards. Any
+// thread.
 sample_stage join_table(std::shared_ptr<const field_table> table,
                         missing_companion missing = missing_companion::error);
 

@@ -353,7 +353,7 @@ class lanes_stream final : public stream<sample> {
     const lane_context& lane = *l.context;
     const bool is_known = options_.index && options_.mode != epoch_mode::resample &&
                           l.epoch < options_.first_epoch + options_.epochs &&
-                          lane.sample_stages.empty() && !lane.joined &&
+                          lane.sample_stages.empty() && !lane.leaves_samples_out &&
                           (tail_.levels.empty() || tail_.epoch != l.epoch);
     if (!is_known) return;
     std::int64_t expected = 0;

@@ -29,29 +29,39 @@ sample_function not_in_vain(sample_function what, std::shared_ptr<const drawn_sh
   };
 }
 
+sample_function noted(const sample_stage& by, run_context& run) {
+  if (!by.note) return by.what;
+  return [by, &run](sample s) {
+    by.note(run, s);
+    return by.what(std::move(s));
+  };
+}
+
 std::unique_ptr<stream<sample>> applied(std::unique_ptr<stream<sample>> samples,
-                                        sample_function what,
+                                        const sample_stage& by, run_context& run,
                                         std::shared_ptr<const drawn_shards> drawn) {
   return std::make_unique<detail::direct_map<sample, sample>>(
-      std::move(samples), not_in_vain(std::move(what), std::move(drawn)));
+      std::move(samples), not_in_vain(noted(by, run), std::move(drawn)));
 }
 
 }  // namespace
 
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back) {
   front.traits.sample_stages.push_back(back.what);
-  auto make = [what = std::move(back.what)](lane_context& lane, auto samples) {
-    return applied(std::move(samples), what, lane.drawn);
+  const std::string name = back.name;
+  auto make = [by = std::move(back)](lane_context& lane, auto samples) {
+    return applied(std::move(samples), by, lane.run, lane.drawn);
   };
   return std::move(front) |
-         lane_stage<sample, sample>{.name = back.name, .wrap = std::move(make), .unchanged = true};
+         lane_stage<sample, sample>{.name = name, .wrap = std::move(make), .unchanged = true};
 }
 
 plan<sample> operator|(plan<sample> front, sample_stage back) {
-  auto make = [what = std::move(back.what)](run_context& run, auto samples) {
-    return applied(std::move(samples), what, run.place.drawn);
+  const std::string name = back.name;
+  auto make = [by = std::move(back)](run_context& run, auto samples) {
+    return applied(std::move(samples), by, run, run.place.drawn);
   };
-  return std::move(front) | stage<sample, sample>{back.name, std::move(make)};
+  return std::move(front) | stage<sample, sample>{name, std::move(make)};
 }
 
 }  // namespace millrace

@@ -17,6 +17,9 @@ struct sample_stage {
   std::string name;  // in statistics and errors
   // Called on the I/O thread, and again for samples that are read again.
   sample_function what;
+  // Called before that, on the same thread, for samples that are not read again: to count them. May
+  // be null.
+  std::function<void(run_context&, const sample&)> note = nullptr;
 };
 // Appends it to lanes, for each of which it is called.
 lane_plan<sample> operator|(lane_plan<sample> front, sample_stage back);

@@ -183,13 +183,15 @@ TEST_F(Join, MissingOnesAreErrorsLeftOutOrGivenAlone) {
   std::vector<std::string> expected;
   for (const int i : {0, 1, 3, 4, 7}) expected.push_back(whole(8)[static_cast<std::size_t>(i)]);
   EXPECT_EQ(skipped.told, expected);
-  EXPECT_EQ(skipped.counts.without_companion, 3U);
+  EXPECT_EQ(skipped.counts.left_out, 3U);
+  EXPECT_EQ(skipped.counts.without_companion, 0U);
   EXPECT_TRUE(was_told("has no companion"));
   EXPECT_FALSE(was_told("another order"));
   const auto alone = run({.missing = missing_companion::none});
   ASSERT_EQ(alone.told.size(), 8U);
   EXPECT_EQ(alone.told[2], key(2) + ": alone");
   EXPECT_EQ(alone.counts.without_companion, 3U);
+  EXPECT_EQ(alone.counts.left_out, 0U);
   const auto failed = run_skipping();
   EXPECT_EQ(failed.told, expected);
   EXPECT_EQ(failed.counts.skipped.at(errc::missing_field), 3U);
@@ -402,13 +404,55 @@ TEST_F(Join, Tables) {
   const auto with = [&](missing_companion how) {
     return run(head() | join_table(table, how) | on_error(skip_errors()));
   };
-  EXPECT_EQ(with(missing_companion::none).told[2], key(2) + ": alone");
-  EXPECT_EQ(with(missing_companion::skip).told.size(), 3U);
+  const auto given = with(missing_companion::none);
+  EXPECT_EQ(given.told[2], key(2) + ": alone");
+  EXPECT_EQ(given.counts.without_companion, 1U);
+  EXPECT_TRUE(was_told("the table has no row for " + key(2)));
+  const auto skipped = with(missing_companion::skip);
+  EXPECT_EQ(skipped.told.size(), 3U);
+  EXPECT_EQ(skipped.counts.left_out, 1U);
   const auto failed = with(missing_companion::error);
   EXPECT_EQ(failed.counts.skipped.at(errc::missing_field), 1U);
   EXPECT_SAYS(failed.counts.first_skipped.front(), key(2));
   (*table)[key(0)].push_back({"txt", owned_bytes(std::string("clash"))});
   EXPECT_EQ(with(missing_companion::error).counts.skipped.at(errc::duplicate_field), 1U);
+}
+
+TEST_F(Join, NoMoreFieldsThanASampleMayHave) {
+  store_->put("m/0.tar", text_shard(0, 1));
+  const auto failed_with = [&](int columns, std::size_t name) {
+    auto table = std::make_shared<field_table>();
+    for (int i = 0; i < columns; ++i) {
+      (*table)[key(0)].push_back({fmt::format("{:0{}}", i, name), owned_bytes(std::string("x"))});
+    }
+    tar_builder companion;
+    for (const field& f : (*table)[key(0)]) companion.file(key(0) + "." + f.extension, "x");
+    store_->put("c/0.tar", companion.end().str());
+    std::vector<errc> out;
+    for (const auto& plan : {interleaved(head() | join_table(table)), interleaved(joined())}) {
+      try {
+        run(plan);
+      } catch (const failure& f) {
+        out.push_back(f.kind());
+      }
+    }
+    return out;
+  };
+  using kinds = std::vector<errc>;
+  EXPECT_EQ(failed_with(998, 4), kinds{});
+  EXPECT_EQ(failed_with(999, 4), (kinds{errc::too_large, errc::too_large}));
+  EXPECT_EQ(failed_with(700, 200), (kinds{errc::too_large, errc::too_large}));
+}
+
+// What a function of the program throws is not taken for the end of the companion.
+TEST_F(Join, AnErrorThatEndsARunEndsItAlsoWhereTheRestIsRead) {
+  put(3, shard_of(range(0, 30)));
+  const auto rename = [](std::string_view name) -> std::string {
+    if (name.starts_with(key(20))) throw std::logic_error("by the program");
+    return std::string(name);
+  };
+  const std::string why = error_of_run({.untar = {.rename = rename}});
+  EXPECT_SAYS(why, "by the program");
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <set>
 
-#include "engine/random.h"
 #include "millrace/millrace.h"
 #include "pipeline/redeal.h"
+#include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/seeds.h"
 #include "tests/support/stopping_store.h"
@@ -39,12 +39,8 @@ class RandomPlan : public ::testing::TestWithParam<int> {
     seed_ = static_cast<std::uint64_t>(pick(0, 1000));
   }
 
-  int pick(int least, int most) {
-    return least + static_cast<int>(random_.below(static_cast<std::uint32_t>(most - least + 1)));
-  }
-  int one_of(std::vector<int> from) {
-    return from[static_cast<std::size_t>(pick(0, static_cast<int>(from.size()) - 1))];
-  }
+  int pick(int least, int most) { return drawn_.pick(least, most); }
+  int one_of(const std::vector<int>& from) { return drawn_.one_of(from); }
   // World sizes for which the plan is possible without an index.
   std::vector<int> worlds() const {
     std::vector<int> out;
@@ -66,7 +62,7 @@ class RandomPlan : public ::testing::TestWithParam<int> {
                        urls_.size(), all_.size(), lanes_, held_, threads_, seed_);
   }
 
-  random_stream random_{static_cast<std::uint64_t>(GetParam()), purpose::fake_data};
+  testing::draws drawn_{GetParam()};
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(4'000);
   std::vector<std::string> urls_;
   std::vector<std::string> all_;  // keys, sorted
@@ -150,27 +146,7 @@ TEST_P(RandomPlan, ResumedAtAnyPointItGivesTheUninterruptedRest) {
 TEST_P(RandomPlan, StoppedAtAnyReadAndResumedItGivesTheUninterruptedRest) {
   testing::stop_at_read at;
   engine eng(testing::with_stopping_store(store_, at));
-  const auto plan = plan_of({.epochs = 2});
-  std::optional<state> saved;
-  const auto part = [&](int n) {
-    auto data = eng.run(plan, at.after(n));
-    if (saved) data.restore(*saved);
-    auto given = testing::names_until_stopped(data, key_of);
-    saved = state::from_json(data.save().to_json()).value();
-    return given;
-  };
-  const auto expected = part(0).names;
-  const int reads = at.reads();
-  for (int n = 1; n <= reads; n += pick(1, 4)) {
-    saved.reset();
-    std::vector<std::string> got;
-    testing::part_of_run last{.names = {}, .stopped = true};
-    for (int stop = n; last.stopped; stop = pick(0, reads)) {
-      last = part(stop);
-      got.insert(got.end(), last.names.begin(), last.names.end());
-    }
-    ASSERT_EQ(got, expected) << described() << ", stopped at read " << n << " of " << reads;
-  }
+  testing::expect_stoppable(eng, at, plan_of({.epochs = 2}), key_of, drawn_, described());
 }
 
 TEST_P(RandomPlan, ResumedByAnyRanksEachRemainingSampleComesOnce) {

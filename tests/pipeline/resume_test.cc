@@ -7,10 +7,10 @@
 #include <atomic>
 #include <span>
 
-#include "engine/random.h"
 #include "millrace/millrace.h"
 #include "pipeline/records.h"
 #include "pipeline/redeal.h"
+#include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 #include "tests/support/packed.h"
 #include "tests/support/seeds.h"
@@ -43,12 +43,8 @@ class LeastMemory : public ::testing::TestWithParam<int> {
     seed_ = static_cast<std::uint64_t>(pick(0, 1000));
   }
 
-  int pick(int least, int most) {
-    return least + static_cast<int>(random_.below(static_cast<std::uint32_t>(most - least + 1)));
-  }
-  int one_of(std::vector<int> from) {
-    return from[static_cast<std::size_t>(pick(0, static_cast<int>(from.size()) - 1))];
-  }
+  int pick(int least, int most) { return drawn_.pick(least, most); }
+  int one_of(const std::vector<int>& from) { return drawn_.one_of(from); }
   plan<sample> plan_of(int lanes, int rank = 0, int world = 1) const {
     auto head = shards(urls_, {.seed = seed_, .rank = rank, .world_size = world, .lanes = lanes}) |
                 untar() | group_by_key();
@@ -62,23 +58,14 @@ class LeastMemory : public ::testing::TestWithParam<int> {
   }
   // The number named by the refusal.
   std::size_t least_memory(int lanes) const {
-    try {
-      engine eng(options(1));
-      eng.run(plan_of(lanes));
-    } catch (const failure& f) {
-      const std::string text = f.why().message();
-      const auto at = text.find("MILLRACE_MEMORY=");
-      if (at != text.npos) return std::stoul(text.substr(at + 16)) * 1_MiB;
-    }
-    ADD_FAILURE() << "no least figure";
-    return 256_MiB;
+    return testing::least_memory(options(1), plan_of(lanes));
   }
   std::string described() const {
     return fmt::format("{} shards, {} samples of {}, {} lanes, {} held, {} threads, seed {}",
                        shards_, all_.size(), payload_, lanes_, held_, threads_, seed_);
   }
 
-  random_stream random_{static_cast<std::uint64_t>(GetParam()), purpose::fake_data, 7};
+  testing::draws drawn_{GetParam(), 7};
   std::shared_ptr<memory_store> store_ = std::make_shared<memory_store>(100'000);
   std::vector<std::string> urls_;
   std::vector<std::string> all_;

@@ -6,6 +6,7 @@
 
 #include "millrace/millrace.h"
 #include "pipeline/stages/batched.h"
+#include "tests/support/draws.h"
 #include "tests/support/image_shards.h"
 #include "tests/support/seeds.h"
 #include "tests/support/watchdog.h"
@@ -18,27 +19,10 @@ using testing::image_shards;
 using testing::with_memory_store;
 
 // The least budget that the plan accepts, from the refusal.
-std::size_t least_budget(const std::shared_ptr<memory_store>& store, int threads,
-                         const plan<host_batch>& p) {
-  engine eng(with_memory_store(store, threads, 1_MiB));
-  try {
-    eng.run(p);
-  } catch (const failure& f) {
-    constexpr std::string_view begin = "MILLRACE_MEMORY=";
-    const std::string said = f.what();
-    return std::stoull(said.substr(said.find(begin) + begin.size())) * 1_MiB;
-  }
-  return 1_MiB;
-}
-
 class Waits : public ::testing::TestWithParam<int> {
  protected:
-  int pick(int least, int most) {
-    return least + static_cast<int>(random_.below(static_cast<std::uint32_t>(most - least + 1)));
-  }
-  int one_of(std::vector<int> from) {
-    return from[static_cast<std::size_t>(pick(0, static_cast<int>(from.size()) - 1))];
-  }
+  int pick(int least, int most) { return drawn_.pick(least, most); }
+  int one_of(const std::vector<int>& from) { return drawn_.one_of(from); }
 
   // Stages between the decoder and the batch.
   std::pair<plan<image>, std::string> with_stages(plan<image> images) {
@@ -63,7 +47,7 @@ class Waits : public ::testing::TestWithParam<int> {
     }
   }
 
-  random_stream random_{static_cast<std::uint64_t>(GetParam()), purpose::stage, 6};
+  testing::draws drawn_{GetParam(), 6};
 };
 
 // Takes up to `most` batches, keeping the last `kept` of them. Adds their keys; false at the end.
@@ -82,7 +66,7 @@ bool take(loader<host_batch>& data, int kept, int most, std::multiset<std::strin
 TEST_P(Waits, NeverForWhatTheWaiterHolds) {
   const double broken = one_of({0, 10, 50, 80, 90, 95, 99, 100}) / 100.0;
   const int lanes = one_of({1, 2, 8, 64});
-  const image_shards data(pick(1, 6), pick(1, 160), broken, random_.next_u32());
+  const image_shards data(pick(1, 6), pick(1, 160), broken, drawn_.bits());
   const int threads = one_of({1, 2, 5, 16, 64});
   const int held = pick(1, 6);
   auto lane = shards(data.urls(), {.seed = 9, .lanes = lanes}) | untar() | group_by_key();
@@ -96,7 +80,7 @@ TEST_P(Waits, NeverForWhatTheWaiterHolds) {
   auto p = images | on_error(skip_errors()) | batch(together);
   const int ahead = pick(0, 4);
   if (ahead > 0) p = p | prefetch(ahead);
-  const std::size_t budget = least_budget(data.store(), threads, p);
+  const std::size_t budget = testing::least_memory(with_memory_store(data.store(), threads), p);
   const std::string name = fmt::format(
       "{}: {} broken, {} lanes, {} threads, {} of {} in flight, {} between, batches of "
       "{}, {} held, {} ahead, {} bytes",

@@ -85,6 +85,23 @@ void expect_resumable(engine& eng, const P& plan, F name, std::size_t step = 3) 
   }
 }
 
+// The least memory that a plan accepts, as the refusal of less says.
+template <class P>
+std::size_t least_memory(engine_options options, const P& plan) {
+  options.memory_bytes = 1;
+  try {
+    engine eng(options);
+    eng.run(plan);
+  } catch (const failure& f) {
+    constexpr std::string_view begin = "MILLRACE_MEMORY=";
+    const std::string said = f.what();
+    const auto at = said.find(begin);
+    if (at != said.npos) return std::stoull(said.substr(at + begin.size())) * 1_MiB;
+  }
+  ADD_FAILURE() << "no least figure";
+  return 256_MiB;
+}
+
 // An index of these shards, with the places of samples.
 inline shard_index index_of(engine& eng, const std::vector<std::string>& urls) {
   shard_index index;

@@ -2,11 +2,13 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
 
 #include "io/files/memory_source.h"
+#include "tests/support/draws.h"
 #include "tests/support/loaders.h"
 
 namespace millrace::testing {
@@ -91,6 +93,33 @@ part_of_run names_until_stopped(loader<T>& data, F name) {
     out.stopped = true;
   }
   return out;
+}
+
+// A plan that is stopped at any read, and where it goes on at any further ones, gives what it would
+// have given. Its engine is made with_stopping_store.
+template <class P, class F>
+void expect_stoppable(engine& eng, stop_at_read& at, const P& plan, F name, draws& drawn,
+                      const std::string& described = "") {
+  std::optional<state> saved;
+  const auto part = [&](int n) {
+    auto data = eng.run(plan, at.after(n));
+    if (saved) data.restore(*saved);
+    auto given = names_until_stopped(data, name);
+    saved = state::from_json(data.save().to_json()).value();
+    return given;
+  };
+  const auto expected = part(0).names;
+  const int reads = at.reads();
+  for (int n = 1; n <= reads; n += drawn.pick(1, 4)) {
+    saved.reset();
+    std::vector<std::string> got;
+    part_of_run last{.names = {}, .stopped = true};
+    for (int stop = n; last.stopped; stop = drawn.pick(0, reads)) {
+      last = part(stop);
+      got.insert(got.end(), last.names.begin(), last.names.end());
+    }
+    ASSERT_EQ(got, expected) << described << ", stopped at read " << n << " of " << reads;
+  }
 }
 
 }  // namespace millrace::testing
