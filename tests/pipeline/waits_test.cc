@@ -100,8 +100,9 @@ TEST_P(Waits, NeverForWhatTheWaiterHolds) {
     bool is_first = true;
     for (bool more = true; more; is_first = false) {
       const int now = is_first ? threads : one_of({1, 3, 16});
-      engine other(with_memory_store(data.store(), now,
-                                     std::max(budget, least_budget(data.store(), now, p))));
+      engine other(with_memory_store(
+          data.store(), now,
+          std::max(budget, testing::least_memory(with_memory_store(data.store(), now), p))));
       auto run = other.run(p);
       if (!is_first) run.restore(position);
       more = take(run, held, pick(1, 12), parts);
@@ -156,7 +157,8 @@ TEST(Held, BatchesHaveRoomInTheBudget) {
   };
   for (const int held : {1, 2, 20, 50}) {
     const auto p = plan_for(held);
-    engine eng(with_memory_store(data.store(), 2, least_budget(data.store(), 2, p)));
+    engine eng(with_memory_store(data.store(), 2,
+                                 testing::least_memory(with_memory_store(data.store(), 2), p)));
     auto run = eng.run(p);
     std::vector<host_batch> kept;
     bounded(fmt::format("{} held", held), [&] {
