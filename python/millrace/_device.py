@@ -85,8 +85,8 @@ class Gpu:
     def __init__(self, name: str) -> None:
         import torch
         if not torch.cuda.is_available():
-            raise errors.make("unsupported", f"unsupported: device={name!r}, but torch finds no GPU; check nvidia-smi and "
-                              "torch.version.cuda, or leave out device", exit_code=2)
+            raise errors.error("unsupported", f"device={name!r}, but torch finds no GPU",
+                               hint="check nvidia-smi and torch.version.cuda, or leave out device")
         number = torch.device(name).index
         number = torch.cuda.current_device() if number is None else number
         if number >= torch.cuda.device_count():

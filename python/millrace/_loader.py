@@ -40,11 +40,11 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
     """
     states = [_one_checked(s) for s in states]
     if not states:
-        raise errors.usage("no states to merge")
+        raise errors.usage("no states to merge", "give the state of every rank")
     if any(s["position"] is None for s in states):
         if any(s != states[0] for s in states):
-            raise errors.make("bad_state", "bad_state: some of the states are of a beginning, others are not; "
-                              "give the state of every rank once, all of one step")
+            raise errors.error("bad_state", "some of the states are of a beginning, others are not",
+                               hint="give the state of every rank once, all of one step")
         return states[0]
     position = _core.merged([s["position"] for s in states])
     return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
@@ -53,7 +53,7 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
 def _one_checked(state: State) -> dict[str, Any]:
     if not isinstance(state, Mapping) or state.get("millrace") != 1 or not isinstance(state.get("epoch"), int) \
             or not 0 <= state["epoch"] < 2**46 or not isinstance(state.get("position", 0), (str, type(None))):
-        raise errors.make("bad_state", "bad_state: not a state of a millrace loader; give what state_dict() returned")
+        raise errors.error("bad_state", "not a state of a millrace loader", hint="give what state_dict() returned")
     if state["position"] is not None:
         _core.check_state(state["position"])
     return dict(state)

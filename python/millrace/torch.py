@@ -60,7 +60,7 @@ class Lockstep(Generic[T]):
             if failed is not None:
                 raise failed
             if least < 0:
-                raise errors.make("peer_lost", "peer_lost: the data of another rank failed; see that rank's message", exit_code=6)
+                raise errors.error("peer_lost", "the data of another rank failed", hint="see that rank's message")
             if least > 0:
                 yield item  # type: ignore[misc]
                 continue

@@ -2,6 +2,7 @@
 
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -115,6 +116,45 @@ class Tools(Case):
             name = "".join(p.capitalize() for p in kind.split("_")) + "Error"
             self.assertEqual(getattr(mr, name).kind, kind)
             self.assertIn(f"\nclass {name}(Error", stubs)
+
+    def test_errors_of_python_have_what_those_of_the_engine_have(self):
+        with mr.ShardWriter("no-image-%d.tar") as out:
+            for key in "ab":
+                out.write({"__key__": key, "jpg": b"no image", "cls": 1})
+        (self.folder / "no.tar").write_bytes(b"no archive" * 100)
+        engine = {"usage": lambda: _core.check_epoch("x"), "not_found": lambda: _core.read_object("nowhere"), "stopped": None,
+                  "bad_field": lambda: mr.decode_field("cls", b"x"), "bad_state": lambda: _core.check_state("{"),
+                  "bad_index": lambda: len(mr.IndexedDataset("train-000000.tar")), "bad_archive": lambda: list(mr.samples("no.tar")),
+                  "bad_image": lambda: list(mr.samples("no-image-0.tar", decode=True)),
+                  "no_memory": lambda: list(mr.ImageLoader("train-000000.tar", 4, memory="1MiB")),
+                  "too_many_skipped": lambda: list(mr.ImageLoader("no-image-0.tar", 1, on_error=mr.skip(1))),
+                  "missing_field": lambda: list(mr.samples("train-000000.tar").join({"x": {"a": "b"}})),
+                  "not_allowed": lambda: list(mr.samples("pipe:cat x", allow_pipe=False))}
+        for kind, raises in engine.items():
+            ours = mr.errors.error(kind, "what happened", url="s3://me:secret@b/a.tar?sig=1", key="k", hint="do this")
+            self.assertEqual((ours.url, ours.key, ours.hint), ("s3://b/a.tar?...", "k", "do this"))
+            self.assertEqual(str(ours), f"{kind}: what happened, at s3://b/a.tar?..., key k; do this")
+            if raises is None:
+                continue
+            with self.assertRaises(mr.Error) as caught:
+                raises()
+            theirs = caught.exception
+            self.assertEqual((type(ours), ours.kind, ours.exit_code), (type(theirs), theirs.kind, theirs.exit_code))
+        self.assertEqual(mr.NotFoundError.exit_code, 4)
+        text = (harness.ROOT / "engine/error.cc").read_text()  # of the kinds that no call here raises
+        codes = {**dict.fromkeys(re.findall(r"case errc::(\w+):", text[text.index("is_read_failure"):text.index("int exit_code")]), 4)}
+        for cases, code in re.findall(r"((?:\s+case errc::\w+:)+)\s+return (\d+);", text[text.index("int exit_code"):]):
+            codes.update(dict.fromkeys(re.findall(r"errc::(\w+)", cases), int(code)))
+        for kind in _core.kinds():
+            self.assertEqual(mr.errors.error(kind, "x").exit_code, codes.get(kind, 1), kind)
+
+    def test_urls_in_errors_have_no_secrets(self):
+        for url, shown in (("a?b@c.tar", "a?b@c.tar"), ("http://h:80/a.tar", "http://h:80/a.tar"),
+                           ("http://u:p@h/a@b.tar#x", "http://h/a@b.tar?..."), ("http://u:p/w@h/a.tar", "http://h/a.tar"),
+                           ("http://u:p?w@h", "http://h"), ("http://[::1]:80/a", "http://[::1]:80/a"),
+                           ("http://h:80/a@b", "http://h:80/a@b")):
+            self.assertEqual(mr.errors.redacted(url), shown)
+        self.assertEqual(str(mr.errors.error("usage", "two\nlines")), "usage: two lines")
 
 
 if __name__ == "__main__":

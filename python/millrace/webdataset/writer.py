@@ -206,8 +206,8 @@ class TarWriter:
         self._command: "Optional[subprocess.Popen[bytes]]" = None
         if name.startswith("pipe:"):
             if os.environ.get("MILLRACE_ALLOW_PIPE") != "1":
-                raise errors.make("not_allowed", f"not_allowed: '{name}'; set MILLRACE_ALLOW_PIPE=1 to run commands",
-                                  hint="set MILLRACE_ALLOW_PIPE=1", exit_code=2)
+                raise errors.error("not_allowed", f"'{name}' runs a command, which is not allowed",
+                                   hint="set MILLRACE_ALLOW_PIPE=1 where you trust it")
             self._command = subprocess.Popen(name[5:], shell=True, stdin=subprocess.PIPE)
             self._own = self._command.stdin
         elif "://" in name:
@@ -239,7 +239,7 @@ class TarWriter:
             own.close()
         command, self._command = self._command, None
         if command is not None and command.wait() != 0:
-            raise errors.make("io_failed", f"io_failed: 'pipe:{command.args!s}' ended with code {command.returncode}")
+            raise errors.error("io_failed", f"'pipe:{command.args!s}' ended with code {command.returncode}")
 
     def __enter__(self) -> "TarWriter":
         return self
