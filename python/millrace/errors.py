@@ -11,6 +11,7 @@ nothing of millrace can catch it. Decide by the class or by `kind`, never by the
 
 from __future__ import annotations
 
+import os
 import re
 
 __all__ = ["Error"]
@@ -122,7 +123,7 @@ def redacted(url: str) -> str:
 def from_os(why: OSError, path: str) -> Error:
     """The error for one of the system, at a file."""
     kind, hint = next((of for kind, of in _OF_SYSTEM.items() if isinstance(why, kind)), ("io_failed", ""))
-    return error(kind, f"{why.strerror or why}", url=path, hint=hint)
+    return error(kind, os.strerror(why.errno) if why.errno else str(why), url=path, hint=hint)
 
 
 _OF_SYSTEM: dict[type[OSError], tuple[str, str]] = {
