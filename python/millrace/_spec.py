@@ -88,6 +88,22 @@ def names(shards: Shards) -> list[str]:
     return out
 
 
+def is_url(name: str) -> bool:
+    """Whether the engine reads it, rather than open()."""
+    return "://" in name or name.startswith(("file:", "pipe:"))
+
+
+def content_of(name: str) -> bytes:
+    """The content of a small file or object; of URLs by the engine, with its retries and its credentials."""
+    if is_url(name):
+        return _core.read_object(name)
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except OSError as why:
+        raise errors.from_os(why, name) from why
+
+
 def described(shards: list[str]) -> str:
     """The shards, for a repr()."""
     return repr(shards[0]) if len(shards) == 1 else f"{shards[0]!r} and {len(shards) - 1} more"

@@ -10,7 +10,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any, Optional
 
-from . import _core, errors
+from . import errors
+from ._spec import content_of, is_url
 
 LINES = (".jsonl", ".ndjson", ".jsonlines")
 _SEPARATED = {".csv": ",", ".tsv": "\t"}
@@ -95,7 +96,7 @@ def rows_of(table: str, chooser: Chooser) -> Iterator[Any]:
     if ending == ".parquet":
         return _rows_of_parquet(table, chooser)
     try:
-        text = _content(table).decode("utf-8-sig")
+        text = content_of(table).decode("utf-8-sig")
     except UnicodeDecodeError as why:
         raise errors.error("bad_field", f"the table is not UTF-8 at byte {why.start}", url=table, hint="convert it") from why
     if ending in LINES:
@@ -109,16 +110,6 @@ def json_of(line: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     return row
-
-
-def _content(table: str) -> bytes:
-    if "://" in table:
-        return _core.read_object(table)
-    try:
-        with open(table, "rb") as file:
-            return file.read()
-    except OSError as why:
-        raise errors.from_os(why, table) from why
 
 
 _limit = threading.Lock()
@@ -172,7 +163,7 @@ def _rows_of_parquet(table: str, chooser: Chooser) -> Iterator[dict[str, Any]]:
         import pyarrow.parquet
     except ImportError as missing:
         raise errors.usage(f"the table {errors.redacted(table)} needs pyarrow, which is not installed", "pip install pyarrow") from missing
-    source = pyarrow.BufferReader(_core.read_object(table)) if "://" in table else table
+    source = pyarrow.BufferReader(content_of(table)) if is_url(table) else table
     try:
         with pyarrow.parquet.ParquetFile(source, buffer_size=2**20) as file:
             needed = _checked(table, tuple(file.schema_arrow.names), chooser)
