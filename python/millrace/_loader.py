@@ -189,8 +189,9 @@ class Loader(Generic[T]):
 
     def skipped(self) -> dict[str, Any]:
         """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
-        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), and "messages", the first
-        hundred errors as texts."""
+        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "without_companion" (that a
+        joined shard does not have, and missing="skip" or "none" allows), "companions_alone" (of joined shards, without a
+        main sample), and "messages", the first hundred errors as texts."""
         return self._last[0] if self._last is not None else self._begun().counts()
 
     def stats(self) -> dict[str, Any]:
@@ -220,7 +221,8 @@ class Loader(Generic[T]):
 
 
 def limit_of(f: Mapping[str, Any]) -> str:
-    """What limits a run with these figures, as `millrace bench load` finds it."""
+    """What limits a run with these figures, by the rules of `millrace bench load` but for one: a process that keeps nearly all
+    CPUs busy is not "decoding" for that, because here the loop is a part of it."""
     seconds, busy = f["seconds"], f["threads_busy"]
     if seconds <= 0 or f["waited"] < 0.02 * seconds:
         return "consumer"
