@@ -87,7 +87,8 @@ class Writer(Case):
 
     def test_refuses_what_readers_would_not_read(self):
         out = mr.ShardWriter("refused-%d.tar")
-        for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()}):
+        for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()},
+                      {"__key__": "a", "json": [float("nan")]}, {"__key__": "a", "txt": "\ud800"}):
             with self.assertRaises(mr.UsageError):
                 out.write(wrong)
         with self.assertRaises(ValueError), mr.ShardWriter("broken-%d.tar") as broken:
@@ -109,6 +110,17 @@ class Tools(Case):
     def test_help_says_what_a_user_asks(self):
         for thing in (mr, mr.ImageLoader, mr.samples, mr.IndexedDataset, mr.ShardWriter, mr.Augment, mr.skip, mr.Batch):
             self.assertGreater(len(thing.__doc__.split()), 30, thing)
+
+    def test_arguments_that_are_wrong_are_named(self):
+        wrong = {"pattern is 5": lambda: mr.ShardWriter(5), "max_count is 10000.0": lambda: mr.ShardWriter("a-%d.tar", max_count=1e4),
+                 "max_size is 0": lambda: mr.ShardWriter("a-%d.tar", max_size=0), "index is 5": lambda: mr.IndexedDataset(5),
+                 "start_shard is '1'": lambda: mr.ShardWriter("a-%d.tar", start_shard="1"),
+                 "cache is 5": lambda: mr.IndexedDataset("train.json", cache=5), "cache is 6": lambda: mr.samples(URLS, cache=6),
+                 "report is 5": lambda: mr.samples(URLS, on_error=mr.skip(report=5)),
+                 "'cls', a str.; give an extension and its bytes": lambda: mr.decode_field("cls", "7")}
+        for said, call in wrong.items():
+            with self.assertRaisesRegex(mr.UsageError, said):
+                call()
 
     def test_each_kind_of_error_has_a_class_and_a_stub(self):
         stubs = (harness.ROOT / "python/millrace/errors.pyi").read_text()

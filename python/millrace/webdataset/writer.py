@@ -90,7 +90,7 @@ def encoded(extension: str, value: Any, encoders: Optional[dict[str, Callable[[A
         return value.encode()
     if encoders is not None:
         if last not in encoders:
-            raise errors.usage(f"no encoder for '{extension}'")
+            raise errors.usage(f"no encoder for '{extension}'", "add one to `encoder`, or encode it to bytes")
         return encoders[last](value)
     if last in _IMAGES:
         return _image(value, _IMAGES[last])
@@ -121,7 +121,7 @@ def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, 
     if callable(encoder):
         sample, encoder = encoder(sample), False
     if "__key__" not in sample:
-        raise errors.usage("a sample without '__key__'")
+        raise errors.usage("a sample without '__key__'", 'write {"__key__": "n0001", "jpg": image}')
     made = {}
     for name, value in sample.items():
         if name.startswith("_"):
