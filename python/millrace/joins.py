@@ -129,8 +129,10 @@ def joins_of(joins: Union[None, Companion, Join, Iterable[Union[str, Join]]]) ->
     """Joins from what an argument `join` takes: one or several, each a Join or what its first argument may be."""
     if joins is None:
         return []
-    if isinstance(joins, (str, os.PathLike, Mapping, Join)):
-        joins = [joins]
+    if isinstance(joins, Join):
+        return [joins]
+    if isinstance(joins, (str, os.PathLike, Mapping)):
+        return [Join(joins)]
     if isinstance(joins, bytes) or not isinstance(joins, Iterable):
         raise errors.usage(f"join is {joins!r}", "give 'captions/{}.tar', mr.Join(...), or a list of these")
     return [j if isinstance(j, Join) else Join(j) for j in joins]

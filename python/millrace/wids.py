@@ -174,7 +174,7 @@ def _checked(shards: Any, where: str) -> list[Shard]:
     for number, shard in enumerate(shards):
         if not isinstance(shard, dict) or not isinstance(shard.get("url"), str):
             raise _bad_index(where, f"shard {number} has no 'url'")
-        count = shard.get("nsamples")
+        count: Any = shard.get("nsamples")
         if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
             raise _bad_index(where, f"'nsamples' of shard {number} is {count!r}, which is not a count")
     return list(shards)
