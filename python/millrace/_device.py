@@ -47,9 +47,11 @@ def _three(name: str, given: Optional[Sequence[float]], otherwise: tuple[float, 
         values = otherwise if given is None else tuple(float(v) for v in given)
     except (TypeError, ValueError):
         values = ()
-    # A deviation by which nothing can be divided; NaN is neither above nor below.
-    if len(values) != 3 or not all(abs(v) < 1e6 for v in values) or (name == "std" and not all(v > 0 for v in values)):
-        raise errors.usage(f"{name}={given!r}", "give three numbers, of red, green and blue in 0 to 1")
+    # NaN is in no range. Those of 0 to 255 would pass unseen, and train nothing.
+    if len(values) != 3 or not all(0 <= v <= 1 for v in values) or (name == "std" and 0 in values):
+        least = "from 0" if name == "mean" else "above 0"
+        raise errors.usage(f"{name}={given!r}", f"give three numbers {least} to 1, for red, green and blue: what counts from 0 to 255 is "
+                           "divided by 255")
     return values
 
 
@@ -85,12 +87,14 @@ class Gpu:
     def __init__(self, name: str) -> None:
         import torch
         if not torch.cuda.is_available():
-            raise errors.make("unsupported", f"unsupported: device={name!r}, but torch finds no GPU; check nvidia-smi and "
-                              "torch.version.cuda, or leave out device", exit_code=2)
+            raise errors.error("unsupported", f"device={name!r}, but torch finds no GPU",
+                               hint="check nvidia-smi and torch.version.cuda, or leave out device")
         number = torch.device(name).index
         number = torch.cuda.current_device() if number is None else number
         if number >= torch.cuda.device_count():
-            raise errors.usage(f"device={name!r}, of {torch.cuda.device_count()} GPUs")
+            last = torch.cuda.device_count() - 1
+            raise errors.usage(f"device={name!r} does not exist", f"this host has GPUs cuda:0 to cuda:{last}" if last > 0 else
+                               "this host has one GPU, cuda:0")
         self.device = torch.device("cuda", number)
         self._copies = torch.cuda.Stream(self.device)
 

@@ -40,11 +40,11 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
     """
     states = [_one_checked(s) for s in states]
     if not states:
-        raise errors.usage("no states to merge")
+        raise errors.usage("no states to merge", "give the state of every rank")
     if any(s["position"] is None for s in states):
         if any(s != states[0] for s in states):
-            raise errors.make("bad_state", "bad_state: some of the states are of a beginning, others are not; "
-                              "give the state of every rank once, all of one step")
+            raise errors.error("bad_state", "some of the states are of a beginning, others are not",
+                               hint="give the state of every rank once, all of one step")
         return states[0]
     position = _core.merged([s["position"] for s in states])
     return {"millrace": 1, "epoch": max(int(s["epoch"]) for s in states), "position": position}
@@ -53,7 +53,7 @@ def merge_states(states: Sequence[State]) -> dict[str, Any]:
 def _one_checked(state: State) -> dict[str, Any]:
     if not isinstance(state, Mapping) or state.get("millrace") != 1 or not isinstance(state.get("epoch"), int) \
             or not 0 <= state["epoch"] < 2**46 or not isinstance(state.get("position", 0), (str, type(None))):
-        raise errors.make("bad_state", "bad_state: not a state of a millrace loader; give what state_dict() returned")
+        raise errors.error("bad_state", "not a state of a millrace loader", hint="give what state_dict() returned")
     if state["position"] is not None:
         _core.check_state(state["position"])
     return dict(state)
@@ -189,8 +189,9 @@ class Loader(Generic[T]):
 
     def skipped(self) -> dict[str, Any]:
         """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
-        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), and "messages", the first
-        hundred errors as texts."""
+        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "without_companion" (that a
+        joined shard does not have, and missing="skip" or "none" allows), "companions_alone" (of joined shards, without a
+        main sample), and "messages", the first hundred errors as texts."""
         return self._last[0] if self._last is not None else self._begun().counts()
 
     def stats(self) -> dict[str, Any]:
@@ -220,7 +221,8 @@ class Loader(Generic[T]):
 
 
 def limit_of(f: Mapping[str, Any]) -> str:
-    """What limits a run with these figures, as `millrace bench load` finds it."""
+    """What limits a run with these figures, by the rules of `millrace bench load` but for one: a process that keeps nearly all
+    CPUs busy is not "decoding" for that, because here the loop is a part of it."""
     seconds, busy = f["seconds"], f["threads_busy"]
     if seconds <= 0 or f["waited"] < 0.02 * seconds:
         return "consumer"

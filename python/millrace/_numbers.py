@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from typing import Any
 
 from . import errors
@@ -24,6 +25,13 @@ def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise errors.usage(f"{name} is {value!r}", "give a text")
     return value
+
+
+def path(name: str, value: Any) -> str:
+    """A path or URL as a text. Refuses others, naming the argument."""
+    if not isinstance(value, (str, os.PathLike)):
+        raise errors.usage(f"{name} is {value!r}", "give a path or URL")
+    return os.fsdecode(value)
 
 
 def flag(name: str, value: Any) -> bool:

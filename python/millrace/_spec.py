@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from . import _core, errors
-from ._numbers import flag, text, whole
+from ._numbers import flag, path, text, whole
 from .options import skip
 
 Shards = Union[str, "os.PathLike[str]", Iterable[Union[str, "os.PathLike[str]"]]]
@@ -84,8 +84,24 @@ def names(shards: Shards) -> list[str]:
             raise errors.usage(f"{one!r} among the shards", _SHARDS)
         out.append(os.fsdecode(one))
     if not out:
-        raise errors.usage("an empty list of shards")
+        raise errors.usage("an empty list of shards", _SHARDS)
     return out
+
+
+def is_url(name: str) -> bool:
+    """Whether the engine reads it, rather than open()."""
+    return "://" in name or name.startswith(("file:", "pipe:"))
+
+
+def content_of(name: str) -> bytes:
+    """The content of a small file or object; of URLs by the engine, with its retries and its credentials."""
+    if is_url(name):
+        return _core.read_object(name)
+    try:
+        with open(name, "rb") as file:
+            return file.read()
+    except OSError as why:
+        raise errors.from_os(why, name) from why
 
 
 def described(shards: list[str]) -> str:
@@ -125,7 +141,7 @@ def common(shards: Shards, *, seed: int, epoch: str, rank: Rank, lanes: int, shu
     if shuffle_seed is not None:
         spec.shuffle_seed = whole("seed of the shuffle", shuffle_seed, 0, 2**64 - 1)
     spec.memory, spec.threads = byte_count(memory), thread_count(threads)
-    spec.cache_folder = os.fspath(cache) if cache is not None else ""
+    spec.cache_folder = path("cache", cache) if cache is not None else ""
     spec.allow_pipe, spec.resync = flag("allow_pipe", allow_pipe), flag("resync", resync)
     if on_error is not None:
         if not isinstance(on_error, skip):

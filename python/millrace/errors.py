@@ -11,6 +11,9 @@ nothing of millrace can catch it. Decide by the class or by `kind`, never by the
 
 from __future__ import annotations
 
+import os
+import re
+
 __all__ = ["Error"]
 
 
@@ -51,6 +54,17 @@ _KINDS: dict[str, type[Exception]] = {
     "internal": Exception,
 }
 
+# The engine's exit code for each kind that has another one than 1.
+_EXIT_CODES: dict[str, int] = {kind: code for code, kinds in {
+    2: "usage bad_setting no_memory unsupported",
+    3: "too_many_skipped",
+    4: "not_found not_allowed connect_failed untrusted timed_out cut http_status protocol io_failed no_descriptors",
+    5: "changed truncated bad_archive duplicate_field bad_field bad_index integrity",
+    6: "peer_lost",
+    7: "device_failed",
+    130: "stopped",
+}.items() for kind in kinds.split()}
+
 
 def _class_name(kind: str) -> str:
     return "".join(part.capitalize() for part in kind.split("_")) + "Error"
@@ -59,8 +73,9 @@ def _class_name(kind: str) -> str:
 def _make_class(kind: str, also: type[Exception]) -> type[Error]:
     name = _class_name(kind)
     bases = (Error,) if also is Exception else (Error, also)
-    return type(name, bases, {"kind": kind, "__doc__": f"The engine's errors of the kind {kind}.",
-                              "__module__": __name__, "__str__": lambda self: str(self.args[0]) if self.args else ""})
+    return type(name, bases, {"kind": kind, "exit_code": _EXIT_CODES.get(kind, 1), "__module__": __name__,
+                              "__doc__": f"The engine's errors of the kind {kind}.",
+                              "__str__": lambda self: str(self.args[0]) if self.args else ""})
 
 
 _CLASSES = {kind: _make_class(kind, also) for kind, also in _KINDS.items()}
@@ -70,19 +85,57 @@ __all__ += [c.__name__ for c in _CLASSES.values()]
 
 def make(kind: str, message: str, url: str = "", offset: int | None = None, key: str = "", hint: str = "",
          retryable: bool = False, skippable: bool = False, exit_code: int = 1) -> Error:
-    """The exception for an error of the engine."""
-    error = _CLASSES.get(kind, Error)(message)
-    error.url, error.offset, error.key, error.hint = url, offset, key, hint
-    error.retryable, error.skippable, error.exit_code = retryable, skippable, exit_code
-    return error
+    """The exception for an error of the engine, which gives all of this itself. Errors made in Python: `error`."""
+    made = _CLASSES.get(kind, Error)(message)
+    made.url, made.offset, made.key, made.hint = url, offset, key, hint
+    made.retryable, made.skippable, made.exit_code = retryable, skippable, exit_code
+    return made
+
+
+def error(kind: str, what: str, *, url: str = "", key: str = "", hint: str = "") -> Error:
+    """An error made in Python. Composes the line as the engine does, and takes the exit code of the kind.
+
+    Args:
+        what: what happened, to what; lines of another library's text become one.
+        url: of the file or object; shown without its secrets.
+        key: of the sample.
+        hint: what to do.
+    """
+    where = redacted(url)
+    line = f"{kind}: {what}" + (f", at {where}" if where else "") + (f", key {key}" if key else "") + (f"; {hint}" if hint else "")
+    return make(kind, " ".join(line.split("\n")), where, key=key, hint=hint, exit_code=_EXIT_CODES.get(kind, 1))
+
+
+def redacted(url: str) -> str:
+    """A URL without user, password, query and fragment; a path as it is."""
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url
+    host = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" not in host and "@" in rest and not re.fullmatch(r"[^:]*(:\d*)?", host):  # the password has one of these characters
+        user = rest.rindex("@") + 1
+        host = rest[:user] + re.split("[/?#]", rest[user:], maxsplit=1)[0]
+    path = rest[len(host):]
+    plain = re.split("[?#]", path, maxsplit=1)[0]
+    return scheme + slashes + host.rpartition("@")[2] + plain + ("?..." if plain != path else "")
+
+
+def from_os(why: OSError, path: str) -> Error:
+    """The error for one of the system, at a file."""
+    kind, hint = next((of for kind, of in _OF_SYSTEM.items() if isinstance(why, kind)), ("io_failed", ""))
+    return error(kind, os.strerror(why.errno) if why.errno else str(why), url=path, hint=hint)
+
+
+_OF_SYSTEM: dict[type[OSError], tuple[str, str]] = {
+    FileNotFoundError: ("not_found", "check the path"), PermissionError: ("not_allowed", "check the permissions of the file"),
+    IsADirectoryError: ("usage", "name a file, not a folder")}
 
 
 def usage(what: str, hint: str = "") -> Error:
     """An argument that is wrong."""
-    return make("usage", f"usage: {what}" + (f"; {hint}" if hint else ""), hint=hint, exit_code=2)
+    return error("usage", what, hint=hint)
 
 
 def not_offered(what: str, instead: str) -> Error:
     """Something that this package does not have, and the line to write instead."""
-    return make("unsupported", f"unsupported: {what} is not offered; write {instead}", hint=f"write {instead}",
-                exit_code=2)
+    return error("unsupported", f"{what} is not offered", hint=f"write {instead}")

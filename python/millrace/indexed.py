@@ -9,6 +9,7 @@ from typing import Any, Optional, Union
 
 from . import _core, errors
 from ._loader import remember
+from ._numbers import path
 from ._spec import byte_count
 
 
@@ -33,7 +34,7 @@ class IndexedDataset:
 
     def __init__(self, index: Union[str, "os.PathLike[str]"], *, memory: Union[int, str, None] = None,
                  cache: Optional[str] = None) -> None:
-        self._options = (os.fspath(index), byte_count(memory), os.fspath(cache) if cache is not None else "")
+        self._options = (path("index", index), byte_count(memory), path("cache", cache) if cache is not None else "")
         self._closed = False
         self._opened: Optional[_core.Indexed] = None
         remember(self)

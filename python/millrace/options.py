@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numbers
-import os
 from dataclasses import dataclass, field
 
 from . import _core, errors
-from ._numbers import whole
+from ._numbers import path, whole
 
 _ALL = 2**64 - 1
 
@@ -40,7 +39,7 @@ class skip:
             if isinstance(self.most, bool) or not hasattr(self.most, "__index__"):
                 raise errors.usage(f"skip({self.most!r})", "give a part from 0.0 to 1.0, or a number of samples as an int")
             count = whole("the number of samples to skip", self.most, 0, _ALL)
-        spec.set_errors(count, rate, whole("in_a_row", self.in_a_row, 0, _ALL), os.fspath(self.report))
+        spec.set_errors(count, rate, whole("in_a_row", self.in_a_row, 0, _ALL), path("report", self.report))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Union
 
-from . import _core
+from . import _core, errors
 from ._loader import Loader
 from ._numbers import flag
 from ._spec import Rank, Shards, check_epoch, common, described, known_rank, names
@@ -75,7 +75,10 @@ def decode_field(extension: str, content: bytes) -> Any:
     gz the value of what it holds, and of any other its bytes. No code in the data is run: pickles stay bytes. Any thread.
 
     Raises BadFieldError for what is not what its extension says, and TooLargeError."""
-    return _core.decode_field(extension, content)
+    try:
+        return _core.decode_field(extension, content)
+    except TypeError:
+        raise errors.usage(f"decode_field({extension!r}, a {type(content).__name__})", "give an extension and its bytes") from None
 
 
 def samples(shards: Shards, *, fields: str = "", decode: bool = False, shuffle: int = 0, shuffle_shards: bool = True,

@@ -10,6 +10,7 @@ import torch.utils.data
 
 from . import errors
 from ._loader import Loader, State, merge_states
+from ._spec import _distributed, job_rank
 
 T = TypeVar("T")
 
@@ -22,11 +23,12 @@ class Lockstep(Generic[T]):
             ...  # DistributedDataParallel waits for no rank that is through
 
     Ranks differ in their numbers of batches with epoch="exact", where samples are skipped, and in an epoch that is continued by
-    another number of ranks. Before each item the ranks agree, by a sum over a group of theirs on the CPU (Gloo). A rank whose data
-    fail ends the others with PeerLostError.
+    another number of ranks. Before each item the ranks agree, by the least over a group of theirs on the CPU (Gloo). A rank whose
+    data fail ends the others with PeerLostError; where they fail after the last step of an epoch, when the next one begins.
 
     Args:
-        loader: of this rank. Every rank makes a Lockstep at the same place of the program: that makes the group.
+        loader: of this rank. Every rank makes a Lockstep at the same place of the program, after init_process_group(): that makes
+            the group.
         group: of torch.distributed, on the CPU, to agree in; None: a new one of all ranks.
 
     Attributes:
@@ -36,7 +38,11 @@ class Lockstep(Generic[T]):
 
     def __init__(self, loader: Loader[T], group: Optional[Any] = None) -> None:
         self.loader, self.dropped = loader, 0
+        self._failed: Optional[Exception] = None  # after the last step of an epoch: told when the next one begins
         self._group = group
+        if group is None and not _distributed() and job_rank()[1] > 1:
+            raise errors.usage(f"a Lockstep in a job of {job_rank()[1]} ranks, and torch.distributed is not initialised",
+                               "make Lockstep after init_process_group()")
         if group is None and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
             self._group = torch.distributed.new_group(backend="gloo")
 
@@ -51,27 +57,37 @@ class Lockstep(Generic[T]):
         """The rest of an epoch, as of the loader."""
         items = iter(self.loader)
         while True:
-            item, failed = None, None
+            item, failed, self._failed = None, self._failed, None
             try:
-                item = next(items, None)
+                item = next(items, None) if failed is None else None
             except Exception as why:  # the others must not wait for this rank
                 failed = why
             least = self._least(-1 if failed is not None else 0 if item is None else 1)
             if failed is not None:
                 raise failed
             if least < 0:
-                raise errors.make("peer_lost", "peer_lost: the data of another rank failed; see that rank's message", exit_code=6)
+                raise errors.error("peer_lost", "the data of another rank failed", hint="see that rank's message")
             if least > 0:
                 yield item  # type: ignore[misc]
                 continue
+            self._drop(item, items)
+            return
+
+    def _drop(self, item: Optional[T], items: Iterator[T]) -> None:
+        """Drops an item, and what follows it in the epoch. If that fails, this rank goes to the beginning of the next epoch, where the
+        others are, so that all ranks are told there, and a position that is saved before is the one of all."""
+        epoch = self.loader.epoch
+        try:
             while item is not None:
                 self.dropped += 1
                 item = next(items, None)
-            return
+        except Exception as why:
+            self._failed = why
+            self.loader.set_epoch(epoch + 1)
 
     def __len__(self) -> int:
-        """The loader's: in an epoch that ranks end together at most as many. Programs that find none ask for a batch ahead, and save a
-        position after it."""
+        """The loader's length. An epoch has at most that many items, and fewer where another rank has fewer. Raises TypeError if the
+        loader's length is not known."""
         return len(self.loader)  # type: ignore[arg-type]
 
     @property
@@ -85,15 +101,27 @@ class Lockstep(Generic[T]):
 
     def state_dict(self) -> dict[str, Any]:
         """The position of all ranks: every rank calls it at the same place, and gets the same. One file of one rank is enough to
-        continue, with any number of ranks."""
-        states: list[Any] = [self.loader.state_dict()]
+        continue, with any number of ranks. A rank that cannot save its own ends the others with PeerLostError."""
+        mine, failed = None, None
+        try:
+            if self._failed is not None:
+                self.loader._begun()  # those of the others are positions of loaders that have begun
+            mine = self.loader.state_dict()
+        except Exception as why:  # the others must not wait for this rank
+            failed = why
+        states: list[Any] = [mine]
         if self._group is not None:
             states *= torch.distributed.get_world_size(self._group)
-            torch.distributed.all_gather_object(states, states[0], group=self._group)
+            torch.distributed.all_gather_object(states, mine, group=self._group)
+        if failed is not None:
+            raise failed
+        if None in states:
+            raise errors.error("peer_lost", "the position of another rank cannot be saved", hint="see that rank's message")
         return merge_states(states)
 
     def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
         """The loader's."""
+        self._failed = None
         self.loader.load_state_dict(state)
 
 

@@ -19,15 +19,14 @@ import os
 import random
 import tempfile
 import urllib.parse
-import urllib.request
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import accumulate
 from typing import IO, Any, Generic, Optional, TypeVar, Union
 
 from . import _core, errors
-from ._spec import _distributed
+from ._spec import _distributed, content_of, is_url
 from .indexed import IndexedDataset
 
 __all__ = ["ChunkedSampler", "DistributedChunkedSampler", "ShardListDataset", "ShardListSampler", "ShardedSampler"]
@@ -59,34 +58,49 @@ def default_decoder(sample: Sample, format: str = "PIL", gz_update_key: bool = F
     Args:
         gz_update_key: a field ".txt.gz" becomes ".txt".
     """
+    if format.lower() not in ("pil", "numpy"):
+        raise errors.usage(f"the format {format!r}", "give 'PIL' or 'numpy'")
     made = {}
     for name, value in sample.items():
         if name.startswith("__"):
             made[name] = value
             continue
-        content, inner = value if isinstance(value, bytes) else value.read(), name
-        if name.endswith(".gz") and name.count(".") > 1:
-            content, inner = _core.decode_field("bytes.gz", content), name[:-3]
-        last = inner.rsplit(".", 1)[-1].lower()
-        if last in _VALUES:
-            value = _core.decode_field(last, content)
-        elif last in _IMAGES and (inner is name or gz_update_key):
-            value = _image(content, format)
-        else:
-            value = io.BytesIO(content)
+        content = value if isinstance(value, bytes) else value.read()
+        try:
+            inner, value = _decoded_field(name, content, format, gz_update_key)
+        except errors.Error as why:
+            what = str(why).removeprefix(why.kind + ": ").removesuffix("; " + why.hint)
+            raise errors.error(why.kind, f"field '{name}': {what}", url=sample.get("__shard__", ""), key=sample.get("__key__", ""),
+                               hint=why.hint) from why
         made[inner if gz_update_key else name] = value
     return made
 
 
+def _decoded_field(name: str, content: bytes, format: str, gz_update_key: bool) -> tuple[str, Any]:
+    """The name without what is unpacked, and the value."""
+    inner = name
+    if name.endswith(".gz") and name.count(".") > 1:
+        content, inner = _core.decode_field("bytes.gz", content), name[:-3]
+    last = inner.rsplit(".", 1)[-1].lower()
+    if last in _VALUES:
+        return inner, _core.decode_field(last, content)
+    if last in _IMAGES and (inner is name or gz_update_key):
+        return inner, _image(content, format)
+    return inner, io.BytesIO(content)
+
+
 def _image(content: bytes, format: str) -> Any:
     import PIL.Image
-    image = PIL.Image.open(io.BytesIO(content))
-    if format.lower() == "pil":
-        return image
-    if format.lower() != "numpy":
-        raise errors.usage(f"the format '{format}'", "give 'PIL' or 'numpy'")
-    import numpy
-    return numpy.asarray(image)
+    try:
+        image = PIL.Image.open(io.BytesIO(content))
+        if format.lower() == "pil":
+            return image
+        import numpy
+        return numpy.asarray(image)
+    except (ImportError, MemoryError):
+        raise
+    except Exception as why:  # Pillow has exceptions of many kinds for a damaged image
+        raise errors.error("bad_image", f"Pillow cannot decode the image: {why}") from why
 
 
 class _Decoded:
@@ -99,41 +113,71 @@ class _Decoded:
         return default_decoder(sample, self.format)
 
 
-def _document(source: Union[str, IO[str]], base: Optional[str] = None) -> dict[str, Any]:
-    if not isinstance(source, str):
-        read: dict[str, Any] = json.load(source)
-        return read
-    if source.startswith(("http://", "https://")):
-        with urllib.request.urlopen(source, timeout=60) as stream:
-            return dict(json.load(stream))
-    if "://" in source and not source.startswith("file:"):
-        raise errors.not_offered(f"wids.ShardListDataset('{source}')", "a path or an http(s) URL; or mr.IndexedDataset(URL)")
-    path = urllib.parse.urlparse(source).path if source.startswith("file:") else source
-    if base is not None and not os.path.exists(path):
-        path = urlmerge(base, path)
-    with open(path, encoding="utf-8") as file:
-        return dict(json.load(file))
+_NETWORK = ("http", "https", "s3", "gs", "az", "hf", "ais")
 
 
-def _listed(document: dict[str, Any], base: Optional[str]) -> list[Shard]:
+def _is_remote(url: str) -> bool:
+    return urllib.parse.urlparse(url).scheme in _NETWORK
+
+
+def _bad_index(where: str, what: str) -> errors.Error:
+    return errors.error("bad_index", what, url=where, hint="give what `millrace index SHARDS -o train.json` or widsindex writes")
+
+
+def _document(source: Union[str, IO[str]], base: Optional[str] = None) -> tuple[dict[str, Any], str]:
+    """A document, and its path or URL. `base`: what a name in another document is relative to."""
+    where = source if isinstance(source, str) else str(getattr(source, "name", ""))
+    if isinstance(source, str) and base is not None and not is_url(source) and (is_url(base) or not os.path.exists(source)):
+        where = urlmerge(base, source)
+    if base is not None and _is_remote(base) and not _is_remote(where):
+        raise _bad_index(base, f"an index that is not a local file names '{errors.redacted(where)}', which is not on the network")
+    content = content_of(where) if isinstance(source, str) else source.read()
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError) as why:
+        raise _bad_index(where, f"not JSON: {why}") from why
+    if not isinstance(document, dict):
+        raise _bad_index(where, "not a JSON object")
+    return document, where
+
+
+def _listed(document: dict[str, Any], base: Optional[str], where: str) -> list[Shard]:
     """The shards of a document of wids, with those of the data sets that it names."""
     if document.get("wids_version") != 1:
-        raise errors.make("bad_index", "bad_index: no document of wids: it lacks 'wids_version': 1")
-    shards = _rebased(document.get("shardlist", []), base, weight=document.get("weight"), name=document.get("name"))
-    for part in document.get("datasets", []):
-        source, weight = part.get("source_url"), part.get("weight")
+        raise _bad_index(where, "no index of shards: it lacks 'wids_version': 1")
+    shards = _rebased(document.get("shardlist", []), base, where, weight=document.get("weight"), name=document.get("name"))
+    parts = document.get("datasets", [])
+    if not isinstance(parts, list) or not all(isinstance(p, dict) for p in parts):
+        raise _bad_index(where, "'datasets' is not a list of objects")
+    for part in parts:
+        source, weight, place = part.get("source_url"), part.get("weight"), where
         if source is not None:
-            part = _document(source, base)
-        own = part.get("base", urldir(source) if source is not None else None)
-        shards += _rebased(part["shardlist"], own, weight=weight, source_url=source, dataset=part.get("name"))
+            part, place = _document(str(source), base)
+        own = part.get("base", urldir(place) if source is not None else None)
+        shards += _rebased(part.get("shardlist"), own, place, weight=weight, source_url=source, dataset=part.get("name"))
     if not shards:
-        raise errors.make("bad_index", "bad_index: no shards")
+        raise _bad_index(where, "the index lists no shards")
     return shards
 
 
-def _rebased(shards: Sequence[Shard], base: Optional[str], **more: Any) -> list[Shard]:
+def _rebased(shards: Any, base: Optional[str], where: str, **more: Any) -> list[Shard]:
+    if not isinstance(base, (str, type(None))):
+        raise _bad_index(where, "'base' is not a text")
     set_ones = {k: v for k, v in more.items() if v is not None}
-    return [{**set_ones, **s, "url": s["url"] if base is None else urlmerge(base, s["url"])} for s in shards]
+    return [{**set_ones, **s, "url": s["url"] if base is None else urlmerge(base, s["url"])} for s in _checked(shards, where)]
+
+
+def _checked(shards: Any, where: str) -> list[Shard]:
+    """A list of shards, or an error that says what it lacks."""
+    if not isinstance(shards, (list, tuple)):
+        raise _bad_index(where, "'shardlist' is not a list")
+    for number, shard in enumerate(shards):
+        if not isinstance(shard, dict) or not isinstance(shard.get("url"), str):
+            raise _bad_index(where, f"shard {number} has no 'url'")
+        count: Any = shard.get("nsamples")
+        if isinstance(count, bool) or not hasattr(count, "__index__") or count < 0:
+            raise _bad_index(where, f"'nsamples' of shard {number} is {count!r}, which is not a count")
+    return list(shards)
 
 
 class ShardListDataset(Generic[T]):
@@ -141,7 +185,7 @@ class ShardListDataset(Generic[T]):
     "__index__", "__shard__", "__shardindex__", "__dataset__".
 
     Args:
-        shards: the path or http(s) URL of an index (`millrace index SHARDS -o train.json --offsets`, or widsindex), an open
+        shards: the path or URL of an index (`millrace index SHARDS -o train.json --offsets`, or widsindex), an open
             one, or a list of {"url": ..., "nsamples": ...}. With offsets beside it, the first sample of a shard is no slower.
         cache_dir: keeps copies of what is fetched.
         transformations: a function of the sample, or a list of them; "PIL" or "numpy" decodes fields. Functions get the
@@ -164,12 +208,15 @@ class ShardListDataset(Generic[T]):
         self._index = source if isinstance(source, str) and base is None and not options else None
         self.base, self.spec = base, dict(options or {})
         if isinstance(source, str) or hasattr(source, "read"):
-            self.spec = {**_document(source), **self.spec}  # type: ignore[arg-type]
+            document, where = _document(source)  # type: ignore[arg-type]
+            self.spec = {**document, **self.spec}
             if base is None:
                 self.base = self.spec.get("base") or (urldir(source) if isinstance(source, str) else None)
-            self.shards = _listed(self.spec, self.base)
+            self.shards = _listed(self.spec, self.base, where)
         else:
-            self.shards = [dict(s) for s in source]
+            self.shards = [dict(s) for s in _checked(list(source) if isinstance(source, Iterable) else source, "")]
+            if not self.shards:
+                raise errors.usage("an empty list of shards", 'give a list of {"url": ..., "nsamples": ...}')
         self.dataset_name = self.spec.get("name") or dataset_name or str(source)[:16]
         self.lengths: list[int] = [s["nsamples"] for s in self.shards]
         self.cum_lengths = list(accumulate(self.lengths))
@@ -306,7 +353,7 @@ def DistributedChunkedSampler(dataset: Sized, *, num_replicas: Optional[int] = N
         warnings.warn("torch.distributed is not initialised: DistributedChunkedSampler is for one process", stacklevel=2)
     rank, num_replicas = (given if given is not None else known for given, known in zip((rank, num_replicas), here or (0, 1)))
     if not 0 <= rank < num_replicas:
-        raise errors.usage(f"rank {rank} of {num_replicas}")
+        raise errors.usage(f"rank is {rank}", f"give a number from 0 to {num_replicas - 1}, of {num_replicas} replicas")
     count = num_samples or len(dataset)
     part = math.ceil(count / num_replicas)
     return ChunkedSampler(dataset, dslength_per_replica=math.ceil(len(dataset) / num_replicas),

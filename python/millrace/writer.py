@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from . import _core, errors
+from ._numbers import flag, path, whole
 
 
 def encoded(extension: str, value: Any) -> bytes:
@@ -18,11 +19,14 @@ def encoded(extension: str, value: Any) -> bytes:
     last = extension.rsplit(".", 1)[-1]
     if last in ("json", "jsn"):
         try:
-            return json.dumps(value).encode()
-        except (TypeError, ValueError) as error:
+            return json.dumps(value, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
             raise errors.usage(f"a field '{extension}' that is not JSON ({error})", "encode it to bytes") from error
     if isinstance(value, str):
-        return value.encode()
+        try:
+            return value.encode()
+        except UnicodeEncodeError as error:
+            raise errors.usage(f"a field '{extension}' that UTF-8 does not have ({error})", "encode it to bytes") from error
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value).encode()
     raise errors.usage(f"a field '{extension}' of type {type(value).__name__}", "encode it to bytes")
@@ -48,7 +52,9 @@ class ShardWriter:
 
     def __init__(self, pattern: Union[str, "os.PathLike[str]"], *, max_count: int = 100_000, max_size: int = 3_000_000_000,
                  start_shard: int = 0, overwrite: bool = False) -> None:
-        self._out: Optional[_core.Writer] = _core.Writer(os.fspath(pattern), max_count, max_size, start_shard, overwrite)
+        self._out: Optional[_core.Writer] = _core.Writer(
+            path("pattern", pattern), whole("max_count", max_count, 1, 2**63 - 1), whole("max_size", max_size, 1, 2**63 - 1),
+            whole("start_shard", start_shard), flag("overwrite", overwrite))
         self._written: list[dict[str, Any]] = []
 
     def write(self, sample: Mapping[str, Any]) -> None:

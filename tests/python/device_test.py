@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 from tests.python.case import HAS_TORCH, Case, loader, mr, needs_torch  # noqa: E402
@@ -55,7 +56,10 @@ class Numbers(Case):
     def test_what_makes_no_sense_is_refused(self):
         for options, said in (({"dtype": "int8"}, "give one of uint8"), ({"mean": MEAN}, "dtype='float32'"),
                               ({"std": STD}, "dtype='float32'"), ({"dtype": "float32", "mean": (1, 2)}, "three numbers"),
-                              ({"dtype": "float32", "std": (1, 1, 0)}, "three numbers"),
+                              ({"dtype": "float32", "std": (1, 1, 0)}, "three numbers above 0 to 1"),
+                              ({"dtype": "float32", "mean": (-0.1, 1, 0)}, "three numbers from 0 to 1"),
+                              ({"dtype": "float32", "mean": (123.7, 116.3, 103.5)}, "divided by 255"),
+                              ({"dtype": "float32", "std": (58.4, 57.1, 57.4)}, "divided by 255"),
                               ({"dtype": "float32", "mean": ("a", 1, 2)}, "three numbers"),
                               ({"dtype": "float32", "mean": (math.nan, 1, 2)}, "three numbers"), ({"dtype": "bfloat16"}, "no such type"),
                               ({"device": "cuda"}, "with numpy"), ({"device": "tpu"}, "give 'cuda'"), ({"device": "cuda:x"}, "give 'cuda'"),
@@ -71,10 +75,19 @@ class Numbers(Case):
         data._finished = lambda *_: 1 / 0
         with self.assertRaises(ZeroDivisionError):
             next(iter(data))
-        with self.assertRaisesRegex(mr.UsageError, "ask for it again"):
+        with self.assertRaisesRegex(mr.UsageError, "take it by next"):
             data.state_dict()
         data._finished = finished
         self.assertEqual(got + [b.keys for b in data], wanted)
+
+    @needs_torch
+    def test_a_gpu_that_the_host_lacks_is_told_by_those_that_it_has(self):
+        from millrace import _device
+        for count, said in ((2, "device='cuda:9' does not exist; this host has GPUs cuda:0 to cuda:1"),
+                            (1, "device='cuda:9' does not exist; this host has one GPU, cuda:0")):
+            with unittest.mock.patch.multiple(torch.cuda, is_available=lambda: True, device_count=lambda: count), \
+                    self.assertRaisesRegex(mr.UsageError, said):
+                _device.Gpu("cuda:9")
 
     @needs_torch
     @unittest.skipIf(has_gpu(), "there is a GPU")
@@ -155,7 +168,7 @@ class OnAGpu(Case):
                 self.assertTrue(ours.labels.cpu().equal(theirs.labels))
 
     def test_a_device_that_is_not_there(self):
-        with self.assertRaisesRegex(mr.UsageError, "GPUs"):
+        with self.assertRaisesRegex(mr.UsageError, "cuda:99' does not exist; this host has"):
             next(iter(loader(output="torch", device="cuda:99")))
 
 

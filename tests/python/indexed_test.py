@@ -2,6 +2,7 @@
 
 import pathlib
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -86,7 +87,8 @@ class Writer(Case):
 
     def test_refuses_what_readers_would_not_read(self):
         out = mr.ShardWriter("refused-%d.tar")
-        for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()}):
+        for wrong in ({"txt": "x"}, {"__key__": "a.b", "txt": "x"}, {"__key__": "a"}, {"__key__": "a", "npy": object()},
+                      {"__key__": "a", "json": [float("nan")]}, {"__key__": "a", "txt": "\ud800"}):
             with self.assertRaises(mr.UsageError):
                 out.write(wrong)
         with self.assertRaises(ValueError), mr.ShardWriter("broken-%d.tar") as broken:
@@ -109,12 +111,62 @@ class Tools(Case):
         for thing in (mr, mr.ImageLoader, mr.samples, mr.IndexedDataset, mr.ShardWriter, mr.Augment, mr.skip, mr.Batch):
             self.assertGreater(len(thing.__doc__.split()), 30, thing)
 
+    def test_arguments_that_are_wrong_are_named(self):
+        wrong = {"pattern is 5": lambda: mr.ShardWriter(5), "max_count is 10000.0": lambda: mr.ShardWriter("a-%d.tar", max_count=1e4),
+                 "max_size is 0": lambda: mr.ShardWriter("a-%d.tar", max_size=0), "index is 5": lambda: mr.IndexedDataset(5),
+                 "start_shard is '1'": lambda: mr.ShardWriter("a-%d.tar", start_shard="1"),
+                 "cache is 5": lambda: mr.IndexedDataset("train.json", cache=5), "cache is 6": lambda: mr.samples(URLS, cache=6),
+                 "report is 5": lambda: mr.samples(URLS, on_error=mr.skip(report=5)),
+                 "'cls', a str.; give an extension and its bytes": lambda: mr.decode_field("cls", "7")}
+        for said, call in wrong.items():
+            with self.assertRaisesRegex(mr.UsageError, said):
+                call()
+
     def test_each_kind_of_error_has_a_class_and_a_stub(self):
         stubs = (harness.ROOT / "python/millrace/errors.pyi").read_text()
         for kind in _core.kinds():
             name = "".join(p.capitalize() for p in kind.split("_")) + "Error"
             self.assertEqual(getattr(mr, name).kind, kind)
             self.assertIn(f"\nclass {name}(Error", stubs)
+
+    def test_errors_of_python_have_what_those_of_the_engine_have(self):
+        with mr.ShardWriter("no-image-%d.tar") as out:
+            for key in "ab":
+                out.write({"__key__": key, "jpg": b"no image", "cls": 1})
+        (self.folder / "no.tar").write_bytes(b"no archive" * 100)
+        engine = {"usage": lambda: _core.check_epoch("x"), "not_found": lambda: _core.read_object("nowhere"), "stopped": None,
+                  "bad_field": lambda: mr.decode_field("cls", b"x"), "bad_state": lambda: _core.check_state("{"),
+                  "bad_index": lambda: len(mr.IndexedDataset("train-000000.tar")), "bad_archive": lambda: list(mr.samples("no.tar")),
+                  "bad_image": lambda: list(mr.samples("no-image-0.tar", decode=True)),
+                  "no_memory": lambda: list(mr.ImageLoader("train-000000.tar", 4, memory="1MiB")),
+                  "too_many_skipped": lambda: list(mr.ImageLoader("no-image-0.tar", 1, on_error=mr.skip(1))),
+                  "missing_field": lambda: list(mr.samples("train-000000.tar").join({"x": {"a": "b"}})),
+                  "not_allowed": lambda: list(mr.samples("pipe:cat x", allow_pipe=False))}
+        for kind, raises in engine.items():
+            ours = mr.errors.error(kind, "what happened", url="s3://me:secret@b/a.tar?sig=1", key="k", hint="do this")
+            self.assertEqual((ours.url, ours.key, ours.hint), ("s3://b/a.tar?...", "k", "do this"))
+            self.assertEqual(str(ours), f"{kind}: what happened, at s3://b/a.tar?..., key k; do this")
+            if raises is None:
+                continue
+            with self.assertRaises(mr.Error) as caught:
+                raises()
+            theirs = caught.exception
+            self.assertEqual((type(ours), ours.kind, ours.exit_code), (type(theirs), theirs.kind, theirs.exit_code))
+        self.assertEqual(mr.NotFoundError.exit_code, 4)
+        text = (harness.ROOT / "engine/error.cc").read_text()  # of the kinds that no call here raises
+        codes = {**dict.fromkeys(re.findall(r"case errc::(\w+):", text[text.index("is_read_failure"):text.index("int exit_code")]), 4)}
+        for cases, code in re.findall(r"((?:\s+case errc::\w+:)+)\s+return (\d+);", text[text.index("int exit_code"):]):
+            codes.update(dict.fromkeys(re.findall(r"errc::(\w+)", cases), int(code)))
+        for kind in _core.kinds():
+            self.assertEqual(mr.errors.error(kind, "x").exit_code, codes.get(kind, 1), kind)
+
+    def test_urls_in_errors_have_no_secrets(self):
+        for url, shown in (("a?b@c.tar", "a?b@c.tar"), ("http://h:80/a.tar", "http://h:80/a.tar"),
+                           ("http://u:p@h/a@b.tar#x", "http://h/a@b.tar?..."), ("http://u:p/w@h/a.tar", "http://h/a.tar"),
+                           ("http://u:p?w@h", "http://h"), ("http://[::1]:80/a", "http://[::1]:80/a"),
+                           ("http://h:80/a@b", "http://h:80/a@b")):
+            self.assertEqual(mr.errors.redacted(url), shown)
+        self.assertEqual(str(mr.errors.error("usage", "two\nlines")), "usage: two lines")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """Joined shards and tables: Join, samples().join(), ImageLoader(join=...), and join() of chains."""
 
+import csv
 import io
 import itertools
 import json
+import math
 import os
 import pathlib
 import pickle
@@ -153,32 +155,107 @@ class Joined(Case):
 
     def test_bad_tables(self):
         bad = {
-            "twice.csv": ("key,a\nx,1\ny,2\nx,3\n", mr.DuplicateFieldError, "row 3 of twice.csv has the key 'x'"),
-            "short.csv": ("key,a\nx\n", mr.BadFieldError, "line 2 of short.csv"),
+            "twice.csv": ("key,a\nx,1\ny,2\nx,3\n", mr.DuplicateFieldError, "row 3 has the key of one before it, at twice.csv, key x"),
+            "short.csv": ("key,a\nx\n", mr.BadFieldError, "line 2 has 1 columns, and the first line 2, at short.csv"),
+            "nullkey.csv": ("key,a\nx,1\n,2\n", mr.BadFieldError, "row 2: its key is empty, at nullkey.csv; give it a key"),
+            "folds.csv": ("key,Cap,CAP\nx,1,2\n", mr.DuplicateFieldError, "columns 'Cap' and 'CAP' both become the field 'cap', at folds"),
+            "same.tsv": ("key\ta\ta\nx\t1\t2\n", mr.DuplicateFieldError, "columns 'a' and 'a' both become"),
+            "keys.csv": ("key,key,a\nx,y,1\n", mr.DuplicateFieldError, "columns 'key' and 'key' both have the keys"),
             "quote.csv": ('key,a\nx,"1\n', mr.BadFieldError, "quote.csv"),
-            "nokey.csv": ("name,a\nx,1\n", mr.BadFieldError, "no column 'key'.*name, a; name it by on="),
-            "bad.jsonl": ('{"key": "x"}\n{"key": ', mr.BadFieldError, "row 2 of bad.jsonl"),
-            "list.jsonl": ("[1]\n", mr.BadFieldError, "not a JSON object"),
+            "nokey.csv": ("name,a\nx,1\n", mr.BadFieldError, "no column 'key'.*name, a, at nokey.csv; name it by on="),
+            "bad.jsonl": ('{"key": "x"}\n{"key": ', mr.BadFieldError, "row 2: .*, at bad.jsonl"),
+            "list.jsonl": ("[1]\n", mr.BadFieldError, "row 1: not a JSON object, at list.jsonl"),
+            "deep.jsonl": ("[" * 100_000 + "\n", mr.BadFieldError, "row 1: "),
+            "null.jsonl": ('{"key": "x"}\n{"key": null}\n', mr.BadFieldError, "row 2: its key is null, at null.jsonl"),
+            "objects.jsonl": ('{"key": {"a": 1}}\n', mr.BadFieldError, "row 1: its key is a dict"),
+            "half.jsonl": ('{"key": "\\ud800"}\n', mr.BadFieldError, "row 1: .*surrogates"),
         }
         for name, (text, kind, said) in bad.items():
             with open(name, "w") as out:
                 out.write(text)
-            with self.assertRaisesRegex(kind, said):
+            with self.assertRaisesRegex(kind, said) as raised:
                 next(iter(mr.samples(URLS).join(name)))
+            self.assertEqual((raised.exception.url, raised.exception.exit_code), (name, 5))
         with open("latin.csv", "wb") as out:
             out.write(b"key,a\nx,\xe9\n")
-        with self.assertRaisesRegex(mr.BadFieldError, "latin.csv is not UTF-8"):
+        with self.assertRaisesRegex(mr.BadFieldError, "not UTF-8 at byte 8, at latin.csv; convert it"):
             next(iter(mr.samples(URLS).join("latin.csv")))
-        with self.assertRaisesRegex(mr.NotFoundError, "nowhere.csv"):
+        with self.assertRaisesRegex(mr.NotFoundError, "nowhere.csv; check the path") as raised:
             next(iter(mr.samples(URLS).join("nowhere.csv")))
+        self.assertEqual((raised.exception.url, raised.exception.exit_code), ("nowhere.csv", 4))
+        os.makedirs("folder.csv")
+        with self.assertRaisesRegex(mr.UsageError, "at folder.csv; name a file"):
+            next(iter(mr.samples(URLS).join("folder.csv")))
+        for rows, said in (({None: {"a": "b"}}, "row 1 of the table: its key is null"), ({math.nan: {"a": "b"}}, "its key is null"),
+                           ({"x": 5}, "its fields are 5, not a dict"), ({"x": {"a": {"b": object()}}}, "column 'a': "),
+                           ({"x": {"a": [math.nan]}}, "column 'a': .*not JSON"), ({"x": {5: "a"}}, "column 5 is not a text")):
+            with self.assertRaisesRegex(mr.BadFieldError, said):
+                next(iter(mr.samples(URLS).join(rows)))
+        with self.assertRaisesRegex(mr.DuplicateFieldError, "columns 'A' and 'a'"):
+            next(iter(mr.samples(URLS).join({"x": {"A": "b", "a": "c"}})))
+
+    def test_values_of_a_dict(self):
+        key = self.keys[0]
+        values = {"text": "\u00e9", "bytes": bytearray(b"ab"), "view": memoryview(b"cd"), "number": 5, "part": 0.5, "no": None,
+                  "list": (1, [2]), "object": {"a": None}, "is": True}
+        got = next(iter(mr.samples("train-000000.tar", lanes=-1, shuffle_shards=False).join({key: values}, missing="none")))
+        self.assertEqual({k: got.get(k) for k in values}, {
+            "text": "\u00e9".encode(), "bytes": b"ab", "view": b"cd", "number": b"5", "part": b"0.5", "no": None, "list": b"[1, [2]]",
+            "object": b'{"a": null}', "is": b"true"})
+        batch = next(iter(loader("train-000000.tar", label="id", join={k: {"id": "7"} for k in self.keys})))
+        self.assertEqual(set(batch.labels.tolist()), {7})
+
+    def test_long_fields_of_csv(self):
+        with open("long.csv", "w") as out:
+            out.write("key,cap\n" + "".join(f"{k},{'x' * 200_000}\n" for k in self.keys[:3]))
+        before = csv.field_size_limit()
+        got = list(mr.samples(URLS).join("long.csv", missing="skip"))
+        self.assertEqual([len(s["cap"]) for s in got], [200_000] * 3)
+        self.assertEqual(csv.field_size_limit(), before)
         with self.assertRaises(mr.Error):
             next(iter(mr.samples(URLS).join("http://127.0.0.1:1/t.csv")))
 
+    @unittest.skipUnless(pyarrow, "no pyarrow in this Python")
+    def test_parquet(self):
+        numbers = list(range(400))
+        table = pyarrow.table({
+            "key": self.keys, "Text": [f"text {i}" for i in numbers], "half": [None if i % 2 else i / 2 for i in numbers],
+            "box": [[i, i + 1] for i in numbers], "image": [{"bytes": b"\xff%d" % i, "path": None} for i in numbers],
+            "raw": [b"\0%d" % i for i in numbers], "other": [os.urandom(50) for _ in numbers]})
+        pyarrow.parquet.write_table(table, "big.parquet", row_group_size=150, use_dictionary=False, compression="none")
+        wanted = {k: (f"text {i}".encode(), None if i % 2 else str(i / 2).encode(), b"[%d, %d]" % (i, i + 1), b"\xff%d" % i, b"\0%d" % i)
+                  for i, k in enumerate(self.keys)}
+        for name in "big.parquet", f"file://{os.getcwd()}/big.parquet":
+            got = list(mr.samples(URLS, shuffle=20).join(name))
+            self.assertEqual({s["__key__"]: (s["text"], s.get("half"), s["box"], s["image"], s["raw"]) for s in got}, wanted, name)
+        content, other = pathlib.Path("big.parquet").read_bytes(), table["other"][0].as_py()
+        at = content.index(other) - 60  # the header of its page
+        pathlib.Path("hole.parquet").write_bytes(content[:at] + bytes(60) + content[at + 60:])
+        first = next(iter(mr.samples(URLS).join("hole.parquet", fields="text")))  # only what is needed is read
+        self.assertEqual(first["text"], wanted[first["__key__"]][0])
+        pathlib.Path("short.parquet").write_bytes(content[:-20])
+        pyarrow.parquet.write_table(pyarrow.table({"key": [b"a", None]}), "null.parquet")
+        pyarrow.parquet.write_table(pyarrow.table({"key": [1.0, math.nan]}), "nan.parquet")
+        pyarrow.parquet.write_table(pyarrow.table([["a"], ["b"], ["c"]], ["key", "A", "a"]), "folds.parquet")
+        pyarrow.parquet.write_table(pyarrow.table({"name": ["a"]}), "nokey.parquet")
+        wrong = (("hole", mr.BadFieldError, "pyarrow cannot read the table: "),
+                 ("short", mr.BadFieldError, "pyarrow cannot read the table: "),
+                 ("null", mr.BadFieldError, "row 2: its key is null"), ("nan", mr.BadFieldError, "row 2: its key is null"),
+                 ("folds", mr.DuplicateFieldError, "columns 'A' and 'a'"), ("nokey", mr.BadFieldError, "no column 'key'"),
+                 ("nowhere", mr.NotFoundError, "No such file"))
+        for name, kind, said in wrong:
+            with self.assertRaisesRegex(kind, f"{said}.*at {name}.parquet") as raised:
+                next(iter(mr.samples(URLS).join(f"{name}.parquet")))
+            self.assertEqual(raised.exception.url, f"{name}.parquet")
+
     def test_refused(self):
         for arguments in ({"companion": "captions.tar"}, {"companion": "{}.tar", "on": "name"},
-                          {"companion": "{}.tar", "missing": "nothing"}):
+                          {"companion": "{}.tar", "missing": "nothing"}, {"companion": 5}, {"companion": b"a.csv"},
+                          {"companion": "a.csv", "on": None}, {"companion": "a.csv", "fields": ["a"]}):
             with self.assertRaises(mr.UsageError):
                 mr.samples(URLS).join(**arguments)
+        with self.assertRaisesRegex(mr.UsageError, "join is 5; give "):
+            loader(join=5)
         with self.assertRaises(mr.UsageError):
             next(iter(mr.samples(URLS).join("pipe:cat {}.tar")))
         with self.assertRaisesRegex(mr.DuplicateFieldError, "both have the field 'jpg'"):

@@ -300,6 +300,8 @@ class Errors(Case):
         self.assertEqual(sum(len(b.labels) for b in data), 396)
         counts = data.skipped()
         self.assertEqual((counts["delivered"], counts["skipped"]), (396, {"bad_image": 4}))
+        for name in counts:
+            self.assertIn(f'"{name}"', mr.ImageLoader.skipped.__doc__)
         self.assertEqual(len(counts["messages"]), 4)
         data.close()
         self.assertEqual(data.skipped(), counts)

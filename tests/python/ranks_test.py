@@ -1,6 +1,7 @@
 """Lockstep: loaders of several ranks in step, with DistributedDataParallel, continued by other numbers of ranks."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -85,6 +86,85 @@ class Steps(Case):
         self.assertIn("PeerLostError: peer_lost: the data of another rank failed; see that rank's message", ended[0][0])
         self.assertIn("Error: ", ended[1][0])
         self.assertIn("b.tar", ended[1][0])
+
+    def test_data_that_fail_after_the_last_step_of_an_epoch(self):
+        content = (self.folder / "train-000000.tar").read_bytes()
+        (self.folder / "part.tar").write_bytes(content[:content.index(b"00000020.")] + bytes(1024))
+        (self.folder / "late.tar").write_bytes(content[:content.index(b"00000060.")] + b"damage, " * 128)
+        said, ended = self.ranks(2, """
+            steps = mr.Lockstep(mr.ImageLoader(["part.tar", "late.tar"][rank], 5, size=16, rank=(0, 1), label="none", threads=1))
+            said["taken"] = sum(1 for _ in map(step, steps))
+            said["epoch"], said["dropped"] = steps.epoch, steps.dropped
+            json.dump(said, open(f"{out}.{rank}", "w"))
+            for batch in steps:
+                step(batch)
+            """)
+        self.assertIn("PeerLostError: peer_lost: the data of another rank failed; see that rank's message", ended[0][0])
+        self.assertIn("late.tar", ended[1][0])
+        self.assertNotIn("PeerLostError", ended[1][0])
+        self.assertEqual([(s["taken"], s["epoch"]) for s in said], [(4, 1)] * 2, "the epoch ended on both")
+        self.assertGreater(said[1]["dropped"], 4)
+
+    def test_a_position_after_data_that_failed_past_the_last_step(self):
+        def made(rank, join=None):
+            return mr.ImageLoader("train.json", 10, size=16, shuffle=40, seed=3, label="none", threads=1, rank=(rank, 2), output="numpy",
+                                  join=join)
+        left_out = {k for _, b in zip(range(12), made(0)) for k in b.keys}  # 8 batches are left to rank 0
+        table = {s["__key__"]: {"x": "1"} for s in mr.samples("train.json", fields="cls") if s["__key__"] not in left_out}
+        (self.folder / "table.json").write_text(json.dumps(table))
+        said, ended = self.ranks(2, """
+            loader = mr.ImageLoader("train.json", 10, size=16, shuffle=40, seed=3, label="none", threads=1,
+                                    join=mr.Join(json.load(open("table.json")), missing="skip"))
+            taken, take = 0, loader._take
+            def failing():
+                global taken
+                taken += 1
+                if rank == 1 and taken == 10:
+                    raise mr.errors.error("io_failed", "the disk is gone")
+                return take()
+            loader._take = failing
+            steps = mr.Lockstep(loader)
+            said["keys"] = [k for batch in steps for k in batch.keys]
+            said["epoch"], said["dropped"] = steps.epoch, steps.dropped
+            said["state"] = steps.state_dict()
+            try:
+                next(iter(steps))
+            except mr.Error as e:
+                said["error"] = str(e)
+            steps.load_state_dict(said["state"])
+            said["next"] = [k for batch in steps for k in batch.keys]
+            """)
+        self.assertEqual([code for _, code in ended], [0, 0], ended)
+        self.assertEqual([(s["epoch"], len(s["keys"]), s["dropped"]) for s in said], [(1, 80, 0), (1, 80, 1)])
+        self.assertEqual(said[0]["state"], said[1]["state"])
+        self.assertEqual([s["error"][:9] for s in said], ["peer_lost", "io_failed"])
+        for rank in range(2):
+            data = made(rank, mr.Join(table, missing="skip"))
+            data.set_epoch(1)
+            wanted = [k for b in data for k in b.keys]
+            self.assertGreater(len(said[rank]["next"]), 50)
+            self.assertEqual(said[rank]["next"], wanted[:len(said[rank]["next"])], "the next epoch from its beginning")
+
+    def test_a_rank_that_cannot_save_ends_the_others(self):
+        _, ended = self.ranks(2, """
+            steps = mr.Lockstep(mr.ImageLoader("train.json", 10, size=16, label="none", threads=1))
+            next(iter(steps))
+            if rank == 1:
+                steps.loader.close()
+            steps.state_dict()
+            """)
+        self.assertIn("PeerLostError: peer_lost: the position of another rank cannot be saved; see that rank's message", ended[0][0])
+        self.assertIn("UsageError: usage: this loader is closed", ended[1][0])
+
+    def test_made_before_the_group_it_is_refused(self):
+        self.addCleanup(os.environ.pop, "RANK", None)
+        self.addCleanup(os.environ.pop, "WORLD_SIZE", None)
+        os.environ.update(RANK="1", WORLD_SIZE="2")
+        data = mr.ImageLoader("train.json", 50, size=16, label="none", threads=1)
+        with self.assertRaisesRegex(mr.UsageError, "2 ranks.*; make Lockstep after init_process_group"):
+            mr.Lockstep(data)
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        mr.Lockstep(data)
 
     def test_alone_it_is_the_loader(self):
         data = mr.ImageLoader("train.json", 50, size=16, shuffle=100, seed=3, label="none", threads=1)

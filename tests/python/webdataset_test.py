@@ -12,6 +12,7 @@ import sys
 import tarfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -393,6 +394,21 @@ class Chains(Case):
             for stages in ([], [lambda items: items]):  # by the engine, and one shard after the other
                 data = wds.DataPipeline(shards, *stages, wds.tarfile_to_samples(handler))
                 self.assertEqual(len([s for s in data if s["__url__"] == "train-000001.tar"]), count, stages)
+
+    def test_variables_that_are_no_numbers_are_named(self):
+        with unittest.mock.patch.dict(os.environ, {"WDS_SEED": "x", "RANK": "y", "WORLD_SIZE": "2", "WORKER": "0", "NUM_WORKERS": ""}):
+            with self.assertRaisesRegex(mr.BadSettingError, "WDS_SEED is 'x'; give a whole number"):
+                wds.WebDataset(URLS, nodesplitter=wds.split_by_node)
+            with self.assertRaisesRegex(mr.BadSettingError, "RANK is 'y'"):
+                wds.utils.pytorch_worker_info()
+            os.environ["RANK"] = "0"
+            with self.assertRaisesRegex(mr.BadSettingError, "NUM_WORKERS is ''"):
+                wds.utils.pytorch_worker_info()
+
+    def test_a_command_that_is_not_allowed_is_told_as_the_engine_does(self):
+        with self.assertRaisesRegex(mr.NotAllowedError, "; set MILLRACE_ALLOW_PIPE=1 where you trust it") as raised:
+            wds.TarWriter("pipe:cat > x.tar")
+        self.assertEqual((raised.exception.exit_code, raised.exception.hint), (4, "set MILLRACE_ALLOW_PIPE=1 where you trust it"))
 
     def test_loops_within_loops(self):
         data = wds.WebDataset("train-000000.tar", shardshuffle=False).map(lambda s: s["__key__"])

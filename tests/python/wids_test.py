@@ -19,6 +19,7 @@ from tests.python.case import HAS_TORCH, Case, harness, mr, needs_torch  # noqa:
 
 if mr is not None:
     import millrace.wids as wids
+    from millrace import _spec
 
 THEIRS = pathlib.Path(sys.prefix) / "wids"
 original = None
@@ -102,11 +103,70 @@ class Wids(Case):
             wrong[0]
         with self.assertRaises(mr.BadIndexError):
             wids.ShardListDataset(io.StringIO("{}"))
-        for call in (lambda: wids.ShardListDataset("mixed.json", localname=str), lambda: wids.ShardListDataset("s3://b/a.json")):
-            with self.assertRaisesRegex(mr.UnsupportedError, "write "):
-                call()
+        with self.assertRaisesRegex(mr.UnsupportedError, "write "):
+            wids.ShardListDataset("mixed.json", localname=str)
+        documents = {"not JSON": "{", "not a JSON object": "[]", "lists no shards": '{"wids_version": 1}', "lacks 'wids_version'": "{}",
+                     "'shardlist' is not a list": '{"wids_version": 1, "shardlist": 5}',
+                     "shard 0 has no 'url'": '{"wids_version": 1, "shardlist": [5]}',
+                     "'datasets' is not": '{"wids_version": 1, "datasets": [5]}',
+                     "'nsamples' of shard 0 is None": '{"wids_version": 1, "shardlist": [{"url": "a.tar"}]}'}
+        for said, text in documents.items():
+            pathlib.Path("wrong.json").write_text(text)
+            with self.assertRaisesRegex(mr.BadIndexError, f"{said}.*, at wrong.json; give what `millrace index") as raised:
+                wids.ShardListDataset("wrong.json")
+            self.assertEqual((raised.exception.url, raised.exception.exit_code), ("wrong.json", 5))
+        with self.assertRaisesRegex(mr.NotFoundError, "at nowhere.json; check the path"):
+            wids.ShardListDataset("nowhere.json")
+        for shards in ([], (), iter([])):
+            with self.assertRaisesRegex(mr.UsageError, "an empty list of shards; give "):
+                wids.ShardListDataset(shards)
+        with self.assertRaisesRegex(mr.BadIndexError, "'nsamples' of shard 0 is nan"):
+            wids.ShardListDataset([{"url": "a.tar", "nsamples": float("nan")}])
         with self.assertRaisesRegex(AttributeError, "write "):
             wids.LRUShards  # noqa: B018
+
+    def test_fields_that_are_damaged_name_their_sample(self):
+        with mr.ShardWriter("damaged-%d.tar") as out:
+            out.write({"__key__": "a", "json": b"{", "jpg": b"no image"})
+        for kind, left_out, said in ((mr.BadFieldError, ".jpg", "field '.json': not JSON"),
+                                     (mr.BadImageError, ".json", "field '.jpg': Pillow")):
+            def some(sample):
+                return wids.default_decoder({k: v for k, v in sample.items() if k != left_out})
+            with self.assertRaisesRegex(kind, f"{said}.*, at damaged-0.tar, key a") as raised:
+                wids.ShardListDataset([{"url": "damaged-0.tar", "nsamples": 1}], transformations=some)[0]
+            self.assertEqual((raised.exception.key, raised.exception.url), ("a", "damaged-0.tar"))
+        with self.assertRaisesRegex(mr.UsageError, "the format 'jpeg'; give 'PIL' or 'numpy'"):
+            wids.default_decoder({}, "jpeg")
+
+    def test_documents_by_url(self):
+        part = {"wids_version": 1, "shardlist": [{"url": f"../mixed-{i}.tar", "nsamples": n} for i, n in enumerate((4, 4, 2))]}
+        whole = {"wids_version": 1, "name": "whole", "datasets": [{"source_url": "in/part.json", "name": "p"}]}
+        os.makedirs("web/in", exist_ok=True)
+        pathlib.Path("web/in/part.json").write_text(json.dumps(part))
+        pathlib.Path("web/whole.json").write_text(json.dumps(whole))
+        for i in range(3):
+            os.link(f"mixed-{i}.tar", f"web/mixed-{i}.tar")
+        root, refused = self.folder / "web", []
+
+        def answer(request):
+            if request.path.endswith(".json") and request.path not in refused:  # the engine tries again
+                refused.append(request.path)
+                return 503, {}, b"later"
+            file = root / request.path.lstrip("/")
+            return (200, {}, file.read_bytes()) if file.exists() else (404, {}, b"")
+        with harness.Answering(answer) as server:
+            data = wids.ShardListDataset(f"{server.url}/whole.json", transformations=[])
+            self.assertEqual([s["url"] for s in data.shards], [f"{server.url}/mixed-{i}.tar" for i in range(3)])
+            self.assertEqual((len(data), data[9]["__key__"], data[9]["__shard__"]), (10, "m9", f"{server.url}/mixed-2.tar"))
+            data.close()
+            pathlib.Path("web/whole.json").write_text(json.dumps({**whole, "datasets": [{"source_url": "file:in/part.json"}]}))
+            with self.assertRaisesRegex(mr.BadIndexError, "names 'file:in/part.json', which is not on the network"):
+                wids.ShardListDataset(f"{server.url}/whole.json")
+        self.assertEqual(sorted(refused), ["/in/part.json", "/whole.json"])
+        stored = {"s3://b/d/whole.json": json.dumps(whole), "s3://b/d/in/part.json": json.dumps(part)}
+        with unittest.mock.patch.object(_spec._core, "read_object", lambda url: stored[url].encode()):
+            data = wids.ShardListDataset("s3://b/d/whole.json")
+        self.assertEqual([s["url"] for s in data.shards], [f"s3://b/d/mixed-{i}.tar" for i in range(3)])
 
     def test_samplers(self):
         data = wids.ShardListDataset("mixed.json")

@@ -78,7 +78,7 @@ class DataPipeline(Items, Chain):
 
     def _epoch_of_data(self) -> Iterator[Any]:
         if not self.pipeline:
-            raise errors.usage("a pipeline without a source")
+            raise errors.usage("a pipeline without a source", "give a list of shards, or an iterable, first")
         first = self.pipeline[0]
         items: Iterator[Any] = iter(first if hasattr(first, "__iter__") or not callable(first) else first())
         for stage in self.pipeline[1:]:

@@ -14,6 +14,7 @@ from ..samples import SampleLoader, samples
 from ._errors import as_theirs
 from .handlers import Handler
 from ._urls import expand_urls
+from .utils import whole_variable
 
 
 class Source:
@@ -137,6 +138,6 @@ def _is_several(name: str) -> bool:
 def source_options(resampled: bool, shuffles: bool, seed: Optional[int], rank: Any, cache: Optional[str]) -> dict[str, Any]:
     """The options of a Source. `rank`: "auto", or the part that it reads."""
     if seed is None and "WDS_SEED" in os.environ:
-        seed = int(os.environ["WDS_SEED"])
+        seed = whole_variable("WDS_SEED")
     return {"epoch": "resample" if resampled else "exact", "shuffle_shards": shuffles, "seed": seed, "shuffle": 0,
             "decode": False, "rank": rank, "cache": cache, "orient": False}

@@ -19,7 +19,7 @@ def _numbers(first: str, last: str, step: int) -> Iterator[str]:
     is_padded = any(len(x.lstrip("-")) > 1 and x.lstrip("-")[0] == "0" for x in (first, last))
     width = max(len(first), len(last)) if is_padded else 0
     if abs(b - a) // step > _MOST:
-        raise errors.usage(f"more than {_MOST} shards in {{{first}..{last}}}")
+        raise errors.usage(f"more than {_MOST} shards in {{{first}..{last}}}", "give a smaller range")
     return (f"{n:0{width}}" for n in range(a, b + (1 if b >= a else -1), step if b >= a else -step))
 
 
@@ -65,7 +65,7 @@ def braces(text: str) -> list[str]:
         if text[at] == "{":
             end, commas = _closing(text, at)
             if end < 0:
-                raise errors.usage(f"a brace that is not closed in '{text}'")
+                raise errors.usage(f"a brace that is not closed in '{text}'", "close it, or write \\{ for one in a name")
             ends = [at, *commas, end]
             parts = _range(text[at + 1:end]) if not commas else [
                 one for a, b in zip(ends, ends[1:]) for one in braces(text[a + 1:b])]

@@ -233,7 +233,7 @@ class batched:
     def __init__(self, batchsize: int = 20, collation_fn: Optional[Callable[[list[Any]], Any]] = default_collation_fn,
                  partial: bool = True) -> None:
         if batchsize < 1:
-            raise errors.usage(f"batches of {batchsize}")
+            raise errors.usage(f"batches of {batchsize}", "give a number from 1 on")
         self.batchsize, self.collation_fn, self.partial = batchsize, collation_fn, partial
 
     def __call__(self, items: Items) -> Items:

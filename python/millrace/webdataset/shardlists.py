@@ -122,7 +122,7 @@ class ResampledShards(Items):
                  max_urls: int = 1_000_000, empty_check: bool = True) -> None:
         self.urls = expand_urls(urls if isinstance(urls, (str, os.PathLike)) else list(itertools.islice(urls, max_urls)))
         if empty_check and not self.urls:
-            raise errors.usage("an empty list of shards")
+            raise errors.usage("an empty list of shards", "give names, or empty_check=False")
         self.nshards, self.seed, self.deterministic, self.epoch = nshards, seed, deterministic, -1
         self.worker_seed = pytorch_worker_seed if worker_seed is None else worker_seed
 
@@ -163,7 +163,7 @@ class DirectoryShardList(Items):
                  mode: str = "resample", select: str = "random", fate: Any = None) -> None:
         del fate
         if not path.endswith("/") or not os.path.isdir(path):
-            raise errors.usage(f"'{path}' is not a folder that ends in '/'")
+            raise errors.usage(f"'{path}' is not a folder that ends in '/'", "give a folder, with / at its end")
         if mode not in ("resample", "keep", "unlink") or select not in ("random", "oldest"):
             raise errors.usage(f"mode='{mode}', select='{select}'", "give 'resample', 'keep' or 'unlink'; 'random' or 'oldest'")
         self.path, self.pattern, self.poll, self.timeout, self.mode, self.select = path, pattern, poll, timeout, mode, select

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
 
-from .. import _core
+from .. import _core, errors
 from .._spec import _distributed, _worker
 
 
@@ -38,11 +38,19 @@ def is_iterable(obj: Any) -> bool:
     return not isinstance(obj, (str, bytes)) and isinstance(obj, (Iterable, Iterator))
 
 
+def whole_variable(name: str) -> int:
+    """The number in a variable of the environment."""
+    try:
+        return int(os.environ[name])
+    except ValueError:
+        raise errors.error("bad_setting", f"{name} is {os.environ[name]!r}", hint="give a whole number") from None
+
+
 def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:
     """(rank, ranks, worker, workers), from RANK and WORLD_SIZE, WORKER and NUM_WORKERS, else from torch."""
     rank = (0, 1)
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        rank = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        rank = whole_variable("RANK"), whole_variable("WORLD_SIZE")
     elif group is not None:
         distributed = sys.modules["torch.distributed"]
         rank = distributed.get_rank(group=group), distributed.get_world_size(group=group)
@@ -50,7 +58,7 @@ def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:
         rank = _distributed() or _core.job_place()
     worker = _worker() or (0, 1)
     if "WORKER" in os.environ and "NUM_WORKERS" in os.environ:
-        worker = int(os.environ["WORKER"]), int(os.environ["NUM_WORKERS"])
+        worker = whole_variable("WORKER"), whole_variable("NUM_WORKERS")
     return (*rank, *worker)
 
 

@@ -90,7 +90,7 @@ def encoded(extension: str, value: Any, encoders: Optional[dict[str, Callable[[A
         return value.encode()
     if encoders is not None:
         if last not in encoders:
-            raise errors.usage(f"no encoder for '{extension}'")
+            raise errors.usage(f"no encoder for '{extension}'", "add one to `encoder`, or encode it to bytes")
         return encoders[last](value)
     if last in _IMAGES:
         return _image(value, _IMAGES[last])
@@ -121,7 +121,7 @@ def _fields(sample: Fields, encoder: Encoder, keeps: bool = False) -> dict[str, 
     if callable(encoder):
         sample, encoder = encoder(sample), False
     if "__key__" not in sample:
-        raise errors.usage("a sample without '__key__'")
+        raise errors.usage("a sample without '__key__'", 'write {"__key__": "n0001", "jpg": image}')
     made = {}
     for name, value in sample.items():
         if name.startswith("_"):
@@ -206,8 +206,8 @@ class TarWriter:
         self._command: "Optional[subprocess.Popen[bytes]]" = None
         if name.startswith("pipe:"):
             if os.environ.get("MILLRACE_ALLOW_PIPE") != "1":
-                raise errors.make("not_allowed", f"not_allowed: '{name}'; set MILLRACE_ALLOW_PIPE=1 to run commands",
-                                  hint="set MILLRACE_ALLOW_PIPE=1", exit_code=2)
+                raise errors.error("not_allowed", f"'{name}' runs a command, which is not allowed",
+                                   hint="set MILLRACE_ALLOW_PIPE=1 where you trust it")
             self._command = subprocess.Popen(name[5:], shell=True, stdin=subprocess.PIPE)
             self._own = self._command.stdin
         elif "://" in name:
@@ -239,7 +239,7 @@ class TarWriter:
             own.close()
         command, self._command = self._command, None
         if command is not None and command.wait() != 0:
-            raise errors.make("io_failed", f"io_failed: 'pipe:{command.args!s}' ended with code {command.returncode}")
+            raise errors.error("io_failed", f"'pipe:{command.args!s}' ended with code {command.returncode}")
 
     def __enter__(self) -> "TarWriter":
         return self
