@@ -46,7 +46,7 @@ error wrong_key(const recipe_text& of, const std::string& key, const std::string
 }
 
 // "line 3, column 5: what is wrong", of what the parser says; else `said`.
-std::string plain(const std::string& said) {
+std::string without_exception_name(const std::string& said) {
   const std::size_t line = said.find("line ");
   const std::size_t end = said.find(": ", std::min(line, said.size()));
   return line == said.npos || end == said.npos ? said : said.substr(line);
@@ -78,7 +78,7 @@ nlohmann::json object_in(const recipe_text& of) {
     auto parsed = nlohmann::json::parse(of.text, look);
     if (parsed.is_object()) return parsed;
   } catch (const nlohmann::json::parse_error& e) {
-    why = ": " + printable(plain(e.what()));
+    why = ": " + printable(without_exception_name(e.what()));
   }
   throw failure(wrong_recipe(of.file, "it is not a JSON object" + why)
                     .hint(R"(write {"lr": 0.5, "schedule": "cosine"}, for example)"));

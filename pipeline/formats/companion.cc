@@ -39,19 +39,23 @@ std::shared_ptr<companion_memory> companion_memory::claimed(lane_context& lane,
   const auto part_of = [&](std::size_t least, std::size_t divisor) {
     return std::max(least, budget / divisor / lanes);
   };
-  const auto claim = [&](const std::string& name, const source_options& options) {
+  const auto claim = [&](const std::string& name, const source_options& options, bool is_needed) {
     const source_memory need = memory_for(options, urls);
     reading out;
-    out.reads =
-        run.memory.share(name + "reads", need.least, need.most, read_block_allocator::instance());
+    out.reads = run.memory.share(name + "reads", is_needed ? need.least : 0, need.most,
+                                 read_block_allocator::instance());
     out.least_reads = need.least;
-    out.members = run.memory.share(name + "members", least_members, part_of(8_MiB, 16) + windows);
+    // A sample is read while the one after it has begun: twice a sixteenth.
+    out.members = run.memory.share(name + "members", is_needed ? least_members : 0,
+                                   part_of(8_MiB, 8) + windows);
+    lane.also_needed.emplace_back(out.reads, need.least);
+    lane.also_needed.emplace_back(out.members, least_members);
     return out;
   };
   const std::string name = fmt::format("lane {} {}companion ", lane.lane, lane.within);
   auto out = std::make_shared<companion_memory>();
-  out->in_turn = claim(name, run.source);
-  out->again = claim(name + "again ", run.source_again);
+  out->in_turn = claim(name, run.source, lane.has_shards);  // as for main shards
+  out->again = claim(name + "again ", run.source_again, true);
   out->held =
       run.memory.share(name + "held", 256_KiB, std::max(how.held_bytes, part_of(256_KiB, 16)));
   out->index = run.memory.share(name + "index", 256_KiB, part_of(256_KiB, 32));
@@ -76,16 +80,27 @@ companion::companion(lane_context& lane, companion_memory& memory, const join_op
   if (is_again) own_lane_->again = with.reads;
 }
 
-void companion::open_at(std::int64_t offset) {
+void companion::open_at(std::int64_t offset, const seen_before& before) {
   reader_.reset();  // first, to free its read buffers
-  reader_ =
-      std::make_unique<tar_reader>(*own_lane_, untar_, shard_ref{}, lane_cursor{.offset = offset});
+  reader_ = std::make_unique<tar_reader>(*own_lane_, untar_, shard_ref{},
+                                         lane_cursor{.offset = offset, .before = before});
 }
 
 error companion::named(error why, const std::string& key) const {
   if (is_stop(why)) return why;
   if (why.where().empty()) why.at(*url_);
   return why.key(key);
+}
+
+// The error of a damaged sample, which may be the one looked for.
+error companion::perhaps(error damaged, const std::string& key) const {
+  const std::string& its_own = damaged.sample_key();
+  if (!its_own.empty() && its_own != key) {
+    damaged.reworded(
+        fmt::format("the companion has no whole sample of this key, and {} is damaged: {}", its_own,
+                    damaged.what()));
+  }
+  return named(std::move(damaged), key);
 }
 
 // Notes that the shard gives nothing after what is in the index. An error that ends the run is
@@ -98,21 +113,26 @@ std::optional<error> companion::ended_by(error why) {
   return std::nullopt;
 }
 
+void companion::note_reached() {
+  index_->reached = reader_->offset();
+  index_->before = reader_->before();
+}
+
 awaitable<result<std::optional<sample>>> companion::next_unknown() {
-  if (!reader_ || reader_->offset() != index_->reached) open_at(index_->reached);
+  if (!reader_ || reader_->offset() != index_->reached) open_at(index_->reached, index_->before);
   for (;;) {
     if (lane_.run.is_stopped()) co_return run_stopped();
     auto next = co_await reader_->next();
     if (!next && next.error().is_skippable() && !reader_->is_broken()) {
       if (!index_->damaged) index_->damaged = next.error();
-      index_->reached = reader_->offset();
+      note_reached();
       continue;
     }
     if (!next) {
       if (auto fatal = ended_by(next.error())) co_return *fatal;
       co_return std::optional<sample>();
     }
-    index_->reached = reader_->offset();
+    note_reached();
     if (!*next) {
       index_->is_complete = true;
       co_return std::optional<sample>();
@@ -147,8 +167,7 @@ awaitable<result<std::optional<sample>>> companion::find(std::string key) {
         index_->broken && index_->broken->kind() == errc::not_found && index_->reached == 0;
     if (has_no_shard && how_.missing != missing_companion::error) co_return std::optional<sample>();
     if (index_->is_complete && index_->broken) co_return named(*index_->broken, key);
-    // One that is damaged may be the one looked for.
-    if (index_->is_complete && index_->damaged) co_return named(*index_->damaged, key);
+    if (index_->is_complete && index_->damaged) co_return perhaps(*index_->damaged, key);
     if (index_->is_complete) {
       reads_behind_ = true;
       co_return std::optional<sample>();

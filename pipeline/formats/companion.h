@@ -12,6 +12,7 @@
 #include "pipeline/formats/companion_index.h"
 #include "pipeline/formats/join_options.h"
 #include "pipeline/formats/tar_reader.h"
+#include "pipeline/lane_cursor.h"
 #include "pipeline/run_context.h"
 #include "pipeline/sample.h"
 
@@ -62,7 +63,8 @@ class companion {
   const std::string& example() const { return held_.empty() ? example_ : held_.begin()->first; }
 
  private:
-  void open_at(std::int64_t offset);
+  void open_at(std::int64_t offset, const seen_before& before = {});
+  void note_reached();
   // The next sample at the end of the index, which it is added to; nullopt: there is no more.
   awaitable<result<std::optional<sample>>> next_unknown();
   // The sample that begins at a byte within the index.
@@ -72,6 +74,7 @@ class companion {
   std::optional<sample> held(const std::string& key);
   sample wanted(sample s) const;
   error named(error why, const std::string& key) const;
+  error perhaps(error damaged, const std::string& key) const;
   void tell_of_order();
 
   lane_context& lane_;  // of the main shard

@@ -1,26 +1,29 @@
 #include "pipeline/formats/companion_index.h"
 
 #include <algorithm>
-
-#include "engine/fingerprint.h"
-
+#include <random>
 namespace millrace {
 
+std::uint64_t companion_index::random_seed() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
+}
+
 std::optional<std::int64_t> companion_index::find(std::string_view key) const {
-  const auto found = places_.find(fingerprint(key));
+  const auto found = places_.find(of_key(key));
   if (found == places_.end()) return std::nullopt;
   return found->second.offset;
 }
 
 bool companion_index::add(std::string_view key, std::int64_t offset) {
-  const auto [at, is_new] = places_.try_emplace(fingerprint(key), place{.offset = offset});
+  const auto [at, is_new] = places_.try_emplace(of_key(key), place{.offset = offset});
   const bool is_first = is_new || at->second.offset == offset;
   if (!is_first) ++repeated_;
   return is_first;
 }
 
 void companion_index::note_asked(std::string_view key) {
-  const auto found = places_.find(fingerprint(key));
+  const auto found = places_.find(of_key(key));
   if (found == places_.end() || std::exchange(found->second.is_asked, true)) return;
   ++asked_;
 }

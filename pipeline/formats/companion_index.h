@@ -11,6 +11,8 @@
 #include <utility>
 
 #include "engine/error.h"
+#include "engine/fingerprint.h"
+#include "pipeline/lane_cursor.h"
 
 namespace millrace {
 
@@ -35,6 +37,7 @@ class companion_index {
   std::size_t repeated() const { return repeated_; }
 
   std::int64_t reached = 0;      // the byte before which every sample is in the index
+  seen_before before;            // what was seen before that byte
   bool is_complete = false;      // the shard was read to its end, or to where it is broken
   std::optional<error> broken;   // why it gives nothing after that; nullopt: it ends there
   std::optional<error> damaged;  // the first error of a sample within it
@@ -44,6 +47,11 @@ class companion_index {
     std::int64_t offset = 0;
     bool is_asked = false;
   };
+  static std::uint64_t random_seed();
+  std::uint64_t of_key(std::string_view key) const { return fingerprint(key, seed_); }
+
+  // Of this process and index alone: nobody can write keys whose fingerprints are equal.
+  std::uint64_t seed_ = random_seed();
   std::unordered_map<std::uint64_t, place> places_;  // by the key's fingerprint
   std::size_t asked_ = 0;
   std::size_t repeated_ = 0;

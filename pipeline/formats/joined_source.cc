@@ -160,11 +160,10 @@ class joined_source final : public sample_source {
 
   std::unique_ptr<sample_reader> open(lane_context& lane, const shard_ref& which,
                                       const lane_cursor& at) const override {
-    auto main = main_->open(lane, which, at);
-    if (!main) return nullptr;
-    return std::make_unique<joined_reader>(std::move(main), with_, lane, which, at);
+    return std::make_unique<joined_reader>(open_within(*main_, lane, which, at), with_, lane, which,
+                                           at);
   }
-  bool keeps_bounds() const override { return main_->keeps_bounds(); }
+  bool keeps_bounds() const override { return true; }
   // Not of the rule for missing ones: that may change between runs, as that for errors.
   std::uint64_t identity() const override {
     return fingerprint(

@@ -34,7 +34,7 @@ template <class T, class Give>
 class plan_run : public bound_run<T> {
  public:
   plan_run(engine_options options, plan_maker<T> maker, Give give)
-      : bound_run<T>(std::move(options), std::move(maker), taken_at_once), give_(std::move(give)) {}
+      : bound_run<T>(std::move(options), std::move(maker)), give_(std::move(give)) {}
 
   // The next item; None at the end of an epoch.
   nanobind::object next() {
@@ -44,9 +44,6 @@ class plan_run : public bound_run<T> {
   }
 
  private:
-  // That many small items cost as much as one call for them.
-  static constexpr std::size_t taken_at_once = 64;
-
   Give give_;
 };
 

@@ -20,8 +20,8 @@ template <class T>
 class bound_run {
  public:
   // As run's.
-  bound_run(engine_options options, plan_maker<T> maker, std::size_t at_once)
-      : run_(std::move(options), std::move(maker), at_once) {}
+  explicit bound_run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr)
+      : run_(std::move(options), std::move(maker), keep) {}
 
   // As run's.
   void interrupt() { run_.interrupt(); }

@@ -27,6 +27,11 @@ namespace millrace::python {
 template <class T>
 using plan_maker = std::function<plan<T>(engine&)>;
 
+// Gives an item bytes of its own, in place of the engine's, and returns how many; nullopt: it is
+// too large for that, and is as it was.
+template <class T>
+using item_keeper = std::optional<std::size_t> (*)(T&);
+
 // A run of a plan as Python sees it: begun by the first call that needs it, in the process that
 // makes that call; interrupted by Ctrl-C, after which it continues where it was. Every function but
 // the constructor may wait, without the GIL, and throws as own_thread::call() does. Any thread may
@@ -39,12 +44,14 @@ class run {
                 "(docs/stages.md)");
 
  public:
-  // Takes up to `at_once` items from the engine in one call, as many as come within a few
-  // milliseconds.
-  run(engine_options options, plan_maker<T> maker, std::size_t at_once)
-      : held_(std::make_shared<inside>()), at_once_(at_once) {
+  // With `keep`, a call takes several items from the engine, as many as come within a few
+  // milliseconds: items that wait here while the engine makes the next one must not hold its
+  // memory, for which that one may wait. Without, a call takes one.
+  explicit run(engine_options options, plan_maker<T> maker, item_keeper<T> keep = nullptr)
+      : held_(std::make_shared<inside>()) {
     held_->options = std::move(options);
     held_->maker = std::move(maker);
+    held_->keep = keep;
   }
   ~run() {
     if (thread_.is_of_parent()) held_->itself = held_;  // left to the parent
@@ -59,8 +66,7 @@ class run {
     if (is_busy()) thread_.call([] {});  // waits for a call that was given up
     inside& in = *held_;
     if (in.taken.empty() && !in.ended && !in.failed) {
-      thread_.call([held = held_, most = at_once_] { held->take(most); },
-                   [held = held_] { held->stop(); });
+      thread_.call([held = held_] { held->take(); }, [held = held_] { held->stop(); });
     }
     if (!in.taken.empty()) {
       std::optional<T> out(std::move(in.taken.front()));
@@ -160,6 +166,7 @@ class run {
     // Constant.
     engine_options options;
     plan_maker<T> maker;
+    item_keeper<T> keep = nullptr;
     // Used by the run's thread; by the others while it is idle.
     std::unique_ptr<engine> eng;
     std::optional<plan<T>> what;
@@ -201,20 +208,24 @@ class run {
     }
     void stop() { present_stopper().request_stop(); }
 
-    void take(std::size_t most) {
+    void take() {
+      constexpr std::size_t most_items = 64;
+      constexpr std::size_t most_bytes = 1UL << 20;
       start();
       // The signal may have come when the last call had just ended.
       if (stopped || from || present_stopper().stop_requested()) begin_again();
       const auto due = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
       try {
-        while (taken.size() < most) {
+        for (std::size_t bytes = 0; taken.size() < most_items && bytes <= most_bytes;) {
           std::optional<T> item = data->next();
           if (!item) {
             ended = true;
             return;
           }
+          const auto kept = keep ? keep(*item) : std::nullopt;
           taken.push_back(std::move(*item));
-          if (most > 1 && std::chrono::steady_clock::now() > due) return;
+          if (!kept || std::chrono::steady_clock::now() > due) return;
+          bytes += *kept;
         }
       } catch (const failure& f) {
         stopped = f.kind() == errc::stopped && present_stopper().stop_requested();
@@ -252,7 +263,6 @@ class run {
   };
 
   std::shared_ptr<inside> held_;
-  std::size_t at_once_;
   std::atomic<std::thread::id> user_ = std::thread::id();  // that is in a call; none
   own_thread thread_;                                      // ends before what its calls share
 };

@@ -189,9 +189,9 @@ class Loader(Generic[T]):
 
     def skipped(self) -> dict[str, Any]:
         """Counts of samples since the run began: "delivered", "skipped" (by kind of error), "dropped" (of batches cut
-        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "without_companion" (that a
-        joined shard does not have, and missing="skip" or "none" allows), "companions_alone" (of joined shards, without a
-        main sample), and "messages", the first hundred errors as texts."""
+        short), "lost" (of shards that could not be read), "damaged" (decoded with warnings), "left_out" and
+        "without_companion" (that a joined shard or table does not have: with missing="skip", and with "none"),
+        "companions_alone" (of joined shards, without a main sample), and "messages", the first hundred errors as texts."""
         return self._last[0] if self._last is not None else self._begun().counts()
 
     def stats(self) -> dict[str, Any]:

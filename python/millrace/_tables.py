@@ -100,7 +100,7 @@ def rows_of(table: str, chooser: Chooser) -> Iterator[Any]:
     except UnicodeDecodeError as why:
         raise errors.error("bad_field", f"the table is not UTF-8 at byte {why.start}", url=table, hint="convert it") from why
     if ending in LINES:
-        return (line for line in text.split("\n") if line.strip())
+        return (line.rstrip("\r") for line in text.split("\n") if line.strip())
     return _rows_of_csv(table, text, _SEPARATED[ending], chooser)
 
 
@@ -142,6 +142,9 @@ def _rows_of_csv(table: str, text: str, separator: str, chooser: Chooser) -> Ite
                 raise errors.error("bad_field", f"line {rows.line_num} has {len(row)} columns, and the first line {len(names)}", url=table,
                                    hint="quote fields that have the separator in them")
             yield dict(zip(names, row))
+        if names is None:
+            raise errors.error("bad_field", "the table is empty: it has no line with the names of columns", url=table,
+                               hint="write one, even for a table without rows")
     except csv.Error as why:
         raise bad(table, f"line {rows.line_num}", why) from why
 
@@ -185,8 +188,10 @@ def key_of(value: Any, is_file_name: bool) -> str:
     if value is None or (isinstance(value, float) and value != value):
         raise BadRow("its key is null", _GIVE_A_KEY)
     key = value.decode() if isinstance(value, bytes) else value
-    if isinstance(key, (list, tuple, dict, set)):
-        raise ValueError(f"its key is a {type(key).__name__}")
+    if isinstance(key, float) and key.is_integer():
+        key = int(key)  # as pandas has numbers beside nulls
+    if isinstance(key, bool) or not isinstance(key, (str, int)) and not hasattr(key, "__index__"):
+        raise BadRow(f"its key is a {type(key).__name__}", "give keys as texts")
     key = str(key)
     if is_file_name:
         folder, slash, name = key.rpartition("/")

@@ -28,12 +28,13 @@ class Join:
         on: of a table, the column of the keys; "key": a column `key` or `__key__`. Of the column file_name, as Hugging Face's
             metadata files have it, the extension is left out. For shards the key alone.
         missing: a sample without a companion is an "error" of that sample (MissingFieldError, or NotFoundError without the
-            shard), as on_error says; "skip" leaves it out, "none" gives it without the fields. Both are counted, for shards.
+            shard), as on_error says; "skip" leaves it out, "none" gives it without the fields. Both are counted (skipped()).
         fields: patterns of the fields, or columns, to add, "txt;seg.*"; empty: all.
 
     A column of a table becomes a field of bytes, as a file KEY.COLUMN would be: texts in UTF-8, numbers as texts, lists and
     objects as JSON, nothing for null. JSON lines become one field, `json`, with the whole line, unless `fields` names columns
-    of them. A table is read once, when the loader begins, and stays in memory: its content, and about 300 bytes a row.
+    of them. A table is read once for a Join, when its first loader begins, and stays in memory: its content, and about
+    300 bytes a row; while it is read, several times that.
 
     Raises UsageError for arguments that make no sense; and where the loader begins, DuplicateFieldError for a key twice, or two
     columns that become one field ("A" and "a"), and BadFieldError for a table that cannot be understood, such as a row whose key

@@ -45,9 +45,29 @@ result<decoded_sample> with_images(sample s, bool orient) {
     if (auto done = decoder.decode(f.data.span(), {.orient = orient}, choose, place); !done) {
       return of_sample(out.s, done.error());
     }
+    out.s.fields[i].data = {};  // its pixels come instead
     out.images.push_back(std::move(image));
   }
   return made;
+}
+
+std::optional<std::size_t> with_own_bytes(decoded_sample& item) {
+  constexpr std::size_t most = 256 << 10;  // beyond, a call costs less than the copy
+  const std::size_t size = item.s.payload_bytes();
+  if (size > most) return std::nullopt;
+  std::string all;
+  all.reserve(size);
+  for (const field& f : item.s.fields) all += f.data.text();
+  const bytes whole = owned_bytes(std::move(all));
+  std::size_t at = 0;
+  for (field& f : item.s.fields) {
+    const std::size_t length = f.data.size();
+    f.data = whole.slice(at, length);
+    at += length;
+  }
+  std::size_t pixels = 0;
+  for (const pixels_of_field& image : item.images) pixels += image.pixels.size();
+  return size + pixels;
 }
 
 }  // namespace millrace::python

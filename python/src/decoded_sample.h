@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,5 +34,8 @@ result<decoded_sample> undecoded(sample s);
 // whole; `orient`: turned as EXIF demands. Fails, naming the sample, with bad_image or too_large,
 // both skippable. Any thread.
 result<decoded_sample> with_images(sample s, bool orient);
+
+// Copies the bytes of a sample's fields into memory of its own, as an item_keeper of run.h.
+std::optional<std::size_t> with_own_bytes(decoded_sample& item);
 
 }  // namespace millrace::python

@@ -56,7 +56,8 @@ class indexed {
 
   void close() {
     if (thread_.is_of_parent()) return;
-    if (!thread_.wait_for_callers(std::chrono::seconds(1)) || thread_.is_busy()) return;  // that call ends it
+    if (!thread_.wait_for_callers(std::chrono::seconds(1)) || thread_.is_busy())
+      return;  // that call ends it
     thread_.call([held = held_] { held->close(); });
   }
   bool is_of_parent() const { return thread_.is_of_parent(); }

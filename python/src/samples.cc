@@ -17,9 +17,6 @@ namespace nb = nanobind;
 namespace millrace::python {
 namespace {
 
-// Samples that one call takes: it costs as much as some of them.
-constexpr std::size_t taken_at_once = 64;
-
 plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
   plan<sample> samples = interleaved(samples_of(of, found));
   if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
@@ -50,7 +47,7 @@ nb::dict dict_of(decoded_sample item) {
 
 class sample_run : public spec_run<decoded_sample> {
  public:
-  explicit sample_run(const spec& of) : spec_run(of, sample_plan, taken_at_once) {}
+  explicit sample_run(const spec& of) : spec_run(of, sample_plan, with_own_bytes) {}
 
   // The next sample; None at the end of an epoch.
   nb::object next() {

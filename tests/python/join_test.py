@@ -58,6 +58,20 @@ class Joined(Case):
         for a, b in zip(plain, joined):
             self.assertEqual({**a, "cap": f"caption of {a['__key__']}".encode()}, b)
 
+    def test_companions_in_another_order_take_no_memory_from_later_samples(self):
+        keys = [f"k{i:04}" for i in range(300)]
+        write_tar("order/m.tar", [(f"{k}.cls", b"1") for k in keys])
+        write_tar("reversed/m.tar", [(f"{k}.cap", k.encode() * 4000) for k in reversed(keys)])
+        out, _ = self.run_program("""
+            samples = mr.samples("order/m.tar", memory="64MiB", lanes=1, shuffle_shards=False).join("reversed/{}.tar")
+            print(sum(s["cap"] == s["__key__"].encode() * 4000 for s in samples))
+        """)
+        self.assertEqual(out, "300\n")
+
+    def test_a_lane_without_shards_takes_no_memory(self):
+        samples = list(mr.samples("train-000000.tar", memory="64MiB", lanes=8).join("captions/{}.tar"))
+        self.assertEqual(len(samples), 100)
+
     def test_missing(self):
         whole = mr.samples(URLS, lanes=-1, shuffle_shards=False)
         with self.assertRaisesRegex(mr.MissingFieldError, "no sample of this key.*holes/train-000000.tar") as raised:
@@ -66,7 +80,7 @@ class Joined(Case):
         self.assertNotIn("join_options", str(raised.exception))
         left = whole.join("holes/{}.tar", missing="skip")
         self.assertEqual([s["__key__"] for s in left], [k for k in self.keys if not k.endswith("7")])
-        self.assertEqual(left.skipped()["without_companion"], 40)
+        self.assertEqual(left.skipped()["left_out"], 40)
         alone = list(whole.join("holes/{}.tar", missing="none"))
         self.assertEqual(sum("cap" in s for s in alone), 360)
         self.assertEqual(len(alone), 400)
@@ -157,6 +171,8 @@ class Joined(Case):
         bad = {
             "twice.csv": ("key,a\nx,1\ny,2\nx,3\n", mr.DuplicateFieldError, "row 3 has the key of one before it, at twice.csv, key x"),
             "short.csv": ("key,a\nx\n", mr.BadFieldError, "line 2 has 1 columns, and the first line 2, at short.csv"),
+            "nothing.csv": ("", mr.BadFieldError, "the table is empty: it has no line with the names of columns, at nothing.csv"),
+            "bool.jsonl": ('{"key": true}\n', mr.BadFieldError, "row 1: its key is a bool, at bool.jsonl; give keys as texts"),
             "nullkey.csv": ("key,a\nx,1\n,2\n", mr.BadFieldError, "row 2: its key is empty, at nullkey.csv; give it a key"),
             "folds.csv": ("key,Cap,CAP\nx,1,2\n", mr.DuplicateFieldError, "columns 'Cap' and 'CAP' both become the field 'cap', at folds"),
             "same.tsv": ("key\ta\ta\nx\t1\t2\n", mr.DuplicateFieldError, "columns 'a' and 'a' both become"),

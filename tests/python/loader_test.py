@@ -195,6 +195,19 @@ class Samples(Case):
         seen = {f"{s['__key__']}.{k}": s[k] for s in mr.samples("train-000000.tar") for k in ("jpg", "cls")}
         self.assertEqual(seen, files)
 
+    def test_samples_that_were_taken_ahead_take_no_memory_from_later_ones(self):
+        for size, count in ((700_000, 60), (20_000, 300), (12_000_000, 8)):
+            with tarfile.open("large.tar", "w") as tar:
+                for i in range(count):
+                    info = tarfile.TarInfo(f"k{i:04}.bin")
+                    info.size = size
+                    tar.addfile(info, io.BytesIO(bytes([i % 251]) * size))
+            out, _ = self.run_program(f"""
+                samples = mr.samples("large.tar", memory="{'256MiB' if size > 10**6 else '64MiB'}", lanes=1, threads=1)
+                print(sum(s["bin"] == bytes([int(s["__key__"][1:]) % 251]) * {size} for s in samples))
+            """)
+            self.assertEqual(out, f"{count}\n")
+
     def test_fields_order_and_position(self):
         data = mr.samples(URLS, fields="cls", shuffle_shards=False)
         keys, states = [], []

@@ -76,7 +76,7 @@ constexpr int used(int slot) {
   return 2 * slot + 1;
 }
 // After which a batch's memory may be given back: the device's decoder reads files from it.
-int read(int slot, const host_batch& b) {
+int after_reading(int slot, const host_batch& b) {
   return b.encoded.empty() ? copied(slot) : used(slot);
 }
 
@@ -100,7 +100,7 @@ to_device::to_device(c10::Device device, std::unique_ptr<gpu_decoder> decoder,
 to_device::~to_device() {
   for (int i = 0; i < slots; ++i) {
     const auto& host = slots_[static_cast<std::size_t>(i)].host;
-    if (host) calls_->wait_on_host(read(i, *host));
+    if (host) calls_->wait_on_host(after_reading(i, *host));
   }
 }
 
@@ -121,7 +121,7 @@ device_batch to_device::moved(host_batch b) {
   const int number = std::exchange(next_, (next_ + 1) % slots);
   slot& to = slots_[static_cast<std::size_t>(number)];
   if (to.host) {
-    calls_->wait_on_host(read(number, *to.host));
+    calls_->wait_on_host(after_reading(number, *to.host));
     to.host.reset();
   }
   const auto labels_at = put_labels(b);
@@ -150,7 +150,7 @@ device_batch to_device::moved(host_batch b) {
 void to_device::free_copied() {
   for (int i = 0; i < slots; ++i) {
     auto& host = slots_[static_cast<std::size_t>(i)].host;
-    if (host && calls_->has_passed(read(i, *host))) host.reset();
+    if (host && calls_->has_passed(after_reading(i, *host))) host.reset();
   }
 }
 
