@@ -26,7 +26,7 @@ class bound_run {
   // As run's.
   void interrupt() { run_.interrupt(); }
   // The position as JSON, as run's.
-  std::string save() { return run_.save(); }
+  std::string save(bool before_last) { return run_.save(before_last); }
   // Continues from such a position, as run's.
   void restore(const std::string& text) { run_.restore(state::from_json(text).value()); }
   // As run's.
@@ -81,7 +81,7 @@ template <class Run>
 void bind_run_methods(nanobind::class_<Run>& to) {
   to.def("next", &Run::next)
       .def("interrupt", &Run::interrupt)
-      .def("save", &Run::save)
+      .def("save", &Run::save, nanobind::arg("before_last") = false)
       .def("restore", &Run::restore)
       .def("stats", &Run::stats)
       .def("counts", &Run::counts)

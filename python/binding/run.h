@@ -71,8 +71,11 @@ class run {
     if (!in.taken.empty()) {
       std::optional<T> out(std::move(in.taken.front()));
       in.taken.pop_front();
+      in.last.clear();
+      millrace::detail::append_origins(in.last, *out);
       return out;
     }
+    in.last.clear();
     if (in.failed) std::rethrow_exception(std::exchange(in.failed, nullptr));
     if (!in.ended) throw failure(error(errc::stopped, "the wait for an item was interrupted"));
     in.ended = false;
@@ -83,11 +86,12 @@ class run {
   // it has an item. The next call continues.
   void interrupt() { held_->stop(); }
 
-  // The position after the last item that next() has returned, as JSON.
-  std::string save() {
+  // The position after the last item that next() has returned, as JSON; with `before_last` that
+  // before it, for a program that could not use it.
+  std::string save(bool before_last = false) {
     const alone only(*this);
     auto text = std::make_shared<std::string>();
-    thread_.call([held = held_, text] { *text = held->position().to_json(); });
+    thread_.call([=, held = held_] { *text = held->position(before_last).to_json(); });
     return *text;
   }
 
@@ -173,6 +177,7 @@ class run {
     std::optional<loader<T>> data;  // made and ended under `replacing`
     std::shared_mutex replacing;
     std::deque<T> taken;        // and not given yet
+    std::vector<origin> last;   // of the item given last, in this epoch
     bool ended = false;         // an end was taken after those
     std::exception_ptr failed;  // an error was, instead
     bool stopped = false;       // by Ctrl-C: the loader gives no more
@@ -242,9 +247,10 @@ class run {
     }
 
     // Before what is taken and not given.
-    state position() {
+    state position(bool before_last) {
       start();
       state now = from ? *from : data->save();
+      if (before_last) now.hold(pending_record, last);
       for (const T& item : taken) {
         std::vector<origin> of;
         millrace::detail::append_origins(of, item);

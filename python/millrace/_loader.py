@@ -151,8 +151,12 @@ class Loader(Generic[T]):
         if self._run is None:
             position = self._resumed["position"] if self._resumed is not None else None
         else:
-            position = self._run.save()
+            position = self._position()
         return {"millrace": 1, "epoch": self._epoch, "position": position}
+
+    def _position(self) -> str:
+        """Of the run, after what was given."""
+        return self._run.save()  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
         """Continues from a position of the same data and options: the next item is the one that would have come.

@@ -204,11 +204,8 @@ class ImageLoader(Loader[Batch]):
         batch.keys, batch.epoch = keys, epoch
         return batch
 
-    def state_dict(self) -> dict[str, Any]:
-        if self._kept is not None:
-            raise errors.usage("the last batch was read, and not given, because the GPU failed",
-                               "take it by next() before you save a position; the position that was saved last is good")
-        return super().state_dict()
+    def _position(self) -> str:
+        return self._run.save(before_last=self._kept is not None)  # type: ignore[no-any-return]
 
     def _restart(self, state: dict[str, Any]) -> None:
         self._kept = None
