@@ -97,8 +97,8 @@ error companion::perhaps(error damaged, const std::string& key) const {
   const std::string& its_own = damaged.sample_key();
   if (!its_own.empty() && its_own != key) {
     damaged.reworded(
-        fmt::format("the companion has no whole sample of this key, and {} is damaged: {}", its_own,
-                    damaged.what()));
+        fmt::format("the companion has no whole sample of this key, and {} cannot be read: {}",
+                    its_own, damaged.what()));
   }
   return named(std::move(damaged), key);
 }

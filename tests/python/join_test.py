@@ -68,6 +68,41 @@ class Joined(Case):
         """)
         self.assertEqual(out, "300\n")
 
+    def test_the_least_memory_that_is_accepted_is_enough(self):
+        out, _ = self.run_program("""
+            import io, random, re, tarfile
+            signal.alarm(100)  # ends a wait that nothing would end
+            def write(name, keys, extension, size):
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+                with tarfile.open(name, "w") as tar:
+                    for key in keys:
+                        info = tarfile.TarInfo(f"{key}.{extension}")
+                        info.size = size
+                        tar.addfile(info, io.BytesIO(key.encode().ljust(size)))
+            for seed in range(10):
+                draw = random.Random(seed)
+                keys = [f"{i:03}" for i in range(draw.choice((5, 60)))]
+                write("least/m.tar", keys, "a", draw.choice((10, 30_000, 400_000)))
+                write("beside/m.tar", draw.choice((keys, keys[::-1], draw.sample(keys, len(keys)))), "b",
+                      draw.choice((10, 30_000, 400_000)))
+                def made(memory):
+                    data = mr.samples("least/m.tar", memory=memory, lanes=draw.choice((0, 1, 3)), shuffle=draw.choice((0, 0, 7)))
+                    return data if draw.random() < 0.3 else data.join("beside/{}.tar")
+                at = draw.getstate()
+                try:
+                    next(iter(made("1MiB")))
+                except mr.NoMemoryError as e:
+                    least = re.search(r"memory to (\\d+)MiB", str(e))
+                    assert least, e
+                draw.setstate(at)
+                with made(least[1] + "MiB") as data:
+                    got = [s for s in data]
+                assert sorted(s["__key__"] for s in got) == keys, (seed, len(got))
+                assert all(s.get("b", s["a"]).split() == [s["__key__"].encode()] for s in got), seed
+            print("all")
+        """, timeout=120)
+        self.assertEqual(out, "all\n")
+
     def test_a_lane_without_shards_takes_no_memory(self):
         samples = list(mr.samples("train-000000.tar", memory="64MiB", lanes=8).join("captions/{}.tar"))
         self.assertEqual(len(samples), 100)
