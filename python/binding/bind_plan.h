@@ -103,7 +103,7 @@ void bind_plan(nanobind::module_& to, const char* name, Make make, Give give,
                 "the plan is made on a thread without the GIL: take values of C++, such as "
                 "std::string, rather than objects of Python");
   raise_failures();
-  nanobind::class_<typename bound::run_type> running(to, (std::string(name) + "Run").c_str());
+  nanobind::class_<typename bound::run_type> running(to, ("_" + std::string(name) + "Run").c_str());
   bind_run_methods(running);
   nanobind::class_<bound> made(to, name);
   made.def(
