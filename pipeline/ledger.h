@@ -31,9 +31,9 @@ struct ledger {
   std::uint64_t not_files = 0;    // links and devices in archives
   std::uint64_t without_key = 0;  // files whose names have no extension: of no sample
   std::uint64_t meta_files = 0;   // named __x__, or below such a folder: of no sample
-  // With join() and join_table(), samples without a companion or a row: those that were left out
-  // (missing_companion::skip), and those that came without the fields (none).
+  // By join() and join_table(), samples without a companion or a row (missing_companion::skip).
   std::uint64_t left_out = 0;
+  // And those that came without its fields (missing_companion::none).
   std::uint64_t without_companion = 0;
   // And companion samples, and repeated keys, in shards read from beginning to end, that no sample
   // of the main shard has.

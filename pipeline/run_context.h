@@ -178,8 +178,8 @@ struct lane_context {
   std::shared_ptr<memory_share> members = {};     // members that straddle two read buffers
   std::shared_ptr<memory_share> again = {};       // read buffers for samples that are read again
   bool has_shards = true;  // false: it reads nothing, unless it resumes what other lanes have begun
-  // Memory that reading needs in addition, each with the least of it: of join().
-  std::vector<std::pair<std::shared_ptr<memory_share>, std::size_t>> also_needed = {};
+  // Without the least of these, nothing can be read: `reads`, `members`, and those of join().
+  std::vector<std::pair<std::shared_ptr<memory_share>, std::size_t>> needed = {};
   // Of each join(), in order, to read its companion shards with.
   std::vector<std::shared_ptr<companion_memory>> companions = {};
   // A lane of a source of a mix.

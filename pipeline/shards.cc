@@ -343,8 +343,7 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   run_context& run = lane.run;
   const bool whole_shards = o.mode == epoch_mode::exact && !deals_samples(urls->size(), o);
   const std::size_t used = whole_shards ? std::min(lane.lanes, urls->size()) : lane.lanes;
-  const bool has_shards = static_cast<std::size_t>(lane.lane) < used;
-  lane.has_shards = has_shards;
+  const bool has_shards = lane.has_shards = static_cast<std::size_t>(lane.lane) < used;
   const std::string name = fmt::format("lane {} {}", lane.lane, lane.within);
   const auto [need, need_again] = of_run.of(lane, *urls);
   lane.reads = run.memory.share(name + "reads", has_shards ? need.least : 0, need.most,
@@ -354,6 +353,7 @@ void equip(lane_context& lane, std::shared_ptr<const std::vector<std::string>> u
   lane.members =
       run.memory.share(name + "members", has_shards ? least_member_memory : 0,
                        most_member_memory(run.memory.budget(), lane.lanes_here) + 2 * windows);
+  lane.needed = {{lane.reads, need.least}, {lane.members, least_member_memory}};
   lane.again = run.memory.share(name + "read again", need_again.least, need_again.most,
                                 read_block_allocator::instance());
   lane.shards = std::move(urls);
@@ -434,11 +434,8 @@ void check(const std::vector<std::string>& urls, const shard_list_options& o) {
 void check_can_read(const lane_context& lane) {
   for (const auto& part : lane.parts) check_can_read(*part.lane);
   if (!lane.parts.empty()) return;
-  const bool has_reads = lane.reads->limit() >= lane.least_reads &&
-                         std::ranges::all_of(lane.also_needed, [](const auto& each) {
-                           return each.first->limit() >= each.second;
-                         });
-  if (lane.members->limit() >= least_member_memory && has_reads) return;
+  const auto is_enough = [](const auto& each) { return each.first->limit() >= each.second; };
+  if (std::ranges::all_of(lane.needed, is_enough)) return;
   throw failure(
       error(errc::no_memory,
             fmt::format(

@@ -48,8 +48,8 @@ std::shared_ptr<companion_memory> companion_memory::claimed(lane_context& lane,
     // A sample is read while the one after it has begun: twice a sixteenth.
     out.members = run.memory.share(name + "members", is_needed ? least_members : 0,
                                    part_of(8_MiB, 8) + windows);
-    lane.also_needed.emplace_back(out.reads, need.least);
-    lane.also_needed.emplace_back(out.members, least_members);
+    lane.needed.emplace_back(out.reads, need.least);
+    lane.needed.emplace_back(out.members, least_members);
     return out;
   };
   const std::string name = fmt::format("lane {} {}companion ", lane.lane, lane.within);

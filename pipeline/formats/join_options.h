@@ -23,9 +23,10 @@ struct join_options {
   missing_companion missing = missing_companion::error;
   // Patterns of the companion's fields to add (matches_any); empty: all.
   std::string fields = {};
-  // Bytes of samples that a join holds in a lane because it has read them before the main shard asks
-  // for them, at most; 0: as the lane's part of a sixteenth of the budget allows. Beyond that they are read again when they are
-  // asked for, which is slow: sort the companion like its main shard.
+  // Most bytes of samples that a join holds in a lane because it has read them before the main
+  // shard asks for them; 0: as the lane's part of a sixteenth of the budget allows. Beyond that
+  // they are read again when they are asked for, which is slow: sort the companion like its main
+  // shard.
   std::size_t held_bytes = 0;
   // How companion shards are read.
   untar_options untar = {};

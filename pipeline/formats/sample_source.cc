@@ -379,8 +379,8 @@ std::unique_ptr<sample_reader> open_within(const sample_source& source, lane_con
 lane_stage<shard_ref, sample> read_samples(std::shared_ptr<const sample_source> source) {
   if (!source) throw failure(error(errc::usage, "read_samples() without a sample_source"));
   return {.name = "read_samples",
-          .wrap = [](lane_context& lane, std::unique_ptr<stream<shard_ref>> shards)
-              -> std::unique_ptr<stream<sample>> {
+          .wrap = [](lane_context& lane,
+                     std::unique_ptr<stream<shard_ref>> shards) -> std::unique_ptr<stream<sample>> {
             return std::make_unique<read_stream>(lane, std::move(shards), lane.format);
           },
           .unchanged = true,
