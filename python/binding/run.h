@@ -90,6 +90,11 @@ class run {
   // before it, for a program that could not use it.
   std::string save(bool before_last = false) {
     const alone only(*this);
+    thread_.check_process();
+    if (held_->data && !is_busy()) {  // a short wait, for the I/O thread: on this thread
+      const nanobind::gil_scoped_release without;
+      return held_->position(before_last).to_json();
+    }
     auto text = std::make_shared<std::string>();
     thread_.call([=, held = held_] { *text = held->position(before_last).to_json(); });
     return *text;

@@ -52,7 +52,7 @@ result<decoded_sample> with_images(sample s, bool orient) {
 }
 
 std::optional<std::size_t> with_own_bytes(decoded_sample& item) {
-  constexpr std::size_t most = 256 << 10;  // beyond, a call costs less than the copy
+  constexpr std::size_t most = 16 << 10;  // beyond, a call costs no more than the copy
   const std::size_t size = item.s.payload_bytes();
   if (size > most) return std::nullopt;
   std::string all;
