@@ -19,13 +19,7 @@ namespace {
 
 plan<decoded_sample> sample_plan(const spec& of, const found_shards& found) {
   plan<sample> samples = interleaved(samples_of(of, found));
-  if (!of.decodes) {
-    const plan<decoded_sample> whole = samples | map(undecoded) | on_error(of.errors);
-    // Samples are read while Python handles others. Each has a state, with all that a shuffle
-    // holds.
-    constexpr std::size_t small_state = 1000;
-    return of.shuffle <= small_state ? whole | prefetch(8) : whole;
-  }
+  if (!of.decodes) return samples | map(undecoded) | on_error(of.errors);
   const auto decode = [turns = of.orient](sample s) { return with_images(std::move(s), turns); };
   return samples | map(decode, {.threads = of.threads > 0 ? of.threads : allowed_cpus()}) |
          on_error(of.errors);
