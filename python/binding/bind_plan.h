@@ -10,6 +10,8 @@
 #include <functional>
 #include <limits>
 #include <new>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -102,6 +104,11 @@ void bind_plan(nanobind::module_& to, const char* name, Make make, Give give,
   static_assert((!std::is_base_of_v<nanobind::handle, std::decay_t<Args>> && ...),
                 "the plan is made on a thread without the GIL: take values of C++, such as "
                 "std::string, rather than objects of Python");
+  static_assert(((!std::is_pointer_v<std::decay_t<Args>> &&
+                  !std::is_same_v<std::decay_t<Args>, std::string_view>) &&
+                 ...),
+                "arguments are kept for later runs: take std::string rather than what points into "
+                "an object of Python");
   raise_failures();
   nanobind::class_<typename bound::run_type> running(to, ("_" + std::string(name) + "Run").c_str());
   bind_run_methods(running);

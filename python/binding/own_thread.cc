@@ -168,4 +168,11 @@ void own_thread::call(const std::function<void()>& what, const std::function<voi
   if (mine->thrown) std::rethrow_exception(mine->thrown);
 }
 
+void own_thread::call_here(const std::function<void()>& what) {
+  check_process();
+  const caller counted(callers_);  // as in call()
+  const nb::gil_scoped_release without;
+  what();
+}
+
 }  // namespace millrace::python

@@ -29,6 +29,10 @@ class own_thread {
   // forked child.
   void call(const std::function<void()>& what, const std::function<void()>& interrupt = nullptr);
 
+  // Runs `what` on the calling thread, without the GIL, and throws what it throws: for short waits,
+  // which no signal ends. The thread is idle, and no other one makes calls meanwhile.
+  void call_here(const std::function<void()>& what);
+
   // Whether a fork lies between the first call and now.
   bool is_of_parent() const;
   // Throws `failure` (usage) in a forked child.

@@ -69,10 +69,10 @@ class run {
       thread_.call([held = held_] { held->take(); }, [held = held_] { held->stop(); });
     }
     if (!in.taken.empty()) {
+      in.last.clear();
+      millrace::detail::append_origins(in.last, in.taken.front());
       std::optional<T> out(std::move(in.taken.front()));
       in.taken.pop_front();
-      in.last.clear();
-      millrace::detail::append_origins(in.last, *out);
       return out;
     }
     in.last.clear();
@@ -90,13 +90,14 @@ class run {
   // before it, for a program that could not use it.
   std::string save(bool before_last = false) {
     const alone only(*this);
-    thread_.check_process();
-    if (held_->data && !is_busy()) {  // a short wait, for the I/O thread: on this thread
-      const nanobind::gil_scoped_release without;
-      return held_->position(before_last).to_json();
-    }
     auto text = std::make_shared<std::string>();
-    thread_.call([=, held = held_] { *text = held->position(before_last).to_json(); });
+    const auto what = [=, held = held_] { *text = held->position(before_last).to_json(); };
+    // Of a loader that there is, the position is a short wait for the I/O thread.
+    if (held_->data && !is_busy()) {
+      thread_.call_here(what);
+    } else {
+      thread_.call(what);
+    }
     return *text;
   }
 

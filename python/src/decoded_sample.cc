@@ -1,5 +1,6 @@
 #include "decoded_sample.h"
 
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,10 +56,15 @@ std::optional<std::size_t> with_own_bytes(decoded_sample& item) {
   constexpr std::size_t most = 16 << 10;  // beyond, a call costs no more than the copy
   const std::size_t size = item.s.payload_bytes();
   if (size > most) return std::nullopt;
-  std::string all;
-  all.reserve(size);
-  for (const field& f : item.s.fields) all += f.data.text();
-  const bytes whole = owned_bytes(std::move(all));
+  bytes whole;
+  try {
+    std::string all;
+    all.reserve(size);
+    for (const field& f : item.s.fields) all += f.data.text();
+    whole = owned_bytes(std::move(all));
+  } catch (const std::bad_alloc&) {
+    return std::nullopt;  // the item is given as it is, and is not lost
+  }
   std::size_t at = 0;
   for (field& f : item.s.fields) {
     const std::size_t length = f.data.size();
